@@ -1,0 +1,124 @@
+//! The one error type of this crate: every variant says where (path, offset, field) and found / wanted.
+
+use std::path::{Path, PathBuf};
+
+/// What can go wrong between text and samples.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// A file does not hold what its format promises.
+    #[error("{path}: {field} at byte {offset}: found {found}, wanted {wanted}", path = path.display())]
+    Format {
+        /// File.
+        path: PathBuf,
+        /// Byte offset of the field.
+        offset: u64,
+        /// Which field.
+        field: &'static str,
+        /// What is there.
+        found: String,
+        /// What should be there.
+        wanted: String,
+    },
+    /// A tokenizer file cannot be used.
+    #[error("tokenizer {path}: {why}", path = path.display())]
+    Tokenizer {
+        /// File (or `<trained>` for one that never had a file).
+        path: PathBuf,
+        /// The library's words.
+        why: String,
+    },
+    /// A token id does not fit the dataset's token width.
+    #[error("token id {id} in document {document} does not fit {dtype} (vocabulary {vocab})")]
+    Width {
+        /// The id.
+        id: u32,
+        /// Document number in this dataset.
+        document: u64,
+        /// Name of the width.
+        dtype: &'static str,
+        /// Vocabulary size that chose the width.
+        vocab: usize,
+    },
+    /// The documents to tokenize could not be read.
+    #[error("document {document}: {source}")]
+    Document {
+        /// Number of the document in the stream.
+        document: u64,
+        /// Cause.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A split string that yields no ratios.
+    #[error("split {split:?}: found {found}, wanted {wanted}")]
+    Split {
+        /// As written.
+        split: String,
+        /// What is wrong.
+        found: String,
+        /// What is accepted.
+        wanted: &'static str,
+    },
+    /// Samples are asked of a split that has no tokens.
+    #[error(
+        "dataset {dataset}: split {split} holds {documents} documents and {tokens} tokens, but {samples} samples of {seq_length} tokens are asked for"
+    )]
+    EmptySplit {
+        /// Path prefix.
+        dataset: String,
+        /// `train`, `valid` or `test`.
+        split: &'static str,
+        /// Documents that fell in the split.
+        documents: u64,
+        /// Their tokens.
+        tokens: u64,
+        /// Samples asked for.
+        samples: u64,
+        /// Tokens a sample.
+        seq_length: u64,
+    },
+    /// A sample past the end.
+    #[error("{what} {index} of {len}")]
+    Range {
+        /// What was indexed.
+        what: &'static str,
+        /// The index.
+        index: u64,
+        /// How many there are.
+        len: u64,
+    },
+    /// A blend that cannot be made.
+    #[error("blend: {field}: found {found}, wanted {wanted}")]
+    Blend {
+        /// Which setting.
+        field: &'static str,
+        /// As given.
+        found: String,
+        /// What is accepted.
+        wanted: String,
+    },
+}
+
+/// Result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Adds the path to an IO error; there is no `From<io::Error>` on purpose.
+pub(crate) trait At<T> {
+    fn at(self, path: &Path) -> Result<T>;
+}
+
+impl<T> At<T> for std::io::Result<T> {
+    fn at(self, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::Io {
+            path: path.to_path_buf(),
+            source,
+        })
+    }
+}

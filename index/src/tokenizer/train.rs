@@ -1,0 +1,250 @@
+//! Trains a byte-level BPE (GPT-2's kind) on streamed text.
+//!
+//! Texts are split by GPT-2's pattern, words are counted as they stream by, and the merges are found on the counts alone.
+//! Deterministic: counts are sorted before training, ties in pair counts go to the smaller ids.
+//! Paper: Sennrich et al. 2016, arXiv:1508.07909; byte alphabet and pattern: Radford et al. 2019 (GPT-2).
+
+use super::Tokenizer;
+use crate::error::{Error, Result};
+use ahash::AHashMap;
+use compact_str::CompactString;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use tokenizers::pipeline::{PreTokenizer, PreTokenizerScratch};
+
+/// The end-of-document token; id 0.
+const END: &str = "<|endoftext|>";
+
+/// Settings of a byte-level BPE.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainBpe {
+    /// Entries, special token and the 256 bytes included. Default: 8192, for small models.
+    pub vocab: usize,
+    /// Fewest occurrences of a pair to be merged. Default: 2, as Hugging Face's trainer.
+    pub min_frequency: u64,
+    /// Bytes of text to learn from; the rest is not counted. 0: all.
+    pub max_bytes: u64,
+}
+
+impl Default for TrainBpe {
+    fn default() -> Self {
+        TrainBpe {
+            vocab: 8192,
+            min_frequency: 2,
+            max_bytes: 0,
+        }
+    }
+}
+
+impl TrainBpe {
+    /// Reports every setting out of range as (key, found, wanted).
+    pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        if !(257..=1_000_000).contains(&self.vocab) {
+            problem(
+                "vocab",
+                self.vocab.to_string(),
+                "257 (bytes and end token) to 1000000",
+            );
+        }
+        if self.min_frequency == 0 {
+            problem("min_frequency", "0".into(), "1 or more");
+        }
+    }
+}
+
+/// Counts words of streamed texts, then trains.
+pub struct BpeTrainer {
+    settings: TrainBpe,
+    splitter: Tokenizer,
+    counts: FxHashMap<Box<[u8]>, u64>,
+    scratch: PreTokenizerScratch,
+    spans: Vec<tokenizers::pipeline::Span>,
+    bytes: u64,
+}
+
+impl BpeTrainer {
+    /// An empty trainer.
+    ///
+    /// # Errors
+    /// `Tokenizer` if the library refuses GPT-2's splitter (it ships with it).
+    pub fn new(settings: TrainBpe) -> Result<BpeTrainer> {
+        let bytes: Vec<(String, u32)> = (0u32..)
+            .zip(byte_alphabet())
+            .map(|(i, c)| (c.to_string(), i))
+            .collect();
+        let splitter = Tokenizer::from_json(Path::new("<splitter>"), tokenizer_json(&bytes, &[]))?;
+        Ok(BpeTrainer {
+            settings,
+            splitter,
+            counts: FxHashMap::default(),
+            scratch: PreTokenizerScratch::default(),
+            spans: Vec::new(),
+            bytes: 0,
+        })
+    }
+
+    /// Counts the words of one text; returns false once `max_bytes` are reached.
+    ///
+    /// # Errors
+    /// `Tokenizer`.
+    pub fn feed(&mut self, text: &str) -> Result<bool> {
+        if self.settings.max_bytes > 0 && self.bytes >= self.settings.max_bytes {
+            return Ok(false);
+        }
+        self.bytes += text.len() as u64;
+        self.spans.clear();
+        let splitter = self.splitter.pipeline.get_pre_tokenizer();
+        splitter
+            .pre_tokenize(text, &mut self.scratch, &mut self.spans)
+            .map_err(|e| Error::Tokenizer {
+                path: "<splitter>".into(),
+                why: e.to_string(),
+            })?;
+        for span in &self.spans {
+            let word = &text.as_bytes()[span.start as usize..span.end as usize];
+            match self.counts.get_mut(word) {
+                Some(count) => *count += 1,
+                None => {
+                    self.counts.insert(word.into(), 1);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Finds the merges.
+    ///
+    /// # Errors
+    /// `Tokenizer` if there was no text.
+    pub fn finish(self) -> Result<Tokenizer> {
+        let wrong = |why: String| Error::Tokenizer {
+            path: "<trained>".into(),
+            why,
+        };
+        if self.counts.is_empty() {
+            return Err(wrong("no text to train on".into()));
+        }
+        let alphabet = byte_alphabet();
+        // The trainer numbers words in this map's order and its hasher is seeded per process: the order reaches
+        // only sums of counts, which do not depend on it (shown by a test that trains twice).
+        let mut words: AHashMap<CompactString, u64> = AHashMap::with_capacity(self.counts.len());
+        for (word, count) in &self.counts {
+            let chars = word.iter().map(|b| alphabet[usize::from(*b)]).collect();
+            words.insert(chars, *count);
+        }
+        let trainer = tokenizers::trainers::BpeTrainer::builder()
+            .vocab_size(self.settings.vocab)
+            .min_frequency(self.settings.min_frequency)
+            .show_progress(false)
+            .special_tokens(vec![
+                tokenizers::vocab::bucket_added_vocabulary::AddedToken::from(END, true),
+            ])
+            .initial_alphabet(alphabet.iter().copied().collect())
+            .build();
+        let (vocab, merges, _) = trainer.do_train(&words).map_err(|e| wrong(e.to_string()))?;
+        let mut entries: Vec<(String, u32)> = vocab.into_iter().collect();
+        entries.sort_by_key(|(_, id)| *id);
+        Tokenizer::from_json(Path::new("<trained>"), tokenizer_json(&entries, &merges))
+    }
+}
+
+/// GPT-2's printable stand-in for each byte: itself if printable, else the next free code point from 256 on.
+fn byte_alphabet() -> Vec<char> {
+    let printable = |b: u32| matches!(b, 33..=126 | 161..=172 | 174..=255);
+    let mut next = 256;
+    (0..256u32)
+        .map(|b| {
+            let code = if printable(b) {
+                b
+            } else {
+                next += 1;
+                next - 1
+            };
+            char::from_u32(code).unwrap_or('\u{fffd}')
+        })
+        .collect()
+}
+
+/// A `tokenizer.json` as Hugging Face writes it for GPT-2's tokenizer.
+fn tokenizer_json(vocab: &[(String, u32)], merges: &[(String, String)]) -> String {
+    let vocab: serde_json::Map<String, serde_json::Value> = vocab
+        .iter()
+        .map(|(t, id)| (t.clone(), (*id).into()))
+        .collect();
+    let end = vocab.get(END).cloned();
+    let added = end.map(|id| {
+        serde_json::json!({"id": id, "content": END, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true})
+    });
+    let byte_level = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false,
+        "trim_offsets": true, "use_regex": true});
+    let merges: Vec<_> = merges
+        .iter()
+        .map(|(a, b)| serde_json::json!([a, b]))
+        .collect();
+    let json = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": added.into_iter().collect::<Vec<_>>(),
+        "normalizer": null, "pre_tokenizer": byte_level, "post_processor": byte_level,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "dropout": null, "unk_token": null,
+            "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+            "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": merges},
+    });
+    json.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trained(texts: &[&str], vocab: usize) -> Tokenizer {
+        let mut t = BpeTrainer::new(TrainBpe {
+            vocab,
+            ..TrainBpe::default()
+        })
+        .unwrap();
+        for text in texts {
+            assert!(t.feed(text).unwrap());
+        }
+        t.finish().unwrap()
+    }
+
+    const TEXTS: [&str; 3] = [
+        "the cat sat on the mat, the cat that sat",
+        "a cat, a hat; caf\u{e9} na\u{ef}ve",
+        "\u{4f60}\u{597d} \u{1f600} the",
+    ];
+
+    #[test]
+    fn merges_start_with_the_most_frequent_pair() {
+        // " t" (the, the, the, that: 5 with "the" of text 3), "at" (cat cat that sat sat mat ...): at = 8
+        let t = trained(&TEXTS, 258);
+        let json: serde_json::Value = serde_json::from_str(t.json()).unwrap();
+        assert_eq!(json["model"]["merges"], serde_json::json!([["a", "t"]]));
+        assert_eq!(t.end_of_document(), Some(0));
+        assert_eq!(t.vocab(), 258);
+    }
+
+    #[test]
+    fn training_twice_gives_the_same_file() {
+        assert_eq!(trained(&TEXTS, 300).json(), trained(&TEXTS, 300).json());
+    }
+
+    #[test]
+    fn any_text_decodes_to_itself_and_special_looking_text_stays_text() {
+        let t = trained(&TEXTS, 280);
+        for text in [
+            "",
+            "the <|endoftext|> cat",
+            "\u{0}\u{1f469}\u{200d}\u{1f4bb}\r\n\t x",
+            "\u{ac00}",
+        ] {
+            let ids = t.encode(text).unwrap();
+            assert!(!ids.contains(&0), "{text:?} became the special id");
+            assert_eq!(t.decode(&ids).unwrap(), text);
+        }
+    }
+}

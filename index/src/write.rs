@@ -1,0 +1,251 @@
+//! Writes a token dataset: documents stream to `.bin`, lengths are kept (4 bytes a sequence), the `.idx` follows at the end.
+//!
+//! Both files are written under temporary names in the same folder, synced and renamed, the `.idx` last: a reader that
+//! finds an `.idx` finds a whole dataset. Bytes equal Megatron's `IndexedDatasetBuilder` (tested against megatron-core).
+
+use crate::error::{At, Error, Result};
+use crate::format::{Header, TokenType};
+use crate::read::{bin_path, idx_path};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// Streams documents into a new dataset.
+pub struct DatasetWriter {
+    prefix: PathBuf,
+    token_type: TokenType,
+    bin: BufWriter<NamedTempFile>,
+    lengths: Vec<u32>,
+    boundaries: Vec<u64>,
+    tokens: u64,
+}
+
+/// Counts of a finished dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Written {
+    /// Documents, empty ones included.
+    pub documents: u64,
+    /// Sequences.
+    pub sequences: u64,
+    /// Tokens.
+    pub tokens: u64,
+}
+
+impl DatasetWriter {
+    /// Starts a dataset; its folder is made if needed.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn create(prefix: &Path, token_type: TokenType) -> Result<DatasetWriter> {
+        let folder = folder_of(prefix);
+        std::fs::create_dir_all(folder).at(folder)?;
+        let file = NamedTempFile::new_in(folder).at(folder)?;
+        Ok(DatasetWriter {
+            prefix: prefix.to_path_buf(),
+            token_type,
+            bin: BufWriter::with_capacity(1 << 20, file),
+            lengths: Vec::new(),
+            boundaries: vec![0],
+            tokens: 0,
+        })
+    }
+
+    /// Token width.
+    pub fn token_type(&self) -> TokenType {
+        self.token_type
+    }
+
+    /// Appends documents of one sequence each, already encoded little-endian in this dataset's width.
+    /// A document without tokens leaves a repeated boundary and no sequence, as Megatron's preprocessing does.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn documents(&mut self, bytes: &[u8], lengths: &[u32]) -> Result<()> {
+        for &length in lengths {
+            if length > 0 {
+                self.lengths.push(length);
+                self.tokens += u64::from(length);
+            }
+            self.boundaries.push(self.lengths.len() as u64);
+        }
+        let path = bin_path(&self.prefix);
+        self.bin.write_all(bytes).at(&path)
+    }
+
+    /// Writes the index and gives both files their names.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn finish(self) -> Result<Written> {
+        let (bin_path, idx_path) = (bin_path(&self.prefix), idx_path(&self.prefix));
+        let folder = folder_of(&self.prefix).to_path_buf();
+        let header = Header {
+            token_type: self.token_type,
+            sequences: self.lengths.len() as u64,
+            documents: self.boundaries.len() as u64 - 1,
+        };
+        let bin = self
+            .bin
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error)
+            .at(&bin_path)?;
+        persist(bin, &bin_path)?;
+        let mut idx =
+            BufWriter::with_capacity(1 << 20, NamedTempFile::new_in(&folder).at(&folder)?);
+        let mut put = |bytes: &[u8]| idx.write_all(bytes).at(&idx_path);
+        put(&header.encode())?;
+        for length in &self.lengths {
+            put(&length.to_le_bytes())?;
+        }
+        let mut offset = 0u64;
+        for length in &self.lengths {
+            put(&offset.to_le_bytes())?;
+            offset += u64::from(*length) * self.token_type.bytes();
+        }
+        for boundary in &self.boundaries {
+            put(&boundary.to_le_bytes())?;
+        }
+        let idx = idx
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error)
+            .at(&idx_path)?;
+        persist(idx, &idx_path)?;
+        Ok(Written {
+            documents: header.documents,
+            sequences: header.sequences,
+            tokens: self.tokens,
+        })
+    }
+}
+
+/// Appends one token in `token_type`'s width.
+///
+/// # Errors
+/// The id itself if it does not fit.
+#[inline]
+pub(crate) fn put_token(token_type: TokenType, id: u32, out: &mut Vec<u8>) -> Result<(), u32> {
+    match token_type {
+        TokenType::U16 => out.extend_from_slice(&u16::try_from(id).map_err(|_| id)?.to_le_bytes()),
+        TokenType::I32 if id <= i32::MAX.unsigned_abs() => out.extend_from_slice(&id.to_le_bytes()),
+        TokenType::U8 => out.push(u8::try_from(id).map_err(|_| id)?),
+        TokenType::I8 if id <= 0x7f => out.push(u8::try_from(id).map_err(|_| id)?),
+        TokenType::I16 if id <= 0x7fff => {
+            out.extend_from_slice(&u16::try_from(id).map_err(|_| id)?.to_le_bytes());
+        }
+        TokenType::I64 => out.extend_from_slice(&u64::from(id).to_le_bytes()),
+        TokenType::I8 | TokenType::I16 | TokenType::I32 => return Err(id),
+    }
+    Ok(())
+}
+
+/// A bare file name has the empty parent, which is the current folder.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    }
+}
+
+/// Sync, rename, sync the folder: after a crash the name holds either the old file or all of this one.
+pub(crate) fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
+    file.as_file().sync_all().at(path)?;
+    // Temporary files are private to their owner; datasets are shared like any other output.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(file.path(), mode).at(path)?;
+    }
+    file.persist(path).map_err(|e| Error::Io {
+        path: path.to_path_buf(),
+        source: e.error,
+    })?;
+    let folder = folder_of(path);
+    File::open(folder).and_then(|f| f.sync_all()).at(folder)
+}
+
+/// Writes a small file the same way.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = folder_of(path);
+    let mut file = NamedTempFile::new_in(folder).at(folder)?;
+    file.write_all(bytes).at(path)?;
+    persist(file, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::Dataset;
+
+    fn dataset(documents: &[&[u32]], token_type: TokenType) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let prefix = dir.path().join("a.b");
+        let mut w = DatasetWriter::create(&prefix, token_type).unwrap();
+        for d in documents {
+            let mut bytes = Vec::new();
+            d.iter()
+                .for_each(|t| put_token(token_type, *t, &mut bytes).unwrap());
+            w.documents(&bytes, &[u32::try_from(d.len()).unwrap()])
+                .unwrap();
+        }
+        w.finish().unwrap();
+        (dir, prefix)
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_in_every_width() {
+        for t in [
+            TokenType::U8,
+            TokenType::I16,
+            TokenType::U16,
+            TokenType::I32,
+            TokenType::I64,
+        ] {
+            let (_dir, prefix) = dataset(&[&[1, 2, 3], &[], &[100]], t);
+            let d = Dataset::open(&prefix).unwrap();
+            assert_eq!((d.documents(), d.sequences(), d.tokens()), (3, 2, 4));
+            let mut out = [0; 2];
+            d.read(0, 1, &mut out);
+            assert_eq!(out, [2, 3]);
+            assert_eq!(d.document(1), 1..1);
+            assert_eq!(d.document(2), 1..2);
+        }
+    }
+
+    #[test]
+    fn an_id_that_does_not_fit_is_refused() {
+        let mut out = Vec::new();
+        assert_eq!(put_token(TokenType::U16, 65_536, &mut out), Err(65_536));
+        assert_eq!(put_token(TokenType::I32, 1 << 31, &mut out), Err(1 << 31));
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn any_flipped_byte_of_the_index_arrays_is_found_or_harmless() {
+        let (_dir, prefix) = dataset(&[&[1, 2, 3], &[7], &[100, 5]], TokenType::U16);
+        let good = std::fs::read(idx_path(&prefix)).unwrap();
+        for i in 0..good.len() {
+            let mut bad = good.clone();
+            bad[i] ^= 0x81;
+            std::fs::write(idx_path(&prefix), &bad).unwrap();
+            // Only a document boundary may move inside its neighbours and still describe a dataset.
+            let boundary = i >= good.len() - 8 * 3 && i < good.len() - 8;
+            assert!(
+                Dataset::open(&prefix).is_err() || boundary,
+                "flipped byte {i} accepted"
+            );
+        }
+    }
+
+    #[test]
+    fn a_short_bin_is_refused_with_both_sizes() {
+        let (_dir, prefix) = dataset(&[&[1, 2, 3]], TokenType::U16);
+        std::fs::write(bin_path(&prefix), [0; 5]).unwrap();
+        let message = Dataset::open(&prefix).err().unwrap().to_string();
+        assert!(
+            message.contains("5 bytes") && message.contains("6 bytes"),
+            "{message}"
+        );
+    }
+}
