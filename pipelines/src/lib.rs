@@ -1,1 +1,13 @@
-//! pipelines
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod cli;
+mod job;
+mod machine;
+mod manifest;
+mod progress;
+mod report;
+mod run;
+
+pub use cli::main;
+pub use job::{Job, Problem, load};

@@ -1,1 +1,5 @@
-//! tests
+//! Integration tests: one binary, one module a claim area. Oracles are outside programs whose answers lie in `data/`
+//! with the scripts that made them in `oracles/`.
+
+mod architecture;
+mod megatron;

@@ -253,6 +253,10 @@ impl GptSamples {
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()
     }
+    /// L, tokens a sample (one less than [`GptSamples::read`] fills).
+    pub fn seq_length(&self) -> u64 {
+        self.seq_length
+    }
     /// The arrays.
     pub fn indices(&self) -> &GptIndices {
         &self.indices

@@ -1,0 +1,164 @@
+//! The command line: verbs and the few flags they have. Everything else is a key of the job file.
+
+use crate::job::{self, Job};
+use crate::run;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// From raw web text to a trained language model.
+#[derive(Parser)]
+#[command(name = "millrace", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// A job file and what may be changed on the way.
+#[derive(Args)]
+pub(crate) struct JobArgs {
+    /// Job file (TOML).
+    job: PathBuf,
+    /// Override one key, e.g. --set train.steps=50 (repeatable; array elements by number).
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Check the job, print it resolved, and stop.
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run every stage of a job; finished stages are skipped, a killed run goes on where it was.
+    Run(JobArgs),
+    /// Read, extract and filter.
+    Curate(JobArgs),
+    /// Mark exact and near duplicates.
+    Dedup(JobArgs),
+    /// Train or load the tokenizer and write the token datasets.
+    Tokenize(JobArgs),
+    /// Show the blend: asked and realised shares, epochs.
+    Blend {
+        #[command(flatten)]
+        job: JobArgs,
+        /// Hashes of the index arrays and the tokens of the first K samples of each split.
+        #[arg(long, value_name = "K")]
+        dump: Option<u64>,
+        /// As JSON on stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Train the model.
+    Train(JobArgs),
+    /// Measure the newest checkpoint on the validation split.
+    Eval(JobArgs),
+    /// Continue prompts with a checkpoint.
+    Generate {
+        /// Job file; its newest checkpoint and its tokenizer are used.
+        job: Option<PathBuf>,
+        /// Checkpoint folder, instead of a job.
+        #[arg(long, value_name = "DIR", conflicts_with = "job")]
+        checkpoint: Option<PathBuf>,
+        /// tokenizer.json, with --checkpoint.
+        #[arg(long, value_name = "FILE", requires = "checkpoint")]
+        tokenizer: Option<PathBuf>,
+        /// Text to continue (repeatable); without it the job's prompts.
+        #[arg(long)]
+        prompt: Vec<String>,
+        /// Override one key of the job.
+        #[arg(long = "set", value_name = "KEY=VALUE")]
+        set: Vec<String>,
+    },
+    /// Write report.html.
+    Report(JobArgs),
+    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors).
+    Convert {
+        /// Checkpoint folder.
+        #[arg(long, value_name = "DIR")]
+        checkpoint: PathBuf,
+        /// tokenizer.json to put beside it.
+        #[arg(long, value_name = "FILE")]
+        tokenizer: Option<PathBuf>,
+        /// Folder to write.
+        out: PathBuf,
+    },
+    /// Describe any file that we read or write.
+    Inspect {
+        /// File, or dataset prefix, or checkpoint folder.
+        path: PathBuf,
+        /// As JSON on stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Main text of an HTML page, or of every page of a WARC.
+    Extract {
+        /// HTML file or WARC.
+        file: PathBuf,
+    },
+    /// What this machine offers and what would be used.
+    Doctor {
+        /// As JSON on stdout.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Parses `args`, runs the verb, reports. Exit code 0 done, 1 failed, 2 bad usage or job.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            let code = if e.use_stderr() { 2 } else { 0 };
+            // nothing can be done if stderr is closed
+            let _ = e.print();
+            return ExitCode::from(code);
+        }
+    };
+    match dispatch(cli.verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            let bad_job = e.downcast_ref::<job::LoadError>().is_some();
+            ExitCode::from(if bad_job { 2 } else { 1 })
+        }
+    }
+}
+
+fn dispatch(verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::Run(j) => with_job(&j, run::all),
+        Verb::Curate(j) => with_job(&j, run::curate),
+        Verb::Dedup(j) => with_job(&j, run::dedup),
+        Verb::Tokenize(j) => with_job(&j, run::tokenize),
+        Verb::Blend { job, dump, json } => with_job(&job, |cx| run::blend(cx, dump, json)),
+        Verb::Train(j) => with_job(&j, run::train),
+        Verb::Eval(j) => with_job(&j, run::eval),
+        Verb::Generate { job: Some(job), prompt, set, .. } => {
+            let args = JobArgs { job, set, check: false };
+            with_job(&args, |cx| run::generate_for_job(cx, &prompt))
+        }
+        Verb::Generate { checkpoint, tokenizer, prompt, .. } => {
+            run::generate_from(checkpoint.as_deref(), tokenizer.as_deref(), &prompt)
+        }
+        Verb::Report(j) => with_job(&j, run::report),
+        Verb::Convert { checkpoint, tokenizer, out } => {
+            run::convert(&checkpoint, tokenizer.as_deref(), &out)
+        }
+        Verb::Inspect { path, json } => run::inspect(&path, json),
+        Verb::Extract { file } => run::extract(&file),
+        Verb::Doctor { json } => run::doctor(json),
+    }
+}
+
+fn with_job(
+    args: &JobArgs,
+    verb: impl FnOnce(&run::Context) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let job: Job = job::load(&args.job, &args.set)?;
+    if args.check {
+        return run::print(&job.to_toml());
+    }
+    let cx = run::Context::open(job)?;
+    verb(&cx)
+}

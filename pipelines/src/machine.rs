@@ -1,0 +1,90 @@
+//! What this machine offers, and atomic files: the few facts that the operating system tells.
+
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+/// Largest resident set of this process so far, in bytes; 0 where the system does not tell.
+pub(crate) fn peak_rss_bytes() -> u64 {
+    status_bytes("/proc/self/status", "VmHWM:")
+}
+
+/// Memory of the machine, in bytes; 0 where the system does not tell.
+pub(crate) fn memory_bytes() -> u64 {
+    status_bytes("/proc/meminfo", "MemTotal:")
+}
+
+fn status_bytes(file: &str, field: &str) -> u64 {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix(field));
+    let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// The processor's own name for itself.
+pub(crate) fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": "));
+    name.map_or_else(|| std::env::consts::ARCH.to_string(), |(_, n)| n.trim().to_string())
+}
+
+/// Writes a file so that a crash leaves the old one or all of this one.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    let write = || -> std::io::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        // Temporary files are private; what is published is readable like any other file.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o644))?;
+        }
+        file.persist(path).map_err(|e| e.error)?;
+        File::open(folder)?.sync_all()
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// XXH3-128 of a file in hex, read in pieces.
+pub(crate) fn checksum(path: &Path) -> Result<String> {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    let mut file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let n = file.read(&mut buffer).with_context(|| format!("cannot read {}", path.display()))?;
+        if n == 0 {
+            return Ok(format!("{:032x}", hash.digest128()));
+        }
+        hash.update(&buffer[..n]);
+    }
+}
+
+/// XXH3-128 of some bytes in hex.
+pub(crate) fn checksum_bytes(bytes: &[u8]) -> String {
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
+}
+
+/// 1234567 as `1,234,567`.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Bytes as `12.3 MB` (powers of ten).
+pub(crate) fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}

@@ -1,0 +1,123 @@
+//! Progress of long work: a bar with rate and time left on a terminal, plain lines when piped. All on stderr.
+
+use crate::machine::grouped;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time between plain lines.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Progress of one stage.
+pub(crate) struct Progress {
+    stage: String,
+    unit: &'static str,
+    total: u64,
+    done: AtomicU64,
+    started: Instant,
+    bar: Option<ProgressBar>,
+    last: Mutex<Instant>,
+}
+
+impl Progress {
+    /// Starts a stage of `total` `unit`s (0 where nobody knows).
+    pub(crate) fn start(stage: &str, unit: &'static str, total: u64) -> Progress {
+        let bar = std::io::stderr().is_terminal().then(|| bar(stage, unit, total));
+        if bar.is_none() {
+            let of = if total > 0 { format!(": {} {unit}", amount(total, unit)) } else { String::new() };
+            eprintln!("{stage}{of}");
+        }
+        let now = Instant::now();
+        Progress {
+            stage: stage.to_string(),
+            unit,
+            total,
+            done: AtomicU64::new(0),
+            started: now,
+            bar,
+            last: Mutex::new(now),
+        }
+    }
+
+    /// Seconds since the start.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// `n` more units are done.
+    pub(crate) fn add(&self, n: u64) {
+        self.set(self.done.fetch_add(n, Ordering::Relaxed) + n, "");
+    }
+
+    /// `done` units are done in all; `note` goes beside the figures.
+    pub(crate) fn set(&self, done: u64, note: &str) {
+        self.done.store(done, Ordering::Relaxed);
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            if !note.is_empty() {
+                bar.set_message(note.to_string());
+            }
+            return;
+        }
+        // Only one thread prints; the others would repeat it.
+        let Ok(mut last) = self.last.try_lock() else { return };
+        if last.elapsed() >= LINE_EVERY {
+            *last = Instant::now();
+            self.line(done, note);
+        }
+    }
+
+    fn line(&self, done: u64, note: &str) {
+        let seconds = self.seconds().max(1e-9);
+        let rate = done as f64 / seconds;
+        let mut text = format!("{}: {} {}", self.stage, amount(done, self.unit), self.unit);
+        if self.total > 0 {
+            let left = (self.total.saturating_sub(done)) as f64 / rate.max(1e-9);
+            text.push_str(&format!(" of {}, {:.0} s left", amount(self.total, self.unit), left));
+        }
+        let rate = if self.unit == "MB" { rate / 1e6 } else { rate };
+        eprintln!("{text}, {rate:.1} {}/s {note}", self.unit);
+    }
+
+    /// A line that stays, above the bar if there is one.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// Ends the stage with a line that stays; returns its seconds.
+    pub(crate) fn finish(self, text: &str) -> f64 {
+        let seconds = self.seconds();
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        eprintln!("{}: {text} ({seconds:.1} s)", self.stage);
+        seconds
+    }
+}
+
+fn amount(n: u64, unit: &str) -> String {
+    if unit == "MB" { format!("{:.1}", n as f64 / 1e6) } else { grouped(n) }
+}
+
+fn bar(stage: &str, unit: &'static str, total: u64) -> ProgressBar {
+    let bar = if total > 0 { ProgressBar::new(total) } else { ProgressBar::no_length() };
+    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+    let shape = "{prefix:<10} {bar:28} {figures} {msg}";
+    let style = ProgressStyle::with_template(shape).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let figures = move |s: &ProgressState, w: &mut dyn std::fmt::Write| {
+        let (done, rate) = (amount(s.pos(), unit), s.per_sec());
+        let of = s.len().map_or_else(String::new, |l| format!("/{}", amount(l, unit)));
+        let rate = if unit == "MB" { rate / 1e6 } else { rate };
+        let left = s.len().map_or_else(String::new, |_| format!(", {} s left", s.eta().as_secs()));
+        // writing to a string cannot fail
+        let _ = write!(w, "{done}{of} {unit}, {rate:.1}/s{left}");
+    };
+    bar.set_style(style.with_key("figures", figures));
+    bar.set_prefix(stage.to_string());
+    bar
+}

@@ -1,0 +1,125 @@
+//! The page around the charts: escaping, style, tables, text boxes. No script, no network, one file.
+
+use std::fmt::Write;
+
+/// Text for element content and quoted attributes. Control characters, which XML and terminals choke on, become spaces.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A section with a heading and one sentence that says how to read it.
+pub(super) fn section(id: &str, title: &str, lead: &str, body: &str) -> String {
+    format!(
+        "<section id=\"{id}\"><h2>{}</h2><p class=lead>{}</p>{body}</section>",
+        escape(title),
+        escape(lead)
+    )
+}
+
+/// A table; cells are escaped, columns of numbers are right-aligned.
+pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut s = String::from("<div class=scroll><table><thead><tr>");
+    for h in head {
+        let _ = write!(s, "<th>{}</th>", escape(h));
+    }
+    s.push_str("</tr></thead><tbody>");
+    for row in rows {
+        s.push_str("<tr>");
+        for cell in row {
+            let number = cell.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c));
+            let class = if number { " class=number" } else { "" };
+            let _ = write!(s, "<td{class}>{}</td>", escape(cell));
+        }
+        s.push_str("</tr>");
+    }
+    s + "</tbody></table></div>"
+}
+
+/// A headline figure.
+pub(super) fn tile(value: &str, name: &str) -> String {
+    format!("<div class=tile><b>{}</b><span>{}</span></div>", escape(value), escape(name))
+}
+
+/// A piece of text with a caption; `kind` is its CSS class (kept, dropped, made).
+pub(super) fn excerpt(kind: &str, caption: &str, text: &str) -> String {
+    format!(
+        "<figure class=\"{kind}\"><figcaption>{}</figcaption><pre dir=auto>{}</pre></figure>",
+        escape(caption),
+        escape(text)
+    )
+}
+
+/// The whole page.
+pub(super) fn page(title: &str, subtitle: &str, contents: &[(&str, &str)], body: &str) -> String {
+    let mut nav = String::new();
+    for (id, name) in contents {
+        let _ = write!(nav, "<a href=\"#{id}\">{}</a>", escape(name));
+    }
+    let (title, subtitle) = (escape(title), escape(subtitle));
+    format!(
+        "<!doctype html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport content=\"width=device-width,initial-scale=1\">\
+<title>{title}</title><style>{STYLE}</style></head><body><header><h1>{title}</h1><p>{subtitle}</p><nav>{nav}</nav></header>\
+<main>{body}</main><footer>Written by millrace {}.</footer></body></html>\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--bg:#fbfaf7;--card:#fff;--ink:#1d2126;--quiet:#69707a;--line:#e4e1da;--a:#1f6f8b;--b:#d1603d;--c:#5b8c5a;--d:#8a6fae;--e:#c9a227}\
+@media(prefers-color-scheme:dark){:root{--bg:#14171a;--card:#1c2024;--ink:#e8e6e1;--quiet:#98a0aa;--line:#2d3339;--a:#5fb3cf;--b:#e98b6b;--c:#8cc48a;--d:#b79fd8;--e:#e0c358}}\
+*{box-sizing:border-box}\
+body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\
+header,main,footer{max-width:1040px;margin:0 auto;padding:0 20px}\
+header{padding-top:36px}h1{font-size:2rem;margin:0;letter-spacing:-.02em}header p{margin:.2em 0 1em;color:var(--quiet)}\
+nav{display:flex;flex-wrap:wrap;gap:6px}nav a{color:var(--ink);text-decoration:none;border:1px solid var(--line);border-radius:99px;padding:3px 12px;font-size:.875rem;background:var(--card)}\
+nav a:hover{border-color:var(--a)}\
+section{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:20px 22px;margin:20px 0}\
+h2{margin:0;font-size:1.2rem}h3{margin:1.4em 0 .5em;font-size:1rem}.lead{margin:.2em 0 1em;color:var(--quiet);font-size:.925rem}.quiet{color:var(--quiet)}\
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:20px 0}\
+.tile{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:14px 16px}.tile b{display:block;font-size:1.5rem;letter-spacing:-.02em;font-variant-numeric:tabular-nums}.tile span{color:var(--quiet);font-size:.85rem}\
+.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:8px 32px}\
+.bar{display:grid;grid-template-columns:minmax(90px,190px) 1fr minmax(70px,auto);gap:10px;align-items:center;padding:2px 0;font-size:.9rem}\
+.bar .name{overflow-wrap:anywhere}.track{background:color-mix(in srgb,var(--line) 60%,transparent);border-radius:4px;height:14px;overflow:hidden}.track i{display:block;height:100%;border-radius:4px;min-width:1px}\
+.bar .value{text-align:right;font-variant-numeric:tabular-nums;color:var(--quiet);white-space:nowrap}\
+svg{width:100%;height:auto;display:block}.grid{stroke:var(--line)}.level{stroke:var(--quiet);stroke-dasharray:5 4}.axis{fill:var(--quiet);font-size:12px}.label{fill:var(--quiet);font-size:12px}\
+.legend{display:flex;flex-wrap:wrap;gap:4px 18px;margin:.4em 0 0;font-size:.875rem;color:var(--quiet)}.legend i{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;vertical-align:-1px}\
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}th{color:var(--quiet);font-weight:500}.number{font-variant-numeric:tabular-nums;white-space:nowrap}\
+figure{margin:0 0 12px;border-left:4px solid var(--line);padding:2px 0 2px 14px}figure.kept{border-color:var(--c)}figure.dropped{border-color:var(--b)}figure.made{border-color:var(--a)}figure.duplicate{border-color:var(--e)}\
+figcaption{font-size:.85rem;color:var(--quiet);overflow-wrap:anywhere}pre{margin:.3em 0 0;white-space:pre-wrap;overflow-wrap:anywhere;font:.875rem/1.5 ui-monospace,'SF Mono',Menlo,Consolas,monospace;max-height:16em;overflow:auto}\
+details pre{max-height:none}summary{cursor:pointer}\
+footer{color:var(--quiet);font-size:.85rem;padding-bottom:40px}\
+@media(max-width:520px){body{font-size:15px}section{padding:16px 14px}header,main,footer{padding-left:12px;padding-right:12px}.bar{grid-template-columns:minmax(80px,38%) 1fr auto;gap:8px}.axis,.label{font-size:20px}}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_the_web_cannot_leave_its_box() {
+        let evil = "</pre><script>alert(1)</script>\u{1b}[31m";
+        let out = excerpt("kept", evil, evil) + &table(&[evil], &[vec![evil.into()]]) + &tile(evil, evil);
+        assert!(!out.contains("<script"));
+        assert!(!out.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn the_page_asks_for_nothing_from_the_network() {
+        let page = page("t", "s", &[("a", "A")], "<p></p>");
+        for word in ["http:", "https:", "src=", "@import", "url("] {
+            assert!(!page.contains(word), "{word}");
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The sections of the page. Each returns an empty string if its stage has not run.
+
+use super::Material;
+use super::html::{escape, excerpt, section, table, tile};
+use super::svg::{Bar, Curve, bars, columns, lines};
+use crate::machine::{grouped, megabytes};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Rows of a ranking that are shown; the rest is summed up in one row.
+const RANKS: usize = 12;
+
+fn number(v: &Value) -> u64 {
+    v.as_u64().unwrap_or(0)
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1}%", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
+/// A map of counts, largest first, ties by name.
+fn ranked(v: &Value) -> Vec<(String, u64)> {
+    let mut rows: Vec<(String, u64)> =
+        v.as_object().into_iter().flatten().map(|(k, v)| (k.clone(), number(v))).collect();
+    rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    rows
+}
+
+/// Bars of a ranking; what does not fit is one row, so that the sum stays visible.
+fn ranking(v: &Value, colour: &'static str) -> String {
+    let rows = ranked(v);
+    let whole: u64 = rows.iter().map(|r| r.1).sum();
+    let bar = |name: String, n: u64, colour| Bar {
+        name,
+        value: n as f64,
+        label: format!("{} ({})", grouped(n), percent(n, whole)),
+        colour,
+    };
+    let mut out: Vec<Bar> =
+        rows.iter().take(RANKS).map(|(k, n)| bar(k.clone(), *n, colour)).collect();
+    if rows.len() > RANKS {
+        let rest = rows[RANKS..].iter().map(|r| r.1).sum();
+        out.push(bar(format!("{} others", rows.len() - RANKS), rest, "--quiet"));
+    }
+    bars(&out)
+}
+
+/// Names of the sources, for the page's subtitle.
+pub(super) fn sources(m: &Material) -> String {
+    let mut names: Vec<String> =
+        m.job.curate.iter().flat_map(|c| &c.inputs).map(|i| i.source.clone()).collect();
+    names.dedup();
+    if names.is_empty() { "existing datasets".into() } else { names.join(" and ") }
+}
+
+/// Headline figures.
+pub(super) fn tiles(m: &Material) -> String {
+    let mut out = String::from("<div class=tiles>");
+    let curated = m.counts("curate");
+    if curated.is_object() {
+        out += &tile(&grouped(number(&curated["records"])), "records read");
+        out += &tile(&grouped(kept(m)), "documents kept");
+    }
+    let tokens: u64 = dataset_counts(m).iter().map(|d| number(&d.1["tokens"])).sum();
+    if tokens > 0 {
+        out += &tile(&grouped(tokens), "tokens");
+    }
+    if let Some(loss) = m.eval["valid_loss"].as_f64() {
+        out += &tile(&format!("{loss:.3}"), "validation loss, nats a token");
+        let entropy = m.eval["unigram_entropy"].as_f64().unwrap_or(f64::NAN);
+        out += &tile(&format!("{entropy:.3}"), "unigram entropy of the same tokens");
+    }
+    let stages = || m.manifest.as_object().into_iter().flatten().filter(|(k, _)| is_stage(k));
+    let seconds: f64 = stages().filter_map(|(_, r)| r["seconds"].as_f64()).sum();
+    let memory = stages().map(|(_, r)| number(&r["peak_rss_bytes"])).max().unwrap_or(0);
+    out += &tile(&format!("{seconds:.0} s"), "work, all stages");
+    out += &tile(&megabytes(memory), "peak memory");
+    out + "</div>"
+}
+
+/// Whole stages, not the parts that a stage sums up (`curate/00003`).
+fn is_stage(name: &str) -> bool {
+    !name.contains('/') || name == "tokenize/tokenizer"
+}
+
+fn kept(m: &Material) -> u64 {
+    let dedup = m.counts("dedup");
+    number(if dedup.is_object() { &dedup["kept"] } else { &m.counts("curate")["kept"] })
+}
+
+fn dataset_counts(m: &Material) -> Vec<(String, Value)> {
+    let records = m.manifest.as_object().into_iter().flatten();
+    let named = records.filter_map(|(k, r)| Some((k.strip_prefix("tokenize/")?, r)));
+    named.filter(|(k, _)| *k != "tokenizer").map(|(k, r)| (k.to_string(), r["counts"].clone())).collect()
+}
+
+/// Every record in exactly one row; the rows add up to the records read.
+pub(super) fn funnel(m: &Material) -> String {
+    let c = m.counts("curate");
+    if !c.is_object() {
+        return String::new();
+    }
+    let records = number(&c["records"]);
+    let dropped = ranked(&c["dropped"]);
+    let mut left = records;
+    let mut stages: Vec<(String, u64)> = vec![("read".into(), left)];
+    let mut families: BTreeMap<usize, (String, u64)> = BTreeMap::new();
+    let order = step_order(m);
+    for (rule, n) in &dropped {
+        let family = rule.split('.').next().unwrap_or(rule).to_string();
+        let place = order.iter().position(|f| *f == family).unwrap_or(order.len());
+        families.entry(place).or_insert((family, 0)).1 += n;
+    }
+    left -= number(&c["quarantined"]);
+    stages.push(("readable".into(), left));
+    for (family, n) in families.values() {
+        left = left.saturating_sub(*n);
+        stages.push((format!("after {family}"), left));
+    }
+    let dedup = m.counts("dedup");
+    if dedup.is_object() {
+        left = left.saturating_sub(number(&dedup["exact"]));
+        stages.push(("after exact dedup".into(), left));
+        left = left.saturating_sub(number(&dedup["fuzzy"]));
+        stages.push(("after near dedup (kept)".into(), left));
+    }
+    let rows: Vec<Bar> = stages
+        .iter()
+        .map(|(name, n)| Bar {
+            name: name.clone(),
+            value: *n as f64,
+            label: format!("{} ({})", grouped(*n), percent(*n, records)),
+            colour: "--a",
+        })
+        .collect();
+    let mut reasons: Vec<Vec<String>> = Vec::new();
+    let mut add = |rule: String, n: u64| reasons.push(vec![rule, grouped(n), percent(n, records)]);
+    add("kept".into(), kept(m));
+    dropped.iter().for_each(|(rule, n)| add(rule.clone(), *n));
+    if dedup.is_object() {
+        add("duplicate.exact".into(), number(&dedup["exact"]));
+        add("duplicate.near".into(), number(&dedup["fuzzy"]));
+    }
+    add("quarantined".into(), number(&c["quarantined"]));
+    let sum = kept(m)
+        + dropped.iter().map(|d| d.1).sum::<u64>()
+        + number(&c["quarantined"])
+        + number(&dedup["exact"])
+        + number(&dedup["fuzzy"]);
+    let verdict = if sum == records { "equal to" } else { "NOT equal to" };
+    reasons.push(vec!["sum".into(), grouped(sum), format!("{verdict} the {} records read", grouped(records))]);
+    let body = bars(&rows) + "<h3>Where every record went</h3>" + &table(&["outcome", "records", "share"], &reasons);
+    section("funnel", "Funnel", "How many records were left after each step, and the rule that took each of the others.", &body)
+}
+
+/// Rule families in the order in which the job runs them.
+fn step_order(m: &Material) -> Vec<String> {
+    let mut order: Vec<String> = vec!["read".into()];
+    for step in m.job.curate.iter().flat_map(|c| &c.step) {
+        order.push(step.name().to_string());
+    }
+    order.push("decontaminate".into());
+    order
+}
+
+/// Languages, hosts, subsets, lengths.
+pub(super) fn text(m: &Material) -> String {
+    let c = m.counts("curate");
+    if !c.is_object() {
+        return String::new();
+    }
+    let lengths: Vec<(String, f64)> = lengths(&c["lengths"]);
+    let half = |title: &str, v: &Value, colour| format!("<div><h3>{}</h3>{}</div>", escape(title), ranking(v, colour));
+    let body = format!(
+        "<div class=two>{}{}{}</div><h3>Length of kept documents, characters</h3>{}",
+        half("Languages", &c["languages"], "--c"),
+        half("Hosts of kept pages", &c["hosts"], "--d"),
+        half("Subsets", &c["subsets"], "--e"),
+        columns("Length of kept documents", &lengths)
+    );
+    section("text", "Languages and hosts", "Languages count every document that had one; hosts, subsets and lengths the documents that the filters kept.", &body)
+}
+
+/// Powers of two as `1k`, in order.
+fn lengths(v: &Value) -> Vec<(String, f64)> {
+    let entries = v.as_object().into_iter().flatten();
+    let mut rows: Vec<(u64, f64)> = entries
+        .filter_map(|(k, n)| Some((k.parse::<u64>().ok()?, number(n) as f64)))
+        .collect();
+    rows.sort_by_key(|r| r.0);
+    let name = |n: u64| if n >= 1024 { format!("{}k+", n / 1024) } else { format!("{n}+") };
+    rows.into_iter().map(|(n, count)| (name(n), count)).collect()
+}
+
+/// Clusters with their members.
+pub(super) fn duplicates(m: &Material) -> String {
+    let d = m.counts("dedup");
+    if !d.is_object() {
+        return String::new();
+    }
+    let mut body = table(
+        &["documents", "kept", "exact duplicates", "near duplicates", "clusters", "largest"],
+        &[["documents", "kept", "exact", "fuzzy", "clusters", "largest_cluster"]
+            .map(|k| grouped(number(&d[k])))
+            .to_vec()],
+    );
+    let examples = m.job.report.as_ref().map_or(8, |r| r.examples);
+    for cluster in m.clusters.iter().take(examples) {
+        let members = cluster["members"].as_array().map(Vec::as_slice).unwrap_or_default();
+        body += &format!("<h3>Cluster of {}</h3>", number(&cluster["size"]).max(members.len() as u64));
+        for member in members.iter().take(4) {
+            let is_kept = member["kept"].as_bool().unwrap_or(false);
+            let caption = format!(
+                "{}: {} {}",
+                if is_kept { "kept" } else { "removed" },
+                text_value(&member["id"]),
+                text_value(&member["url"])
+            );
+            let class = if is_kept { "kept" } else { "duplicate" };
+            body += &excerpt(class, &caption, &text_value(&member["excerpt"]));
+        }
+    }
+    section("duplicates", "Duplicates", "Exact duplicates share a hash of the text; near duplicates share a MinHash band. One document of each cluster stays.", &body)
+}
+
+fn text_value(v: &Value) -> String {
+    match v {
+        Value::String(s) => s.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// Datasets and the blend.
+pub(super) fn data(m: &Material) -> String {
+    let datasets = dataset_counts(m);
+    if datasets.is_empty() && !m.blend.is_object() {
+        return String::new();
+    }
+    let rows: Vec<Vec<String>> = datasets
+        .iter()
+        .map(|(name, c)| {
+            let (bytes, tokens) = (number(&c["text_bytes"]), number(&c["tokens"]));
+            vec![
+                name.clone(),
+                grouped(number(&c["documents"])),
+                grouped(tokens),
+                megabytes(bytes),
+                format!("{:.2}", bytes as f64 / tokens.max(1) as f64),
+            ]
+        })
+        .collect();
+    let mut body = table(&["dataset", "documents", "tokens", "text", "bytes a token"], &rows);
+    for part in m.blend["parts"].as_array().into_iter().flatten() {
+        body += &format!(
+            "<h3>Blend: {}, {} samples</h3>",
+            escape(&text_value(&part["part"])),
+            grouped(number(&part["samples"]))
+        );
+        let mut rows = Vec::new();
+        for d in part["datasets"].as_array().into_iter().flatten() {
+            let share = |k: &str| d[k].as_f64().unwrap_or(0.0);
+            for (key, colour) in [("asked", "--quiet"), ("realised", "--a")] {
+                rows.push(Bar {
+                    name: format!("{} {key}", text_value(&d["name"])),
+                    value: share(key),
+                    label: format!("{:.2}%", 100.0 * share(key)),
+                    colour,
+                });
+            }
+        }
+        body += &bars(&rows);
+        let rows: Vec<Vec<String>> = part["datasets"].as_array().into_iter().flatten().map(blend_row).collect();
+        body += &table(&["dataset", "tokens read", "tokens an epoch", "epochs"], &rows);
+    }
+    section("data", "Data", "Token datasets, and what training reads of them: shares asked for by weight and shares realised.", &body)
+}
+
+fn blend_row(d: &Value) -> Vec<String> {
+    vec![
+        text_value(&d["name"]),
+        grouped(number(&d["tokens"])),
+        grouped(number(&d["epoch_tokens"])),
+        format!("{:.2}", d["epochs"].as_f64().unwrap_or(0.0)),
+    ]
+}
+
+fn curve(m: &Material, key: &str) -> Vec<(f64, f64)> {
+    let point = |l: &Value| Some((l["step"].as_f64()?, l[key].as_f64()?));
+    m.metrics.iter().filter_map(point).collect()
+}
+
+/// Loss, throughput, learning rate.
+pub(super) fn training(m: &Material) -> String {
+    let loss = curve(m, "loss");
+    if loss.is_empty() {
+        return String::new();
+    }
+    let one = |name: &str, colour, key: &str| {
+        [Curve { name: name.into(), colour, points: curve(m, key), dots: false }]
+    };
+    let curves = [
+        Curve { name: "training loss".into(), colour: "--a", points: loss, dots: false },
+        Curve { name: "validation loss".into(), colour: "--b", points: curve(m, "valid_loss"), dots: true },
+    ];
+    let entropy = m.eval["unigram_entropy"].as_f64().map(|e| (e, "unigram entropy of the validation tokens"));
+    let mut body = lines("Loss by step, nats a token", "step", &curves, entropy);
+    if let (Some(valid), Some(unigram)) = (m.eval["valid_loss"].as_f64(), m.eval["unigram_entropy"].as_f64()) {
+        body += &format!(
+            "<p>Validation loss <b>{valid:.4}</b> nats a token (perplexity {:.1}) on {} tokens; a model without context cannot go below <b>{unigram:.4}</b>.</p>",
+            valid.exp(),
+            grouped(number(&m.eval["tokens"]))
+        );
+    }
+    body += "<div class=two><div><h3>Tokens per second</h3>";
+    body += &lines("Tokens per second by step", "step", &one("tokens/s", "--c", "tokens_per_s"), None);
+    body += "</div><div><h3>Learning rate</h3>";
+    body += &lines("Learning rate by step", "step", &one("learning rate", "--d", "lr"), None);
+    body += "</div><div><h3>Gradient norm</h3>";
+    body += &lines("Gradient norm by step", "step", &one("gradient norm, before clipping", "--e", "grad_norm"), None);
+    body += "</div></div>";
+    section("training", "Training", "One point a step; validation on the same samples each time.", &body)
+}
+
+/// What the model writes.
+pub(super) fn generated(m: &Material) -> String {
+    let samples = m.generated["samples"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if samples.is_empty() {
+        return String::new();
+    }
+    let body: String = samples
+        .iter()
+        .map(|s| excerpt("made", &format!("prompt: {}", text_value(&s["prompt"])), &(text_value(&s["prompt"]) + &text_value(&s["text"]))))
+        .collect();
+    section("generated", "Generated text", "Continuations of the job's prompts by the last checkpoint.", &body)
+}
+
+/// Texts kept and dropped, with the rule, the value and the limit.
+pub(super) fn samples(m: &Material) -> String {
+    let c = m.counts("curate");
+    let list = |key: &str| c[key].as_array().cloned().unwrap_or_default();
+    let (kept, dropped) = (list("kept_samples"), list("dropped_samples"));
+    if kept.is_empty() && dropped.is_empty() {
+        return String::new();
+    }
+    let most = m.job.report.as_ref().map_or(8, |r| r.examples);
+    let mut body = String::from("<h3>Dropped</h3>");
+    for s in dropped.iter().take(most) {
+        let caption = format!(
+            "{}: {} (limit {}) in {}",
+            text_value(&s["rule"]),
+            text_value(&s["value"]),
+            text_value(&s["limit"]),
+            text_value(&s["id"])
+        );
+        body += &excerpt("dropped", &caption, &text_value(&s["excerpt"]));
+    }
+    body += "<h3>Kept</h3>";
+    for s in kept.iter().take(most) {
+        let caption = format!("{} {}", text_value(&s["id"]), text_value(&s["language"]));
+        body += &excerpt("kept", &caption, &text_value(&s["excerpt"]));
+    }
+    section("samples", "Kept and dropped", "Chosen by a hash of their names, not by hand. A dropped text shows the first rule it broke.", &body)
+}
+
+/// Time and memory of every stage, and the job itself.
+pub(super) fn stages(m: &Material) -> String {
+    let records = m.manifest.as_object().into_iter().flatten().filter(|(k, _)| is_stage(k));
+    let rows: Vec<Vec<String>> = records
+        .map(|(name, r)| {
+            vec![
+                name.clone(),
+                format!("{:.2}", r["seconds"].as_f64().unwrap_or(0.0)),
+                megabytes(number(&r["peak_rss_bytes"])),
+                text_value(&r["fingerprint"]).chars().take(12).collect(),
+            ]
+        })
+        .collect();
+    let job = format!("<details><summary>The job as it ran</summary><pre>{}</pre></details>", escape(&m.job.to_toml()));
+    let body = table(&["stage", "seconds", "peak memory", "fingerprint"], &rows) + &job;
+    section("stages", "Stages", "A stage is run again only if its fingerprint changes or a file it wrote is damaged.", &body)
+}

@@ -1,0 +1,178 @@
+//! `curate`: every input shard through the curation pass, several at once, each skipped if it is done.
+
+use super::Context;
+use crate::machine::{grouped, megabytes, write_atomically};
+use crate::manifest::{fingerprint, identity};
+use crate::progress::Progress;
+use anyhow::{Context as _, Result, anyhow, bail};
+use curate::{Curator, Shard, ShardReport};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Shard reports in shard order, from the manifest. Empty if the stage has not run.
+pub(crate) fn reports(cx: &Context) -> Result<Vec<ShardReport>> {
+    let Some(config) = &cx.job.curate else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for shard in curate::shards(config)? {
+        let stage = stage_name(&shard);
+        let record = cx.manifest.get(&stage).ok_or_else(|| {
+            anyhow!("{stage} has not run; run `millrace curate` (or `run`) first")
+        })?;
+        all.push(serde_json::from_value(record.counts).with_context(|| stage.clone())?);
+    }
+    Ok(all)
+}
+
+/// Sum of the shard reports.
+pub(crate) fn total(reports: &[ShardReport]) -> ShardReport {
+    let mut sum = ShardReport::default();
+    reports.iter().for_each(|r| sum.merge(r));
+    sum
+}
+
+fn stage_name(shard: &Shard) -> String {
+    format!("curate/{:05}", shard.number)
+}
+
+/// What a shard's output depends on: not on tasks, threads or the other inputs.
+fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
+    let job = &cx.job;
+    let settings = job.curate.as_ref().map(|c| json!([c.step, c.max_record_bytes]));
+    let evaluation: Vec<_> =
+        job.decontaminate.iter().flat_map(|d| &d.files).map(|f| identity(Path::new(f))).collect();
+    let signatures = job.dedup.as_ref().map(|d| json!([d.exact, d.minhash]));
+    fingerprint(&json!([
+        "curate",
+        shard.number,
+        shard.source,
+        identity(&shard.path),
+        settings,
+        job.decontaminate,
+        evaluation,
+        signatures
+    ]))
+}
+
+pub(super) fn run(cx: &Context) -> Result<()> {
+    let Some(config) = &cx.job.curate else { bail!("the job has no [curate] table") };
+    let shards = curate::shards(config)?;
+    let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
+    let todo: Vec<usize> = (0..shards.len())
+        .filter(|i| cx.manifest.done(&stage_name(&shards[*i]), &prints[*i]).is_none())
+        .collect();
+    let of_all = fingerprint(&json!(prints));
+    if todo.is_empty() && cx.manifest.done("curate", &of_all).is_some() {
+        eprintln!("curate: done before ({} shards)", shards.len());
+        return Ok(());
+    }
+    cx.manifest.forget("curate");
+    let seed = u64::from(cx.job.seed);
+    let curator =
+        Curator::new(config, cx.job.decontaminate.as_ref(), cx.job.dedup.as_ref(), seed)?;
+    let bytes = todo.iter().filter_map(|i| std::fs::metadata(&shards[*i].path).ok()).map(|m| m.len());
+    let progress = Progress::start("curate", "MB", bytes.sum());
+    let watcher = Watcher { progress: &progress, kept: AtomicU64::new(0), read: AtomicU64::new(0) };
+    run_shards(cx, &curator, &shards, &prints, &todo, &watcher)?;
+    let reports = reports(cx)?;
+    let sum = total(&reports);
+    let errors = merge_errors(cx, shards.len())?;
+    let seconds = progress.seconds();
+    let counts = serde_json::to_value(&sum)?;
+    cx.manifest.record("curate", &of_all, &[errors], counts, seconds)?;
+    let dropped: u64 = sum.dropped.values().sum();
+    progress.finish(&format!(
+        "{} records, {} kept, {} dropped, {} quarantined; {} read",
+        grouped(sum.records),
+        grouped(sum.kept),
+        grouped(dropped),
+        grouped(sum.quarantined),
+        megabytes(sum.bytes_read)
+    ));
+    if sum.quarantined > config.max_bad_records {
+        bail!(
+            "{} records are bad, above curate.max_bad_records = {}; see {}",
+            sum.quarantined,
+            config.max_bad_records,
+            cx.out.join("errors.jsonl").display()
+        );
+    }
+    Ok(())
+}
+
+/// `tasks` shards in flight; each spreads its documents over all threads, so tasks only hide reading.
+fn run_shards(
+    cx: &Context,
+    curator: &Curator,
+    shards: &[Shard],
+    prints: &[String],
+    todo: &[usize],
+    watcher: &Watcher,
+) -> Result<()> {
+    let asked = cx.job.curate.as_ref().map_or(0, |c| c.tasks);
+    let tasks = if asked == 0 { rayon::current_num_threads() } else { asked };
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Vec<(usize, anyhow::Error)>> = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let Some(i) = todo.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+            let (shard, print) = (&shards[*i], &prints[*i]);
+            let started = std::time::Instant::now();
+            let done = curator
+                .run_shard(shard, &cx.out, watcher)
+                .map_err(anyhow::Error::from)
+                .and_then(|report| {
+                    let files: Vec<PathBuf> = report.outputs.iter().map(|o| o.path.clone()).collect();
+                    let counts = serde_json::to_value(&report)?;
+                    let seconds = started.elapsed().as_secs_f64();
+                    cx.manifest.record(&stage_name(shard), print, &files, counts, seconds)
+                });
+            if let (Err(e), Ok(mut failed)) = (done, failed.lock()) {
+                failed.push((*i, e));
+                // the other shards are worth finishing: they are skipped when the cause is gone
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..tasks.min(todo.len())).for_each(|_| {
+            scope.spawn(work);
+        });
+    });
+    let mut failed = failed.into_inner().unwrap_or_default();
+    failed.sort_by_key(|(i, _)| *i);
+    match failed.into_iter().next() {
+        Some((i, e)) => Err(e.context(format!("shard {i} ({})", shards[i].path.display()))),
+        None => Ok(()),
+    }
+}
+
+/// Forwards the curator's counts to the bar.
+struct Watcher<'a> {
+    progress: &'a Progress,
+    kept: AtomicU64,
+    read: AtomicU64,
+}
+
+impl curate::Progress for Watcher<'_> {
+    fn bytes(&self, read: u64) {
+        self.progress.add(read);
+    }
+    fn documents(&self, read: u64, kept: u64) {
+        self.read.fetch_add(read, Ordering::Relaxed);
+        self.kept.fetch_add(kept, Ordering::Relaxed);
+    }
+}
+
+/// One `errors.jsonl` for the job, shard by shard.
+fn merge_errors(cx: &Context, shards: usize) -> Result<PathBuf> {
+    let mut all = Vec::new();
+    for i in 0..shards {
+        let path = cx.out.join(format!("errors/{i:05}.jsonl"));
+        if path.exists() {
+            all.extend(std::fs::read(&path).with_context(|| path.display().to_string())?);
+        }
+    }
+    write_atomically(&cx.out.join("errors.jsonl"), &all)?;
+    Ok("errors.jsonl".into())
+}

@@ -1,0 +1,50 @@
+//! `dedup`: signatures to keep-lists. Documents are not rewritten.
+
+use super::Context;
+use crate::machine::grouped;
+use crate::manifest::fingerprint;
+use crate::progress::Progress;
+use anyhow::{Result, bail};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Checksums of the curation outputs: what dedup and tokenize read.
+pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
+    let Some(config) = &cx.job.curate else { bail!("the job has no [curate] table") };
+    let shards = curate::shards(config)?.len();
+    let mut sums = Vec::new();
+    for i in 0..shards {
+        let stage = format!("curate/{i:05}");
+        let Some(record) = cx.manifest.get(&stage) else {
+            bail!("{stage} has not run; run `millrace curate` (or `run`) first");
+        };
+        sums.push(serde_json::to_value(record.outputs)?);
+    }
+    Ok((shards, json!(sums)))
+}
+
+pub(super) fn run(cx: &Context) -> Result<()> {
+    let Some(config) = &cx.job.dedup else { bail!("the job has no [dedup] table") };
+    let (shards, sums) = upstream(cx)?;
+    // memory_mb decides where the sort spills, never what it yields
+    let print = fingerprint(&json!(["dedup", config.exact, config.minhash, config.keep, sums]));
+    if cx.manifest.done("dedup", &print).is_some() {
+        eprintln!("dedup: done before");
+        return Ok(());
+    }
+    cx.manifest.forget("dedup");
+    let progress = Progress::start("dedup", "documents", 0);
+    let report = curate::dedup(config, &cx.out, shards, &|done| progress.set(done, ""))?;
+    let files: Vec<PathBuf> = report.outputs.iter().map(|o| o.path.clone()).collect();
+    let seconds = progress.seconds();
+    cx.manifest.record("dedup", &print, &files, serde_json::to_value(&report)?, seconds)?;
+    progress.finish(&format!(
+        "{} documents, {} exact and {} near duplicates in {} clusters, {} kept",
+        grouped(report.documents),
+        grouped(report.exact),
+        grouped(report.fuzzy),
+        grouped(report.clusters),
+        grouped(report.kept)
+    ));
+    Ok(())
+}

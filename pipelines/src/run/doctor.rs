@@ -1,0 +1,98 @@
+//! `doctor`: what this machine offers and what would be used.
+
+use crate::machine::{grouped, memory_bytes, processor};
+use anyhow::Result;
+use serde_json::{Value, json};
+
+/// Libraries that a GPU or cluster build would open, by the names their packages ship.
+const LIBRARIES: [(&str, &[&str]); 6] = [
+    ("CUDA driver", &["libcuda.so.1"]),
+    ("NVRTC", &["libnvrtc.so.13", "libnvrtc.so.12"]),
+    ("cuBLASLt", &["libcublasLt.so.13", "libcublasLt.so.12"]),
+    ("cuDNN", &["libcudnn.so.9"]),
+    ("NCCL", &["libnccl.so.2"]),
+    ("MPI", &["libmpi.so.40", "libmpi.so.12"]),
+];
+
+/// Folders in which the dynamic loader looks on common Linux systems.
+const FOLDERS: [&str; 6] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/usr/local/cuda/lib64",
+];
+
+fn find(names: &[&str]) -> Option<String> {
+    let extra = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = extra.split(':').filter(|f| !f.is_empty()).chain(FOLDERS);
+    let paths = folders.flat_map(|f| names.iter().map(move |n| format!("{f}/{n}")));
+    paths.into_iter().find(|p| std::path::Path::new(p).exists())
+}
+
+fn command(name: &str) -> Option<String> {
+    let path = std::env::var_os("PATH")?;
+    let mut found = std::env::split_paths(&path).map(|f| f.join(name)).filter(|p| p.is_file());
+    found.next().map(|p| p.display().to_string())
+}
+
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<&'static str> {
+    let all = [
+        ("sse4.2", is_x86_feature_detected!("sse4.2")),
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("fma", is_x86_feature_detected!("fma")),
+        ("avx512f", is_x86_feature_detected!("avx512f")),
+        ("avx512bw", is_x86_feature_detected!("avx512bw")),
+        ("avx512dq", is_x86_feature_detected!("avx512dq")),
+        ("avx512vbmi", is_x86_feature_detected!("avx512vbmi")),
+    ];
+    all.into_iter().filter(|f| f.1).map(|f| f.0).collect()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn features() -> Vec<&'static str> {
+    Vec::new()
+}
+
+/// Free bytes of the working directory's file system, as `df` tells.
+fn free_bytes() -> Option<u64> {
+    let out = std::process::Command::new("df").args(["-Pk", "."]).output().ok()?;
+    let text = String::from_utf8_lossy(&out.stdout).to_string();
+    let kib: u64 = text.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The verb.
+pub(crate) fn doctor(as_json: bool) -> Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let libraries: serde_json::Map<String, Value> =
+        LIBRARIES.iter().map(|(name, files)| ((*name).to_string(), json!(find(files)))).collect();
+    let report = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "processor": processor(), "cores": cores, "features": features(),
+        "memory_bytes": memory_bytes(), "disk_free_bytes": free_bytes(),
+        "libraries": libraries,
+        "commands": {"sbatch": command("sbatch"), "mpirun": command("mpirun"), "nvidia-smi": command("nvidia-smi")},
+        "would_use": {"device": "cpu", "threads": cores, "kernels": train::cpu_kernels()},
+    });
+    if as_json {
+        return super::print(&format!("{report}\n"));
+    }
+    let or_none = |v: &Value| v.as_str().unwrap_or("not found").to_string();
+    let mut text = format!(
+        "processor  {} ({cores} cores)\nfeatures   {}\nmemory     {} MB\ndisk free  {} MB\n",
+        processor(),
+        features().join(" "),
+        grouped(memory_bytes() / 1_000_000),
+        free_bytes().map_or("unknown".into(), |b| grouped(b / 1_000_000)),
+    );
+    for table in ["libraries", "commands"] {
+        for (name, found) in report[table].as_object().into_iter().flatten() {
+            text.push_str(&format!("{name:<10} {}\n", or_none(found)));
+        }
+    }
+    text.push_str(&format!("would use  CPU, {cores} threads, {} kernels\n", train::cpu_kernels()));
+    super::print(&text)
+}

@@ -1,0 +1,74 @@
+//! `eval`: validation loss of the newest checkpoint beside the unigram entropy of the same tokens.
+//!
+//! The unigram entropy H = - sum p log p, with p the frequencies of the predicted validation tokens themselves, is the
+//! least loss that any model without context can reach on them: a model that learnt nothing from context stays above.
+
+use super::train::{BlendSamples, newest_checkpoint, plan};
+use super::{Blended, Context};
+use crate::machine::write_atomically;
+use crate::manifest::{fingerprint, identity};
+use anyhow::{Context as _, Result};
+use index::{Blend, Part};
+use serde_json::json;
+
+pub(super) fn run(cx: &Context) -> Result<()> {
+    let table = cx.job.eval.as_ref().context("the job has no [eval] table")?;
+    let blended = Blended::open(cx)?;
+    let plan = plan(cx, &blended)?;
+    let checkpoint = newest_checkpoint(&cx.out)?;
+    let valid = blended.part(Part::Valid)?;
+    let state = identity(&checkpoint.join("state.json"));
+    let print = fingerprint(&json!([blended.fingerprint, table, state]));
+    if cx.manifest.done("eval", &print).is_some() {
+        eprintln!("eval: done before");
+        return Ok(());
+    }
+    let started = std::time::Instant::now();
+    let count = table.samples.min(valid.len());
+    let loss = train::evaluate(&checkpoint, &BlendSamples(valid), count)?;
+    let entropy = unigram_entropy(valid, count, plan.seq_length, plan.vocab)?;
+    let result = json!({
+        "samples": count, "tokens": count * plan.seq_length as u64,
+        "valid_loss": loss, "perplexity": loss.exp(),
+        "unigram_entropy": entropy, "uniform_entropy": (plan.vocab as f64).ln(),
+    });
+    let text = format!("{result:#}\n");
+    write_atomically(&cx.out.join("eval.json"), text.as_bytes())?;
+    let seconds = started.elapsed().as_secs_f64();
+    cx.manifest.record("eval", &print, &["eval.json".into()], result, seconds)?;
+    eprintln!(
+        "eval: validation loss {loss:.4} nats, unigram entropy of the same tokens {entropy:.4} nats ({:+.4})",
+        loss - entropy
+    );
+    Ok(())
+}
+
+/// Entropy in nats of the predicted tokens of the first `count` samples.
+fn unigram_entropy(valid: &Blend, count: u64, seq_length: usize, vocab: usize) -> Result<f64> {
+    let mut counts = vec![0u64; vocab];
+    let mut tokens = vec![0; seq_length + 1];
+    for k in 0..count {
+        valid.read(k, &mut tokens)?;
+        for t in &tokens[1..] {
+            counts[*t as usize] += 1;
+        }
+    }
+    Ok(entropy(&counts))
+}
+
+fn entropy(counts: &[u64]) -> f64 {
+    let total: u64 = counts.iter().sum();
+    let share = |n: &u64| *n as f64 / total.max(1) as f64;
+    counts.iter().filter(|n| **n > 0).map(|n| -share(n) * share(n).ln()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entropy_of_four_equal_tokens_is_ln_4_and_of_one_is_0() {
+        assert!((entropy(&[5, 5, 0, 5, 5]) - 4f64.ln()).abs() < 1e-12);
+        assert_eq!(entropy(&[0, 9]), 0.0);
+    }
+}

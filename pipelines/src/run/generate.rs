@@ -1,0 +1,130 @@
+//! `generate` and `convert`: what a checkpoint is for.
+
+use super::Context;
+use super::train::newest_checkpoint;
+use crate::job::Generate;
+use crate::machine::write_atomically;
+use crate::manifest::{fingerprint, identity};
+use anyhow::{Context as _, Result, bail};
+use index::Tokenizer;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use train::GenerateOptions;
+
+/// The job's tokenizer file: its own, or the one it names.
+fn tokenizer_of(cx: &Context) -> Result<PathBuf> {
+    let own = super::tokenize::tokenizer_path(cx);
+    if own.exists() {
+        return Ok(own);
+    }
+    match cx.job.tokenize.as_ref().map(|t| &t.tokenizer) {
+        Some(crate::job::TokenizerSource::File(path)) => Ok(path.clone()),
+        _ => bail!("no tokenizer: run `millrace tokenize` or give tokenize.tokenizer.file"),
+    }
+}
+
+fn options(table: &Generate, seed: u32, stop: Option<u32>) -> GenerateOptions {
+    GenerateOptions {
+        max_tokens: table.max_tokens,
+        temperature: table.temperature,
+        top_k: table.top_k,
+        top_p: table.top_p,
+        seed: u64::from(seed),
+        stop,
+    }
+}
+
+/// The stage of `run`: the job's prompts, written to `generated.json` and shown.
+pub(super) fn run(cx: &Context) -> Result<()> {
+    let table = cx.job.generate.as_ref().context("the job has no [generate] table")?;
+    let checkpoint = newest_checkpoint(&cx.out)?;
+    let print = fingerprint(&json!([table, cx.job.seed, identity(&checkpoint.join("state.json"))]));
+    if cx.manifest.done("generate", &print).is_some() {
+        eprintln!("generate: done before");
+        return Ok(());
+    }
+    let started = std::time::Instant::now();
+    let tokenizer = Tokenizer::load(&tokenizer_of(cx)?)?;
+    let mut samples = Vec::new();
+    for prompt in &table.prompts {
+        let text = continued(&tokenizer, &checkpoint, prompt, table, cx.job.seed, &mut |_| {})?;
+        eprintln!("generate: {prompt}{}", text.replace('\n', "\n  "));
+        samples.push(json!({"prompt": prompt, "text": text}));
+    }
+    let text = format!("{:#}\n", json!({"samples": samples}));
+    write_atomically(&cx.out.join("generated.json"), text.as_bytes())?;
+    let seconds = started.elapsed().as_secs_f64();
+    cx.manifest.record("generate", &print, &["generated.json".into()], json!({}), seconds)?;
+    Ok(())
+}
+
+/// The continuation of one prompt. An empty prompt starts a document.
+fn continued(
+    tokenizer: &Tokenizer,
+    checkpoint: &Path,
+    prompt: &str,
+    table: &Generate,
+    seed: u32,
+    on_token: &mut dyn FnMut(u32),
+) -> Result<String> {
+    let end = tokenizer.end_of_document();
+    let mut ids = tokenizer.encode(prompt)?;
+    if ids.is_empty() {
+        ids.extend(end);
+    }
+    if ids.is_empty() {
+        bail!("an empty prompt needs an end-of-document token to start from");
+    }
+    let mut new = train::generate(checkpoint, &ids, &options(table, seed, end), on_token)?;
+    if end.is_some() && new.last().copied() == end {
+        new.pop();
+    }
+    Ok(tokenizer.decode(&new)?)
+}
+
+/// `generate JOB`: prompts from the command line, or the job's.
+pub(crate) fn generate_for_job(cx: &Context, prompts: &[String]) -> Result<()> {
+    let mut table = cx.job.generate.clone().unwrap_or_default();
+    if !prompts.is_empty() {
+        table.prompts = prompts.to_vec();
+    }
+    let checkpoint = newest_checkpoint(&cx.out)?;
+    show(&tokenizer_of(cx)?, &checkpoint, &table, cx.job.seed)
+}
+
+/// `generate --checkpoint DIR --tokenizer FILE`.
+pub(crate) fn generate_from(
+    checkpoint: Option<&Path>,
+    tokenizer: Option<&Path>,
+    prompts: &[String],
+) -> Result<()> {
+    let (Some(checkpoint), Some(tokenizer)) = (checkpoint, tokenizer) else {
+        bail!("generate needs a job file, or --checkpoint DIR with --tokenizer FILE");
+    };
+    let mut table = Generate::default();
+    if !prompts.is_empty() {
+        table.prompts = prompts.to_vec();
+    }
+    show(tokenizer, checkpoint, &table, 1234)
+}
+
+fn show(tokenizer: &Path, checkpoint: &Path, table: &Generate, seed: u32) -> Result<()> {
+    let tokenizer = Tokenizer::load(tokenizer)?;
+    for prompt in &table.prompts {
+        let text = continued(&tokenizer, checkpoint, prompt, table, seed, &mut |_| {})?;
+        super::print(&format!("{prompt}{text}\n"))?;
+    }
+    Ok(())
+}
+
+/// `convert`: Hugging Face form.
+pub(crate) fn convert(checkpoint: &Path, tokenizer: Option<&Path>, out: &Path) -> Result<()> {
+    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    train::export_hf(checkpoint, out)?;
+    if let Some(path) = tokenizer {
+        let json = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        write_atomically(&out.join("tokenizer.json"), &json)?;
+    }
+    eprintln!("wrote {}", out.display());
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! `inspect` and `extract`: look at one file.
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Which crate knows this file; told by what is there, then by its name.
+fn describe(path: &Path) -> Result<Value> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_string();
+    if path.is_dir() {
+        if path.join("state.json").exists() {
+            return Ok(train::inspect(path)?);
+        }
+        if path.join("manifest.json").exists() {
+            return job_folder(path);
+        }
+    }
+    for suffix in [".idx", ".bin"] {
+        if let Some(prefix) = name.strip_suffix(suffix) {
+            return Ok(index::inspect(&path.with_file_name(prefix))?);
+        }
+    }
+    let prefix = PathBuf::from(format!("{}.idx", path.display()));
+    if !path.exists() && prefix.exists() {
+        return Ok(index::inspect(path)?);
+    }
+    if name == "tokenizer.json" {
+        let t = index::Tokenizer::load(path)?;
+        return Ok(json!({"kind": "tokenizer", "vocab": t.vocab(), "end_of_document": t.end_of_document(),
+            "xxh3": t.identity()}));
+    }
+    if name.ends_with(".safetensors") {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        return Ok(train::inspect(folder)?);
+    }
+    Ok(curate::inspect(path)?)
+}
+
+fn job_folder(path: &Path) -> Result<Value> {
+    let file = path.join("manifest.json");
+    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let manifest: Value = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+    Ok(json!({"kind": "job folder", "stages": manifest}))
+}
+
+/// The verb.
+pub(crate) fn inspect(path: &Path, as_json: bool) -> Result<()> {
+    let value = describe(path)?;
+    if as_json {
+        return super::print(&format!("{value}\n"));
+    }
+    let mut text = String::new();
+    lines(&value, 0, &mut text);
+    super::print(&text)
+}
+
+/// `key: value` lines, nested tables indented, long arrays cut.
+fn lines(value: &Value, depth: usize, out: &mut String) {
+    let Value::Object(entries) = value else {
+        out.push_str(&format!("{value}\n"));
+        return;
+    };
+    for (k, v) in entries {
+        let pad = "  ".repeat(depth);
+        match v {
+            Value::Object(inner) if !inner.is_empty() => {
+                out.push_str(&format!("{pad}{k}:\n"));
+                lines(v, depth + 1, out);
+            }
+            Value::String(s) => out.push_str(&format!("{pad}{k}: {s}\n")),
+            other => {
+                let text = other.to_string();
+                let cut = text.char_indices().nth(160).map_or(text.len(), |(i, _)| i);
+                let more = if cut < text.len() { " ..." } else { "" };
+                out.push_str(&format!("{pad}{k}: {}{more}\n", &text[..cut]));
+            }
+        }
+    }
+}
+
+/// `extract FILE`: for people who tune extraction.
+pub(crate) fn extract(path: &Path) -> Result<()> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|mut f| f.read_to_end(&mut bytes))
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    if bytes.starts_with(b"\x1f\x8b") || bytes.starts_with(b"WARC/") {
+        let mut text = String::new();
+        for page in curate::extract_warc(path)? {
+            let (url, page) = page?;
+            text.push_str(&format!("=== {url}\n{}\n\n", page.text));
+        }
+        return super::print(&text);
+    }
+    let page = curate::extract_html(&bytes, None);
+    super::print(&format!("{}\n", page.text))
+}

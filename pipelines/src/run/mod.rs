@@ -1,0 +1,124 @@
+//! The verbs. Each stage is: fingerprint, skip if done, work, record.
+
+mod blend;
+mod curate;
+mod dedup;
+mod doctor;
+mod eval;
+mod generate;
+mod inspect;
+mod report;
+mod tokenize;
+mod train;
+
+pub(crate) use blend::{Blended, blend};
+pub(crate) use doctor::doctor;
+pub(crate) use generate::{convert, generate_for_job, generate_from};
+pub(crate) use inspect::{extract, inspect};
+
+use crate::job::Job;
+use crate::machine::{grouped, peak_rss_bytes, write_atomically};
+use crate::manifest::Manifest;
+use anyhow::{Context as _, Result, bail};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// An opened job: its folder, its manifest, and the lock that keeps a second process out.
+pub(crate) struct Context {
+    pub job: Job,
+    pub out: PathBuf,
+    pub manifest: Manifest,
+    _lock: File,
+}
+
+impl Context {
+    /// Makes the folder, takes the lock, starts the threads, writes the resolved job.
+    pub(crate) fn open(job: Job) -> Result<Context> {
+        let out = job.out.clone();
+        std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+        let lock_path = out.join(".lock");
+        let lock = File::create(&lock_path)
+            .with_context(|| format!("cannot write {}", lock_path.display()))?;
+        if lock.try_lock().is_err() {
+            bail!("another process is running a job in {}", out.display());
+        }
+        // fails only if a pool exists already, which then serves as well
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(job.threads).build_global();
+        write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
+        let manifest = Manifest::open(&out);
+        Ok(Context { job, out, manifest, _lock: lock })
+    }
+
+    /// Seconds of all recorded stages.
+    fn recorded_seconds(&self, stages: &[&str]) -> f64 {
+        stages.iter().filter_map(|s| self.manifest.get(s)).map(|r| r.seconds).sum()
+    }
+}
+
+/// `run`: every table of the job, in order.
+pub(crate) fn all(cx: &Context) -> Result<()> {
+    let job = &cx.job;
+    eprintln!("millrace {}: job {:?} in {}", env!("CARGO_PKG_VERSION"), job.name, cx.out.display());
+    let started = std::time::Instant::now();
+    type Verb = fn(&Context) -> Result<()>;
+    let stages: [(bool, Verb); 8] = [
+        (job.curate.is_some(), curate),
+        (job.dedup.is_some(), dedup),
+        (job.tokenize.is_some() && job.curate.is_some(), tokenize),
+        (job.blend.is_some(), blend::run),
+        (job.train.is_some(), train),
+        (job.eval.is_some(), eval),
+        (job.generate.is_some(), generate::run),
+        (job.report.is_some(), report),
+    ];
+    for (present, verb) in stages {
+        if present {
+            verb(cx)?;
+        }
+    }
+    let spent = cx.recorded_seconds(&["curate", "dedup", "tokenize", "train"]);
+    eprintln!(
+        "done in {:.1} s (recorded work {spent:.1} s), peak memory {} MB",
+        started.elapsed().as_secs_f64(),
+        grouped(peak_rss_bytes() / 1_000_000)
+    );
+    if job.report.is_some() {
+        eprintln!("report: {}", cx.out.join("report.html").display());
+    }
+    Ok(())
+}
+
+pub(crate) fn curate(cx: &Context) -> Result<()> {
+    curate::run(cx)
+}
+pub(crate) fn dedup(cx: &Context) -> Result<()> {
+    dedup::run(cx)
+}
+pub(crate) fn tokenize(cx: &Context) -> Result<()> {
+    tokenize::run(cx)
+}
+pub(crate) fn train(cx: &Context) -> Result<()> {
+    train::run(cx)
+}
+pub(crate) fn eval(cx: &Context) -> Result<()> {
+    eval::run(cx)
+}
+pub(crate) fn report(cx: &Context) -> Result<()> {
+    report::run(cx)
+}
+
+/// Text to stdout, where results go.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // the reader of a pipe may leave early; that is its right
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to stdout"),
+    }
+}
+
+/// `path` relative to `out`, as the manifest stores it.
+pub(crate) fn relative(out: &Path, path: &Path) -> PathBuf {
+    path.strip_prefix(out).unwrap_or(path).to_path_buf()
+}

@@ -1,0 +1,115 @@
+//! `train`: the blend's samples into the trainer, which resumes by itself; its events onto the bar.
+
+use super::{Blended, Context};
+use crate::machine::grouped;
+use crate::manifest::fingerprint;
+use crate::progress::Progress;
+use anyhow::{Context as _, Result, bail};
+use index::{Blend, Part};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use train::{Plan, StepRecord};
+
+/// A blend as the trainer reads it.
+pub(super) struct BlendSamples<'a>(pub &'a Blend);
+
+impl train::Samples for BlendSamples<'_> {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn read(
+        &self,
+        index: u64,
+        tokens: &mut [u32],
+    ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.0.read(index, tokens)?;
+        Ok(())
+    }
+}
+
+/// The plan of this job for an opened blend.
+pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
+    let model = cx.job.model.as_ref().context("the job has no [model] table")?;
+    let train = cx.job.train.as_ref().context("the job has no [train] table")?;
+    let seq_length = cx.job.blend.as_ref().map_or(0, |b| b.seq_length);
+    let print = blended.fingerprint.clone();
+    Ok(cx.job.plan(model, train, seq_length, blended.vocab, print))
+}
+
+/// Newest checkpoint of the job.
+pub(super) fn newest_checkpoint(out: &Path) -> Result<PathBuf> {
+    let folder = out.join("checkpoints");
+    let entries = std::fs::read_dir(&folder)
+        .with_context(|| format!("no checkpoints in {}; run `millrace train` first", folder.display()))?;
+    let mut steps: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+    steps.retain(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("step-")));
+    steps.sort();
+    match steps.pop() {
+        Some(p) => Ok(p),
+        None => bail!("no checkpoint in {}", folder.display()),
+    }
+}
+
+pub(super) fn run(cx: &Context) -> Result<()> {
+    let blended = Blended::open(cx)?;
+    let plan = plan(cx, &blended)?;
+    // the layout is part of the plan but not of the result
+    let print = fingerprint(&json!([plan.model, plan.train, plan.vocab, plan.seq_length, plan.seed,
+        plan.determinism, plan.fingerprint]));
+    if cx.manifest.done("train", &print).is_some() {
+        eprintln!("train: done before ({} steps)", plan.train.steps);
+        return Ok(());
+    }
+    cx.manifest.forget("train");
+    let parallel = &plan.parallel;
+    eprintln!(
+        "train: {} parameters, vocabulary {}, {} tokens a step, tp {} pp {} dp {}",
+        grouped(plan.parameters()),
+        grouped(plan.vocab as u64),
+        grouped((plan.train.global_batch * plan.seq_length) as u64),
+        parallel.tp,
+        parallel.pp,
+        parallel.dp
+    );
+    let valid = blended.parts[Part::Valid as usize].as_ref().map(BlendSamples);
+    let progress = Progress::start("train", "steps", plan.train.steps);
+    let watcher = Watcher(&progress);
+    let samples = BlendSamples(blended.part(Part::Train)?);
+    let valid = valid.as_ref().map(|v| v as &dyn train::Samples);
+    let outcome = train::run(&plan, &samples, valid, &cx.out, &watcher)?;
+    let mut files: Vec<PathBuf> = vec!["metrics.jsonl".into()];
+    let mut inside: Vec<PathBuf> = std::fs::read_dir(&outcome.checkpoint)
+        .with_context(|| outcome.checkpoint.display().to_string())?
+        .flatten()
+        .map(|e| super::relative(&cx.out, &e.path()))
+        .collect();
+    inside.sort();
+    files.extend(inside);
+    let counts = serde_json::to_value(&outcome)?;
+    let seconds = progress.seconds();
+    cx.manifest.record("train", &print, &files, counts, seconds)?;
+    progress.finish(&format!("{} steps, loss {:.4}", outcome.steps, outcome.final_loss));
+    Ok(())
+}
+
+/// Training events onto the bar.
+struct Watcher<'a>(&'a Progress);
+
+impl train::Events for Watcher<'_> {
+    fn step(&self, r: &StepRecord) {
+        let note = format!("loss {:.4}, lr {:.2e}, {:.0} tokens/s", r.loss, r.lr, r.tokens_per_s);
+        self.0.set(r.step, &note);
+    }
+    fn validation(&self, step: u64, loss: f64) {
+        self.0.say(&format!("train: step {step}: validation loss {loss:.4}"));
+    }
+    fn checkpoint(&self, step: u64, _path: &Path) {
+        self.0.say(&format!("train: step {step}: checkpoint written"));
+    }
+    fn resumed(&self, step: u64) {
+        self.0.say(&format!("train: going on after step {step}"));
+    }
+    fn note(&self, text: &str) {
+        self.0.say(&format!("train: {text}"));
+    }
+}

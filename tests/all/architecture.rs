@@ -1,0 +1,110 @@
+//! The structure that ARCHITECTURE.md promises: crate edges, unsafe places, lints, sizes, names.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+/// Every `.rs` file of the workspace, relative to its root.
+fn sources() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> =
+        ["curate", "index", "kernels", "train", "pipelines", "tests"].map(|f| root().join(f)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let name = path.strip_prefix(root()).unwrap().display().to_string();
+                found.push((name, std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn crates_depend_on_each_other_only_as_the_picture_shows() {
+    let out = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--locked"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let metadata: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let mut edges = BTreeSet::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let from = package["name"].as_str().unwrap();
+        for d in package["dependencies"].as_array().unwrap() {
+            let to = d["name"].as_str().unwrap();
+            if to.starts_with("millrace-") && from != "millrace-tests" {
+                edges.insert(format!("{} -> {}", &from[9..], &to[9..]));
+            }
+        }
+    }
+    let allowed = [
+        "pipelines -> curate",
+        "pipelines -> index",
+        "pipelines -> train",
+        "train -> index",
+        "train -> kernels",
+    ];
+    let extra: Vec<_> = edges.iter().filter(|e| !allowed.contains(&e.as_str())).collect();
+    assert!(extra.is_empty(), "edges that the picture does not have: {extra:?}");
+    assert!(edges.contains("pipelines -> train"), "no edge found: {edges:?}");
+}
+
+#[test]
+fn every_crate_opts_in_to_the_workspace_lints() {
+    for name in ["curate", "index", "kernels", "train", "pipelines", "tests"] {
+        let text = std::fs::read_to_string(root().join(name).join("Cargo.toml")).unwrap();
+        assert!(text.contains("[lints]\nworkspace = true"), "{name}/Cargo.toml");
+    }
+}
+
+#[test]
+fn unsafe_code_is_only_where_the_invariant_says() {
+    let allowed = |name: &str| {
+        name == "index/src/mmap.rs"
+            || name.starts_with("kernels/src/")
+            || name == "curate/src/dedup/kernel.rs"
+            || name == "curate/src/read/gzip.rs"
+    };
+    for (name, text) in sources() {
+        let code = text.lines().map(|l| l.split("//").next().unwrap_or_default());
+        let has = code.clone().any(|l| l.contains("unsafe {") || l.contains("unsafe fn"));
+        assert!(!has || allowed(&name) || name.starts_with("tests/"), "unsafe code in {name}");
+    }
+}
+
+#[test]
+fn files_are_short_or_say_why_not() {
+    for (name, text) in sources() {
+        let lines = text.lines().count();
+        let excused = text.lines().take(30).any(|l| l.contains("Long because:"));
+        assert!(lines <= 800 || excused, "{name} has {lines} lines");
+    }
+}
+
+#[test]
+fn file_names_say_what_is_inside() {
+    let empty = ["util", "utils", "helper", "helpers", "common", "misc", "manager", "handler", "legacy"];
+    for (name, _) in sources() {
+        let stem = Path::new(&name).file_stem().unwrap().to_string_lossy().to_string();
+        assert!(!empty.contains(&stem.as_str()), "{name}");
+    }
+}
+
+#[test]
+fn every_file_opens_with_its_purpose() {
+    for (name, text) in sources() {
+        let first = text.lines().find(|l| !l.trim().is_empty()).unwrap_or_default();
+        let documented = first.starts_with("//!") || first.starts_with("#![doc = include_str!");
+        assert!(documented, "{name} opens with {first:?}");
+    }
+}

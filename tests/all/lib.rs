@@ -1,1 +1,0 @@
-//! Integration tests only; see `main.rs`.
