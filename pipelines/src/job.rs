@@ -235,11 +235,11 @@ pub struct Generate {
     /// Tokens to add to each.
     pub max_tokens: usize,
     /// 0 takes the likeliest token.
-    pub temperature: f32,
+    pub temperature: f64,
     /// Sample among this many likeliest; 0 is all.
     pub top_k: usize,
     /// Sample among the likeliest whose probabilities reach this; 1 is all.
-    pub top_p: f32,
+    pub top_p: f64,
 }
 
 impl Default for Generate {

@@ -2,4 +2,7 @@
 //! with the scripts that made them in `oracles/`.
 
 mod architecture;
+mod bad_input;
+mod determinism;
+mod jobs;
 mod megatron;

@@ -175,7 +175,7 @@ pub(super) fn text(m: &Material) -> String {
         "<div class=two>{}{}{}</div><h3>Length of kept documents, characters</h3>{}",
         half("Languages", &c["languages"], "--c"),
         half("Hosts of kept pages", &c["hosts"], "--d"),
-        half("Subsets", &c["subsets"], "--e"),
+        half("Sources", &c["sources"], "--e"),
         columns("Length of kept documents", &lengths)
     );
     section("text", "Languages and hosts", "Languages count every document that had one; hosts, subsets and lengths the documents that the filters kept.", &body)
@@ -185,7 +185,7 @@ pub(super) fn text(m: &Material) -> String {
 fn lengths(v: &Value) -> Vec<(String, f64)> {
     let entries = v.as_object().into_iter().flatten();
     let mut rows: Vec<(u64, f64)> = entries
-        .filter_map(|(k, n)| Some((k.parse::<u64>().ok()?, number(n) as f64)))
+        .filter_map(|(k, n)| Some((1u64.checked_shl(k.parse().ok()?)?, number(n) as f64)))
         .collect();
     rows.sort_by_key(|r| r.0);
     let name = |n: u64| if n >= 1024 { format!("{}k+", n / 1024) } else { format!("{n}+") };

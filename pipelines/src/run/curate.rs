@@ -46,7 +46,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
     fingerprint(&json!([
         "curate",
         shard.number,
-        shard.source,
+        shard.input,
         identity(&shard.path),
         settings,
         job.decontaminate,
@@ -88,7 +88,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         grouped(sum.kept),
         grouped(dropped),
         grouped(sum.quarantined),
-        megabytes(sum.bytes_read)
+        megabytes(sum.bytes_in)
     ));
     if sum.quarantined > config.max_bad_records {
         bail!(
@@ -123,7 +123,7 @@ fn run_shards(
                 .run_shard(shard, &cx.out, watcher)
                 .map_err(anyhow::Error::from)
                 .and_then(|report| {
-                    let files: Vec<PathBuf> = report.outputs.iter().map(|o| o.path.clone()).collect();
+                    let files: Vec<PathBuf> = report.outputs.iter().map(|o| o.path.clone().into()).collect();
                     let counts = serde_json::to_value(&report)?;
                     let seconds = started.elapsed().as_secs_f64();
                     cx.manifest.record(&stage_name(shard), print, &files, counts, seconds)

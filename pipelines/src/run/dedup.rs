@@ -34,8 +34,8 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     }
     cx.manifest.forget("dedup");
     let progress = Progress::start("dedup", "documents", 0);
-    let report = curate::dedup(config, &cx.out, shards, &|done| progress.set(done, ""))?;
-    let files: Vec<PathBuf> = report.outputs.iter().map(|o| o.path.clone()).collect();
+    let report = curate::dedup(config, &cx.out, shards, &Watcher(&progress))?;
+    let files: Vec<PathBuf> = report.outputs.iter().map(|o| o.path.clone().into()).collect();
     let seconds = progress.seconds();
     cx.manifest.record("dedup", &print, &files, serde_json::to_value(&report)?, seconds)?;
     progress.finish(&format!(
@@ -47,4 +47,14 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         grouped(report.kept)
     ));
     Ok(())
+}
+
+/// Documents through the bar.
+struct Watcher<'a>(&'a Progress);
+
+impl curate::Progress for Watcher<'_> {
+    fn bytes(&self, _read: u64) {}
+    fn documents(&self, read: u64, _kept: u64) {
+        self.0.add(read);
+    }
 }

@@ -75,7 +75,7 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
         "memory_bytes": memory_bytes(), "disk_free_bytes": free_bytes(),
         "libraries": libraries,
         "commands": {"sbatch": command("sbatch"), "mpirun": command("mpirun"), "nvidia-smi": command("nvidia-smi")},
-        "would_use": {"device": "cpu", "threads": cores, "kernels": train::cpu_kernels()},
+        "would_use": {"device": "cpu", "threads": cores, "kernels": train::Device::cpu().name()},
     });
     if as_json {
         return super::print(&format!("{report}\n"));
@@ -93,6 +93,6 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
             text.push_str(&format!("{name:<10} {}\n", or_none(found)));
         }
     }
-    text.push_str(&format!("would use  CPU, {cores} threads, {} kernels\n", train::cpu_kernels()));
+    text.push_str(&format!("would use  CPU, {cores} threads, {} kernels\n", train::Device::cpu().name()));
     super::print(&text)
 }

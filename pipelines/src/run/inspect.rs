@@ -86,13 +86,30 @@ pub(crate) fn extract(path: &Path) -> Result<()> {
         .and_then(|mut f| f.read_to_end(&mut bytes))
         .with_context(|| format!("cannot read {}", path.display()))?;
     if bytes.starts_with(b"\x1f\x8b") || bytes.starts_with(b"WARC/") {
-        let mut text = String::new();
-        for page in curate::extract_warc(path)? {
-            let (url, page) = page?;
-            text.push_str(&format!("=== {url}\n{}\n\n", page.text));
-        }
-        return super::print(&text);
+        return extract_warc(path);
     }
     let page = curate::extract_html(&bytes, None);
     super::print(&format!("{}\n", page.text))
+}
+
+/// Every page of a WARC, through the same pass as a job with extraction alone.
+fn extract_warc(path: &Path) -> Result<()> {
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let input = curate::Input {
+        path: path.display().to_string(),
+        format: curate::Format::Warc,
+        source: "extract".into(),
+    };
+    let step = curate::Step::Extract(curate::ExtractConfig::default());
+    let config = curate::CurateConfig { inputs: vec![input], step: vec![step], ..Default::default() };
+    let curator = curate::Curator::new(&config, None, None, 0)?;
+    for shard in curate::shards(&config)? {
+        curator.run_shard(&shard, folder.path(), &curate::Silent)?;
+        for document in curate::documents(folder.path(), shard.number)? {
+            let document = document?;
+            let name = document.url.unwrap_or(document.id);
+            super::print(&format!("=== {name}\n{}\n\n", document.text))?;
+        }
+    }
+    Ok(())
 }

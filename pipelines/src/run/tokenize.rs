@@ -72,14 +72,21 @@ fn texts<'a>(
     let dedup = cx.job.dedup.is_some();
     let shards: Vec<usize> = curate::shards(config)?
         .into_iter()
-        .filter(|s| sources.is_empty() || sources.contains(&s.source))
+        .filter(|s| sources.is_empty() || sources.contains(&s.input.source))
         .map(|s| s.number)
         .collect();
-    let open = move |number| match curate::kept_documents(&cx.out, number, dedup) {
-        Ok(documents) => {
-            Box::new(documents.map(|d| d.map(|d| d.text))) as Box<dyn Iterator<Item = _> + Send>
+    type Texts = Box<dyn Iterator<Item = curate::Result<String>> + Send>;
+    let text = |d: curate::Result<curate::CleanDocument>| d.map(|d| d.text);
+    // Without [dedup] a keep-list of an earlier job in this folder must not be obeyed.
+    let open = move |number| -> Texts {
+        let failed = |e| Box::new(std::iter::once(Err(e)));
+        if dedup {
+            curate::kept_documents(&cx.out, number)
+                .map_or_else(|e| failed(e) as Texts, |d| Box::new(d.map(text)))
+        } else {
+            curate::documents(&cx.out, number)
+                .map_or_else(|e| failed(e) as Texts, |d| Box::new(d.map(text)))
         }
-        Err(e) => Box::new(std::iter::once(Err(e))),
     };
     Ok(shards.into_iter().flat_map(open))
 }

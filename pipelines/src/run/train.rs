@@ -88,7 +88,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let counts = serde_json::to_value(&outcome)?;
     let seconds = progress.seconds();
     cx.manifest.record("train", &print, &files, counts, seconds)?;
-    progress.finish(&format!("{} steps, loss {:.4}", outcome.steps, outcome.final_loss));
+    progress.finish(&format!("{} steps, loss {:.4}", outcome.steps, outcome.loss));
     Ok(())
 }
 

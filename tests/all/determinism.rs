@@ -1,0 +1,77 @@
+//! The same job gives the same bytes: any threads, any tasks, any layout, any kill.
+
+use crate::jobs::{assert_same, metrics, millrace, succeed, write_small_job};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn run(folder: &Path, name: &str, sets: &[&str]) -> PathBuf {
+    let job = folder.join("job.toml");
+    let out = folder.join(name);
+    let mut args = vec!["run".to_string(), job.display().to_string()];
+    for set in sets.iter().map(ToString::to_string).chain([format!("out={:?}", out)]) {
+        args.extend(["--set".to_string(), set]);
+    }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    succeed(&args);
+    out
+}
+
+#[test]
+fn threads_and_tasks_do_not_change_a_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    write_small_job(dir.path());
+    let one = run(dir.path(), "one", &["threads=1", "curate.tasks=1"]);
+    let two = run(dir.path(), "two", &["threads=2", "curate.tasks=7"]);
+    assert_same(&one, &two, "1 thread and task, 2 threads and 7 tasks");
+    assert!(one.join("report.html").exists());
+}
+
+#[test]
+fn every_layout_gives_the_same_loss_lines_and_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    write_small_job(dir.path());
+    let whole = run(dir.path(), "l111", &[]);
+    let losses = metrics(&whole);
+    assert!(losses.len() >= 12, "{} lines", losses.len());
+    for (dp, tp, pp) in [(2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 2)] {
+        let name = format!("l{dp}{tp}{pp}");
+        let sets = [("dp", dp), ("tp", tp), ("pp", pp)].map(|(k, v)| format!("parallel.{k}={v}"));
+        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        let out = run(dir.path(), &name, &sets);
+        assert_eq!(metrics(&out), losses, "loss lines of (dp, tp, pp) = ({dp}, {tp}, {pp})");
+        let weights = |out: &Path| std::fs::read(out.join("checkpoints/step-00000012/model.safetensors")).unwrap();
+        assert!(weights(&out) == weights(&whole), "weights of ({dp}, {tp}, {pp})");
+    }
+}
+
+#[test]
+fn ten_kills_change_nothing_and_a_finished_job_is_not_redone() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_small_job(dir.path()).display().to_string();
+    let started = Instant::now();
+    let calm = run(dir.path(), "calm", &[]);
+    let whole = started.elapsed();
+    let killed = dir.path().join("killed");
+    let set = format!("out={killed:?}");
+    let args = ["run", job.as_str(), "--set", set.as_str()];
+    // Moments from a fixed sequence, spread over a run's length; each restart goes on from the last.
+    let mut state = 0x2545_f491u32;
+    for kill in 0..10 {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let share = f64::from(state >> 8) / f64::from(1u32 << 24);
+        let mut child = millrace(&args).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(whole.mul_f64(share * 0.5).max(Duration::from_millis(5)));
+        // SIGKILL; a run that ended before is no fault
+        let _ = child.kill();
+        let status = child.wait().unwrap();
+        assert!(!status.success() || kill > 0, "the first run ended before its kill");
+    }
+    succeed(&args);
+    assert_same(&calm, &killed, "a calm run and one killed ten times");
+    let again = succeed(&args);
+    let stderr = String::from_utf8_lossy(&again.stderr).to_string();
+    for stage in ["curate", "dedup", "tokenize", "train", "eval", "generate"] {
+        assert!(stderr.contains(&format!("{stage}: done before")), "{stage} ran again:\n{stderr}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Small jobs on the repository's real data, run as processes of their own.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Root of the repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+/// `pipelines/jobs/tiny/data/NAME`.
+pub(crate) fn data(name: &str) -> PathBuf {
+    root().join("pipelines/jobs/tiny/data").join(name)
+}
+
+/// Writes a job that does everything of the tiny job on two small shards with a very small model.
+pub(crate) fn write_small_job(folder: &Path) -> PathBuf {
+    let pile = small_pile(folder);
+    let text = format!(
+        r#"
+name = "small"
+out = {out:?}
+[curate]
+tasks = 2
+inputs = [
+  {{ path = {crawl:?}, format = "warc", source = "crawl" }},
+  {{ path = {pile:?}, format = "jsonl", source = "pile" }},
+]
+[[curate.step]]
+extract = {{}}
+[[curate.step]]
+language = {{ keep = ["en"] }}
+[[curate.step]]
+gopher_repetition = {{}}
+[[curate.step]]
+gopher_quality = {{}}
+[decontaminate]
+files = [{eval:?}]
+fields = ["text"]
+[dedup]
+[tokenize]
+tokenizer = {{ train = {{ kind = "bpe", vocab = 512 }} }}
+[blend]
+seq_length = 32
+split = "80,20,0"
+[[blend.dataset]]
+name = "crawl"
+weight = 0.4
+[[blend.dataset]]
+name = "pile"
+weight = 0.6
+[model]
+family = "llama"
+layers = 2
+d_model = 32
+heads = 4
+kv_heads = 2
+[train]
+steps = 12
+global_batch = 4
+micro_batch = 1
+lr = 1e-2
+min_lr = 1e-3
+warmup_steps = 2
+eval_every = 4
+eval_samples = 8
+checkpoint = {{ every = 3, keep = 2 }}
+[eval]
+samples = 8
+[generate]
+prompts = ["The"]
+max_tokens = 8
+[report]
+"#,
+        out = folder.join("out"),
+        crawl = data("crawl-00000.warc.gz"),
+        eval = data("eval.jsonl.zst"),
+    );
+    let path = folder.join("job.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// The first documents of the first Pile shard.
+fn small_pile(folder: &Path) -> PathBuf {
+    let bytes = std::fs::read(data("pile-00000.jsonl.zst")).unwrap();
+    let text = zstd::decode_all(bytes.as_slice()).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    // novels are most of the bytes and none of the variety
+    let lines: String = text
+        .split_inclusive('\n')
+        .filter(|l| !l.contains("Gutenberg"))
+        .take(240)
+        .collect();
+    let path = folder.join("pile.jsonl");
+    std::fs::write(&path, lines).unwrap();
+    path
+}
+
+/// `millrace ARGS...` as a command.
+pub(crate) fn millrace(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millrace_under_test"));
+    command.args(args).stdin(Stdio::null()).current_dir(root());
+    command
+}
+
+/// Runs to the end.
+pub(crate) fn output(args: &[&str]) -> Output {
+    millrace(args).output().unwrap()
+}
+
+/// Runs to the end and expects success.
+pub(crate) fn succeed(args: &[&str]) -> Output {
+    let out = output(args);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "millrace {args:?} failed:\n{stderr}");
+    out
+}
+
+/// Fields of a metrics line that depend on the clock or the machine.
+const MEASURED: [&str; 5] = ["tokens_per_s", "tflops", "mfu", "step_s", "memory_bytes"];
+
+/// Lines of `metrics.jsonl` without what the clock wrote.
+pub(crate) fn metrics(out: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let mut lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    for line in &mut lines {
+        let fields = line.as_object_mut().unwrap();
+        MEASURED.iter().for_each(|k| {
+            fields.remove(*k);
+        });
+    }
+    lines
+}
+
+/// Every file of a job but those that tell the time, by name; metrics without their clocks.
+pub(crate) fn results(out: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![out.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            let path = entry.path();
+            let name = path.strip_prefix(out).unwrap().display().to_string();
+            let timed = ["manifest.json", "report.html", "job.toml", ".lock", "metrics.jsonl"];
+            if path.is_dir() {
+                folders.push(path);
+            } else if !timed.contains(&name.as_str()) {
+                found.insert(name, std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    let lines: Vec<String> = metrics(out).iter().map(Value::to_string).collect();
+    found.insert("metrics.jsonl".into(), lines.join("\n").into_bytes());
+    found
+}
+
+/// Fails naming the files that differ.
+pub(crate) fn assert_same(a: &Path, b: &Path, what: &str) {
+    let (a, b) = (results(a), results(b));
+    let names: Vec<&String> = a.keys().chain(b.keys()).collect();
+    let differ: Vec<_> = names.into_iter().filter(|n| a.get(*n) != b.get(*n)).collect();
+    assert!(differ.is_empty(), "{what}: these differ: {differ:?}");
+    assert!(a.len() > 15, "{what}: only {} files compared", a.len());
+}
