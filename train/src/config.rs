@@ -78,7 +78,11 @@ impl Default for ModelConfig {
 impl ModelConfig {
     /// Key and value heads with the default filled in.
     pub(crate) fn kv_heads(&self) -> usize {
-        if self.kv_heads == 0 { self.heads } else { self.kv_heads }
+        if self.kv_heads == 0 {
+            self.heads
+        } else {
+            self.kv_heads
+        }
     }
 
     /// Feed-forward width with the family's default filled in.
@@ -101,9 +105,11 @@ impl ModelConfig {
 
     /// Calls `problem` for every contradiction within this table.
     pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
-        for (key, value) in
-            [("layers", self.layers), ("d_model", self.d_model), ("heads", self.heads)]
-        {
+        for (key, value) in [
+            ("layers", self.layers),
+            ("d_model", self.d_model),
+            ("heads", self.heads),
+        ] {
             if value == 0 {
                 problem(key, "0".into(), "at least 1");
             }
@@ -117,11 +123,19 @@ impl ModelConfig {
             problem("kv_heads", found, "a divisor of heads");
         }
         if self.family == Family::Gpt && self.kv_heads() != self.heads {
-            problem("kv_heads", self.kv_heads.to_string(), "0 or heads: GPT-2 has no grouped keys");
+            problem(
+                "kv_heads",
+                self.kv_heads.to_string(),
+                "0 or heads: GPT-2 has no grouped keys",
+            );
         }
         if self.family == Family::Llama && self.heads > 0 && (self.d_model / self.heads) % 2 == 1 {
             let found = format!("d_model / heads = {}", self.d_model / self.heads);
-            problem("heads", found, "an even head width: rotary positions turn pairs");
+            problem(
+                "heads",
+                found,
+                "an even head width: rotary positions turn pairs",
+            );
         }
         for (key, value) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
             if !(value.is_finite() && value > 0.0) {
@@ -129,7 +143,11 @@ impl ModelConfig {
             }
         }
         if !(self.init_std.is_finite() && self.init_std >= 0.0) {
-            problem("init_std", self.init_std.to_string(), "a finite number, 0 or more");
+            problem(
+                "init_std",
+                self.init_std.to_string(),
+                "a finite number, 0 or more",
+            );
         }
     }
 }
@@ -148,7 +166,11 @@ pub struct ParallelConfig {
 
 impl Default for ParallelConfig {
     fn default() -> Self {
-        ParallelConfig { tp: 1, pp: 1, dp: 1 }
+        ParallelConfig {
+            tp: 1,
+            pp: 1,
+            dp: 1,
+        }
     }
 }
 
@@ -212,7 +234,10 @@ pub struct CheckpointConfig {
 
 impl Default for CheckpointConfig {
     fn default() -> Self {
-        CheckpointConfig { every: 100, keep: 2 }
+        CheckpointConfig {
+            every: 100,
+            keep: 2,
+        }
     }
 }
 
@@ -316,10 +341,18 @@ impl TrainConfig {
             problem("eps", self.eps.to_string(), "a finite number above 0");
         }
         if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
-            problem("weight_decay", self.weight_decay.to_string(), "a finite number, 0 or more");
+            problem(
+                "weight_decay",
+                self.weight_decay.to_string(),
+                "a finite number, 0 or more",
+            );
         }
         if !(self.clip_norm.is_finite() && self.clip_norm >= 0.0) {
-            problem("clip_norm", self.clip_norm.to_string(), "a finite number, 0 or more");
+            problem(
+                "clip_norm",
+                self.clip_norm.to_string(),
+                "a finite number, 0 or more",
+            );
         }
         if self.eval_every > 0 && self.eval_samples == 0 {
             problem("eval_samples", "0".into(), "at least 1, or eval_every = 0");

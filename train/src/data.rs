@@ -50,13 +50,26 @@ pub(crate) fn read(
     let empty = || Tensor::empty(&[n], DType::U32, device).on_rank(rank, "allocate a batch");
     let (mut inputs, mut targets) = (empty()?, empty()?);
     let mut tokens = vec![0; time + 1];
-    let rows = inputs.u32_mut().chunks_mut(time).zip(targets.u32_mut().chunks_mut(time));
+    let rows = inputs
+        .u32_mut()
+        .chunks_mut(time)
+        .zip(targets.u32_mut().chunks_mut(time));
     for (offset, (input, target)) in range.zip(rows) {
         let sample = first + offset as u64;
-        samples.read(sample, &mut tokens).map_err(|source| Error::Sample { sample, source })?;
-        if let Some(position) = tokens.iter().position(|&token| token as usize >= plan.vocab) {
+        samples
+            .read(sample, &mut tokens)
+            .map_err(|source| Error::Sample { sample, source })?;
+        if let Some(position) = tokens
+            .iter()
+            .position(|&token| token as usize >= plan.vocab)
+        {
             let (found, vocab) = (tokens[position], plan.vocab);
-            return Err(Error::Token { sample, position, found, vocab });
+            return Err(Error::Token {
+                sample,
+                position,
+                found,
+                vocab,
+            });
         }
         input.copy_from_slice(&tokens[..time]);
         target.copy_from_slice(&tokens[1..]);

@@ -141,7 +141,11 @@ pub(crate) trait At<T> {
 
 impl<T> At<T> for io::Result<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T> {
-        self.map_err(|source| Error::Io { action, path: path.to_owned(), source })
+        self.map_err(|source| Error::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        })
     }
 }
 
@@ -152,6 +156,10 @@ pub(crate) trait OnRank<T> {
 
 impl<T> OnRank<T> for kernels::Result<T> {
     fn on_rank(self, rank: usize, during: &'static str) -> Result<T> {
-        self.map_err(|source| Error::Kernel { rank, during, source })
+        self.map_err(|source| Error::Kernel {
+            rank,
+            during,
+            source,
+        })
     }
 }

@@ -19,14 +19,29 @@ pub(crate) struct Place {
 
 impl Place {
     /// The only rank of a world of one.
+    #[cfg(test)]
     pub(crate) fn single() -> Place {
-        Place { tp: 1, dp: 1, pp: 1, tp_rank: 0, dp_rank: 0, pp_rank: 0 }
+        Place {
+            tp: 1,
+            dp: 1,
+            pp: 1,
+            tp_rank: 0,
+            dp_rank: 0,
+            pp_rank: 0,
+        }
     }
 
     pub(crate) fn of(rank: usize, parallel: &ParallelConfig) -> Place {
         let ParallelConfig { tp, pp, dp } = *parallel;
         let (tp_rank, dp_rank, pp_rank) = (rank % tp, rank / tp % dp, rank / (tp * dp));
-        Place { tp, dp, pp, tp_rank, dp_rank, pp_rank }
+        Place {
+            tp,
+            dp,
+            pp,
+            tp_rank,
+            dp_rank,
+            pp_rank,
+        }
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -107,7 +122,11 @@ mod tests {
 
     #[test]
     fn ranks_and_places_are_inverse_and_groups_have_the_right_members() {
-        let parallel = ParallelConfig { tp: 2, pp: 3, dp: 4 };
+        let parallel = ParallelConfig {
+            tp: 2,
+            pp: 3,
+            dp: 4,
+        };
         for (rank, groups) in Groups::all(&parallel).iter().enumerate() {
             let place = groups.place;
             assert_eq!(place.rank(), rank);
@@ -119,9 +138,14 @@ mod tests {
 
     #[test]
     fn batch_ranges_cover_everything_once_in_order() {
-        let parallel = ParallelConfig { tp: 1, pp: 1, dp: 3 };
-        let parts: Vec<usize> =
-            (0..3).flat_map(|rank| Place::of(rank, &parallel).batch_range(10)).collect();
+        let parallel = ParallelConfig {
+            tp: 1,
+            pp: 1,
+            dp: 3,
+        };
+        let parts: Vec<usize> = (0..3)
+            .flat_map(|rank| Place::of(rank, &parallel).batch_range(10))
+            .collect();
         assert_eq!(parts, (0..10).collect::<Vec<_>>());
     }
 }

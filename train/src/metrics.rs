@@ -87,7 +87,10 @@ impl Journal {
         let end = end_of_step(&file, step).at("read", path)?;
         file.set_len(end).at("truncate", path)?;
         file.seek(SeekFrom::Start(end)).at("seek in", path)?;
-        Ok(Journal { path: path.to_owned(), file })
+        Ok(Journal {
+            path: path.to_owned(),
+            file,
+        })
     }
 
     /// Appends one line.
@@ -124,7 +127,11 @@ mod tests {
     use super::*;
 
     fn line(step: u64) -> ValidationRecord {
-        ValidationRecord { step, valid_loss: 1.5, valid_samples: 2 }
+        ValidationRecord {
+            step,
+            valid_loss: 1.5,
+            valid_samples: 2,
+        }
     }
 
     fn journal_after(text: &str, step: u64) -> String {
@@ -168,7 +175,12 @@ mod tests {
         let names = "step loss grad_norm lr tokens consumed_samples tokens_per_s tflops mfu step_s \
                      memory_bytes";
         let value = serde_json::to_value(&record).unwrap();
-        let found: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        let found: Vec<&str> = value
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         assert_eq!(found, names.split_whitespace().collect::<Vec<_>>());
         assert!(value["mfu"].is_null());
     }

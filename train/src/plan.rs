@@ -40,10 +40,12 @@ pub struct Plan {
 impl Plan {
     /// Calls `problem` with key path, found and wanted for every contradiction.
     pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
-        self.model.check(&mut |key, found, wanted| problem(&format!("model.{key}"), found, wanted));
+        self.model
+            .check(&mut |key, found, wanted| problem(&format!("model.{key}"), found, wanted));
         self.parallel
             .check(&mut |key, found, wanted| problem(&format!("parallel.{key}"), found, wanted));
-        self.train.check(&mut |key, found, wanted| problem(&format!("train.{key}"), found, wanted));
+        self.train
+            .check(&mut |key, found, wanted| problem(&format!("train.{key}"), found, wanted));
         if self.vocab == 0 || u32::try_from(self.vocab).is_err() {
             problem("vocab", self.vocab.to_string(), "from 1 to 2^32 - 1");
         }
@@ -76,7 +78,11 @@ impl Plan {
             ("the padded vocabulary", self.padded_vocab()),
         ] {
             if tp > 0 && !divides(tp, whole) {
-                problem("parallel.tp", format!("{tp} with {what} = {whole}"), "a divisor of it");
+                problem(
+                    "parallel.tp",
+                    format!("{tp} with {what} = {whole}"),
+                    "a divisor of it",
+                );
             }
         }
         if tp > 0 && !FEATURE_CHUNKS.is_multiple_of(tp) {
@@ -95,15 +101,21 @@ impl Plan {
                 "{} with dp = {dp}, micro_batch = {}",
                 self.train.global_batch, self.train.micro_batch
             );
-            problem("train.global_batch", found, "a multiple of dp * micro_batch");
+            problem(
+                "train.global_batch",
+                found,
+                "a multiple of dp * micro_batch",
+            );
         }
     }
 
     /// Layout mode fixes its reduction leaves from the model alone, so they must divide evenly.
     fn check_chunks(&self, problem: Problem<'_>) {
         let wanted = "a multiple of 8 with determinism = \"layout\"";
-        for (key, value) in [("seq_length", self.seq_length), ("model.d_model", self.model.d_model)]
-        {
+        for (key, value) in [
+            ("seq_length", self.seq_length),
+            ("model.d_model", self.model.d_model),
+        ] {
             if !value.is_multiple_of(TOKEN_CHUNKS) {
                 problem(key, value.to_string(), wanted);
             }
@@ -117,7 +129,10 @@ impl Plan {
 
     /// Trainable numbers, without the padding of the vocabulary.
     pub fn parameters(&self) -> u64 {
-        param::specs(self).iter().map(|spec| spec.live_elements() as u64).sum()
+        param::specs(self)
+            .iter()
+            .map(|spec| spec.live_elements() as u64)
+            .sum()
     }
 
     /// Rows of embedding and head.

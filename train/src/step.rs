@@ -54,7 +54,16 @@ impl<'a> Trainer<'a> {
         let moments = moments.on_rank(place.rank(), "allocate moments")?;
         let stage = Stage::of(plan, &place, specs);
         let tree = GradientTree::new(stage.gradient_dims.clone(), plan.is_exact(), &device);
-        Ok(Trainer { plan, specs, groups, device, stage, weights, moments, tree })
+        Ok(Trainer {
+            plan,
+            specs,
+            groups,
+            device,
+            stage,
+            weights,
+            moments,
+            tree,
+        })
     }
 
     fn rank(&self) -> usize {
@@ -63,7 +72,10 @@ impl<'a> Trainer<'a> {
 
     /// Tensors this rank has a part of, in slot order.
     pub(crate) fn local_specs(&self) -> Vec<&'a Spec> {
-        self.specs.iter().filter(|spec| spec.is_on(self.groups.place.pp_rank)).collect()
+        self.specs
+            .iter()
+            .filter(|spec| spec.is_on(self.groups.place.pp_rank))
+            .collect()
     }
 
     /// Step `step`, counted from 1.
@@ -132,9 +144,13 @@ impl<'a> Trainer<'a> {
         };
         let other = place.on_stage(other);
         let world = &self.groups.world;
-        world.send(other, tensors[mine].f32()).on_rank(rank, "send tied gradients")?;
+        world
+            .send(other, tensors[mine].f32())
+            .on_rank(rank, "send tied gradients")?;
         let mut received = vec![0.0; tensors[mine].elements()];
-        world.recv(other, &mut received).on_rank(rank, "receive tied gradients")?;
+        world
+            .recv(other, &mut received)
+            .on_rank(rank, "receive tied gradients")?;
         for (sum, x) in received.iter_mut().zip(tensors[mine].f32()) {
             *sum += x;
         }
@@ -145,5 +161,9 @@ impl<'a> Trainer<'a> {
 }
 
 fn finite(step: u64, what: &'static str, value: f64) -> Result<()> {
-    if value.is_finite() { Ok(()) } else { Err(Error::NotFinite { step, what, value }) }
+    if value.is_finite() {
+        Ok(())
+    } else {
+        Err(Error::NotFinite { step, what, value })
+    }
 }

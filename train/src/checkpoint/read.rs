@@ -26,7 +26,11 @@ impl Opened {
     pub(crate) fn open(path: &Path) -> Result<Opened> {
         let (state, model, optimizer) = state::read(path)?;
         Reader::open(&path.join(MODEL))?.verify(&model)?;
-        Ok(Opened { path: path.to_owned(), state, optimizer })
+        Ok(Opened {
+            path: path.to_owned(),
+            state,
+            optimizer,
+        })
     }
 
     fn verify_optimizer(&self) -> Result<()> {
@@ -38,10 +42,18 @@ impl Opened {
         let saved = &self.state.plan;
         let show = |x: &dyn std::fmt::Debug| format!("{x:?}");
         for (key, found, wanted) in [
-            ("fingerprint", saved.fingerprint.clone(), plan.fingerprint.clone()),
+            (
+                "fingerprint",
+                saved.fingerprint.clone(),
+                plan.fingerprint.clone(),
+            ),
             ("model", show(&saved.model), show(&plan.model)),
             ("vocab", show(&saved.vocab), show(&plan.vocab)),
-            ("seq_length", show(&saved.seq_length), show(&plan.seq_length)),
+            (
+                "seq_length",
+                show(&saved.seq_length),
+                show(&plan.seq_length),
+            ),
             ("seed", show(&saved.seed), show(&plan.seed)),
             (
                 "train.global_batch",
@@ -51,13 +63,23 @@ impl Opened {
         ] {
             if found != wanted {
                 let (path, key) = (self.path.clone(), key.to_owned());
-                return Err(Error::Mismatch { path, key, found, wanted });
+                return Err(Error::Mismatch {
+                    path,
+                    key,
+                    found,
+                    wanted,
+                });
             }
         }
         if self.state.step > plan.train.steps {
             let (path, key) = (self.path.clone(), "train.steps".to_owned());
             let (found, wanted) = (self.state.step.to_string(), plan.train.steps.to_string());
-            return Err(Error::Mismatch { path, key, found, wanted });
+            return Err(Error::Mismatch {
+                path,
+                key,
+                found,
+                wanted,
+            });
         }
         Ok(())
     }
@@ -126,7 +148,10 @@ pub(crate) fn newest(folder: &Path, events: &dyn Events) -> Result<Option<Opened
     if reasons.is_empty() {
         return Ok(None);
     }
-    Err(Error::NoWholeCheckpoint { path: folder.to_owned(), reasons: reasons.join("; ") })
+    Err(Error::NoWholeCheckpoint {
+        path: folder.to_owned(),
+        reasons: reasons.join("; "),
+    })
 }
 
 /// Message and causes in one line.

@@ -17,7 +17,10 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 use crate::error::{At, Error, Result};
 
 // values go to disk as they lie in memory
-const _: () = assert!(cfg!(target_endian = "little"), "safetensors data is little-endian");
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "safetensors data is little-endian"
+);
 
 /// Longest header read; the reference implementation's limit.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -56,7 +59,11 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Creates the file and writes its header.
-    pub(crate) fn create(path: &Path, entries: Vec<Entry>, metadata: Option<Value>) -> Result<Self> {
+    pub(crate) fn create(
+        path: &Path,
+        entries: Vec<Entry>,
+        metadata: Option<Value>,
+    ) -> Result<Self> {
         let mut header = Map::new();
         if let Some(metadata) = metadata {
             header.insert("__metadata__".into(), metadata);
@@ -77,9 +84,19 @@ impl Writer {
         let mut file = BufWriter::with_capacity(1 << 20, file);
         file.write_all(&start).at("write", path)?;
         let bytes = start.len() as u64 + end;
-        let digest = Digest { bytes, header: xxh3_64(&start), tensors: Vec::new() };
+        let digest = Digest {
+            bytes,
+            header: xxh3_64(&start),
+            tensors: Vec::new(),
+        };
         let path = path.to_owned();
-        Ok(Writer { path, file, entries: entries.into_iter(), current: None, digest })
+        Ok(Writer {
+            path,
+            file,
+            entries: entries.into_iter(),
+            current: None,
+            digest,
+        })
     }
 
     /// Appends values to the current tensor, or starts the next one.
@@ -104,7 +121,10 @@ impl Writer {
 
     /// Puts the file on the disk.
     pub(crate) fn finish(mut self) -> Result<Digest> {
-        assert!(self.current.is_none() && self.entries.next().is_none(), "all tensors are written");
+        assert!(
+            self.current.is_none() && self.entries.next().is_none(),
+            "all tensors are written"
+        );
         self.file.flush().at("write", &self.path)?;
         self.file.get_ref().sync_all().at("sync", &self.path)?;
         Ok(self.digest)
@@ -130,11 +150,22 @@ impl Reader {
         let bytes = file.metadata().at("read", path)?.len();
         let damaged = |offset: u64, what: &str, found: String, wanted: &str| {
             let (what, wanted) = (what.to_owned(), wanted.to_owned());
-            Error::Damaged { path: path.to_owned(), offset, what, found, wanted }
+            Error::Damaged {
+                path: path.to_owned(),
+                offset,
+                what,
+                found,
+                wanted,
+            }
         };
         let mut start = [0; 8];
         if bytes < 8 {
-            return Err(damaged(0, "file", format!("{bytes} bytes"), "at least 8 bytes"));
+            return Err(damaged(
+                0,
+                "file",
+                format!("{bytes} bytes"),
+                "at least 8 bytes",
+            ));
         }
         file.read_exact(&mut start).at("read", path)?;
         let length = u64::from_le_bytes(start);
@@ -157,7 +188,12 @@ impl Reader {
             if end.checked_sub(begin) != Some(expected) {
                 let found = format!("data_offsets [{begin}, {end})");
                 let what = format!("tensor {name}");
-                return Err(damaged(8, &what, found, &format!("{expected} bytes for its shape")));
+                return Err(damaged(
+                    8,
+                    &what,
+                    found,
+                    &format!("{expected} bytes for its shape"),
+                ));
             }
             entries.push((entry, begin));
         }
@@ -167,18 +203,38 @@ impl Reader {
             *begin += 8 + length;
             if *begin != end {
                 let what = format!("tensor {}", entry.name);
-                return Err(damaged(8, &what, format!("start at byte {begin}"), &end.to_string()));
+                return Err(damaged(
+                    8,
+                    &what,
+                    format!("start at byte {begin}"),
+                    &end.to_string(),
+                ));
             }
             end += entry.bytes();
         }
         if end != bytes {
             let wanted = format!("{end} bytes by the header");
-            return Err(damaged(bytes.min(end), "file", format!("{bytes} bytes"), &wanted));
+            return Err(damaged(
+                bytes.min(end),
+                "file",
+                format!("{bytes} bytes"),
+                &wanted,
+            ));
         }
-        let by_name =
-            entries.iter().enumerate().map(|(i, (entry, _))| (entry.name.clone(), i)).collect();
+        let by_name = entries
+            .iter()
+            .enumerate()
+            .map(|(i, (entry, _))| (entry.name.clone(), i))
+            .collect();
         let header = xxh3_64(&[&start[..], &header].concat());
-        Ok(Reader { path: path.to_owned(), file, entries, by_name, header, bytes })
+        Ok(Reader {
+            path: path.to_owned(),
+            file,
+            entries,
+            by_name,
+            header,
+            bytes,
+        })
     }
 
     /// Names and dims in file order.
@@ -190,7 +246,8 @@ impl Reader {
     pub(crate) fn verify(&mut self, digest: &Digest) -> Result<()> {
         let header = (self.bytes, self.header);
         if header != (digest.bytes, digest.header) {
-            let show = |(bytes, hash): (u64, u64)| format!("{bytes} bytes, header xxh3 {hash:016x}");
+            let show =
+                |(bytes, hash): (u64, u64)| format!("{bytes} bytes, header xxh3 {hash:016x}");
             let wanted = show((digest.bytes, digest.header));
             return Err(self.damaged(0, "file".into(), show(header), wanted));
         }
@@ -202,10 +259,16 @@ impl Reader {
             let (begin, mut left) = (*begin, entry.bytes());
             let what = format!("tensor {name} ({left} bytes)");
             let mut hash = Xxh3Default::new();
-            self.file.seek(SeekFrom::Start(begin)).at("seek in", &self.path)?;
+            self.file
+                .seek(SeekFrom::Start(begin))
+                .at("seek in", &self.path)?;
             while left > 0 {
-                let part = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-                self.file.read_exact(&mut buffer[..part]).at("read", &self.path)?;
+                let part = usize::try_from(left)
+                    .unwrap_or(usize::MAX)
+                    .min(buffer.len());
+                self.file
+                    .read_exact(&mut buffer[..part])
+                    .at("read", &self.path)?;
                 hash.update(&buffer[..part]);
                 left -= part as u64;
             }
@@ -236,12 +299,22 @@ impl Reader {
         }
         let row: usize = dims[1..].iter().product();
         let at = begin + 4 * (first * row) as u64;
-        self.file.seek(SeekFrom::Start(at)).at("seek in", &self.path)?;
-        self.file.read_exact(bytemuck::cast_slice_mut(out)).at("read", &self.path)
+        self.file
+            .seek(SeekFrom::Start(at))
+            .at("seek in", &self.path)?;
+        self.file
+            .read_exact(bytemuck::cast_slice_mut(out))
+            .at("read", &self.path)
     }
 
     fn damaged(&self, offset: u64, what: String, found: String, wanted: String) -> Error {
-        Error::Damaged { path: self.path.clone(), offset, what, found, wanted }
+        Error::Damaged {
+            path: self.path.clone(),
+            offset,
+            what,
+            found,
+            wanted,
+        }
     }
 }
 
@@ -256,17 +329,34 @@ fn parse_entry(name: &str, value: &Value) -> Result<(Entry, u64, u64), Wrong> {
         return Err(wrong("dtype", "\"F32\""));
     }
     let numbers = |field| -> Option<Vec<u64>> {
-        value.get(field)?.as_array()?.iter().map(Value::as_u64).collect()
+        value
+            .get(field)?
+            .as_array()?
+            .iter()
+            .map(Value::as_u64)
+            .collect()
     };
     let shape = numbers("shape").filter(|shape| (1..=4).contains(&shape.len()));
     let shape = shape.ok_or_else(|| wrong("shape", "1 to 4 counts"))?;
-    let elements = shape.iter().try_fold(4u64, |bytes, &dim| bytes.checked_mul(dim));
-    let dims = shape.iter().map(|&dim| usize::try_from(dim).ok()).collect::<Option<_>>();
+    let elements = shape
+        .iter()
+        .try_fold(4u64, |bytes, &dim| bytes.checked_mul(dim));
+    let dims = shape
+        .iter()
+        .map(|&dim| usize::try_from(dim).ok())
+        .collect::<Option<_>>();
     let (Some(_), Some(dims)) = (elements, dims) else {
         return Err(wrong("shape", "a size that fits into memory"));
     };
     match numbers("data_offsets").as_deref() {
-        Some(&[begin, end]) => Ok((Entry { name: name.to_owned(), dims }, begin, end)),
+        Some(&[begin, end]) => Ok((
+            Entry {
+                name: name.to_owned(),
+                dims,
+            },
+            begin,
+            end,
+        )),
         _ => Err(wrong("data_offsets", "[begin, end]")),
     }
 }
@@ -276,7 +366,10 @@ mod tests {
     use super::*;
 
     fn entry(name: &str, dims: &[usize]) -> Entry {
-        Entry { name: name.into(), dims: dims.to_vec() }
+        Entry {
+            name: name.into(),
+            dims: dims.to_vec(),
+        }
     }
 
     fn sample(folder: &Path) -> (PathBuf, Digest) {
@@ -303,8 +396,14 @@ mod tests {
         let mut rows = [0.0; 4];
         reader.read_rows("a", &[3, 2], 1, &mut rows).unwrap();
         assert_eq!(rows, [2.0, 3.0, 4.0, 5.0]);
-        let wrong = reader.read_rows("a", &[2, 3], 0, &mut rows).unwrap_err().to_string();
-        assert!(wrong.contains("found shape [3, 2], want shape [2, 3]"), "{wrong}");
+        let wrong = reader
+            .read_rows("a", &[2, 3], 0, &mut rows)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            wrong.contains("found shape [3, 2], want shape [2, 3]"),
+            "{wrong}"
+        );
     }
 
     #[test]
@@ -342,7 +441,10 @@ mod tests {
         bytes[last] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
         let text = message(&path, &digest);
-        let want = format!("at byte {}: tensor b (16 bytes): found xxh3 ", bytes.len() - 16);
+        let want = format!(
+            "at byte {}: tensor b (16 bytes): found xxh3 ",
+            bytes.len() - 16
+        );
         assert!(text.contains(&want), "{text}");
     }
 
@@ -364,7 +466,10 @@ mod tests {
             bytes.extend(header.as_bytes());
             bytes.extend([0; 4]);
             std::fs::write(&path, &bytes).unwrap();
-            assert!(matches!(Reader::open(&path), Err(Error::Damaged { .. })), "{header}");
+            assert!(
+                matches!(Reader::open(&path), Err(Error::Damaged { .. })),
+                "{header}"
+            );
         }
     }
 }

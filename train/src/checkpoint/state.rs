@@ -65,7 +65,12 @@ impl<'de> Deserialize<'de> for Exact {
 }
 
 /// Writes the file and puts it on the disk.
-pub(crate) fn write(folder: &Path, state: &State, model: &Digest, optimizer: &Digest) -> Result<()> {
+pub(crate) fn write(
+    folder: &Path,
+    state: &State,
+    model: &Digest,
+    optimizer: &Digest,
+) -> Result<()> {
     let path = folder.join(STATE);
     let mut value = serde_json::to_value(state).expect("a state is plain data");
     value["files"] = json!({ MODEL: digest_value(model), OPTIMIZER: digest_value(optimizer) });
@@ -94,7 +99,12 @@ pub(crate) fn read(folder: &Path) -> Result<(State, Digest, Digest)> {
     let wanted = seal_bytes(sealed);
     if found != wanted.as_bytes() {
         let found = String::from_utf8_lossy(found).trim().to_owned();
-        return Err(damaged(body, "checksum of the file", found, wanted.trim().into()));
+        return Err(damaged(
+            body,
+            "checksum of the file",
+            found,
+            wanted.trim().into(),
+        ));
     }
     let value: Value = serde_json::from_slice(&text)
         .map_err(|e| damaged(0, "file", e.to_string(), "JSON".into()))?;
@@ -103,11 +113,22 @@ pub(crate) fn read(folder: &Path) -> Result<(State, Digest, Digest)> {
         return Err(damaged(0, "format", format, FORMAT.into()));
     }
     let digests = [MODEL, OPTIMIZER].map(|name| parse_digest(&value["files"][name]));
-    let state = serde_json::from_value(value)
-        .map_err(|e| damaged(0, "state", e.to_string(), "the fields of this version".into()))?;
+    let state = serde_json::from_value(value).map_err(|e| {
+        damaged(
+            0,
+            "state",
+            e.to_string(),
+            "the fields of this version".into(),
+        )
+    })?;
     match digests {
         [Some(model), Some(optimizer)] => Ok((state, model, optimizer)),
-        _ => Err(damaged(0, "files", "no checksums".into(), "checksums of both files".into())),
+        _ => Err(damaged(
+            0,
+            "files",
+            "no checksums".into(),
+            "checksums of both files".into(),
+        )),
     }
 }
 
@@ -121,7 +142,10 @@ fn seal_bytes(text: &[u8]) -> String {
 
 fn digest_value(digest: &Digest) -> Value {
     let hex = |hash: u64| Value::String(format!("{hash:016x}"));
-    let tensors = digest.tensors.iter().map(|(name, hash)| (name.clone(), hex(*hash)));
+    let tensors = digest
+        .tensors
+        .iter()
+        .map(|(name, hash)| (name.clone(), hex(*hash)));
     json!({
         "bytes": digest.bytes,
         "header": hex(digest.header),
@@ -135,7 +159,9 @@ fn parse_digest(value: &Value) -> Option<Digest> {
     Some(Digest {
         bytes: value["bytes"].as_u64()?,
         header: hash(&value["header"])?,
-        tensors: tensors.map(|(name, v)| Some((name.clone(), hash(v)?))).collect::<Option<_>>()?,
+        tensors: tensors
+            .map(|(name, v)| Some((name.clone(), hash(v)?)))
+            .collect::<Option<_>>()?,
     })
 }
 
@@ -145,13 +171,21 @@ mod tests {
     use crate::fixtures::tiny_gpt;
 
     fn digest() -> Digest {
-        Digest { bytes: 9, header: u64::MAX, tensors: vec![("b".into(), 1), ("a".into(), 2)] }
+        Digest {
+            bytes: 9,
+            header: u64::MAX,
+            tensors: vec![("b".into(), 1), ("a".into(), 2)],
+        }
     }
 
     #[test]
     fn state_comes_back_to_the_last_bit() {
         let folder = tempfile::tempdir().unwrap();
-        for bits in [0x400b_ffff_ffff_ffff_u64, 0x3fd5_5555_5555_5555, 0x4008_1234_5678_9abc] {
+        for bits in [
+            0x400b_ffff_ffff_ffff_u64,
+            0x3fd5_5555_5555_5555,
+            0x4008_1234_5678_9abc,
+        ] {
             let mut state = State::new(&tiny_gpt(), 7, f64::from_bits(bits));
             state.best_valid_loss = Some(Exact(f64::from_bits(bits + 1)));
             write(folder.path(), &state, &digest(), &digest()).unwrap();
@@ -164,7 +198,13 @@ mod tests {
     #[test]
     fn every_flipped_byte_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), &State::new(&tiny_gpt(), 7, 1.5), &digest(), &digest()).unwrap();
+        write(
+            folder.path(),
+            &State::new(&tiny_gpt(), 7, 1.5),
+            &digest(),
+            &digest(),
+        )
+        .unwrap();
         let path = folder.path().join(STATE);
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {

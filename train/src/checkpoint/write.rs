@@ -30,8 +30,14 @@ pub(crate) fn write(
 ) -> Result<Option<PathBuf>> {
     let moments = &trainer.moments;
     let parts = [
-        Part { file: MODEL, lists: vec![("", &trainer.weights)] },
-        Part { file: OPTIMIZER, lists: vec![(".m", &moments.m), (".v", &moments.v)] },
+        Part {
+            file: MODEL,
+            lists: vec![("", &trainer.weights)],
+        },
+        Part {
+            file: OPTIMIZER,
+            lists: vec![(".m", &moments.m), (".v", &moments.v)],
+        },
     ];
     let Some(state) = state else {
         for part in &parts {
@@ -51,7 +57,7 @@ pub(crate) fn write(
     hide(folder, state.step)?;
     fs::rename(&partial, &path).at("rename", &partial)?;
     sync(folder)?;
-    prune(folder, trainer.plan.train.checkpoint.keep)?;
+    prune(folder, state.step, trainer.plan.train.checkpoint.keep)?;
     clean(folder)?;
     Ok(Some(path))
 }
@@ -70,13 +76,17 @@ pub(crate) fn clean(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Drops all but the `keep` newest.
-fn prune(folder: &Path, keep: usize) -> Result<()> {
-    let steps = steps_in(folder)?;
-    for &step in &steps[..steps.len().saturating_sub(keep)] {
-        hide(folder, step)?;
-    }
-    Ok(())
+/// Drops all but the `keep` newest up to `step`. Later ones were refused when the run resumed
+/// before them, and must not push whole ones out.
+fn prune(folder: &Path, step: u64, keep: usize) -> Result<()> {
+    let (kept, refused): (Vec<u64>, Vec<u64>) = steps_in(folder)?
+        .into_iter()
+        .partition(|&other| other <= step);
+    let surplus = &kept[..kept.len().saturating_sub(keep)];
+    surplus
+        .iter()
+        .chain(&refused)
+        .try_for_each(|&step| hide(folder, step))
 }
 
 fn hide(folder: &Path, step: u64) -> Result<()> {
@@ -90,18 +100,26 @@ fn hide(folder: &Path, step: u64) -> Result<()> {
 }
 
 fn remove(path: &Path) -> Result<()> {
-    if path.exists() { fs::remove_dir_all(path).at("remove", path) } else { Ok(()) }
+    if path.exists() {
+        fs::remove_dir_all(path).at("remove", path)
+    } else {
+        Ok(())
+    }
 }
 
 pub(crate) fn sync(folder: &Path) -> Result<()> {
-    File::open(folder).and_then(|file| file.sync_all()).at("sync", folder)
+    File::open(folder)
+        .and_then(|file| file.sync_all())
+        .at("sync", folder)
 }
 
 /// World ranks that hold parts of a tensor, in order of rows. Replicas send nothing.
 fn owners(trainer: &Trainer<'_>, spec: usize) -> Vec<usize> {
     let (spec, place) = (&trainer.specs[spec], trainer.groups.place);
     let shares = if spec.is_split { place.tp } else { 1 };
-    (0..shares).map(|tp_rank| place.rank_of(tp_rank, 0, spec.stage)).collect()
+    (0..shares)
+        .map(|tp_rank| place.rank_of(tp_rank, 0, spec.stage))
+        .collect()
 }
 
 fn send(trainer: &Trainer<'_>, part: &Part<'_>) -> Result<()> {

@@ -69,11 +69,7 @@ impl Attention {
     }
 
     /// x: `[n, d]` -> `[n, d]`
-    pub(crate) fn forward(
-        &self,
-        x: Tensor,
-        cx: &Context<'_>,
-    ) -> kernels::Result<(Tensor, Saved)> {
+    pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let b = x.dims()[0] / cx.time;
         let qkv = self.project(&x, cx.time, 0, cx)?;
         let (mixed, lse) = attention::forward(&qkv, &self.heads, b, cx.time)?;

@@ -38,18 +38,24 @@ impl Block {
     }
 
     /// x: `[n, d]` -> y: `[n, d]`
-    pub(crate) fn forward(
-        &self,
-        x: Tensor,
-        cx: &Context<'_>,
-    ) -> kernels::Result<(Tensor, Saved)> {
+    pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let (normed, statistics1) = self.norm1.forward(&x, cx)?;
         let (mut middle, attention) = self.attention.forward(normed, cx)?;
         add::add_into(&mut middle, &x)?;
         let (normed, statistics2) = self.norm2.forward(&middle, cx)?;
         let (mut y, mlp) = self.mlp.forward(normed, cx)?;
         add::add_into(&mut y, &middle)?;
-        Ok((y, Saved { x, statistics1, attention, middle, statistics2, mlp }))
+        Ok((
+            y,
+            Saved {
+                x,
+                statistics1,
+                attention,
+                middle,
+                statistics2,
+                mlp,
+            },
+        ))
     }
 
     /// The second half alone, for inference: middle `[n, d]` -> y `[n, d]`.
@@ -72,13 +78,26 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let Saved { x, statistics1, attention, middle, statistics2, mlp } = saved;
+        let Saved {
+            x,
+            statistics1,
+            attention,
+            middle,
+            statistics2,
+            mlp,
+        } = saved;
         let dnormed = self.mlp.backward(&dy, mlp, gradients, cx)?;
-        let mut dmiddle = self.norm2.backward(&dnormed, &middle, &statistics2, gradients, cx)?;
+        let mut dmiddle = self
+            .norm2
+            .backward(&dnormed, &middle, &statistics2, gradients, cx)?;
         add::add_into(&mut dmiddle, &dy)?;
         drop((dy, middle));
-        let dnormed = self.attention.backward(&dmiddle, attention, gradients, cx)?;
-        let mut dx = self.norm1.backward(&dnormed, &x, &statistics1, gradients, cx)?;
+        let dnormed = self
+            .attention
+            .backward(&dmiddle, attention, gradients, cx)?;
+        let mut dx = self
+            .norm1
+            .backward(&dnormed, &x, &statistics1, gradients, cx)?;
         add::add_into(&mut dx, &dmiddle)?;
         Ok(dx)
     }

@@ -20,15 +20,24 @@ pub(crate) struct Context<'a> {
     /// Tokens per leaf of a weight gradient; 0: one chain over the micro-batch.
     pub token_leaf: usize,
     /// Slices per row-parallel sum over the whole width; 0: one chain over the local width.
-    feature_chunks: usize,
+    pub feature_chunks: usize,
 }
 
 impl<'a> Context<'a> {
     pub(crate) fn of(plan: &Plan, weights: &'a [Tensor], groups: &'a Groups) -> Context<'a> {
-        let (token_leaf, feature_chunks) =
-            if plan.is_exact() { (plan.seq_length / TOKEN_CHUNKS, FEATURE_CHUNKS) } else { (0, 0) };
+        let (token_leaf, feature_chunks) = if plan.is_exact() {
+            (plan.seq_length / TOKEN_CHUNKS, FEATURE_CHUNKS)
+        } else {
+            (0, 0)
+        };
         let time = plan.seq_length;
-        Context { weights, tp: groups.tp.as_ref(), time, token_leaf, feature_chunks }
+        Context {
+            weights,
+            tp: groups.tp.as_ref(),
+            time,
+            token_leaf,
+            feature_chunks,
+        }
     }
 
     /// Leaf size for a sum over a dim of `whole` elements that tensor parallelism splits.
@@ -52,7 +61,12 @@ pub(crate) struct Slots<'a> {
 
 impl<'a> Slots<'a> {
     pub(crate) fn on(place: &Place, specs: &'a [Spec]) -> Slots<'a> {
-        Slots { specs: specs.iter().filter(|spec| spec.is_on(place.pp_rank)).collect() }
+        Slots {
+            specs: specs
+                .iter()
+                .filter(|spec| spec.is_on(place.pp_rank))
+                .collect(),
+        }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<Slot> {
@@ -60,6 +74,7 @@ impl<'a> Slots<'a> {
     }
 
     pub(crate) fn get(&self, name: &str) -> Slot {
-        self.find(name).expect("the list of tensors and the layers are made from one plan")
+        self.find(name)
+            .expect("the list of tensors and the layers are made from one plan")
     }
 }

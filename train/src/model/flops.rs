@@ -12,7 +12,11 @@ use crate::plan::Plan;
 pub(crate) fn per_token(plan: &Plan) -> f64 {
     let s = plan.shape();
     let width = s.heads * s.d_head;
-    let gates = if plan.model.family == Family::Llama { 3 } else { 2 };
+    let gates = if plan.model.family == Family::Llama {
+        3
+    } else {
+        2
+    };
     let block = s.d_model * (s.packed + width + gates * s.d_ffn);
     let matrices = plan.model.layers * block + s.padded_vocab * s.d_model;
     let attention = 12 * plan.model.layers * width * plan.seq_length;

@@ -13,8 +13,13 @@ pub(crate) struct Gradients {
 
 impl Gradients {
     pub(crate) fn like(dims: &[Vec<usize>], device: &Device) -> kernels::Result<Gradients> {
-        let tensors = dims.iter().map(|dims| Tensor::zeros(dims, DType::F32, device));
-        Ok(Gradients { tensors: tensors.collect::<kernels::Result<_>>()?, is_fresh: true })
+        let tensors = dims
+            .iter()
+            .map(|dims| Tensor::zeros(dims, DType::F32, device));
+        Ok(Gradients {
+            tensors: tensors.collect::<kernels::Result<_>>()?,
+            is_fresh: true,
+        })
     }
 
     /// Forgets the contents without touching memory.

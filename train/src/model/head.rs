@@ -47,7 +47,12 @@ impl Head {
         let weight = slots.get(param::head_name(plan));
         Head {
             norm: Norm::named("norm", plan.model.norm_eps, slots),
-            linear: ColumnLinear { weight, bias: None, gradient, out },
+            linear: ColumnLinear {
+                weight,
+                bias: None,
+                gradient,
+                out,
+            },
             vocab: plan.vocab,
             first: out / tp * tp_rank,
             slice: out / FEATURE_CHUNKS,
@@ -79,12 +84,24 @@ impl Head {
         let sum = cx.sum_over_tp(reduce::tree_sum_slices(&slices)?)?;
         let target = cx.sum_over_tp(target)?;
         let tokens: Vec<f64> = (max.f32().iter().zip(sum.f32()).zip(target.f32()))
-            .map(|((&max, &sum), &target)| {
-                f64::from(max) + f64::from(sum).ln() - f64::from(target)
-            })
+            .map(|((&max, &sum), &target)| f64::from(max) + f64::from(sum).ln() - f64::from(target))
             .collect();
-        let losses = tokens.chunks(cx.time).map(|sequence| sequence.iter().sum()).collect();
-        Ok((losses, Saved { x, statistics, normed, logits, max, sum, targets }))
+        let losses = tokens
+            .chunks(cx.time)
+            .map(|sequence| sequence.iter().sum())
+            .collect();
+        Ok((
+            losses,
+            Saved {
+                x,
+                statistics,
+                normed,
+                logits,
+                max,
+                sum,
+                targets,
+            },
+        ))
     }
 
     /// `weight`: of each token in the step's loss -> dx: `[n, d]`
@@ -95,7 +112,15 @@ impl Head {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let Saved { x, statistics, normed, mut logits, max, sum, targets } = saved;
+        let Saved {
+            x,
+            statistics,
+            normed,
+            mut logits,
+            max,
+            sum,
+            targets,
+        } = saved;
         let mut weights = Tensor::empty(targets.dims(), DType::F32, targets.device())?;
         weights.fill(weight);
         let (first, vocab) = (self.first, self.vocab);

@@ -26,7 +26,12 @@ impl ColumnLinear {
     pub(crate) fn named(name: &str, out: usize, slots: &Slots<'_>) -> ColumnLinear {
         let weight = slots.get(&format!("{name}.weight"));
         let bias = slots.find(&format!("{name}.bias"));
-        ColumnLinear { weight, bias, gradient: weight, out }
+        ColumnLinear {
+            weight,
+            bias,
+            gradient: weight,
+            out,
+        }
     }
 
     /// x: `[n, in]` -> `[n, out/tp]`
@@ -49,7 +54,13 @@ impl ColumnLinear {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let (dweight, accumulate) = gradients.target(self.gradient);
-        matmul(dweight, (dy, Op::Transposed), (x, Op::Plain), cx.token_leaf, accumulate)?;
+        matmul(
+            dweight,
+            (dy, Op::Transposed),
+            (x, Op::Plain),
+            cx.token_leaf,
+            accumulate,
+        )?;
         if let Some(bias) = self.bias {
             let (dbias, accumulate) = gradients.target(bias);
             reduce::sum_rows(dbias, dy, cx.token_leaf, accumulate)?;
@@ -74,7 +85,11 @@ impl RowLinear {
     pub(crate) fn named(name: &str, input: usize, slots: &Slots<'_>) -> RowLinear {
         let weight = slots.get(&format!("{name}.weight"));
         let bias = slots.find(&format!("{name}.bias"));
-        RowLinear { weight, bias, input }
+        RowLinear {
+            weight,
+            bias,
+            input,
+        }
     }
 
     /// x: `[n, in/tp]` -> `[n, out]`, summed over ranks.
@@ -99,7 +114,13 @@ impl RowLinear {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let (dweight, accumulate) = gradients.target(self.weight);
-        matmul(dweight, (x, Op::Transposed), (dy, Op::Plain), cx.token_leaf, accumulate)?;
+        matmul(
+            dweight,
+            (x, Op::Transposed),
+            (dy, Op::Plain),
+            cx.token_leaf,
+            accumulate,
+        )?;
         if let Some(bias) = self.bias {
             let (dbias, accumulate) = gradients.target(bias);
             reduce::sum_rows(dbias, dy, cx.token_leaf, accumulate)?;

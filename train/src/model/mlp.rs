@@ -41,11 +41,7 @@ impl Mlp {
     }
 
     /// x: `[n, d]` -> `[n, d]`
-    pub(crate) fn forward(
-        &self,
-        x: Tensor,
-        cx: &Context<'_>,
-    ) -> kernels::Result<(Tensor, Saved)> {
+    pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let n = x.dims()[0];
         let mut before = self.fc1.forward(&x, cx)?;
         let hidden = if self.chunks > 0 {

@@ -23,7 +23,11 @@ pub(crate) struct Statistics {
 impl Norm {
     pub(crate) fn named(name: &str, eps: f32, slots: &Slots<'_>) -> Norm {
         let weight = slots.get(&format!("{name}.weight"));
-        Norm { weight, bias: slots.find(&format!("{name}.bias")), eps }
+        Norm {
+            weight,
+            bias: slots.find(&format!("{name}.bias")),
+            eps,
+        }
     }
 
     /// x: `[n, d]` -> y: `[n, d]`
@@ -35,10 +39,22 @@ impl Norm {
         let weight = &cx.weights[self.weight];
         if let Some(bias) = self.bias {
             let (y, mean, inverse) = layer_norm::forward(x, weight, &cx.weights[bias], self.eps)?;
-            Ok((y, Statistics { mean: Some(mean), inverse }))
+            Ok((
+                y,
+                Statistics {
+                    mean: Some(mean),
+                    inverse,
+                },
+            ))
         } else {
             let (y, inverse) = rms_norm::forward(x, weight, self.eps)?;
-            Ok((y, Statistics { mean: None, inverse }))
+            Ok((
+                y,
+                Statistics {
+                    mean: None,
+                    inverse,
+                },
+            ))
         }
     }
 

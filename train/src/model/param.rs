@@ -106,7 +106,11 @@ impl Spec {
 
 /// Name of the matrix the head multiplies with.
 pub(crate) fn head_name(plan: &Plan) -> &'static str {
-    if plan.model.is_tied() { "embedding.weight" } else { "head.weight" }
+    if plan.model.is_tied() {
+        "embedding.weight"
+    } else {
+        "head.weight"
+    }
 }
 
 /// All tensors of the model in the order of the forward pass.
@@ -115,11 +119,24 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     let stages = plan.parallel.pp.max(1);
     let last = stages - 1;
     let normal = Init::Normal(plan.model.init_std);
-    let mut list = List { specs: Vec::new(), stage: 0 };
+    let mut list = List {
+        specs: Vec::new(),
+        stage: 0,
+    };
 
-    list.add("embedding.weight".into(), &[shape.padded_vocab, shape.d_model], true, normal);
+    list.add(
+        "embedding.weight".into(),
+        &[shape.padded_vocab, shape.d_model],
+        true,
+        normal,
+    );
     if plan.model.family == Family::Gpt {
-        list.add("position.weight".into(), &[plan.seq_length, shape.d_model], false, normal);
+        list.add(
+            "position.weight".into(),
+            &[plan.seq_length, shape.d_model],
+            false,
+            normal,
+        );
     }
     let per_stage = (plan.model.layers / stages).max(1);
     for layer in 0..plan.model.layers {
@@ -131,7 +148,12 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     if plan.model.is_tied() {
         list.specs[0].copy_stage = (last > 0).then_some(last);
     } else {
-        list.add("head.weight".into(), &[shape.padded_vocab, shape.d_model], true, normal);
+        list.add(
+            "head.weight".into(),
+            &[shape.padded_vocab, shape.d_model],
+            true,
+            normal,
+        );
     }
     for spec in &mut list.specs {
         if spec.name == "embedding.weight" || spec.name == "head.weight" {
@@ -150,14 +172,32 @@ impl List {
     fn add(&mut self, name: String, dims: &[usize], is_split: bool, init: Init) {
         let (live_rows, stage) = (dims[0], self.stage);
         let dims = dims.to_vec();
-        self.specs.push(Spec { name, dims, is_split, init, live_rows, stage, copy_stage: None });
+        self.specs.push(Spec {
+            name,
+            dims,
+            is_split,
+            init,
+            live_rows,
+            stage,
+            copy_stage: None,
+        });
     }
 }
 
 fn add_norm(list: &mut List, plan: &Plan, name: &str) {
-    list.add(format!("{name}.weight"), &[plan.model.d_model], false, Init::Ones);
+    list.add(
+        format!("{name}.weight"),
+        &[plan.model.d_model],
+        false,
+        Init::Ones,
+    );
     if plan.model.family == Family::Gpt {
-        list.add(format!("{name}.bias"), &[plan.model.d_model], false, Init::Zeros);
+        list.add(
+            format!("{name}.bias"),
+            &[plan.model.d_model],
+            false,
+            Init::Zeros,
+        );
     }
 }
 
@@ -168,7 +208,11 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
     let inner = Init::Normal(std);
     // each block adds two terms to the residual stream; this keeps its variance from growing
     let residual = Init::Normal(std / (2.0 * plan.model.layers as f32).sqrt());
-    let fc1 = if plan.model.family == Family::Llama { 2 * s.d_ffn } else { s.d_ffn };
+    let fc1 = if plan.model.family == Family::Llama {
+        2 * s.d_ffn
+    } else {
+        s.d_ffn
+    };
     let at = format!("layers.{layer}");
 
     add_norm(list, plan, &format!("{at}.norm1"));
@@ -184,7 +228,12 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
         list.add(format!("{at}.{name}.weight"), &[rows, cols], true, init);
         if has_bias {
             let width = if is_column { rows } else { cols };
-            list.add(format!("{at}.{name}.bias"), &[width], is_column, Init::Zeros);
+            list.add(
+                format!("{at}.{name}.bias"),
+                &[width],
+                is_column,
+                Init::Zeros,
+            );
         }
     }
 }
@@ -220,10 +269,18 @@ mod tests {
             let whole = spec.initial(7, &Place::single(), &device).unwrap();
             let mut joined = Vec::new();
             for tp_rank in 0..2 {
-                let place = Place { tp: 2, tp_rank, ..Place::single() };
+                let place = Place {
+                    tp: 2,
+                    tp_rank,
+                    ..Place::single()
+                };
                 joined.push(spec.initial(7, &place, &device).unwrap().f32().to_vec());
             }
-            let want = if spec.is_split { joined.concat() } else { joined.remove(0) };
+            let want = if spec.is_split {
+                joined.concat()
+            } else {
+                joined.remove(0)
+            };
             assert_eq!(whole.f32(), want, "{}", spec.name);
         }
     }

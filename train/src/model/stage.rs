@@ -88,9 +88,23 @@ impl Stage {
         match (&self.head, targets) {
             (Some(head), Some(targets)) => {
                 let (losses, saved) = head.forward(x, targets, cx)?;
-                Ok((Output::Losses(losses), Saved { tokens, blocks, head: Some(saved) }))
+                Ok((
+                    Output::Losses(losses),
+                    Saved {
+                        tokens,
+                        blocks,
+                        head: Some(saved),
+                    },
+                ))
             }
-            _ => Ok((Output::Hidden(x), Saved { tokens, blocks, head: None })),
+            _ => Ok((
+                Output::Hidden(x),
+                Saved {
+                    tokens,
+                    blocks,
+                    head: None,
+                },
+            )),
         }
     }
 

@@ -36,17 +36,30 @@ impl Moments {
                 beta1: config.beta1,
                 beta2: config.beta2,
                 eps: config.eps,
-                weight_decay: if spec.has_decay() { config.weight_decay } else { 0.0 },
+                weight_decay: if spec.has_decay() {
+                    config.weight_decay
+                } else {
+                    0.0
+                },
                 grad_scale: factor,
                 step,
             };
             let (m, v) = (self.m[slot].f32_mut(), self.v[slot].f32_mut());
-            adamw::step(weights[slot].f32_mut(), gradients[slot].f32(), m, v, &parameters);
+            adamw::step(
+                weights[slot].f32_mut(),
+                gradients[slot].f32(),
+                m,
+                v,
+                &parameters,
+            );
         }
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "rounds to f32, where weights live")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "rounds to f32, where weights live"
+)]
 fn narrow(x: f64) -> f32 {
     x as f32
 }

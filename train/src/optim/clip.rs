@@ -35,38 +35,65 @@ pub(crate) fn global_norm(
     let mut local = gradients.iter();
     for spec in specs {
         let count = chunks(spec, place.tp, is_exact);
-        let gradient = if spec.is_on(place.pp_rank) { local.next() } else { None };
+        let gradient = if spec.is_on(place.pp_rank) {
+            local.next()
+        } else {
+            None
+        };
         let at = sums.len();
         sums.resize(at + count, 0.0);
         owners.extend((0..count).map(|chunk| owner(spec, chunk, count, &place)));
         if let Some(gradient) = gradient {
             let mine = if spec.is_split { count / place.tp } else { 1 };
-            let first = at + if spec.is_split { place.tp_rank * mine } else { 0 };
+            let first = at
+                + if spec.is_split {
+                    place.tp_rank * mine
+                } else {
+                    0
+                };
             let values = gradient.f32();
             let size = values.len() / mine;
-            for (sum, chunk) in sums[first..first + mine].iter_mut().zip(values.chunks(size)) {
+            for (sum, chunk) in sums[first..first + mine]
+                .iter_mut()
+                .zip(values.chunks(size))
+            {
                 *sum = reduce::sum_squares(chunk);
             }
         }
     }
     let all = groups.world.all_gather_f64(&sums)?;
-    let total: f64 = owners.iter().enumerate().map(|(chunk, &rank)| all[rank][chunk]).sum();
+    let total: f64 = owners
+        .iter()
+        .enumerate()
+        .map(|(chunk, &rank)| all[rank][chunk])
+        .sum();
     Ok(total.sqrt())
 }
 
 /// World rank whose number counts for a chunk.
 fn owner(spec: &Spec, chunk: usize, count: usize, place: &Place) -> usize {
-    let tp_rank = if spec.is_split { chunk * place.tp / count } else { 0 };
+    let tp_rank = if spec.is_split {
+        chunk * place.tp / count
+    } else {
+        0
+    };
     place.rank_of(tp_rank, 0, spec.stage)
 }
 
 /// What gradients are multiplied with; 1 if `clip` is 0 or the norm is within.
 pub(crate) fn factor(norm: f64, clip: f64) -> f32 {
     let factor = clip / (norm + 1e-6);
-    if clip > 0.0 && factor < 1.0 { narrow(factor) } else { 1.0 }
+    if clip > 0.0 && factor < 1.0 {
+        narrow(factor)
+    } else {
+        1.0
+    }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "rounds to f32, where weights live")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "rounds to f32, where weights live"
+)]
 fn narrow(x: f64) -> f32 {
     x as f32
 }

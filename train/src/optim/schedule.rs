@@ -33,7 +33,14 @@ mod tests {
 
     fn config(schedule: Schedule) -> TrainConfig {
         let (lr, min_lr) = (1.0, 0.1);
-        TrainConfig { lr, min_lr, warmup_steps: 10, steps: 110, schedule, ..TrainConfig::default() }
+        TrainConfig {
+            lr,
+            min_lr,
+            warmup_steps: 10,
+            steps: 110,
+            schedule,
+            ..TrainConfig::default()
+        }
     }
 
     fn close(found: f64, wanted: f64) {
@@ -50,7 +57,10 @@ mod tests {
     #[test]
     fn cosine_is_half_way_in_the_middle_and_ends_at_the_floor() {
         close(rate(&config(Schedule::Cosine), 60), 0.55);
-        close(rate(&config(Schedule::Cosine), 35), 0.1 + 0.9 * 0.5 * (1.0 + 0.5f64.sqrt()));
+        close(
+            rate(&config(Schedule::Cosine), 35),
+            0.1 + 0.9 * 0.5 * (1.0 + 0.5f64.sqrt()),
+        );
         close(rate(&config(Schedule::Cosine), 110), 0.1);
         close(rate(&config(Schedule::Cosine), 500), 0.1);
     }
@@ -64,7 +74,11 @@ mod tests {
 
     #[test]
     fn a_job_that_is_all_warm_up_has_finite_rates() {
-        let config = TrainConfig { steps: 4, warmup_steps: 4, ..config(Schedule::Cosine) };
+        let config = TrainConfig {
+            steps: 4,
+            warmup_steps: 4,
+            ..config(Schedule::Cosine)
+        };
         assert!((1..=5).all(|step| rate(&config, step).is_finite()));
     }
 }

@@ -36,7 +36,11 @@ impl Worker<'_> {
     fn blocks(&self, count: usize) -> Vec<Block> {
         let range = self.groups.place.batch_range(count);
         let size = self.plan.train.micro_batch;
-        if self.plan.is_exact() { aligned_blocks(range, size) } else { plain_blocks(range, size) }
+        if self.plan.is_exact() {
+            aligned_blocks(range, size)
+        } else {
+            plain_blocks(range, size)
+        }
     }
 
     /// Forward and backward of this rank's part of the global batch that starts at sample `first`.
@@ -57,13 +61,17 @@ impl Worker<'_> {
             match action {
                 Action::Forward(m) => {
                     let (input, targets) = self.input(samples, first, blocks[m])?;
-                    let (output, saved) =
-                        self.stage.forward(input, targets, &cx).on_rank(rank, "forward")?;
+                    let (output, saved) = self
+                        .stage
+                        .forward(input, targets, &cx)
+                        .on_rank(rank, "forward")?;
                     in_flight.push_back(saved);
                     self.pass_on(output, blocks[m], &mut losses)?;
                 }
                 Action::Backward(m) => {
-                    let saved = in_flight.pop_front().expect("a forward precedes each backward");
+                    let saved = in_flight
+                        .pop_front()
+                        .expect("a forward precedes each backward");
                     let dy = if place.is_last_stage() {
                         None
                     } else {
@@ -75,7 +83,10 @@ impl Worker<'_> {
                     tree.close().on_rank(rank, "merge gradients")?;
                     if !place.is_first_stage() {
                         let to = place.on_stage(place.pp_rank - 1);
-                        self.groups.world.send(to, dx.f32()).on_rank(rank, "send gradients")?;
+                        self.groups
+                            .world
+                            .send(to, dx.f32())
+                            .on_rank(rank, "send gradients")?;
                     }
                 }
             }
@@ -103,7 +114,11 @@ impl Worker<'_> {
         for &(sequence, sum) in local {
             sums[sequence] = sum;
         }
-        let all = self.groups.world.all_gather_f64(&sums).on_rank(self.rank(), "gather losses")?;
+        let all = self
+            .groups
+            .world
+            .all_gather_f64(&sums)
+            .on_rank(self.rank(), "gather losses")?;
         let mut total = 0.0;
         for dp_rank in 0..place.dp {
             let rank = place.rank_of(0, dp_rank, place.pp - 1);
@@ -130,7 +145,10 @@ impl Worker<'_> {
         }
         match tokens {
             Some(tokens) if place.is_first_stage() => Ok((Input::Tokens(tokens), targets)),
-            _ => Ok((Input::Hidden(self.receive(block, place.pp_rank - 1)?), targets)),
+            _ => Ok((
+                Input::Hidden(self.receive(block, place.pp_rank - 1)?),
+                targets,
+            )),
         }
     }
 
@@ -140,20 +158,21 @@ impl Worker<'_> {
         let x = Tensor::empty(&dims, DType::F32, self.device);
         let mut x = x.on_rank(rank, "allocate activations")?;
         let from = self.groups.place.on_stage(stage);
-        self.groups.world.recv(from, x.f32_mut()).on_rank(rank, "receive from another stage")?;
+        self.groups
+            .world
+            .recv(from, x.f32_mut())
+            .on_rank(rank, "receive from another stage")?;
         Ok(x)
     }
 
-    fn pass_on(
-        &self,
-        output: Output,
-        block: Block,
-        losses: &mut Vec<(usize, f64)>,
-    ) -> Result<()> {
+    fn pass_on(&self, output: Output, block: Block, losses: &mut Vec<(usize, f64)>) -> Result<()> {
         match output {
             Output::Hidden(x) => {
                 let to = self.groups.place.on_stage(self.groups.place.pp_rank + 1);
-                self.groups.world.send(to, x.f32()).on_rank(self.rank(), "send activations")
+                self.groups
+                    .world
+                    .send(to, x.f32())
+                    .on_rank(self.rank(), "send activations")
             }
             Output::Losses(sums) => {
                 losses.extend(block.range().zip(sums));

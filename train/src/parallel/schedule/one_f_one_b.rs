@@ -67,9 +67,9 @@ mod tests {
     fn stages_4_microbatches_8_matches_the_papers_figure() {
         // figure 4 (top): forward digits, backward letters, devices 1 to 4
         let want = [
-            "0123......aa4bb5cc6dd7ee..ff..gg..hh",
-            ".012....aa3bb4cc5dd6ee7ff..gg..hh",
-            "..01..aa2bb3cc4dd5ee6ff7gg..hh",
+            "0123......aa4bb5cc6dd7ee.ff.gg.hh",
+            ".012....aa3bb4cc5dd6ee7ff.gg.hh",
+            "..01..aa2bb3cc4dd5ee6ff7gg.hh",
             "...0aa1bb2cc3dd4ee5ff6gg7hh",
         ];
         assert_eq!(drawing(4, 8), want);
