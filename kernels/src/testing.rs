@@ -1,6 +1,6 @@
 //! What tests and benches of this workspace share: random tensors, f64 differences, error measures.
 
-use crate::{Device, Result, Tensor, rng};
+use crate::{Device, Isa, Result, Tensor, rng};
 
 /// Returns normals as a tensor; the same (seed, dims) give the same values.
 /// # Errors
@@ -9,6 +9,29 @@ pub fn random(dims: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
     let mut x = Tensor::empty(dims, crate::DType::F32, device)?;
     rng::fill_normal(x.f32_mut(), seed, 0, 0, 1.0);
     Ok(x)
+}
+
+/// Returns one device per instruction set of this machine.
+pub fn devices() -> Vec<Device> {
+    let all = [Isa::Avx512, Isa::Avx2, Isa::Portable];
+    all.into_iter()
+        .filter(|isa| isa.is_available())
+        .map(Device::cpu_with)
+        .collect()
+}
+
+/// Panics unless `run` returns the same bits on every instruction set.
+pub fn assert_same_bits(run: impl Fn(&Device) -> Vec<Tensor>) {
+    let all: Vec<Vec<Vec<u32>>> = devices()
+        .iter()
+        .map(|device| run(device).iter().map(|x| bits(x.f32())).collect())
+        .collect();
+    for found in &all {
+        assert!(
+            *found == all[0],
+            "every instruction set gives the same bits"
+        );
+    }
 }
 
 /// Widens to f64.

@@ -316,3 +316,215 @@ impl Drop for LocalComm {
         self.shared.changed.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{bits, tree};
+
+    /// Runs one thread per rank and returns their results by rank.
+    fn each<T: Send>(size: usize, run: impl Fn(&LocalComm) -> T + Sync) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let run = &run;
+            let start = |comm: LocalComm| scope.spawn(move || run(&comm));
+            let threads: Vec<_> = group(size).into_iter().map(start).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        })
+    }
+
+    fn value(rank: usize, i: usize) -> f32 {
+        let mut x = [0.0];
+        crate::rng::fill_normal(&mut x, rank as u64, 0, i as u64, 1.0);
+        x[0]
+    }
+
+    #[test]
+    fn all_reduce_is_the_tree_by_rank_on_every_rank() {
+        for size in 1..=5 {
+            let results = each(size, |comm| {
+                let mut x: Vec<f32> = (0..100).map(|i| value(comm.rank(), i)).collect();
+                let mut max = x.clone();
+                comm.all_reduce_sum(&mut x).unwrap();
+                comm.all_reduce_max(&mut max).unwrap();
+                (bits(&x), max)
+            });
+            for (sum, max) in results {
+                for i in 0..100 {
+                    let want = tree((0..size).map(|rank| value(rank, i)));
+                    assert_eq!(sum[i], want.to_bits());
+                    let want = (0..size)
+                        .map(|rank| value(rank, i))
+                        .fold(f32::MIN, f32::max);
+                    assert_eq!(max[i], want);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gathers_and_broadcasts_copy_bits() {
+        for size in 1..=5 {
+            for (rank, (parts, wide, x)) in each(size, |comm| {
+                let mine = vec![-0.0; comm.rank() + 1];
+                let parts = comm.all_gather(&mine).unwrap();
+                let wide = comm.all_gather_f64(&[comm.rank() as f64]).unwrap();
+                let mut x = [comm.rank() as f32, -0.0];
+                comm.broadcast(&mut x, size - 1).unwrap();
+                comm.barrier().unwrap();
+                (parts, wide, x)
+            })
+            .into_iter()
+            .enumerate()
+            {
+                for (from, part) in parts.iter().enumerate() {
+                    assert_eq!(bits(part), vec![(-0.0_f32).to_bits(); from + 1], "{rank}");
+                    assert_eq!(wide[from], [from as f64]);
+                }
+                assert_eq!(bits(&x), bits(&[(size - 1) as f32, -0.0]));
+            }
+        }
+    }
+
+    #[test]
+    fn messages_arrive_in_order_and_sending_never_waits() {
+        let results = each(3, |comm| {
+            let (next, last) = ((comm.rank() + 1) % 3, (comm.rank() + 2) % 3);
+            for i in 0..10 {
+                comm.send(next, &[comm.rank() as f32, i as f32]).unwrap();
+            }
+            (0..10).all(|i| {
+                let mut x = [0.0; 2];
+                comm.recv(last, &mut x).unwrap();
+                x == [last as f32, i as f32]
+            })
+        });
+        assert_eq!(results, [true; 3]);
+    }
+
+    #[test]
+    fn many_rounds_leave_no_turns_behind() {
+        let left = each(4, |comm| {
+            for _ in 0..500 {
+                comm.all_reduce_sum(&mut [1.0]).unwrap();
+            }
+            comm.barrier().unwrap();
+            comm.shared.state.lock().unwrap().turns.len()
+        });
+        // Only the barrier's own turn may still wait for its last reader.
+        assert!(left.iter().all(|&turns| turns <= 1), "{left:?}");
+    }
+
+    #[test]
+    fn a_rank_that_panics_makes_the_others_return() {
+        for size in 2..=5 {
+            let results = each(size, |comm| comm.rank());
+            assert_eq!(results.len(), size);
+            let found: Vec<_> = std::thread::scope(|scope| {
+                let run = |comm: LocalComm| {
+                    scope.spawn(move || {
+                        comm.all_reduce_sum(&mut [1.0]).unwrap();
+                        assert!(comm.rank() != 1, "this rank dies on purpose");
+                        let reduced = comm.all_reduce_sum(&mut [1.0]);
+                        let received = comm.recv(1, &mut [0.0]);
+                        (reduced, received)
+                    })
+                };
+                let threads: Vec<_> = group(size).into_iter().map(run).collect();
+                threads
+                    .into_iter()
+                    .map(std::thread::ScopedJoinHandle::join)
+                    .collect()
+            });
+            for (rank, result) in found.into_iter().enumerate() {
+                match result {
+                    Err(_) => assert_eq!(rank, 1),
+                    Ok((reduced, received)) => {
+                        assert_eq!(
+                            reduced,
+                            Err(Error::PeerGone {
+                                rank: 1,
+                                op: "all_reduce_sum"
+                            })
+                        );
+                        assert_eq!(
+                            received,
+                            Err(Error::PeerGone {
+                                rank: 1,
+                                op: "recv"
+                            })
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_rank_sent_before_it_ended_still_arrives() {
+        let mut comms = group(2);
+        let (one, zero) = (comms.pop().unwrap(), comms.pop().unwrap());
+        one.send(0, &[7.0]).unwrap();
+        drop(one);
+        let mut x = [0.0];
+        zero.recv(1, &mut x).unwrap();
+        assert_eq!(x, [7.0]);
+        assert_eq!(
+            zero.recv(1, &mut x),
+            Err(Error::PeerGone {
+                rank: 1,
+                op: "recv"
+            })
+        );
+    }
+
+    #[test]
+    fn different_lengths_and_different_calls_name_both_ranks() {
+        let results = each(3, |comm| {
+            let mut x = vec![0.0; if comm.rank() == 2 { 4 } else { 3 }];
+            comm.all_reduce_sum(&mut x)
+        });
+        let op = "all_reduce_sum";
+        let want = Err(Error::Lengths {
+            op,
+            rank: 0,
+            len: 3,
+            other: 2,
+            other_len: 4,
+        });
+        assert!(results.iter().all(|r| *r == want));
+        let results = each(2, |comm| {
+            if comm.rank() == 0 {
+                comm.barrier()
+            } else {
+                comm.all_reduce_max(&mut [1.0])
+            }
+        });
+        let (op, other_op) = ("barrier", "all_reduce_max");
+        assert!(results.iter().all(|r| *r
+            == Err(Error::Calls {
+                rank: 0,
+                op,
+                other: 1,
+                other_op
+            })));
+        let mut comms = group(2);
+        let (one, zero) = (comms.pop().unwrap(), comms.pop().unwrap());
+        one.send(0, &[1.0, 2.0]).unwrap();
+        let found = zero.recv(1, &mut [0.0]);
+        let want = Error::Lengths {
+            op: "recv",
+            rank: 0,
+            len: 1,
+            other: 1,
+            other_len: 2,
+        };
+        assert_eq!(found, Err(want));
+        assert!(matches!(
+            zero.send(2, &[]),
+            Err(Error::Argument { name: "to", .. })
+        ));
+    }
+}

@@ -29,3 +29,43 @@ pub fn add_into(x: &mut Tensor, y: &Tensor) -> Result<()> {
     dispatch!(device, add_into(x, y));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::random;
+    use crate::{Device, Error};
+
+    #[test]
+    fn additions_are_one_rounded_addition_each() {
+        let device = Device::cpu();
+        let (x, b) = (
+            random(&[35, 45], 1, &device).unwrap(),
+            random(&[45], 2, &device).unwrap(),
+        );
+        let mut biased = x.try_clone().unwrap();
+        bias(&mut biased, &b).unwrap();
+        let mut doubled = x.try_clone().unwrap();
+        add_into(&mut doubled, &biased).unwrap();
+        for i in 0..x.elements() {
+            let want = x.f32()[i] + b.f32()[i % 45];
+            assert_eq!(biased.f32()[i], want);
+            assert_eq!(doubled.f32()[i], x.f32()[i] + want);
+        }
+    }
+
+    #[test]
+    fn other_dims_are_errors() {
+        let device = Device::cpu();
+        let mut x = random(&[4, 6], 1, &device).unwrap();
+        let y = random(&[6, 4], 1, &device).unwrap();
+        assert!(matches!(
+            add_into(&mut x, &y),
+            Err(Error::Shape { name: "y", .. })
+        ));
+        assert!(matches!(
+            bias(&mut x, &y),
+            Err(Error::Shape { name: "b", .. })
+        ));
+    }
+}

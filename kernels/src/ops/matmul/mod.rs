@@ -73,8 +73,8 @@ fn flattened(name: &'static str, (x, op): (&Tensor, Op)) -> Result<(usize, usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{bits, random, tree};
-    use crate::{DType, Device, Isa};
+    use crate::testing::{bits, devices, random, tree};
+    use crate::{DType, Device};
 
     fn at(x: &Tensor, op: Op, row: usize, col: usize) -> f32 {
         let (_, cols) = x.rows_cols();
@@ -103,14 +103,6 @@ mod tests {
             }
         }
         out
-    }
-
-    fn devices() -> Vec<Device> {
-        let all = [Isa::Avx512, Isa::Avx2, Isa::Portable];
-        all.into_iter()
-            .filter(|isa| isa.is_available())
-            .map(Device::cpu_with)
-            .collect()
     }
 
     #[test]

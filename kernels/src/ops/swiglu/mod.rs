@@ -51,3 +51,60 @@ fn halves(op: &'static str, gate_up: &Tensor) -> Result<(usize, usize)> {
         wanted,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_same_bits, differences, error, random, wide};
+    use crate::{Device, tolerance};
+
+    /// Rows of 2 * 7.
+    fn reference(x: &[f64]) -> Vec<f64> {
+        let silu = |g: f64| g / (1.0 + (-g).exp());
+        x.chunks(14)
+            .flat_map(|x| (0..7).map(|i| silu(x[i]) * x[7 + i]).collect::<Vec<_>>())
+            .collect()
+    }
+
+    #[test]
+    fn forward_matches_f64_and_backward_matches_finite_differences() {
+        let device = Device::cpu();
+        let x = random(&[11, 14], 1, &device).unwrap();
+        let dy = random(&[11, 7], 2, &device).unwrap();
+        let (y, dx) = (forward(&x).unwrap(), backward(&dy, &x).unwrap());
+        let (x, dy) = (wide(x.f32()), wide(dy.f32()));
+        assert!(error(y.f32(), &reference(&x)) < tolerance::elementwise(8));
+        let want = differences(&x, 1e-5, |x| {
+            reference(x)
+                .iter()
+                .zip(&dy)
+                .map(|(y, dy)| y * dy)
+                .sum::<f64>()
+        });
+        let bound = tolerance::elementwise(12) + tolerance::central_difference(1e-5);
+        assert!(error(dx.f32(), &want) < bound);
+        // Must fail: the input's gradient taken for the wrong element.
+        let mut shifted = want;
+        shifted.rotate_left(1);
+        assert!(error(dx.f32(), &shifted) > bound);
+    }
+
+    #[test]
+    fn bits_are_the_same_on_every_instruction_set() {
+        assert_same_bits(|device| {
+            let x = random(&[37, 54], 1, device).unwrap();
+            let y = forward(&x).unwrap();
+            let dx = backward(&y, &x).unwrap();
+            vec![y, dx]
+        });
+    }
+
+    #[test]
+    fn swapped_halves_fail() {
+        let x = random(&[11, 14], 1, &Device::cpu()).unwrap();
+        let y = forward(&x).unwrap();
+        let swapped = |x: &[f32]| [&x[7..], &x[..7]].concat();
+        let swapped: Vec<f32> = x.f32().chunks(14).flat_map(swapped).collect();
+        assert!(error(y.f32(), &reference(&wide(&swapped))) > tolerance::elementwise(8));
+    }
+}
