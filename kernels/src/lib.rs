@@ -1,1 +1,27 @@
-//! kernels
+#![doc = include_str!("../README.md")]
+
+mod buffer;
+pub mod comm;
+mod cpu;
+mod device;
+mod dtype;
+mod error;
+pub mod ops;
+pub mod rng;
+mod tensor;
+#[doc(hidden)]
+pub mod testing;
+pub mod tolerance;
+
+pub use comm::Collective;
+pub use cpu::Isa;
+pub use device::Device;
+pub use dtype::DType;
+pub use error::{Error, Result};
+pub use ops::adamw::AdamW;
+pub use ops::attention::Heads;
+pub use ops::{
+    adamw, add, attention, cross_entropy, embedding, gelu, layer_norm, matmul, reduce, rms_norm,
+    rope, swiglu,
+};
+pub use tensor::Tensor;

@@ -1,1 +1,35 @@
-//! train
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+#[cfg(test)]
+mod claims;
+mod config;
+mod data;
+mod error;
+mod eval;
+#[cfg(test)]
+mod fixtures;
+mod infer;
+mod mesh;
+mod metrics;
+mod model;
+mod optim;
+mod parallel;
+mod plan;
+mod run;
+mod step;
+
+pub use checkpoint::hf::export_hf;
+pub use config::{
+    CheckpointConfig, Determinism, Family, ModelConfig, ParallelConfig, Precision, Schedule,
+    TieEmbeddings, TrainConfig,
+};
+pub use data::Samples;
+pub use error::{Error, Result};
+pub use eval::{evaluate, inspect, logits};
+pub use infer::{GenerateOptions, generate};
+pub use kernels::Device;
+pub use metrics::{Events, StepRecord};
+pub use plan::Plan;
+pub use run::{Outcome, run};

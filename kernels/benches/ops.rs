@@ -1,0 +1,282 @@
+//! Speed of the ops on this machine: best of several runs, GFLOP/s or GB/s.
+//!
+//! Command: `RAYON_NUM_THREADS=1 cargo bench -p millrace-kernels --bench ops [-- FILTER]`. A GFLOP is 1e9 multiplies and adds;
+//! bytes are those the op has to read and write once. Nothing here asserts a time.
+#![expect(clippy::print_stdout, reason = "the table is the result")]
+
+use kernels::matmul::{Op, matmul};
+use kernels::testing::random;
+use kernels::{AdamW, DType, Device, Heads, Isa, Tensor};
+use std::time::{Duration, Instant};
+
+/// Best time of runs that together take about a fifth of a second.
+fn best(mut run: impl FnMut()) -> f64 {
+    run();
+    let start = Instant::now();
+    let mut best = f64::INFINITY;
+    while start.elapsed() < Duration::from_millis(200) {
+        let one = Instant::now();
+        run();
+        best = best.min(one.elapsed().as_secs_f64());
+    }
+    best
+}
+
+struct Table {
+    filter: String,
+}
+
+impl Table {
+    fn row(&self, name: &str, unit: &str, work: f64, run: impl FnMut()) {
+        if name.contains(&self.filter) {
+            let seconds = best(run);
+            println!(
+                "{name:<58} {:>9.1} {unit} {:>10.3} ms",
+                work / seconds / 1e9,
+                seconds * 1e3
+            );
+        }
+    }
+
+    fn product(
+        &self,
+        device: &Device,
+        (m, n, k): (usize, usize, usize),
+        ops: (Op, Op),
+        leaf: usize,
+    ) {
+        let dims = |op, rows, cols| {
+            if op == Op::Plain {
+                [rows, cols]
+            } else {
+                [cols, rows]
+            }
+        };
+        let a = random(&dims(ops.0, m, k), 1, device).expect("fits");
+        let b = random(&dims(ops.1, k, n), 2, device).expect("fits");
+        let mut c = Tensor::zeros(&[m, n], DType::F32, device).expect("fits");
+        let mark = |op| if op == Op::Plain { "" } else { "^T" };
+        let marks = (mark(ops.0), mark(ops.1));
+        let name = format!(
+            "matmul A{}B{} {m} x {n} x {k} leaf {leaf}, {}",
+            marks.0,
+            marks.1,
+            device.name()
+        );
+        self.row(&name, "GFLOP/s", 2.0 * (m * n * k) as f64, || {
+            matmul(&mut c, (&a, ops.0), (&b, ops.1), leaf, false).expect("shapes fit");
+        });
+    }
+}
+
+fn products(table: &Table) {
+    use Op::{Plain, Transposed};
+    let device = Device::cpu();
+    for leaf in [0, 128, 32] {
+        table.product(&device, (1024, 1024, 1024), (Plain, Plain), leaf);
+    }
+    table.product(&device, (1024, 1024, 1024), (Plain, Transposed), 128);
+    table.product(&device, (1024, 1024, 1024), (Transposed, Plain), 128);
+    table.product(&device, (2048, 2048, 2048), (Plain, Transposed), 256);
+    table.product(&device, (1024, 3072, 768), (Plain, Transposed), 96);
+    table.product(&device, (1024, 768, 3072), (Plain, Transposed), 384);
+    table.product(&device, (1024, 1024, 256), (Plain, Transposed), 32);
+    table.product(&device, (1024, 256, 1024), (Plain, Transposed), 128);
+    table.product(&device, (256, 1024, 1024), (Transposed, Plain), 32);
+    table.product(&device, (256, 256, 8192), (Transposed, Plain), 128);
+    table.product(&device, (768, 3072, 8192), (Transposed, Plain), 128);
+    table.product(&device, (1024, 8192, 256), (Plain, Transposed), 32);
+    table.product(&device, (1024, 1024, 32), (Plain, Transposed), 4);
+    table.product(&device, (96, 1024, 64), (Plain, Transposed), 0);
+    table.product(&device, (96, 64, 1024), (Plain, Plain), 0);
+    table.product(&device, (1, 4096, 4096), (Plain, Transposed), 512);
+    table.product(&device, (1, 4096, 4096), (Plain, Plain), 512);
+    table.product(&device, (8, 4096, 4096), (Plain, Transposed), 512);
+    for isa in [Isa::Avx2, Isa::Portable] {
+        let size = if isa == Isa::Portable { 128 } else { 1024 };
+        table.product(
+            &Device::cpu_with(isa),
+            (size, size, size),
+            (Plain, Plain),
+            32,
+        );
+    }
+}
+
+fn rows(table: &Table) {
+    let device = Device::cpu();
+    let (n, d) = (1024, 768);
+    let bytes = (n * d * 4) as f64;
+    let tensor = |dims: &[usize], seed| random(dims, seed, &device).expect("fits");
+    let (x, dy, w) = (tensor(&[n, d], 1), tensor(&[n, d], 2), tensor(&[d], 3));
+    let mut dw = tensor(&[d], 4);
+    let mut db = tensor(&[d], 5);
+    let (_, mean, inv_std) = kernels::layer_norm::forward(&x, &w, &w, 1e-5).expect("fits");
+    table.row("layer_norm forward 1024 x 768", "GB/s", 2.0 * bytes, || {
+        kernels::layer_norm::forward(&x, &w, &w, 1e-5).expect("fits");
+    });
+    table.row(
+        "layer_norm backward 1024 x 768",
+        "GB/s",
+        3.0 * bytes,
+        || {
+            let outs = (&mut dw, &mut db);
+            kernels::layer_norm::backward(&dy, &x, &w, &mean, &inv_std, outs.0, outs.1, 128)
+                .expect("fits");
+        },
+    );
+    let (_, inv_rms) = kernels::rms_norm::forward(&x, &w, 1e-5).expect("fits");
+    table.row("rms_norm forward 1024 x 768", "GB/s", 2.0 * bytes, || {
+        kernels::rms_norm::forward(&x, &w, 1e-5).expect("fits");
+    });
+    table.row("rms_norm backward 1024 x 768", "GB/s", 3.0 * bytes, || {
+        kernels::rms_norm::backward(&dy, &x, &w, &inv_rms, &mut dw, 128).expect("fits");
+    });
+    table.row("gelu forward 1024 x 768", "GB/s", 2.0 * bytes, || {
+        kernels::gelu::forward(&x).expect("fits");
+    });
+    table.row("gelu backward 1024 x 768", "GB/s", 3.0 * bytes, || {
+        kernels::gelu::backward(&dy, &x).expect("fits");
+    });
+    table.row("swiglu forward 1024 x 768", "GB/s", 1.5 * bytes, || {
+        kernels::swiglu::forward(&x).expect("fits");
+    });
+    table.row("sum_rows 1024 x 768", "GB/s", bytes, || {
+        kernels::reduce::sum_rows(&mut dw, &x, 128, true).expect("fits");
+    });
+    let mut y = tensor(&[n, d], 6);
+    table.row("add_into 1024 x 768", "GB/s", 3.0 * bytes, || {
+        kernels::add::add_into(&mut y, &x).expect("fits");
+    });
+    table.row("sum_squares 1024 x 768", "GB/s", bytes, || {
+        std::hint::black_box(kernels::reduce::sum_squares(x.f32()));
+    });
+    optimizer(table);
+}
+
+fn optimizer(table: &Table) {
+    let n = 1 << 20;
+    let [mut w, mut m, mut v] = [0.1_f32, 0.0, 0.0].map(|x| vec![x; n]);
+    let g = vec![0.01_f32; n];
+    let p = AdamW {
+        lr: 1e-3,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+        grad_scale: 1.0,
+        step: 10,
+    };
+    table.row("adamw 1048576", "GB/s", (28 * n) as f64, || {
+        kernels::adamw::step(&mut w, &g, &mut m, &mut v, &p);
+    });
+}
+
+fn attention(table: &Table) {
+    let device = Device::cpu();
+    for (b, t, heads) in [
+        (
+            4,
+            256,
+            Heads {
+                heads: 4,
+                kv_heads: 4,
+                width: 64,
+            },
+        ),
+        (
+            1,
+            1024,
+            Heads {
+                heads: 12,
+                kv_heads: 12,
+                width: 64,
+            },
+        ),
+        (
+            1,
+            1024,
+            Heads {
+                heads: 12,
+                kv_heads: 4,
+                width: 64,
+            },
+        ),
+    ] {
+        let mut qkv = random(&[b * t, heads.packed()], 1, &device).expect("fits");
+        let dout = random(&[b * t, heads.heads * heads.width], 2, &device).expect("fits");
+        let (out, lse) = kernels::attention::forward(&qkv, &heads, b, t).expect("fits");
+        // Two products over the lower triangle; backward has five.
+        let work = (2 * b * heads.heads * t * t * heads.width) as f64;
+        let shape = format!("b {b} t {t} heads {}/{}", heads.heads, heads.kv_heads);
+        table.row(
+            &format!("attention forward {shape}"),
+            "GFLOP/s",
+            work,
+            || {
+                kernels::attention::forward(&qkv, &heads, b, t).expect("fits");
+            },
+        );
+        table.row(
+            &format!("attention backward {shape}"),
+            "GFLOP/s",
+            2.5 * work,
+            || {
+                kernels::attention::backward(&dout, &qkv, &out, &lse, &heads, b, t).expect("fits");
+            },
+        );
+        let bytes = (2 * qkv.elements() * 4) as f64;
+        table.row(&format!("rope forward {shape}"), "GB/s", bytes, || {
+            kernels::rope::forward(&mut qkv, &heads, t, 0, 1e4).expect("fits");
+        });
+    }
+}
+
+fn losses(table: &Table) {
+    let device = Device::cpu();
+    let (n, v) = (512, 8192);
+    let logits = random(&[n, v], 1, &device).expect("fits");
+    let targets = Tensor::from_u32(&[n], &vec![5; n], &device).expect("fits");
+    let weights = Tensor::from_f32(&[n], &vec![1e-3; n], &device).expect("fits");
+    let bytes = (n * v * 4) as f64;
+    let max = kernels::cross_entropy::row_max(&logits, 0, v).expect("fits");
+    table.row("cross_entropy row_max 512 x 8192", "GB/s", bytes, || {
+        kernels::cross_entropy::row_max(&logits, 0, v).expect("fits");
+    });
+    let sums = |x: &Tensor| {
+        kernels::cross_entropy::row_sums(x, &max, &targets, 0, v, v / 8)
+            .expect("fits")
+            .0
+    };
+    table.row("cross_entropy row_sums 512 x 8192", "GB/s", bytes, || {
+        sums(&logits);
+    });
+    let sum = kernels::reduce::tree_sum_slices(&sums(&logits)).expect("fits");
+    let mut grads = logits.try_clone().expect("fits");
+    table.row(
+        "cross_entropy backward 512 x 8192",
+        "GB/s",
+        2.0 * bytes,
+        || {
+            kernels::cross_entropy::backward(&mut grads, &max, &sum, &targets, &weights, 0, v)
+                .expect("fits");
+        },
+    );
+}
+
+fn main() {
+    let filter = std::env::args()
+        .skip(1)
+        .find(|arg| !arg.starts_with('-'))
+        .unwrap_or_default();
+    println!(
+        "{}, {} threads",
+        Device::cpu().name(),
+        rayon::current_num_threads()
+    );
+    let table = Table { filter };
+    products(&table);
+    attention(&table);
+    rows(&table);
+    losses(&table);
+}

@@ -1,0 +1,530 @@
+//! Ranks as threads of one process: a lock, a condition variable, one slot per rank and turn.
+//!
+//! A collective is a turn: each rank puts (op, data) into its slot of the turn and reads all slots once
+//! they are filled; the last reader frees the turn. A rank that is dropped (also by a panic) while
+//! others wait for its part makes them return `PeerGone`; what it brought before still counts.
+
+use super::Collective;
+use crate::{Error, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Returns the ranks of a group, to be moved to one thread each. Dropping one ends that rank.
+pub fn group(size: usize) -> Vec<LocalComm> {
+    let state = State {
+        turns: BTreeMap::new(),
+        next: vec![0; size],
+        mail: BTreeMap::new(),
+        gone: vec![false; size],
+    };
+    let shared = Arc::new(Shared {
+        size,
+        state: Mutex::new(state),
+        changed: Condvar::new(),
+    });
+    (0..size)
+        .map(|rank| LocalComm {
+            rank,
+            shared: Arc::clone(&shared),
+        })
+        .collect()
+}
+
+/// One rank of a group of threads.
+pub struct LocalComm {
+    rank: usize,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    size: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    turns: BTreeMap<u64, Turn>,
+    /// Number of each rank's next turn.
+    next: Vec<u64>,
+    /// Messages by (from, to).
+    mail: BTreeMap<(usize, usize), VecDeque<Vec<f32>>>,
+    gone: Vec<bool>,
+}
+
+struct Turn {
+    slots: Vec<Option<(&'static str, Data)>>,
+    reads: usize,
+}
+
+/// What a rank brings, shared with the readers without a copy under the lock.
+#[derive(Clone)]
+enum Data {
+    F32(Arc<Vec<f32>>),
+    F64(Arc<Vec<f64>>),
+}
+
+impl Data {
+    fn f32(&self) -> &[f32] {
+        match self {
+            Data::F32(x) => x,
+            Data::F64(_) => unreachable!("ranks of a turn call the same op, which is checked"),
+        }
+    }
+
+    fn f64(&self) -> &[f64] {
+        match self {
+            Data::F64(x) => x,
+            Data::F32(_) => unreachable!("ranks of a turn call the same op, which is checked"),
+        }
+    }
+}
+
+impl LocalComm {
+    // A rank that panics inside the lock has not changed the state half way: each change is one step.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.shared
+            .changed
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings data to this rank's next turn and returns everybody's.
+    fn exchange(&self, op: &'static str, data: Data) -> Result<Vec<Data>> {
+        let size = self.shared.size;
+        let mut state = self.lock();
+        let number = state.next[self.rank];
+        state.next[self.rank] += 1;
+        let empty = || Turn {
+            slots: vec![None; size],
+            reads: 0,
+        };
+        state.turns.entry(number).or_insert_with(empty).slots[self.rank] = Some((op, data));
+        self.shared.changed.notify_all();
+        loop {
+            let turn = &state.turns[&number];
+            let Some(absent) = turn.slots.iter().position(Option::is_none) else {
+                break;
+            };
+            let lost = (absent..size).find(|&r| turn.slots[r].is_none() && state.gone[r]);
+            if let Some(rank) = lost {
+                return Err(Error::PeerGone { rank, op });
+            }
+            state = self.wait(state);
+        }
+        let turn = state
+            .turns
+            .get_mut(&number)
+            .expect("a turn stays until all have read it");
+        let slots: Vec<_> = turn.slots.iter().flatten().cloned().collect();
+        turn.reads += 1;
+        if turn.reads == size {
+            state.turns.remove(&number);
+        }
+        drop(state);
+        let first = slots[0].0;
+        if let Some(other) = slots.iter().position(|slot| slot.0 != first) {
+            return Err(Error::Calls {
+                rank: 0,
+                op: first,
+                other,
+                other_op: slots[other].0,
+            });
+        }
+        Ok(slots.into_iter().map(|slot| slot.1).collect())
+    }
+
+    /// As `exchange` for equal lengths.
+    fn exchange_alike(&self, op: &'static str, x: &[f32]) -> Result<Vec<Data>> {
+        let all = self.exchange(op, Data::F32(Arc::new(x.to_vec())))?;
+        let len = all[0].f32().len();
+        match all.iter().position(|data| data.f32().len() != len) {
+            None => Ok(all),
+            Some(other) => {
+                let other_len = all[other].f32().len();
+                Err(Error::Lengths {
+                    op,
+                    rank: 0,
+                    len,
+                    other,
+                    other_len,
+                })
+            }
+        }
+    }
+
+    fn check_peer(&self, op: &'static str, name: &'static str, rank: usize) -> Result<()> {
+        if rank < self.shared.size {
+            return Ok(());
+        }
+        let wanted = format!("a rank below {}", self.shared.size);
+        Err(Error::Argument {
+            op,
+            name,
+            found: rank.to_string(),
+            wanted,
+        })
+    }
+}
+
+/// Adds the parts in the binary-counter tree, elementwise, into the first.
+fn tree_sum(out: &mut [f32], parts: &[Data]) {
+    let mut waiting: Vec<Vec<f32>> = Vec::new();
+    let merge = |older: Vec<f32>, mut sum: Vec<f32>| {
+        for (s, o) in sum.iter_mut().zip(older) {
+            *s += o;
+        }
+        sum
+    };
+    for (i, part) in parts.iter().enumerate() {
+        let mut sum = part.f32().to_vec();
+        for _ in 0..i.trailing_ones() {
+            sum = merge(
+                waiting
+                    .pop()
+                    .expect("one block waits per one bit of the count"),
+                sum,
+            );
+        }
+        waiting.push(sum);
+    }
+    let sum = waiting
+        .into_iter()
+        .rev()
+        .reduce(|right, left| merge(left, right));
+    out.copy_from_slice(&sum.expect("a group has at least one rank"));
+}
+
+impl Collective for LocalComm {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.shared.size
+    }
+
+    fn all_reduce_sum(&self, x: &mut [f32]) -> Result<()> {
+        if self.shared.size > 1 {
+            let parts = self.exchange_alike("all_reduce_sum", x)?;
+            tree_sum(x, &parts);
+        }
+        Ok(())
+    }
+
+    fn all_reduce_max(&self, x: &mut [f32]) -> Result<()> {
+        if self.shared.size > 1 {
+            let parts = self.exchange_alike("all_reduce_max", x)?;
+            x.copy_from_slice(parts[0].f32());
+            for part in &parts[1..] {
+                for (x, y) in x.iter_mut().zip(part.f32()) {
+                    *x = if *y > *x || y.is_nan() { *y } else { *x };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn all_gather(&self, x: &[f32]) -> Result<Vec<Vec<f32>>> {
+        if self.shared.size == 1 {
+            return Ok(vec![x.to_vec()]);
+        }
+        let all = self.exchange("all_gather", Data::F32(Arc::new(x.to_vec())))?;
+        Ok(all.iter().map(|data| data.f32().to_vec()).collect())
+    }
+
+    fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>> {
+        if self.shared.size == 1 {
+            return Ok(vec![x.to_vec()]);
+        }
+        let all = self.exchange("all_gather_f64", Data::F64(Arc::new(x.to_vec())))?;
+        Ok(all.iter().map(|data| data.f64().to_vec()).collect())
+    }
+
+    fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()> {
+        self.check_peer("broadcast", "root", root)?;
+        if self.shared.size > 1 {
+            let all = self.exchange_alike("broadcast", x)?;
+            x.copy_from_slice(all[root].f32());
+        }
+        Ok(())
+    }
+
+    fn send(&self, to: usize, x: &[f32]) -> Result<()> {
+        self.check_peer("send", "to", to)?;
+        self.lock()
+            .mail
+            .entry((self.rank, to))
+            .or_default()
+            .push_back(x.to_vec());
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    fn recv(&self, from: usize, x: &mut [f32]) -> Result<()> {
+        self.check_peer("recv", "from", from)?;
+        let mut state = self.lock();
+        let message = loop {
+            if let Some(message) = state
+                .mail
+                .get_mut(&(from, self.rank))
+                .and_then(VecDeque::pop_front)
+            {
+                break message;
+            }
+            if state.gone[from] {
+                return Err(Error::PeerGone {
+                    rank: from,
+                    op: "recv",
+                });
+            }
+            state = self.wait(state);
+        };
+        drop(state);
+        if message.len() != x.len() {
+            let (rank, len) = (self.rank, x.len());
+            let (other, other_len) = (from, message.len());
+            return Err(Error::Lengths {
+                op: "recv",
+                rank,
+                len,
+                other,
+                other_len,
+            });
+        }
+        x.copy_from_slice(&message);
+        Ok(())
+    }
+
+    fn barrier(&self) -> Result<()> {
+        if self.shared.size > 1 {
+            self.exchange("barrier", Data::F32(Arc::new(Vec::new())))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for LocalComm {
+    fn drop(&mut self) {
+        self.lock().gone[self.rank] = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{bits, tree};
+
+    /// Runs one thread per rank and returns their results by rank.
+    fn each<T: Send>(size: usize, run: impl Fn(&LocalComm) -> T + Sync) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let run = &run;
+            let start = |comm: LocalComm| scope.spawn(move || run(&comm));
+            let threads: Vec<_> = group(size).into_iter().map(start).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        })
+    }
+
+    fn value(rank: usize, i: usize) -> f32 {
+        let mut x = [0.0];
+        crate::rng::fill_normal(&mut x, rank as u64, 0, i as u64, 1.0);
+        x[0]
+    }
+
+    #[test]
+    fn all_reduce_is_the_tree_by_rank_on_every_rank() {
+        for size in 1..=5 {
+            let results = each(size, |comm| {
+                let mut x: Vec<f32> = (0..100).map(|i| value(comm.rank(), i)).collect();
+                let mut max = x.clone();
+                comm.all_reduce_sum(&mut x).unwrap();
+                comm.all_reduce_max(&mut max).unwrap();
+                (bits(&x), max)
+            });
+            for (sum, max) in results {
+                for i in 0..100 {
+                    let want = tree((0..size).map(|rank| value(rank, i)));
+                    assert_eq!(sum[i], want.to_bits());
+                    let want = (0..size)
+                        .map(|rank| value(rank, i))
+                        .fold(f32::MIN, f32::max);
+                    assert_eq!(max[i], want);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gathers_and_broadcasts_copy_bits() {
+        for size in 1..=5 {
+            for (rank, (parts, wide, x)) in each(size, |comm| {
+                let mine = vec![-0.0; comm.rank() + 1];
+                let parts = comm.all_gather(&mine).unwrap();
+                let wide = comm.all_gather_f64(&[comm.rank() as f64]).unwrap();
+                let mut x = [comm.rank() as f32, -0.0];
+                comm.broadcast(&mut x, size - 1).unwrap();
+                comm.barrier().unwrap();
+                (parts, wide, x)
+            })
+            .into_iter()
+            .enumerate()
+            {
+                for (from, part) in parts.iter().enumerate() {
+                    assert_eq!(bits(part), vec![(-0.0_f32).to_bits(); from + 1], "{rank}");
+                    assert_eq!(wide[from], [from as f64]);
+                }
+                assert_eq!(bits(&x), bits(&[(size - 1) as f32, -0.0]));
+            }
+        }
+    }
+
+    #[test]
+    fn messages_arrive_in_order_and_sending_never_waits() {
+        let results = each(3, |comm| {
+            let (next, last) = ((comm.rank() + 1) % 3, (comm.rank() + 2) % 3);
+            for i in 0..10 {
+                comm.send(next, &[comm.rank() as f32, i as f32]).unwrap();
+            }
+            (0..10).all(|i| {
+                let mut x = [0.0; 2];
+                comm.recv(last, &mut x).unwrap();
+                x == [last as f32, i as f32]
+            })
+        });
+        assert_eq!(results, [true; 3]);
+    }
+
+    #[test]
+    fn many_rounds_leave_no_turns_behind() {
+        let left = each(4, |comm| {
+            for _ in 0..500 {
+                comm.all_reduce_sum(&mut [1.0]).unwrap();
+            }
+            comm.barrier().unwrap();
+            comm.shared.state.lock().unwrap().turns.len()
+        });
+        // Only the barrier's own turn may still wait for its last reader.
+        assert!(left.iter().all(|&turns| turns <= 1), "{left:?}");
+    }
+
+    #[test]
+    fn a_rank_that_panics_makes_the_others_return() {
+        for size in 2..=5 {
+            let results = each(size, |comm| comm.rank());
+            assert_eq!(results.len(), size);
+            let found: Vec<_> = std::thread::scope(|scope| {
+                let run = |comm: LocalComm| {
+                    scope.spawn(move || {
+                        comm.all_reduce_sum(&mut [1.0]).unwrap();
+                        assert!(comm.rank() != 1, "this rank dies on purpose");
+                        let reduced = comm.all_reduce_sum(&mut [1.0]);
+                        let received = comm.recv(1, &mut [0.0]);
+                        (reduced, received)
+                    })
+                };
+                let threads: Vec<_> = group(size).into_iter().map(run).collect();
+                threads
+                    .into_iter()
+                    .map(std::thread::ScopedJoinHandle::join)
+                    .collect()
+            });
+            for (rank, result) in found.into_iter().enumerate() {
+                match result {
+                    Err(_) => assert_eq!(rank, 1),
+                    Ok((reduced, received)) => {
+                        assert_eq!(
+                            reduced,
+                            Err(Error::PeerGone {
+                                rank: 1,
+                                op: "all_reduce_sum"
+                            })
+                        );
+                        assert_eq!(
+                            received,
+                            Err(Error::PeerGone {
+                                rank: 1,
+                                op: "recv"
+                            })
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_rank_sent_before_it_ended_still_arrives() {
+        let mut comms = group(2);
+        let (one, zero) = (comms.pop().unwrap(), comms.pop().unwrap());
+        one.send(0, &[7.0]).unwrap();
+        drop(one);
+        let mut x = [0.0];
+        zero.recv(1, &mut x).unwrap();
+        assert_eq!(x, [7.0]);
+        assert_eq!(
+            zero.recv(1, &mut x),
+            Err(Error::PeerGone {
+                rank: 1,
+                op: "recv"
+            })
+        );
+    }
+
+    #[test]
+    fn different_lengths_and_different_calls_name_both_ranks() {
+        let results = each(3, |comm| {
+            let mut x = vec![0.0; if comm.rank() == 2 { 4 } else { 3 }];
+            comm.all_reduce_sum(&mut x)
+        });
+        let op = "all_reduce_sum";
+        let want = Err(Error::Lengths {
+            op,
+            rank: 0,
+            len: 3,
+            other: 2,
+            other_len: 4,
+        });
+        assert!(results.iter().all(|r| *r == want));
+        let results = each(2, |comm| {
+            if comm.rank() == 0 {
+                comm.barrier()
+            } else {
+                comm.all_reduce_max(&mut [1.0])
+            }
+        });
+        let (op, other_op) = ("barrier", "all_reduce_max");
+        assert!(results.iter().all(|r| *r
+            == Err(Error::Calls {
+                rank: 0,
+                op,
+                other: 1,
+                other_op
+            })));
+        let mut comms = group(2);
+        let (one, zero) = (comms.pop().unwrap(), comms.pop().unwrap());
+        one.send(0, &[1.0, 2.0]).unwrap();
+        let found = zero.recv(1, &mut [0.0]);
+        let want = Error::Lengths {
+            op: "recv",
+            rank: 0,
+            len: 1,
+            other: 1,
+            other_len: 2,
+        };
+        assert_eq!(found, Err(want));
+        assert!(matches!(
+            zero.send(2, &[]),
+            Err(Error::Argument { name: "to", .. })
+        ));
+    }
+}

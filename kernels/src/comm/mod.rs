@@ -1,0 +1,50 @@
+//! Collectives between the ranks of a group. Sums are the binary-counter tree by rank number, so every
+//! rank gets the same bits; gathers copy and never add (-0.0 stays -0.0).
+
+pub mod local;
+
+use crate::Result;
+
+/// What the ranks of a group can do together. Every rank calls the same ops in the same order.
+///
+/// # Errors
+/// All methods: `PeerGone` when a rank ended before it took part, `Lengths` when ranks brought different
+/// lengths, `Calls` when they called different ops.
+pub trait Collective: Send + Sync {
+    /// This rank, from 0.
+    fn rank(&self) -> usize;
+    /// Ranks in the group.
+    fn size(&self) -> usize;
+    /// Replaces x by the tree sum over ranks, elementwise.
+    /// # Errors
+    /// As the trait says.
+    fn all_reduce_sum(&self, x: &mut [f32]) -> Result<()>;
+    /// Replaces x by the largest over ranks, elementwise.
+    /// # Errors
+    /// As the trait says.
+    fn all_reduce_max(&self, x: &mut [f32]) -> Result<()>;
+    /// Returns every rank's x, by rank; lengths may differ.
+    /// # Errors
+    /// As the trait says.
+    fn all_gather(&self, x: &[f32]) -> Result<Vec<Vec<f32>>>;
+    /// Returns every rank's x, by rank; lengths may differ.
+    /// # Errors
+    /// As the trait says.
+    fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>>;
+    /// Replaces x by root's.
+    /// # Errors
+    /// As the trait says; `Argument` if root is not in the group.
+    fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()>;
+    /// Sends x to a rank; never waits. Messages between two ranks arrive in order.
+    /// # Errors
+    /// `Argument` if `to` is not in the group.
+    fn send(&self, to: usize, x: &[f32]) -> Result<()>;
+    /// Waits for the next message of a rank.
+    /// # Errors
+    /// As the trait says; `Argument` if `from` is not in the group.
+    fn recv(&self, from: usize, x: &mut [f32]) -> Result<()>;
+    /// Waits until every rank is here.
+    /// # Errors
+    /// As the trait says.
+    fn barrier(&self) -> Result<()>;
+}

@@ -1,0 +1,13 @@
+//! The CPU backend's own parts: vectors of 16 floats, elementary functions, the matrix product.
+//! Every instruction set runs the same operations in the same order, so results are the same bits.
+
+pub(crate) mod gemm;
+pub(crate) mod math;
+pub(crate) mod pack;
+pub(crate) mod simd;
+pub(crate) mod tile;
+
+pub use simd::Isa;
+
+/// Rows one parallel task takes in row-wise ops. Rows are independent, so this changes no bits.
+pub(crate) const ROW_BLOCK: usize = 16;

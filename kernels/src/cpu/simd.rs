@@ -1,0 +1,468 @@
+//! Sixteen f32 lanes with one meaning on AVX-512, AVX2 + FMA and plain Rust.
+//!
+//! A kernel is written once over `Lanes` and compiled once per instruction set; every operation is a
+//! correctly rounded IEEE operation on each lane and nothing is reassociated, so the bits agree.
+//! Element i of a row lies in lane i % 16; a row's sum is 16 lane sums and one fixed tree over lanes.
+#![expect(
+    unsafe_code,
+    reason = "vector intrinsics and calls into functions with target features"
+)]
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+/// Lanes of a vector, on every instruction set.
+pub(crate) const LANES: usize = 16;
+
+/// Instruction set of the CPU kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isa {
+    /// AVX-512 F, with AVX2 and FMA.
+    Avx512,
+    /// AVX2 and FMA.
+    Avx2,
+    /// Plain Rust; on x86-64 its fused multiply-add is a slow library call.
+    Portable,
+}
+
+impl Isa {
+    /// Returns the widest instruction set of this machine.
+    pub fn detect() -> Isa {
+        [Isa::Avx512, Isa::Avx2]
+            .into_iter()
+            .find(|isa| isa.is_available())
+            .unwrap_or(Isa::Portable)
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => is_x86_feature_detected!("avx512f") && Isa::Avx2.is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx512 | Isa::Avx2 => false,
+            Isa::Portable => true,
+        }
+    }
+}
+
+/// Sixteen f32. All methods act lane by lane.
+pub(crate) trait Lanes: Copy {
+    /// Vectors in a row of the matrix product's tile.
+    const TILE_VECTORS: usize;
+
+    fn splat(x: f32) -> Self;
+    /// # Safety
+    /// Sixteen floats can be read at `x`.
+    unsafe fn load_at(x: *const f32) -> Self;
+    /// # Safety
+    /// Sixteen floats can be written at `out`.
+    unsafe fn store_at(self, out: *mut f32);
+    fn add(self, b: Self) -> Self;
+    fn sub(self, b: Self) -> Self;
+    fn mul(self, b: Self) -> Self;
+    fn div(self, b: Self) -> Self;
+    /// `self * b + c`, rounded once.
+    fn fma(self, b: Self, c: Self) -> Self;
+    /// `self > b ? self : b`; so `b` when either is NaN.
+    fn max(self, b: Self) -> Self;
+    /// `self < b ? self : b`; so `b` when either is NaN.
+    fn min(self, b: Self) -> Self;
+    fn sqrt(self) -> Self;
+    /// To the nearest integer, ties to even.
+    fn round(self) -> Self;
+    /// `2^self` for integral `self` in [-126, 127].
+    fn pow2(self) -> Self;
+    /// `self < b ? then : other`; `other` when either is NaN.
+    fn select_less(self, b: Self, then: Self, other: Self) -> Self;
+
+    #[inline(always)]
+    fn load(x: &[f32]) -> Self {
+        assert!(x.len() >= LANES, "a full vector is read");
+        // SAFETY: sixteen floats are there by the assert.
+        unsafe { Self::load_at(x.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, out: &mut [f32]) {
+        assert!(out.len() >= LANES, "a full vector is written");
+        // SAFETY: there is room for sixteen floats by the assert.
+        unsafe { self.store_at(out.as_mut_ptr()) }
+    }
+
+    /// Loads 1 to 16 floats; the lanes past the end get `fill`.
+    #[inline(always)]
+    fn load_part(x: &[f32], fill: f32) -> Self {
+        if x.len() >= LANES {
+            return Self::load(x);
+        }
+        let mut lanes = [fill; LANES];
+        lanes[..x.len()].copy_from_slice(x);
+        Self::load(&lanes)
+    }
+
+    /// Stores the first `out.len()` lanes, at most 16.
+    #[inline(always)]
+    fn store_part(self, out: &mut [f32]) {
+        if out.len() >= LANES {
+            return self.store(out);
+        }
+        let lanes = self.to_array();
+        out.copy_from_slice(&lanes[..out.len()]);
+    }
+
+    #[inline(always)]
+    fn to_array(self) -> [f32; LANES] {
+        let mut lanes = [0.0; LANES];
+        self.store(&mut lanes);
+        lanes
+    }
+
+    /// Sum of the lanes: halves added until one is left.
+    #[inline(always)]
+    fn sum(self) -> f32 {
+        let mut lanes = self.to_array();
+        let mut width = LANES / 2;
+        while width > 0 {
+            for i in 0..width {
+                lanes[i] += lanes[i + width];
+            }
+            width /= 2;
+        }
+        lanes[0]
+    }
+
+    /// Largest lane.
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        self.to_array()
+            .into_iter()
+            .fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
+    }
+}
+
+/// A computation written over `Lanes`, to be compiled once per instruction set.
+pub(crate) trait Kernel<Args> {
+    type Out;
+    /// Implementations are `#[inline(always)]`, so that they take on the caller's target features.
+    fn run<L: Lanes>(args: Args) -> Self::Out;
+}
+
+/// Runs `K` with the vectors of `isa`, which must be available (devices see to it).
+pub(crate) fn run<K: Kernel<Args>, Args>(isa: Isa, args: Args) -> K::Out {
+    assert!(
+        isa.is_available(),
+        "devices only offer instruction sets the machine has"
+    );
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has these features by the assert.
+        Isa::Avx512 => unsafe { run_avx512::<K, Args>(args) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has these features by the assert.
+        Isa::Avx2 => unsafe { run_avx2::<K, Args>(args) },
+        _ => K::run::<Plain>(args),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2,fma")]
+fn run_avx512<K: Kernel<Args>, Args>(args: Args) -> K::Out {
+    K::run::<Wide>(args)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn run_avx2<K: Kernel<Args>, Args>(args: Args) -> K::Out {
+    K::run::<Pair>(args)
+}
+
+/// Declares a function over `Lanes` that takes the instruction set as its first argument:
+/// `vector_fn! { fn scale<L>(x: &mut [f32], by: f32) { ... } }` is called as `scale(isa, x, by)`.
+macro_rules! vector_fn {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<$lanes:ident>
+        ($($arg:ident: $kind:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
+        $(#[$meta])*
+        $vis fn $name(isa: $crate::cpu::Isa, $($arg: $kind),*) $(-> $out)? {
+            struct Body;
+            impl $crate::cpu::simd::Kernel<($($kind,)*)> for Body {
+                type Out = vector_fn!(@out $($out)?);
+                #[inline(always)]
+                fn run<$lanes: $crate::cpu::simd::Lanes>(
+                    ($($arg,)*): ($($kind,)*)
+                ) -> vector_fn!(@out $($out)?) {
+                    $body
+                }
+            }
+            $crate::cpu::simd::run::<Body, _>(isa, ($($arg,)*))
+        }
+    };
+    (@out) => { () };
+    (@out $out:ty) => { $out };
+}
+pub(crate) use vector_fn;
+
+/// Plain Rust: an array, which compilers map to whatever vectors the target has.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain([f32; LANES]);
+
+macro_rules! plain_binary {
+    ($name:ident, |$a:ident, $b:ident| $value:expr) => {
+        #[inline(always)]
+        fn $name(self, b: Self) -> Self {
+            let mut out = [0.0; LANES];
+            for (o, ($a, $b)) in out.iter_mut().zip(self.0.into_iter().zip(b.0)) {
+                *o = $value;
+            }
+            Plain(out)
+        }
+    };
+}
+
+impl Lanes for Plain {
+    const TILE_VECTORS: usize = 1;
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        Plain([x; LANES])
+    }
+    #[inline(always)]
+    unsafe fn load_at(x: *const f32) -> Self {
+        // SAFETY: the caller vouches for sixteen floats; arrays of f32 need f32 alignment only.
+        Plain(unsafe { x.cast::<[f32; LANES]>().read() })
+    }
+    #[inline(always)]
+    unsafe fn store_at(self, out: *mut f32) {
+        // SAFETY: the caller vouches for room for sixteen floats.
+        unsafe { out.cast::<[f32; LANES]>().write(self.0) }
+    }
+    plain_binary!(add, |a, b| a + b);
+    plain_binary!(sub, |a, b| a - b);
+    plain_binary!(mul, |a, b| a * b);
+    plain_binary!(div, |a, b| a / b);
+    plain_binary!(max, |a, b| if a > b { a } else { b });
+    plain_binary!(min, |a, b| if a < b { a } else { b });
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        let mut out = c.0;
+        for (o, (a, b)) in out.iter_mut().zip(self.0.into_iter().zip(b.0)) {
+            *o = a.mul_add(b, *o);
+        }
+        Plain(out)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        Plain(self.0.map(f32::sqrt))
+    }
+    #[inline(always)]
+    fn round(self) -> Self {
+        Plain(self.0.map(f32::round_ties_even))
+    }
+    #[inline(always)]
+    fn pow2(self) -> Self {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "integral and in [-126, 127]"
+        )]
+        let exponent = |x: f32| (x as i32 + 127).cast_unsigned() << 23;
+        Plain(self.0.map(|x| f32::from_bits(exponent(x))))
+    }
+    #[inline(always)]
+    fn select_less(self, b: Self, then: Self, other: Self) -> Self {
+        let mut out = other.0;
+        for (i, o) in out.iter_mut().enumerate() {
+            if self.0[i] < b.0[i] {
+                *o = then.0[i];
+            }
+        }
+        Plain(out)
+    }
+}
+
+/// One AVX-512 register. Made only inside `run_avx512`, hence only where the features are.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(crate) struct Wide(__m512);
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! wide {
+    ($name:ident($($arg:ident),*) = $value:expr) => {
+        #[inline(always)]
+        fn $name(self, $($arg: Self),*) -> Self {
+            // SAFETY: a `Wide` exists only where AVX-512 does.
+            Wide(unsafe { $value(self.0, $($arg.0),*) })
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Lanes for Wide {
+    const TILE_VECTORS: usize = 2;
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        // SAFETY: called only inside `run_avx512`.
+        Wide(unsafe { _mm512_set1_ps(x) })
+    }
+    #[inline(always)]
+    unsafe fn load_at(x: *const f32) -> Self {
+        // SAFETY: the caller vouches for sixteen floats; inside `run_avx512`.
+        Wide(unsafe { _mm512_loadu_ps(x) })
+    }
+    #[inline(always)]
+    unsafe fn store_at(self, out: *mut f32) {
+        // SAFETY: the caller vouches for room for sixteen floats.
+        unsafe { _mm512_storeu_ps(out, self.0) }
+    }
+    wide!(add(b) = _mm512_add_ps);
+    wide!(sub(b) = _mm512_sub_ps);
+    wide!(mul(b) = _mm512_mul_ps);
+    wide!(div(b) = _mm512_div_ps);
+    wide!(max(b) = _mm512_max_ps);
+    wide!(min(b) = _mm512_min_ps);
+    wide!(fma(b, c) = _mm512_fmadd_ps);
+    wide!(sqrt() = _mm512_sqrt_ps);
+    wide!(round() = _mm512_roundscale_ps::<0>);
+    #[inline(always)]
+    fn pow2(self) -> Self {
+        // SAFETY: a `Wide` exists only where AVX-512 does.
+        Wide(unsafe {
+            let biased = _mm512_add_epi32(_mm512_cvtps_epi32(self.0), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
+        })
+    }
+    #[inline(always)]
+    fn select_less(self, b: Self, then: Self, other: Self) -> Self {
+        // SAFETY: a `Wide` exists only where AVX-512 does.
+        Wide(unsafe {
+            let less = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, b.0);
+            _mm512_mask_blend_ps(less, other.0, then.0)
+        })
+    }
+}
+
+/// Two AVX registers. Made only inside `run_avx2`, hence only where the features are.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(crate) struct Pair(__m256, __m256);
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! pair {
+    ($name:ident($($arg:ident),*) = $value:expr) => {
+        #[inline(always)]
+        fn $name(self, $($arg: Self),*) -> Self {
+            // SAFETY: a `Pair` exists only where AVX2 and FMA do.
+            unsafe { Pair($value(self.0, $($arg.0),*), $value(self.1, $($arg.1),*)) }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Lanes for Pair {
+    const TILE_VECTORS: usize = 1;
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        // SAFETY: called only inside `run_avx2`.
+        let half = unsafe { _mm256_set1_ps(x) };
+        Pair(half, half)
+    }
+    #[inline(always)]
+    unsafe fn load_at(x: *const f32) -> Self {
+        // SAFETY: the caller vouches for sixteen floats; inside `run_avx2`.
+        unsafe { Pair(_mm256_loadu_ps(x), _mm256_loadu_ps(x.add(8))) }
+    }
+    #[inline(always)]
+    unsafe fn store_at(self, out: *mut f32) {
+        // SAFETY: the caller vouches for room for sixteen floats.
+        unsafe {
+            _mm256_storeu_ps(out, self.0);
+            _mm256_storeu_ps(out.add(8), self.1);
+        }
+    }
+    pair!(add(b) = _mm256_add_ps);
+    pair!(sub(b) = _mm256_sub_ps);
+    pair!(mul(b) = _mm256_mul_ps);
+    pair!(div(b) = _mm256_div_ps);
+    pair!(max(b) = _mm256_max_ps);
+    pair!(min(b) = _mm256_min_ps);
+    pair!(fma(b, c) = _mm256_fmadd_ps);
+    pair!(sqrt() = _mm256_sqrt_ps);
+    pair!(round() = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>);
+    pair!(pow2() = pow2_avx2);
+    #[inline(always)]
+    fn select_less(self, b: Self, then: Self, other: Self) -> Self {
+        // SAFETY: a `Pair` exists only where AVX2 and FMA do.
+        unsafe {
+            Pair(
+                _mm256_blendv_ps(other.0, then.0, _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, b.0)),
+                _mm256_blendv_ps(other.1, then.1, _mm256_cmp_ps::<_CMP_LT_OQ>(self.1, b.1)),
+            )
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn pow2_avx2(x: __m256) -> __m256 {
+    let biased = _mm256_add_epi32(_mm256_cvtps_epi32(x), _mm256_set1_epi32(127));
+    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    vector_fn! {
+        fn every_operation<L>(x: &[f32], y: &[f32]) -> Vec<f32> {
+            let (a, b) = (L::load(x), L::load_part(&y[..11], 2.5));
+            let results = [
+                a.add(b), a.sub(b), a.mul(b), a.div(b), a.fma(b, L::splat(0.1)), a.max(b), a.min(b),
+                a.mul(a).sqrt(), a.round(), a.round().pow2(), a.select_less(b, L::splat(1.0), a),
+            ];
+            let mut out = Vec::new();
+            for r in results {
+                out.extend(r.to_array());
+                out.push(r.sum());
+                out.push(r.largest());
+            }
+            out
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bits() {
+        let x: Vec<f32> = (0..16_u8).map(|i| (f32::from(i) - 7.3) * 1.7).collect();
+        let y: Vec<f32> = (0..16_u8).map(|i| (f32::from(i) - 3.1) * 0.3).collect();
+        let bits = |isa| {
+            every_operation(isa, &x, &y)
+                .iter()
+                .map(|x| x.to_bits())
+                .collect::<Vec<_>>()
+        };
+        for isa in [Isa::Avx512, Isa::Avx2]
+            .into_iter()
+            .filter(|isa| isa.is_available())
+        {
+            assert_eq!(bits(isa), bits(Isa::Portable), "{isa:?}");
+        }
+    }
+
+    #[test]
+    fn max_and_min_return_the_second_for_nan() {
+        let nan = [f32::NAN; 16];
+        let check = |out: Vec<f32>| out.iter().all(|x| !x.is_nan());
+        vector_fn! {
+            fn both<L>(x: &[f32]) -> Vec<f32> {
+                let (a, one) = (L::load(x), L::splat(1.0));
+                [a.max(one).to_array(), a.min(one).to_array()].concat()
+            }
+        }
+        for isa in [Isa::Avx512, Isa::Avx2, Isa::Portable] {
+            assert!(!isa.is_available() || check(both(isa, &nan)));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The crate's one error: what was found, what was wanted, in which op, on which rank.
+//! Shapes are lists of dims, slowest first; lengths count elements.
+
+/// What kernels return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong in this crate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A tensor has the wrong dims.
+    #[error("{op}: {name} has dims {found:?}, wanted {wanted}")]
+    Shape {
+        /// Op that was asked.
+        op: &'static str,
+        /// Argument of the op.
+        name: &'static str,
+        /// Dims of the argument.
+        found: Vec<usize>,
+        /// Dims the op can take, with the numbers of this call.
+        wanted: String,
+    },
+    /// A tensor holds the wrong kind of number.
+    #[error("{op}: {name} holds {found}, wanted {wanted}")]
+    DType {
+        /// Op that was asked.
+        op: &'static str,
+        /// Argument of the op.
+        name: &'static str,
+        /// Type of the argument.
+        found: crate::DType,
+        /// Type the op takes.
+        wanted: crate::DType,
+    },
+    /// A number or slice argument is out of range.
+    #[error("{op}: {name} is {found}, wanted {wanted}")]
+    Argument {
+        /// Op that was asked.
+        op: &'static str,
+        /// Argument of the op.
+        name: &'static str,
+        /// Its value.
+        found: String,
+        /// What the op takes, with the numbers of this call.
+        wanted: String,
+    },
+    /// A tensor would not fit the device's memory or the address space.
+    #[error("{device}: cannot allocate {bytes} bytes")]
+    Memory {
+        /// Name of the device.
+        device: String,
+        /// Bytes asked for (saturated).
+        bytes: usize,
+    },
+    /// Another rank of the group ended while this one waited for it.
+    #[error("{op}: rank {rank} is gone")]
+    PeerGone {
+        /// The rank that ended.
+        rank: usize,
+        /// Collective that waited.
+        op: &'static str,
+    },
+    /// Ranks of one collective brought different lengths.
+    #[error("{op}: rank {rank} brought {len} elements, rank {other} brought {other_len}")]
+    Lengths {
+        /// Collective in which it was seen.
+        op: &'static str,
+        /// Lower rank of the pair.
+        rank: usize,
+        /// Its elements.
+        len: usize,
+        /// The other rank.
+        other: usize,
+        /// Its elements.
+        other_len: usize,
+    },
+    /// Ranks of one group called different collectives at the same turn.
+    #[error("rank {rank} called {op} while rank {other} called {other_op}")]
+    Calls {
+        /// Lower rank of the pair.
+        rank: usize,
+        /// What it called.
+        op: &'static str,
+        /// The other rank.
+        other: usize,
+        /// What the other called.
+        other_op: &'static str,
+    },
+}

@@ -1,0 +1,118 @@
+//! One AdamW step, elementwise, with torch.optim.AdamW's formula in f32:
+//! w *= 1 - lr wd; m += (g - m)(1 - b1); v = b2 v + (1 - b2) g^2;
+//! w -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps), with g the gradient times `grad_scale`.
+//! Paper: Loshchilov & Hutter 2019, arXiv:1711.05101. Scalars are made in f64 and rounded once.
+
+mod cpu;
+
+/// Settings of one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Learning rate of this step.
+    pub lr: f32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub eps: f32,
+    /// Decoupled weight decay, times lr per step.
+    pub weight_decay: f32,
+    /// Factor on every gradient: the clip coefficient, 1 for none.
+    pub grad_scale: f32,
+    /// Number of this step, from 1.
+    pub step: u64,
+}
+
+/// Updates weights and both moments.
+/// # Panics
+/// If the slices differ in length.
+pub fn step(w: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], p: &AdamW) {
+    let n = w.len();
+    assert!(
+        g.len() == n && m.len() == n && v.len() == n,
+        "one gradient and two moments per weight"
+    );
+    cpu::step(w, g, m, v, p);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{error, random, wide};
+    use crate::{Device, tolerance};
+
+    const P: AdamW = AdamW {
+        lr: 1e-2,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+        grad_scale: 0.5,
+        step: 0,
+    };
+
+    /// torch.optim.AdamW's documentation, in f64; weights after `steps` steps.
+    fn reference(w: &[f64], g: &[f64], steps: i32, p: &AdamW) -> Vec<f64> {
+        let [lr, b1, b2, eps, decay] =
+            [p.lr, p.beta1, p.beta2, p.eps, p.weight_decay].map(f64::from);
+        let one = |(w, g): (&f64, &f64)| {
+            let (mut w, g) = (*w, *g * f64::from(p.grad_scale));
+            let (mut m, mut v) = (0.0, 0.0);
+            for t in 1..=steps {
+                w -= lr * decay * w;
+                m = b1 * m + (1.0 - b1) * g;
+                v = b2 * v + (1.0 - b2) * g * g;
+                let (m, v) = (m / (1.0 - b1.powi(t)), v / (1.0 - b2.powi(t)));
+                w -= lr * m / (v.sqrt() + eps);
+            }
+            w
+        };
+        w.iter().zip(g).map(one).collect()
+    }
+
+    #[test]
+    fn five_steps_match_torchs_formula_in_f64() {
+        let device = Device::cpu();
+        let g = random(&[10_007], 1, &device).unwrap();
+        let mut w = random(&[10_007], 2, &device).unwrap();
+        let start = wide(w.f32());
+        let (mut m, mut v) = (vec![0.0; 10_007], vec![0.0; 10_007]);
+        for number in 1..=5 {
+            step(
+                w.f32_mut(),
+                g.f32(),
+                &mut m,
+                &mut v,
+                &AdamW { step: number, ..P },
+            );
+        }
+        let bound = tolerance::elementwise(5 * 8);
+        assert!(error(w.f32(), &reference(&start, &wide(g.f32()), 5, &P)) < bound);
+        let wrong = AdamW {
+            weight_decay: 0.101,
+            ..P
+        };
+        assert!(error(w.f32(), &reference(&start, &wide(g.f32()), 5, &wrong)) > bound);
+    }
+
+    #[test]
+    fn a_part_alone_has_the_bits_of_the_whole() {
+        let device = Device::cpu();
+        let g = random(&[9000], 1, &device).unwrap();
+        let w = random(&[9000], 2, &device).unwrap();
+        let run = |range: std::ops::Range<usize>| {
+            let mut w = w.f32()[range.clone()].to_vec();
+            let (mut m, mut v) = (vec![0.1; w.len()], vec![0.2; w.len()]);
+            step(
+                &mut w,
+                &g.f32()[range],
+                &mut m,
+                &mut v,
+                &AdamW { step: 3, ..P },
+            );
+            w
+        };
+        assert_eq!(run(0..9000)[4001..8503], run(4001..8503));
+    }
+}

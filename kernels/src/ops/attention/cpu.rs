@@ -1,0 +1,378 @@
+//! Attention on the CPU: a task is one head (backward: one kv head's group), in blocks of query rows.
+//!
+//! Backward per block, P from the saved lse: dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O))
+//! scale, dQ = dS K, dK += dS^T Q; dK and dV continue one chain over ascending query rows.
+
+use super::Heads;
+use crate::cpu::gemm::{Plan, ViewMut, gemm};
+use crate::cpu::math::exp;
+use crate::cpu::pack::View;
+use crate::cpu::simd::vector_fn;
+use crate::cpu::tile::Finish;
+use crate::{DType, Device, Result, Tensor};
+use rayon::prelude::*;
+
+/// Query rows per block: their scores (times t floats) stay in L2.
+const QUERY_BLOCK: usize = 96;
+
+/// Where heads lie in the packed rows of one sequence.
+#[derive(Clone, Copy)]
+struct Packed<'a> {
+    rows: &'a [f32],
+    heads: &'a Heads,
+}
+
+impl<'a> Packed<'a> {
+    /// Rows first .. first + len of slot `slot` of a group: its queries, then k, then v.
+    fn view(&self, group: usize, slot: usize, first: usize, len: usize) -> View<'a> {
+        let stride = self.heads.packed();
+        let at = group * self.heads.group_width() + slot * self.heads.width;
+        View::new(
+            &self.rows[first * stride + at..],
+            len,
+            self.heads.width,
+            stride,
+        )
+    }
+}
+
+fn one_task<'a>(device: &'a Device, finish: Finish) -> Plan<'a> {
+    Plan {
+        device,
+        leaf: 0,
+        finish,
+        parallel: false,
+    }
+}
+
+fn dense(data: &mut [f32], rows: usize, cols: usize) -> ViewMut<'_> {
+    ViewMut {
+        data,
+        rows,
+        cols,
+        row_stride: cols,
+    }
+}
+
+fn scale(width: usize) -> f32 {
+    1.0 / (width as f32).sqrt()
+}
+
+pub(super) fn forward(
+    out: &mut Tensor,
+    lse: &mut Tensor,
+    qkv: &Tensor,
+    heads: &Heads,
+    t: usize,
+) -> Result<()> {
+    let device = qkv.device();
+    let head_floats = t * heads.width;
+    // Head by head first, so that each task writes one piece.
+    let mut by_head = Tensor::empty(&[out.elements()], DType::F32, device)?;
+    let tasks = by_head
+        .f32_mut()
+        .par_chunks_mut(head_floats)
+        .zip(lse.f32_mut().par_chunks_mut(t));
+    tasks.enumerate().try_for_each(|(task, (out, lse))| {
+        let (sequence, head) = (task / heads.heads, task % heads.heads);
+        let rows = &qkv.f32()[sequence * t * heads.packed()..(sequence + 1) * t * heads.packed()];
+        one_head(out, lse, Packed { rows, heads }, head, device)
+    })?;
+    let by_head = by_head.f32();
+    let width = heads.width;
+    out.f32_mut()
+        .par_chunks_mut(heads.heads * width)
+        .enumerate()
+        .for_each(|(row, out)| {
+            let (sequence, i) = (row / t, row % t);
+            for (head, out) in out.chunks_exact_mut(width).enumerate() {
+                let at = (sequence * heads.heads + head) * head_floats + i * width;
+                out.copy_from_slice(&by_head[at..at + width]);
+            }
+        });
+    Ok(())
+}
+
+fn one_head(
+    out: &mut [f32],
+    lse: &mut [f32],
+    qkv: Packed<'_>,
+    head: usize,
+    device: &Device,
+) -> Result<()> {
+    let (heads, t) = (qkv.heads, lse.len());
+    let per = heads.per_group();
+    let (group, query) = (head / per, head % per);
+    let mut scores = Tensor::empty(&[QUERY_BLOCK.min(t) * t], DType::F32, device)?;
+    for first in (0..t).step_by(QUERY_BLOCK) {
+        let rows = QUERY_BLOCK.min(t - first);
+        let keys = first + rows;
+        let scores = &mut scores.f32_mut()[..rows * keys];
+        let q = qkv.view(group, query, first, rows);
+        let out = &mut out[first * heads.width..keys * heads.width];
+        let (k, v) = (
+            qkv.view(group, per, 0, keys),
+            qkv.view(group, per + 1, 0, keys),
+        );
+        let lse = &mut lse[first..keys];
+        attend(out, lse, (q, k, v), (scores, first + 1), device)?;
+    }
+    Ok(())
+}
+
+/// Attends a block of rows: row r sees the first `visible + r` keys.
+fn attend(
+    out: &mut [f32],
+    lse: &mut [f32],
+    (q, k, v): (View<'_>, View<'_>, View<'_>),
+    (scores, visible): (&mut [f32], usize),
+    device: &Device,
+) -> Result<()> {
+    let (rows, keys, width) = (q.rows, k.rows, q.cols);
+    let scale = scale(width);
+    let store = one_task(device, Finish::Store);
+    gemm(dense(scores, rows, keys), q, k.transposed(), store)?;
+    let mut sums = [0.0; QUERY_BLOCK];
+    for (r, scores) in scores.chunks_exact_mut(keys).enumerate() {
+        let (seen, hidden) = scores.split_at_mut((visible + r).min(keys));
+        hidden.fill(0.0);
+        let (max, sum) = exponentials(device.isa(), seen, scale);
+        sums[r] = sum;
+        if let Some(lse) = lse.get_mut(r) {
+            *lse = max + sum.ln();
+        }
+    }
+    gemm(
+        dense(out, rows, width),
+        View::new(scores, rows, keys, keys),
+        v,
+        store,
+    )?;
+    // Dividing here touches `width` floats a row instead of `keys`.
+    for (out, sum) in out.chunks_exact_mut(width).zip(sums) {
+        divide(device.isa(), out, sum);
+    }
+    Ok(())
+}
+
+vector_fn! {
+    /// x = e^(scale x - max); returns max and the sum.
+    fn exponentials<L>(x: &mut [f32], scale: f32) -> (f32, f32) {
+        let scale = L::splat(scale);
+        let mut max = L::splat(f32::NEG_INFINITY);
+        for x in x.chunks_mut(16) {
+            let scaled = L::load_part(x, f32::NEG_INFINITY).mul(scale);
+            max = max.max(scaled);
+            scaled.store_part(x);
+        }
+        let max = max.largest();
+        let mut sum = L::splat(0.0);
+        for x in x.chunks_mut(16) {
+            let e = exp(L::load_part(x, f32::NEG_INFINITY).sub(L::splat(max)));
+            sum = sum.add(e);
+            e.store_part(x);
+        }
+        (max, sum.sum())
+    }
+}
+
+vector_fn! {
+    fn divide<L>(x: &mut [f32], by: f32) {
+        for x in x.chunks_mut(16) {
+            L::load_part(x, 0.0).div(L::splat(by)).store_part(x);
+        }
+    }
+}
+
+pub(super) fn backward(
+    dqkv: &mut Tensor,
+    (dout, out): (&Tensor, &Tensor),
+    (qkv, lse): (&Tensor, &Tensor),
+    heads: &Heads,
+    t: usize,
+) -> Result<()> {
+    let device = qkv.device();
+    let (packed, group_width) = (heads.packed(), heads.group_width());
+    // Per sequence and group: dq of each query head, dk, dv, each [t, width].
+    let mut by_group = Tensor::zeros(&[qkv.elements()], DType::F32, device)?;
+    by_group
+        .f32_mut()
+        .par_chunks_mut(t * group_width)
+        .enumerate()
+        .try_for_each(|(task, grads)| {
+            let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
+            let rows = &qkv.f32()[sequence * t * packed..(sequence + 1) * t * packed];
+            let outs = heads.heads * heads.width;
+            let rows_out = sequence * t * outs..(sequence + 1) * t * outs;
+            let saved = Saved {
+                qkv: Packed { rows, heads },
+                dout: &dout.f32()[rows_out.clone()],
+                out: &out.f32()[rows_out],
+                lse: &lse.f32()[sequence * heads.heads * t..(sequence + 1) * heads.heads * t],
+                t,
+            };
+            one_group(grads, &saved, group, device)
+        })?;
+    let (by_group, width) = (by_group.f32(), heads.width);
+    dqkv.f32_mut()
+        .par_chunks_mut(packed)
+        .enumerate()
+        .for_each(|(row, out)| {
+            let (sequence, i) = (row / t, row % t);
+            for (slot, out) in out.chunks_exact_mut(width).enumerate() {
+                let at = sequence * t * packed + slot * t * width + i * width;
+                out.copy_from_slice(&by_group[at..at + width]);
+            }
+        });
+    Ok(())
+}
+
+/// What backward reads of one sequence.
+struct Saved<'a> {
+    qkv: Packed<'a>,
+    dout: &'a [f32],
+    out: &'a [f32],
+    lse: &'a [f32],
+    t: usize,
+}
+
+fn one_group(grads: &mut [f32], saved: &Saved<'_>, group: usize, device: &Device) -> Result<()> {
+    let (heads, t) = (saved.qkv.heads, saved.t);
+    let per = heads.per_group();
+    let (dq, dkv) = grads.split_at_mut(per * t * heads.width);
+    let (dk, dv) = dkv.split_at_mut(t * heads.width);
+    let block = QUERY_BLOCK.min(t);
+    let mut p = Tensor::empty(&[block * t], DType::F32, device)?;
+    let mut dp = Tensor::empty(&[block * t], DType::F32, device)?;
+    for (query, dq) in dq.chunks_exact_mut(t * heads.width).enumerate() {
+        for first in (0..t).step_by(QUERY_BLOCK) {
+            let rows = QUERY_BLOCK.min(t - first);
+            let scratch = (&mut *p.f32_mut(), &mut *dp.f32_mut());
+            let at = (group, query, first, rows);
+            let dq = &mut dq[first * heads.width..(first + rows) * heads.width];
+            one_block((dq, dk, dv), scratch, saved, at, device)?;
+        }
+    }
+    Ok(())
+}
+
+fn one_block(
+    (dq, dk, dv): (&mut [f32], &mut [f32], &mut [f32]),
+    (p, dp): (&mut [f32], &mut [f32]),
+    saved: &Saved<'_>,
+    (group, query, first, rows): (usize, usize, usize, usize),
+    device: &Device,
+) -> Result<()> {
+    let heads = saved.qkv.heads;
+    let (per, width, keys) = (heads.per_group(), heads.width, first + rows);
+    let (p, dp) = (&mut p[..rows * keys], &mut dp[..rows * keys]);
+    let head = group * per + query;
+    let stride = heads.heads * width;
+    let q = saved.qkv.view(group, query, first, rows);
+    let (k, v) = (
+        saved.qkv.view(group, per, 0, keys),
+        saved.qkv.view(group, per + 1, 0, keys),
+    );
+    let at = first * stride + head * width;
+    let dout = View::new(&saved.dout[at..], rows, width, stride);
+    let store = one_task(device, Finish::Store);
+    gemm(dense(p, rows, keys), q, k.transposed(), store)?;
+    gemm(dense(dp, rows, keys), dout, v.transposed(), store)?;
+    let scale = scale(width);
+    for (r, (p, dp)) in p
+        .chunks_exact_mut(keys)
+        .zip(dp.chunks_exact_mut(keys))
+        .enumerate()
+    {
+        let out = at + r * stride..at + r * stride + width;
+        let d = dot(device.isa(), &saved.dout[out.clone()], &saved.out[out]);
+        let lse = saved.lse[head * saved.t + first + r];
+        let (seen, hidden) = p.split_at_mut(first + r + 1);
+        hidden.fill(0.0);
+        let (dseen, hidden) = dp.split_at_mut(first + r + 1);
+        hidden.fill(0.0);
+        score_slopes(device.isa(), seen, dseen, (scale, lse, d));
+    }
+    let p = View::new(p, rows, keys, keys);
+    let ds = View::new(dp, rows, keys, keys);
+    let follow = one_task(device, Finish::Continue);
+    gemm(
+        dense(&mut dv[..keys * width], keys, width),
+        p.transposed(),
+        dout,
+        follow,
+    )?;
+    gemm(
+        dense(&mut dk[..keys * width], keys, width),
+        ds.transposed(),
+        q,
+        follow,
+    )?;
+    gemm(dense(dq, rows, width), ds, k, store)
+}
+
+vector_fn! {
+    /// p = e^(scale s - lse), dp = p (dp - d) scale.
+    fn score_slopes<L>(p: &mut [f32], dp: &mut [f32], numbers: (f32, f32, f32)) {
+        let (scale, lse, d) = numbers;
+        let (scale, lse, d) = (L::splat(scale), L::splat(lse), L::splat(d));
+        for (p, dp) in p.chunks_mut(16).zip(dp.chunks_mut(16)) {
+            let e = exp(L::load_part(p, 0.0).mul(scale).sub(lse));
+            e.store_part(p);
+            e.mul(L::load_part(dp, 0.0).sub(d)).mul(scale).store_part(dp);
+        }
+    }
+}
+
+vector_fn! {
+    fn dot<L>(x: &[f32], y: &[f32]) -> f32 {
+        let mut sum = L::splat(0.0);
+        for (x, y) in x.chunks(16).zip(y.chunks(16)) {
+            sum = L::load_part(x, 0.0).fma(L::load_part(y, 0.0), sum);
+        }
+        sum.sum()
+    }
+}
+
+pub(super) fn decode(
+    out: &mut Tensor,
+    packed: &Tensor,
+    (k_cache, v_cache): (&mut Tensor, &mut Tensor),
+    position: usize,
+    heads: &Heads,
+) -> Result<()> {
+    let device = packed.device();
+    let (per, width) = (heads.per_group(), heads.width);
+    let max_t = k_cache.dims()[2];
+    let caches = k_cache.f32_mut().par_chunks_mut(max_t * width);
+    let caches = caches.zip(v_cache.f32_mut().par_chunks_mut(max_t * width));
+    // A packed row is its groups in order, so the rows of all sequences are one list of groups.
+    let groups = packed.f32().par_chunks(heads.group_width());
+    let tasks = out
+        .f32_mut()
+        .par_chunks_mut(per * width)
+        .zip(groups)
+        .zip(caches);
+    tasks.try_for_each(|((out, group), (k, v))| {
+        let (q, kv) = group.split_at(per * width);
+        let slot = position * width..(position + 1) * width;
+        k[slot.clone()].copy_from_slice(&kv[..width]);
+        v[slot].copy_from_slice(&kv[width..]);
+        let keys = position + 1;
+        let mut scores = Tensor::empty(&[per.min(QUERY_BLOCK) * keys], DType::F32, device)?;
+        for (out, q) in out
+            .chunks_mut(QUERY_BLOCK * width)
+            .zip(q.chunks(QUERY_BLOCK * width))
+        {
+            let rows = q.len() / width;
+            let views = (
+                View::new(q, rows, width, width),
+                View::new(k, keys, width, width),
+                View::new(v, keys, width, width),
+            );
+            let scores = &mut scores.f32_mut()[..rows * keys];
+            attend(out, &mut [], views, (scores, keys), device)?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,167 @@
+//! Layer norm over the last axis: y = (x - mean) * inv_std * w + b, inv_std = 1 / sqrt(var + eps).
+//! Paper: Ba et al. 2016, arXiv:1607.06450. The variance is the mean square of (x - mean).
+
+mod cpu;
+
+use crate::{DType, Error, Result, Tensor};
+
+/// Returns y, and mean and inv_std for backward.
+/// # Shapes
+/// x: [.., d] with leading dims flattened to n, w and b: [d] -> y as x, mean: [n], inv_std: [n].
+/// # Errors
+/// `Shape` or `DType` if they do not fit.
+pub fn forward(x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<(Tensor, Tensor, Tensor)> {
+    const OP: &str = "layer_norm::forward";
+    let (n, d) = x.expect_rows(OP, "x")?;
+    w.expect_f32(OP, "w", &[d])?;
+    b.expect_f32(OP, "b", &[d])?;
+    let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
+    let mut mean = Tensor::empty(&[n], DType::F32, x.device())?;
+    let mut inv_std = Tensor::empty(&[n], DType::F32, x.device())?;
+    dispatch!(
+        x.device(),
+        forward(&mut y, (&mut mean, &mut inv_std), x, (w, b), eps)
+    );
+    Ok((y, mean, inv_std))
+}
+
+/// Returns dx and adds to dw and db in the tree of `reduce` with leaves of `leaf` rows (0: one leaf).
+/// A leaf of dw is the chain acc = fma(dy, xhat, acc), of db the chain acc = acc + dy, from 0.0.
+/// # Shapes
+/// dy and x: [.., d], w, dw, db: [d], mean, inv_std: [n] -> dx as x.
+/// # Errors
+/// `Shape` or `DType` if they do not fit.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one gradient and one saved value per input"
+)]
+pub fn backward(
+    dy: &Tensor,
+    x: &Tensor,
+    w: &Tensor,
+    mean: &Tensor,
+    inv_std: &Tensor,
+    dw: &mut Tensor,
+    db: &mut Tensor,
+    leaf: usize,
+) -> Result<Tensor> {
+    const OP: &str = "layer_norm::backward";
+    let (n, d) = x.expect_rows(OP, "x")?;
+    dy.expect(OP, "dy", DType::F32)?;
+    if dy.rows_cols() != (n, d) {
+        let (found, wanted) = (dy.dims().to_vec(), format!("[{n}, {d}]"));
+        return Err(Error::Shape {
+            op: OP,
+            name: "dy",
+            found,
+            wanted,
+        });
+    }
+    w.expect_f32(OP, "w", &[d])?;
+    mean.expect_f32(OP, "mean", &[n])?;
+    inv_std.expect_f32(OP, "inv_std", &[n])?;
+    dw.expect_f32(OP, "dw", &[d])?;
+    db.expect_f32(OP, "db", &[d])?;
+    let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
+    let saved = (mean, inv_std);
+    dispatch!(x.device(), backward_input(&mut dx, dy, x, w, saved));
+    dispatch!(x.device(), backward_weights((dw, db), dy, x, saved, leaf));
+    Ok(dx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
+    use crate::{Device, tolerance};
+
+    const H: f64 = 1e-5;
+
+    fn reference(x: &[f64], w: &[f64], b: &[f64], eps: f64) -> Vec<f64> {
+        let d = w.len();
+        x.chunks(d)
+            .flat_map(|x| {
+                let mean = x.iter().sum::<f64>() / d as f64;
+                let var = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / d as f64;
+                let y = |i: usize| (x[i] - mean) / (var + eps).sqrt() * w[i] + b[i];
+                (0..d).map(y).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    fn inputs(n: usize, d: usize) -> [Tensor; 4] {
+        let device = Device::cpu();
+        let make = |dims: &[usize], seed| random(dims, seed, &device).unwrap();
+        let mut x = make(&[n, d], 1);
+        // Small rows, so that eps counts.
+        x.f32_mut().iter_mut().for_each(|x| *x *= 0.01);
+        [x, make(&[d], 2), make(&[d], 3), make(&[n, d], 4)]
+    }
+
+    #[test]
+    fn forward_matches_an_f64_loop_on_odd_widths() {
+        for (n, d) in [(1, 1), (3, 7), (40, 16), (5, 129), (2, 1000)] {
+            let [x, w, b, _] = inputs(n, d);
+            let (y, _, _) = forward(&x, &w, &b, 1e-5).unwrap();
+            let args = [wide(x.f32()), wide(w.f32()), wide(b.f32())];
+            let want = reference(&args[0], &args[1], &args[2], f64::from(1e-5_f32));
+            assert!(error(y.f32(), &want) < tolerance::sum(d) + tolerance::elementwise(6));
+            if d > 1 {
+                let wrong = reference(&args[0], &args[1], &args[2], 1.1e-5);
+                assert!(error(y.f32(), &wrong) > tolerance::sum(d) + tolerance::elementwise(6));
+            }
+        }
+    }
+
+    #[test]
+    fn backward_matches_finite_differences() {
+        let (n, d) = (5, 19);
+        let [x, w, b, dy] = inputs(n, d);
+        let (_, mean, inv_std) = forward(&x, &w, &b, 1e-5).unwrap();
+        let mut dw = Tensor::zeros(&[d], DType::F32, x.device()).unwrap();
+        let mut db = Tensor::zeros(&[d], DType::F32, x.device()).unwrap();
+        let dx = backward(&dy, &x, &w, &mean, &inv_std, &mut dw, &mut db, 2).unwrap();
+        let [x, w, b, dy] = [&x, &w, &b, &dy].map(|t| wide(t.f32()));
+        let loss = |x: &[f64], w: &[f64], b: &[f64]| {
+            let y = reference(x, w, b, f64::from(1e-5_f32));
+            y.iter().zip(&dy).map(|(y, dy)| y * dy).sum::<f64>()
+        };
+        // The inputs are of size 0.01, so the step is too.
+        let bound = tolerance::sum(n * d) + tolerance::central_difference(H);
+        let want = differences(&x, H * 0.01, |x| loss(x, &w, &b));
+        assert!(error(dx.f32(), &want) < bound);
+        assert!(error(dw.f32(), &differences(&w, H, |w| loss(&x, w, &b))) < bound);
+        assert!(error(db.f32(), &differences(&b, H, |b| loss(&x, &w, b))) < bound);
+        // Must fail: the gradient along the other axis.
+        let swapped: Vec<f64> = (0..n * d).map(|i| want[i % n * d + i / n]).collect();
+        assert!(error(dx.f32(), &swapped) > bound);
+    }
+
+    #[test]
+    fn bits_are_the_same_on_every_instruction_set_and_alone_or_in_a_batch() {
+        let run = |device: &Device| {
+            let copy = |t: &Tensor| Tensor::from_f32(t.dims(), t.f32(), device).unwrap();
+            let [x, w, b, dy] = inputs(37, 77).map(|t| copy(&t));
+            let (y, mean, inv_std) = forward(&x, &w, &b, 1e-5).unwrap();
+            let [mut dw, mut db] = [b.try_clone().unwrap(), b.try_clone().unwrap()];
+            let dx = backward(&dy, &x, &w, &mean, &inv_std, &mut dw, &mut db, 8).unwrap();
+            vec![y, mean, inv_std, dx, dw, db]
+        };
+        assert_same_bits(run);
+        let [x, w, b, _] = inputs(37, 77);
+        let (y, _, _) = forward(&x, &w, &b, 1e-5).unwrap();
+        let row = Tensor::from_f32(&[1, 77], &x.f32()[20 * 77..21 * 77], x.device()).unwrap();
+        let (alone, _, _) = forward(&row, &w, &b, 1e-5).unwrap();
+        assert_eq!(bits(alone.f32()), bits(&y.f32()[20 * 77..21 * 77]));
+    }
+
+    #[test]
+    fn a_weight_of_another_width_is_an_error() {
+        let [x, _, b, _] = inputs(2, 6);
+        let w = Tensor::zeros(&[5], DType::F32, x.device()).unwrap();
+        assert!(matches!(
+            forward(&x, &w, &b, 1e-5),
+            Err(Error::Shape { name: "w", .. })
+        ));
+    }
+}

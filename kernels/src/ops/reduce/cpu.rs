@@ -1,0 +1,137 @@
+//! Sums on the CPU: parallel over columns, rows in order, waiting blocks of the tree in a small stack.
+
+use crate::Tensor;
+use crate::cpu::Isa;
+use crate::cpu::simd::vector_fn;
+use rayon::prelude::*;
+
+/// Columns per task: eight cache lines of a row, so that row-wise reads stay streams.
+pub(crate) const COLUMNS: usize = 128;
+
+/// A block of at most `COLUMNS` columns.
+pub(crate) type Columns = [f32; COLUMNS];
+
+/// The binary-counter tree over vectors of columns.
+pub(crate) struct LeafSums {
+    isa: Isa,
+    waiting: Vec<Columns>,
+    leaves: usize,
+}
+
+impl LeafSums {
+    pub(crate) fn new(isa: Isa) -> LeafSums {
+        LeafSums {
+            isa,
+            waiting: Vec::new(),
+            leaves: 0,
+        }
+    }
+
+    /// Takes the next leaf.
+    pub(crate) fn push(&mut self, mut leaf: Columns) {
+        for _ in 0..self.leaves.trailing_ones() {
+            let older = self
+                .waiting
+                .pop()
+                .expect("one block waits per one bit of the count");
+            merge(self.isa, &mut leaf, &older);
+        }
+        self.waiting.push(leaf);
+        self.leaves += 1;
+    }
+
+    /// Merges what is left, from the right. No leaves give 0.0.
+    pub(crate) fn finish(mut self) -> Columns {
+        let mut sum = self.waiting.pop().unwrap_or([0.0; COLUMNS]);
+        while let Some(older) = self.waiting.pop() {
+            merge(self.isa, &mut sum, &older);
+        }
+        sum
+    }
+}
+
+/// Writes or adds a block's sums.
+pub(crate) fn settle(out: &mut [f32], sums: &Columns, accumulate: bool) {
+    for (o, s) in out.iter_mut().zip(sums) {
+        *o = if accumulate { *o + *s } else { *s };
+    }
+}
+
+/// Rows per leaf: 0 means all `rows`.
+pub(crate) fn leaf_rows(leaf: usize, rows: usize) -> usize {
+    if leaf == 0 { rows.max(1) } else { leaf }
+}
+
+pub(super) fn sum_rows(out: &mut Tensor, x: &Tensor, leaf: usize, accumulate: bool) {
+    let isa = x.device().isa();
+    let (rows, d) = x.rows_cols();
+    let x = x.f32();
+    let leaf = leaf_rows(leaf, rows);
+    out.f32_mut()
+        .par_chunks_mut(COLUMNS)
+        .enumerate()
+        .for_each(|(block, out)| {
+            let first = block * COLUMNS;
+            let mut tree = LeafSums::new(isa);
+            for start in (0..rows).step_by(leaf) {
+                let end = rows.min(start + leaf);
+                let mut sums = [0.0; COLUMNS];
+                chain(
+                    isa,
+                    &mut sums[..out.len()],
+                    &x[start * d + first..],
+                    d,
+                    end - start,
+                );
+                tree.push(sums);
+            }
+            settle(out, &tree.finish(), accumulate);
+        });
+}
+
+vector_fn! {
+    /// sums += row, for `rows` rows that start `stride` apart.
+    fn chain<L>(sums: &mut [f32], x: &[f32], stride: usize, rows: usize) {
+        for (c, sums) in sums.chunks_mut(16).enumerate() {
+            let mut acc = L::load_part(sums, 0.0);
+            for r in 0..rows {
+                let x = &x[r * stride + c * 16..][..sums.len()];
+                acc = acc.add(L::load_part(x, 0.0));
+            }
+            acc.store_part(sums);
+        }
+    }
+}
+
+vector_fn! {
+    /// right = older + right.
+    fn merge<L>(right: &mut Columns, older: &Columns) {
+        for (right, older) in right.chunks_mut(16).zip(older.chunks(16)) {
+            L::load(older).add(L::load(right)).store(right);
+        }
+    }
+}
+
+pub(super) fn sum_squares(x: &[f32]) -> f64 {
+    const BLOCK: usize = 4096;
+    let blocks: Vec<f64> = x.par_chunks(BLOCK).map(block_squares).collect();
+    blocks.into_iter().fold(0.0, |sum, block| sum + block)
+}
+
+fn block_squares(x: &[f32]) -> f64 {
+    let mut lanes = [0.0_f64; 16];
+    for chunk in x.chunks(16) {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            let x = f64::from(*x);
+            *lane += x * x;
+        }
+    }
+    let mut width = 8;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}

@@ -1,0 +1,127 @@
+//! RMS norm on the CPU. With xhat = x inv_rms and g = dy w: dx = inv_rms (g - xhat mean(g xhat)).
+
+use crate::Tensor;
+use crate::cpu::ROW_BLOCK;
+use crate::cpu::simd::vector_fn;
+use crate::ops::reduce::{COLUMNS, LeafSums, leaf_rows, settle};
+use rayon::prelude::*;
+
+pub(super) fn forward(y: &mut Tensor, inv_rms: &mut Tensor, x: &Tensor, w: &Tensor, eps: f32) {
+    let isa = x.device().isa();
+    let (_, d) = x.rows_cols();
+    let (x, w) = (x.f32(), w.f32());
+    let rows = y
+        .f32_mut()
+        .par_chunks_mut(d * ROW_BLOCK)
+        .zip(x.par_chunks(d * ROW_BLOCK));
+    rows.zip(inv_rms.f32_mut().par_chunks_mut(ROW_BLOCK))
+        .for_each(|((y, x), inv_rms)| {
+            let rows = y.chunks_exact_mut(d).zip(x.chunks_exact(d));
+            for ((y, x), inv_rms) in rows.zip(inv_rms) {
+                *inv_rms = normalise(isa, y, x, w, eps);
+            }
+        });
+}
+
+vector_fn! {
+    fn normalise<L>(y: &mut [f32], x: &[f32], w: &[f32], eps: f32) -> f32 {
+        let mut squares = L::splat(0.0);
+        for x in x.chunks(16) {
+            let x = L::load_part(x, 0.0);
+            squares = x.fma(x, squares);
+        }
+        let inv_rms = 1.0 / (squares.sum() / x.len() as f32 + eps).sqrt();
+        for ((y, x), w) in y.chunks_mut(16).zip(x.chunks(16)).zip(w.chunks(16)) {
+            let xhat = L::load_part(x, 0.0).mul(L::splat(inv_rms));
+            xhat.mul(L::load_part(w, 0.0)).store_part(y);
+        }
+        inv_rms
+    }
+}
+
+pub(super) fn backward_input(
+    dx: &mut Tensor,
+    dy: &Tensor,
+    x: &Tensor,
+    w: &Tensor,
+    inv_rms: &Tensor,
+) {
+    let isa = x.device().isa();
+    let (_, d) = x.rows_cols();
+    let (dy, x, w, inv_rms) = (dy.f32(), x.f32(), w.f32(), inv_rms.f32());
+    dx.f32_mut()
+        .par_chunks_mut(d * ROW_BLOCK)
+        .enumerate()
+        .for_each(|(block, dx)| {
+            for (r, dx) in dx.chunks_exact_mut(d).enumerate() {
+                let r = block * ROW_BLOCK + r;
+                let row = r * d..(r + 1) * d;
+                slope(isa, dx, &dy[row.clone()], (&x[row], w), inv_rms[r]);
+            }
+        });
+}
+
+vector_fn! {
+    fn slope<L>(dx: &mut [f32], dy: &[f32], xw: (&[f32], &[f32]), inv_rms: f32) {
+        let (x, w) = xw;
+        let inv = L::splat(inv_rms);
+        let mut dot = L::splat(0.0);
+        for ((dy, x), w) in dy.chunks(16).zip(x.chunks(16)).zip(w.chunks(16)) {
+            let g = L::load_part(dy, 0.0).mul(L::load_part(w, 0.0));
+            dot = g.fma(L::load_part(x, 0.0).mul(inv), dot);
+        }
+        let dot = L::splat(-(dot.sum() / x.len() as f32));
+        for ((dx, dy), (x, w)) in
+            dx.chunks_mut(16).zip(dy.chunks(16)).zip(x.chunks(16).zip(w.chunks(16)))
+        {
+            let g = L::load_part(dy, 0.0).mul(L::load_part(w, 0.0));
+            let xhat = L::load_part(x, 0.0).mul(inv);
+            xhat.fma(dot, g).mul(inv).store_part(dx);
+        }
+    }
+}
+
+pub(super) fn backward_weights(
+    dw: &mut Tensor,
+    dy: &Tensor,
+    x: &Tensor,
+    inv_rms: &Tensor,
+    leaf: usize,
+) {
+    let isa = x.device().isa();
+    let (n, d) = x.rows_cols();
+    let (dy, x, inv_rms) = (dy.f32(), x.f32(), inv_rms.f32());
+    let leaf = leaf_rows(leaf, n);
+    dw.f32_mut()
+        .par_chunks_mut(COLUMNS)
+        .enumerate()
+        .for_each(|(block, dw)| {
+            let first = block * COLUMNS;
+            let mut tree = LeafSums::new(isa);
+            for start in (0..n).step_by(leaf) {
+                let end = n.min(start + leaf);
+                let mut sums = [0.0; COLUMNS];
+                let from = start * d + first;
+                let inputs = (&dy[from..], &x[from..]);
+                chain(isa, &mut sums[..dw.len()], inputs, d, &inv_rms[start..end]);
+                tree.push(sums);
+            }
+            settle(dw, &tree.finish(), true);
+        });
+}
+
+vector_fn! {
+    fn chain<L>(sums: &mut [f32], inputs: (&[f32], &[f32]), stride: usize, inv_rms: &[f32]) {
+        let (dy, x) = inputs;
+        for (c, sums) in sums.chunks_mut(16).enumerate() {
+            let mut acc = L::splat(0.0);
+            for (r, inv) in inv_rms.iter().enumerate() {
+                let at = r * stride + c * 16;
+                let dy = L::load_part(&dy[at..][..sums.len()], 0.0);
+                let x = L::load_part(&x[at..][..sums.len()], 0.0);
+                acc = dy.fma(x.mul(L::splat(*inv)), acc);
+            }
+            acc.store_part(sums);
+        }
+    }
+}

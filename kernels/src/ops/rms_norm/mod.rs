@@ -1,0 +1,135 @@
+//! RMS norm over the last axis: y = x * w / sqrt(mean(x^2) + eps).
+//! Paper: Zhang & Sennrich 2019, arXiv:1910.07467.
+
+mod cpu;
+
+use crate::{DType, Error, Result, Tensor};
+
+/// Returns y, and inv_rms for backward.
+/// # Shapes
+/// x: [.., d] with leading dims flattened to n, w: [d] -> y as x, inv_rms: [n].
+/// # Errors
+/// `Shape` or `DType` if they do not fit.
+pub fn forward(x: &Tensor, w: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
+    const OP: &str = "rms_norm::forward";
+    let (n, d) = x.expect_rows(OP, "x")?;
+    w.expect_f32(OP, "w", &[d])?;
+    let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
+    let mut inv_rms = Tensor::empty(&[n], DType::F32, x.device())?;
+    dispatch!(x.device(), forward(&mut y, &mut inv_rms, x, w, eps));
+    Ok((y, inv_rms))
+}
+
+/// Returns dx and adds to dw in the tree of `reduce` with leaves of `leaf` rows (0: one leaf); a leaf
+/// is the chain acc = fma(dy, x * inv_rms, acc) from 0.0.
+/// # Shapes
+/// dy and x: [.., d], w, dw: [d], inv_rms: [n] -> dx as x.
+/// # Errors
+/// `Shape` or `DType` if they do not fit.
+pub fn backward(
+    dy: &Tensor,
+    x: &Tensor,
+    w: &Tensor,
+    inv_rms: &Tensor,
+    dw: &mut Tensor,
+    leaf: usize,
+) -> Result<Tensor> {
+    const OP: &str = "rms_norm::backward";
+    let (n, d) = x.expect_rows(OP, "x")?;
+    dy.expect(OP, "dy", DType::F32)?;
+    if dy.rows_cols() != (n, d) {
+        let (found, wanted) = (dy.dims().to_vec(), format!("[{n}, {d}]"));
+        return Err(Error::Shape {
+            op: OP,
+            name: "dy",
+            found,
+            wanted,
+        });
+    }
+    w.expect_f32(OP, "w", &[d])?;
+    inv_rms.expect_f32(OP, "inv_rms", &[n])?;
+    dw.expect_f32(OP, "dw", &[d])?;
+    let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
+    dispatch!(x.device(), backward_input(&mut dx, dy, x, w, inv_rms));
+    dispatch!(x.device(), backward_weights(dw, dy, x, inv_rms, leaf));
+    Ok(dx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
+    use crate::{Device, tolerance};
+
+    fn reference(x: &[f64], w: &[f64], eps: f64) -> Vec<f64> {
+        let d = w.len();
+        x.chunks(d)
+            .flat_map(|x| {
+                let mean = x.iter().map(|x| x * x).sum::<f64>() / d as f64;
+                (0..d)
+                    .map(|i| x[i] * w[i] / (mean + eps).sqrt())
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    fn inputs(n: usize, d: usize, device: &Device) -> [Tensor; 3] {
+        let mut x = random(&[n, d], 1, device).unwrap();
+        // Small rows, so that eps counts.
+        x.f32_mut().iter_mut().for_each(|x| *x *= 0.01);
+        [
+            x,
+            random(&[d], 2, device).unwrap(),
+            random(&[n, d], 3, device).unwrap(),
+        ]
+    }
+
+    #[test]
+    fn forward_matches_an_f64_loop_and_fails_with_the_wrong_eps() {
+        for (n, d) in [(1, 1), (3, 7), (40, 16), (5, 129), (2, 1000)] {
+            let [x, w, _] = inputs(n, d, &Device::cpu());
+            let (y, _) = forward(&x, &w, 1e-5).unwrap();
+            let (x, w) = (wide(x.f32()), wide(w.f32()));
+            let bound = tolerance::sum(d) + tolerance::elementwise(5);
+            assert!(error(y.f32(), &reference(&x, &w, f64::from(1e-5_f32))) < bound);
+            assert!(error(y.f32(), &reference(&x, &w, 1.1e-5)) > bound);
+        }
+    }
+
+    #[test]
+    fn backward_matches_finite_differences() {
+        let (n, d) = (5, 19);
+        let [x, w, dy] = inputs(n, d, &Device::cpu());
+        let (_, inv_rms) = forward(&x, &w, 1e-5).unwrap();
+        let mut dw = Tensor::zeros(&[d], DType::F32, x.device()).unwrap();
+        let dx = backward(&dy, &x, &w, &inv_rms, &mut dw, 2).unwrap();
+        let [x, w, dy] = [&x, &w, &dy].map(|t| wide(t.f32()));
+        let loss = |x: &[f64], w: &[f64]| {
+            let y = reference(x, w, f64::from(1e-5_f32));
+            y.iter().zip(&dy).map(|(y, dy)| y * dy).sum::<f64>()
+        };
+        let bound = tolerance::sum(n * d) + tolerance::central_difference(1e-5);
+        let want = differences(&x, 1e-7, |x| loss(x, &w));
+        assert!(error(dx.f32(), &want) < bound);
+        assert!(error(dw.f32(), &differences(&w, 1e-5, |w| loss(&x, w))) < bound);
+        // Must fail: the gradient along the other axis.
+        let swapped: Vec<f64> = (0..n * d).map(|i| want[i % n * d + i / n]).collect();
+        assert!(error(dx.f32(), &swapped) > bound);
+    }
+
+    #[test]
+    fn bits_are_the_same_on_every_instruction_set_and_alone_or_in_a_batch() {
+        assert_same_bits(|device| {
+            let [x, w, dy] = inputs(37, 77, device);
+            let (y, inv_rms) = forward(&x, &w, 1e-5).unwrap();
+            let mut dw = w.try_clone().unwrap();
+            let dx = backward(&dy, &x, &w, &inv_rms, &mut dw, 8).unwrap();
+            vec![y, inv_rms, dx, dw]
+        });
+        let [x, w, _] = inputs(37, 77, &Device::cpu());
+        let (y, _) = forward(&x, &w, 1e-5).unwrap();
+        let row = Tensor::from_f32(&[1, 77], &x.f32()[20 * 77..21 * 77], x.device()).unwrap();
+        let (alone, _) = forward(&row, &w, 1e-5).unwrap();
+        assert_eq!(bits(alone.f32()), bits(&y.f32()[20 * 77..21 * 77]));
+    }
+}

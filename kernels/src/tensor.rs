@@ -1,0 +1,348 @@
+//! A contiguous row-major tensor that owns its memory; rank 1 to 4, dims slowest first.
+
+use crate::buffer::Buffer;
+use crate::{DType, Device, Error, Result};
+
+/// Most dims a tensor can have.
+const MAX_RANK: usize = 4;
+
+/// Owned, contiguous, row-major, 64-byte aligned. Dropping it gives the memory back to the device.
+pub struct Tensor {
+    // `None` only inside `drop`.
+    buffer: Option<Buffer>,
+    dims: [usize; MAX_RANK],
+    rank: usize,
+    dtype: DType,
+    device: Device,
+}
+
+impl Tensor {
+    /// Returns a tensor with unspecified (but initialised) values.
+    /// # Errors
+    /// `Shape` if the rank is not 1 to 4, `Memory` if it does not fit.
+    pub fn empty(dims: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
+        let (dims, rank, elements) = checked(dims, device)?;
+        let buffer = Some(device.take(elements.saturating_mul(dtype.bytes()))?);
+        Ok(Tensor {
+            buffer,
+            dims,
+            rank,
+            dtype,
+            device: device.clone(),
+        })
+    }
+
+    /// Returns a tensor of zeros.
+    /// # Errors
+    /// As `empty`.
+    pub fn zeros(dims: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
+        let mut tensor = Tensor::empty(dims, dtype, device)?;
+        match dtype {
+            DType::F32 => tensor.f32_mut().fill(0.0),
+            DType::U32 => tensor.u32_mut().fill(0),
+        }
+        Ok(tensor)
+    }
+
+    /// Returns a tensor with these values, last dim fastest.
+    /// # Errors
+    /// `Shape` if `values` is not as long as `dims` says; else as `empty`.
+    pub fn from_f32(dims: &[usize], values: &[f32], device: &Device) -> Result<Tensor> {
+        let mut tensor = Tensor::empty(dims, DType::F32, device)?;
+        tensor.expect_len("from_f32", values.len())?;
+        tensor.f32_mut().copy_from_slice(values);
+        Ok(tensor)
+    }
+
+    /// Returns a tensor with these values, last dim fastest.
+    /// # Errors
+    /// `Shape` if `values` is not as long as `dims` says; else as `empty`.
+    pub fn from_u32(dims: &[usize], values: &[u32], device: &Device) -> Result<Tensor> {
+        let mut tensor = Tensor::empty(dims, DType::U32, device)?;
+        tensor.expect_len("from_u32", values.len())?;
+        tensor.u32_mut().copy_from_slice(values);
+        Ok(tensor)
+    }
+
+    fn expect_len(&self, op: &'static str, len: usize) -> Result<()> {
+        if self.elements() == len {
+            return Ok(());
+        }
+        let wanted = format!("dims that hold {len} values");
+        Err(Error::Shape {
+            op,
+            name: "dims",
+            found: self.dims().to_vec(),
+            wanted,
+        })
+    }
+
+    /// Dims, slowest first.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims[..self.rank]
+    }
+
+    /// Product of the dims.
+    pub fn elements(&self) -> usize {
+        self.dims().iter().product()
+    }
+
+    /// Kind of number.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Returns the same values under other dims.
+    /// # Errors
+    /// `Shape` if the element counts differ or the rank is not 1 to 4.
+    pub fn reshape(mut self, dims: &[usize]) -> Result<Tensor> {
+        let (padded, rank, elements) = checked(dims, &self.device)?;
+        if elements != self.elements() {
+            let wanted = format!("the {} elements of {:?}", self.elements(), self.dims());
+            return Err(Error::Shape {
+                op: "reshape",
+                name: "dims",
+                found: dims.to_vec(),
+                wanted,
+            });
+        }
+        (self.dims, self.rank) = (padded, rank);
+        Ok(self)
+    }
+
+    /// The values.
+    /// # Panics
+    /// If the tensor does not hold f32.
+    pub fn f32(&self) -> &[f32] {
+        assert_eq!(self.dtype, DType::F32, "f32() is asked of f32 tensors only");
+        self.buffer().f32(self.elements())
+    }
+
+    /// The values, to write.
+    /// # Panics
+    /// If the tensor does not hold f32.
+    pub fn f32_mut(&mut self) -> &mut [f32] {
+        assert_eq!(
+            self.dtype,
+            DType::F32,
+            "f32_mut() is asked of f32 tensors only"
+        );
+        let elements = self.elements();
+        self.buffer_mut().f32_mut(elements)
+    }
+
+    /// The values.
+    /// # Panics
+    /// If the tensor does not hold u32.
+    pub fn u32(&self) -> &[u32] {
+        assert_eq!(self.dtype, DType::U32, "u32() is asked of u32 tensors only");
+        self.buffer().u32(self.elements())
+    }
+
+    /// The values, to write.
+    /// # Panics
+    /// If the tensor does not hold u32.
+    pub fn u32_mut(&mut self) -> &mut [u32] {
+        assert_eq!(
+            self.dtype,
+            DType::U32,
+            "u32_mut() is asked of u32 tensors only"
+        );
+        let elements = self.elements();
+        self.buffer_mut().u32_mut(elements)
+    }
+
+    /// Returns a copy on the same device.
+    /// # Errors
+    /// `Memory` if it does not fit.
+    pub fn try_clone(&self) -> Result<Tensor> {
+        match self.dtype {
+            DType::F32 => Tensor::from_f32(self.dims(), self.f32(), &self.device),
+            DType::U32 => Tensor::from_u32(self.dims(), self.u32(), &self.device),
+        }
+    }
+
+    /// Sets every element.
+    /// # Panics
+    /// If the tensor does not hold f32.
+    pub fn fill(&mut self, value: f32) {
+        self.f32_mut().fill(value);
+    }
+
+    fn buffer(&self) -> &Buffer {
+        self.buffer
+            .as_ref()
+            .expect("a tensor has its buffer until it is dropped")
+    }
+
+    fn buffer_mut(&mut self) -> &mut Buffer {
+        self.buffer
+            .as_mut()
+            .expect("a tensor has its buffer until it is dropped")
+    }
+
+    /// All dims but the last as one, and the last: how ops see rows.
+    pub(crate) fn rows_cols(&self) -> (usize, usize) {
+        let (last, leading) = self.dims().split_last().expect("rank is at least 1");
+        (leading.iter().product(), *last)
+    }
+
+    /// Checks the type.
+    pub(crate) fn expect(&self, op: &'static str, name: &'static str, wanted: DType) -> Result<()> {
+        if self.dtype == wanted {
+            return Ok(());
+        }
+        Err(Error::DType {
+            op,
+            name,
+            found: self.dtype,
+            wanted,
+        })
+    }
+
+    /// Checks that this is an f32 tensor with exactly these dims.
+    pub(crate) fn expect_f32(
+        &self,
+        op: &'static str,
+        name: &'static str,
+        dims: &[usize],
+    ) -> Result<()> {
+        self.expect(op, name, DType::F32)?;
+        if self.dims() == dims {
+            return Ok(());
+        }
+        let wanted = format!("{dims:?}");
+        Err(Error::Shape {
+            op,
+            name,
+            found: self.dims().to_vec(),
+            wanted,
+        })
+    }
+
+    /// Checks that this is an f32 tensor of at least one element and returns (rows, last dim).
+    pub(crate) fn expect_rows(
+        &self,
+        op: &'static str,
+        name: &'static str,
+    ) -> Result<(usize, usize)> {
+        self.expect(op, name, DType::F32)?;
+        if self.elements() > 0 {
+            return Ok(self.rows_cols());
+        }
+        let wanted = "no dim of 0".to_owned();
+        Err(Error::Shape {
+            op,
+            name,
+            found: self.dims().to_vec(),
+            wanted,
+        })
+    }
+
+    /// Checks that this is a u32 tensor of `len` elements.
+    pub(crate) fn expect_ids(
+        &self,
+        op: &'static str,
+        name: &'static str,
+        len: usize,
+    ) -> Result<()> {
+        self.expect(op, name, DType::U32)?;
+        if self.elements() == len {
+            return Ok(());
+        }
+        let wanted = format!("{len} elements");
+        Err(Error::Shape {
+            op,
+            name,
+            found: self.dims().to_vec(),
+            wanted,
+        })
+    }
+}
+
+fn checked(dims: &[usize], device: &Device) -> Result<([usize; MAX_RANK], usize, usize)> {
+    let rank = dims.len();
+    if rank == 0 || rank > MAX_RANK {
+        let wanted = "1 to 4 dims".to_owned();
+        return Err(Error::Shape {
+            op: "tensor",
+            name: "dims",
+            found: dims.to_vec(),
+            wanted,
+        });
+    }
+    let elements = dims
+        .iter()
+        .try_fold(1_usize, |n, &d| n.checked_mul(d))
+        .ok_or_else(|| Error::Memory {
+            device: device.name().to_owned(),
+            bytes: usize::MAX,
+        })?;
+    let mut padded = [1; MAX_RANK];
+    padded[..rank].copy_from_slice(dims);
+    Ok((padded, rank, elements))
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.device.give(buffer);
+        }
+    }
+}
+
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Tensor({} {:?} on {})",
+            self.dtype,
+            self.dims(),
+            self.device.name()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reshape_keeps_values_and_refuses_other_counts() {
+        let x = Tensor::from_f32(&[2, 3], &[0., 1., 2., 3., 4., 5.], &Device::cpu()).unwrap();
+        let x = x.reshape(&[3, 1, 2]).unwrap();
+        assert_eq!(x.dims(), &[3, 1, 2]);
+        assert_eq!(x.f32()[4], 4.0);
+        assert!(matches!(
+            x.reshape(&[7]),
+            Err(Error::Shape { op: "reshape", .. })
+        ));
+    }
+
+    #[test]
+    fn wrong_lengths_and_ranks_are_errors() {
+        let device = Device::cpu();
+        assert!(matches!(
+            Tensor::from_u32(&[2], &[1], &device),
+            Err(Error::Shape { .. })
+        ));
+        assert!(matches!(
+            Tensor::zeros(&[], DType::F32, &device),
+            Err(Error::Shape { .. })
+        ));
+        assert!(Tensor::zeros(&[1; 5], DType::F32, &device).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "f32() is asked of f32 tensors only")]
+    fn reading_ids_as_f32_breaks_an_invariant() {
+        let _ = Tensor::zeros(&[1], DType::U32, &Device::cpu())
+            .unwrap()
+            .f32();
+    }
+}

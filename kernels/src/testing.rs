@@ -1,0 +1,101 @@
+//! What tests and benches of this workspace share: random tensors, f64 differences, error measures.
+
+use crate::{Device, Isa, Result, Tensor, rng};
+
+/// Returns normals as a tensor; the same (seed, dims) give the same values.
+/// # Errors
+/// As `Tensor::empty`.
+pub fn random(dims: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
+    let mut x = Tensor::empty(dims, crate::DType::F32, device)?;
+    rng::fill_normal(x.f32_mut(), seed, 0, 0, 1.0);
+    Ok(x)
+}
+
+/// Returns one device per instruction set of this machine.
+pub fn devices() -> Vec<Device> {
+    let all = [Isa::Avx512, Isa::Avx2, Isa::Portable];
+    all.into_iter()
+        .filter(|isa| isa.is_available())
+        .map(Device::cpu_with)
+        .collect()
+}
+
+/// Panics unless `run` returns the same bits on every instruction set.
+pub fn assert_same_bits(run: impl Fn(&Device) -> Vec<Tensor>) {
+    let all: Vec<Vec<Vec<u32>>> = devices()
+        .iter()
+        .map(|device| run(device).iter().map(|x| bits(x.f32())).collect())
+        .collect();
+    for found in &all {
+        assert!(
+            *found == all[0],
+            "every instruction set gives the same bits"
+        );
+    }
+}
+
+/// Widens to f64.
+pub fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().map(|x| f64::from(*x)).collect()
+}
+
+/// Returns the largest |found - wanted| over the largest |wanted| (at least 1e-30).
+pub fn error(found: &[f32], wanted: &[f64]) -> f64 {
+    assert_eq!(
+        found.len(),
+        wanted.len(),
+        "one wanted number per found number"
+    );
+    let size = wanted.iter().fold(1e-30_f64, |m, x| m.max(x.abs()));
+    let distance = |(f, w): (&f32, &f64)| {
+        let distance = (f64::from(*f) - w).abs();
+        if distance.is_nan() {
+            f64::INFINITY
+        } else {
+            distance
+        }
+    };
+    found.iter().zip(wanted).map(distance).fold(0.0, f64::max) / size
+}
+
+/// Returns the gradient of `f` at `x` by central differences of step `h`.
+pub fn differences(x: &[f64], h: f64, f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    let mut x = x.to_vec();
+    (0..x.len())
+        .map(|i| {
+            let at = x[i];
+            x[i] = at + h;
+            let above = f(&x);
+            x[i] = at - h;
+            let below = f(&x);
+            x[i] = at;
+            (above - below) / (2.0 * h)
+        })
+        .collect()
+}
+
+/// Returns the binary-counter tree over leaves, the slow obvious way: blocks (start, size) in a list,
+/// the last two merged while they are equal in size, at the end from the right.
+pub fn tree(leaves: impl IntoIterator<Item = f32>) -> f32 {
+    let mut blocks: Vec<(usize, f32)> = Vec::new();
+    for leaf in leaves {
+        blocks.push((1, leaf));
+        while let [.., (a, x), (b, y)] = blocks[..]
+            && a == b
+        {
+            blocks.truncate(blocks.len() - 2);
+            blocks.push((a + b, x + y));
+        }
+    }
+    blocks
+        .into_iter()
+        .rev()
+        .map(|(_, x)| x)
+        .reduce(|right, left| left + right)
+        .unwrap_or(0.0)
+}
+
+/// Bits of each number, to compare without -0.0 == 0.0 and NaN != NaN.
+pub fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}

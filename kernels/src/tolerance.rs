@@ -1,0 +1,26 @@
+//! How far a correct f32 result may lie from the f64 truth. Derived, never widened to pass.
+//!
+//! A chain of n rounded additions of terms with like magnitudes errs by about eps sqrt(n) times the
+//! root of the sum of squared partial sums (Higham 2002, sec. 4.2, statistical bound); `FACTOR` covers the tail.
+
+/// Unit roundoff of f32: 2^-24.
+pub const EPS: f64 = 5.960_464_477_539_063e-8;
+
+/// Safety factor: five standard deviations of the rounding walk.
+const FACTOR: f64 = 5.0;
+
+/// Returns the relative error allowed after sums of `terms` numbers, relative to the sum of magnitudes.
+pub fn sum(terms: usize) -> f64 {
+    FACTOR * EPS * (terms.max(1) as f64).sqrt()
+}
+
+/// Returns the relative error allowed after `operations` elementwise steps of at most one ulp each.
+pub fn elementwise(operations: usize) -> f64 {
+    2.0 * EPS * operations.max(1) as f64
+}
+
+/// Returns the relative error of a central difference in f64 with step `h` on a smooth function:
+/// truncation h^2 and cancellation 2^-53 / h.
+pub fn central_difference(h: f64) -> f64 {
+    10.0 * (h * h + f64::EPSILON / h)
+}

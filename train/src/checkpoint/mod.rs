@@ -1,0 +1,42 @@
+//! Checkpoints: `checkpoints/step-NNNNNNNN/` with
+//!
+//! - `model.safetensors`: every tensor whole, f32, in the order of `model/param.rs`;
+//! - `optimizer.safetensors`: `<name>.m` and `<name>.v` alike;
+//! - `state.json`: where the run stands, the plan, and a checksum of each tensor; its own checksum
+//!   is its last field.
+//!
+//! Nothing in them depends on the layout that wrote them, so any layout can go on. A folder appears
+//! under its name only when all of it is on the disk; every byte is verified before it is trusted.
+
+pub(crate) mod hf;
+pub(crate) mod read;
+pub(crate) mod safetensors;
+pub(crate) mod state;
+pub(crate) mod write;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{At, Result};
+
+pub(crate) const MODEL: &str = "model.safetensors";
+pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
+pub(crate) const STATE: &str = "state.json";
+
+/// Folder of the checkpoint after `step`.
+pub(crate) fn path_of(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("step-{step:08}"))
+}
+
+/// Steps that have a checkpoint folder, ascending.
+pub(crate) fn steps_in(folder: &Path) -> Result<Vec<u64>> {
+    let mut steps = Vec::new();
+    for entry in std::fs::read_dir(folder).at("list", folder)? {
+        let name = entry.at("list", folder)?.file_name();
+        let step = name.to_str().and_then(|name| name.strip_prefix("step-"));
+        if let Some(step) = step.and_then(|digits| digits.parse().ok()) {
+            steps.push(step);
+        }
+    }
+    steps.sort_unstable();
+    Ok(steps)
+}

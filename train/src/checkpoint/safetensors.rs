@@ -1,0 +1,475 @@
+//! The safetensors format, f32 only, streamed both ways.
+//!
+//! Bytes: u64 header length h, little-endian | h bytes of JSON, padded with spaces to a multiple of
+//! 8 | data. JSON: name -> {"dtype", "shape", "data_offsets": [begin, end)} relative to the data,
+//! and optionally "__metadata__", a map of strings. Tensors lie without gaps or overlaps.
+//! Source: the format's description at huggingface/safetensors. We differ: a writer that never
+//! holds more than one row block, and errors that name the byte.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+
+use crate::error::{At, Error, Result};
+
+// values go to disk as they lie in memory
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "safetensors data is little-endian"
+);
+
+/// Longest header read; the reference implementation's limit.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
+
+/// Name and dims of one tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub name: String,
+    pub dims: Vec<usize>,
+}
+
+impl Entry {
+    fn bytes(&self) -> u64 {
+        4 * self.dims.iter().product::<usize>() as u64
+    }
+}
+
+/// Checksums of a written file: what `verify` compares.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Digest {
+    pub bytes: u64,
+    /// XXH3 of length field and header.
+    pub header: u64,
+    /// XXH3 of each tensor's bytes, in order.
+    pub tensors: Vec<(String, u64)>,
+}
+
+/// Writes tensors in the order in which they were announced.
+pub(crate) struct Writer {
+    path: PathBuf,
+    file: BufWriter<File>,
+    entries: std::vec::IntoIter<Entry>,
+    current: Option<(Entry, u64, Box<Xxh3Default>)>,
+    digest: Digest,
+}
+
+impl Writer {
+    /// Creates the file and writes its header.
+    pub(crate) fn create(
+        path: &Path,
+        entries: Vec<Entry>,
+        metadata: Option<Value>,
+    ) -> Result<Self> {
+        let mut header = Map::new();
+        if let Some(metadata) = metadata {
+            header.insert("__metadata__".into(), metadata);
+        }
+        let mut end = 0;
+        for entry in &entries {
+            let begin = end;
+            end += entry.bytes();
+            let value = json!({"dtype": "F32", "shape": entry.dims, "data_offsets": [begin, end]});
+            header.insert(entry.name.clone(), value);
+        }
+        let mut bytes = Value::Object(header).to_string().into_bytes();
+        bytes.resize(bytes.len().next_multiple_of(8), b' ');
+        let mut start = (bytes.len() as u64).to_le_bytes().to_vec();
+        start.append(&mut bytes);
+
+        let file = File::create(path).at("create", path)?;
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        file.write_all(&start).at("write", path)?;
+        let bytes = start.len() as u64 + end;
+        let digest = Digest {
+            bytes,
+            header: xxh3_64(&start),
+            tensors: Vec::new(),
+        };
+        let path = path.to_owned();
+        Ok(Writer {
+            path,
+            file,
+            entries: entries.into_iter(),
+            current: None,
+            digest,
+        })
+    }
+
+    /// Appends values to the current tensor, or starts the next one.
+    pub(crate) fn write(&mut self, values: &[f32]) -> Result<()> {
+        if self.current.is_none() {
+            let entry = self.entries.next().expect("no more values than announced");
+            self.current = Some((entry, 0, Box::default()));
+        }
+        let (entry, written, hash) = self.current.as_mut().expect("just set");
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        self.file.write_all(bytes).at("write", &self.path)?;
+        hash.update(bytes);
+        *written += bytes.len() as u64;
+        assert!(*written <= entry.bytes(), "no more values than announced");
+        if *written == entry.bytes()
+            && let Some((entry, _, hash)) = self.current.take()
+        {
+            self.digest.tensors.push((entry.name, hash.digest()));
+        }
+        Ok(())
+    }
+
+    /// Puts the file on the disk.
+    pub(crate) fn finish(mut self) -> Result<Digest> {
+        assert!(
+            self.current.is_none() && self.entries.next().is_none(),
+            "all tensors are written"
+        );
+        self.file.flush().at("write", &self.path)?;
+        self.file.get_ref().sync_all().at("sync", &self.path)?;
+        Ok(self.digest)
+    }
+}
+
+/// An opened file whose header holds together.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    path: PathBuf,
+    file: File,
+    /// In file order, with the first byte of each.
+    entries: Vec<(Entry, u64)>,
+    by_name: HashMap<String, usize>,
+    header: u64,
+    bytes: u64,
+}
+
+impl Reader {
+    /// Reads and checks the header.
+    pub(crate) fn open(path: &Path) -> Result<Reader> {
+        let mut file = File::open(path).at("open", path)?;
+        let bytes = file.metadata().at("read", path)?.len();
+        let damaged = |offset: u64, what: &str, found: String, wanted: &str| {
+            let (what, wanted) = (what.to_owned(), wanted.to_owned());
+            Error::Damaged {
+                path: path.to_owned(),
+                offset,
+                what,
+                found,
+                wanted,
+            }
+        };
+        let mut start = [0; 8];
+        if bytes < 8 {
+            return Err(damaged(
+                0,
+                "file",
+                format!("{bytes} bytes"),
+                "at least 8 bytes",
+            ));
+        }
+        file.read_exact(&mut start).at("read", path)?;
+        let length = u64::from_le_bytes(start);
+        let most = MAX_HEADER_BYTES.min(bytes - 8);
+        if length > most {
+            let wanted = format!("at most {most}");
+            return Err(damaged(0, "header length", length.to_string(), &wanted));
+        }
+        let mut header = vec![0; usize::try_from(length).expect("limited above")];
+        file.read_exact(&mut header).at("read", path)?;
+        let json: Map<String, Value> = serde_json::from_slice(&header).map_err(|error| {
+            let offset = 8 + error.column().saturating_sub(1) as u64;
+            damaged(offset, "header", error.to_string(), "a JSON object")
+        })?;
+        let mut entries = Vec::new();
+        for (name, value) in json.iter().filter(|(name, _)| *name != "__metadata__") {
+            let (entry, begin, end) = parse_entry(name, value)
+                .map_err(|(what, found, wanted)| damaged(8, &what, found, wanted))?;
+            let expected = entry.bytes();
+            if end.checked_sub(begin) != Some(expected) {
+                let found = format!("data_offsets [{begin}, {end})");
+                let what = format!("tensor {name}");
+                return Err(damaged(
+                    8,
+                    &what,
+                    found,
+                    &format!("{expected} bytes for its shape"),
+                ));
+            }
+            entries.push((entry, begin));
+        }
+        entries.sort_by_key(|&(_, begin)| begin);
+        let mut end = 8 + length;
+        for (entry, begin) in &mut entries {
+            *begin += 8 + length;
+            if *begin != end {
+                let what = format!("tensor {}", entry.name);
+                return Err(damaged(
+                    8,
+                    &what,
+                    format!("start at byte {begin}"),
+                    &end.to_string(),
+                ));
+            }
+            end += entry.bytes();
+        }
+        if end != bytes {
+            let wanted = format!("{end} bytes by the header");
+            return Err(damaged(
+                bytes.min(end),
+                "file",
+                format!("{bytes} bytes"),
+                &wanted,
+            ));
+        }
+        let by_name = entries
+            .iter()
+            .enumerate()
+            .map(|(i, (entry, _))| (entry.name.clone(), i))
+            .collect();
+        let header = xxh3_64(&[&start[..], &header].concat());
+        Ok(Reader {
+            path: path.to_owned(),
+            file,
+            entries,
+            by_name,
+            header,
+            bytes,
+        })
+    }
+
+    /// Names and dims in file order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().map(|(entry, _)| entry)
+    }
+
+    /// Compares every byte with the checksums taken when the file was written.
+    pub(crate) fn verify(&mut self, digest: &Digest) -> Result<()> {
+        let header = (self.bytes, self.header);
+        if header != (digest.bytes, digest.header) {
+            let show =
+                |(bytes, hash): (u64, u64)| format!("{bytes} bytes, header xxh3 {hash:016x}");
+            let wanted = show((digest.bytes, digest.header));
+            return Err(self.damaged(0, "file".into(), show(header), wanted));
+        }
+        let mut buffer = vec![0; 1 << 20];
+        for (i, (name, wanted)) in digest.tensors.iter().enumerate() {
+            let Some((entry, begin)) = self.entries.get(i).filter(|(e, _)| e.name == *name) else {
+                return Err(self.damaged(8, "header".into(), "other tensors".into(), name.clone()));
+            };
+            let (begin, mut left) = (*begin, entry.bytes());
+            let what = format!("tensor {name} ({left} bytes)");
+            let mut hash = Xxh3Default::new();
+            self.file
+                .seek(SeekFrom::Start(begin))
+                .at("seek in", &self.path)?;
+            while left > 0 {
+                let part = usize::try_from(left)
+                    .unwrap_or(usize::MAX)
+                    .min(buffer.len());
+                self.file
+                    .read_exact(&mut buffer[..part])
+                    .at("read", &self.path)?;
+                hash.update(&buffer[..part]);
+                left -= part as u64;
+            }
+            let found = hash.digest();
+            if found != *wanted {
+                let show = |hash: u64| format!("xxh3 {hash:016x}");
+                return Err(self.damaged(begin, what, show(found), show(*wanted)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `out` with whole rows of a tensor, from row `first` on; `dims` is what it must have.
+    pub(crate) fn read_rows(
+        &mut self,
+        name: &str,
+        dims: &[usize],
+        first: usize,
+        out: &mut [f32],
+    ) -> Result<()> {
+        let Some((entry, begin)) = self.by_name.get(name).map(|&i| &self.entries[i]) else {
+            let what = format!("tensor {name}");
+            return Err(self.damaged(8, what, "nothing".into(), format!("shape {dims:?}")));
+        };
+        if entry.dims != dims {
+            let (found, wanted) = (format!("shape {:?}", entry.dims), format!("shape {dims:?}"));
+            return Err(self.damaged(8, format!("tensor {name}"), found, wanted));
+        }
+        let row: usize = dims[1..].iter().product();
+        let at = begin + 4 * (first * row) as u64;
+        self.file
+            .seek(SeekFrom::Start(at))
+            .at("seek in", &self.path)?;
+        self.file
+            .read_exact(bytemuck::cast_slice_mut(out))
+            .at("read", &self.path)
+    }
+
+    fn damaged(&self, offset: u64, what: String, found: String, wanted: String) -> Error {
+        Error::Damaged {
+            path: self.path.clone(),
+            offset,
+            what,
+            found,
+            wanted,
+        }
+    }
+}
+
+type Wrong = (String, String, &'static str);
+
+fn parse_entry(name: &str, value: &Value) -> Result<(Entry, u64, u64), Wrong> {
+    let wrong = |field: &str, wanted| {
+        let found = value.get(field).map_or("nothing".into(), Value::to_string);
+        (format!("{field} of tensor {name}"), found, wanted)
+    };
+    if value.get("dtype").and_then(Value::as_str) != Some("F32") {
+        return Err(wrong("dtype", "\"F32\""));
+    }
+    let numbers = |field| -> Option<Vec<u64>> {
+        value
+            .get(field)?
+            .as_array()?
+            .iter()
+            .map(Value::as_u64)
+            .collect()
+    };
+    let shape = numbers("shape").filter(|shape| (1..=4).contains(&shape.len()));
+    let shape = shape.ok_or_else(|| wrong("shape", "1 to 4 counts"))?;
+    let elements = shape
+        .iter()
+        .try_fold(4u64, |bytes, &dim| bytes.checked_mul(dim));
+    let dims = shape
+        .iter()
+        .map(|&dim| usize::try_from(dim).ok())
+        .collect::<Option<_>>();
+    let (Some(_), Some(dims)) = (elements, dims) else {
+        return Err(wrong("shape", "a size that fits into memory"));
+    };
+    match numbers("data_offsets").as_deref() {
+        Some(&[begin, end]) => Ok((
+            Entry {
+                name: name.to_owned(),
+                dims,
+            },
+            begin,
+            end,
+        )),
+        _ => Err(wrong("data_offsets", "[begin, end]")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, dims: &[usize]) -> Entry {
+        Entry {
+            name: name.into(),
+            dims: dims.to_vec(),
+        }
+    }
+
+    fn sample(folder: &Path) -> (PathBuf, Digest) {
+        let path = folder.join("x.safetensors");
+        let entries = vec![entry("a", &[3, 2]), entry("b", &[4])];
+        let mut writer = Writer::create(&path, entries, Some(json!({"format": "pt"}))).unwrap();
+        writer.write(&[0.0, 1.0]).unwrap();
+        writer.write(&[2.0, 3.0, 4.0, 5.0]).unwrap();
+        writer.write(&[-1.0; 4]).unwrap();
+        (path.clone(), writer.finish().unwrap())
+    }
+
+    fn message(path: &Path, digest: &Digest) -> String {
+        let result = Reader::open(path).and_then(|mut reader| reader.verify(digest));
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn rows_come_back_as_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, digest) = sample(folder.path());
+        let mut reader = Reader::open(&path).unwrap();
+        reader.verify(&digest).unwrap();
+        let mut rows = [0.0; 4];
+        reader.read_rows("a", &[3, 2], 1, &mut rows).unwrap();
+        assert_eq!(rows, [2.0, 3.0, 4.0, 5.0]);
+        let wrong = reader
+            .read_rows("a", &[2, 3], 0, &mut rows)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            wrong.contains("found shape [3, 2], want shape [2, 3]"),
+            "{wrong}"
+        );
+    }
+
+    #[test]
+    fn every_flipped_byte_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, digest) = sample(folder.path());
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            std::fs::write(&path, &bytes).unwrap();
+            let text = message(&path, &digest);
+            assert!(text.contains(" at byte "), "byte {at}: {text}");
+        }
+    }
+
+    #[test]
+    fn every_truncation_is_refused_with_an_offset() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, digest) = sample(folder.path());
+        let whole = std::fs::read(&path).unwrap();
+        for length in 0..whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            let text = message(&path, &digest);
+            assert!(text.contains(" at byte "), "{length} bytes: {text}");
+        }
+    }
+
+    #[test]
+    fn a_changed_value_is_located_at_its_tensor() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, digest) = sample(folder.path());
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let text = message(&path, &digest);
+        let want = format!(
+            "at byte {}: tensor b (16 bytes): found xxh3 ",
+            bytes.len() - 16
+        );
+        assert!(text.contains(&want), "{text}");
+    }
+
+    #[test]
+    fn hostile_headers_are_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        for header in [
+            r#"{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}"#,
+            r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}"#,
+            r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}"#,
+            r#"{"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}}"#,
+            r#"{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}"#,
+            r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}}"#,
+            r#"{"a":[]}"#,
+            r#"[]"#,
+        ] {
+            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+            bytes.extend(header.as_bytes());
+            bytes.extend([0; 4]);
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(
+                matches!(Reader::open(&path), Err(Error::Damaged { .. })),
+                "{header}"
+            );
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! `state.json`: where a run stands and what its files must hash to.
+//!
+//! The last field, `xxh3`, is the hash of every byte before it, so that this file vouches for
+//! itself as it does for the others. Nothing in it depends on the clock or the layout's timing.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::checkpoint::safetensors::Digest;
+use crate::checkpoint::{MODEL, OPTIMIZER, STATE};
+use crate::error::{At, Error, Result};
+use crate::plan::Plan;
+
+/// Name and version of the format.
+const FORMAT: &str = "millrace-checkpoint-1";
+
+/// Where a run stands after a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub format: String,
+    pub step: u64,
+    pub consumed_samples: u64,
+    /// Loss of the step.
+    pub loss: Exact,
+    /// Last validation loss so far, and the lowest.
+    pub valid_loss: Option<Exact>,
+    pub best_valid_loss: Option<Exact>,
+    pub plan: Plan,
+}
+
+impl State {
+    pub(crate) fn new(plan: &Plan, step: u64, loss: f64) -> State {
+        State {
+            format: FORMAT.into(),
+            step,
+            consumed_samples: step * plan.train.global_batch as u64,
+            loss: Exact(loss),
+            valid_loss: None,
+            best_valid_loss: None,
+            plan: plan.clone(),
+        }
+    }
+}
+
+/// A number kept as text: what is read is the number that was written, to the last bit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Exact(pub f64);
+
+impl Serialize for Exact {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Exact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Exact).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Writes the file and puts it on the disk.
+pub(crate) fn write(
+    folder: &Path,
+    state: &State,
+    model: &Digest,
+    optimizer: &Digest,
+) -> Result<()> {
+    let path = folder.join(STATE);
+    let mut value = serde_json::to_value(state).expect("a state is plain data");
+    value["files"] = json!({ MODEL: digest_value(model), OPTIMIZER: digest_value(optimizer) });
+    let mut text = serde_json::to_string_pretty(&value).expect("a value is plain data");
+    text.truncate(text.len() - "\n}".len());
+    let seal = seal(&text);
+    text.push_str(&seal);
+    let mut file = File::create(&path).at("create", &path)?;
+    file.write_all(text.as_bytes()).at("write", &path)?;
+    file.sync_all().at("sync", &path)
+}
+
+/// Reads and verifies the file: state, digest of the model, digest of the optimizer.
+pub(crate) fn read(folder: &Path) -> Result<(State, Digest, Digest)> {
+    let path = folder.join(STATE);
+    let damaged = |offset: usize, what: &str, found: String, wanted: String| Error::Damaged {
+        path: path.clone(),
+        offset: offset as u64,
+        what: what.into(),
+        found,
+        wanted,
+    };
+    let text = std::fs::read(&path).at("read", &path)?;
+    let body = text.len().saturating_sub(seal("").len());
+    let (sealed, found) = text.split_at(body);
+    let wanted = seal_bytes(sealed);
+    if found != wanted.as_bytes() {
+        let found = String::from_utf8_lossy(found).trim().to_owned();
+        return Err(damaged(
+            body,
+            "checksum of the file",
+            found,
+            wanted.trim().into(),
+        ));
+    }
+    let value: Value = serde_json::from_slice(&text)
+        .map_err(|e| damaged(0, "file", e.to_string(), "JSON".into()))?;
+    let format = value["format"].to_string();
+    if value["format"] != FORMAT {
+        return Err(damaged(0, "format", format, FORMAT.into()));
+    }
+    let digests = [MODEL, OPTIMIZER].map(|name| parse_digest(&value["files"][name]));
+    let state = serde_json::from_value(value).map_err(|e| {
+        damaged(
+            0,
+            "state",
+            e.to_string(),
+            "the fields of this version".into(),
+        )
+    })?;
+    match digests {
+        [Some(model), Some(optimizer)] => Ok((state, model, optimizer)),
+        _ => Err(damaged(
+            0,
+            "files",
+            "no checksums".into(),
+            "checksums of both files".into(),
+        )),
+    }
+}
+
+fn seal(text: &str) -> String {
+    seal_bytes(text.as_bytes())
+}
+
+fn seal_bytes(text: &[u8]) -> String {
+    format!(",\n  \"xxh3\": \"{:016x}\"\n}}\n", xxh3_64(text))
+}
+
+fn digest_value(digest: &Digest) -> Value {
+    let hex = |hash: u64| Value::String(format!("{hash:016x}"));
+    let tensors = digest
+        .tensors
+        .iter()
+        .map(|(name, hash)| (name.clone(), hex(*hash)));
+    json!({
+        "bytes": digest.bytes,
+        "header": hex(digest.header),
+        "tensors": tensors.collect::<Map<String, Value>>(),
+    })
+}
+
+fn parse_digest(value: &Value) -> Option<Digest> {
+    let hash = |value: &Value| u64::from_str_radix(value.as_str()?, 16).ok();
+    let tensors = value["tensors"].as_object()?.iter();
+    Some(Digest {
+        bytes: value["bytes"].as_u64()?,
+        header: hash(&value["header"])?,
+        tensors: tensors
+            .map(|(name, v)| Some((name.clone(), hash(v)?)))
+            .collect::<Option<_>>()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::tiny_gpt;
+
+    fn digest() -> Digest {
+        Digest {
+            bytes: 9,
+            header: u64::MAX,
+            tensors: vec![("b".into(), 1), ("a".into(), 2)],
+        }
+    }
+
+    #[test]
+    fn state_comes_back_to_the_last_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        for bits in [
+            0x400b_ffff_ffff_ffff_u64,
+            0x3fd5_5555_5555_5555,
+            0x4008_1234_5678_9abc,
+        ] {
+            let mut state = State::new(&tiny_gpt(), 7, f64::from_bits(bits));
+            state.best_valid_loss = Some(Exact(f64::from_bits(bits + 1)));
+            write(folder.path(), &state, &digest(), &digest()).unwrap();
+            let (found, model, _) = read(folder.path()).unwrap();
+            assert_eq!(found, state);
+            assert_eq!(model, digest());
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        write(
+            folder.path(),
+            &State::new(&tiny_gpt(), 7, 1.5),
+            &digest(),
+            &digest(),
+        )
+        .unwrap();
+        let path = folder.path().join(STATE);
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(read(folder.path()).is_err(), "byte {at}");
+        }
+        std::fs::write(&path, b"").unwrap();
+        assert!(read(folder.path()).is_err());
+    }
+}

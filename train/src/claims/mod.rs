@@ -1,0 +1,4 @@
+//! Tests of what this crate promises, each over the whole of `run`.
+
+mod layouts;
+mod resume;

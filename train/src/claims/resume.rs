@@ -1,0 +1,331 @@
+//! Stopping, resuming, damage. A killed process is simulated by a sample that cannot be read: the
+//! run ends there with whatever is on the disk; partial folders are put there by hand.
+
+use std::fs;
+use std::path::Path;
+
+use crate::fixtures::{Chain, Log, tiny_gpt};
+use crate::{Error, ParallelConfig, Plan, Samples, run};
+
+fn plan() -> Plan {
+    let mut plan = tiny_gpt();
+    plan.train.steps = 8;
+    plan.train.eval_every = 3;
+    plan.train.checkpoint.every = 2;
+    plan
+}
+
+/// Everything that must not depend on where a run was stopped.
+fn remains(out: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    let folder = out.join("checkpoints");
+    let mut names: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    for name in names {
+        for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
+            let path = folder.join(&name).join(file);
+            files.push((
+                format!("{}/{file}", name.display()),
+                fs::read(&path).unwrap(),
+            ));
+        }
+    }
+    let metrics = fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let clock = ["tokens_per_s", "tflops", "step_s", "memory_bytes"];
+    for line in metrics.lines() {
+        let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
+        let fields = value.as_object_mut().unwrap();
+        clock
+            .iter()
+            .for_each(|&field| drop(fields.shift_remove(field)));
+        files.push(("metrics.jsonl".into(), value.to_string().into_bytes()));
+    }
+    files
+}
+
+fn assert_same(found: &Path, wanted: &[(String, Vec<u8>)], what: &str) {
+    let found = remains(found);
+    let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
+        files.iter().map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(names(&found), names(wanted), "{what}");
+    for ((name, found), (_, wanted)) in found.iter().zip(wanted) {
+        assert!(found == wanted, "{what}: {name}");
+    }
+}
+
+fn undisturbed(plan: &Plan) -> Vec<(String, Vec<u8>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let samples = Chain::of(plan);
+    run(
+        plan,
+        &samples,
+        Some(&samples),
+        folder.path(),
+        &Log::default(),
+    )
+    .unwrap();
+    remains(folder.path())
+}
+
+fn stopped_at(plan: &Plan, out: &Path, sample: u64) {
+    let samples = Chain {
+        fails_at: Some(sample),
+        ..Chain::of(plan)
+    };
+    let valid = Chain::of(plan);
+    let error = run(plan, &samples, Some(&valid), out, &Log::default()).unwrap_err();
+    assert!(
+        matches!(error, Error::Sample { sample: at, .. } if at == sample),
+        "{error}"
+    );
+}
+
+fn finished(plan: &Plan, out: &Path) -> Vec<String> {
+    let (samples, log) = (Chain::of(plan), Log::default());
+    run(plan, &samples, Some(&samples), out, &log).unwrap();
+    log.lines()
+}
+
+#[test]
+fn a_run_stopped_anywhere_ends_with_the_bytes_of_an_undisturbed_one() {
+    let plan = plan();
+    let want = undisturbed(&plan);
+    for step in 0..plan.train.steps {
+        let folder = tempfile::tempdir().unwrap();
+        stopped_at(&plan, folder.path(), step * 8 + 5);
+        let log = finished(&plan, folder.path());
+        let resumed = step / 2 * 2;
+        assert_eq!(
+            log.contains(&format!("resumed {resumed}")),
+            resumed > 0,
+            "{log:?}"
+        );
+        assert_same(
+            folder.path(),
+            &want,
+            &format!("stopped in step {}", step + 1),
+        );
+    }
+}
+
+#[test]
+fn a_run_may_go_on_with_another_layout() {
+    let plan = plan();
+    let want = undisturbed(&plan);
+    let folder = tempfile::tempdir().unwrap();
+    for (stop, tp, pp, dp) in [(20, 2, 1, 1), (36, 1, 2, 2), (52, 2, 2, 2)] {
+        let parallel = ParallelConfig { tp, pp, dp };
+        stopped_at(
+            &Plan {
+                parallel,
+                ..plan.clone()
+            },
+            folder.path(),
+            stop,
+        );
+    }
+    finished(&plan, folder.path());
+    // state.json of the older checkpoint tells its own layout
+    let weights = |files: &[(String, Vec<u8>)]| -> Vec<(String, Vec<u8>)> {
+        files
+            .iter()
+            .filter(|(name, _)| name.ends_with("safetensors"))
+            .cloned()
+            .collect()
+    };
+    assert!(weights(&remains(folder.path())) == weights(&want));
+}
+
+#[test]
+fn a_finished_run_is_left_alone() {
+    let plan = plan();
+    let folder = tempfile::tempdir().unwrap();
+    let samples = Chain::of(&plan);
+    let go = || {
+        run(
+            &plan,
+            &samples,
+            Some(&samples),
+            folder.path(),
+            &Log::default(),
+        )
+        .unwrap()
+    };
+    let (first, second) = (go(), go());
+    assert_eq!(
+        first,
+        crate::Outcome {
+            seconds: first.seconds,
+            ..second
+        }
+    );
+    assert_eq!(finished(&plan, folder.path()), ["resumed 8"]);
+}
+
+#[test]
+fn leftovers_of_a_kill_while_writing_are_removed() {
+    let plan = plan();
+    let want = undisturbed(&plan);
+    let folder = tempfile::tempdir().unwrap();
+    stopped_at(&plan, folder.path(), 5 * 8);
+    let checkpoints = folder.path().join("checkpoints");
+    for name in [".step-00000006.partial", ".step-00000002.dropped"] {
+        fs::create_dir(checkpoints.join(name)).unwrap();
+        fs::write(checkpoints.join(name).join("model.safetensors"), b"half").unwrap();
+    }
+    let metrics = folder.path().join("metrics.jsonl");
+    let mut text = fs::read_to_string(&metrics).unwrap();
+    text.push_str("{\"step\":6,\"lo");
+    fs::write(&metrics, text).unwrap();
+    finished(&plan, folder.path());
+    assert_same(folder.path(), &want, "leftovers");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_and_its_predecessor_is_used() {
+    let plan = plan();
+    let want = undisturbed(&plan);
+    for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
+        let folder = tempfile::tempdir().unwrap();
+        stopped_at(&plan, folder.path(), 5 * 8);
+        let path = folder.path().join("checkpoints/step-00000004").join(file);
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        fs::write(&path, bytes).unwrap();
+        let log = finished(&plan, folder.path());
+        assert!(
+            log[0].starts_with("note checkpoint of step 4 is not used: "),
+            "{log:?}"
+        );
+        assert!(
+            log[0].contains(file) && log[0].contains(" at byte "),
+            "{log:?}"
+        );
+        assert_eq!(log[1], "resumed 2");
+        assert_same(folder.path(), &want, file);
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_never_pushes_out_a_whole_one() {
+    let mut plan = plan();
+    plan.train.checkpoint.keep = 1;
+    let folder = tempfile::tempdir().unwrap();
+    stopped_at(&plan, folder.path(), 3 * 8);
+    let checkpoints = folder.path().join("checkpoints");
+    fs::create_dir(checkpoints.join("step-00000006")).unwrap();
+    stopped_at(&plan, folder.path(), 5 * 8);
+    assert!(checkpoints.join("step-00000004/state.json").exists());
+    assert!(!checkpoints.join("step-00000006").exists());
+}
+
+#[test]
+fn only_damaged_checkpoints_are_an_error() {
+    let plan = plan();
+    let folder = tempfile::tempdir().unwrap();
+    stopped_at(&plan, folder.path(), 3 * 8);
+    let path = folder
+        .path()
+        .join("checkpoints/step-00000002/model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
+    let samples = Chain::of(&plan);
+    let error = run(&plan, &samples, None, folder.path(), &Log::default()).unwrap_err();
+    let text = error.to_string();
+    let offset = format!("at byte {}", bytes.len() - 3);
+    assert!(
+        matches!(error, Error::NoWholeCheckpoint { .. }) && text.contains(&offset),
+        "{text}"
+    );
+}
+
+#[test]
+fn another_job_cannot_take_over_a_checkpoint() {
+    let plan = plan();
+    let folder = tempfile::tempdir().unwrap();
+    stopped_at(&plan, folder.path(), 3 * 8);
+    let refused = |plan: &Plan| {
+        let samples = Chain::of(plan);
+        run(plan, &samples, None, folder.path(), &Log::default())
+            .unwrap_err()
+            .to_string()
+    };
+    let text = refused(&Plan {
+        fingerprint: "other".into(),
+        ..plan.clone()
+    });
+    assert!(
+        text.contains("fingerprint is fixture there, other here"),
+        "{text}"
+    );
+    assert!(
+        refused(&Plan {
+            seed: 1,
+            ..plan.clone()
+        })
+        .contains("seed is 1234 there, 1 here")
+    );
+    let mut shorter = plan.clone();
+    shorter.train.steps = 1;
+    shorter.train.warmup_steps = 1;
+    assert!(refused(&shorter).contains("train.steps is 2 there, 1 here"));
+}
+
+#[test]
+fn a_plan_with_many_problems_names_them_all() {
+    let mut plan = plan();
+    plan.train.lr = -1.0;
+    plan.parallel.tp = 3;
+    plan.seq_length = 15;
+    plan.model.heads = 5;
+    let samples = Chain::of(&plan);
+    let error = run(
+        &plan,
+        &samples,
+        None,
+        Path::new("/nowhere"),
+        &Log::default(),
+    )
+    .unwrap_err();
+    let text = error.to_string();
+    for key in [
+        "train.lr: ",
+        "parallel.tp: ",
+        "seq_length: ",
+        "model.heads: ",
+    ] {
+        assert!(text.contains(key), "{key} in {text}");
+    }
+}
+
+#[test]
+fn too_few_samples_and_foreign_tokens_are_errors() {
+    let plan = plan();
+    let folder = tempfile::tempdir().unwrap();
+    let go = |samples: &dyn Samples| {
+        run(&plan, samples, None, folder.path(), &Log::default())
+            .unwrap_err()
+            .to_string()
+    };
+    let text = go(&Chain {
+        count: 63,
+        ..Chain::of(&plan)
+    });
+    assert!(
+        text.contains("63 samples, 64 are needed for 8 steps"),
+        "{text}"
+    );
+    let text = go(&Chain {
+        vocab: 220,
+        ..Chain::of(&plan)
+    });
+    assert!(
+        text.starts_with("sample ") && text.contains("vocabulary is 200"),
+        "{text}"
+    );
+}

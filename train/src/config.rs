@@ -1,0 +1,361 @@
+//! The job's `[model]`, `[parallel]` and `[train]` tables: what a person writes.
+//!
+//! Vocabulary and sequence length come from the data and are joined to these in `Plan`.
+
+use serde::{Deserialize, Serialize};
+
+/// Receives one contradiction: key path relative to the struct, found, wanted.
+pub(crate) type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);
+
+/// Which published architecture the blocks follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// GPT-2 (Radford et al. 2019): layer norm, learned positions, tanh-GELU, biases, tied head.
+    Gpt,
+    /// LLaMA (Touvron et al. 2023, arXiv:2302.13971): RMS norm, rotary positions, SwiGLU, no
+    /// biases, untied head, grouped queries.
+    Llama,
+}
+
+/// Whether the head shares the embedding's weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TieEmbeddings {
+    /// As the family does: GPT-2 ties, LLaMA does not.
+    Family,
+    /// One matrix for both.
+    Tied,
+    /// Two matrices.
+    Untied,
+}
+
+/// Shape of the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelConfig {
+    /// Architecture. Default: `gpt`.
+    pub family: Family,
+    /// Transformer blocks. Default: 12, GPT-2 small.
+    pub layers: usize,
+    /// Width of the residual stream. Default: 768, GPT-2 small.
+    pub d_model: usize,
+    /// Query heads; `d_model / heads` is the head width. Default: 12, GPT-2 small.
+    pub heads: usize,
+    /// Key and value heads; 0 means `heads`. Default: 0.
+    pub kv_heads: usize,
+    /// Width of the feed-forward layer; 0 means the family's: 4 `d_model` for gpt, 8/3 `d_model`
+    /// rounded up to a multiple of 64 for llama. Default: 0.
+    pub d_ffn: usize,
+    /// Added to the variance in norms. Default: 1e-5, GPT-2 and LLaMA 2.
+    pub norm_eps: f32,
+    /// Base of the rotary wavelengths (llama only). Default: 10000, Su et al. 2021.
+    pub rope_theta: f32,
+    /// Head and embedding. Default: `family`.
+    pub tie_embeddings: TieEmbeddings,
+    /// Standard deviation of initial weights; projections into the residual stream are divided by
+    /// `sqrt(2 layers)`. Default: 0.02, GPT-2.
+    pub init_std: f32,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        ModelConfig {
+            family: Family::Gpt,
+            layers: 12,
+            d_model: 768,
+            heads: 12,
+            kv_heads: 0,
+            d_ffn: 0,
+            norm_eps: 1e-5,
+            rope_theta: 10_000.0,
+            tie_embeddings: TieEmbeddings::Family,
+            init_std: 0.02,
+        }
+    }
+}
+
+impl ModelConfig {
+    /// Key and value heads with the default filled in.
+    pub(crate) fn kv_heads(&self) -> usize {
+        if self.kv_heads == 0 {
+            self.heads
+        } else {
+            self.kv_heads
+        }
+    }
+
+    /// Feed-forward width with the family's default filled in.
+    pub(crate) fn d_ffn(&self) -> usize {
+        match (self.d_ffn, self.family) {
+            (0, Family::Gpt) => 4 * self.d_model,
+            (0, Family::Llama) => (8 * self.d_model).div_ceil(3).next_multiple_of(64),
+            (width, _) => width,
+        }
+    }
+
+    /// True if the head shares the embedding's weights.
+    pub(crate) fn is_tied(&self) -> bool {
+        match self.tie_embeddings {
+            TieEmbeddings::Family => self.family == Family::Gpt,
+            TieEmbeddings::Tied => true,
+            TieEmbeddings::Untied => false,
+        }
+    }
+
+    /// Calls `problem` for every contradiction within this table.
+    pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        for (key, value) in [
+            ("layers", self.layers),
+            ("d_model", self.d_model),
+            ("heads", self.heads),
+        ] {
+            if value == 0 {
+                problem(key, "0".into(), "at least 1");
+            }
+        }
+        if self.heads > 0 && !self.d_model.is_multiple_of(self.heads) {
+            let found = format!("{} with d_model = {}", self.heads, self.d_model);
+            problem("heads", found, "a divisor of d_model");
+        }
+        if self.kv_heads() > 0 && !self.heads.is_multiple_of(self.kv_heads()) {
+            let found = format!("{} with heads = {}", self.kv_heads(), self.heads);
+            problem("kv_heads", found, "a divisor of heads");
+        }
+        if self.family == Family::Gpt && self.kv_heads() != self.heads {
+            problem(
+                "kv_heads",
+                self.kv_heads.to_string(),
+                "0 or heads: GPT-2 has no grouped keys",
+            );
+        }
+        if self.family == Family::Llama && self.heads > 0 && (self.d_model / self.heads) % 2 == 1 {
+            let found = format!("d_model / heads = {}", self.d_model / self.heads);
+            problem(
+                "heads",
+                found,
+                "an even head width: rotary positions turn pairs",
+            );
+        }
+        for (key, value) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
+            if !(value.is_finite() && value > 0.0) {
+                problem(key, value.to_string(), "a finite number above 0");
+            }
+        }
+        if !(self.init_std.is_finite() && self.init_std >= 0.0) {
+            problem(
+                "init_std",
+                self.init_std.to_string(),
+                "a finite number, 0 or more",
+            );
+        }
+    }
+}
+
+/// How many ranks share the model and the batch. Ranks are threads of one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ParallelConfig {
+    /// Tensor parallel ranks: every layer is split. Default: 1.
+    pub tp: usize,
+    /// Pipeline stages: layers are split. Default: 1.
+    pub pp: usize,
+    /// Data parallel replicas: the batch is split. Default: 1.
+    pub dp: usize,
+}
+
+impl Default for ParallelConfig {
+    fn default() -> Self {
+        ParallelConfig {
+            tp: 1,
+            pp: 1,
+            dp: 1,
+        }
+    }
+}
+
+impl ParallelConfig {
+    /// Number of ranks.
+    pub fn world(&self) -> usize {
+        self.tp * self.pp * self.dp
+    }
+
+    /// Calls `problem` for every contradiction within this table.
+    pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        for (key, value) in [("tp", self.tp), ("pp", self.pp), ("dp", self.dp)] {
+            if value == 0 {
+                problem(key, "0".into(), "at least 1");
+            }
+        }
+    }
+}
+
+/// Shape of the learning rate after warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// Half a cosine from `lr` to `min_lr`.
+    Cosine,
+    /// A straight line from `lr` to `min_lr`.
+    Linear,
+    /// `lr` to the end.
+    Constant,
+}
+
+/// Number format of weights and activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// IEEE single precision throughout.
+    F32,
+}
+
+/// What is promised about the bits of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Determinism {
+    /// The fastest order of additions. On this backend the same layout still gives the same bits.
+    Off,
+    /// The same bits for the same layout and micro-batch, for any thread count and any resume.
+    Run,
+    /// The same bits for every layout, micro-batch and thread count.
+    Layout,
+}
+
+/// When checkpoints are written and how many stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointConfig {
+    /// Steps between checkpoints; 0: only after the last step. Default: 100.
+    pub every: u64,
+    /// Newest checkpoints kept, at least 1. Default: 2, so that a damaged one has a predecessor.
+    pub keep: usize,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        CheckpointConfig {
+            every: 100,
+            keep: 2,
+        }
+    }
+}
+
+/// Optimisation and bookkeeping.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainConfig {
+    /// Optimizer steps in all. Default: 1000.
+    pub steps: u64,
+    /// Sequences per step over all ranks. Default: 32.
+    pub global_batch: usize,
+    /// Sequences a rank works on at once. In layout mode one that is no power of two is worked on
+    /// in aligned power-of-two parts. Default: 4.
+    pub micro_batch: usize,
+    /// Peak learning rate. Default: 6e-4, GPT-3 small.
+    pub lr: f64,
+    /// Learning rate at the end. Default: 6e-5, a tenth of the peak.
+    pub min_lr: f64,
+    /// Steps of linear warm-up from 0. Default: 100.
+    pub warmup_steps: u64,
+    /// Shape after warm-up. Default: `cosine`.
+    pub schedule: Schedule,
+    /// Decoupled weight decay of matrices; norms and biases have none. Default: 0.1, GPT-3.
+    pub weight_decay: f32,
+    /// AdamW's decay of the first moment. Default: 0.9.
+    pub beta1: f32,
+    /// AdamW's decay of the second moment. Default: 0.95, GPT-3.
+    pub beta2: f32,
+    /// Added to AdamW's denominator. Default: 1e-8.
+    pub eps: f32,
+    /// Largest L2 norm of the whole gradient; 0: no clipping. Default: 1.0, GPT-3.
+    pub clip_norm: f64,
+    /// Number format. Default: `f32`.
+    pub precision: Precision,
+    /// Steps between validations, which also follow the last step; 0: none. Default: 100.
+    pub eval_every: u64,
+    /// Validation sequences, the first of the set; fewer if it holds fewer. Default: 64.
+    pub eval_samples: u64,
+    /// Checkpoints.
+    pub checkpoint: CheckpointConfig,
+    /// Steps between reports to `Events::step`; metrics.jsonl has every step. Default: 1.
+    pub log_every: u64,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        TrainConfig {
+            steps: 1000,
+            global_batch: 32,
+            micro_batch: 4,
+            lr: 6e-4,
+            min_lr: 6e-5,
+            warmup_steps: 100,
+            schedule: Schedule::Cosine,
+            weight_decay: 0.1,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            clip_norm: 1.0,
+            precision: Precision::F32,
+            eval_every: 100,
+            eval_samples: 64,
+            checkpoint: CheckpointConfig::default(),
+            log_every: 1,
+        }
+    }
+}
+
+impl TrainConfig {
+    /// Calls `problem` for every contradiction within this table.
+    pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        let counts = [
+            ("steps", self.steps),
+            ("global_batch", self.global_batch as u64),
+            ("micro_batch", self.micro_batch as u64),
+            ("checkpoint.keep", self.checkpoint.keep as u64),
+            ("log_every", self.log_every),
+        ];
+        for (key, value) in counts {
+            if value == 0 {
+                problem(key, "0".into(), "at least 1");
+            }
+        }
+        if self.warmup_steps > self.steps {
+            let found = format!("{} with steps = {}", self.warmup_steps, self.steps);
+            problem("warmup_steps", found, "at most steps");
+        }
+        if !(self.lr.is_finite() && self.lr > 0.0) {
+            problem("lr", self.lr.to_string(), "a finite number above 0");
+        }
+        if !(self.min_lr >= 0.0 && self.min_lr <= self.lr) {
+            let found = format!("{} with lr = {}", self.min_lr, self.lr);
+            problem("min_lr", found, "from 0 to lr");
+        }
+        for (key, value) in [("beta1", self.beta1), ("beta2", self.beta2)] {
+            if !(0.0..1.0).contains(&value) {
+                problem(key, value.to_string(), "from 0 to below 1");
+            }
+        }
+        if !(self.eps.is_finite() && self.eps > 0.0) {
+            problem("eps", self.eps.to_string(), "a finite number above 0");
+        }
+        if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
+            problem(
+                "weight_decay",
+                self.weight_decay.to_string(),
+                "a finite number, 0 or more",
+            );
+        }
+        if !(self.clip_norm.is_finite() && self.clip_norm >= 0.0) {
+            problem(
+                "clip_norm",
+                self.clip_norm.to_string(),
+                "a finite number, 0 or more",
+            );
+        }
+        if self.eval_every > 0 && self.eval_samples == 0 {
+            problem("eval_samples", "0".into(), "at least 1, or eval_every = 0");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The one error type of this crate: every variant says what was found, what was wanted and where.
+
+use std::error::Error as StdError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Result with this crate's error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong in training, generation and checkpoints.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file or directory could not be read or written.
+    #[error("{action} {path}", path = path.display())]
+    Io {
+        /// What was attempted, as a verb.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The plan contradicts itself; every problem is listed.
+    #[error("the plan does not hold together: {}", .0.join("; "))]
+    Plan(Vec<String>),
+    /// A tensor operation or a collective failed.
+    #[error("rank {rank}: {during}")]
+    Kernel {
+        /// World rank of the thread.
+        rank: usize,
+        /// What the rank was doing.
+        during: &'static str,
+        /// The operation's own error, with shapes.
+        source: kernels::Error,
+    },
+    /// The data source failed to give a sample.
+    #[error("read sample {sample}")]
+    Sample {
+        /// Index in the order of the data source.
+        sample: u64,
+        /// The source's own error.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// The data source has fewer samples than the job needs.
+    #[error("the training set has {found} samples, {wanted} are needed for {steps} steps")]
+    TooFewSamples {
+        /// Samples available.
+        found: u64,
+        /// Samples the job needs.
+        wanted: u64,
+        /// Steps of the job.
+        steps: u64,
+    },
+    /// The validation set is empty although evaluation is asked for.
+    #[error("the validation set has no samples, {wanted} are asked for")]
+    NoSamples {
+        /// Samples asked for.
+        wanted: u64,
+    },
+    /// A sample holds a token id outside the vocabulary.
+    #[error("sample {sample} position {position}: token {found}, vocabulary is {vocab}")]
+    Token {
+        /// Index in the order of the data source.
+        sample: u64,
+        /// Position in the sample.
+        position: usize,
+        /// The token id.
+        found: u32,
+        /// Number of token ids.
+        vocab: usize,
+    },
+    /// Training diverged.
+    #[error("step {step}: {what} is {value}")]
+    NotFinite {
+        /// The step, counted from 1.
+        step: u64,
+        /// The quantity.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// A file of a checkpoint is not what was written.
+    #[error("{path} at byte {offset}: {what}: found {found}, want {wanted}", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Byte offset of the damage, or of the field that shows it.
+        offset: u64,
+        /// The field or tensor.
+        what: String,
+        /// What is there.
+        found: String,
+        /// What should be there.
+        wanted: String,
+    },
+    /// Checkpoints exist but not one of them is whole.
+    #[error("no checkpoint in {path} is whole: {reasons}", path = path.display())]
+    NoWholeCheckpoint {
+        /// The folder of checkpoints.
+        path: PathBuf,
+        /// Why each was refused, newest first.
+        reasons: String,
+    },
+    /// A checkpoint belongs to another job.
+    #[error("{path} does not fit this job: {key} is {found} there, {wanted} here", path = path.display())]
+    Mismatch {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The setting.
+        key: String,
+        /// Its value in the checkpoint.
+        found: String,
+        /// Its value in the job.
+        wanted: String,
+    },
+    /// The rank's thread panicked; a broken invariant of this program.
+    #[error("rank {rank} panicked: {message}")]
+    Panicked {
+        /// World rank of the thread.
+        rank: usize,
+        /// The panic's message.
+        message: String,
+    },
+    /// A request that the model cannot serve.
+    #[error("{what}: found {found}, want {wanted}")]
+    Request {
+        /// The argument.
+        what: &'static str,
+        /// Its value.
+        found: String,
+        /// What would do.
+        wanted: String,
+    },
+}
+
+/// Attaches the path to a bare IO error.
+pub(crate) trait At<T> {
+    fn at(self, action: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, action: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+/// Attaches the rank to an error of the kernels crate.
+pub(crate) trait OnRank<T> {
+    fn on_rank(self, rank: usize, during: &'static str) -> Result<T>;
+}
+
+impl<T> OnRank<T> for kernels::Result<T> {
+    fn on_rank(self, rank: usize, during: &'static str) -> Result<T> {
+        self.map_err(|source| Error::Kernel {
+            rank,
+            during,
+            source,
+        })
+    }
+}

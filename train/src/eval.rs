@@ -1,0 +1,171 @@
+//! Questions to a checkpoint: mean loss over samples, logits of one sequence, what is in it.
+
+use std::path::Path;
+
+use kernels::{DType, Device, Tensor};
+use serde_json::{Value, json};
+
+use crate::checkpoint::read::Opened;
+use crate::checkpoint::safetensors::Reader;
+use crate::checkpoint::{MODEL, state};
+use crate::config::ParallelConfig;
+use crate::data::Samples;
+use crate::error::{Error, OnRank, Result};
+use crate::mesh::Groups;
+use crate::model::context::Context;
+use crate::model::param::{self, Spec};
+use crate::model::stage::Stage;
+use crate::parallel::pipeline::Worker;
+use crate::plan::Plan;
+
+/// A whole model on one rank, for inference.
+pub(crate) struct Model {
+    pub plan: Plan,
+    pub specs: Vec<Spec>,
+    pub stage: Stage,
+    pub weights: Vec<Tensor>,
+    pub groups: Groups,
+    pub device: Device,
+}
+
+impl Model {
+    /// Verifies and loads the weights of a checkpoint.
+    pub(crate) fn load(checkpoint: &Path) -> Result<Model> {
+        let opened = Opened::open(checkpoint)?;
+        let mut plan = opened.state.plan.clone();
+        plan.parallel = ParallelConfig::default();
+        let problems = plan.problems();
+        if !problems.is_empty() {
+            return Err(Error::Plan(problems));
+        }
+        let (groups, device, specs) = (Groups::single(), Device::cpu(), param::specs(&plan));
+        let mut weights = specs
+            .iter()
+            .map(|spec| Tensor::empty(&spec.dims, DType::F32, &device))
+            .collect::<kernels::Result<Vec<_>>>()
+            .on_rank(0, "allocate weights")?;
+        opened.load_weights(&specs, &groups.place, &mut weights)?;
+        let stage = Stage::of(&plan, &groups.place, &specs);
+        Ok(Model {
+            plan,
+            specs,
+            stage,
+            weights,
+            groups,
+            device,
+        })
+    }
+
+    /// For sequences of `time` tokens.
+    pub(crate) fn context(&self, time: usize) -> Context<'_> {
+        Context {
+            time,
+            ..Context::of(&self.plan, &self.weights, &self.groups)
+        }
+    }
+
+    /// Token ids as a tensor, if the model knows them all.
+    pub(crate) fn tokens(&self, tokens: &[u32]) -> Result<Tensor> {
+        if let Some(token) = tokens
+            .iter()
+            .find(|&&token| token as usize >= self.plan.vocab)
+        {
+            let wanted = format!("below the vocabulary of {}", self.plan.vocab);
+            return Err(Error::Request {
+                what: "token",
+                found: token.to_string(),
+                wanted,
+            });
+        }
+        Tensor::from_u32(&[tokens.len()], tokens, &self.device).on_rank(0, "allocate tokens")
+    }
+}
+
+/// Mean loss in nats per token over the first `count` samples (all, if there are fewer).
+///
+/// # Errors
+/// A damaged checkpoint, no samples, and what the samples report.
+pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<f64> {
+    let model = Model::load(checkpoint)?;
+    let sequences = usize::try_from(count.min(samples.len())).unwrap_or(usize::MAX);
+    if sequences == 0 {
+        return Err(Error::NoSamples { wanted: count });
+    }
+    let worker = Worker {
+        plan: &model.plan,
+        stage: &model.stage,
+        groups: &model.groups,
+        device: &model.device,
+        weights: &model.weights,
+    };
+    worker.evaluate(samples, sequences)
+}
+
+/// Logits after each token of one sequence: `tokens.len()` rows of `vocab` numbers.
+///
+/// # Errors
+/// A damaged checkpoint; an empty or too long sequence; a token outside the vocabulary.
+pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+    let model = Model::load(checkpoint)?;
+    if tokens.is_empty() || tokens.len() > model.plan.seq_length {
+        let wanted = format!("1 to {} tokens", model.plan.seq_length);
+        let found = tokens.len().to_string();
+        return Err(Error::Request {
+            what: "sequence",
+            found,
+            wanted,
+        });
+    }
+    let ids = model.tokens(tokens)?;
+    let logits = forward(&model, &ids, tokens.len()).on_rank(0, "logits")?;
+    let rows = logits.f32().chunks(model.plan.padded_vocab());
+    Ok(rows.map(|row| row[..model.plan.vocab].to_vec()).collect())
+}
+
+fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> {
+    let cx = model.context(time);
+    let embedding = model
+        .stage
+        .embedding
+        .as_ref()
+        .expect("the only stage is the first");
+    let head = model
+        .stage
+        .head
+        .as_ref()
+        .expect("the only stage is the last");
+    let mut x = embedding.forward(ids, time, 0, &cx)?;
+    for block in &model.stage.blocks {
+        (x, _) = block.forward(x, &cx)?;
+    }
+    head.logits(&x, &cx)
+}
+
+/// Describes a checkpoint: step, plan, loss, tensors. Verifies the state and the model.
+///
+/// # Errors
+/// A checkpoint that is damaged or not there.
+pub fn inspect(checkpoint: &Path) -> Result<Value> {
+    let opened = Opened::open(checkpoint)?;
+    let plan = &opened.state.plan;
+    let (_, model, optimizer) = state::read(checkpoint)?;
+    let reader = Reader::open(&checkpoint.join(MODEL))?;
+    let tensors: Vec<Value> = reader
+        .entries()
+        .map(|entry| json!({"name": entry.name, "shape": entry.dims}))
+        .collect();
+    Ok(json!({
+        "format": opened.state.format,
+        "step": opened.state.step,
+        "consumed_samples": opened.state.consumed_samples,
+        "tokens": opened.state.consumed_samples * plan.seq_length as u64,
+        "loss": opened.state.loss.0,
+        "valid_loss": opened.state.valid_loss.map(|loss| loss.0),
+        "best_valid_loss": opened.state.best_valid_loss.map(|loss| loss.0),
+        "parameters": plan.parameters(),
+        "model_bytes": model.bytes,
+        "optimizer_bytes": optimizer.bytes,
+        "plan": plan,
+        "tensors": tensors,
+    }))
+}

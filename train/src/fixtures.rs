@@ -1,0 +1,130 @@
+//! Small plans and samples that the tests of several files use.
+
+use std::error::Error as StdError;
+use std::path::Path;
+use std::sync::Mutex;
+
+use kernels::rng;
+
+use crate::config::{
+    CheckpointConfig, Determinism, Family, ModelConfig, ParallelConfig, TrainConfig,
+};
+use crate::data::Samples;
+use crate::metrics::{Events, StepRecord};
+use crate::plan::Plan;
+
+/// GPT-2 style, 2 layers, every width different, padded vocabulary.
+pub(crate) fn tiny_gpt() -> Plan {
+    Plan {
+        model: ModelConfig {
+            family: Family::Gpt,
+            layers: 2,
+            d_model: 32,
+            heads: 4,
+            ..ModelConfig::default()
+        },
+        parallel: ParallelConfig::default(),
+        train: TrainConfig {
+            steps: 4,
+            global_batch: 8,
+            micro_batch: 2,
+            lr: 1e-2,
+            min_lr: 1e-3,
+            warmup_steps: 2,
+            eval_every: 2,
+            eval_samples: 5,
+            checkpoint: CheckpointConfig { every: 2, keep: 2 },
+            ..TrainConfig::default()
+        },
+        vocab: 200,
+        seq_length: 16,
+        seed: 1234,
+        determinism: Determinism::Layout,
+        fingerprint: "fixture".into(),
+    }
+}
+
+/// LLaMA style with grouped keys.
+pub(crate) fn tiny_llama() -> Plan {
+    let mut plan = tiny_gpt();
+    plan.model.family = Family::Llama;
+    plan.model.kv_heads = 2;
+    plan.model.d_ffn = 48;
+    plan
+}
+
+/// Learnable sequences: each token follows from the one before, with some noise.
+pub(crate) struct Chain {
+    pub count: u64,
+    pub vocab: u32,
+    /// Reading this sample fails, as if the process were killed there.
+    pub fails_at: Option<u64>,
+}
+
+impl Chain {
+    pub(crate) fn of(plan: &Plan) -> Chain {
+        Chain {
+            count: 1000,
+            vocab: u32::try_from(plan.vocab).unwrap(),
+            fails_at: None,
+        }
+    }
+}
+
+impl Samples for Chain {
+    fn len(&self) -> u64 {
+        self.count
+    }
+
+    fn read(&self, index: u64, tokens: &mut [u32]) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        if self.fails_at == Some(index) {
+            return Err("injected".into());
+        }
+        let mut token = u32::try_from(index).unwrap() % self.vocab;
+        for (at, out) in (0u64..).zip(tokens) {
+            if rng::uniform(5, index, at) < 0.1 {
+                token += 1;
+            }
+            token = (token * 7 + 3) % self.vocab;
+            *out = token;
+        }
+        Ok(())
+    }
+}
+
+/// Remembers what was reported, one line each.
+#[derive(Default)]
+pub(crate) struct Log(pub Mutex<Vec<String>>);
+
+impl Log {
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn push(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+impl Events for Log {
+    fn step(&self, record: &StepRecord) {
+        self.push(format!("step {}", record.step));
+    }
+
+    fn validation(&self, step: u64, _loss: f64) {
+        self.push(format!("validation {step}"));
+    }
+
+    fn checkpoint(&self, step: u64, path: &Path) {
+        assert!(path.join("state.json").exists());
+        self.push(format!("checkpoint {step}"));
+    }
+
+    fn resumed(&self, step: u64) {
+        self.push(format!("resumed {step}"));
+    }
+
+    fn note(&self, note: &str) {
+        self.push(format!("note {note}"));
+    }
+}

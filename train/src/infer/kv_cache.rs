@@ -1,0 +1,111 @@
+//! Keys and values of the tokens so far, one pair of tensors a block: `[1, k, seq_length, e]`.
+
+use kernels::{DType, Tensor, add, attention};
+
+use crate::error::{OnRank, Result};
+use crate::eval::Model;
+use crate::model::block::Block;
+
+/// A sequence in progress.
+pub(crate) struct Session<'a> {
+    model: &'a Model,
+    keys: Vec<Tensor>,
+    values: Vec<Tensor>,
+    position: usize,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(model: &'a Model) -> kernels::Result<Session<'a>> {
+        let shape = model.plan.shape();
+        let dims = [1, shape.kv_heads, model.plan.seq_length, shape.d_head];
+        let caches = || {
+            let blocks = model.stage.blocks.iter();
+            blocks
+                .map(|_| Tensor::zeros(&dims, DType::F32, &model.device))
+                .collect()
+        };
+        let (keys, values): (kernels::Result<_>, kernels::Result<_>) = (caches(), caches());
+        Ok(Session {
+            model,
+            keys: keys?,
+            values: values?,
+            position: 0,
+        })
+    }
+
+    /// Tokens in the caches.
+    pub(crate) fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Starts over with `tokens`; returns the logits after the last.
+    pub(crate) fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.position = 0;
+        let time = tokens.len();
+        let ids = self.model.tokens(tokens)?;
+        let logits = self.forward(&ids, time).on_rank(0, "run the prompt")?;
+        self.position = time;
+        Ok(logits)
+    }
+
+    /// Adds one token; returns the logits after it.
+    pub(crate) fn step(&mut self, token: u32) -> Result<Vec<f32>> {
+        let ids = self.model.tokens(&[token])?;
+        let logits = self.forward(&ids, 1).on_rank(0, "run one token")?;
+        self.position += 1;
+        Ok(logits)
+    }
+
+    fn forward(&mut self, ids: &Tensor, time: usize) -> kernels::Result<Vec<f32>> {
+        let model = self.model;
+        let cx = model.context(time);
+        let embedding = model
+            .stage
+            .embedding
+            .as_ref()
+            .expect("the only stage is the first");
+        let head = model
+            .stage
+            .head
+            .as_ref()
+            .expect("the only stage is the last");
+        let mut x = embedding.forward(ids, time, self.position, &cx)?;
+        for (i, block) in model.stage.blocks.iter().enumerate() {
+            let (normed, _) = block.norm1.forward(&x, &cx)?;
+            let qkv = block.attention.project(&normed, time, self.position, &cx)?;
+            let mixed = if self.position == 0 {
+                self.fill(i, &qkv, block);
+                attention::forward(&qkv, &block.attention.heads, 1, time)?.0
+            } else {
+                let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
+                attention::decode(&qkv, keys, values, self.position, &block.attention.heads)?
+            };
+            let mut middle = block.attention.join(&mixed, &cx)?;
+            add::add_into(&mut middle, &x)?;
+            x = block.feed_forward(&middle, &cx)?;
+        }
+        let d_model = model.plan.model.d_model;
+        let last = &x.f32()[(time - 1) * d_model..];
+        let last = Tensor::from_f32(&[1, d_model], last, &model.device)?;
+        let logits = head.logits(&last, &cx)?;
+        Ok(logits.f32()[..model.plan.vocab].to_vec())
+    }
+
+    /// Copies the keys and values of packed rows into the caches: each group of a row is its
+    /// queries, one key, one value.
+    fn fill(&mut self, i: usize, qkv: &Tensor, block: &Block) {
+        let heads = &block.attention.heads;
+        let (e, limit) = (heads.width, self.model.plan.seq_length);
+        let queries = heads.heads / heads.kv_heads;
+        let group = (queries + 2) * e;
+        let (keys, values) = (self.keys[i].f32_mut(), self.values[i].f32_mut());
+        for (time, row) in qkv.f32().chunks(group * heads.kv_heads).enumerate() {
+            for (head, part) in row.chunks(group).enumerate() {
+                let at = (head * limit + time) * e;
+                let (key, value) = part[queries * e..].split_at(e);
+                keys[at..at + e].copy_from_slice(key);
+                values[at..at + e].copy_from_slice(value);
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Text generation from a checkpoint, one sequence on one rank.
+//!
+//! The prompt runs through the model at once and fills the key and value caches; then each token is
+//! one row. When the sequence reaches `seq_length`, the newest half of it is kept and run again:
+//! the model has not seen longer ones.
+
+mod kv_cache;
+mod sample;
+
+use std::path::Path;
+
+use crate::error::{Error, OnRank, Result};
+use crate::eval::Model;
+use crate::infer::kv_cache::Session;
+
+/// How to continue a prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateOptions {
+    /// Most tokens to add.
+    pub max_tokens: usize,
+    /// Divides the logits; 0: always the likeliest token, the lowest id among equals.
+    pub temperature: f64,
+    /// Choose among the `top_k` likeliest; 0: all.
+    pub top_k: usize,
+    /// Choose among the likeliest whose probabilities add up to this; 1: all.
+    pub top_p: f64,
+    /// The same seed gives the same tokens.
+    pub seed: u64,
+    /// Token after which to stop, included in the result.
+    pub stop: Option<u32>,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        GenerateOptions {
+            max_tokens: 100,
+            temperature: 0.8,
+            top_k: 0,
+            top_p: 0.95,
+            seed: 0,
+            stop: None,
+        }
+    }
+}
+
+impl GenerateOptions {
+    fn check(&self) -> Result<()> {
+        let request = |what, found: f64, wanted: &str| {
+            Err(Error::Request {
+                what,
+                found: found.to_string(),
+                wanted: wanted.to_owned(),
+            })
+        };
+        if !(self.temperature.is_finite() && self.temperature >= 0.0) {
+            return request(
+                "temperature",
+                self.temperature,
+                "a finite number, 0 or more",
+            );
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return request("top_p", self.top_p, "above 0, at most 1");
+        }
+        Ok(())
+    }
+}
+
+/// Continues `prompt`; calls `on_token` with each token as it is chosen and returns them all.
+///
+/// # Errors
+/// A damaged checkpoint, an empty prompt, a token outside the vocabulary, options out of range.
+pub fn generate(
+    checkpoint: &Path,
+    prompt: &[u32],
+    options: &GenerateOptions,
+    on_token: &mut dyn FnMut(u32),
+) -> Result<Vec<u32>> {
+    options.check()?;
+    if prompt.is_empty() {
+        let (found, wanted) = ("0 tokens".to_owned(), "at least 1".to_owned());
+        return Err(Error::Request {
+            what: "prompt",
+            found,
+            wanted,
+        });
+    }
+    let model = Model::load(checkpoint)?;
+    model.tokens(prompt)?;
+    let limit = model.plan.seq_length;
+    let mut tokens = prompt.to_vec();
+    let mut session = Session::new(&model).on_rank(0, "allocate caches")?;
+    let window = prompt.len().min(limit);
+    let mut logits = session.prefill(&prompt[prompt.len() - window..])?;
+    while tokens.len() < prompt.len() + options.max_tokens {
+        let index = (tokens.len() - prompt.len()) as u64;
+        let token = sample::choose(&logits, options, index);
+        tokens.push(token);
+        on_token(token);
+        if options.stop == Some(token) || tokens.len() == prompt.len() + options.max_tokens {
+            break;
+        }
+        logits = if session.position() < limit {
+            session.step(token)?
+        } else {
+            session.prefill(&tokens[tokens.len() - limit.div_ceil(2)..])?
+        };
+    }
+    Ok(tokens.split_off(prompt.len()))
+}

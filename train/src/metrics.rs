@@ -1,0 +1,187 @@
+//! What a run reports: records of steps, the callbacks that receive them, and `metrics.jsonl`.
+//!
+//! One line per step, `StepRecord`'s fields; after it, if the step was followed by a validation,
+//! `{"step","valid_loss","valid_samples"}`. Lines are in order and each step is there once: a
+//! resumed run first cuts the file behind the checkpoint's step.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{At, Result};
+
+/// One step's line in `metrics.jsonl`. The figures from `tokens_per_s` on depend on the clock and
+/// the machine; the others are reproducible.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// Counted from 1.
+    pub step: u64,
+    /// Mean over the step's tokens, nats, before the update.
+    pub loss: f64,
+    /// L2 norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Learning rate of the update.
+    pub lr: f64,
+    /// Tokens trained on since the first step, this step included.
+    pub tokens: u64,
+    /// Samples used since the first step, this step included.
+    pub consumed_samples: u64,
+    /// Tokens of the step per second.
+    pub tokens_per_s: f64,
+    /// 10^12 floating-point operations per second by `Plan::flops_per_token`.
+    pub tflops: f64,
+    /// Share of the device's peak; null where the peak is not known (CPU).
+    pub mfu: Option<f64>,
+    /// Seconds of the step.
+    pub step_s: f64,
+    /// Most bytes of tensors held at once so far, all ranks together.
+    pub memory_bytes: u64,
+}
+
+/// A validation's line in `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ValidationRecord {
+    pub step: u64,
+    pub valid_loss: f64,
+    pub valid_samples: u64,
+}
+
+/// Receives what happens during a run, in order, from one thread at a time.
+pub trait Events: Sync {
+    /// A step ended (every `log_every`-th, and the last).
+    fn step(&self, record: &StepRecord);
+    /// The validation loss after a step, nats per token.
+    fn validation(&self, step: u64, loss: f64);
+    /// A checkpoint is on disk.
+    fn checkpoint(&self, step: u64, path: &Path);
+    /// The run goes on after this step of an earlier run.
+    fn resumed(&self, step: u64);
+    /// Something a person should know.
+    fn note(&self, note: &str);
+}
+
+/// The open `metrics.jsonl`.
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    step: u64,
+}
+
+impl Journal {
+    /// Opens the file and drops everything after the lines of `step`; creates it if missing.
+    pub(crate) fn resume(path: &Path, step: u64) -> Result<Journal> {
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .at("open", path)?;
+        let end = end_of_step(&file, step).at("read", path)?;
+        file.set_len(end).at("truncate", path)?;
+        file.seek(SeekFrom::Start(end)).at("seek in", path)?;
+        Ok(Journal {
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// Appends one line.
+    pub(crate) fn write(&mut self, record: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_string(record).expect("records are plain numbers");
+        line.push('\n');
+        self.file.write_all(line.as_bytes()).at("write", &self.path)
+    }
+
+    /// Puts the lines on the disk; to be done before the checkpoint that relies on them.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_data().at("sync", &self.path)
+    }
+}
+
+/// Byte after the last whole line of a step up to `step`.
+fn end_of_step(file: &File, step: u64) -> std::io::Result<u64> {
+    let mut reader = BufReader::new(file);
+    let (mut end, mut line) = (0, Vec::new());
+    loop {
+        line.clear();
+        let bytes = reader.read_until(b'\n', &mut line)?;
+        let is_kept = line.ends_with(b"\n")
+            && serde_json::from_slice::<Line>(&line).is_ok_and(|line| line.step <= step);
+        if !is_kept {
+            return Ok(end);
+        }
+        end += bytes as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(step: u64) -> ValidationRecord {
+        ValidationRecord {
+            step,
+            valid_loss: 1.5,
+            valid_samples: 2,
+        }
+    }
+
+    fn journal_after(text: &str, step: u64) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        std::fs::write(&path, text).unwrap();
+        let mut journal = Journal::resume(&path, step).unwrap();
+        journal.write(&line(step + 1)).unwrap();
+        std::fs::read_to_string(&path).unwrap()
+    }
+
+    #[test]
+    fn resume_cuts_behind_the_checkpoint_and_appends() {
+        let found = journal_after("{\"step\":1}\n{\"step\":2,\"a\":0}\n{\"step\":3}\n", 2);
+        let want = "{\"step\":1}\n{\"step\":2,\"a\":0}\n\
+                    {\"step\":3,\"valid_loss\":1.5,\"valid_samples\":2}\n";
+        assert_eq!(found, want);
+    }
+
+    #[test]
+    fn resume_drops_a_half_written_line() {
+        let found = journal_after("{\"step\":1}\n{\"step\":2", 2);
+        assert!(found.starts_with("{\"step\":1}\n{\"step\":3,"));
+    }
+
+    #[test]
+    fn step_records_have_exactly_the_promised_names() {
+        let record = StepRecord {
+            step: 1,
+            loss: 0.1,
+            grad_norm: 0.0,
+            lr: 0.0,
+            tokens: 0,
+            consumed_samples: 0,
+            tokens_per_s: 0.0,
+            tflops: 0.0,
+            mfu: None,
+            step_s: 0.0,
+            memory_bytes: 0,
+        };
+        let names = "step loss grad_norm lr tokens consumed_samples tokens_per_s tflops mfu step_s \
+                     memory_bytes";
+        let value = serde_json::to_value(&record).unwrap();
+        let found: Vec<&str> = value
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(found, names.split_whitespace().collect::<Vec<_>>());
+        assert!(value["mfu"].is_null());
+    }
+}

@@ -1,0 +1,39 @@
+//! Floating-point operations of a training step, for throughput figures.
+//!
+//! Per token: 6 for every weight of a matrix product (2 forward, 4 backward) plus 12 * layers *
+//! heads * d_head * seq_length for the attention scores and their use.
+//! Paper: Narayanan et al. 2021, arXiv:2104.04473, sec. 5.1, without recomputation. Attention is
+//! counted in full, not halved for causality, as there; the padded vocabulary is what is computed.
+
+use crate::config::Family;
+use crate::plan::Plan;
+
+/// Operations of forward and backward for one token.
+pub(crate) fn per_token(plan: &Plan) -> f64 {
+    let s = plan.shape();
+    let width = s.heads * s.d_head;
+    let gates = if plan.model.family == Family::Llama {
+        3
+    } else {
+        2
+    };
+    let block = s.d_model * (s.packed + width + gates * s.d_ffn);
+    let matrices = plan.model.layers * block + s.padded_vocab * s.d_model;
+    let attention = 12 * plan.model.layers * width * plan.seq_length;
+    6.0 * matrices as f64 + attention as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixtures::tiny_gpt;
+
+    #[test]
+    fn gpt_flops_follow_megatrons_closed_form() {
+        let plan = tiny_gpt();
+        let (l, h) = (plan.model.layers as f64, plan.model.d_model as f64);
+        let (s, v) = (plan.seq_length as f64, plan.padded_vocab() as f64);
+        // 72 B L s h^2 (1 + s / 6h + V / 12hL) with B s = 1 token
+        let closed = 72.0 * l * h * h * (1.0 + s / (6.0 * h) + v / (12.0 * h * l));
+        assert!((plan.flops_per_token() / closed - 1.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,133 @@
+//! Matrix products split over tensor-parallel ranks.
+//! Paper: Shoeybi et al. 2019, arXiv:1909.08053, sec. 3.
+//!
+//! Column parallel: y_r = x W_r^T + b_r, W_r `[out/tp, in]`; backward sums dx over ranks.
+//! Row parallel: y = sum_r x_r W_r + b, W_r `[in/tp, out]`; forward sums y over ranks.
+//! Sums over a split width run in FEATURE_CHUNKS leaves, sums over tokens in TOKEN_CHUNKS leaves a
+//! sequence, so that every layout adds the same numbers in the same tree.
+
+use kernels::matmul::{Op, matmul};
+use kernels::{DType, Tensor, add, reduce};
+
+use crate::model::context::{Context, Slot, Slots};
+use crate::model::gradients::Gradients;
+
+/// Output features are split.
+pub(crate) struct ColumnLinear {
+    pub weight: Slot,
+    pub bias: Option<Slot>,
+    /// Where the weight's gradient goes; differs from `weight` for a tied head.
+    pub gradient: Slot,
+    /// Output features of the whole layer.
+    pub out: usize,
+}
+
+impl ColumnLinear {
+    pub(crate) fn named(name: &str, out: usize, slots: &Slots<'_>) -> ColumnLinear {
+        let weight = slots.get(&format!("{name}.weight"));
+        let bias = slots.find(&format!("{name}.bias"));
+        ColumnLinear {
+            weight,
+            bias,
+            gradient: weight,
+            out,
+        }
+    }
+
+    /// x: `[n, in]` -> `[n, out/tp]`
+    pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let weight = &cx.weights[self.weight];
+        let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device())?;
+        matmul(&mut y, (x, Op::Plain), (weight, Op::Transposed), 0, false)?;
+        if let Some(bias) = self.bias {
+            add::bias(&mut y, &cx.weights[bias])?;
+        }
+        Ok(y)
+    }
+
+    /// dy: `[n, out/tp]` -> dx: `[n, in]`, summed over ranks.
+    pub(crate) fn backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let (dweight, accumulate) = gradients.target(self.gradient);
+        matmul(
+            dweight,
+            (dy, Op::Transposed),
+            (x, Op::Plain),
+            cx.token_leaf,
+            accumulate,
+        )?;
+        if let Some(bias) = self.bias {
+            let (dbias, accumulate) = gradients.target(bias);
+            reduce::sum_rows(dbias, dy, cx.token_leaf, accumulate)?;
+        }
+        let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
+        let weight = &cx.weights[self.weight];
+        let leaf = cx.feature_leaf(self.out);
+        matmul(&mut dx, (dy, Op::Plain), (weight, Op::Plain), leaf, false)?;
+        cx.sum_over_tp(dx)
+    }
+}
+
+/// Input features are split.
+pub(crate) struct RowLinear {
+    weight: Slot,
+    bias: Option<Slot>,
+    /// Input features of the whole layer.
+    input: usize,
+}
+
+impl RowLinear {
+    pub(crate) fn named(name: &str, input: usize, slots: &Slots<'_>) -> RowLinear {
+        let weight = slots.get(&format!("{name}.weight"));
+        let bias = slots.find(&format!("{name}.bias"));
+        RowLinear {
+            weight,
+            bias,
+            input,
+        }
+    }
+
+    /// x: `[n, in/tp]` -> `[n, out]`, summed over ranks.
+    pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let weight = &cx.weights[self.weight];
+        let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[1]], DType::F32, x.device())?;
+        let leaf = cx.feature_leaf(self.input);
+        matmul(&mut y, (x, Op::Plain), (weight, Op::Plain), leaf, false)?;
+        let mut y = cx.sum_over_tp(y)?;
+        if let Some(bias) = self.bias {
+            add::bias(&mut y, &cx.weights[bias])?;
+        }
+        Ok(y)
+    }
+
+    /// dy: `[n, out]` -> dx: `[n, in/tp]`
+    pub(crate) fn backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let (dweight, accumulate) = gradients.target(self.weight);
+        matmul(
+            dweight,
+            (x, Op::Transposed),
+            (dy, Op::Plain),
+            cx.token_leaf,
+            accumulate,
+        )?;
+        if let Some(bias) = self.bias {
+            let (dbias, accumulate) = gradients.target(bias);
+            reduce::sum_rows(dbias, dy, cx.token_leaf, accumulate)?;
+        }
+        let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
+        let weight = &cx.weights[self.weight];
+        matmul(&mut dx, (dy, Op::Plain), (weight, Op::Transposed), 0, false)?;
+        Ok(dx)
+    }
+}

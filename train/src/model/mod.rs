@@ -1,0 +1,21 @@
+//! Models as explicit layers with hand-written backward passes; no tape.
+//!
+//! Letters: b batch (sequences), t time, n = b*t, d model width, h heads, k kv heads, e head width,
+//! f feed-forward width, v padded vocabulary. Where a layer is split, f, h, k, v mean this rank's
+//! share and the header of the file says so. Activations are `[n, d]`.
+//!
+//! Every weight is stored so that tensor parallelism splits its first dim:
+//! column-parallel `[out, in]`, row-parallel `[in, out]`.
+
+pub(crate) mod attention;
+pub(crate) mod block;
+pub(crate) mod context;
+pub(crate) mod embedding;
+pub(crate) mod flops;
+pub(crate) mod gradients;
+pub(crate) mod head;
+pub(crate) mod linear;
+pub(crate) mod mlp;
+pub(crate) mod norm;
+pub(crate) mod param;
+pub(crate) mod stage;

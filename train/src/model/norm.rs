@@ -1,0 +1,79 @@
+//! The family's norm over the model width, with its weights: layer norm (Ba et al. 2016,
+//! arXiv:1607.06450) or RMS norm (Zhang & Sennrich 2019, arXiv:1910.07467).
+//! Replicated over tensor-parallel ranks: every rank computes the same bits.
+
+use kernels::{Tensor, layer_norm, rms_norm};
+
+use crate::model::context::{Context, Slot, Slots};
+use crate::model::gradients::Gradients;
+
+/// Has a bias exactly if it is a layer norm.
+pub(crate) struct Norm {
+    weight: Slot,
+    bias: Option<Slot>,
+    eps: f32,
+}
+
+/// Statistics of each row kept for backward: `[n]` each.
+pub(crate) struct Statistics {
+    mean: Option<Tensor>,
+    inverse: Tensor,
+}
+
+impl Norm {
+    pub(crate) fn named(name: &str, eps: f32, slots: &Slots<'_>) -> Norm {
+        let weight = slots.get(&format!("{name}.weight"));
+        Norm {
+            weight,
+            bias: slots.find(&format!("{name}.bias")),
+            eps,
+        }
+    }
+
+    /// x: `[n, d]` -> y: `[n, d]`
+    pub(crate) fn forward(
+        &self,
+        x: &Tensor,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Statistics)> {
+        let weight = &cx.weights[self.weight];
+        if let Some(bias) = self.bias {
+            let (y, mean, inverse) = layer_norm::forward(x, weight, &cx.weights[bias], self.eps)?;
+            Ok((
+                y,
+                Statistics {
+                    mean: Some(mean),
+                    inverse,
+                },
+            ))
+        } else {
+            let (y, inverse) = rms_norm::forward(x, weight, self.eps)?;
+            Ok((
+                y,
+                Statistics {
+                    mean: None,
+                    inverse,
+                },
+            ))
+        }
+    }
+
+    /// dy: `[n, d]` -> dx: `[n, d]`
+    pub(crate) fn backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        saved: &Statistics,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let (weight, leaf) = (&cx.weights[self.weight], cx.token_leaf);
+        if let (Some(bias), Some(mean)) = (self.bias, &saved.mean) {
+            let [dw, db] = gradients.sums([self.weight, bias]);
+            layer_norm::backward(dy, x, weight, mean, &saved.inverse, dw, db, leaf)
+        } else {
+            let [dw] = gradients.sums([self.weight]);
+            rms_norm::backward(dy, x, weight, &saved.inverse, dw, leaf)
+        }
+    }
+}

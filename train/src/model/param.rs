@@ -1,0 +1,298 @@
+//! Which tensors a model has, who holds them, and how they start.
+//!
+//! The list is made from the plan alone; a checkpoint holds exactly these names in this order.
+//! Initial values are keyed by (seed, name, element of the whole tensor), so that every layout
+//! starts from the same bits. Init: GPT-2, N(0, 0.02), residual projections / sqrt(2 layers).
+
+use kernels::{DType, Device, Tensor, rng};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::config::Family;
+use crate::mesh::Place;
+use crate::plan::Plan;
+
+/// First values of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Init {
+    Zeros,
+    Ones,
+    Normal(f32),
+}
+
+/// One tensor of the whole model.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    pub name: String,
+    /// Whole tensor: `[rows]` or `[rows, cols]`.
+    pub dims: Vec<usize>,
+    /// Rows are shared out over tensor-parallel ranks; else every rank has all of them.
+    pub is_split: bool,
+    pub init: Init,
+    /// Rows that are not vocabulary padding.
+    pub live_rows: usize,
+    /// Pipeline stage that owns the tensor.
+    pub stage: usize,
+    /// Second stage that holds a copy (tied embedding on the last stage).
+    pub copy_stage: Option<usize>,
+}
+
+impl Spec {
+    pub(crate) fn rows(&self) -> usize {
+        self.dims[0]
+    }
+
+    /// Elements of one row.
+    pub(crate) fn row_elements(&self) -> usize {
+        self.dims[1..].iter().product()
+    }
+
+    pub(crate) fn elements(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    pub(crate) fn live_elements(&self) -> usize {
+        self.live_rows * self.row_elements()
+    }
+
+    /// Weight decay is for matrices only: not norms, not biases.
+    pub(crate) fn has_decay(&self) -> bool {
+        self.dims.len() > 1
+    }
+
+    pub(crate) fn is_on(&self, stage: usize) -> bool {
+        self.stage == stage || self.copy_stage == Some(stage)
+    }
+
+    /// Rows `[first, first + rows)` of the whole tensor that a tensor-parallel rank holds.
+    pub(crate) fn share(&self, tp_rank: usize, tp: usize) -> (usize, usize) {
+        if self.is_split {
+            let rows = self.rows() / tp;
+            (tp_rank * rows, rows)
+        } else {
+            (0, self.rows())
+        }
+    }
+
+    pub(crate) fn local_dims(&self, tp: usize) -> Vec<usize> {
+        let mut dims = self.dims.clone();
+        if self.is_split {
+            dims[0] /= tp;
+        }
+        dims
+    }
+
+    /// This rank's part of the tensor at the start of training.
+    pub(crate) fn initial(
+        &self,
+        seed: u64,
+        place: &Place,
+        device: &Device,
+    ) -> kernels::Result<Tensor> {
+        let mut tensor = Tensor::zeros(&self.local_dims(place.tp), DType::F32, device)?;
+        let (first, rows) = self.share(place.tp_rank, place.tp);
+        let live = self.live_rows.saturating_sub(first).min(rows) * self.row_elements();
+        let out = &mut tensor.f32_mut()[..live];
+        match self.init {
+            Init::Zeros => {}
+            Init::Ones => out.fill(1.0),
+            Init::Normal(std) => {
+                let first_element = (first * self.row_elements()) as u64;
+                rng::fill_normal(out, seed, xxh3_64(self.name.as_bytes()), first_element, std);
+            }
+        }
+        Ok(tensor)
+    }
+}
+
+/// Name of the matrix the head multiplies with.
+pub(crate) fn head_name(plan: &Plan) -> &'static str {
+    if plan.model.is_tied() {
+        "embedding.weight"
+    } else {
+        "head.weight"
+    }
+}
+
+/// All tensors of the model in the order of the forward pass.
+pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
+    let shape = plan.shape();
+    let stages = plan.parallel.pp.max(1);
+    let last = stages - 1;
+    let normal = Init::Normal(plan.model.init_std);
+    let mut list = List {
+        specs: Vec::new(),
+        stage: 0,
+    };
+
+    list.add(
+        "embedding.weight".into(),
+        &[shape.padded_vocab, shape.d_model],
+        true,
+        normal,
+    );
+    if plan.model.family == Family::Gpt {
+        list.add(
+            "position.weight".into(),
+            &[plan.seq_length, shape.d_model],
+            false,
+            normal,
+        );
+    }
+    let per_stage = (plan.model.layers / stages).max(1);
+    for layer in 0..plan.model.layers {
+        list.stage = (layer / per_stage).min(last);
+        add_block(&mut list, plan, layer);
+    }
+    list.stage = last;
+    add_norm(&mut list, plan, "norm");
+    if plan.model.is_tied() {
+        list.specs[0].copy_stage = (last > 0).then_some(last);
+    } else {
+        list.add(
+            "head.weight".into(),
+            &[shape.padded_vocab, shape.d_model],
+            true,
+            normal,
+        );
+    }
+    for spec in &mut list.specs {
+        if spec.name == "embedding.weight" || spec.name == "head.weight" {
+            spec.live_rows = plan.vocab;
+        }
+    }
+    list.specs
+}
+
+struct List {
+    specs: Vec<Spec>,
+    stage: usize,
+}
+
+impl List {
+    fn add(&mut self, name: String, dims: &[usize], is_split: bool, init: Init) {
+        let (live_rows, stage) = (dims[0], self.stage);
+        let dims = dims.to_vec();
+        self.specs.push(Spec {
+            name,
+            dims,
+            is_split,
+            init,
+            live_rows,
+            stage,
+            copy_stage: None,
+        });
+    }
+}
+
+fn add_norm(list: &mut List, plan: &Plan, name: &str) {
+    list.add(
+        format!("{name}.weight"),
+        &[plan.model.d_model],
+        false,
+        Init::Ones,
+    );
+    if plan.model.family == Family::Gpt {
+        list.add(
+            format!("{name}.bias"),
+            &[plan.model.d_model],
+            false,
+            Init::Zeros,
+        );
+    }
+}
+
+fn add_block(list: &mut List, plan: &Plan, layer: usize) {
+    let s = plan.shape();
+    let has_bias = plan.model.family == Family::Gpt;
+    let std = plan.model.init_std;
+    let inner = Init::Normal(std);
+    // each block adds two terms to the residual stream; this keeps its variance from growing
+    let residual = Init::Normal(std / (2.0 * plan.model.layers as f32).sqrt());
+    let fc1 = if plan.model.family == Family::Llama {
+        2 * s.d_ffn
+    } else {
+        s.d_ffn
+    };
+    let at = format!("layers.{layer}");
+
+    add_norm(list, plan, &format!("{at}.norm1"));
+    for (norm_before, name, rows, cols, is_column, init) in [
+        (false, "qkv", s.packed, s.d_model, true, inner),
+        (false, "out", s.heads * s.d_head, s.d_model, false, residual),
+        (true, "fc1", fc1, s.d_model, true, inner),
+        (false, "fc2", s.d_ffn, s.d_model, false, residual),
+    ] {
+        if norm_before {
+            add_norm(list, plan, &format!("{at}.norm2"));
+        }
+        list.add(format!("{at}.{name}.weight"), &[rows, cols], true, init);
+        if has_bias {
+            let width = if is_column { rows } else { cols };
+            list.add(
+                format!("{at}.{name}.bias"),
+                &[width],
+                is_column,
+                Init::Zeros,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{tiny_gpt, tiny_llama};
+
+    #[test]
+    fn gpt2_small_has_its_published_parameter_count() {
+        let mut plan = tiny_gpt();
+        plan.model = crate::ModelConfig::default();
+        (plan.vocab, plan.seq_length) = (50257, 1024);
+        assert_eq!(plan.parameters(), 124_439_808);
+    }
+
+    #[test]
+    fn llama2_7b_has_its_published_parameter_count() {
+        let mut plan = tiny_llama();
+        plan.model.layers = 32;
+        (plan.model.d_model, plan.model.heads, plan.model.kv_heads) = (4096, 32, 32);
+        (plan.model.d_ffn, plan.vocab, plan.seq_length) = (11008, 32000, 4096);
+        assert_eq!(plan.parameters(), 6_738_415_616);
+    }
+
+    #[test]
+    fn shards_start_with_the_bits_of_the_whole() {
+        let device = Device::cpu();
+        let mut plan = tiny_llama();
+        plan.vocab = 300; // the second of two shards holds padding
+        for spec in specs(&plan) {
+            let whole = spec.initial(7, &Place::single(), &device).unwrap();
+            let mut joined = Vec::new();
+            for tp_rank in 0..2 {
+                let place = Place {
+                    tp: 2,
+                    tp_rank,
+                    ..Place::single()
+                };
+                joined.push(spec.initial(7, &place, &device).unwrap().f32().to_vec());
+            }
+            let want = if spec.is_split {
+                joined.concat()
+            } else {
+                joined.remove(0)
+            };
+            assert_eq!(whole.f32(), want, "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn padding_rows_start_at_zero() {
+        let mut plan = tiny_gpt();
+        plan.vocab = 130;
+        let spec = &specs(&plan)[0];
+        let table = spec.initial(7, &Place::single(), &Device::cpu()).unwrap();
+        let live = 130 * plan.model.d_model;
+        assert!(table.f32()[live..].iter().all(|&x| x == 0.0));
+        assert!(table.f32()[..live].iter().all(|&x| x != 0.0));
+    }
+}

@@ -1,0 +1,180 @@
+//! A training job with every number filled in, and what follows from the numbers alone.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Determinism, ModelConfig, ParallelConfig, Problem, TrainConfig};
+use crate::model::flops;
+use crate::model::param;
+
+/// Chunks of a sequence whose token sums are leaves of the reduction tree (layout mode).
+pub(crate) const TOKEN_CHUNKS: usize = 8;
+/// Slices of a split dimension whose sums are leaves of the reduction tree (layout mode).
+pub(crate) const FEATURE_CHUNKS: usize = 8;
+/// Rows of embedding and head are padded to a multiple of this, whatever the layout.
+/// Megatron's `make-vocab-size-divisible-by`, without its factor tp.
+const VOCAB_MULTIPLE: usize = 128;
+
+/// Everything a run depends on, besides the samples themselves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Shape of the model.
+    pub model: ModelConfig,
+    /// Ranks.
+    pub parallel: ParallelConfig,
+    /// Optimisation and bookkeeping.
+    pub train: TrainConfig,
+    /// Token ids, before padding.
+    pub vocab: usize,
+    /// Tokens a sequence predicts.
+    pub seq_length: usize,
+    /// Seed of the initial weights.
+    pub seed: u64,
+    /// What is promised about bits.
+    pub determinism: Determinism,
+    /// Identity of data set and tokenizer. Kept in checkpoints; a resume with another one is
+    /// refused.
+    pub fingerprint: String,
+}
+
+impl Plan {
+    /// Calls `problem` with key path, found and wanted for every contradiction.
+    pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        self.model
+            .check(&mut |key, found, wanted| problem(&format!("model.{key}"), found, wanted));
+        self.parallel
+            .check(&mut |key, found, wanted| problem(&format!("parallel.{key}"), found, wanted));
+        self.train
+            .check(&mut |key, found, wanted| problem(&format!("train.{key}"), found, wanted));
+        if self.vocab == 0 || u32::try_from(self.vocab).is_err() {
+            problem("vocab", self.vocab.to_string(), "from 1 to 2^32 - 1");
+        }
+        if self.seq_length == 0 {
+            problem("seq_length", "0".into(), "at least 1");
+        }
+        self.check_split(problem);
+        if self.determinism == Determinism::Layout {
+            self.check_chunks(problem);
+        }
+    }
+
+    /// Every problem as one line.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.check(&mut |key, found, wanted| {
+            lines.push(format!("{key}: found {found}, want {wanted}"));
+        });
+        lines
+    }
+
+    fn check_split(&self, problem: Problem<'_>) {
+        let ParallelConfig { tp, pp, dp } = self.parallel;
+        let model = &self.model;
+        let divides = |part: usize, whole: usize| part > 0 && whole.is_multiple_of(part);
+        for (what, whole) in [
+            ("kv_heads", model.kv_heads()),
+            ("heads", model.heads),
+            ("d_ffn", model.d_ffn()),
+            ("the padded vocabulary", self.padded_vocab()),
+        ] {
+            if tp > 0 && !divides(tp, whole) {
+                problem(
+                    "parallel.tp",
+                    format!("{tp} with {what} = {whole}"),
+                    "a divisor of it",
+                );
+            }
+        }
+        if tp > 0 && !FEATURE_CHUNKS.is_multiple_of(tp) {
+            problem("parallel.tp", tp.to_string(), "1, 2, 4 or 8");
+        }
+        if !model.d_ffn().is_multiple_of(FEATURE_CHUNKS) {
+            problem("model.d_ffn", model.d_ffn().to_string(), "a multiple of 8");
+        }
+        if pp > 0 && !divides(pp, model.layers) {
+            let found = format!("{pp} with layers = {}", model.layers);
+            problem("parallel.pp", found, "a divisor of layers");
+        }
+        let step = dp * self.train.micro_batch;
+        if step > 0 && !divides(step, self.train.global_batch) {
+            let found = format!(
+                "{} with dp = {dp}, micro_batch = {}",
+                self.train.global_batch, self.train.micro_batch
+            );
+            problem(
+                "train.global_batch",
+                found,
+                "a multiple of dp * micro_batch",
+            );
+        }
+    }
+
+    /// Layout mode fixes its reduction leaves from the model alone, so they must divide evenly.
+    fn check_chunks(&self, problem: Problem<'_>) {
+        let wanted = "a multiple of 8 with determinism = \"layout\"";
+        for (key, value) in [
+            ("seq_length", self.seq_length),
+            ("model.d_model", self.model.d_model),
+        ] {
+            if !value.is_multiple_of(TOKEN_CHUNKS) {
+                problem(key, value.to_string(), wanted);
+            }
+        }
+        let packed = self.shape().packed;
+        if !packed.is_multiple_of(FEATURE_CHUNKS) {
+            let found = format!("{packed} rows of queries, keys and values");
+            problem("model.kv_heads", found, wanted);
+        }
+    }
+
+    /// Trainable numbers, without the padding of the vocabulary.
+    pub fn parameters(&self) -> u64 {
+        param::specs(self)
+            .iter()
+            .map(|spec| spec.live_elements() as u64)
+            .sum()
+    }
+
+    /// Rows of embedding and head.
+    pub fn padded_vocab(&self) -> usize {
+        self.vocab.next_multiple_of(VOCAB_MULTIPLE)
+    }
+
+    /// Floating-point operations of forward and backward for one token; see `model/flops.rs`.
+    pub fn flops_per_token(&self) -> f64 {
+        flops::per_token(self)
+    }
+
+    /// Derived widths.
+    pub(crate) fn shape(&self) -> Shape {
+        let model = &self.model;
+        let d_head = model.d_model / model.heads.max(1);
+        Shape {
+            d_model: model.d_model,
+            d_head,
+            heads: model.heads,
+            kv_heads: model.kv_heads(),
+            packed: (model.heads + 2 * model.kv_heads()) * d_head,
+            d_ffn: model.d_ffn(),
+            padded_vocab: self.padded_vocab(),
+        }
+    }
+
+    /// True if additions follow the layout-independent tree.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.determinism == Determinism::Layout
+    }
+}
+
+/// Widths with defaults filled in, before any split.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub d_model: usize,
+    pub d_head: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    /// Rows of the packed query, key, value projection.
+    pub packed: usize,
+    pub d_ffn: usize,
+    pub padded_vocab: usize,
+}
