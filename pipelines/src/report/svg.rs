@@ -58,7 +58,7 @@ pub(super) fn lines(title: &str, x_name: &str, curves: &[Curve], level: Option<(
     let y = |v: f64| h - bottom - (v - y0) / (y1 - y0) * (h - top - bottom);
     let mut s = open(title, w, h);
     for t in ticks(y0, y1) {
-        let _ = write!(s, "<line class=grid x1={left} x2={} y1={2:.1} y2={2:.1} />", w - right, y(t));
+        let _ = write!(s, "<line class=grid x1={left} x2={} y1={1:.1} y2={1:.1} />", w - right, y(t));
         let _ = write!(s, "<text class=axis x={} y={:.1} text-anchor=end>{}</text>", left - 6.0, y(t) + 4.0, tick(t));
     }
     for t in ticks(x0, x1) {
@@ -66,7 +66,7 @@ pub(super) fn lines(title: &str, x_name: &str, curves: &[Curve], level: Option<(
     }
     let _ = write!(s, "<text class=axis x={} y={} text-anchor=end>{}</text>", w - right, h - 4.0, escape(x_name));
     if let Some((v, name)) = level {
-        let _ = write!(s, "<line class=level x1={left} x2={} y1={2:.1} y2={2:.1} />", w - right, y(v));
+        let _ = write!(s, "<line class=level x1={left} x2={} y1={1:.1} y2={1:.1} />", w - right, y(v));
         let _ = write!(s, "<text class=label x={} y={:.1} text-anchor=end>{}</text>", w - right, y(v) - 5.0, escape(name));
     }
     for c in curves {

@@ -50,8 +50,9 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     }
     let all = fingerprint(&json!(prints));
     if built > 0 || trained || cx.manifest.done("tokenize", &all).is_none() {
-        let seconds = cx.job.datasets().iter().filter_map(|d| cx.manifest.get(&stage_name(d)));
-        let seconds: f64 = seconds.map(|r| r.seconds).sum();
+        let datasets = cx.job.datasets();
+        let records = datasets.iter().filter_map(|d| cx.manifest.get(&stage_name(d)));
+        let seconds: f64 = records.map(|r| r.seconds).sum();
         cx.manifest.record("tokenize", &all, &[], json!({"vocab": tokenizer.vocab()}), seconds)?;
     } else {
         eprintln!("tokenize: done before");

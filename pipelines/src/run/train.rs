@@ -85,7 +85,9 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         .collect();
     inside.sort();
     files.extend(inside);
-    let counts = serde_json::to_value(&outcome)?;
+    let counts = json!({"steps": outcome.steps, "loss": outcome.loss, "valid_loss": outcome.valid_loss,
+        "best_valid_loss": outcome.best_valid_loss, "tokens": outcome.tokens,
+        "checkpoint": super::relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters()});
     let seconds = progress.seconds();
     cx.manifest.record("train", &print, &files, counts, seconds)?;
     progress.finish(&format!("{} steps, loss {:.4}", outcome.steps, outcome.loss));
