@@ -199,12 +199,20 @@ impl C4Quality {
     }
 }
 
-/// Sentences as spaCy's sentencizer counts them: a new one starts at the first word after a sentence
-/// end that is neither punctuation nor a sentence end.
+/// Sentences as spaCy's sentencizer counts them: a new one starts at the first token after a sentence
+/// end that is neither punctuation nor a sentence end. White space other than one space between two
+/// words is a token too; a sentence of nothing else is not counted.
 fn count_sentences(text: &str, words: &[Word]) -> usize {
     let mut count = usize::from(!words.is_empty());
     let mut ended = false;
+    let mut before = words.first().map_or(0, |w| w.start);
     for word in words {
+        let gap = &text[before as usize..word.start as usize];
+        if ended && !gap.is_empty() && gap != " " {
+            count += 1;
+            ended = false;
+        }
+        before = word.end;
         let w = word.of(text);
         let mut chars = w.chars();
         let first = chars.next().unwrap_or('a');
