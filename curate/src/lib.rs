@@ -1,1 +1,44 @@
-//! curate
+#![doc = include_str!("../README.md")]
+
+mod chain;
+mod config;
+mod decontaminate;
+mod dedup;
+mod document;
+mod error;
+mod extract;
+mod filter;
+mod inspect;
+mod language;
+mod progress;
+mod read;
+mod report;
+mod shard;
+mod text;
+mod unicode;
+mod verdict;
+mod words;
+mod write;
+
+pub use config::{
+    CurateConfig, DecontaminateConfig, DedupConfig, ExactConfig, Format, Input, KeepPolicy,
+    LanguageConfig, MinhashConfig, Problem, Step,
+};
+pub use decontaminate::Decontaminator;
+pub use dedup::{
+    DedupReport, Fate, KeepList, MinhashScratch, Minhasher, Signature, SignatureReader,
+    SignatureShape, dedup,
+};
+pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
+pub use error::{Error, Result};
+pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
+pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile};
+pub use inspect::inspect;
+pub use language::{Guess, identify};
+pub use progress::{Progress, Silent};
+pub use report::{Sample, ShardReport};
+pub use shard::{Curator, Shard, shards};
+pub use text::Scratch;
+pub use verdict::{Figure, KEEP, Reason, Verdict};
+pub use words::{Splitter, Word};
+pub use write::{OutputFile, checksum};

@@ -1,0 +1,74 @@
+//! Runs files through the chain without a job file and prints the merged report.
+//!
+//! `cargo run --release -p millrace-curate --example curate -- OUT warc|wet|jsonl|text none|filters FILE...`
+
+use std::path::Path;
+use std::time::Instant;
+
+use curate::{
+    C4Quality, CurateConfig, Curator, DedupConfig, ExtractConfig, FinewebQuality, Format,
+    GopherQuality, GopherRepetition, Input, KeepPolicy, LanguageConfig, ShardReport, Silent, Step,
+    dedup, shards,
+};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (Some(out), Some(format), Some(steps)) = (args.first(), args.get(1), args.get(2)) else {
+        return Err("wanted: OUT FORMAT none|filters FILE...".into());
+    };
+    let format: Format = serde_json::from_str(&format!("\"{format}\""))?;
+    let input = |path: &String| Input {
+        path: path.clone(),
+        format,
+        source: "input".into(),
+    };
+    let filters = vec![
+        Step::Extract(ExtractConfig::default()),
+        Step::Language(LanguageConfig {
+            keep: vec!["en".into()],
+            min_confidence: 0.0,
+        }),
+        Step::GopherRepetition(GopherRepetition::default()),
+        Step::GopherQuality(GopherQuality::default()),
+        Step::C4(C4Quality {
+            filter_no_terminal_punct: false,
+            ..C4Quality::default()
+        }),
+        Step::Fineweb(FinewebQuality::default()),
+    ];
+    let config = CurateConfig {
+        inputs: args[3..].iter().map(input).collect(),
+        step: if steps == "filters" {
+            filters
+        } else {
+            Vec::new()
+        },
+        ..CurateConfig::default()
+    };
+    let settings = DedupConfig {
+        exact: None,
+        keep: KeepPolicy::Datatrove,
+        ..DedupConfig::default()
+    };
+    let curator = Curator::new(&config, None, Some(&settings), 1)?;
+    let mut report = ShardReport::default();
+    let start = Instant::now();
+    let list = shards(&config)?;
+    for shard in &list {
+        report.merge(&curator.run_shard(shard, Path::new(out), &Silent)?);
+    }
+    let curated = start.elapsed();
+    let deduped = dedup(&settings, Path::new(out), list.len(), &Silent)?;
+    eprintln!(
+        "curate {curated:?}, dedup {:?}, {} documents -> {}",
+        start.elapsed() - curated,
+        deduped.documents,
+        deduped.kept
+    );
+    report.hosts.clear();
+    report.outputs.clear();
+    report.kept_samples.clear();
+    report.dropped_samples.clear();
+    serde_json::to_writer_pretty(std::io::stdout(), &report)?;
+    Ok(())
+}

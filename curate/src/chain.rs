@@ -1,0 +1,367 @@
+//! One record through extraction, filters and signatures.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::config::{CurateConfig, Format, Input, Step};
+use crate::decontaminate::Decontaminator;
+use crate::dedup::{MinhashScratch, Minhasher, Signature};
+use crate::document::CleanDocument;
+use crate::extract::{ExtractConfig, extract_with};
+use crate::language;
+use crate::read::{Batch, JsonScratch, Raw, parse_line, parse_record, parse_response};
+use crate::report::Sample;
+use crate::text::{Scratch, chars, excerpt};
+use crate::verdict::{Reason, Verdict, broken, plain};
+
+/// The steps every record goes through.
+pub(crate) struct Chain {
+    extract: ExtractConfig,
+    steps: Vec<Step>,
+    decontaminator: Option<Decontaminator>,
+    minhasher: Option<Minhasher>,
+    max_record_bytes: u64,
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+pub(crate) struct WorkScratch {
+    text: Scratch,
+    minhash: MinhashScratch,
+    json: JsonScratch,
+    rewritten: String,
+}
+
+/// What became of a record.
+pub(crate) enum Outcome {
+    Kept(Box<Kept>),
+    Dropped(Box<Dropped>),
+    Bad(String),
+}
+
+/// A kept document, ready to be written.
+pub(crate) struct Kept {
+    /// JSON line with its line feed.
+    pub(crate) line: Vec<u8>,
+    pub(crate) signature: Signature,
+    pub(crate) text_bytes: u64,
+    pub(crate) language: &'static str,
+    pub(crate) host: Option<String>,
+    /// Source, with the subset behind a slash.
+    pub(crate) source: String,
+    pub(crate) sample: Sample,
+}
+
+/// A dropped document.
+pub(crate) struct Dropped {
+    pub(crate) id: String,
+    pub(crate) url: Option<String>,
+    pub(crate) language: &'static str,
+    pub(crate) reason: Reason,
+    pub(crate) text: String,
+}
+
+/// A document on its way.
+#[derive(Default)]
+struct Draft {
+    id: String,
+    url: Option<String>,
+    subset: Option<String>,
+    language: &'static str,
+    text: String,
+    meta: Option<Value>,
+}
+
+/// Why a record is no document.
+enum Stop {
+    Bad(String),
+    Drop(Box<Draft>, Reason),
+}
+
+/// Characters shown of kept documents in reports.
+const SAMPLE_CHARS: usize = 400;
+
+impl Chain {
+    pub(crate) fn new(
+        config: &CurateConfig,
+        decontaminator: Option<Decontaminator>,
+        minhasher: Option<Minhasher>,
+    ) -> Chain {
+        let extract = config.step.iter().find_map(|step| match step {
+            Step::Extract(config) => Some(config.clone()),
+            _ => None,
+        });
+        Chain {
+            extract: extract.unwrap_or_default(),
+            steps: config.step.clone(),
+            decontaminator,
+            minhasher,
+            max_record_bytes: config.max_record_bytes,
+        }
+    }
+
+    /// Runs one record; `stem` names its shard in ids.
+    pub(crate) fn run(
+        &self,
+        batch: &Batch,
+        raw: &Raw,
+        input: &Input,
+        stem: &str,
+        scratch: &mut WorkScratch,
+    ) -> Outcome {
+        if let Some(why) = &raw.bad {
+            return Outcome::Bad(why.clone());
+        }
+        let bytes = batch.bytes(raw);
+        let draft = Draft {
+            id: format!("{}/{stem}/{}", input.source, raw.number),
+            ..Draft::default()
+        };
+        let read = match input.format {
+            Format::Warc => self.read_warc(bytes, draft),
+            Format::Wet => self.read_wet(bytes, draft),
+            Format::Jsonl => read_jsonl(bytes, draft, &mut scratch.json),
+            Format::Text => read_text(bytes, draft),
+        };
+        let mut draft = match read {
+            Ok(draft) => draft,
+            Err(Stop::Bad(why)) => return Outcome::Bad(why),
+            Err(Stop::Drop(draft, reason)) => return dropped(*draft, reason),
+        };
+        match self.filter(&mut draft, scratch) {
+            Verdict::Break(reason) => dropped(draft, reason),
+            Verdict::Continue(()) => self.keep(draft, input, scratch),
+        }
+    }
+
+    fn read_warc(&self, bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
+        let Some(record) = parse_record(bytes) else {
+            return Err(Stop::Bad("WARC record without a header end".to_string()));
+        };
+        draft.url = record.url;
+        draft.meta = record.date.map(|date| json!({ "date": date }));
+        let (content_type, body) = match record.kind.as_str() {
+            "response" => {
+                let Some(response) = parse_response(record.body, self.max_record_bytes) else {
+                    let what = record.content_type.unwrap_or_default();
+                    return Err(stop(draft, broken("read.http", what, "an HTTP response")));
+                };
+                if response.status != 200 {
+                    let status = f64::from(response.status);
+                    return Err(stop(draft, broken("read.status", status, 200.0)));
+                }
+                match response.body {
+                    Ok(body) => (response.content_type, body),
+                    Err(coding) => {
+                        let reason = broken("read.encoding", coding, "gzip, deflate or none");
+                        return Err(stop(draft, reason));
+                    }
+                }
+            }
+            "resource" | "conversion" => (record.content_type, record.body.into()),
+            other => {
+                let reason = broken(
+                    "read.record_type",
+                    other,
+                    "response, resource or conversion",
+                );
+                return Err(stop(draft, reason));
+            }
+        };
+        self.read_body(&body, content_type.as_deref(), draft)
+    }
+
+    fn read_body(
+        &self,
+        body: &[u8],
+        content_type: Option<&str>,
+        mut draft: Draft,
+    ) -> Result<Draft, Stop> {
+        let kind = content_type
+            .and_then(|c| c.split(';').next())
+            .unwrap_or_default()
+            .trim();
+        match kind.to_ascii_lowercase().as_str() {
+            "text/html" | "application/xhtml+xml" => {}
+            "" if looks_like_html(body) => {}
+            "text/plain" => {
+                return match std::str::from_utf8(body) {
+                    Ok(text) => {
+                        draft.text = text.to_string();
+                        Ok(draft)
+                    }
+                    Err(e) => Err(Stop::Bad(invalid_utf8(&e))),
+                };
+            }
+            other => {
+                let reason = broken("read.content_type", other, "text/html or text/plain");
+                return Err(stop(draft, reason));
+            }
+        }
+        let page = extract_with(body, content_type, &self.extract);
+        draft.text = page.text;
+        if let (Some(title), Some(Value::Object(meta))) = (page.title, draft.meta.as_mut()) {
+            meta.insert("title".to_string(), Value::String(title));
+        }
+        if draft.text.is_empty() {
+            return Err(stop(draft, plain("extract.empty")));
+        }
+        Ok(draft)
+    }
+
+    fn read_wet(&self, bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
+        let Some(record) = parse_record(bytes) else {
+            return Err(Stop::Bad("WARC record without a header end".to_string()));
+        };
+        draft.url = record.url;
+        draft.meta = record.date.map(|date| json!({ "date": date }));
+        if record.kind != "conversion" {
+            let reason = broken("read.record_type", record.kind.as_str(), "conversion");
+            return Err(stop(draft, reason));
+        }
+        self.read_body(record.body, Some("text/plain"), draft)
+    }
+
+    /// The configured steps, then decontamination.
+    fn filter(&self, draft: &mut Draft, scratch: &mut WorkScratch) -> Verdict {
+        for step in &self.steps {
+            match step {
+                Step::Extract(_) => {}
+                Step::Language(config) => {
+                    let guess = language::identify(&draft.text);
+                    draft.language = guess.code;
+                    if !config.keep.is_empty() && !config.keep.iter().any(|k| k == guess.code) {
+                        let wanted = config.keep.join(" ");
+                        return Verdict::Break(broken("language.keep", guess.code, wanted));
+                    }
+                    crate::verdict::at_least(
+                        "language.min_confidence",
+                        guess.confidence,
+                        config.min_confidence,
+                    )?;
+                }
+                Step::GopherQuality(rules) => rules.judge(&draft.text, &mut scratch.text)?,
+                Step::GopherRepetition(rules) => rules.judge(&draft.text, &mut scratch.text)?,
+                Step::C4(rules) => {
+                    rules.judge(&draft.text, &mut scratch.text, &mut scratch.rewritten)?;
+                    draft.text.clone_from(&scratch.rewritten);
+                }
+                Step::Fineweb(rules) => rules.judge(&draft.text, &mut scratch.text)?,
+                Step::Length(rules) => rules.judge(&draft.text)?,
+            }
+        }
+        if let Some(decontaminator) = &self.decontaminator {
+            decontaminator.judge(&draft.text)?;
+        }
+        if draft.text.is_empty() {
+            return Verdict::Break(plain("read.empty"));
+        }
+        Verdict::Continue(())
+    }
+
+    fn keep(&self, draft: Draft, input: &Input, scratch: &mut WorkScratch) -> Outcome {
+        let mut signature = Signature {
+            exact: xxh3_128(draft.text.as_bytes()),
+            chars: chars(&draft.text) as u64,
+            minima: Vec::new(),
+        };
+        if let Some(minhasher) = &self.minhasher {
+            let splitter = &mut scratch.text.splitter;
+            let minima = &mut signature.minima;
+            if !minhasher.signature(&draft.text, splitter, &mut scratch.minhash, minima) {
+                minima.clear();
+            }
+        }
+        let sample = Sample {
+            id: draft.id.clone(),
+            rule: String::new(),
+            excerpt: excerpt(&draft.text, SAMPLE_CHARS).to_string(),
+        };
+        let source = match &draft.subset {
+            Some(subset) => format!("{}/{subset}", input.source),
+            None => input.source.clone(),
+        };
+        let host = draft.url.as_deref().and_then(host_of);
+        let document = CleanDocument {
+            id: draft.id,
+            text: draft.text,
+            url: draft.url,
+            source: input.source.clone(),
+            subset: draft.subset,
+            language: draft.language.to_string(),
+            meta: draft.meta,
+        };
+        let mut line = Vec::with_capacity(document.text.len() + 256);
+        let written = serde_json::to_writer(&mut line, &document).map_err(std::io::Error::from);
+        if let Err(e) = written.and_then(|()| line.write_all(b"\n")) {
+            return Outcome::Bad(format!("cannot be written as JSON: {e}"));
+        }
+        Outcome::Kept(Box::new(Kept {
+            line,
+            signature,
+            text_bytes: document.text.len() as u64,
+            language: draft.language,
+            host,
+            source,
+            sample,
+        }))
+    }
+}
+
+fn stop(draft: Draft, reason: Reason) -> Stop {
+    Stop::Drop(Box::new(draft), reason)
+}
+
+fn dropped(draft: Draft, reason: Reason) -> Outcome {
+    Outcome::Dropped(Box::new(Dropped {
+        id: draft.id,
+        url: draft.url,
+        language: draft.language,
+        reason,
+        text: draft.text,
+    }))
+}
+
+fn invalid_utf8(e: &std::str::Utf8Error) -> String {
+    format!("invalid UTF-8 at byte {} of the text", e.valid_up_to())
+}
+
+fn read_jsonl(bytes: &[u8], mut draft: Draft, scratch: &mut JsonScratch) -> Result<Draft, Stop> {
+    let mut line = parse_line(bytes, scratch).map_err(Stop::Bad)?;
+    draft.text = line.text.take().unwrap_or_default();
+    draft.url = line.address().map(str::to_string);
+    draft.subset = line.subset().map(str::to_string);
+    if let Some(id) = line.own_id() {
+        draft.id = id;
+    }
+    if draft.text.is_empty() {
+        return Err(stop(draft, plain("read.empty")));
+    }
+    Ok(draft)
+}
+
+fn read_text(bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => {
+            draft.text = text.trim_start_matches('\u{feff}').to_string();
+            Ok(draft)
+        }
+        Err(e) => Err(Stop::Bad(invalid_utf8(&e))),
+    }
+}
+
+/// Starts with a tag after white space.
+fn looks_like_html(body: &[u8]) -> bool {
+    let head = &body[..body.len().min(512)];
+    let lower = head.trim_ascii_start().to_ascii_lowercase();
+    lower.starts_with(b"<!doctype html") || memchr::memmem::find(&lower, b"<html").is_some()
+}
+
+/// Host of an address, in lower case, without `www.`.
+fn host_of(address: &str) -> Option<String> {
+    let url = url::Url::parse(address).ok()?;
+    let host = url.host_str()?;
+    Some(host.strip_prefix("www.").unwrap_or(host).to_string())
+}

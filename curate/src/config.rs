@@ -1,0 +1,363 @@
+//! What a job file may say about curation, deduplication and decontamination.
+//!
+//! Every struct refuses unknown keys and has a `check` that reports all its contradictions in one
+//! go as (key path, found, wanted).
+
+use serde::{Deserialize, Serialize};
+
+use crate::extract::ExtractConfig;
+use crate::filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length};
+
+/// Where `check` reports: key path relative to the struct, what was found, what is wanted.
+pub type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);
+
+/// One input: a file, or a folder whose files are taken in name order.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Input {
+    /// File or folder, relative to the working directory; no glob patterns.
+    pub path: String,
+    /// How to read it. Compression is told from the first bytes, not from the name.
+    pub format: Format,
+    /// Name that documents carry as their `source`, for example `crawl`.
+    pub source: String,
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Input {
+            path: String::new(),
+            format: Format::Jsonl,
+            source: "input".to_string(),
+        }
+    }
+}
+
+/// File formats this crate reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// WARC 1.0 or 1.1 with responses and resources.
+    Warc,
+    /// WARC with extracted text (`conversion` records), as Common Crawl publishes.
+    Wet,
+    /// One JSON object a line with at least a `text` string.
+    Jsonl,
+    /// One UTF-8 document per file.
+    Text,
+}
+
+/// Reading, extracting and filtering.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CurateConfig {
+    /// Inputs in the order they are numbered; each file is one shard.
+    pub inputs: Vec<Input>,
+    /// How many shards may be in flight at once; 0: as many as threads. Never changes the output.
+    pub tasks: usize,
+    /// Memory budget of one process in MiB. Default: fits a laptop.
+    pub memory_mb: u64,
+    /// The job fails when more records than this are quarantined.
+    pub max_bad_records: u64,
+    /// A longer record or line (bytes, decompressed) is quarantined without being buffered.
+    pub max_record_bytes: u64,
+    /// Filters in order; the first broken rule names the drop.
+    pub step: Vec<Step>,
+}
+
+impl Default for CurateConfig {
+    fn default() -> Self {
+        CurateConfig {
+            inputs: Vec::new(),
+            tasks: 0,
+            memory_mb: 1024,
+            max_bad_records: 1000,
+            max_record_bytes: 32 << 20,
+            step: Vec::new(),
+        }
+    }
+}
+
+/// One step of the chain.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// HTML to main text; must come first when present.
+    Extract(ExtractConfig),
+    /// Language identification; drops what is not in `keep`.
+    Language(LanguageConfig),
+    /// Gopher quality rules.
+    GopherQuality(GopherQuality),
+    /// Gopher repetition rules.
+    GopherRepetition(GopherRepetition),
+    /// C4 line and page rules.
+    C4(C4Quality),
+    /// FineWeb's own rules.
+    Fineweb(FinewebQuality),
+    /// Bounds on the text's length.
+    Length(Length),
+}
+
+/// Language identification.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LanguageConfig {
+    /// Language codes to keep (ISO 639-1 where one exists); empty: keep all, only label.
+    pub keep: Vec<String>,
+    /// Least confidence in 0..=1 for a kept document; 0 accepts any.
+    pub min_confidence: f64,
+}
+
+impl Default for LanguageConfig {
+    fn default() -> Self {
+        LanguageConfig {
+            keep: Vec::new(),
+            min_confidence: 0.0,
+        }
+    }
+}
+
+/// Deduplication.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DedupConfig {
+    /// Exact duplicates of the cleaned text; absent: off.
+    pub exact: Option<ExactConfig>,
+    /// Near duplicates; absent: off.
+    pub minhash: Option<MinhashConfig>,
+    /// Which document of a cluster survives.
+    pub keep: KeepPolicy,
+    /// Memory budget of the sort in MiB; more goes to sorted runs on disk.
+    pub memory_mb: u64,
+}
+
+impl Default for DedupConfig {
+    fn default() -> Self {
+        DedupConfig {
+            exact: Some(ExactConfig::default()),
+            minhash: Some(MinhashConfig::default()),
+            keep: KeepPolicy::First,
+            memory_mb: 512,
+        }
+    }
+}
+
+/// Exact deduplication by XXH3-128 of the text. Nothing to set yet.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExactConfig {}
+
+/// MinHash with locality-sensitive hashing.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MinhashConfig {
+    /// Name of the definition; only `fineweb` (datatrove's arithmetic) exists.
+    pub preset: String,
+    /// Words per shingle. FineWeb: 5.
+    pub ngram: usize,
+    /// Bands. FineWeb: 14.
+    pub buckets: usize,
+    /// Hashes per band. FineWeb: 8.
+    pub hashes: usize,
+    /// Seed of the permutations. datatrove: 1.
+    pub seed: u32,
+}
+
+impl Default for MinhashConfig {
+    fn default() -> Self {
+        MinhashConfig {
+            preset: "fineweb".to_string(),
+            ngram: 5,
+            buckets: 14,
+            hashes: 8,
+            seed: 1,
+        }
+    }
+}
+
+/// Which document of a duplicate cluster is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepPolicy {
+    /// The one with the smallest (shard, document).
+    #[default]
+    First,
+    /// The root that datatrove's union by size ends with.
+    Datatrove,
+}
+
+/// Removal of documents that share an n-gram with an evaluation set.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DecontaminateConfig {
+    /// JSON lines (plain, gz, zst) or plain text files with the evaluation texts.
+    pub files: Vec<String>,
+    /// JSON fields to index; empty: every string of the record.
+    pub fields: Vec<String>,
+    /// Words per n-gram; words are `\w+`, lower-cased. GPT-3 and MT-NLG: 13.
+    pub ngram: usize,
+}
+
+impl Default for DecontaminateConfig {
+    fn default() -> Self {
+        DecontaminateConfig {
+            files: Vec::new(),
+            fields: Vec::new(),
+            ngram: 13,
+        }
+    }
+}
+
+/// Reports when `value` is outside `low..=high`.
+pub(crate) fn range(problem: Problem<'_>, key: &str, value: f64, low: f64, high: f64) {
+    if !(low..=high).contains(&value) {
+        problem(
+            key,
+            format!("{value}"),
+            &format!("a number from {low} to {high}"),
+        );
+    }
+}
+
+impl CurateConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if self.inputs.is_empty() {
+            problem("inputs", "[]".to_string(), "at least one input");
+        }
+        for (i, input) in self.inputs.iter().enumerate() {
+            input.check(&mut |k, f, w| problem(&format!("inputs[{i}].{k}"), f, w));
+        }
+        if self.memory_mb < 64 {
+            problem("memory_mb", self.memory_mb.to_string(), "at least 64");
+        }
+        range(
+            problem,
+            "max_record_bytes",
+            self.max_record_bytes as f64,
+            1024.0,
+            1e9,
+        );
+        if self.max_record_bytes.saturating_mul(4) > self.memory_mb.saturating_mul(1 << 20) {
+            problem(
+                "max_record_bytes",
+                self.max_record_bytes.to_string(),
+                "at most a quarter of memory_mb",
+            );
+        }
+        for (i, step) in self.step.iter().enumerate() {
+            if i > 0 && matches!(step, Step::Extract(_)) {
+                problem(
+                    &format!("step[{i}].extract"),
+                    format!("position {i}"),
+                    "the first position",
+                );
+            }
+            step.check(&mut |k, f, w| problem(&format!("step[{i}].{k}"), f, w));
+        }
+    }
+}
+
+impl Input {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if self.path.is_empty() {
+            problem("path", "\"\"".to_string(), "a file or folder");
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if self.source.is_empty() || !self.source.chars().all(plain) {
+            problem(
+                "source",
+                format!("{:?}", self.source),
+                "letters, digits, '-', '_' or '.' (it is part of document ids)",
+            );
+        }
+    }
+}
+
+impl Step {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        let name = self.name();
+        let mut inner = |k: &str, f: String, w: &str| problem(&format!("{name}.{k}"), f, w);
+        match self {
+            Step::Extract(c) => c.check(&mut inner),
+            Step::Language(c) => c.check(&mut inner),
+            Step::GopherQuality(c) => c.check(&mut inner),
+            Step::GopherRepetition(c) => c.check(&mut inner),
+            Step::C4(c) => c.check(&mut inner),
+            Step::Fineweb(c) => c.check(&mut inner),
+            Step::Length(c) => c.check(&mut inner),
+        }
+    }
+
+    /// The step's key in a job file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::Extract(_) => "extract",
+            Step::Language(_) => "language",
+            Step::GopherQuality(_) => "gopher_quality",
+            Step::GopherRepetition(_) => "gopher_repetition",
+            Step::C4(_) => "c4",
+            Step::Fineweb(_) => "fineweb",
+            Step::Length(_) => "length",
+        }
+    }
+}
+
+impl LanguageConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        range(problem, "min_confidence", self.min_confidence, 0.0, 1.0);
+        for (i, code) in self.keep.iter().enumerate() {
+            if !crate::language::is_known(code) {
+                problem(
+                    &format!("keep[{i}]"),
+                    format!("{code:?}"),
+                    "a language code the identifier can give, such as \"en\"",
+                );
+            }
+        }
+    }
+}
+
+impl DedupConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if let Some(m) = &self.minhash {
+            m.check(&mut |k, f, w| problem(&format!("minhash.{k}"), f, w));
+        }
+        if self.exact.is_none() && self.minhash.is_none() {
+            problem(
+                "exact",
+                "neither exact nor minhash".to_string(),
+                "at least one of them",
+            );
+        }
+        if self.memory_mb < 16 {
+            problem("memory_mb", self.memory_mb.to_string(), "at least 16");
+        }
+    }
+}
+
+impl MinhashConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if self.preset != "fineweb" {
+            problem("preset", format!("{:?}", self.preset), "\"fineweb\"");
+        }
+        range(problem, "ngram", self.ngram as f64, 1.0, 64.0);
+        range(problem, "buckets", self.buckets as f64, 1.0, 256.0);
+        range(problem, "hashes", self.hashes as f64, 1.0, 8.0);
+    }
+}
+
+impl DecontaminateConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if self.files.is_empty() {
+            problem("files", "[]".to_string(), "at least one evaluation file");
+        }
+        range(problem, "ngram", self.ngram as f64, 2.0, 64.0);
+    }
+}

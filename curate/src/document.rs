@@ -1,0 +1,154 @@
+//! A clean document, and how to read clean documents back.
+//!
+//! `clean/NNNNN.jsonl.zst` holds one object a line: `id`, `text`, `url`, `source`, `subset`,
+//! `language`, `meta`; absent fields are left out.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::dedup::{Fate, KeepList, shard_file};
+use crate::error::{At, Result, damaged};
+
+/// One document that passed the filters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CleanDocument {
+    /// `source/shard file/record number`, or the record's own id.
+    pub id: String,
+    /// The text.
+    pub text: String,
+    /// Where it came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// `Input::source`.
+    pub source: String,
+    /// `meta.pile_set_name` of Pile documents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subset: Option<String>,
+    /// Language code; empty if no language step ran.
+    pub language: String,
+    /// Title of the page, crawl date.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta: Option<serde_json::Value>,
+}
+
+/// Streams the documents of one clean shard.
+pub struct Documents {
+    reader: BufReader<zstd::stream::read::Decoder<'static, BufReader<File>>>,
+    path: PathBuf,
+    line: Vec<u8>,
+    number: u64,
+    offset: u64,
+}
+
+/// All documents of a clean shard, removed duplicates included.
+pub fn documents(out: &Path, shard: usize) -> Result<Documents> {
+    let path = out.join(shard_file("clean", shard, "jsonl.zst"));
+    let file = File::open(&path).at(&path)?;
+    let decoder = zstd::stream::read::Decoder::new(file).at(&path)?;
+    let reader = BufReader::with_capacity(1 << 18, decoder);
+    Ok(Documents {
+        reader,
+        path,
+        line: Vec::new(),
+        number: 0,
+        offset: 0,
+    })
+}
+
+impl Iterator for Documents {
+    type Item = Result<CleanDocument>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.line.clear();
+        match self.reader.read_until(b'\n', &mut self.line).at(&self.path) {
+            Err(e) => return Some(Err(e)),
+            Ok(0) => return None,
+            Ok(n) => self.offset += n as u64,
+        }
+        let start = self.offset - self.line.len() as u64;
+        let number = self.number;
+        self.number += 1;
+        Some(simd_json::serde::from_slice(&mut self.line).map_err(|e| {
+            damaged(
+                &self.path,
+                start,
+                format!("document {number}: {e}"),
+                "a clean document",
+            )
+        }))
+    }
+}
+
+/// Documents of a shard that survived deduplication; all of them if there is no keep list.
+pub struct KeptDocuments {
+    documents: Documents,
+    keep: Option<KeepList>,
+    next: usize,
+}
+
+/// Streams the documents of a shard that are kept.
+///
+/// # Errors
+/// A shard or keep list that is absent or damaged. Items are errors for damage further on.
+pub fn kept_documents(out: &Path, shard: usize) -> Result<KeptDocuments> {
+    let path = out.join(shard_file("keep", shard, "keep"));
+    let keep = if path.exists() {
+        Some(KeepList::read(&path)?)
+    } else {
+        None
+    };
+    Ok(KeptDocuments {
+        documents: documents(out, shard)?,
+        keep,
+        next: 0,
+    })
+}
+
+impl Iterator for KeptDocuments {
+    type Item = Result<CleanDocument>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let document = match self.documents.next() {
+                None => return self.end(),
+                Some(Err(e)) => return Some(Err(e)),
+                Some(Ok(document)) => document,
+            };
+            let at = self.next;
+            self.next += 1;
+            match &self.keep {
+                None => return Some(Ok(document)),
+                Some(keep) if at >= keep.len() => return Some(Err(self.mismatch(keep))),
+                Some(keep) if keep.fate(at) == Fate::Kept => return Some(Ok(document)),
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+impl KeptDocuments {
+    fn mismatch(&self, keep: &KeepList) -> crate::Error {
+        let found = format!("document {}", self.next);
+        damaged(
+            &self.documents.path,
+            self.documents.offset,
+            found,
+            format!("{} documents, as in the keep list", keep.len()),
+        )
+    }
+
+    /// A shard shorter than its keep list is an error, once.
+    fn end(&mut self) -> Option<Result<CleanDocument>> {
+        let short = self
+            .keep
+            .as_ref()
+            .is_some_and(|keep| self.next < keep.len());
+        let keep = self.keep.take().filter(|_| short)?;
+        let error = self.mismatch(&keep);
+        Some(Err(error))
+    }
+}

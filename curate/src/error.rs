@@ -1,0 +1,83 @@
+//! The one error type of this crate.
+//!
+//! Bad *data* is never an `Error`: it is quarantined and counted. An `Error` means the stage cannot
+//! go on: an output that cannot be written, a file of ours that is damaged, a config that cannot be.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a curation stage stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a read or a write.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file or folder concerned.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A file written by an earlier stage does not have the bytes it should have.
+    #[error("{path}: at byte {offset}: found {found}, expected {expected}", path = path.display())]
+    Damaged {
+        /// The damaged file.
+        path: PathBuf,
+        /// Byte offset of the first wrong byte, as far as it can be told.
+        offset: u64,
+        /// What stands there.
+        found: String,
+        /// What should stand there.
+        expected: String,
+    },
+    /// An input named in the config is not there.
+    #[error("input {path}: {why}", path = path.display())]
+    Input {
+        /// Path as written in the config.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The config contradicts itself.
+    #[error("{key}: found {found}, wanted {wanted}")]
+    Config {
+        /// Key path inside the table.
+        key: String,
+        /// The value given.
+        found: String,
+        /// What would be accepted.
+        wanted: String,
+    },
+}
+
+/// Shorthand used all over this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Names the file an I/O error belongs to.
+pub(crate) trait At<T> {
+    fn at(self, path: &Path) -> Result<T>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::Io {
+            path: path.to_path_buf(),
+            source,
+        })
+    }
+}
+
+/// A damaged file of ours.
+pub(crate) fn damaged(
+    path: &Path,
+    offset: u64,
+    found: impl Into<String>,
+    expected: impl Into<String>,
+) -> Error {
+    Error::Damaged {
+        path: path.to_path_buf(),
+        offset,
+        found: found.into(),
+        expected: expected.into(),
+    }
+}

@@ -1,0 +1,98 @@
+//! FineWeb's own rules: line endings, short lines, duplicate lines, lists.
+//!
+//! Paper: Penedo et al. 2024, arXiv:2406.17557, sec. 3.6. Definitions: datatrove 0.10.1
+//! `FineWebQualityFilter`: lines are split at `\n` and blank ones skipped; a line's end is looked at
+//! as it is, without stripping; characters are code points.
+//! We differ: a text without words drops as `list_ratio` only if it has a line feed, where datatrove
+//! divides by zero (it cannot happen: non-blank lines hold words).
+
+use serde::{Deserialize, Serialize};
+
+use super::Profile;
+use super::gopher_repetition::duplicates;
+use crate::config::{Problem, range};
+use crate::text::{Scratch, chars};
+use crate::unicode::{self, TERMINAL};
+use crate::verdict::{KEEP, Verdict, at_least, at_most, plain};
+
+/// FineWeb quality.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FinewebQuality {
+    /// Whose definition.
+    pub profile: Profile,
+    /// Least share of lines that end with terminal punctuation. Paper: 0.12.
+    pub line_punct_thr: f64,
+    /// Accept documents without a single such line.
+    pub line_punct_exclude_zero: bool,
+    /// Greatest share of short lines. Paper: 0.67.
+    pub short_line_thr: f64,
+    /// A line of at most this many characters is short. Paper: 30.
+    pub short_line_length: usize,
+    /// Greatest share of characters in duplicate lines. FineWeb: 0.01.
+    pub char_duplicates_ratio: f64,
+    /// Most line feeds per word. FineWeb: 0.3.
+    pub new_line_ratio: f64,
+}
+
+impl Default for FinewebQuality {
+    fn default() -> Self {
+        FinewebQuality {
+            profile: Profile::Datatrove,
+            line_punct_thr: 0.12,
+            line_punct_exclude_zero: false,
+            short_line_thr: 0.67,
+            short_line_length: 30,
+            char_duplicates_ratio: 0.01,
+            new_line_ratio: 0.3,
+        }
+    }
+}
+
+impl FinewebQuality {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        range(problem, "line_punct_thr", self.line_punct_thr, 0.0, 1.0);
+        range(problem, "short_line_thr", self.short_line_thr, 0.0, 1.0);
+        range(
+            problem,
+            "char_duplicates_ratio",
+            self.char_duplicates_ratio,
+            0.0,
+            1.0,
+        );
+        range(problem, "new_line_ratio", self.new_line_ratio, 0.0, 1e9);
+    }
+
+    /// Judges a text.
+    pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
+        let lines: Vec<&str> = text
+            .split('\n')
+            .filter(|line| !unicode::strip(line).is_empty())
+            .collect();
+        if lines.is_empty() {
+            return Verdict::Break(plain("fineweb.empty"));
+        }
+        let all = lines.len() as f64;
+        let terminal = |line: &&&str| {
+            line.chars()
+                .next_back()
+                .is_some_and(|c| unicode::is(c, TERMINAL))
+        };
+        let share = lines.iter().filter(terminal).count() as f64 / all;
+        if !(share == 0.0 && self.line_punct_exclude_zero) {
+            at_least("fineweb.line_punct_ratio", share, self.line_punct_thr)?;
+        }
+        let short = |line: &&&str| chars(line) <= self.short_line_length;
+        let share = lines.iter().filter(short).count() as f64 / all;
+        at_most("fineweb.short_line_ratio", share, self.short_line_thr)?;
+        let feeds = memchr::memchr_iter(b'\n', text.as_bytes()).count();
+        let (_, _, dup) = duplicates(lines.iter().copied(), text.len(), &mut scratch.set);
+        let share = dup / (chars(text) - feeds) as f64;
+        at_most("fineweb.char_dup_ratio", share, self.char_duplicates_ratio)?;
+        scratch.split(text);
+        let share = feeds as f64 / scratch.words().len() as f64;
+        at_most("fineweb.list_ratio", share, self.new_line_ratio)?;
+        KEEP
+    }
+}

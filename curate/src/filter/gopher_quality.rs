@@ -1,0 +1,267 @@
+//! Gopher quality rules: word count, word length, symbols, bullets, alphabetic words, stop words.
+//!
+//! Paper: Rae et al. 2021, arXiv:2112.11446, app. A. Definitions: datatrove 0.10.1
+//! `GopherQualityFilter`: words are spaCy tokens, a symbol word has only punctuation, mean length
+//! counts non-symbol words, ratios are over all words, lines are `str.splitlines`. Rules run in
+//! datatrove's order; limits are strict (`<`, `>`). A limit of 0 switches a rule off, as there.
+//! We differ: a text without a single word drops as too short even with `min_doc_words = 0`, where
+//! datatrove divides by zero.
+
+use serde::{Deserialize, Serialize};
+
+use super::Profile;
+use crate::config::{Problem, range};
+use crate::text::Scratch;
+use crate::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
+use crate::verdict::{KEEP, Verdict, at_least, at_most, broken};
+
+/// The words of which some must occur.
+const STOP_WORDS: [&str; 8] = ["the", "be", "to", "of", "and", "that", "have", "with"];
+
+/// Gopher quality.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GopherQuality {
+    /// Whose definition.
+    pub profile: Profile,
+    /// Fewest non-symbol words. Paper: 50.
+    pub min_doc_words: usize,
+    /// Most non-symbol words. Paper: 100 000.
+    pub max_doc_words: usize,
+    /// Least mean word length in characters. Paper: 3.
+    pub min_avg_word_length: f64,
+    /// Greatest mean word length in characters. Paper: 10.
+    pub max_avg_word_length: f64,
+    /// Most `#`, and most ellipses, per word. Paper: 0.1.
+    pub max_symbol_word_ratio: f64,
+    /// Greatest share of lines that start with a bullet. Paper: 0.9.
+    pub max_bullet_lines_ratio: f64,
+    /// Greatest share of lines that end with an ellipsis. Paper: 0.3.
+    pub max_ellipsis_lines_ratio: f64,
+    /// Least share of words with a letter. Paper: 0.8.
+    pub min_alpha_words_ratio: f64,
+    /// Fewest distinct stop words. Paper: 2.
+    pub min_stop_words: usize,
+}
+
+impl Default for GopherQuality {
+    fn default() -> Self {
+        GopherQuality {
+            profile: Profile::Datatrove,
+            min_doc_words: 50,
+            max_doc_words: 100_000,
+            min_avg_word_length: 3.0,
+            max_avg_word_length: 10.0,
+            max_symbol_word_ratio: 0.1,
+            max_bullet_lines_ratio: 0.9,
+            max_ellipsis_lines_ratio: 0.3,
+            min_alpha_words_ratio: 0.8,
+            min_stop_words: 2,
+        }
+    }
+}
+
+impl GopherQuality {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if self.max_doc_words != 0 && self.min_doc_words > self.max_doc_words {
+            let found = format!(
+                "{} above max_doc_words {}",
+                self.min_doc_words, self.max_doc_words
+            );
+            problem("min_doc_words", found, "at most max_doc_words");
+        }
+        if self.max_avg_word_length != 0.0 && self.min_avg_word_length > self.max_avg_word_length {
+            let found = format!(
+                "{} above max_avg_word_length {}",
+                self.min_avg_word_length, self.max_avg_word_length
+            );
+            problem("min_avg_word_length", found, "at most max_avg_word_length");
+        }
+        range(
+            problem,
+            "max_symbol_word_ratio",
+            self.max_symbol_word_ratio,
+            0.0,
+            1e9,
+        );
+        range(
+            problem,
+            "max_bullet_lines_ratio",
+            self.max_bullet_lines_ratio,
+            0.0,
+            1.0,
+        );
+        range(
+            problem,
+            "max_ellipsis_lines_ratio",
+            self.max_ellipsis_lines_ratio,
+            0.0,
+            1.0,
+        );
+        range(
+            problem,
+            "min_alpha_words_ratio",
+            self.min_alpha_words_ratio,
+            0.0,
+            1.0,
+        );
+        range(
+            problem,
+            "min_stop_words",
+            self.min_stop_words as f64,
+            0.0,
+            8.0,
+        );
+    }
+
+    /// Judges a text.
+    pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
+        scratch.split(text);
+        let counts = WordCounts::of(text, scratch);
+        let (all, real) = (scratch.words().len() as f64, counts.real as f64);
+        if scratch.words().is_empty() {
+            return Verdict::Break(broken(
+                "gopher_quality.short_doc",
+                0.0,
+                self.min_doc_words as f64,
+            ));
+        }
+        if self.min_doc_words != 0 {
+            at_least("gopher_quality.short_doc", real, self.min_doc_words as f64)?;
+        }
+        if self.max_doc_words != 0 {
+            at_most("gopher_quality.long_doc", real, self.max_doc_words as f64)?;
+        }
+        let mean = counts.chars as f64 / real;
+        if self.min_avg_word_length != 0.0 {
+            at_least(
+                "gopher_quality.below_avg_threshold",
+                mean,
+                self.min_avg_word_length,
+            )?;
+        }
+        if self.max_avg_word_length != 0.0 {
+            at_most(
+                "gopher_quality.above_avg_threshold",
+                mean,
+                self.max_avg_word_length,
+            )?;
+        }
+        if self.max_symbol_word_ratio != 0.0 {
+            let limit = self.max_symbol_word_ratio;
+            let hashes = memchr::memchr_iter(b'#', text.as_bytes()).count() as f64;
+            at_most("gopher_quality.too_many_hashes", hashes / all, limit)?;
+            at_most(
+                "gopher_quality.too_many_ellipsis",
+                ellipses(text) as f64 / all,
+                limit,
+            )?;
+        }
+        self.lines(text)?;
+        if self.min_alpha_words_ratio != 0.0 {
+            let share = counts.alpha as f64 / all;
+            at_least(
+                "gopher_quality.below_alpha_threshold",
+                share,
+                self.min_alpha_words_ratio,
+            )?;
+        }
+        if self.min_stop_words != 0 {
+            let found = counts.stop_words as f64;
+            at_least(
+                "gopher_quality.enough_stop_words",
+                found,
+                self.min_stop_words as f64,
+            )?;
+        }
+        KEEP
+    }
+
+    fn lines(&self, text: &str) -> Verdict {
+        let (mut lines, mut bullets, mut dots) = (0u32, 0u32, 0u32);
+        let space = |c| unicode::is(c, SPACE);
+        for line in unicode::split_lines(text) {
+            lines += 1;
+            bullets += u32::from(
+                line.trim_start_matches(space)
+                    .starts_with(['\u{2022}', '-']),
+            );
+            let end = line.trim_end_matches(space);
+            dots += u32::from(end.ends_with("...") || end.ends_with('\u{2026}'));
+        }
+        let lines = f64::from(lines);
+        if self.max_bullet_lines_ratio != 0.0 {
+            let share = f64::from(bullets) / lines;
+            at_most(
+                "gopher_quality.too_many_bullets",
+                share,
+                self.max_bullet_lines_ratio,
+            )?;
+        }
+        if self.max_ellipsis_lines_ratio != 0.0 {
+            let share = f64::from(dots) / lines;
+            at_most(
+                "gopher_quality.too_many_end_ellipsis",
+                share,
+                self.max_ellipsis_lines_ratio,
+            )?;
+        }
+        KEEP
+    }
+}
+
+/// What one pass over the words tells.
+struct WordCounts {
+    /// Words with a character that is not punctuation.
+    real: usize,
+    /// Characters of those.
+    chars: u64,
+    /// Words with a letter.
+    alpha: usize,
+    /// Distinct stop words.
+    stop_words: u32,
+}
+
+impl WordCounts {
+    fn of(text: &str, scratch: &Scratch) -> WordCounts {
+        let mut counts = WordCounts {
+            real: 0,
+            chars: 0,
+            alpha: 0,
+            stop_words: 0,
+        };
+        let mut seen = 0u32;
+        let table = unicode::table();
+        for (word, &chars) in scratch.words.iter().zip(&scratch.word_chars) {
+            let w = word.of(text);
+            let (mut alpha, mut real) = (false, false);
+            for c in w.chars() {
+                let flags = table[c as usize];
+                alpha |= flags & LETTER != 0;
+                real |= flags & (TRANSLATED | TERMINAL) == 0;
+                if alpha && real {
+                    break;
+                }
+            }
+            counts.alpha += usize::from(alpha);
+            if real {
+                counts.real += 1;
+                counts.chars += u64::from(chars);
+            }
+            if w.len() <= 4 {
+                for (i, stop) in STOP_WORDS.iter().enumerate() {
+                    seen |= u32::from(*stop == w) << i;
+                }
+            }
+        }
+        counts.stop_words = seen.count_ones();
+        counts
+    }
+}
+
+/// Non-overlapping "..." plus the ellipsis character.
+fn ellipses(text: &str) -> usize {
+    memchr::memmem::find_iter(text.as_bytes(), "...").count()
+        + memchr::memmem::find_iter(text.as_bytes(), "\u{2026}").count()
+}

@@ -1,0 +1,295 @@
+//! Gopher repetition rules: duplicate paragraphs, lines, frequent and duplicate n-grams.
+//!
+//! Paper: Rae et al. 2021, arXiv:2112.11446, table A1. Definitions: datatrove 0.10.1
+//! `GopherRepetitionFilter`: a duplicate is every occurrence after the first; shares of characters
+//! are over the whole text in code points; the top n-gram counts even when it occurs once (joined by
+//! spaces); duplicate n-grams are compared without separators and a hit skips its n words.
+//! We differ: items are compared by 64-bit hashes instead of strings (see `counts.rs`).
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{HashCounts, Profile};
+use crate::config::{Problem, range};
+use crate::text::{Scratch, chars};
+use crate::unicode;
+use crate::verdict::{KEEP, Verdict, at_most, plain};
+
+/// Gopher repetition.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GopherRepetition {
+    /// Whose definition.
+    pub profile: Profile,
+    /// Greatest share of duplicate lines. Paper: 0.3.
+    pub dup_line_frac: f64,
+    /// Greatest share of duplicate paragraphs. Paper: 0.3.
+    pub dup_para_frac: f64,
+    /// Greatest share of characters in duplicate lines. Paper: 0.2.
+    pub dup_line_char_frac: f64,
+    /// Greatest share of characters in duplicate paragraphs. Paper: 0.2.
+    pub dup_para_char_frac: f64,
+    /// (n, greatest share of characters in the most frequent n-gram). Paper: 2, 3, 4.
+    pub top_n_grams: Vec<(usize, f64)>,
+    /// (n, greatest share of characters in duplicate n-grams). Paper: 5 to 10.
+    pub dup_n_grams: Vec<(usize, f64)>,
+}
+
+impl Default for GopherRepetition {
+    fn default() -> Self {
+        GopherRepetition {
+            profile: Profile::Datatrove,
+            dup_line_frac: 0.3,
+            dup_para_frac: 0.3,
+            dup_line_char_frac: 0.2,
+            dup_para_char_frac: 0.2,
+            top_n_grams: vec![(2, 0.2), (3, 0.18), (4, 0.16)],
+            dup_n_grams: vec![
+                (5, 0.15),
+                (6, 0.14),
+                (7, 0.13),
+                (8, 0.12),
+                (9, 0.11),
+                (10, 0.10),
+            ],
+        }
+    }
+}
+
+/// 2^61 - 1: rolling hashes are polynomials modulo this prime.
+const PRIME: u64 = (1 << 61) - 1;
+/// Base of the polynomials; any fixed number without pattern does.
+const BASE: u64 = 0x0f6a_2d19_83c7_55e1;
+
+fn mul(a: u64, b: u64) -> u64 {
+    let wide = u128::from(a) * u128::from(b);
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "both halves are below 2^61"
+    )]
+    let sum = (wide & u128::from(PRIME)) as u64 + (wide >> 61) as u64;
+    if sum >= PRIME { sum - PRIME } else { sum }
+}
+
+fn add(a: u64, b: u64) -> u64 {
+    let sum = a + b;
+    if sum >= PRIME { sum - PRIME } else { sum }
+}
+
+impl GopherRepetition {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        for (key, value) in [
+            ("dup_line_frac", self.dup_line_frac),
+            ("dup_para_frac", self.dup_para_frac),
+            ("dup_line_char_frac", self.dup_line_char_frac),
+            ("dup_para_char_frac", self.dup_para_char_frac),
+        ] {
+            range(problem, key, value, 0.0, 1.0);
+        }
+        for (key, list) in [
+            ("top_n_grams", &self.top_n_grams),
+            ("dup_n_grams", &self.dup_n_grams),
+        ] {
+            for (i, &(n, share)) in list.iter().enumerate() {
+                range(problem, &format!("{key}[{i}][0]"), n as f64, 1.0, 64.0);
+                range(problem, &format!("{key}[{i}][1]"), share, 0.0, 1.0);
+            }
+        }
+    }
+
+    /// Judges a text.
+    pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
+        if text.is_empty() {
+            return Verdict::Break(plain("gopher_repetition.empty"));
+        }
+        let length = chars(text) as f64;
+        let over = |rule: &str, part: f64, whole: f64, limit: f64| {
+            if limit == 0.0 {
+                KEEP
+            } else {
+                at_most(rule, part / whole, limit)
+            }
+        };
+        let set = &mut scratch.set;
+        let (all, dup, dup_chars) = duplicates(paragraphs(unicode::strip(text)), text.len(), set);
+        over(
+            "gopher_repetition.dup_para_frac",
+            dup,
+            all,
+            self.dup_para_frac,
+        )?;
+        over(
+            "gopher_repetition.dup_para_char_frac",
+            dup_chars,
+            length,
+            self.dup_para_char_frac,
+        )?;
+        let (all, dup, dup_chars) = duplicates(runs_of_lines(text), text.len(), set);
+        over(
+            "gopher_repetition.dup_line_frac",
+            dup,
+            all,
+            self.dup_line_frac,
+        )?;
+        over(
+            "gopher_repetition.dup_line_char_frac",
+            dup_chars,
+            length,
+            self.dup_line_char_frac,
+        )?;
+        scratch.split(text);
+        for &(n, limit) in &self.top_n_grams {
+            if let Some(top) = top_n_gram(n, scratch) {
+                at_most(
+                    &format!("gopher_repetition.top_{n}_gram"),
+                    top as f64 / length,
+                    limit,
+                )?;
+            }
+        }
+        self.duplicate_n_grams(text, length, scratch)
+    }
+
+    fn duplicate_n_grams(&self, text: &str, length: f64, scratch: &mut Scratch) -> Verdict {
+        let words = scratch.words.len();
+        // Concatenation hash of each word and BASE^length to append it.
+        let hashes: Vec<(u64, u64)> = scratch
+            .words
+            .iter()
+            .map(|w| concatenation(w.of(text).as_bytes()))
+            .collect();
+        scratch.rolling.clear();
+        scratch.rolling.resize(words, 0);
+        let mut grown = 0;
+        for &(n, limit) in &self.dup_n_grams {
+            if n < grown {
+                scratch.rolling.fill(0);
+                grown = 0;
+            }
+            // rolling[i] is the hash of words i..i+grown without separators.
+            for k in grown..n {
+                for i in 0..words.saturating_sub(k) {
+                    let (hash, power) = hashes[i + k];
+                    scratch.rolling[i] = add(mul(scratch.rolling[i], power), hash);
+                }
+            }
+            grown = n;
+            let found = repeated_chars(n, scratch) as f64;
+            let rule = format!("gopher_repetition.duplicated_{n}_n_grams");
+            at_most(&rule, found / length, limit)?;
+        }
+        KEEP
+    }
+}
+
+/// Polynomial hash of a word's bytes and BASE to the power of its length.
+fn concatenation(bytes: &[u8]) -> (u64, u64) {
+    let mut hash = 0;
+    let mut power = 1;
+    for &b in bytes {
+        hash = add(mul(hash, BASE), u64::from(b) + 1);
+        power = mul(power, BASE);
+    }
+    (hash, power)
+}
+
+/// Pieces between runs of two or more newlines.
+fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
+    split_newlines(text, 2)
+}
+
+/// Pieces between runs of newlines.
+fn runs_of_lines(text: &str) -> impl Iterator<Item = &str> {
+    split_newlines(text, 1)
+}
+
+/// Splits at runs of at least `least` newlines, as `re.split` does: empty pieces at the ends stay.
+fn split_newlines(text: &str, least: usize) -> impl Iterator<Item = &str> {
+    let bytes = text.as_bytes();
+    let mut start = 0;
+    let mut done = false;
+    std::iter::from_fn(move || {
+        if done {
+            return None;
+        }
+        let mut at = start;
+        while let Some(i) = memchr::memchr(b'\n', &bytes[at..]) {
+            let from = at + i;
+            let run = bytes[from..].iter().take_while(|&&b| b == b'\n').count();
+            at = from + run;
+            if run >= least {
+                let piece = &text[start..from];
+                start = at;
+                return Some(piece);
+            }
+        }
+        done = true;
+        Some(&text[start..])
+    })
+}
+
+/// (pieces, duplicate pieces, characters in duplicate pieces).
+pub(super) fn duplicates<'a>(
+    pieces: impl Iterator<Item = &'a str>,
+    most: usize,
+    set: &mut HashCounts,
+) -> (f64, f64, f64) {
+    // A piece costs at least its separator, so their number is bounded by bytes; the table grows
+    // with what is seen instead.
+    let pieces: Vec<&str> = pieces.collect();
+    debug_assert!(pieces.len() <= most + 1);
+    set.clear(pieces.len());
+    let (mut dup, mut dup_chars) = (0usize, 0usize);
+    for piece in &pieces {
+        if set.add(xxh3_64(piece.as_bytes())) > 0 {
+            dup += 1;
+            dup_chars += chars(piece);
+        }
+    }
+    (pieces.len() as f64, dup as f64, dup_chars as f64)
+}
+
+/// Characters of the most frequent n-gram times its count; None if there is no n-gram.
+fn top_n_gram(n: usize, scratch: &mut Scratch) -> Option<usize> {
+    let hashes = &scratch.word_hashes;
+    if hashes.len() < n {
+        return None;
+    }
+    let key = |i: usize| {
+        hashes[i..i + n].iter().fold(0u64, |h, w| {
+            (h.rotate_left(5) ^ w).wrapping_mul(0x517c_c1b7_2722_0a95)
+        })
+    };
+    scratch.set.clear(hashes.len());
+    let mut most = 0;
+    for i in 0..=hashes.len() - n {
+        most = most.max(scratch.set.add(key(i)) + 1);
+    }
+    // The first n-gram to appear wins among equals, as in Counter.most_common.
+    let first = (0..=hashes.len() - n).find(|&i| most == 1 || scratch.set.get(key(i)) == most)?;
+    let length: usize = scratch.word_chars[first..first + n]
+        .iter()
+        .map(|&c| c as usize)
+        .sum();
+    Some((length + n - 1) * most as usize)
+}
+
+/// Characters in n-grams seen before, skipping n words at each hit.
+fn repeated_chars(n: usize, scratch: &mut Scratch) -> usize {
+    let words = scratch.words.len();
+    scratch.set.clear(words);
+    let (mut found, mut at) = (0, 0);
+    while at + n <= words {
+        if scratch.set.add(scratch.rolling[at]) > 0 {
+            found += scratch.word_chars[at..at + n]
+                .iter()
+                .map(|&c| c as usize)
+                .sum::<usize>();
+            at += n;
+        } else {
+            at += 1;
+        }
+    }
+    found
+}

@@ -1,0 +1,47 @@
+//! Bounds on a text's length in characters.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Problem;
+use crate::text::chars;
+use crate::verdict::{KEEP, Verdict, at_least, at_most};
+
+/// Bounds on a text's length, both ends allowed.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Length {
+    /// Fewest characters.
+    pub min_chars: usize,
+    /// Most characters.
+    pub max_chars: usize,
+}
+
+impl Default for Length {
+    fn default() -> Self {
+        Length {
+            min_chars: 1,
+            max_chars: 100_000_000,
+        }
+    }
+}
+
+impl Length {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if self.min_chars > self.max_chars {
+            problem(
+                "min_chars",
+                format!("{} above max_chars {}", self.min_chars, self.max_chars),
+                "at most max_chars",
+            );
+        }
+    }
+
+    /// Judges a text.
+    pub fn judge(&self, text: &str) -> Verdict {
+        let n = chars(text) as f64;
+        at_least("length.min_chars", n, self.min_chars as f64)?;
+        at_most("length.max_chars", n, self.max_chars as f64)?;
+        KEEP
+    }
+}

@@ -1,0 +1,29 @@
+//! Filters: paper-named rule sets, one file each.
+//!
+//! Every filter has a `profile` naming whose definition it follows; only `datatrove` (0.10.1)
+//! exists. Rules run in datatrove's order and the first broken one names the drop.
+
+mod c4;
+mod counts;
+mod fineweb;
+mod gopher_quality;
+mod gopher_repetition;
+mod length;
+
+pub use c4::C4Quality;
+pub(crate) use counts::HashCounts;
+pub use fineweb::FinewebQuality;
+pub use gopher_quality::GopherQuality;
+pub use gopher_repetition::GopherRepetition;
+pub use length::Length;
+
+use serde::{Deserialize, Serialize};
+
+/// Whose definition of a rule set is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// datatrove 0.10.1.
+    #[default]
+    Datatrove,
+}

@@ -1,0 +1,126 @@
+//! Lines of a file, or the whole file as one record.
+//!
+//! A line longer than allowed is skipped as it streams by and becomes a bad record.
+
+use std::io;
+use std::path::Path;
+
+use super::Batch;
+use super::compression::{Piece, Source};
+
+/// Reads lines (or one whole text).
+pub(crate) struct LineReader {
+    source: Source,
+    buffer: Vec<u8>,
+    /// Start of what has not been handed out.
+    at: usize,
+    /// No line feed before this position of the buffer.
+    searched: usize,
+    /// Offset of `buffer[at]` in the decompressed file.
+    offset: u64,
+    number: u64,
+    max: usize,
+    whole: bool,
+    /// Inside a line that is too long: where it started.
+    skipping: Option<u64>,
+    end: bool,
+    consumed: u64,
+}
+
+impl LineReader {
+    /// `whole`: the file is one record.
+    pub(super) fn open(path: &Path, max: usize, whole: bool) -> io::Result<LineReader> {
+        Ok(LineReader {
+            source: Source::open(path, false)?,
+            buffer: Vec::new(),
+            at: 0,
+            searched: 0,
+            offset: 0,
+            number: 0,
+            max,
+            whole,
+            skipping: None,
+            end: false,
+            consumed: 0,
+        })
+    }
+
+    pub(super) fn fill(&mut self, batch: &mut Batch) {
+        while !batch.is_full() {
+            let found = if self.whole {
+                None
+            } else {
+                memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|i| self.searched + i)
+            };
+            match found {
+                Some(end) => self.take(end, end + 1, batch),
+                None if self.end => break,
+                None => self.more(batch),
+            }
+        }
+        batch.consumed = self.source.consumed() - self.consumed;
+        self.consumed = self.source.consumed();
+    }
+
+    /// Hands out `buffer[at..end]` and goes on at `next`.
+    fn take(&mut self, end: usize, next: usize, batch: &mut Batch) {
+        let line = &self.buffer[self.at..end];
+        let offset = self.offset;
+        if let Some(start) = self.skipping.take() {
+            batch.push_bad(start, self.number, self.too_long());
+            self.number += 1;
+        } else if line.len() > self.max {
+            batch.push_bad(offset, self.number, self.too_long());
+            self.number += 1;
+        } else if !line.iter().all(u8::is_ascii_whitespace) {
+            batch.push(offset, self.number, line);
+            self.number += 1;
+        }
+        self.offset += (next - self.at) as u64;
+        self.at = next;
+        self.searched = next;
+    }
+
+    fn too_long(&self) -> String {
+        let what = if self.whole { "file" } else { "line" };
+        format!("{what} longer than {} bytes", self.max)
+    }
+
+    /// Gets another piece; deals with what cannot be completed.
+    fn more(&mut self, batch: &mut Batch) {
+        self.searched = self.buffer.len();
+        if self.buffer.len() - self.at > self.max {
+            self.skipping.get_or_insert(self.offset);
+            self.offset += (self.buffer.len() - self.at) as u64;
+            self.at = self.buffer.len();
+        }
+        if self.at > 0 {
+            self.buffer.drain(..self.at);
+            self.searched -= self.at;
+            self.at = 0;
+        }
+        match self.source.next(&mut self.buffer) {
+            Piece::Data { .. } => {}
+            Piece::End => {
+                self.end = true;
+                if self.skipping.is_some() || self.at < self.buffer.len() {
+                    self.take(self.buffer.len(), self.buffer.len(), batch);
+                }
+                if self.number == 0 && self.offset == 0 {
+                    batch.push_bad(0, 0, "the file is empty".to_string());
+                    self.number = 1;
+                }
+            }
+            Piece::Damage { offset, why } => {
+                // The unfinished line and the damaged part are one bad record.
+                let start = self.skipping.take().unwrap_or(self.offset);
+                let why = format!("{why} (at file byte {offset})");
+                batch.push_bad(start, self.number, why);
+                self.number += 1;
+                self.offset += (self.buffer.len() - self.at) as u64;
+                self.at = self.buffer.len();
+                self.searched = self.at;
+            }
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! WARC files: records one after the other, and what to do when they are not where they should be.
+//!
+//! Format: ISO 28500 (WARC/1.0, 1.1): `WARC/1.x CRLF` header lines, blank line, `Content-Length`
+//! bytes, CRLF CRLF. A record is handed out only once what follows it is known to be sound: a record
+//! start, a gzip member's end, or the end of the file. A wrong length, a broken header or a damaged
+//! member costs that record; reading resumes at the next `WARC/1.` at a line start.
+
+use std::io;
+use std::path::Path;
+
+use memchr::memmem;
+
+use super::Batch;
+use super::compression::{Piece, Source};
+
+const MAGIC: &[u8] = b"WARC/1.";
+/// A header block longer than this is taken for garbage.
+const MAX_HEADER: usize = 64 << 10;
+
+/// Reads WARC records.
+pub(crate) struct WarcReader {
+    source: Source,
+    compressed: bool,
+    buffer: Vec<u8>,
+    at: usize,
+    /// (buffer position, file offset, starts a member) of the pieces in the buffer.
+    pieces: Vec<(usize, u64, bool)>,
+    /// Damage that comes after the bytes in the buffer.
+    damage: Option<(u64, String)>,
+    end: bool,
+    number: u64,
+    max: usize,
+    consumed: u64,
+}
+
+/// How a record stands in the buffer.
+enum Found {
+    /// Whole, with its end and where the next thing starts.
+    Record { end: usize, next: usize },
+    /// Unusable, with the reason and where to look for the next record.
+    Bad { why: String, from: usize },
+    /// Longer than allowed.
+    TooLong { header: usize, length: u64 },
+    /// Nothing is left.
+    Nothing,
+}
+
+impl WarcReader {
+    pub(super) fn open(path: &Path, max: usize) -> io::Result<WarcReader> {
+        let source = Source::open(path, true)?;
+        Ok(WarcReader {
+            compressed: source.is_compressed(),
+            source,
+            buffer: Vec::new(),
+            at: 0,
+            pieces: Vec::new(),
+            damage: None,
+            end: false,
+            number: 0,
+            max,
+            consumed: 0,
+        })
+    }
+
+    pub(super) fn fill(&mut self, batch: &mut Batch) {
+        while !batch.is_full() {
+            self.compact();
+            match self.find() {
+                Found::Nothing => match self.damage.take() {
+                    Some((offset, why)) => self.bad(offset, why, batch),
+                    None => break,
+                },
+                Found::Record { end, next } => {
+                    let offset = self.offset_of(self.at);
+                    batch.push(offset, self.number, &self.buffer[self.at..end]);
+                    self.number += 1;
+                    self.at = next;
+                }
+                Found::Bad { why, from } => {
+                    let offset = self.offset_of(self.at);
+                    let why = match self.damage.take_if(|_| from >= self.buffer.len()) {
+                        Some((_, damage)) => format!("{damage} ({why})"),
+                        None => why,
+                    };
+                    self.bad(offset, why, batch);
+                    self.resync(from);
+                }
+                Found::TooLong { header, length } => {
+                    let offset = self.offset_of(self.at);
+                    let max = self.max;
+                    self.bad(
+                        offset,
+                        format!("record of {length} bytes, longer than {max}"),
+                        batch,
+                    );
+                    self.skip_body(header, length);
+                }
+            }
+        }
+        if self.end && self.number == 0 && batch.records.is_empty() {
+            self.bad(0, "the file is empty".to_string(), batch);
+        }
+        batch.consumed = self.source.consumed() - self.consumed;
+        self.consumed = self.source.consumed();
+    }
+
+    fn bad(&mut self, offset: u64, why: String, batch: &mut Batch) {
+        batch.push_bad(offset, self.number, why);
+        self.number += 1;
+    }
+
+    /// Forgets what has been handed out.
+    fn compact(&mut self) {
+        if self.at < (1 << 20) && self.at < self.buffer.len() {
+            return;
+        }
+        let at = self.at;
+        self.buffer.drain(..at);
+        let last = self.pieces.iter().rposition(|p| p.0 <= at).unwrap_or(0);
+        self.pieces.drain(..last);
+        for piece in &mut self.pieces {
+            if piece.0 < at && !self.compressed {
+                piece.1 += (at - piece.0) as u64;
+            }
+            piece.0 = piece.0.saturating_sub(at);
+        }
+        self.at = 0;
+    }
+
+    /// File offset of a buffer position.
+    fn offset_of(&self, at: usize) -> u64 {
+        let piece = self.pieces.iter().rev().find(|p| p.0 <= at);
+        piece.map_or(0, |p| {
+            if self.compressed {
+                p.1
+            } else {
+                p.1 + (at - p.0) as u64
+            }
+        })
+    }
+
+    /// Gets one more piece; false if there is none before damage or the end.
+    fn more(&mut self) -> bool {
+        if self.end || self.damage.is_some() {
+            return false;
+        }
+        let before = self.buffer.len();
+        match self.source.next(&mut self.buffer) {
+            Piece::Data {
+                offset,
+                starts_member,
+            } => {
+                self.pieces.push((before, offset, starts_member));
+                true
+            }
+            Piece::Damage { offset, why } => {
+                self.damage = Some((offset, why));
+                false
+            }
+            Piece::End => {
+                self.end = true;
+                false
+            }
+        }
+    }
+
+    /// True once `n` bytes from the current position are at hand.
+    fn have(&mut self, n: usize) -> bool {
+        while self.buffer.len() - self.at < n {
+            if !self.more() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A member that starts inside `from..to` with a record of its own.
+    fn member_inside(&self, from: usize, to: usize) -> Option<usize> {
+        self.pieces
+            .iter()
+            .find(|p| p.2 && p.0 > from && p.0 < to && self.buffer[p.0..].starts_with(MAGIC))
+            .map(|p| p.0)
+    }
+
+    /// Looks at the record at the current position.
+    fn find(&mut self) -> Found {
+        while self.have(1) && matches!(self.buffer[self.at], b'\r' | b'\n') {
+            self.at += 1;
+        }
+        if !self.have(1) {
+            return Found::Nothing;
+        }
+        self.have(MAGIC.len());
+        if !self.buffer[self.at..].starts_with(MAGIC) {
+            return Found::Bad {
+                why: "no WARC/1.x record here".to_string(),
+                from: self.at + 1,
+            };
+        }
+        let Some(header) = self.header_end() else {
+            let why = format!("WARC header does not end within {MAX_HEADER} bytes");
+            return Found::Bad {
+                why,
+                from: self.at + MAGIC.len(),
+            };
+        };
+        let head = &self.buffer[self.at..self.at + header];
+        let Some(length) = header_value(head, b"content-length").and_then(parse_length) else {
+            let why = "WARC header without a usable Content-Length".to_string();
+            return Found::Bad {
+                why,
+                from: self.at + header,
+            };
+        };
+        if length > self.max as u64 {
+            return Found::TooLong { header, length };
+        }
+        self.body(header, usize::try_from(length).unwrap_or(usize::MAX))
+    }
+
+    /// Length of the header block with its blank line.
+    fn header_end(&mut self) -> Option<usize> {
+        let mut searched = 0;
+        loop {
+            let head = &self.buffer[self.at..];
+            let from = searched;
+            if let Some(i) = memmem::find(&head[from..], b"\r\n\r\n") {
+                return Some(from + i + 4);
+            }
+            if let Some(i) = memmem::find(&head[from..], b"\n\n") {
+                return Some(from + i + 2);
+            }
+            searched = head.len().saturating_sub(3);
+            if head.len() > MAX_HEADER || !self.more() {
+                return None;
+            }
+        }
+    }
+
+    /// Checks that a body of `length` bytes ends where a record may end.
+    fn body(&mut self, header: usize, length: usize) -> Found {
+        let start = self.at + header;
+        let whole = self.have(header + length);
+        let end = start + length;
+        if let Some(member) = self.member_inside(start, end) {
+            let why = format!("Content-Length {length} runs past its gzip member");
+            return Found::Bad { why, from: member };
+        }
+        if !whole {
+            let have = self.buffer.len() - start;
+            let why = format!("Content-Length {length}, but only {have} bytes follow");
+            return Found::Bad { why, from: start };
+        }
+        // Look one byte beyond the separator, so that damage right after shows.
+        self.have(header + length + 5);
+        let rest = &self.buffer[end..];
+        let feeds = rest
+            .iter()
+            .take_while(|b| matches!(b, b'\r' | b'\n'))
+            .count();
+        let after = &rest[feeds..];
+        let at_member_end = self
+            .pieces
+            .iter()
+            .any(|p| p.2 && p.0 >= end && p.0 <= end + feeds);
+        let sound = after.starts_with(&MAGIC[..after.len().min(MAGIC.len())]);
+        if !sound || (feeds == 0 && !after.is_empty() && !at_member_end) {
+            let why = format!("no record end after Content-Length {length}");
+            return Found::Bad { why, from: start };
+        }
+        if after.is_empty() && self.damage.is_some() && self.compressed {
+            return Found::Bad {
+                why: "last record before it".to_string(),
+                from: end + feeds,
+            };
+        }
+        Found::Record {
+            end,
+            next: end + feeds,
+        }
+    }
+
+    /// Goes to the next record start at or after `from`.
+    fn resync(&mut self, from: usize) {
+        let mut from = from;
+        loop {
+            let from_here = from.min(self.buffer.len());
+            let mut search = from_here;
+            while let Some(i) = memmem::find(&self.buffer[search..], MAGIC) {
+                let hit = search + i;
+                if hit == 0 || matches!(self.buffer[hit - 1], b'\n' | b'\r') || self.piece_at(hit) {
+                    self.at = hit;
+                    return;
+                }
+                search = hit + 1;
+            }
+            // Keep what could be the start of the magic.
+            from = self.buffer.len().saturating_sub(MAGIC.len()).max(from_here);
+            self.at = from;
+            let before = self.buffer.len();
+            self.compact();
+            from -= before - self.buffer.len();
+            if !self.more() {
+                self.at = self.buffer.len();
+                return;
+            }
+        }
+    }
+
+    fn piece_at(&self, at: usize) -> bool {
+        self.pieces.iter().any(|p| p.0 == at && p.2)
+    }
+
+    /// Drops a body too long to keep, without buffering it.
+    fn skip_body(&mut self, header: usize, length: u64) {
+        let mut left = header as u64 + length;
+        loop {
+            let here = (self.buffer.len() - self.at) as u64;
+            if here >= left {
+                self.at += usize::try_from(left).unwrap_or(0);
+                return self.resync(self.at);
+            }
+            left -= here;
+            self.at = self.buffer.len();
+            self.compact();
+            if !self.more() {
+                return;
+            }
+            // A new record in a new member: the length was wrong.
+            if self.piece_at(0) && self.buffer.starts_with(MAGIC) {
+                return;
+            }
+        }
+    }
+}
+
+/// The value of a header field, name in lower case, without surrounding white space.
+fn header_value<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    head.split(|&b| b == b'\n').find_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        line[..colon]
+            .eq_ignore_ascii_case(name)
+            .then(|| line[colon + 1..].trim_ascii())
+    })
+}
+
+fn parse_length(value: &[u8]) -> Option<u64> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// What the pipeline needs of a record.
+pub(crate) struct WarcRecord<'a> {
+    /// `WARC-Type` in lower case.
+    pub(crate) kind: String,
+    /// `WARC-Target-URI` without angle brackets.
+    pub(crate) url: Option<String>,
+    /// `WARC-Date`.
+    pub(crate) date: Option<String>,
+    /// `Content-Type` of the block.
+    pub(crate) content_type: Option<String>,
+    /// The block.
+    pub(crate) body: &'a [u8],
+}
+
+/// Splits a record into header fields and block; None if it has no header end.
+pub(crate) fn parse_record(bytes: &[u8]) -> Option<WarcRecord<'_>> {
+    let crlf = memmem::find(bytes, b"\r\n\r\n").map(|i| i + 4);
+    let lf = memmem::find(bytes, b"\n\n").map(|i| i + 2);
+    let end = match (crlf, lf) {
+        (Some(a), Some(b)) => a.min(b),
+        (a, b) => a.or(b)?,
+    };
+    let (head, body) = bytes.split_at(end);
+    let text =
+        |name: &[u8]| header_value(head, name).map(|v| String::from_utf8_lossy(v).into_owned());
+    Some(WarcRecord {
+        kind: text(b"warc-type").unwrap_or_default().to_ascii_lowercase(),
+        url: text(b"warc-target-uri")
+            .map(|u| u.trim_start_matches('<').trim_end_matches('>').to_string()),
+        date: text(b"warc-date"),
+        content_type: text(b"content-type"),
+        body,
+    })
+}

@@ -1,0 +1,146 @@
+//! What happened to a shard, in numbers that add up and can be added up over shards.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::write::OutputFile;
+
+/// Counts of one shard, or of several once merged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShardReport {
+    /// Records in the input; `records == kept + sum(dropped) + quarantined`.
+    pub records: u64,
+    /// Documents written to the clean shard.
+    pub kept: u64,
+    /// Dropped records by rule.
+    pub dropped: BTreeMap<String, u64>,
+    /// Records that could not be read.
+    pub quarantined: u64,
+    /// Input bytes read, as stored.
+    pub bytes_in: u64,
+    /// UTF-8 bytes of kept text.
+    pub bytes_out: u64,
+    /// Characters of kept text.
+    pub chars: u64,
+    /// Kept documents by language; empty code if no language step ran.
+    pub languages: BTreeMap<String, u64>,
+    /// Kept documents by host; the most frequent thousand per shard.
+    pub hosts: BTreeMap<String, u64>,
+    /// Kept documents whose host is not among those listed.
+    pub other_hosts: u64,
+    /// Kept documents by source, and by `source/subset` for Pile documents.
+    pub sources: BTreeMap<String, u64>,
+    /// Kept documents by length: key k counts texts of 2^k to 2^(k+1)-1 characters.
+    pub lengths: BTreeMap<u32, u64>,
+    /// Some kept documents.
+    pub kept_samples: Vec<Sample>,
+    /// Some dropped documents, at most a few per rule.
+    pub dropped_samples: Vec<Sample>,
+    /// Files written, with checksums.
+    pub outputs: Vec<OutputFile>,
+}
+
+/// A document to show.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Document id.
+    pub id: String,
+    /// The broken rule; empty if kept.
+    pub rule: String,
+    /// Start of the text.
+    pub excerpt: String,
+}
+
+/// Samples kept per list and, for drops, per rule.
+const SAMPLES: usize = 8;
+const SAMPLES_PER_RULE: usize = 3;
+/// Hosts listed per shard.
+const HOSTS: usize = 1000;
+
+impl ShardReport {
+    /// True if every record ended in exactly one counter.
+    pub fn adds_up(&self) -> bool {
+        self.records == self.kept + self.dropped.values().sum::<u64>() + self.quarantined
+    }
+
+    /// Adds another shard's counts; call in shard order for the same samples every time.
+    pub fn merge(&mut self, other: &ShardReport) {
+        self.records += other.records;
+        self.kept += other.kept;
+        self.quarantined += other.quarantined;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.chars += other.chars;
+        self.other_hosts += other.other_hosts;
+        for (into, from) in [
+            (&mut self.dropped, &other.dropped),
+            (&mut self.languages, &other.languages),
+            (&mut self.hosts, &other.hosts),
+            (&mut self.sources, &other.sources),
+        ] {
+            for (key, count) in from {
+                add(into, key, *count);
+            }
+        }
+        for (key, count) in &other.lengths {
+            *self.lengths.entry(*key).or_default() += count;
+        }
+        for sample in &other.kept_samples {
+            self.show_kept(sample);
+        }
+        for sample in &other.dropped_samples {
+            self.show_dropped(sample);
+        }
+        self.outputs.extend(other.outputs.iter().cloned());
+    }
+
+    /// Takes the first few.
+    pub(crate) fn show_kept(&mut self, sample: &Sample) {
+        if self.kept_samples.len() < SAMPLES {
+            self.kept_samples.push(sample.clone());
+        }
+    }
+
+    /// True if another sample of this rule is wanted.
+    pub(crate) fn wants_dropped(&self, rule: &str) -> bool {
+        self.dropped_samples
+            .iter()
+            .filter(|s| s.rule == rule)
+            .count()
+            < SAMPLES_PER_RULE
+    }
+
+    pub(crate) fn show_dropped(&mut self, sample: &Sample) {
+        if self.wants_dropped(&sample.rule) {
+            self.dropped_samples.push(sample.clone());
+        }
+    }
+
+    /// True if another kept sample is wanted.
+    pub(crate) fn wants_kept(&self) -> bool {
+        self.kept_samples.len() < SAMPLES
+    }
+
+    /// Keeps the most frequent hosts, ties by name.
+    pub(crate) fn trim_hosts(&mut self) {
+        if self.hosts.len() <= HOSTS {
+            return;
+        }
+        let mut order: Vec<(String, u64)> = std::mem::take(&mut self.hosts).into_iter().collect();
+        order.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        self.other_hosts += order[HOSTS..].iter().map(|h| h.1).sum::<u64>();
+        order.truncate(HOSTS);
+        self.hosts = order.into_iter().collect();
+    }
+}
+
+/// Adds to a counter, allocating only for a new key.
+pub(crate) fn add(counts: &mut BTreeMap<String, u64>, key: &str, count: u64) {
+    match counts.get_mut(key) {
+        Some(n) => *n += count,
+        None => {
+            counts.insert(key.to_string(), count);
+        }
+    }
+}

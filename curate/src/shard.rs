@@ -1,0 +1,346 @@
+//! One input file through the whole chain: the unit of work.
+//!
+//! Records are read in batches bounded by bytes; a batch is worked on by all threads while the next
+//! one is read, and written in input order. Outputs depend on the input's bytes and the config only.
+//!
+//! Under the output folder: `clean/NNNNN.jsonl.zst`, `clean/NNNNN.sig`, `dropped/NNNNN.jsonl.zst`,
+//! `errors/NNNNN.jsonl`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSlice;
+use serde::Serialize;
+
+use crate::chain::{Chain, Outcome, WorkScratch};
+use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Format, Input};
+use crate::decontaminate::Decontaminator;
+use crate::dedup::{Minhasher, SignatureShape, SignatureWriter, shard_file};
+use crate::error::{At, Error, Result};
+use crate::progress::Progress;
+use crate::read::{Batch, Reader};
+use crate::report::{Sample, ShardReport, add};
+use crate::text::excerpt;
+use crate::write::{AtomicFile, JsonLines};
+
+/// One input file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shard {
+    /// Number of the shard and of its files.
+    pub number: usize,
+    /// The input file.
+    pub path: PathBuf,
+    /// Format and source of the input it belongs to.
+    pub input: Input,
+    /// Size in bytes when listed; 0 if it could not be told.
+    pub bytes: u64,
+}
+
+impl Shard {
+    /// File name without the extensions of formats and compressions.
+    pub fn stem(&self) -> String {
+        let name = self
+            .path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let mut stem = name.as_str();
+        for extension in [".gz", ".zst", ".warc", ".wet", ".jsonl", ".json", ".txt"] {
+            stem = stem.strip_suffix(extension).unwrap_or(stem);
+        }
+        stem.to_string()
+    }
+}
+
+/// All shards of a config: inputs in order, folders expanded to their files in name order.
+///
+/// # Errors
+/// `Input` for a path that is not there and for a folder without files.
+pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
+    let mut shards = Vec::new();
+    for input in &config.inputs {
+        let path = Path::new(&input.path);
+        let input_error = |why: String| Error::Input {
+            path: path.to_path_buf(),
+            why,
+        };
+        let info = std::fs::metadata(path).map_err(|e| input_error(e.to_string()))?;
+        let mut files = Vec::new();
+        if info.is_dir() {
+            for entry in std::fs::read_dir(path).at(path)? {
+                let entry = entry.at(path)?;
+                let hidden = entry.file_name().to_string_lossy().starts_with('.');
+                if !hidden && entry.path().is_file() {
+                    files.push(entry.path());
+                }
+            }
+            files.sort();
+            if files.is_empty() {
+                return Err(input_error("a folder without files".to_string()));
+            }
+        } else {
+            files.push(path.to_path_buf());
+        }
+        for path in files {
+            let bytes = std::fs::metadata(&path).map(|m| m.len()).unwrap_or(0);
+            shards.push(Shard {
+                number: shards.len(),
+                path,
+                input: input.clone(),
+                bytes,
+            });
+        }
+    }
+    Ok(shards)
+}
+
+/// Everything shards share: filters, evaluation n-grams, permutations.
+pub struct Curator {
+    chain: Chain,
+    shape: SignatureShape,
+    max_record_bytes: usize,
+    scratch: Mutex<Vec<WorkScratch>>,
+}
+
+/// Records of a batch that one thread takes at a time.
+const RECORDS_PER_JOB: usize = 16;
+/// Characters of a dropped document that are kept for people.
+const EXCERPT_CHARS: usize = 300;
+
+impl Curator {
+    /// Builds the shared tables once. `seed` is reserved for sampling steps.
+    ///
+    /// # Errors
+    /// `Input` if an evaluation file cannot be read.
+    pub fn new(
+        config: &CurateConfig,
+        decontaminate: Option<&DecontaminateConfig>,
+        dedup: Option<&DedupConfig>,
+        _seed: u64,
+    ) -> Result<Curator> {
+        let minhash = dedup.and_then(|d| d.minhash.as_ref());
+        let decontaminator = decontaminate.map(Decontaminator::new).transpose()?;
+        let max = usize::try_from(config.max_record_bytes).unwrap_or(usize::MAX);
+        Ok(Curator {
+            chain: Chain::new(config, decontaminator, minhash.map(Minhasher::new)),
+            shape: SignatureShape::of(minhash),
+            max_record_bytes: max,
+            scratch: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Runs one shard and writes its files under `out`.
+    ///
+    /// # Errors
+    /// Only for outputs that cannot be written; inputs that cannot be read are quarantined.
+    pub fn run_shard(
+        &self,
+        shard: &Shard,
+        out: &Path,
+        progress: &dyn Progress,
+    ) -> Result<ShardReport> {
+        let mut writers = Writers::create(out, shard, self.shape)?;
+        let format = shard.input.format;
+        match Reader::open(&shard.path, format, self.max_record_bytes) {
+            Ok(mut reader) => self.stream(&mut reader, shard, &mut writers, progress)?,
+            Err(e) => writers.quarantine(0, 0, &format!("cannot open: {e}"))?,
+        }
+        writers.finish()
+    }
+
+    /// Reads the next batch while the current one is worked on.
+    fn stream(
+        &self,
+        reader: &mut Reader,
+        shard: &Shard,
+        writers: &mut Writers,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let mut batch = Batch::default();
+        let mut next = Batch::default();
+        let mut more = reader.fill(&mut batch);
+        while more {
+            let (filled, outcomes) =
+                rayon::join(|| reader.fill(&mut next), || self.work(&batch, shard));
+            let before = writers.report.kept;
+            for (raw, outcome) in batch.records.iter().zip(outcomes) {
+                writers.take(raw.offset, raw.number, outcome)?;
+            }
+            writers.report.bytes_in += batch.consumed;
+            progress.bytes(batch.consumed);
+            progress.documents(batch.records.len() as u64, writers.report.kept - before);
+            std::mem::swap(&mut batch, &mut next);
+            more = filled;
+        }
+        Ok(())
+    }
+
+    fn work(&self, batch: &Batch, shard: &Shard) -> Vec<Outcome> {
+        let stem = shard.stem();
+        let jobs: Vec<Vec<Outcome>> = batch
+            .records
+            .par_chunks(RECORDS_PER_JOB)
+            .with_max_len(1)
+            .map(|records| {
+                let mut scratch = self.borrow_scratch();
+                let run = |raw| {
+                    self.chain
+                        .run(batch, raw, &shard.input, &stem, &mut scratch)
+                };
+                let outcomes = records.iter().map(run).collect();
+                self.return_scratch(scratch);
+                outcomes
+            })
+            .collect();
+        jobs.into_iter().flatten().collect()
+    }
+
+    fn borrow_scratch(&self) -> WorkScratch {
+        let mut pool = self
+            .scratch
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        pool.pop().unwrap_or_default()
+    }
+
+    fn return_scratch(&self, scratch: WorkScratch) {
+        let mut pool = self
+            .scratch
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        pool.push(scratch);
+    }
+}
+
+/// The four files of a shard and its counters.
+struct Writers {
+    clean: JsonLines,
+    signatures: SignatureWriter,
+    dropped: JsonLines,
+    errors: AtomicFile,
+    report: ShardReport,
+    source: PathBuf,
+    format: Format,
+}
+
+#[derive(Serialize)]
+struct DroppedLine<'a> {
+    id: &'a str,
+    rule: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: &'a Option<crate::verdict::Figure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: &'a Option<crate::verdict::Figure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: &'a Option<String>,
+    language: &'a str,
+    excerpt: &'a str,
+}
+
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    path: &'a str,
+    offset: u64,
+    record: u64,
+    why: &'a str,
+}
+
+impl Writers {
+    fn create(out: &Path, shard: &Shard, shape: SignatureShape) -> Result<Writers> {
+        let n = shard.number;
+        Ok(Writers {
+            clean: JsonLines::create(out, &shard_file("clean", n, "jsonl.zst"))?,
+            signatures: SignatureWriter::create(out, &shard_file("clean", n, "sig"), shape)?,
+            dropped: JsonLines::create(out, &shard_file("dropped", n, "jsonl.zst"))?,
+            errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
+            report: ShardReport::default(),
+            source: shard.path.clone(),
+            format: shard.input.format,
+        })
+    }
+
+    fn take(&mut self, offset: u64, number: u64, outcome: Outcome) -> Result<()> {
+        match outcome {
+            Outcome::Bad(why) => self.quarantine(offset, number, &why),
+            Outcome::Dropped(drop) => {
+                let report = &mut self.report;
+                report.records += 1;
+                add(&mut report.dropped, &drop.reason.rule, 1);
+                let text = excerpt(&drop.text, EXCERPT_CHARS);
+                if report.wants_dropped(&drop.reason.rule) && !text.is_empty() {
+                    report.show_dropped(&Sample {
+                        id: drop.id.clone(),
+                        rule: drop.reason.rule.clone(),
+                        excerpt: text.to_string(),
+                    });
+                }
+                self.dropped.write(&DroppedLine {
+                    id: &drop.id,
+                    rule: &drop.reason.rule,
+                    value: &drop.reason.value,
+                    limit: &drop.reason.limit,
+                    url: &drop.url,
+                    language: drop.language,
+                    excerpt: text,
+                })
+            }
+            Outcome::Kept(kept) => {
+                let report = &mut self.report;
+                report.records += 1;
+                report.kept += 1;
+                report.bytes_out += kept.text_bytes;
+                report.chars += kept.signature.chars;
+                add(&mut report.languages, kept.language, 1);
+                if let Some(host) = &kept.host {
+                    add(&mut report.hosts, host, 1);
+                }
+                add(&mut report.sources, &kept.source, 1);
+                let power = kept.signature.chars.checked_ilog2().unwrap_or(0);
+                *report.lengths.entry(power).or_default() += 1;
+                if report.wants_kept() {
+                    report.show_kept(&kept.sample);
+                }
+                self.signatures.write(&kept.signature)?;
+                self.clean.write_line(&kept.line)
+            }
+        }
+    }
+
+    fn quarantine(&mut self, offset: u64, number: u64, why: &str) -> Result<()> {
+        self.report.records += 1;
+        self.report.quarantined += 1;
+        let path = self.source.to_string_lossy();
+        let line = ErrorLine {
+            path: &path,
+            offset,
+            record: number,
+            why,
+        };
+        let mut bytes = serde_json::to_vec(&line)
+            .map_err(std::io::Error::from)
+            .at(&self.errors.path())?;
+        bytes.push(b'\n');
+        self.errors.write_all(&bytes).at(&self.errors.path())
+    }
+
+    fn finish(self) -> Result<ShardReport> {
+        let mut report = self.report;
+        debug_assert!(matches!(
+            self.format,
+            Format::Warc | Format::Wet | Format::Jsonl | Format::Text
+        ));
+        report.trim_hosts();
+        assert!(report.adds_up(), "a record was counted twice or not at all");
+        // Signatures last: a shard with a .sig has everything else.
+        report.outputs = vec![
+            self.clean.finish()?,
+            self.dropped.finish()?,
+            self.errors.finish()?,
+            self.signatures.finish()?,
+        ];
+        Ok(report)
+    }
+}

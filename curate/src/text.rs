@@ -1,0 +1,72 @@
+//! A document's text with what several filters need, computed once.
+//!
+//! Words (spaCy's), their hashes and lengths in characters, the length of the text in characters.
+//! All buffers live in [`Scratch`], one per thread, so a document costs no allocation.
+
+use std::cell::Cell;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::words::{Splitter, Word};
+
+/// Buffers that outlive a document; one per thread.
+#[derive(Default)]
+pub struct Scratch {
+    pub(crate) splitter: Splitter,
+    pub(crate) words: Vec<Word>,
+    pub(crate) line_words: Vec<Word>,
+    pub(crate) word_hashes: Vec<u64>,
+    pub(crate) word_chars: Vec<u32>,
+    pub(crate) rolling: Vec<u64>,
+    pub(crate) set: crate::filter::HashCounts,
+    /// Text of the last split, to skip a repeated split of the same text.
+    split_of: Cell<Option<(u64, usize)>>,
+}
+
+impl Scratch {
+    /// Empty buffers.
+    pub fn new() -> Scratch {
+        Scratch::default()
+    }
+
+    /// Fills the word buffers for `text`; a second call for the same text costs one hash.
+    pub fn split(&mut self, text: &str) {
+        let key = Some((xxh3_64(text.as_bytes()), text.len()));
+        if self.split_of.get() == key {
+            return;
+        }
+        self.split_of.set(key);
+        self.splitter.split(text, &mut self.words);
+        self.word_hashes.clear();
+        self.word_chars.clear();
+        for word in &self.words {
+            let w = word.of(text);
+            self.word_hashes.push(xxh3_64(w.as_bytes()));
+            self.word_chars.push(narrow(chars(w)));
+        }
+    }
+
+    /// The words of the text last given to [`Scratch::split`].
+    pub fn words(&self) -> &[Word] {
+        &self.words
+    }
+}
+
+/// Number of characters (code points), as Python's `len`.
+#[inline]
+pub(crate) fn chars(s: &str) -> usize {
+    s.as_bytes().iter().filter(|&&b| b & 0xc0 != 0x80).count()
+}
+
+/// Texts are shorter than 4 GiB, see `CurateConfig::max_record_bytes`.
+#[inline]
+pub(crate) fn narrow(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// The first `count` characters, for excerpts.
+pub(crate) fn excerpt(text: &str, count: usize) -> &str {
+    text.char_indices()
+        .nth(count)
+        .map_or(text, |(i, _)| &text[..i])
+}

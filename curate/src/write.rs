@@ -1,0 +1,169 @@
+//! Files that are either complete or absent.
+//!
+//! A file is written to a temporary name in its folder, flushed to disk, renamed, and the folder is
+//! flushed; a kill at any instant leaves the old file or the new one. The temporary name is derived
+//! from the final one, so an interrupted run leaves nothing behind once it is repeated.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::{At, Result};
+
+/// A finished output file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputFile {
+    /// Path relative to the job's output folder.
+    pub path: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// XXH3-128 of the bytes, 32 hexadecimal digits.
+    pub xxh3: String,
+}
+
+/// XXH3-128 of a file's bytes as [`OutputFile`] has it, and the size.
+pub fn checksum(path: &Path) -> Result<(u64, String)> {
+    use std::io::Read;
+    let mut file = File::open(path).at(path)?;
+    let mut hash = Xxh3::new();
+    let mut buffer = vec![0; 1 << 20];
+    let mut bytes = 0;
+    loop {
+        let n = file.read(&mut buffer).at(path)?;
+        if n == 0 {
+            return Ok((bytes, format!("{:032x}", hash.digest128())));
+        }
+        hash.update(&buffer[..n]);
+        bytes += n as u64;
+    }
+}
+
+/// A file on its way; dropped unfinished, it leaves only its temporary name.
+pub(crate) struct AtomicFile {
+    file: BufWriter<File>,
+    hash: Xxh3,
+    bytes: u64,
+    root: PathBuf,
+    name: String,
+}
+
+impl AtomicFile {
+    /// Starts `root/name`, creating folders as needed.
+    pub(crate) fn create(root: &Path, name: &str) -> Result<AtomicFile> {
+        let path = root.join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).at(folder)?;
+        }
+        let temporary = temporary(&path);
+        let file = BufWriter::with_capacity(1 << 18, File::create(&temporary).at(&temporary)?);
+        Ok(AtomicFile {
+            file,
+            hash: Xxh3::new(),
+            bytes: 0,
+            root: root.to_path_buf(),
+            name: name.to_string(),
+        })
+    }
+
+    /// Checksum of what has been written so far.
+    pub(crate) fn digest(&self) -> u128 {
+        self.hash.digest128()
+    }
+
+    /// The final path.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.root.join(&self.name)
+    }
+
+    /// Makes the file visible under its name.
+    pub(crate) fn finish(self) -> Result<OutputFile> {
+        let path = self.path();
+        let temporary = temporary(&path);
+        let file = self
+            .file
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .at(&temporary)?;
+        file.sync_all().at(&temporary)?;
+        drop(file);
+        fs::rename(&temporary, &path).at(&path)?;
+        if let Some(folder) = path.parent() {
+            File::open(folder).and_then(|f| f.sync_all()).at(folder)?;
+        }
+        Ok(OutputFile {
+            path: self.name,
+            bytes: self.bytes,
+            xxh3: format!("{:032x}", self.hash.digest128()),
+        })
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.file.write_all(buf)?;
+        self.hash.update(buf);
+        self.bytes += buf.len() as u64;
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// `folder/.name.tmp` for `folder/name`.
+fn temporary(path: &Path) -> PathBuf {
+    let name = path
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    path.with_file_name(format!(".{name}.tmp"))
+}
+
+/// JSON lines under zstd, written atomically.
+pub(crate) struct JsonLines {
+    encoder: zstd::stream::write::Encoder<'static, AtomicFile>,
+    line: Vec<u8>,
+    path: PathBuf,
+}
+
+/// zstd level of shards: the library's default, 217 MB/s a core.
+const LEVEL: i32 = 3;
+
+impl JsonLines {
+    /// Starts `root/name`.
+    pub(crate) fn create(root: &Path, name: &str) -> Result<JsonLines> {
+        let file = AtomicFile::create(root, name)?;
+        let path = file.path();
+        let mut encoder = zstd::stream::write::Encoder::new(file, LEVEL).at(&path)?;
+        encoder.include_checksum(true).at(&path)?;
+        Ok(JsonLines {
+            encoder,
+            line: Vec::new(),
+            path,
+        })
+    }
+
+    /// Appends one record.
+    pub(crate) fn write(&mut self, record: &impl Serialize) -> Result<()> {
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, record)
+            .map_err(io::Error::from)
+            .at(&self.path)?;
+        self.line.push(b'\n');
+        self.encoder.write_all(&self.line).at(&self.path)
+    }
+
+    /// Appends a line already encoded, its line feed included.
+    pub(crate) fn write_line(&mut self, line: &[u8]) -> Result<()> {
+        self.encoder.write_all(line).at(&self.path)
+    }
+
+    /// Makes the file visible.
+    pub(crate) fn finish(self) -> Result<OutputFile> {
+        self.encoder.finish().at(&self.path)?.finish()
+    }
+}

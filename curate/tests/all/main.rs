@@ -1,0 +1,5 @@
+//! Integration tests of the curation stage, one binary.
+
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod shard;

@@ -1,0 +1,120 @@
+//! Shards end to end: files in, files and counts out.
+
+use std::io::Write;
+use std::path::Path;
+
+use curate::{
+    CurateConfig, Curator, DedupConfig, Format, Input, KeepPolicy, ShardReport, Silent, Step,
+    dedup, kept_documents, shards,
+};
+
+/// Runs all shards of `config` and returns their reports.
+fn run(config: &CurateConfig, dedup: &DedupConfig, out: &Path) -> Vec<ShardReport> {
+    let curator = Curator::new(config, None, Some(dedup), 1).unwrap();
+    let list = shards(config).unwrap();
+    list.iter()
+        .map(|shard| curator.run_shard(shard, out, &Silent).unwrap())
+        .collect()
+}
+
+fn jsonl(folder: &Path, name: &str, texts: &[&str]) {
+    let mut file = std::fs::File::create(folder.join(name)).unwrap();
+    for text in texts {
+        writeln!(
+            file,
+            "{}",
+            serde_json::json!({"text": text, "meta": {"pile_set_name": "T"}})
+        )
+        .unwrap();
+    }
+}
+
+const FOX: &str =
+    "The quick brown fox jumps over the lazy dog and runs away from the angry farmer.";
+
+#[test]
+fn duplicates_across_shards_are_removed_and_the_first_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in");
+    std::fs::create_dir(&input).unwrap();
+    jsonl(
+        &input,
+        "a.jsonl",
+        &[
+            FOX,
+            "Something else entirely that nobody has ever written before.",
+        ],
+    );
+    jsonl(
+        &input,
+        "b.jsonl",
+        &[FOX, &FOX.to_uppercase(), "Short one here"],
+    );
+    let config = CurateConfig {
+        inputs: vec![Input {
+            path: input.to_string_lossy().into_owned(),
+            format: Format::Jsonl,
+            source: "s".to_string(),
+        }],
+        ..CurateConfig::default()
+    };
+    for keep in [KeepPolicy::First, KeepPolicy::Datatrove] {
+        let out = folder.path().join(format!("out-{keep:?}"));
+        let settings = DedupConfig {
+            keep,
+            ..DedupConfig::default()
+        };
+        let reports = run(&config, &settings, &out);
+        assert_eq!(reports.iter().map(|r| r.kept).sum::<u64>(), 5);
+        let report = dedup(&settings, &out, 2, &Silent).unwrap();
+        assert_eq!(
+            (report.documents, report.exact, report.fuzzy, report.kept),
+            (5, 1, 1, 3)
+        );
+        let ids: Vec<String> = (0..2)
+            .flat_map(|s| kept_documents(&out, s).unwrap().map(|d| d.unwrap().id))
+            .collect();
+        assert_eq!(ids, ["s/a/0", "s/a/1", "s/b/2"]);
+    }
+}
+
+#[test]
+fn bad_lines_are_quarantined_with_offset_and_the_rest_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.jsonl");
+    let mut bytes = b"{\"text\":\"one\"}\n{\"text\":\n\n{\"text\":\"\xff\"}\n{\"text\":\"".to_vec();
+    bytes.extend(std::iter::repeat_n(b'x', 5000));
+    bytes.extend(b"\"}\n{\"text\":\"two\"}");
+    std::fs::write(&path, bytes).unwrap();
+    let config = CurateConfig {
+        inputs: vec![Input {
+            path: path.to_string_lossy().into_owned(),
+            ..Input::default()
+        }],
+        max_record_bytes: 4096,
+        step: vec![Step::Length(curate::Length::default())],
+        ..CurateConfig::default()
+    };
+    let out = folder.path().join("out");
+    let report = &run(&config, &DedupConfig::default(), &out)[0];
+    assert_eq!((report.records, report.kept, report.quarantined), (5, 2, 3));
+    let errors = std::fs::read_to_string(out.join("errors/00000.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = errors
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(lines[0]["offset"], 15);
+    assert_eq!(lines[0]["record"], 1);
+    assert!(
+        lines[1]["why"]
+            .as_str()
+            .unwrap()
+            .contains("invalid UTF-8 at byte 9")
+    );
+    assert!(
+        lines[2]["why"]
+            .as_str()
+            .unwrap()
+            .contains("longer than 4096")
+    );
+}
