@@ -1,4 +1,4 @@
-//! C[m,n] = A[m,k] B[k,n] with one k order per element whatever m, n, tile, threads, instruction set.
+//! `C[m,n] = A[m,k] B[k,n]` with one k order per element whatever m, n, tile, threads, instruction set.
 //!
 //! Both operands are packed into panels that span all of k; tasks are rectangles of tiles and take all
 //! of k, block by block, with the state of `tile.rs` kept between blocks. With few rows (generation)
