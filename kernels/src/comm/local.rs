@@ -173,32 +173,40 @@ impl LocalComm {
     }
 }
 
-/// Adds the parts in the binary-counter tree, elementwise, into the first.
-fn tree_sum(out: &mut [f32], parts: &[Data]) {
+/// Elements one block of a sum takes, so that waiting blocks stay in L1.
+const SUM_BLOCK: usize = 1024;
+/// From here on each rank adds its share of the elements and ranks exchange the shares.
+const SHARED_FROM: usize = 4096;
+
+/// Adds the parts in the binary-counter tree, elementwise; all have the length of `out`.
+fn tree_sum(out: &mut [f32], parts: &[&[f32]]) {
     let mut waiting: Vec<Vec<f32>> = Vec::new();
-    let merge = |older: Vec<f32>, mut sum: Vec<f32>| {
-        for (s, o) in sum.iter_mut().zip(older) {
-            *s += o;
-        }
-        sum
-    };
-    for (i, part) in parts.iter().enumerate() {
-        let mut sum = part.f32().to_vec();
-        for _ in 0..i.trailing_ones() {
-            sum = merge(
-                waiting
+    let mut spare: Vec<Vec<f32>> = Vec::new();
+    for (block, out) in out.chunks_mut(SUM_BLOCK).enumerate() {
+        for (i, part) in parts.iter().enumerate() {
+            let mut sum = spare.pop().unwrap_or_default();
+            sum.clear();
+            sum.extend_from_slice(&part[block * SUM_BLOCK..][..out.len()]);
+            let merges = if i + 1 == parts.len() {
+                waiting.len()
+            } else {
+                i.trailing_ones() as usize
+            };
+            for _ in 0..merges {
+                let older = waiting
                     .pop()
-                    .expect("one block waits per one bit of the count"),
-                sum,
-            );
+                    .expect("one block waits per one bit of the count");
+                for (s, o) in sum.iter_mut().zip(&older) {
+                    *s += o;
+                }
+                spare.push(older);
+            }
+            waiting.push(sum);
         }
-        waiting.push(sum);
+        let sum = waiting.pop().expect("a group has at least one rank");
+        out.copy_from_slice(&sum);
+        spare.push(sum);
     }
-    let sum = waiting
-        .into_iter()
-        .rev()
-        .reduce(|right, left| merge(left, right));
-    out.copy_from_slice(&sum.expect("a group has at least one rank"));
 }
 
 impl Collective for LocalComm {
@@ -211,9 +219,27 @@ impl Collective for LocalComm {
     }
 
     fn all_reduce_sum(&self, x: &mut [f32]) -> Result<()> {
-        if self.shared.size > 1 {
-            let parts = self.exchange_alike("all_reduce_sum", x)?;
+        const OP: &str = "all_reduce_sum";
+        let size = self.shared.size;
+        if size == 1 {
+            return Ok(());
+        }
+        let brought = self.exchange_alike(OP, x)?;
+        let parts: Vec<&[f32]> = brought.iter().map(Data::f32).collect();
+        if x.len() < SHARED_FROM {
             tree_sum(x, &parts);
+            return Ok(());
+        }
+        let share = x.len().div_ceil(size);
+        let (start, end) = (self.rank * share, x.len().min((self.rank + 1) * share));
+        let mut sum = vec![0.0; end.saturating_sub(start)];
+        if !sum.is_empty() {
+            let parts: Vec<&[f32]> = parts.iter().map(|part| &part[start..end]).collect();
+            tree_sum(&mut sum, &parts);
+        }
+        let sums = self.exchange(OP, Data::F32(Arc::new(sum)))?;
+        for (x, sum) in x.chunks_mut(share).zip(sums) {
+            x.copy_from_slice(sum.f32());
         }
         Ok(())
     }
@@ -343,16 +369,18 @@ mod tests {
 
     #[test]
     fn all_reduce_is_the_tree_by_rank_on_every_rank() {
+        // Past the length from which ranks share the work, and no multiple of any group.
+        const LEN: usize = SHARED_FROM + 2047;
         for size in 1..=5 {
             let results = each(size, |comm| {
-                let mut x: Vec<f32> = (0..100).map(|i| value(comm.rank(), i)).collect();
+                let mut x: Vec<f32> = (0..LEN).map(|i| value(comm.rank(), i)).collect();
                 let mut max = x.clone();
                 comm.all_reduce_sum(&mut x).unwrap();
                 comm.all_reduce_max(&mut max).unwrap();
                 (bits(&x), max)
             });
             for (sum, max) in results {
-                for i in 0..100 {
+                for i in 0..LEN {
                     let want = tree((0..size).map(|rank| value(rank, i)));
                     assert_eq!(sum[i], want.to_bits());
                     let want = (0..size)
@@ -407,8 +435,8 @@ mod tests {
     #[test]
     fn many_rounds_leave_no_turns_behind() {
         let left = each(4, |comm| {
-            for _ in 0..500 {
-                comm.all_reduce_sum(&mut [1.0]).unwrap();
+            for round in 0..500 {
+                comm.all_reduce_sum(&mut vec![1.0; round * 20]).unwrap();
             }
             comm.barrier().unwrap();
             comm.shared.state.lock().unwrap().turns.len()

@@ -1,21 +1,26 @@
 //! C[m,n] = A[m,k] B[k,n] with one k order per element whatever m, n, tile, threads, instruction set.
 //!
-//! Both operands are packed into panels that span all of k (blocked so that a pack stays in the last
-//! cache level); tasks are rectangles of tiles. k is never split between tasks or cache blocks, so
-//! the tree of `tile.rs` stays in registers and L1. Shapes: m, n, k in elements.
+//! Both operands are packed into panels that span all of k; tasks are rectangles of tiles and take all
+//! of k, block by block, with the state of `tile.rs` kept between blocks. With few rows (generation)
+//! nothing would use a pack of B twice, so a task packs one panel of B and drops it.
+//! Shapes: m, n, k in elements.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 use super::Isa;
 use super::pack::{View, pack};
-use super::simd::{self, Kernel, LANES, Lanes};
-use super::tile::{Finish, LEVELS, Tile, tile};
+use super::simd::{self, Kernel, Lanes};
+use super::tile::{Cuts, Finish, Tile, tile};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
-/// Bytes of one packed block of A or B: half of a usual last cache level slice of 8 MiB.
-const PACK_BYTES: usize = 4 << 20;
+/// Bytes of one packed block of A; each goes through a whole block of B.
+const PACK_A_BYTES: usize = 4 << 20;
+/// Bytes of one packed block of B: half of a usual last cache level of 32 MiB.
+const PACK_B_BYTES: usize = 16 << 20;
 /// Bytes of the A panels one task goes through per B panel: a quarter of a 1 MiB L2.
 const GROUP_BYTES: usize = 256 << 10;
+/// Panels of rows up to which B is packed panel by panel inside the tasks.
+const FEW_PANELS: usize = 3;
 /// Below this many multiply-adds one thread is faster than waking others.
 const PARALLEL_ABOVE: usize = 1 << 18;
 
@@ -78,22 +83,34 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
         (m - 1) * c.row_stride + n <= c.data.len(),
         "the output lies inside its slice"
     );
-    let leaf = if plan.leaf == 0 {
-        k.max(1)
-    } else {
-        plan.leaf.min(k.max(1))
-    };
+    let cuts = Cuts::new(k, plan.leaf);
     assert!(
-        plan.finish != Finish::Continue || leaf >= k,
+        plan.finish != Finish::Continue || cuts.leaf >= k,
         "only one leaf can be continued"
     );
-    let (rows, cols) = shape(plan.device.isa(), m);
+    let isa = plan.device.isa();
+    let (rows, cols) = shape(isa, m);
     let parallel =
         plan.parallel && rayon::current_num_threads() > 1 && m * n * k.max(1) > PARALLEL_ABOVE;
     let out = Output(c.data.as_mut_ptr());
     let b = b.transposed(); // lanes of a B panel are columns
-    let m_block = block(m, rows, k);
-    let n_block = block(n, cols, k);
+    if m <= FEW_PANELS * rows && n > cols {
+        let packed_a = pack_block(a, 0, m, rows, plan.device, parallel)?;
+        let few = Few {
+            a: &packed_a,
+            b,
+            m,
+            cols,
+            cuts,
+            finish: plan.finish,
+            c: out,
+            c_stride: c.row_stride,
+        };
+        few.multiply(isa, parallel);
+        return Ok(());
+    }
+    let m_block = block(m, rows, k, PACK_A_BYTES);
+    let n_block = block(n, cols, k, PACK_B_BYTES);
     let mut packed_a = None;
     for n0 in (0..n).step_by(n_block) {
         let packed_b = pack_block(b, n0, n_block.min(n - n0), cols, plan.device, parallel)?;
@@ -109,13 +126,13 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
                 b: &packed_b,
                 m: m_len,
                 n: n_block.min(n - n0),
-                leaf,
+                cuts,
                 finish: plan.finish,
                 // SAFETY: the block starts inside the output.
                 c: Output(unsafe { out.0.add(m0 * c.row_stride + n0) }),
                 c_stride: c.row_stride,
             };
-            multiply(&rect, plan.device.isa(), parallel);
+            rect.multiply(isa, parallel);
         }
     }
     Ok(())
@@ -134,9 +151,9 @@ fn shape(isa: Isa, m: usize) -> (usize, usize) {
     )
 }
 
-/// Lanes per packed block: a multiple of `width` whose pack has about `PACK_BYTES`.
-fn block(lanes: usize, width: usize, k: usize) -> usize {
-    let fit = PACK_BYTES / (4 * k.max(1));
+/// Lanes per packed block: a multiple of `width` whose pack has about `bytes`.
+fn block(lanes: usize, width: usize, k: usize, bytes: usize) -> usize {
+    let fit = bytes / (4 * k.max(1));
     fit.clamp(width * 8, lanes.max(width * 8))
         .next_multiple_of(width)
 }
@@ -160,7 +177,9 @@ fn pack_block(
             ..x
         };
         let out = &mut data.f32_mut()[..panels * k * width];
-        let one = |(p, out): (usize, &mut [f32])| pack(part, first + p * width, width, out);
+        let one = |(p, out): (usize, &mut [f32])| {
+            pack(device.isa(), part, first + p * width, width, out);
+        };
         if parallel {
             out.par_chunks_mut(k * width).enumerate().for_each(one);
         } else {
@@ -176,76 +195,180 @@ struct Rect<'a> {
     b: &'a Packed,
     m: usize,
     n: usize,
-    leaf: usize,
+    cuts: Cuts,
     finish: Finish,
     c: Output,
     c_stride: usize,
 }
 
-fn multiply(rect: &Rect<'_>, isa: Isa, parallel: bool) {
-    let (rows, cols) = (rect.m.div_ceil(rect.a.width), rect.n.div_ceil(rect.b.width));
-    let group = (GROUP_BYTES / (4 * rect.a.width * rect.a.k.max(1))).clamp(1, rows);
-    let groups = rows.div_ceil(group);
-    if !parallel {
-        for g in 0..groups {
+impl Rect<'_> {
+    fn multiply(&self, isa: Isa, parallel: bool) {
+        let (rows, cols) = (self.m.div_ceil(self.a.width), self.n.div_ceil(self.b.width));
+        let k_block = self
+            .cuts
+            .blocks()
+            .map(|(start, end)| end - start)
+            .max()
+            .unwrap_or(0);
+        let group = (GROUP_BYTES / (4 * self.a.width * k_block.max(1))).clamp(1, rows);
+        let groups = rows.div_ceil(group);
+        // Alone, a strip as wide as the block; else enough tasks that the threads end together.
+        let tasks = if parallel {
+            4 * rayon::current_num_threads()
+        } else {
+            1
+        };
+        let strip = cols.div_ceil(tasks.div_ceil(groups).clamp(1, cols));
+        let strips = cols.div_ceil(strip);
+        let one = |task: usize| {
+            let (g, s) = (task / strips, task % strips);
             let panels = g * group..rows.min((g + 1) * group);
-            simd::run::<Tiles, _>(isa, (rect, panels, 0..cols));
+            simd::run::<Tiles, _>(isa, (self, panels, s * strip..cols.min((s + 1) * strip)));
+        };
+        if parallel {
+            (0..groups * strips).into_par_iter().for_each(one);
+        } else {
+            (0..groups * strips).for_each(one);
         }
-        return;
     }
-    // Enough tasks that the threads end together.
-    let wanted = (4 * rayon::current_num_threads())
-        .div_ceil(groups)
-        .clamp(1, cols);
-    let strip = cols.div_ceil(wanted);
-    let strips = cols.div_ceil(strip);
-    (0..groups * strips).into_par_iter().for_each(|task| {
-        let (g, s) = (task / strips, task % strips);
-        let panels = g * group..rows.min((g + 1) * group);
-        simd::run::<Tiles, _>(isa, (rect, panels, s * strip..cols.min((s + 1) * strip)));
-    });
 }
 
-struct Tiles;
+/// An output of few rows.
+struct Few<'a> {
+    a: &'a Packed,
+    /// Lanes are columns.
+    b: View<'a>,
+    m: usize,
+    cols: usize,
+    cuts: Cuts,
+    finish: Finish,
+    c: Output,
+    c_stride: usize,
+}
+
+impl Few<'_> {
+    fn multiply(&self, isa: Isa, parallel: bool) {
+        let panels = self.b.rows.div_ceil(self.cols);
+        let tasks = if parallel {
+            4 * rayon::current_num_threads()
+        } else {
+            1
+        };
+        let strip = panels.div_ceil(tasks);
+        let one = |task: usize| {
+            let (first, end) = (task * strip, panels.min((task + 1) * strip));
+            simd::run::<FewTiles, _>(isa, (isa, self, first..end));
+        };
+        if parallel {
+            (0..panels.div_ceil(strip)).into_par_iter().for_each(one);
+        } else {
+            (0..panels.div_ceil(strip)).for_each(one);
+        }
+    }
+}
+
+/// Room for the tiles that wait in the tree (in L1) and those saved between blocks of k.
+struct Room {
+    stack: Vec<f32>,
+    saved: Vec<f32>,
+    per_tile: usize,
+}
+
+impl Room {
+    fn new(cuts: Cuts, tile_floats: usize, tiles: usize) -> Room {
+        let per_tile = cuts.saved() * tile_floats;
+        let stack = vec![0.0; cuts.levels() * tile_floats];
+        Room {
+            stack,
+            saved: vec![0.0; tiles * per_tile],
+            per_tile,
+        }
+    }
+
+    fn of(&mut self, tile: usize) -> (&mut [f32], &mut [f32]) {
+        (
+            &mut self.stack,
+            &mut self.saved[tile * self.per_tile..(tile + 1) * self.per_tile],
+        )
+    }
+}
 
 type Panels = std::ops::Range<usize>;
+
+struct Tiles;
 
 impl Kernel<(&Rect<'_>, Panels, Panels)> for Tiles {
     type Out = ();
 
     #[inline(always)]
     fn run<L: Lanes>((rect, rows, cols): (&Rect<'_>, Panels, Panels)) {
-        let mut stack = [0.0_f32; 12 * 2 * LANES * 8];
-        let mut deep = Vec::new();
-        let leaves = rect.a.k.div_ceil(rect.leaf);
-        let levels = (usize::BITS - leaves.leading_zeros()) as usize;
-        debug_assert!(levels <= LEVELS);
-        let wanted = levels * rect.a.width * rect.b.width;
-        let stack = if wanted <= stack.len() {
-            &mut stack[..]
-        } else {
-            deep.resize(wanted, 0.0);
-            &mut deep[..]
-        };
         let (height, width) = (rect.a.width, rect.b.width);
+        let mut room = Room::new(rect.cuts, height * width, rows.len() * cols.len());
+        for (start, end) in rect.cuts.blocks() {
+            for j in cols.clone() {
+                for i in rows.clone() {
+                    let t = Tile {
+                        a: rect.a.panel(i)[start * height..].as_ptr(),
+                        b: rect.b.panel(j)[start * width..].as_ptr(),
+                        cuts: rect.cuts,
+                        start,
+                        end,
+                        finish: rect.finish,
+                        // SAFETY: the tile starts inside the block.
+                        c: unsafe { rect.c.0.add(i * height * rect.c_stride + j * width) },
+                        c_stride: rect.c_stride,
+                        rows: height.min(rect.m - i * height),
+                        cols: width.min(rect.n - j * width),
+                    };
+                    let (stack, saved) = room.of((j - cols.start) * rows.len() + (i - rows.start));
+                    // SAFETY: panels have k * width floats each; tiles of different (i, j) are
+                    // disjoint and each (i, j) belongs to one task.
+                    unsafe { one_tile::<L>(t, height, stack, saved) }
+                }
+            }
+        }
+    }
+}
+
+struct FewTiles;
+
+impl Kernel<(Isa, &Few<'_>, Panels)> for FewTiles {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>((isa, few, cols): (Isa, &Few<'_>, Panels)) {
+        let (height, width) = (few.a.width, few.cols);
+        let rows = few.m.div_ceil(height);
+        let mut room = Room::new(few.cuts, height * width, rows);
+        let longest = few
+            .cuts
+            .blocks()
+            .map(|(start, end)| end - start)
+            .max()
+            .unwrap_or(0);
+        let mut panel = vec![0.0; longest * width];
         for j in cols {
-            for i in rows.clone() {
-                let t = Tile {
-                    a: rect.a.panel(i).as_ptr(),
-                    b: rect.b.panel(j).as_ptr(),
-                    b_stride: width,
-                    k: rect.a.k,
-                    leaf: rect.leaf,
-                    finish: rect.finish,
-                    // SAFETY: the tile starts inside the block.
-                    c: unsafe { rect.c.0.add(i * height * rect.c_stride + j * width) },
-                    c_stride: rect.c_stride,
-                    rows: height.min(rect.m - i * height),
-                    cols: width.min(rect.n - j * width),
-                };
-                // SAFETY: panels have k * width floats each; tiles of different (i, j) are disjoint
-                // and each (i, j) belongs to one task; the stack has a tile per level.
-                unsafe { one_tile::<L>(t, height, stack) }
+            for (start, end) in few.cuts.blocks() {
+                pack(isa, few.b.columns(start, end), j * width, width, &mut panel);
+                for i in 0..rows {
+                    let t = Tile {
+                        a: few.a.panel(i)[start * height..].as_ptr(),
+                        b: panel.as_ptr(),
+                        cuts: few.cuts,
+                        start,
+                        end,
+                        finish: few.finish,
+                        // SAFETY: the tile starts inside the output.
+                        c: unsafe { few.c.0.add(i * height * few.c_stride + j * width) },
+                        c_stride: few.c_stride,
+                        rows: height.min(few.m - i * height),
+                        cols: width.min(few.b.rows - j * width),
+                    };
+                    let (stack, saved) = room.of(i);
+                    // SAFETY: both panels have a row per k of the block; tiles of different (i, j)
+                    // are disjoint and each j belongs to one task.
+                    unsafe { one_tile::<L>(t, height, stack, saved) }
+                }
             }
         }
     }
@@ -254,22 +377,22 @@ impl Kernel<(&Rect<'_>, Panels, Panels)> for Tiles {
 /// # Safety
 /// As `tile`, for a kernel of `rows` rows and the instruction set's columns.
 #[inline(always)]
-unsafe fn one_tile<L: Lanes>(t: Tile, rows: usize, stack: &mut [f32]) {
+unsafe fn one_tile<L: Lanes>(t: Tile, rows: usize, stack: &mut [f32], saved: &mut [f32]) {
     // SAFETY: passed on to the caller.
     unsafe {
         if L::TILE_VECTORS == 2 {
             match rows {
-                1 => tile::<L, 1, 2>(t, stack),
-                2 => tile::<L, 2, 2>(t, stack),
-                4 => tile::<L, 4, 2>(t, stack),
-                _ => tile::<L, 12, 2>(t, stack),
+                1 => tile::<L, 1, 2>(t, stack, saved),
+                2 => tile::<L, 2, 2>(t, stack, saved),
+                4 => tile::<L, 4, 2>(t, stack, saved),
+                _ => tile::<L, 12, 2>(t, stack, saved),
             }
         } else {
             match rows {
-                1 => tile::<L, 1, 1>(t, stack),
-                2 => tile::<L, 2, 1>(t, stack),
-                4 => tile::<L, 4, 1>(t, stack),
-                _ => tile::<L, 6, 1>(t, stack),
+                1 => tile::<L, 1, 1>(t, stack, saved),
+                2 => tile::<L, 2, 1>(t, stack, saved),
+                4 => tile::<L, 4, 1>(t, stack, saved),
+                _ => tile::<L, 6, 1>(t, stack, saved),
             }
         }
     }

@@ -77,6 +77,8 @@ pub(crate) trait Lanes: Copy {
     fn pow2(self) -> Self;
     /// `self < b ? then : other`; `other` when either is NaN.
     fn select_less(self, b: Self, then: Self, other: Self) -> Self;
+    /// Lane j of result i is lane i of input j.
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES];
 
     #[inline(always)]
     fn load(x: &[f32]) -> Self {
@@ -279,6 +281,10 @@ impl Lanes for Plain {
         }
         Plain(out)
     }
+    #[inline(always)]
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+        std::array::from_fn(|i| Plain(std::array::from_fn(|j| rows[j].0[i])))
+    }
 }
 
 /// One AVX-512 register. Made only inside `run_avx512`, hence only where the features are.
@@ -341,6 +347,11 @@ impl Lanes for Wide {
             _mm512_mask_blend_ps(less, other.0, then.0)
         })
     }
+    #[inline(always)]
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+        // SAFETY: a `Wide` exists only where AVX-512 does.
+        unsafe { transpose_avx512(rows) }
+    }
 }
 
 /// Two AVX registers. Made only inside `run_avx2`, hence only where the features are.
@@ -402,6 +413,101 @@ impl Lanes for Pair {
             )
         }
     }
+    #[inline(always)]
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+        let mut out = rows;
+        for first in [0, 8] {
+            let [mut low, mut high] = [[rows[0].0; 8]; 2];
+            for i in 0..8 {
+                (low[i], high[i]) = (rows[first + i].0, rows[first + i].1);
+            }
+            // SAFETY: a `Pair` exists only where AVX2 and FMA do.
+            let (low, high) = unsafe { (transpose_avx2(low), transpose_avx2(high)) };
+            for i in 0..8 {
+                if first == 0 {
+                    (out[i].0, out[8 + i].0) = (low[i], high[i]);
+                } else {
+                    (out[i].1, out[8 + i].1) = (low[i], high[i]);
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Pairs, then quads within 128-bit parts, then the parts themselves.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma")]
+fn transpose_avx512(rows: [Wide; LANES]) -> [Wide; LANES] {
+    let mut quads = rows;
+    for (quad, rows) in quads.chunks_exact_mut(4).zip(rows.chunks_exact(4)) {
+        let pd = |x| _mm512_castps_pd(x);
+        let low = [
+            _mm512_unpacklo_ps(rows[0].0, rows[1].0),
+            _mm512_unpacklo_ps(rows[2].0, rows[3].0),
+        ];
+        let high = [
+            _mm512_unpackhi_ps(rows[0].0, rows[1].0),
+            _mm512_unpackhi_ps(rows[2].0, rows[3].0),
+        ];
+        quad[0] = Wide(_mm512_castpd_ps(_mm512_unpacklo_pd(pd(low[0]), pd(low[1]))));
+        quad[1] = Wide(_mm512_castpd_ps(_mm512_unpackhi_pd(pd(low[0]), pd(low[1]))));
+        quad[2] = Wide(_mm512_castpd_ps(_mm512_unpacklo_pd(
+            pd(high[0]),
+            pd(high[1]),
+        )));
+        quad[3] = Wide(_mm512_castpd_ps(_mm512_unpackhi_pd(
+            pd(high[0]),
+            pd(high[1]),
+        )));
+    }
+    // quads[4g + c], part l: rows 4g .. 4g + 4 of column 4l + c.
+    let mut out = quads;
+    for c in 0..4 {
+        let [a, b, d, e] = [quads[c].0, quads[4 + c].0, quads[8 + c].0, quads[12 + c].0];
+        let even = [
+            _mm512_shuffle_f32x4::<0x88>(a, b),
+            _mm512_shuffle_f32x4::<0x88>(d, e),
+        ];
+        let odd = [
+            _mm512_shuffle_f32x4::<0xdd>(a, b),
+            _mm512_shuffle_f32x4::<0xdd>(d, e),
+        ];
+        out[c] = Wide(_mm512_shuffle_f32x4::<0x88>(even[0], even[1]));
+        out[4 + c] = Wide(_mm512_shuffle_f32x4::<0x88>(odd[0], odd[1]));
+        out[8 + c] = Wide(_mm512_shuffle_f32x4::<0xdd>(even[0], even[1]));
+        out[12 + c] = Wide(_mm512_shuffle_f32x4::<0xdd>(odd[0], odd[1]));
+    }
+    out
+}
+
+/// As `transpose_avx512` for a quarter: 8 rows of 8.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn transpose_avx2(rows: [__m256; 8]) -> [__m256; 8] {
+    let mut quads = rows;
+    for (quad, rows) in quads.chunks_exact_mut(4).zip(rows.chunks_exact(4)) {
+        let low = [
+            _mm256_unpacklo_ps(rows[0], rows[1]),
+            _mm256_unpacklo_ps(rows[2], rows[3]),
+        ];
+        let high = [
+            _mm256_unpackhi_ps(rows[0], rows[1]),
+            _mm256_unpackhi_ps(rows[2], rows[3]),
+        ];
+        quad[0] = _mm256_shuffle_ps::<0x44>(low[0], low[1]);
+        quad[1] = _mm256_shuffle_ps::<0xee>(low[0], low[1]);
+        quad[2] = _mm256_shuffle_ps::<0x44>(high[0], high[1]);
+        quad[3] = _mm256_shuffle_ps::<0xee>(high[0], high[1]);
+    }
+    let mut out = quads;
+    for c in 0..4 {
+        out[c] = _mm256_permute2f128_ps::<0x20>(quads[c], quads[4 + c]);
+        out[4 + c] = _mm256_permute2f128_ps::<0x31>(quads[c], quads[4 + c]);
+    }
+    out
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -1,9 +1,11 @@
-//! One tile of the matrix product, held in registers over all of k.
+//! One tile of the matrix product, held in registers over a block of k.
 //!
-//! Each element is sum over k cut into leaves: a leaf is one chain acc = fma(a[k], b[k], acc) from 0,
+//! Each element is a sum over k cut into leaves: a leaf is one chain acc = fma(a[k], b[k], acc) from 0,
 //! finished leaves are merged by the binary-counter tree (DESIGN.md section 5 rule 2): after leaf i,
 //! as many merges as i has trailing one bits, and at the end what is left from right to left. The
-//! partial sums waiting for their partner lie in a small stack (one tile per level, in L1).
+//! partial sums waiting for their partner lie in a small stack (one tile per level, in L1). Between two
+//! blocks of k the stack and an unfinished chain are saved and taken up again, so that the blocking
+//! changes no bits: a block never adds its own sum.
 #![expect(
     unsafe_code,
     reason = "the inner loop reads packed panels through pointers"
@@ -22,20 +24,74 @@ pub(crate) enum Finish {
     Continue,
 }
 
-/// Most levels the tree can have: one per bit of the leaf count.
-pub(crate) const LEVELS: usize = 48;
+/// How k is cut: into leaves by the definition, into blocks for the cache.
+#[derive(Clone, Copy)]
+pub(crate) struct Cuts {
+    pub(crate) k: usize,
+    /// Elements of k per leaf, at least 1.
+    pub(crate) leaf: usize,
+    /// Elements of k per cache block, at least 1.
+    block: usize,
+}
+
+impl Cuts {
+    /// Longest block: a B panel of 32 columns is then 128 KiB, a few A panels fit L2 beside it.
+    const LONGEST: usize = 1024;
+
+    pub(crate) fn new(k: usize, leaf: usize) -> Cuts {
+        let leaf = if leaf == 0 {
+            k.max(1)
+        } else {
+            leaf.min(k.max(1))
+        };
+        let block = if k <= Cuts::LONGEST + Cuts::LONGEST / 2 {
+            k.max(1)
+        } else if leaf >= Cuts::LONGEST {
+            Cuts::LONGEST
+        } else {
+            // A power of two of leaves leaves one waiting sum per block.
+            leaf << (Cuts::LONGEST / leaf).ilog2()
+        };
+        Cuts { k, leaf, block }
+    }
+
+    /// Starts and ends of the blocks; one empty block when k is 0.
+    pub(crate) fn blocks(self) -> impl Iterator<Item = (usize, usize)> {
+        let count = self.k.div_ceil(self.block).max(1);
+        (0..count).map(move |i| (i * self.block, self.k.min((i + 1) * self.block)))
+    }
+
+    /// Sums that can wait at once while a block runs.
+    pub(crate) fn levels(self) -> usize {
+        (usize::BITS - self.k.div_ceil(self.leaf).leading_zeros()) as usize
+    }
+
+    /// Tiles to keep per tile of the output between blocks: waiting sums and one unfinished chain.
+    pub(crate) fn saved(self) -> usize {
+        let waiting = self
+            .blocks()
+            .skip(1)
+            .map(|(start, _)| self.waiting(start) + 1);
+        waiting.max().unwrap_or(0)
+    }
+
+    /// Sums that wait when the chain reaches `k`: one per one bit of the finished leaves.
+    fn waiting(self, k: usize) -> usize {
+        (k / self.leaf).count_ones() as usize
+    }
+}
 
 /// Where a tile's operands lie.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
-    /// Packed panel of A, `rows of the kernel` floats per k.
+    /// Packed panel of A from `start` on, `rows of the kernel` floats per k.
     pub(crate) a: *const f32,
-    /// Panel of B, `b_stride` floats from one k to the next.
+    /// Packed panel of B from `start` on, `columns of the kernel` floats per k.
     pub(crate) b: *const f32,
-    pub(crate) b_stride: usize,
-    pub(crate) k: usize,
-    /// Elements of k per leaf, at least 1.
-    pub(crate) leaf: usize,
+    pub(crate) cuts: Cuts,
+    /// This block of k.
+    pub(crate) start: usize,
+    pub(crate) end: usize,
     pub(crate) finish: Finish,
     pub(crate) c: *mut f32,
     pub(crate) c_stride: usize,
@@ -44,54 +100,93 @@ pub(crate) struct Tile {
     pub(crate) cols: usize,
 }
 
-/// Computes one tile of R rows and V vectors.
+/// Takes one tile of R rows and V vectors through one block of k; the last block writes C.
 ///
 /// # Safety
-/// `a` has k * R floats, `b` has k rows of V * 16 floats, `c` has `rows` x `cols` floats nobody else
-/// touches; rows <= R, cols <= V * 16. `stack` has room for a tile per tree level.
+/// `a` and `b` have (end - start) * R and * V * 16 floats, `c` has `rows` x `cols` floats nobody else
+/// touches; rows <= R, cols <= V * 16.
+/// # Panics
+/// If `stack` has not a tile per level or `saved` not a tile per saved one.
 #[inline(always)]
-pub(crate) unsafe fn tile<L: Lanes, const R: usize, const V: usize>(t: Tile, stack: &mut [f32]) {
-    // SAFETY: pointers stay inside the panels, as the caller vouches; see each step.
-    unsafe {
-        let level = R * V * LANES;
-        let leaves = t.k.div_ceil(t.leaf).max(1);
-        let mut depth = 0;
-        let mut acc = match t.finish {
-            Finish::Continue => read_c::<L, R, V>(&t),
-            Finish::Store | Finish::Add => [[L::splat(0.0); V]; R],
+pub(crate) unsafe fn tile<L: Lanes, const R: usize, const V: usize>(
+    t: Tile,
+    stack: &mut [f32],
+    saved: &mut [f32],
+) {
+    let cuts = t.cuts;
+    let level = R * V * LANES;
+    let mut depth = cuts.waiting(t.start);
+    let mut acc = [[L::splat(0.0); V]; R];
+    if t.start > 0 {
+        stack[..depth * level].copy_from_slice(&saved[..depth * level]);
+        acc = read_tile::<L, R, V>(&saved[depth * level..][..level]);
+    } else if t.finish == Finish::Continue {
+        // SAFETY: the caller vouches for c.
+        acc = unsafe { read_c::<L, R, V>(&t) };
+    }
+    let mut at = t.start;
+    while at < t.end {
+        let leaf = at / cuts.leaf;
+        let leaf_end = cuts.k.min((leaf + 1) * cuts.leaf);
+        let stop = leaf_end.min(t.end);
+        // SAFETY: at .. stop lies in this block, for which the caller vouches.
+        acc = unsafe {
+            let (a, b) = (
+                t.a.add((at - t.start) * R),
+                t.b.add((at - t.start) * V * LANES),
+            );
+            chain::<L, R, V>(acc, a, b, stop - at)
         };
-        for leaf in 0..leaves {
-            let start = leaf * t.leaf;
-            let len = t.leaf.min(t.k - start);
-            let (a, b) = (t.a.add(start * R), t.b.add(start * t.b_stride));
-            acc = chain::<L, R, V>(acc, a, b, t.b_stride, len);
-            let last = leaf + 1 == leaves;
-            let merges = if last {
-                depth
-            } else {
-                leaf.trailing_ones() as usize
-            };
-            for _ in 0..merges {
-                depth -= 1;
-                let waiting = stack[depth * level..][..level].as_ptr();
-                for (r, row) in acc.iter_mut().enumerate() {
-                    for (v, x) in row.iter_mut().enumerate() {
-                        *x = L::load_at(waiting.add((r * V + v) * LANES)).add(*x);
-                    }
+        at = stop;
+        if at < leaf_end {
+            break;
+        }
+        let merges = if at == cuts.k {
+            depth
+        } else {
+            leaf.trailing_ones() as usize
+        };
+        for _ in 0..merges {
+            depth -= 1;
+            let waiting = read_tile::<L, R, V>(&stack[depth * level..][..level]);
+            for (acc, waiting) in acc.iter_mut().zip(waiting) {
+                for (x, w) in acc.iter_mut().zip(waiting) {
+                    *x = w.add(*x);
                 }
-            }
-            if !last {
-                let waiting = stack[depth * level..][..level].as_mut_ptr();
-                for (r, row) in acc.iter_mut().enumerate() {
-                    for (v, x) in row.iter_mut().enumerate() {
-                        x.store_at(waiting.add((r * V + v) * LANES));
-                        *x = L::splat(0.0);
-                    }
-                }
-                depth += 1;
             }
         }
-        write_c::<L, R, V>(&t, acc);
+        if at < cuts.k {
+            write_tile::<L, R, V>(&mut stack[depth * level..][..level], acc);
+            acc = [[L::splat(0.0); V]; R];
+            depth += 1;
+        }
+    }
+    if t.end == cuts.k {
+        // SAFETY: the caller vouches for c.
+        unsafe { write_c::<L, R, V>(&t, acc) }
+    } else {
+        saved[..depth * level].copy_from_slice(&stack[..depth * level]);
+        write_tile::<L, R, V>(&mut saved[depth * level..][..level], acc);
+    }
+}
+
+#[inline(always)]
+fn read_tile<L: Lanes, const R: usize, const V: usize>(from: &[f32]) -> [[L; V]; R] {
+    let mut tile = [[L::splat(0.0); V]; R];
+    for (row, from) in tile.iter_mut().zip(from.chunks_exact(V * LANES)) {
+        for (x, from) in row.iter_mut().zip(from.chunks_exact(LANES)) {
+            *x = L::load(from);
+        }
+    }
+    tile
+}
+
+#[inline(always)]
+fn write_tile<L: Lanes, const R: usize, const V: usize>(to: &mut [f32], tile: [[L; V]; R]) {
+    for (row, to) in tile.into_iter().zip(to.chunks_exact_mut(V * LANES)) {
+        for (x, to) in row.into_iter().zip(to.chunks_exact_mut(LANES)) {
+            x.store(to);
+        }
     }
 }
 
@@ -102,7 +197,6 @@ unsafe fn chain<L: Lanes, const R: usize, const V: usize>(
     mut acc: [[L; V]; R],
     mut a: *const f32,
     mut b: *const f32,
-    b_stride: usize,
     len: usize,
 ) -> [[L; V]; R] {
     for _ in 0..len {
@@ -119,7 +213,7 @@ unsafe fn chain<L: Lanes, const R: usize, const V: usize>(
                 }
             }
             a = a.add(R);
-            b = b.add(b_stride);
+            b = b.add(V * LANES);
         }
     }
     acc

@@ -21,3 +21,103 @@ pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
 pub mod swiglu;
+
+#[cfg(test)]
+mod tests {
+    use crate::matmul::{Op, matmul};
+    use crate::testing::{bits, random};
+    use crate::{AdamW, Device, Heads, Tensor};
+    use crate::{
+        adamw, attention, cross_entropy, gelu, layer_norm, reduce, rms_norm, rope, swiglu,
+    };
+
+    /// Bits of a little of everything, large enough that parallel loops split.
+    fn everything() -> Vec<Vec<u32>> {
+        let device = Device::cpu();
+        let make = |dims: &[usize], seed| random(dims, seed, &device).unwrap();
+        let (n, d) = (150, 192);
+        let (x, w, b, dy) = (
+            make(&[n, d], 1),
+            make(&[d], 2),
+            make(&[d], 3),
+            make(&[n, d], 4),
+        );
+        let mut product = make(&[d, d], 5);
+        matmul(
+            &mut product,
+            (&x, Op::Transposed),
+            (&dy, Op::Plain),
+            16,
+            true,
+        )
+        .unwrap();
+        let mut few = make(&[2, 3000], 6);
+        let tall = make(&[3000, 700], 7);
+        matmul(
+            &mut few,
+            (&make(&[2, 700], 8), Op::Plain),
+            (&tall, Op::Transposed),
+            64,
+            false,
+        )
+        .unwrap();
+        let (y, mean, inv_std) = layer_norm::forward(&x, &w, &b, 1e-5).unwrap();
+        let (mut dw, mut db) = (make(&[d], 9), make(&[d], 10));
+        let dx = layer_norm::backward(&dy, &x, &w, &mean, &inv_std, &mut dw, &mut db, 16).unwrap();
+        let (z, inv_rms) = rms_norm::forward(&x, &w, 1e-5).unwrap();
+        let dz = rms_norm::backward(&dy, &x, &w, &inv_rms, &mut dw, 16).unwrap();
+        let heads = Heads {
+            heads: 4,
+            kv_heads: 4,
+            width: 16,
+        };
+        let mut qkv = make(&[n, d], 11);
+        rope::forward(&mut qkv, &heads, n, 0, 1e4).unwrap();
+        let (out, lse) = attention::forward(&qkv, &heads, 1, n).unwrap();
+        let dqkv = attention::backward(&out, &qkv, &out, &lse, &heads, 1, n).unwrap();
+        let ids = Tensor::from_u32(&[n], &vec![7; n], &device).unwrap();
+        let max = cross_entropy::row_max(&x, 0, d).unwrap();
+        let (sums, _) = cross_entropy::row_sums(&x, &max, &ids, 0, d, d / 8).unwrap();
+        let mut dtable = make(&[9, d], 12);
+        crate::embedding::backward(&mut dtable, &dy, &ids, 0, 16).unwrap();
+        let mut columns = make(&[d], 13);
+        reduce::sum_rows(&mut columns, &x, 16, false).unwrap();
+        let (mut weights, mut m, mut v) = (make(&[n, d], 14), make(&[n, d], 15), make(&[n, d], 16));
+        v.f32_mut().iter_mut().for_each(|v| *v *= *v);
+        let p = AdamW {
+            lr: 1e-3,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            grad_scale: 1.0,
+            step: 3,
+        };
+        adamw::step(weights.f32_mut(), dy.f32(), m.f32_mut(), v.f32_mut(), &p);
+        let more = [
+            gelu::forward(&x).unwrap(),
+            swiglu::forward(&x).unwrap(),
+            weights,
+            m,
+            v,
+        ];
+        let all = [
+            product, few, y, dx, dw, db, z, dz, out, lse, dqkv, sums, dtable, columns,
+        ];
+        all.iter().chain(&more).map(|x| bits(x.f32())).collect()
+    }
+
+    #[test]
+    fn thread_count_changes_no_bits() {
+        let with = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            pool.install(everything)
+        };
+        let one = with(1);
+        assert!(one == with(2));
+        assert!(one == with(5));
+    }
+}

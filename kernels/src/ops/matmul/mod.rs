@@ -149,6 +149,28 @@ mod tests {
     }
 
     #[test]
+    fn long_k_in_many_cache_blocks_has_the_bits_of_the_definition() {
+        for device in devices() {
+            for (m, n) in [(3, 40), (14, 33), (50, 35)] {
+                for k in [3000, 4500] {
+                    let a = random(&[k, m], 1, &device).unwrap();
+                    let b = random(&[k, n], 2, &device).unwrap();
+                    for leaf in [0, 3, 100, 512, 1100, 2048] {
+                        let mut c = random(&[m, n], 3, &device).unwrap();
+                        let (a, b) = ((&a, Op::Transposed), (&b, Op::Plain));
+                        let want = naive(&c, a, b, leaf, true);
+                        matmul(&mut c, a, b, leaf, true).unwrap();
+                        assert!(
+                            bits(c.f32()) == bits(&want),
+                            "{device:?} {m} {n} {k} {leaf}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn columns_alone_have_the_bits_of_the_larger_product() {
         let device = Device::cpu();
         let (m, n, k) = (70, 150, 513);
