@@ -82,7 +82,7 @@ fn set_weights(trainer: &mut Trainer<'_>) {
         let live = spec.live_elements();
         let values = trainer.weights[salt].f32_mut();
         for (i, value) in values[..live].iter_mut().enumerate() {
-            let hash = (i as u64 + 977 * salt as u64) * 2_654_435_761 % (1 << 32) >> 16;
+            let hash = ((i as u64 + 977 * salt as u64) * 2_654_435_761 % (1 << 32)) >> 16;
             let x = u16::try_from(hash).unwrap();
             *value = (f32::from(x) / 65536.0 - 0.5) * scale + if is_norm { 1.0 } else { 0.0 };
         }
