@@ -5,7 +5,8 @@
 //!
 //! Shapes `10M` (L6 D384 V256, 4 x 256 tokens) and `124M` (GPT-2 small, 4 x 256 tokens) are those of
 //! a torch loop with the same model, AdamW (fused) and clipping. One JSON line per case: best and
-//! median of the steps after two to warm up.
+//! median of the steps after two to warm up, and tokens per CPU second over all of these (Linux;
+//! hardly affected by what else runs). Options: --threads --model --mode --steps --tp --pp --dp.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
@@ -18,7 +19,6 @@ use train::{
     StepRecord, TrainConfig,
 };
 
-const STEPS: u64 = 7;
 const WARM: usize = 2;
 
 /// Pseudo-random tokens of any vocabulary.
@@ -41,15 +41,28 @@ impl Samples for Noise {
     }
 }
 
+/// Each step's record with the CPU seconds of the process so far.
 #[derive(Default)]
-struct Times(Mutex<Vec<StepRecord>>);
+struct Times(Mutex<Vec<(StepRecord, f64)>>);
+
+/// User and system time in ticks of 10 ms are fields 14 and 15 of /proc/self/stat.
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = text.rsplit(") ").next().unwrap_or_default();
+    let ticks = after_name
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .filter_map(|f| f.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
+}
 
 impl Events for Times {
     fn step(&self, record: &StepRecord) {
         self.0
             .lock()
             .expect("no thread panics with the lock")
-            .push(record.clone());
+            .push((record.clone(), cpu_seconds()));
     }
 
     fn validation(&self, _step: u64, _loss: f64) {}
@@ -58,7 +71,7 @@ impl Events for Times {
     fn note(&self, _note: &str) {}
 }
 
-fn plan(model: &str, determinism: Determinism, parallel: ParallelConfig) -> Plan {
+fn plan(model: &str, steps: u64, determinism: Determinism, parallel: ParallelConfig) -> Plan {
     let (layers, d_model, heads, vocab) = if model == "10M" {
         (6, 384, 6, 256)
     } else {
@@ -73,7 +86,7 @@ fn plan(model: &str, determinism: Determinism, parallel: ParallelConfig) -> Plan
             ..Default::default()
         },
         train: TrainConfig {
-            steps: STEPS,
+            steps,
             global_batch: 4,
             micro_batch: 4 / parallel.dp,
             warmup_steps: 1,
@@ -102,6 +115,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build_global()?;
+    let steps: u64 = option("--steps", "7").parse()?;
     let size = |name: &str| option(name, "1").parse::<usize>();
     let parallel = ParallelConfig {
         tp: size("--tp")?,
@@ -116,7 +130,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
             {
                 continue;
             }
-            let plan = plan(model, determinism, parallel.clone());
+            let plan = plan(model, steps, determinism, parallel.clone());
             let (folder, times) = (tempfile::tempdir()?, Times::default());
             train::run(
                 &plan,
@@ -129,18 +143,20 @@ fn main() -> Result<(), Box<dyn StdError>> {
                 .0
                 .into_inner()
                 .expect("no thread panics with the lock");
-            let mut seconds: Vec<f64> = records[WARM..].iter().map(|r| r.step_s).collect();
+            let mut seconds: Vec<f64> = records[WARM..].iter().map(|(r, _)| r.step_s).collect();
             seconds.sort_by(f64::total_cmp);
             let tokens = (plan.train.global_batch * plan.seq_length) as f64;
+            let cpu = records[records.len() - 1].1 - records[WARM - 1].1;
             let (best, median) = (seconds[0], seconds[seconds.len() / 2]);
             println!(
                 "{{\"model\":\"{model}\",\"mode\":\"{mode}\",\"threads\":{threads},\
-                 \"best_tok_s\":{:.0},\"median_tok_s\":{:.0},\"best_gflops\":{:.1},\
+                 \"best_tok_s\":{:.0},\"median_tok_s\":{:.0},\"cpu_tok_s\":{:.0},\"best_gflops\":{:.1},\
                  \"memory_mib\":{}}}",
                 tokens / best,
                 tokens / median,
+                tokens * seconds.len() as f64 / cpu,
                 tokens / best * plan.flops_per_token() / 1e9,
-                records[records.len() - 1].memory_bytes >> 20,
+                records[records.len() - 1].0.memory_bytes >> 20,
             );
         }
     }
