@@ -80,11 +80,23 @@ impl<'a> Trainer<'a> {
 
     /// Step `step`, counted from 1.
     pub(crate) fn step(&mut self, samples: &dyn Samples, step: u64) -> Result<Outcome> {
-        let plan = self.plan;
-        let batch = plan.train.global_batch;
+        let (loss, gradients) = self.gradients(samples, step)?;
+        let grad_norm = self.update(&gradients, step)?;
+        self.tree.recycle(gradients);
+        Ok(Outcome { loss, grad_norm })
+    }
+
+    /// Loss of the step's batch and its gradient, summed over all ranks that share a weight. The
+    /// first buffers are in the order of the weights.
+    pub(crate) fn gradients(
+        &mut self,
+        samples: &dyn Samples,
+        step: u64,
+    ) -> Result<(f64, Gradients)> {
+        let batch = self.plan.train.global_batch;
         let first = (step - 1) * batch as u64;
         let worker = Worker {
-            plan,
+            plan: self.plan,
             stage: &self.stage,
             groups: &self.groups,
             device: &self.device,
@@ -92,21 +104,25 @@ impl<'a> Trainer<'a> {
         };
         let loss = worker.train(samples, first, &mut self.tree)?;
         finite(step, "loss", loss)?;
-
         let mut gradients = self
             .tree
             .finish(self.groups.dp.as_ref(), batch)
             .on_rank(self.rank(), "sum gradients over data-parallel ranks")?;
         self.join_tied(&mut gradients)?;
+        Ok((loss, gradients))
+    }
+
+    /// Clips and applies the gradient; returns its norm before clipping.
+    pub(crate) fn update(&mut self, gradients: &Gradients, step: u64) -> Result<f64> {
         let local = &gradients.tensors()[..self.weights.len()];
-        let grad_norm = clip::global_norm(self.specs, local, &self.groups, plan.is_exact())
+        let is_exact = self.plan.is_exact();
+        let grad_norm = clip::global_norm(self.specs, local, &self.groups, is_exact)
             .on_rank(self.rank(), "gradient norm")?;
         finite(step, "grad_norm", grad_norm)?;
-        let factor = clip::factor(grad_norm, plan.train.clip_norm);
-        let (specs, at) = (self.local_specs(), (&plan.train, step, factor));
+        let factor = clip::factor(grad_norm, self.plan.train.clip_norm);
+        let (specs, at) = (self.local_specs(), (&self.plan.train, step, factor));
         self.moments.update(&mut self.weights, local, &specs, at);
-        self.tree.recycle(gradients);
-        Ok(Outcome { loss, grad_norm })
+        Ok(grad_norm)
     }
 
     /// Mean loss over the first `count` samples, the same bits on every rank and layout.

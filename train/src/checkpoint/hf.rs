@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
+use kernels::Tensor;
 use serde_json::{Value, json};
 
 use crate::checkpoint::MODEL;
@@ -17,13 +18,29 @@ use crate::checkpoint::write::sync;
 use crate::config::Family;
 use crate::error::{At, Result};
 use crate::eval::Model;
+use crate::model::param::Spec;
 use crate::plan::{FEATURE_CHUNKS, Plan, Shape};
 
 /// A matrix or vector under its new name.
-struct Out {
-    name: String,
-    dims: Vec<usize>,
-    values: Vec<f32>,
+pub(crate) struct Out {
+    pub name: String,
+    pub dims: Vec<usize>,
+    pub values: Vec<f32>,
+}
+
+/// All tensors of a model, weights or anything that goes with them.
+pub(crate) struct Source<'a> {
+    pub plan: &'a Plan,
+    pub specs: &'a [Spec],
+    pub tensors: &'a [Tensor],
+}
+
+/// The tensors of the family's class in transformers.
+pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
+    match source.plan.model.family {
+        Family::Gpt => gpt_tensors(source),
+        Family::Llama => llama_tensors(source),
+    }
 }
 
 /// Writes `config.json` and `model.safetensors` under `out`.
@@ -33,10 +50,15 @@ struct Out {
 pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     let model = Model::load(checkpoint)?;
     fs::create_dir_all(out).at("create", out)?;
-    let (config, tensors) = match model.plan.model.family {
-        Family::Gpt => (gpt_config(&model.plan), gpt_tensors(&model)),
-        Family::Llama => (llama_config(&model.plan), llama_tensors(&model)),
+    let config = match model.plan.model.family {
+        Family::Gpt => gpt_config(&model.plan),
+        Family::Llama => llama_config(&model.plan),
     };
+    let tensors = tensors(&Source {
+        plan: &model.plan,
+        specs: &model.specs,
+        tensors: &model.weights,
+    });
     let entries = tensors
         .iter()
         .map(|tensor| Entry {
@@ -112,13 +134,13 @@ fn llama_config(plan: &Plan) -> Value {
 }
 
 /// Values and dims of one of our tensors.
-fn ours<'a>(model: &'a Model, name: &str) -> (&'a [f32], &'a [usize]) {
+fn ours<'a>(model: &Source<'a>, name: &str) -> (&'a [f32], &'a [usize]) {
     let slot = model.specs.iter().position(|spec| spec.name == name);
-    let tensor = &model.weights[slot.expect("names come from the same plan")];
+    let tensor = &model.tensors[slot.expect("names come from the same plan")];
     (tensor.f32(), tensor.dims())
 }
 
-fn as_is(model: &Model, name: String, from: &str) -> Out {
+fn as_is(model: &Source<'_>, name: String, from: &str) -> Out {
     let (values, dims) = ours(model, from);
     Out {
         name,
@@ -128,7 +150,7 @@ fn as_is(model: &Model, name: String, from: &str) -> Out {
 }
 
 /// Without the padding rows.
-fn vocabulary(model: &Model, name: &str, from: &str) -> Out {
+fn vocabulary(model: &Source<'_>, name: &str, from: &str) -> Out {
     let (values, dims) = ours(model, from);
     let dims = vec![model.plan.vocab, dims[1]];
     Out {
@@ -175,8 +197,8 @@ fn ungated(values: &[f32]) -> [Vec<f32>; 2] {
     parts
 }
 
-fn gpt_tensors(model: &Model) -> Vec<Out> {
-    let (plan, shape) = (&model.plan, model.plan.shape());
+fn gpt_tensors(model: &Source<'_>) -> Vec<Out> {
+    let (plan, shape) = (model.plan, model.plan.shape());
     let mut tensors = vec![
         vocabulary(model, "transformer.wte.weight", "embedding.weight"),
         as_is(model, "transformer.wpe.weight".into(), "position.weight"),
@@ -234,8 +256,8 @@ fn gpt_tensors(model: &Model) -> Vec<Out> {
     tensors
 }
 
-fn llama_tensors(model: &Model) -> Vec<Out> {
-    let (plan, shape) = (&model.plan, model.plan.shape());
+fn llama_tensors(model: &Source<'_>) -> Vec<Out> {
+    let (plan, shape) = (model.plan, model.plan.shape());
     let d = shape.d_model;
     let mut tensors = vec![vocabulary(
         model,

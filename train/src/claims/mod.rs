@@ -1,4 +1,6 @@
 //! Tests of what this crate promises, each over the whole of `run`.
 
+mod inference;
 mod layouts;
+mod parity;
 mod resume;

@@ -1,0 +1,164 @@
+//! Tokens per second of whole training steps: forward, backward, clipping, AdamW.
+//!
+//!     cargo bench -p millrace-train --bench step -- --threads 1
+//!     cargo bench -p millrace-train --bench step -- --threads 2 --model 124M --mode layout
+//!
+//! Shapes `10M` (L6 D384 V256, 4 x 256 tokens) and `124M` (GPT-2 small, 4 x 256 tokens) are those of
+//! a torch loop with the same model, AdamW (fused) and clipping. One JSON line per case: best and
+//! median of the steps after two to warm up, and tokens per CPU second over all of these (Linux;
+//! hardly affected by what else runs). Options: --threads --model --mode --steps --tp --pp --dp.
+
+#![expect(clippy::print_stdout, reason = "a bench prints its result")]
+
+use std::error::Error as StdError;
+use std::path::Path;
+use std::sync::Mutex;
+
+use train::{
+    CheckpointConfig, Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Samples,
+    StepRecord, TrainConfig,
+};
+
+const WARM: usize = 2;
+
+/// Pseudo-random tokens of any vocabulary.
+struct Noise(u64);
+
+impl Samples for Noise {
+    fn len(&self) -> u64 {
+        1 << 40
+    }
+
+    fn read(&self, index: u64, tokens: &mut [u32]) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        let mut state = index.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
+        for token in tokens {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            *token = u32::try_from(state % self.0)?;
+        }
+        Ok(())
+    }
+}
+
+/// Each step's record with the CPU seconds of the process so far.
+#[derive(Default)]
+struct Times(Mutex<Vec<(StepRecord, f64)>>);
+
+/// User and system time in ticks of 10 ms are fields 14 and 15 of /proc/self/stat.
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = text.rsplit(") ").next().unwrap_or_default();
+    let ticks = after_name
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .filter_map(|f| f.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
+}
+
+impl Events for Times {
+    fn step(&self, record: &StepRecord) {
+        self.0
+            .lock()
+            .expect("no thread panics with the lock")
+            .push((record.clone(), cpu_seconds()));
+    }
+
+    fn validation(&self, _step: u64, _loss: f64) {}
+    fn checkpoint(&self, _step: u64, _path: &Path) {}
+    fn resumed(&self, _step: u64) {}
+    fn note(&self, _note: &str) {}
+}
+
+fn plan(model: &str, steps: u64, determinism: Determinism, parallel: ParallelConfig) -> Plan {
+    let (layers, d_model, heads, vocab) = if model == "10M" {
+        (6, 384, 6, 256)
+    } else {
+        (12, 768, 12, 50257)
+    };
+    Plan {
+        model: ModelConfig {
+            family: Family::Gpt,
+            layers,
+            d_model,
+            heads,
+            ..Default::default()
+        },
+        train: TrainConfig {
+            steps,
+            global_batch: 4,
+            micro_batch: 4 / parallel.dp,
+            warmup_steps: 1,
+            eval_every: 0,
+            checkpoint: CheckpointConfig { every: 0, keep: 1 },
+            ..TrainConfig::default()
+        },
+        parallel,
+        vocab,
+        seq_length: 256,
+        seed: 1,
+        determinism,
+        fingerprint: "bench".into(),
+    }
+}
+
+fn main() -> Result<(), Box<dyn StdError>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let option = |name: &str, default: &str| {
+        let at = arguments.iter().position(|argument| argument == name);
+        at.and_then(|at| arguments.get(at + 1))
+            .map_or(default, String::as_str)
+            .to_owned()
+    };
+    let threads: usize = option("--threads", "1").parse()?;
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global()?;
+    let steps: u64 = option("--steps", "7").parse()?;
+    let size = |name: &str| option(name, "1").parse::<usize>();
+    let parallel = ParallelConfig {
+        tp: size("--tp")?,
+        pp: size("--pp")?,
+        dp: size("--dp")?,
+    };
+    let (only_model, only_mode) = (option("--model", ""), option("--mode", ""));
+    for model in ["10M", "124M"] {
+        for (mode, determinism) in [("off", Determinism::Off), ("layout", Determinism::Layout)] {
+            if !only_model.is_empty() && only_model != model
+                || !only_mode.is_empty() && only_mode != mode
+            {
+                continue;
+            }
+            let plan = plan(model, steps, determinism, parallel.clone());
+            let (folder, times) = (tempfile::tempdir()?, Times::default());
+            train::run(
+                &plan,
+                &Noise(plan.vocab as u64),
+                None,
+                folder.path(),
+                &times,
+            )?;
+            let records = times
+                .0
+                .into_inner()
+                .expect("no thread panics with the lock");
+            let mut seconds: Vec<f64> = records[WARM..].iter().map(|(r, _)| r.step_s).collect();
+            seconds.sort_by(f64::total_cmp);
+            let tokens = (plan.train.global_batch * plan.seq_length) as f64;
+            let cpu = records[records.len() - 1].1 - records[WARM - 1].1;
+            let (best, median) = (seconds[0], seconds[seconds.len() / 2]);
+            println!(
+                "{{\"model\":\"{model}\",\"mode\":\"{mode}\",\"threads\":{threads},\
+                 \"best_tok_s\":{:.0},\"median_tok_s\":{:.0},\"cpu_tok_s\":{:.0},\"best_gflops\":{:.1},\
+                 \"memory_mib\":{}}}",
+                tokens / best,
+                tokens / median,
+                tokens * seconds.len() as f64 / cpu,
+                tokens / best * plan.flops_per_token() / 1e9,
+                records[records.len() - 1].0.memory_bytes >> 20,
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! Trains a tiny GPT-2 and a tiny LLaMA for a few steps, exports both for transformers, and writes
+//! our logits beside them: OUT/{gpt,llama}/{config.json,model.safetensors,logits.json}.
+//!
+//!     cargo run --release -p millrace-train --example export_parity -- OUT
+//!     python train/tests/oracles/check_export.py OUT
+
+use std::error::Error as StdError;
+use std::path::{Path, PathBuf};
+
+use train::{
+    Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Samples, StepRecord,
+    TrainConfig,
+};
+
+struct Squares;
+
+impl Samples for Squares {
+    fn len(&self) -> u64 {
+        1000
+    }
+
+    fn read(&self, index: u64, tokens: &mut [u32]) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        for (at, token) in (0u64..).zip(tokens) {
+            *token = u32::try_from((index * 31 + at * at) % 1000)?;
+        }
+        Ok(())
+    }
+}
+
+struct Quiet;
+
+impl Events for Quiet {
+    fn step(&self, _record: &StepRecord) {}
+    fn validation(&self, _step: u64, _loss: f64) {}
+    fn checkpoint(&self, _step: u64, _path: &Path) {}
+    fn resumed(&self, _step: u64) {}
+    fn note(&self, _note: &str) {}
+}
+
+fn main() -> Result<(), Box<dyn StdError>> {
+    let out = PathBuf::from(std::env::args().nth(1).ok_or("usage: export_parity OUT")?);
+    for (name, family, kv_heads) in [("gpt", Family::Gpt, 0), ("llama", Family::Llama, 4)] {
+        let model = ModelConfig {
+            family,
+            layers: 4,
+            d_model: 256,
+            heads: 8,
+            kv_heads,
+            ..Default::default()
+        };
+        let train = TrainConfig {
+            steps: 20,
+            global_batch: 8,
+            warmup_steps: 5,
+            ..Default::default()
+        };
+        let plan = Plan {
+            model,
+            train,
+            parallel: ParallelConfig {
+                tp: 2,
+                pp: 2,
+                dp: 1,
+            },
+            vocab: 1000,
+            seq_length: 128,
+            seed: 7,
+            determinism: Determinism::Layout,
+            fingerprint: "squares".into(),
+        };
+        let folder = out.join(name);
+        let done = train::run(&plan, &Squares, None, &folder.join("run"), &Quiet)?;
+        train::export_hf(&done.checkpoint, &folder)?;
+        let mut tokens = vec![0; plan.seq_length];
+        Squares
+            .read(999, &mut tokens)
+            .map_err(|error| error.to_string())?;
+        let logits = train::logits(&done.checkpoint, &tokens)?;
+        let record = serde_json::json!({"tokens": tokens, "logits": logits});
+        std::fs::write(folder.join("logits.json"), record.to_string())?;
+    }
+    Ok(())
+}

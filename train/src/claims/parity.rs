@@ -1,0 +1,277 @@
+//! Against torch and transformers: exported weights, logits, loss, every gradient, five steps of
+//! clipping and AdamW. The goldens and what they are: tests/oracles/torch_goldens.py.
+//!
+//! Recorded values are torch's float64. The tolerance of a quantity is 4 times torch's own float32
+//! error in it, but at least 4 units in the last place of its largest value.
+
+use std::error::Error as StdError;
+use std::path::{Path, PathBuf};
+
+use kernels::{Device, Tensor};
+use serde_json::Value;
+
+use crate::checkpoint::hf::{Out, Source, tensors};
+use crate::checkpoint::safetensors::Reader;
+use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, Schedule, TrainConfig};
+use crate::mesh::Groups;
+use crate::model::context::Context;
+use crate::model::param;
+use crate::step::Trainer;
+use crate::{Plan, Samples};
+
+fn oracle(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/oracles")
+        .join(name)
+}
+
+fn plan(family: Family, determinism: Determinism) -> Plan {
+    let is_gpt = family == Family::Gpt;
+    Plan {
+        model: ModelConfig {
+            family,
+            layers: 2,
+            d_model: 16,
+            heads: 4,
+            kv_heads: if is_gpt { 0 } else { 2 },
+            d_ffn: 24,
+            ..ModelConfig::default()
+        },
+        parallel: ParallelConfig::default(),
+        train: TrainConfig {
+            steps: 5,
+            global_batch: 4,
+            micro_batch: 2,
+            lr: 1e-2,
+            warmup_steps: 0,
+            schedule: Schedule::Constant,
+            weight_decay: 0.1,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-6,
+            clip_norm: 0.5,
+            ..TrainConfig::default()
+        },
+        vocab: 61,
+        seq_length: 16,
+        seed: 0,
+        determinism,
+        fingerprint: String::new(),
+    }
+}
+
+struct Formula;
+
+impl Samples for Formula {
+    fn len(&self) -> u64 {
+        1000
+    }
+
+    fn read(&self, index: u64, tokens: &mut [u32]) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        for (at, token) in (0u64..).zip(tokens) {
+            *token = u32::try_from((index * 7919 + at * at * 31 + at * 17) % 61).unwrap();
+        }
+        Ok(())
+    }
+}
+
+fn set_weights(trainer: &mut Trainer<'_>) {
+    for (salt, spec) in trainer.specs.iter().enumerate() {
+        let is_norm = spec.name.contains("norm") && spec.name.ends_with("weight");
+        let scale = if spec.dims.len() == 2 { 0.5 } else { 0.25 };
+        let live = spec.live_elements();
+        let values = trainer.weights[salt].f32_mut();
+        for (i, value) in values[..live].iter_mut().enumerate() {
+            let hash = ((i as u64 + 977 * salt as u64) * 2_654_435_761 % (1 << 32)) >> 16;
+            let x = u16::try_from(hash).unwrap();
+            *value = (f32::from(x) / 65536.0 - 0.5) * scale + if is_norm { 1.0 } else { 0.0 };
+        }
+        values[live..].fill(0.0);
+    }
+}
+
+struct Golden {
+    tensors: Reader,
+    record: Value,
+}
+
+impl Golden {
+    fn open(name: &str) -> Golden {
+        let record = std::fs::read(oracle(&format!("{name}.json"))).unwrap();
+        Golden {
+            tensors: Reader::open(&oracle(&format!("{name}.safetensors"))).unwrap(),
+            record: serde_json::from_slice(&record).unwrap(),
+        }
+    }
+
+    fn tensor(&mut self, name: &str, dims: &[usize]) -> Vec<f32> {
+        let mut values = vec![0.0; dims.iter().product()];
+        self.tensors.read_rows(name, dims, 0, &mut values).unwrap();
+        values
+    }
+
+    /// Largest difference in units of the tolerance.
+    fn difference(&mut self, name: &str, dims: &[usize], found: &[f32]) -> f64 {
+        let wanted = self.tensor(name, dims);
+        let largest = wanted.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let torch = self.record["torch_f32"]["max_abs_error"][name]
+            .as_f64()
+            .unwrap();
+        let tolerance = 4.0 * torch.max(f64::from(largest * f32::EPSILON));
+        let off = found
+            .iter()
+            .zip(&wanted)
+            .map(|(a, b)| f64::from((a - b).abs()));
+        let off = off.fold(
+            0.0,
+            |most: f64, x| if x.is_nan() { f64::MAX } else { most.max(x) },
+        );
+        if off == 0.0 { 0.0 } else { off / tolerance }
+    }
+
+    fn scalar(&self, name: &str, step: usize, found: f64) {
+        let wanted = self.record[name][step].as_f64().unwrap();
+        let torch = (self.record["torch_f32"][name][step].as_f64().unwrap() - wanted).abs();
+        let tolerance = 4.0 * torch.max(wanted.abs() * f64::from(f32::EPSILON));
+        assert!(
+            (found - wanted).abs() < tolerance,
+            "{name} of step {step}: {found} {wanted}"
+        );
+    }
+
+    fn assert_close(&mut self, prefix: &str, found: &[Out]) -> f64 {
+        let mut worst = 0.0f64;
+        for out in found {
+            let name = format!("{prefix}.{}", out.name);
+            let off = self.difference(&name, &out.dims, &out.values);
+            assert!(off <= 1.0, "{name} is {off} tolerances off");
+            worst = worst.max(off);
+        }
+        worst
+    }
+}
+
+fn with_padding_cut(logits: &Tensor, plan: &Plan) -> Vec<f32> {
+    let rows = logits.f32().chunks(plan.padded_vocab());
+    rows.flat_map(|row| row[..plan.vocab].to_vec()).collect()
+}
+
+fn matches_torch(family: Family, name: &str, determinism: Determinism) {
+    let plan = plan(family, determinism);
+    let specs = param::specs(&plan);
+    let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
+    set_weights(&mut trainer);
+    let mut golden = Golden::open(name);
+    let exported = tensors(&Source {
+        plan: &plan,
+        specs: &specs,
+        tensors: &trainer.weights,
+    });
+    for out in &exported {
+        let wanted = golden.tensor(&format!("weight.{}", out.name), &out.dims);
+        assert!(out.values == wanted, "export of {}", out.name);
+    }
+
+    let range = 0..plan.train.global_batch;
+    let batch = crate::data::read(&Formula, 0, range, &plan, (&trainer.device, 0)).unwrap();
+    let cx = Context::of(&plan, &trainer.weights, &trainer.groups);
+    let mut x = trainer
+        .stage
+        .embedding
+        .as_ref()
+        .unwrap()
+        .forward(&batch.inputs, 16, 0, &cx)
+        .unwrap();
+    for block in &trainer.stage.blocks {
+        (x, _) = block.forward(x, &cx).unwrap();
+    }
+    let logits = trainer
+        .stage
+        .head
+        .as_ref()
+        .unwrap()
+        .logits(&x, &cx)
+        .unwrap();
+    let off = golden.difference("logits", &[4, 16, 61], &with_padding_cut(&logits, &plan));
+    assert!(off <= 1.0, "logits are {off} tolerances off");
+
+    let mut worst = [off, 0.0, 0.0];
+    for step in 0..5 {
+        let (loss, gradients) = trainer.gradients(&Formula, step as u64 + 1).unwrap();
+        golden.scalar("losses", step, loss);
+        if step == 0 {
+            let gradients = &gradients.tensors()[..specs.len()];
+            let found = tensors(&Source {
+                plan: &plan,
+                specs: &specs,
+                tensors: gradients,
+            });
+            worst[1] = golden.assert_close("grad", &found);
+        }
+        let norm = trainer.update(&gradients, step as u64 + 1).unwrap();
+        golden.scalar("grad_norms", step, norm);
+        trainer.tree.recycle(gradients);
+    }
+    let found = tensors(&Source {
+        plan: &plan,
+        specs: &specs,
+        tensors: &trainer.weights,
+    });
+    worst[2] = golden.assert_close("final", &found);
+    println!("{name} {determinism:?}: logits, gradients, weights in tolerances: {worst:.3?}");
+}
+
+#[test]
+fn gpt_follows_torch_through_five_steps() {
+    matches_torch(Family::Gpt, "gpt", Determinism::Layout);
+    matches_torch(Family::Gpt, "gpt", Determinism::Off);
+}
+
+#[test]
+fn llama_follows_torch_through_five_steps() {
+    matches_torch(Family::Llama, "llama", Determinism::Layout);
+    matches_torch(Family::Llama, "llama", Determinism::Off);
+}
+
+#[test]
+#[should_panic(expected = "tolerances off")]
+fn a_wrong_norm_eps_is_noticed() {
+    let mut plan = plan(Family::Llama, Determinism::Layout);
+    plan.model.norm_eps = 1e-4;
+    let specs = param::specs(&plan);
+    let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
+    set_weights(&mut trainer);
+    let (_, gradients) = trainer.gradients(&Formula, 1).unwrap();
+    let gradients = &gradients.tensors()[..specs.len()];
+    let found = tensors(&Source {
+        plan: &plan,
+        specs: &specs,
+        tensors: gradients,
+    });
+    Golden::open("llama").assert_close("grad", &found);
+}
+
+#[test]
+#[should_panic(expected = "export of ")]
+fn a_swapped_query_and_key_is_noticed() {
+    let plan = plan(Family::Gpt, Determinism::Layout);
+    let specs = param::specs(&plan);
+    let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
+    set_weights(&mut trainer);
+    let slot = specs
+        .iter()
+        .position(|spec| spec.name == "layers.0.qkv.weight")
+        .unwrap();
+    let head = 4 * 16;
+    let (query, rest) = trainer.weights[slot].f32_mut().split_at_mut(head);
+    query.swap_with_slice(&mut rest[..head]);
+    let mut golden = Golden::open("gpt");
+    for out in tensors(&Source {
+        plan: &plan,
+        specs: &specs,
+        tensors: &trainer.weights,
+    }) {
+        let wanted = golden.tensor(&format!("weight.{}", out.name), &out.dims);
+        assert!(out.values == wanted, "export of {}", out.name);
+    }
+}

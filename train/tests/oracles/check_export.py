@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Loads what the example export_parity wrote with transformers and compares logits.
+
+    cargo run --release -p millrace-train --example export_parity -- OUT
+    python train/tests/oracles/check_export.py OUT      (needs torch, transformers)
+
+Fails if a tensor is missing or left over, or if the largest absolute difference reaches 1e-4.
+"""
+import json
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+
+for name, wanted in (("gpt", "GPT2LMHeadModel"), ("llama", "LlamaForCausalLM")):
+    folder = Path(sys.argv[1]) / name
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    assert type(model).__name__ == wanted, type(model)
+    assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    record = json.loads((folder / "logits.json").read_text())
+    ours = torch.tensor(record["logits"])
+    with torch.no_grad():
+        theirs = model.eval()(torch.tensor([record["tokens"]])).logits[0]
+    off = (ours - theirs).abs().max().item()
+    print(f"{wanted}: {tuple(ours.shape)} logits up to {ours.abs().max():.3f}, max abs difference {off:.3e}, "
+          f"same likeliest token at {(ours.argmax(-1) == theirs.argmax(-1)).float().mean():.1%} (transformers {transformers.__version__})")
+    assert off < 1e-4
