@@ -18,13 +18,26 @@ fn texts(path: &str) -> impl Iterator<Item = Result<String, std::io::Error>> + S
 /// User and system seconds of this process, all threads.
 fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    let fields: Vec<&str> = text
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |i: usize| {
+        fields
+            .get(i)
+            .and_then(|f| f.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
     (ticks(11) + ticks(12)) / 100.0
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
     let Some(path) = args.first() else {
         eprintln!("usage: cargo bench -p millrace-index --bench tokenize -- FILE.jsonl [VOCAB]");
         return;
@@ -33,25 +46,44 @@ fn main() {
     let bytes: usize = texts(path).map(|t| t.map_or(0, |t| t.len())).sum();
     let megabytes = bytes as f64 / 1e6;
     let (wall, cpu) = (Instant::now(), cpu_seconds());
-    let mut trainer = BpeTrainer::new(TrainBpe { vocab, ..TrainBpe::default() }).expect("trainer");
+    let mut trainer = BpeTrainer::new(TrainBpe {
+        vocab,
+        ..TrainBpe::default()
+    })
+    .expect("trainer");
     for text in texts(path) {
         trainer.feed(&text.expect("line")).expect("feed");
     }
     let tokenizer = trainer.finish().expect("train");
     let (wall, cpu) = (wall.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-    eprintln!("bpe_train/{vocab}: {megabytes:.1} MB, {:.1} MB/s of CPU ({cpu:.2} s CPU, {wall:.2} s)", megabytes / cpu);
+    eprintln!(
+        "bpe_train/{vocab}: {megabytes:.1} MB, {:.1} MB/s of CPU ({cpu:.2} s CPU, {wall:.2} s)",
+        megabytes / cpu
+    );
     let folder = tempfile::tempdir().expect("folder");
-    let options = BuildOptions { append_eod: true, lineage: serde_json::json!({}) };
+    let options = BuildOptions {
+        append_eod: true,
+        lineage: serde_json::json!({}),
+    };
     for threads in [1, 2] {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("pool");
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .expect("pool");
         let mut runs = Vec::new();
         for _ in 0..5 {
             let (wall, cpu) = (Instant::now(), cpu_seconds());
             let prefix = folder.path().join("bench");
             let built = pool
-                .install(|| index::build_dataset(&prefix, &tokenizer, texts(path), &options, &|_, _| {}))
+                .install(|| {
+                    index::build_dataset(&prefix, &tokenizer, texts(path), &options, &|_, _| {})
+                })
                 .expect("build");
-            runs.push((wall.elapsed().as_secs_f64(), cpu_seconds() - cpu, built.written.tokens));
+            runs.push((
+                wall.elapsed().as_secs_f64(),
+                cpu_seconds() - cpu,
+                built.written.tokens,
+            ));
         }
         runs.sort_by(|a, b| a.1.total_cmp(&b.1));
         let (wall, cpu, tokens) = runs[2];

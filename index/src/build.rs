@@ -75,7 +75,7 @@ pub fn build<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     let written = writer.finish()?;
     let sidecar = serde_json::json!({
         "dataset": options.lineage,
-        "tokenizer": {"path": tokenizer.path(), "xxh3": tokenizer.identity(), "vocab": tokenizer.vocab(),
+        "tokenizer": {"xxh3": tokenizer.identity(), "vocab": tokenizer.vocab(),
             "encoder": ENCODER, "end_of_document": end},
         "dtype": token_type.name(), "documents": written.documents, "sequences": written.sequences,
         "tokens": written.tokens, "text_bytes": text_bytes,

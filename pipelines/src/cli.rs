@@ -134,17 +134,31 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Blend { job, dump, json } => with_job(&job, |cx| run::blend(cx, dump, json)),
         Verb::Train(j) => with_job(&j, run::train),
         Verb::Eval(j) => with_job(&j, run::eval),
-        Verb::Generate { job: Some(job), prompt, set, .. } => {
-            let args = JobArgs { job, set, check: false };
+        Verb::Generate {
+            job: Some(job),
+            prompt,
+            set,
+            ..
+        } => {
+            let args = JobArgs {
+                job,
+                set,
+                check: false,
+            };
             with_job(&args, |cx| run::generate_for_job(cx, &prompt))
         }
-        Verb::Generate { checkpoint, tokenizer, prompt, .. } => {
-            run::generate_from(checkpoint.as_deref(), tokenizer.as_deref(), &prompt)
-        }
+        Verb::Generate {
+            checkpoint,
+            tokenizer,
+            prompt,
+            ..
+        } => run::generate_from(checkpoint.as_deref(), tokenizer.as_deref(), &prompt),
         Verb::Report(j) => with_job(&j, run::report),
-        Verb::Convert { checkpoint, tokenizer, out } => {
-            run::convert(&checkpoint, tokenizer.as_deref(), &out)
-        }
+        Verb::Convert {
+            checkpoint,
+            tokenizer,
+            out,
+        } => run::convert(&checkpoint, tokenizer.as_deref(), &out),
         Verb::Inspect { path, json } => run::inspect(&path, json),
         Verb::Extract { file } => run::extract(&file),
         Verb::Doctor { json } => run::doctor(json),

@@ -141,8 +141,17 @@ pub struct TrainTokenizer {
 
 impl Default for TrainTokenizer {
     fn default() -> Self {
-        let index::TrainBpe { vocab, min_frequency, .. } = index::TrainBpe::default();
-        TrainTokenizer { kind: TokenizerKind::Bpe, vocab, min_frequency, max_mb: 0 }
+        let index::TrainBpe {
+            vocab,
+            min_frequency,
+            ..
+        } = index::TrainBpe::default();
+        TrainTokenizer {
+            kind: TokenizerKind::Bpe,
+            vocab,
+            min_frequency,
+            max_mb: 0,
+        }
     }
 }
 
@@ -189,7 +198,11 @@ pub struct BlendTable {
 
 impl Default for BlendTable {
     fn default() -> Self {
-        BlendTable { seq_length: 1024, split: "949,50,1".into(), dataset: Vec::new() }
+        BlendTable {
+            seq_length: 1024,
+            split: "949,50,1".into(),
+            dataset: Vec::new(),
+        }
     }
 }
 
@@ -208,7 +221,11 @@ pub struct BlendDataset {
 
 impl Default for BlendDataset {
     fn default() -> Self {
-        BlendDataset { name: String::new(), weight: 1.0, prefix: None }
+        BlendDataset {
+            name: String::new(),
+            weight: 1.0,
+            prefix: None,
+        }
     }
 }
 
@@ -323,9 +340,14 @@ impl std::error::Error for LoadError {}
 /// # Errors
 /// `File`, or `Problems` with every problem.
 pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
-    let file = |why: String| LoadError::File { path: path.to_path_buf(), why };
+    let file = |why: String| LoadError::File {
+        path: path.to_path_buf(),
+        why,
+    };
     let text = std::fs::read_to_string(path).map_err(|e| file(e.to_string()))?;
-    let mut table: Table = text.parse().map_err(|e: toml::de::Error| file(e.to_string()))?;
+    let mut table: Table = text
+        .parse()
+        .map_err(|e: toml::de::Error| file(e.to_string()))?;
     let mut problems = Vec::new();
     for set in overrides {
         if let Err(p) = apply(&mut table, set) {
@@ -334,7 +356,14 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
     }
     let job = parse(&table, &mut problems);
     job.check(&mut problems);
-    if problems.is_empty() { Ok(job) } else { Err(LoadError::Problems { path: path.to_path_buf(), problems }) }
+    if problems.is_empty() {
+        Ok(job)
+    } else {
+        Err(LoadError::Problems {
+            path: path.to_path_buf(),
+            problems,
+        })
+    }
 }
 
 /// Puts `table.key=value` into the table; a value that is no TOML is a string.
@@ -344,7 +373,9 @@ fn apply(table: &mut Table, set: &str) -> Result<(), Problem> {
         found: found.into(),
         wanted: wanted.into(),
     };
-    let (path, text) = set.split_once('=').ok_or_else(|| wrong("no '='", "table.key=value"))?;
+    let (path, text) = set
+        .split_once('=')
+        .ok_or_else(|| wrong("no '='", "table.key=value"))?;
     let value = format!("x = {text}")
         .parse::<Table>()
         .ok()
@@ -367,7 +398,9 @@ fn insert(place: &mut Value, keys: &[&str], value: Value) -> Result<(), String> 
     };
     match place {
         Value::Table(t) => {
-            let next = t.entry((*key).to_string()).or_insert_with(|| Value::Table(Table::new()));
+            let next = t
+                .entry((*key).to_string())
+                .or_insert_with(|| Value::Table(Table::new()));
             insert(next, rest, value)
         }
         Value::Array(a) => {
@@ -438,7 +471,10 @@ impl Taken {
 }
 
 /// Key path of the error, as text and as steps to the value to take out.
-fn explain(root: &Value, e: &serde_path_to_error::Error<toml::de::Error>) -> (Problem, Vec<String>) {
+fn explain(
+    root: &Value,
+    e: &serde_path_to_error::Error<toml::de::Error>,
+) -> (Problem, Vec<String>) {
     let message = e.inner().message().to_string();
     let mut keys = Vec::new();
     for segment in e.path() {
@@ -451,7 +487,9 @@ fn explain(root: &Value, e: &serde_path_to_error::Error<toml::de::Error>) -> (Pr
         }
     }
     let quoted = |text: &str| text.split('`').nth(1).unwrap_or_default().to_string();
-    let unknown = ["unknown field", "unknown variant"].iter().any(|m| message.starts_with(m));
+    let unknown = ["unknown field", "unknown variant"]
+        .iter()
+        .any(|m| message.starts_with(m));
     if message.starts_with("unknown field") && keys.last() != Some(&quoted(&message)) {
         keys.push(quoted(&message));
     }
@@ -470,7 +508,14 @@ fn explain(root: &Value, e: &serde_path_to_error::Error<toml::de::Error>) -> (Pr
     let wanted = message
         .split_once("expected ")
         .map_or(message.clone(), |(_, w)| w.replace('`', "\""));
-    (Problem { key: dotted(&keys), found, wanted }, keys)
+    (
+        Problem {
+            key: dotted(&keys),
+            found,
+            wanted,
+        },
+        keys,
+    )
 }
 
 fn dotted(keys: &[String]) -> String {
@@ -505,7 +550,9 @@ fn get<'a>(v: &'a Value, keys: &[String]) -> Option<&'a Value> {
 }
 
 fn remove(v: &mut Value, keys: &[String]) -> bool {
-    let Some((last, path)) = keys.split_last() else { return false };
+    let Some((last, path)) = keys.split_last() else {
+        return false;
+    };
     let mut place = v;
     for k in path {
         let next = match place {
@@ -533,7 +580,9 @@ fn remove(v: &mut Value, keys: &[String]) -> bool {
 
 /// The guard against silent drops: every key path of the input must be in the resolved job.
 fn unread_keys(input: &Value, job: &Job, problems: &mut Vec<Problem>) {
-    let Ok(resolved) = Value::try_from(job) else { return };
+    let Ok(resolved) = Value::try_from(job) else {
+        return;
+    };
     let mut paths = Vec::new();
     leaves(input, &mut Vec::new(), &mut paths);
     for keys in paths {
@@ -550,7 +599,11 @@ fn unread_keys(input: &Value, job: &Job, problems: &mut Vec<Problem>) {
 fn leaves(v: &Value, at: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
     let children: Vec<(String, &Value)> = match v {
         Value::Table(t) => t.iter().map(|(k, v)| (k.clone(), v)).collect(),
-        Value::Array(a) => a.iter().enumerate().map(|(i, v)| (i.to_string(), v)).collect(),
+        Value::Array(a) => a
+            .iter()
+            .enumerate()
+            .map(|(i, v)| (i.to_string(), v))
+            .collect(),
         _ => {
             out.push(at.clone());
             return;
@@ -571,7 +624,9 @@ impl Job {
 
     /// Names of the datasets that `[tokenize]` writes, with their sources.
     pub(crate) fn datasets(&self) -> Vec<DatasetTable> {
-        let Some(tokenize) = &self.tokenize else { return Vec::new() };
+        let Some(tokenize) = &self.tokenize else {
+            return Vec::new();
+        };
         if !tokenize.dataset.is_empty() {
             return tokenize.dataset.clone();
         }
@@ -581,16 +636,30 @@ impl Job {
                 names.push(input.source.clone());
             }
         }
-        names.into_iter().map(|n| DatasetTable { name: n.clone(), sources: vec![n] }).collect()
+        names
+            .into_iter()
+            .map(|n| DatasetTable {
+                name: n.clone(),
+                sources: vec![n],
+            })
+            .collect()
     }
 
     /// Every contradiction between tables and within them.
     pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
         let mut add = |key: &str, found: String, wanted: &str| {
-            problems.push(Problem { key: key.into(), found, wanted: wanted.into() });
+            problems.push(Problem {
+                key: key.into(),
+                found,
+                wanted: wanted.into(),
+            });
         };
         if self.out.as_os_str().is_empty() {
-            add("out", "\"\"".into(), "a folder for everything the job writes");
+            add(
+                "out",
+                "\"\"".into(),
+                "a folder for everything the job writes",
+            );
         }
         if self.name.is_empty() {
             add("name", "\"\"".into(), "a name to show in reports");
@@ -605,17 +674,41 @@ impl Job {
             d.check(&mut |k, f, w| add(&format!("decontaminate.{k}"), f, w));
         }
         let needs = [
-            ("dedup", self.dedup.is_some(), "curate", self.curate.is_some()),
-            ("decontaminate", self.decontaminate.is_some(), "curate", self.curate.is_some()),
-            ("tokenize", self.tokenize.is_some(), "curate", self.curate.is_some()),
+            (
+                "dedup",
+                self.dedup.is_some(),
+                "curate",
+                self.curate.is_some(),
+            ),
+            (
+                "decontaminate",
+                self.decontaminate.is_some(),
+                "curate",
+                self.curate.is_some(),
+            ),
+            (
+                "tokenize",
+                self.tokenize.is_some(),
+                "curate",
+                self.curate.is_some(),
+            ),
             ("train", self.train.is_some(), "blend", self.blend.is_some()),
             ("train", self.train.is_some(), "model", self.model.is_some()),
             ("eval", self.eval.is_some(), "train", self.train.is_some()),
-            ("generate", self.generate.is_some(), "train", self.train.is_some()),
+            (
+                "generate",
+                self.generate.is_some(),
+                "train",
+                self.train.is_some(),
+            ),
         ];
         for (table, has, needed, there) in needs {
             if has && !there {
-                add(table, format!("[{table}] without [{needed}]"), "both tables");
+                add(
+                    table,
+                    format!("[{table}] without [{needed}]"),
+                    "both tables",
+                );
             }
         }
         self.check_datasets(&mut add);
@@ -625,14 +718,23 @@ impl Job {
     fn check_datasets(&self, add: &mut dyn FnMut(&str, String, &str)) {
         if let Some(t) = &self.tokenize {
             if let TokenizerSource::Train(s) = &t.tokenizer {
-                s.settings().check(&mut |k, f, w| add(&format!("tokenize.tokenizer.train.{k}"), f, w));
+                s.settings()
+                    .check(&mut |k, f, w| add(&format!("tokenize.tokenizer.train.{k}"), f, w));
             }
-            let sources: Vec<&str> =
-                self.curate.iter().flat_map(|c| &c.inputs).map(|i| i.source.as_str()).collect();
+            let sources: Vec<&str> = self
+                .curate
+                .iter()
+                .flat_map(|c| &c.inputs)
+                .map(|i| i.source.as_str())
+                .collect();
             for (i, d) in t.dataset.iter().enumerate() {
                 for s in d.sources.iter().filter(|s| !sources.contains(&s.as_str())) {
                     let wanted = format!("a source of curate.inputs: {sources:?}");
-                    add(&format!("tokenize.dataset[{i}].sources"), format!("{s:?}"), &wanted);
+                    add(
+                        &format!("tokenize.dataset[{i}].sources"),
+                        format!("{s:?}"),
+                        &wanted,
+                    );
                 }
             }
         }
@@ -645,30 +747,56 @@ impl Job {
             add("blend.split", format!("{:?}", b.split), &e.to_string());
         }
         if b.dataset.is_empty() {
-            add("blend.dataset", "none".into(), "one [[blend.dataset]] or more");
+            add(
+                "blend.dataset",
+                "none".into(),
+                "one [[blend.dataset]] or more",
+            );
         }
         for (i, d) in b.dataset.iter().enumerate() {
             if !(d.weight.is_finite() && d.weight > 0.0) {
-                add(&format!("blend.dataset[{i}].weight"), d.weight.to_string(), "above 0");
+                add(
+                    &format!("blend.dataset[{i}].weight"),
+                    d.weight.to_string(),
+                    "above 0",
+                );
             }
             if d.prefix.is_none() && !written.contains(&d.name) {
                 let wanted = format!("a dataset of [tokenize] ({written:?}), or a prefix");
-                add(&format!("blend.dataset[{i}].name"), format!("{:?}", d.name), &wanted);
+                add(
+                    &format!("blend.dataset[{i}].name"),
+                    format!("{:?}", d.name),
+                    &wanted,
+                );
             }
         }
     }
 
     fn check_training(&self, add: &mut dyn FnMut(&str, String, &str)) {
         if let (Some(model), Some(train), Some(blend)) = (&self.model, &self.train, &self.blend) {
-            let plan = self.plan(model, train, blend.seq_length, self.vocab_hint(), String::new());
+            let plan = self.plan(
+                model,
+                train,
+                blend.seq_length,
+                self.vocab_hint(),
+                String::new(),
+            );
             plan.check(&mut |k, f, w| {
-                let key = if k == "seq_length" { "blend.seq_length" } else { k };
+                let key = if k == "seq_length" {
+                    "blend.seq_length"
+                } else {
+                    k
+                };
                 add(key, f, w);
             });
         }
         if let Some(g) = &self.generate {
             if !(g.temperature >= 0.0 && g.temperature.is_finite()) {
-                add("generate.temperature", g.temperature.to_string(), "0 or more");
+                add(
+                    "generate.temperature",
+                    g.temperature.to_string(),
+                    "0 or more",
+                );
             }
             if !(g.top_p > 0.0 && g.top_p <= 1.0) {
                 add("generate.top_p", g.top_p.to_string(), "above 0, at most 1");
@@ -727,7 +855,9 @@ mod tests {
 
     #[test]
     fn unknown_key_wrong_type_and_contradiction_are_reported_in_one_go() {
-        let text = SMALL.replace("steps = 2", "steps = 'many'\nstep_size = 3").replace("heads = 2", "heads = 3");
+        let text = SMALL
+            .replace("steps = 2", "steps = 'many'\nstep_size = 3")
+            .replace("heads = 2", "heads = 3");
         let found = problems(&text, &[]);
         let keys: Vec<&str> = found.iter().map(|p| p.key.as_str()).collect();
         for key in ["train.steps", "train.step_size", "model.heads"] {
@@ -743,10 +873,20 @@ mod tests {
             [[curate.step]]\nnonsense = {}\n[[curate.step]]\nc4 = { words = 'x' }\n";
         let found = problems(text, &[]);
         let keys: Vec<&str> = found.iter().map(|p| p.key.as_str()).collect();
-        for key in ["curate.inputs[0].path", "curate.inputs[2].path", "curate.step[0]"] {
-            assert!(keys.iter().any(|k| k.starts_with(key)), "{key} not in {keys:?}");
+        for key in [
+            "curate.inputs[0].path",
+            "curate.inputs[2].path",
+            "curate.step[0]",
+        ] {
+            assert!(
+                keys.iter().any(|k| k.starts_with(key)),
+                "{key} not in {keys:?}"
+            );
         }
-        assert!(keys.iter().any(|k| k.starts_with("curate.step[1]")), "{keys:?}");
+        assert!(
+            keys.iter().any(|k| k.starts_with("curate.step[1]")),
+            "{keys:?}"
+        );
     }
 
     #[test]
@@ -765,7 +905,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("job.toml");
         std::fs::write(&path, SMALL).unwrap();
-        let sets = ["train.steps=7", "out=elsewhere", "blend.dataset.0.weight=0.5"].map(String::from);
+        let sets = [
+            "train.steps=7",
+            "out=elsewhere",
+            "blend.dataset.0.weight=0.5",
+        ]
+        .map(String::from);
         let job = load(&path, &sets).unwrap();
         assert_eq!(job.train.unwrap().steps, 7);
         assert_eq!(job.out, PathBuf::from("elsewhere"));

@@ -25,8 +25,13 @@ fn status_bytes(file: &str, field: &str) -> u64 {
 /// The processor's own name for itself.
 pub(crate) fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = text.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": "));
-    name.map_or_else(|| std::env::consts::ARCH.to_string(), |(_, n)| n.trim().to_string())
+    let name = text
+        .lines()
+        .find_map(|l| l.strip_prefix("model name")?.split_once(": "));
+    name.map_or_else(
+        || std::env::consts::ARCH.to_string(),
+        |(_, n)| n.trim().to_string(),
+    )
 }
 
 /// Writes a file so that a crash leaves the old one or all of this one.
@@ -58,7 +63,9 @@ pub(crate) fn checksum(path: &Path) -> Result<String> {
     let mut file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut buffer = vec![0; 1 << 20];
     loop {
-        let n = file.read(&mut buffer).with_context(|| format!("cannot read {}", path.display()))?;
+        let n = file
+            .read(&mut buffer)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         if n == 0 {
             return Ok(format!("{:032x}", hash.digest128()));
         }

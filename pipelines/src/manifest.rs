@@ -47,12 +47,19 @@ impl Manifest {
     pub(crate) fn open(out: &Path) -> Manifest {
         let text = std::fs::read_to_string(out.join("manifest.json")).unwrap_or_default();
         let records = serde_json::from_str(&text).unwrap_or_default();
-        Manifest { out: out.to_path_buf(), records: Mutex::new(records) }
+        Manifest {
+            out: out.to_path_buf(),
+            records: Mutex::new(records),
+        }
     }
 
     /// The record of `stage`, if there is one.
     pub(crate) fn get(&self, stage: &str) -> Option<Record> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).get(stage).cloned()
+        self.records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(stage)
+            .cloned()
     }
 
     /// The record of `stage` if it may be skipped.
@@ -81,7 +88,11 @@ impl Manifest {
             let bytes = std::fs::metadata(&at)
                 .with_context(|| format!("stage {stage} did not write {}", at.display()))?
                 .len();
-            outputs.push(Output { path: path.clone(), bytes, xxh3: checksum(&at)? });
+            outputs.push(Output {
+                path: path.clone(),
+                bytes,
+                xxh3: checksum(&at)?,
+            });
         }
         let record = Record {
             fingerprint: fingerprint.to_string(),
@@ -100,7 +111,10 @@ impl Manifest {
 
     /// Forgets `stage`, so that a failure halfway cannot leave the record of older files.
     pub(crate) fn forget(&self, stage: &str) {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).remove(stage);
+        self.records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(stage);
     }
 }
 
@@ -132,7 +146,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let m = Manifest::open(dir.path());
         std::fs::write(dir.path().join("a"), b"hello").unwrap();
-        m.record("s", "f", &["a".into()], serde_json::json!({}), 0.0).unwrap();
+        m.record("s", "f", &["a".into()], serde_json::json!({}), 0.0)
+            .unwrap();
         assert!(Manifest::open(dir.path()).done("s", "f").is_some());
         assert!(m.done("s", "other settings").is_none());
         std::fs::write(dir.path().join("a"), b"hellO").unwrap();

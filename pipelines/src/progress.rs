@@ -24,9 +24,15 @@ pub(crate) struct Progress {
 impl Progress {
     /// Starts a stage of `total` `unit`s (0 where nobody knows).
     pub(crate) fn start(stage: &str, unit: &'static str, total: u64) -> Progress {
-        let bar = std::io::stderr().is_terminal().then(|| bar(stage, unit, total));
+        let bar = std::io::stderr()
+            .is_terminal()
+            .then(|| bar(stage, unit, total));
         if bar.is_none() {
-            let of = if total > 0 { format!(": {} {unit}", amount(total, unit)) } else { String::new() };
+            let of = if total > 0 {
+                format!(": {} {unit}", amount(total, unit))
+            } else {
+                String::new()
+            };
             eprintln!("{stage}{of}");
         }
         let now = Instant::now();
@@ -62,7 +68,9 @@ impl Progress {
             return;
         }
         // Only one thread prints; the others would repeat it.
-        let Ok(mut last) = self.last.try_lock() else { return };
+        let Ok(mut last) = self.last.try_lock() else {
+            return;
+        };
         if last.elapsed() >= LINE_EVERY {
             *last = Instant::now();
             self.line(done, note);
@@ -75,7 +83,11 @@ impl Progress {
         let mut text = format!("{}: {} {}", self.stage, amount(done, self.unit), self.unit);
         if self.total > 0 {
             let left = (self.total.saturating_sub(done)) as f64 / rate.max(1e-9);
-            text.push_str(&format!(" of {}, {:.0} s left", amount(self.total, self.unit), left));
+            text.push_str(&format!(
+                " of {}, {:.0} s left",
+                amount(self.total, self.unit),
+                left
+            ));
         }
         let rate = if self.unit == "MB" { rate / 1e6 } else { rate };
         eprintln!("{text}, {rate:.1} {}/s {note}", self.unit);
@@ -101,19 +113,32 @@ impl Progress {
 }
 
 fn amount(n: u64, unit: &str) -> String {
-    if unit == "MB" { format!("{:.1}", n as f64 / 1e6) } else { grouped(n) }
+    if unit == "MB" {
+        format!("{:.1}", n as f64 / 1e6)
+    } else {
+        grouped(n)
+    }
 }
 
 fn bar(stage: &str, unit: &'static str, total: u64) -> ProgressBar {
-    let bar = if total > 0 { ProgressBar::new(total) } else { ProgressBar::no_length() };
+    let bar = if total > 0 {
+        ProgressBar::new(total)
+    } else {
+        ProgressBar::no_length()
+    };
     bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
     let shape = "{prefix:<10} {bar:28} {figures} {msg}";
-    let style = ProgressStyle::with_template(shape).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template(shape).unwrap_or_else(|_| ProgressStyle::default_bar());
     let figures = move |s: &ProgressState, w: &mut dyn std::fmt::Write| {
         let (done, rate) = (amount(s.pos(), unit), s.per_sec());
-        let of = s.len().map_or_else(String::new, |l| format!("/{}", amount(l, unit)));
+        let of = s
+            .len()
+            .map_or_else(String::new, |l| format!("/{}", amount(l, unit)));
         let rate = if unit == "MB" { rate / 1e6 } else { rate };
-        let left = s.len().map_or_else(String::new, |_| format!(", {} s left", s.eta().as_secs()));
+        let left = s
+            .len()
+            .map_or_else(String::new, |_| format!(", {} s left", s.eta().as_secs()));
         // writing to a string cannot fail
         let _ = write!(w, "{done}{of} {unit}, {rate:.1}/s{left}");
     };

@@ -6,14 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_path_buf()
 }
 
 /// Every `.rs` file of the workspace, relative to its root.
 fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
-    let mut folders: Vec<PathBuf> =
-        ["curate", "index", "kernels", "train", "pipelines", "tests"].map(|f| root().join(f)).to_vec();
+    let mut folders: Vec<PathBuf> = ["curate", "index", "kernels", "train", "pipelines", "tests"]
+        .map(|f| root().join(f))
+        .to_vec();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap().flatten() {
             let path = entry.path();
@@ -32,7 +36,14 @@ fn sources() -> Vec<(String, String)> {
 #[test]
 fn crates_depend_on_each_other_only_as_the_picture_shows() {
     let out = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--locked"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+            "--locked",
+        ])
         .current_dir(root())
         .output()
         .unwrap();
@@ -54,16 +65,28 @@ fn crates_depend_on_each_other_only_as_the_picture_shows() {
         "train -> index",
         "train -> kernels",
     ];
-    let extra: Vec<_> = edges.iter().filter(|e| !allowed.contains(&e.as_str())).collect();
-    assert!(extra.is_empty(), "edges that the picture does not have: {extra:?}");
-    assert!(edges.contains("pipelines -> train"), "no edge found: {edges:?}");
+    let extra: Vec<_> = edges
+        .iter()
+        .filter(|e| !allowed.contains(&e.as_str()))
+        .collect();
+    assert!(
+        extra.is_empty(),
+        "edges that the picture does not have: {extra:?}"
+    );
+    assert!(
+        edges.contains("pipelines -> train"),
+        "no edge found: {edges:?}"
+    );
 }
 
 #[test]
 fn every_crate_opts_in_to_the_workspace_lints() {
     for name in ["curate", "index", "kernels", "train", "pipelines", "tests"] {
         let text = std::fs::read_to_string(root().join(name).join("Cargo.toml")).unwrap();
-        assert!(text.contains("[lints]\nworkspace = true"), "{name}/Cargo.toml");
+        assert!(
+            text.contains("[lints]\nworkspace = true"),
+            "{name}/Cargo.toml"
+        );
     }
 }
 
@@ -76,9 +99,16 @@ fn unsafe_code_is_only_where_the_invariant_says() {
             || name == "curate/src/read/inflate.rs"
     };
     for (name, text) in sources() {
-        let code = text.lines().map(|l| l.split("//").next().unwrap_or_default());
-        let has = code.clone().any(|l| l.contains("unsafe {") || l.contains("unsafe fn"));
-        assert!(!has || allowed(&name) || name.starts_with("tests/"), "unsafe code in {name}");
+        let code = text
+            .lines()
+            .map(|l| l.split("//").next().unwrap_or_default());
+        let has = code
+            .clone()
+            .any(|l| l.contains("unsafe {") || l.contains("unsafe fn"));
+        assert!(
+            !has || allowed(&name) || name.starts_with("tests/"),
+            "unsafe code in {name}"
+        );
     }
 }
 
@@ -93,9 +123,15 @@ fn files_are_short_or_say_why_not() {
 
 #[test]
 fn file_names_say_what_is_inside() {
-    let empty = ["util", "utils", "helper", "helpers", "common", "misc", "manager", "handler", "legacy"];
+    let empty = [
+        "util", "utils", "helper", "helpers", "common", "misc", "manager", "handler", "legacy",
+    ];
     for (name, _) in sources() {
-        let stem = Path::new(&name).file_stem().unwrap().to_string_lossy().to_string();
+        let stem = Path::new(&name)
+            .file_stem()
+            .unwrap()
+            .to_string_lossy()
+            .to_string();
         assert!(!empty.contains(&stem.as_str()), "{name}");
     }
 }
@@ -103,7 +139,10 @@ fn file_names_say_what_is_inside() {
 #[test]
 fn every_file_opens_with_its_purpose() {
     for (name, text) in sources() {
-        let first = text.lines().find(|l| !l.trim().is_empty()).unwrap_or_default();
+        let first = text
+            .lines()
+            .find(|l| !l.trim().is_empty())
+            .unwrap_or_default();
         let documented = first.starts_with("//!") || first.starts_with("#![doc = include_str!");
         assert!(documented, "{name} opens with {first:?}");
     }

@@ -30,7 +30,11 @@ fn counts(out: &Path) -> Value {
 fn assert_adds_up(c: &Value) {
     let n = |v: &Value| v.as_u64().unwrap();
     let dropped: u64 = c["dropped"].as_object().unwrap().values().map(n).sum();
-    assert_eq!(n(&c["kept"]) + dropped + n(&c["quarantined"]), n(&c["records"]), "{c}");
+    assert_eq!(
+        n(&c["kept"]) + dropped + n(&c["quarantined"]),
+        n(&c["records"]),
+        "{c}"
+    );
 }
 
 #[test]
@@ -43,32 +47,63 @@ fn damaged_files_are_quarantined_with_path_and_offset_and_the_job_goes_on() {
     holed.extend_from_slice(&warc[230_000..400_000]);
     std::fs::write(file("holed.warc.gz"), holed).unwrap();
     let long = format!("{{\"text\": \"{}\"}}\n", "a".repeat(50 << 20));
-    let mut lines = b"{\"text\": \"first good line\"}\n{\"text\": \"broken\n{\"text\": 7}\n[1]\nnull\n".to_vec();
+    let mut lines =
+        b"{\"text\": \"first good line\"}\n{\"text\": \"broken\n{\"text\": 7}\n[1]\nnull\n"
+            .to_vec();
     lines.extend_from_slice(b"{\"text\": \"not utf-8 \xff\xfe\"}\n");
     lines.extend_from_slice(long.as_bytes());
     lines.extend_from_slice(b"{\"text\": \"last good line, no newline\"}");
     std::fs::write(file("lines.jsonl"), lines).unwrap();
     std::fs::write(file("empty.jsonl"), b"").unwrap();
     std::fs::write(file("empty.warc.gz"), b"").unwrap();
-    let files = ["holed.warc.gz", "lines.jsonl", "empty.jsonl", "empty.warc.gz"].map(file);
+    let files = [
+        "holed.warc.gz",
+        "lines.jsonl",
+        "empty.jsonl",
+        "empty.warc.gz",
+    ]
+    .map(file);
     let inputs: Vec<(&Path, &str)> = files
         .iter()
-        .map(|f| (f.as_path(), if f.extension().unwrap() == "gz" { "warc" } else { "jsonl" }))
+        .map(|f| {
+            (
+                f.as_path(),
+                if f.extension().unwrap() == "gz" {
+                    "warc"
+                } else {
+                    "jsonl"
+                },
+            )
+        })
         .collect();
     let job = curate_job(dir.path(), &inputs, 1000);
     succeed(&["curate", &job]);
     let c = counts(&dir.path().join("out"));
     assert_adds_up(&c);
     let errors = std::fs::read_to_string(dir.path().join("out/errors.jsonl")).unwrap();
-    let errors: Vec<Value> = errors.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let errors: Vec<Value> = errors
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
     assert_eq!(errors.len() as u64, c["quarantined"].as_u64().unwrap());
-    let of = |name: &str| errors.iter().filter(|e| e["path"].as_str().unwrap().ends_with(name)).count();
+    let of = |name: &str| {
+        errors
+            .iter()
+            .filter(|e| e["path"].as_str().unwrap().ends_with(name))
+            .count()
+    };
     assert!(of("holed.warc.gz") >= 1, "{errors:?}");
     assert_eq!(of("lines.jsonl"), 6, "{errors:?}");
     for e in &errors {
-        assert!(e["offset"].is_u64() && e["why"].as_str().is_some_and(|w| !w.is_empty()), "{e}");
+        assert!(
+            e["offset"].is_u64() && e["why"].as_str().is_some_and(|w| !w.is_empty()),
+            "{e}"
+        );
     }
-    assert!(c["kept"].as_u64().unwrap() >= 2, "the good lines around the bad ones were kept: {c}");
+    assert!(
+        c["kept"].as_u64().unwrap() >= 2,
+        "the good lines around the bad ones were kept: {c}"
+    );
 }
 
 #[test]
@@ -80,7 +115,10 @@ fn more_bad_records_than_allowed_fail_the_job_with_the_number() {
     let out = output(&["curate", &job]);
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("3 records are bad") && stderr.contains("max_bad_records = 2"), "{stderr}");
+    assert!(
+        stderr.contains("3 records are bad") && stderr.contains("max_bad_records = 2"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -97,10 +135,18 @@ fn a_bad_job_is_told_whole_with_exit_code_2() {
     let out = output(&["run", &path.display().to_string()]);
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(2), "{stderr}");
-    for key in ["train.steps", "train.global_batch", "curate.step[3].gopher_quality.wurds", "blend.dataset[1].weight"] {
+    for key in [
+        "train.steps",
+        "train.global_batch",
+        "curate.step[3].gopher_quality.wurds",
+        "blend.dataset[1].weight",
+    ] {
         assert!(stderr.contains(key), "{key} is missing:\n{stderr}");
     }
-    assert!(!dir.path().join("out").exists(), "a bad job wrote something");
+    assert!(
+        !dir.path().join("out").exists(),
+        "a bad job wrote something"
+    );
 }
 
 #[test]
@@ -111,7 +157,10 @@ fn check_prints_a_job_that_checks_to_itself() {
     let again = dir.path().join("again.toml");
     std::fs::write(&again, &first).unwrap();
     let second = succeed(&["run", &again.display().to_string(), "--check"]).stdout;
-    assert_eq!(String::from_utf8(first).unwrap(), String::from_utf8(second).unwrap());
+    assert_eq!(
+        String::from_utf8(first).unwrap(),
+        String::from_utf8(second).unwrap()
+    );
     let tiny = succeed(&["run", "pipelines/jobs/tiny/job.toml", "--check"]);
     assert!(!tiny.stdout.is_empty());
 }
@@ -124,18 +173,28 @@ fn damaged_datasets_and_checkpoints_are_refused_with_place_and_expectation() {
     let out = dir.path().join("out");
     let idx = out.join("tokens/pile.idx");
     let whole = std::fs::read(&idx).unwrap();
-    for (damage, word) in [(whole[..whole.len() - 3].to_vec(), "file size"), (flipped(&whole, 9), "version")] {
+    for (damage, word) in [
+        (whole[..whole.len() - 3].to_vec(), "file size"),
+        (flipped(&whole, 9), "version"),
+    ] {
         std::fs::write(&idx, damage).unwrap();
         let told = output(&["inspect", &idx.display().to_string()]);
         let stderr = String::from_utf8_lossy(&told.stderr);
         assert_eq!(told.status.code(), Some(1));
-        assert!(stderr.contains("pile.idx") && stderr.contains("byte") && stderr.contains(word), "{stderr}");
+        assert!(
+            stderr.contains("pile.idx") && stderr.contains("byte") && stderr.contains(word),
+            "{stderr}"
+        );
         assert!(!stderr.contains("panicked"), "{stderr}");
     }
     std::fs::write(&idx, &whole).unwrap();
     let weights = out.join("checkpoints/step-00000012/model.safetensors");
     let bytes = std::fs::read(&weights).unwrap();
-    for damage in [bytes[..bytes.len() / 2].to_vec(), flipped(&bytes, 3), flipped(&bytes, bytes.len() - 5)] {
+    for damage in [
+        bytes[..bytes.len() / 2].to_vec(),
+        flipped(&bytes, 3),
+        flipped(&bytes, bytes.len() - 5),
+    ] {
         std::fs::write(&weights, damage).unwrap();
         let told = output(&["generate", &job]);
         let stderr = String::from_utf8_lossy(&told.stderr);

@@ -9,7 +9,11 @@ fn run(folder: &Path, name: &str, sets: &[&str]) -> PathBuf {
     let job = folder.join("job.toml");
     let out = folder.join(name);
     let mut args = vec!["run".to_string(), job.display().to_string()];
-    for set in sets.iter().map(ToString::to_string).chain([format!("out={:?}", out)]) {
+    for set in sets
+        .iter()
+        .map(ToString::to_string)
+        .chain([format!("out={:?}", out)])
+    {
         args.extend(["--set".to_string(), set]);
     }
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -39,9 +43,18 @@ fn every_layout_gives_the_same_loss_lines_and_weights() {
         let sets = [("dp", dp), ("tp", tp), ("pp", pp)].map(|(k, v)| format!("parallel.{k}={v}"));
         let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
         let out = run(dir.path(), &name, &sets);
-        assert_eq!(metrics(&out), losses, "loss lines of (dp, tp, pp) = ({dp}, {tp}, {pp})");
-        let weights = |out: &Path| std::fs::read(out.join("checkpoints/step-00000012/model.safetensors")).unwrap();
-        assert!(weights(&out) == weights(&whole), "weights of ({dp}, {tp}, {pp})");
+        assert_eq!(
+            metrics(&out),
+            losses,
+            "loss lines of (dp, tp, pp) = ({dp}, {tp}, {pp})"
+        );
+        let weights = |out: &Path| {
+            std::fs::read(out.join("checkpoints/step-00000012/model.safetensors")).unwrap()
+        };
+        assert!(
+            weights(&out) == weights(&whole),
+            "weights of ({dp}, {tp}, {pp})"
+        );
     }
 }
 
@@ -60,18 +73,28 @@ fn ten_kills_change_nothing_and_a_finished_job_is_not_redone() {
     for kill in 0..10 {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let share = f64::from(state >> 8) / f64::from(1u32 << 24);
-        let mut child = millrace(&args).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = millrace(&args)
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         std::thread::sleep(whole.mul_f64(share * 0.5).max(Duration::from_millis(5)));
         // SIGKILL; a run that ended before is no fault
         let _ = child.kill();
         let status = child.wait().unwrap();
-        assert!(!status.success() || kill > 0, "the first run ended before its kill");
+        assert!(
+            !status.success() || kill > 0,
+            "the first run ended before its kill"
+        );
     }
     succeed(&args);
     assert_same(&calm, &killed, "a calm run and one killed ten times");
     let again = succeed(&args);
     let stderr = String::from_utf8_lossy(&again.stderr).to_string();
     for stage in ["curate", "dedup", "tokenize", "train", "eval", "generate"] {
-        assert!(stderr.contains(&format!("{stage}: done before")), "{stage} ran again:\n{stderr}");
+        assert!(
+            stderr.contains(&format!("{stage}: done before")),
+            "{stage} ran again:\n{stderr}"
+        );
     }
 }

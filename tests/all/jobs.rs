@@ -7,7 +7,10 @@ use std::process::{Command, Output, Stdio};
 
 /// Root of the repository.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_path_buf()
 }
 
 /// `pipelines/jobs/tiny/data/NAME`.
@@ -125,7 +128,10 @@ const MEASURED: [&str; 5] = ["tokens_per_s", "tflops", "mfu", "step_s", "memory_
 /// Lines of `metrics.jsonl` without what the clock wrote.
 pub(crate) fn metrics(out: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
-    let mut lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let mut lines: Vec<Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
     for line in &mut lines {
         let fields = line.as_object_mut().unwrap();
         MEASURED.iter().for_each(|k| {
@@ -143,7 +149,13 @@ pub(crate) fn results(out: &Path) -> BTreeMap<String, Vec<u8>> {
         for entry in std::fs::read_dir(&folder).unwrap().flatten() {
             let path = entry.path();
             let name = path.strip_prefix(out).unwrap().display().to_string();
-            let timed = ["manifest.json", "report.html", "job.toml", ".lock", "metrics.jsonl"];
+            let timed = [
+                "manifest.json",
+                "report.html",
+                "job.toml",
+                ".lock",
+                "metrics.jsonl",
+            ];
             if path.is_dir() {
                 folders.push(path);
             } else if !timed.contains(&name.as_str()) {
@@ -160,7 +172,10 @@ pub(crate) fn results(out: &Path) -> BTreeMap<String, Vec<u8>> {
 pub(crate) fn assert_same(a: &Path, b: &Path, what: &str) {
     let (a, b) = (results(a), results(b));
     let names: Vec<&String> = a.keys().chain(b.keys()).collect();
-    let differ: Vec<_> = names.into_iter().filter(|n| a.get(*n) != b.get(*n)).collect();
+    let differ: Vec<_> = names
+        .into_iter()
+        .filter(|n| a.get(*n) != b.get(*n))
+        .collect();
     assert!(differ.is_empty(), "{what}: these differ: {differ:?}");
     assert!(a.len() > 15, "{what}: only {} files compared", a.len());
 }

@@ -9,7 +9,10 @@ use std::sync::Arc;
 const GOLDEN: &str = include_str!("../data/megatron_samples.json");
 
 fn sha(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect()
 }
 
 /// The formula of `oracles/megatron_samples.py`.
@@ -18,10 +21,18 @@ fn write(prefix: &Path, seed: u32, documents: u64) {
     let lengths: Vec<u64> = (0..documents).map(|_| random.bounded(38) + 1).collect();
     let mut writer = DatasetWriter::create(prefix, TokenType::U16).unwrap();
     for (i, length) in (0u64..).zip(lengths) {
-        let token = |j| if j + 1 == length { 0 } else { (31 * i + 7 * j + u64::from(seed)) % 997 + 1 };
+        let token = |j| {
+            if j + 1 == length {
+                0
+            } else {
+                (31 * i + 7 * j + u64::from(seed)) % 997 + 1
+            }
+        };
         let tokens = (0..length).map(|j| u16::try_from(token(j)).unwrap());
         let bytes: Vec<u8> = tokens.flat_map(u16::to_le_bytes).collect();
-        writer.documents(&bytes, &[u32::try_from(length).unwrap()]).unwrap();
+        writer
+            .documents(&bytes, &[u32::try_from(length).unwrap()])
+            .unwrap();
     }
     writer.finish().unwrap();
 }
@@ -36,8 +47,13 @@ fn dataset_files_have_megatrons_bytes() {
     let dir = tempfile::tempdir().unwrap();
     for (name, file) in golden["files"].as_object().unwrap() {
         let prefix = dir.path().join(name);
-        write(&prefix, u32::try_from(number(&file["seed"])).unwrap(), number(&file["documents"]));
-        let read = |suffix: &str| std::fs::read(dir.path().join(format!("{name}{suffix}"))).unwrap();
+        write(
+            &prefix,
+            u32::try_from(number(&file["seed"])).unwrap(),
+            number(&file["documents"]),
+        );
+        let read =
+            |suffix: &str| std::fs::read(dir.path().join(format!("{name}{suffix}"))).unwrap();
         assert_eq!(sha(&read(".bin")), file["bin"], "{name}.bin");
         assert_eq!(sha(&read(".idx")), file["idx"], "{name}.idx");
     }
@@ -49,7 +65,11 @@ fn every_index_array_and_sample_of_every_blend_is_megatrons() {
     let dir = tempfile::tempdir().unwrap();
     for (name, file) in golden["files"].as_object().unwrap() {
         let prefix = dir.path().join(name);
-        write(&prefix, u32::try_from(number(&file["seed"])).unwrap(), number(&file["documents"]));
+        write(
+            &prefix,
+            u32::try_from(number(&file["seed"])).unwrap(),
+            number(&file["documents"]),
+        );
     }
     let mut compared = 0;
     for case in golden["cases"].as_array().unwrap() {
@@ -63,7 +83,12 @@ fn every_index_array_and_sample_of_every_blend_is_megatrons() {
                 (Arc::new(dataset), w.as_f64().unwrap())
             })
             .collect();
-        let samples: Vec<u64> = case["samples"].as_array().unwrap().iter().map(number).collect();
+        let samples: Vec<u64> = case["samples"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(number)
+            .collect();
         let request = BlendRequest {
             datasets: &datasets,
             split: case["split"].as_str().unwrap(),
@@ -88,22 +113,53 @@ fn every_index_array_and_sample_of_every_blend_is_megatrons() {
 
 fn compare(blend: &index::Blend, want: &Value, seq_length: u64, label: &str) {
     assert_eq!(blend.len(), number(&want["len"]), "{label}: length");
-    let which: Vec<u8> = blend.dataset_index().iter().flat_map(|d| d.to_le_bytes()).collect();
-    let sample: Vec<u8> = blend.dataset_sample_index().iter().flat_map(|s| s.to_le_bytes()).collect();
+    let which: Vec<u8> = blend
+        .dataset_index()
+        .iter()
+        .flat_map(|d| d.to_le_bytes())
+        .collect();
+    let sample: Vec<u8> = blend
+        .dataset_sample_index()
+        .iter()
+        .flat_map(|s| s.to_le_bytes())
+        .collect();
     assert_eq!(sha(&which), want["dataset_index"], "{label}: dataset_index");
-    assert_eq!(sha(&sample), want["dataset_sample_index"], "{label}: dataset_sample_index");
-    for (d, want) in blend.datasets().iter().zip(want["datasets"].as_array().unwrap()) {
+    assert_eq!(
+        sha(&sample),
+        want["dataset_sample_index"],
+        "{label}: dataset_sample_index"
+    );
+    for (d, want) in blend
+        .datasets()
+        .iter()
+        .zip(want["datasets"].as_array().unwrap())
+    {
         assert_eq!(d.len(), number(&want["len"]), "{label}: dataset length");
         let arrays = d.indices().megatron_bytes(d.longest_sequence());
-        for (bytes, name) in arrays.iter().zip(["document_index", "sample_index", "shuffle_index"]) {
+        for (bytes, name) in arrays
+            .iter()
+            .zip(["document_index", "sample_index", "shuffle_index"])
+        {
             assert_eq!(sha(bytes), want[name], "{label}: {name}");
         }
     }
     let mut tokens = vec![0; usize::try_from(seq_length).unwrap() + 1];
     for (k, want) in (0u64..).zip(want["samples"].as_array().unwrap()) {
         let dataset = blend.read(k, &mut tokens).unwrap();
-        assert_eq!(dataset as u64, number(&want["dataset"]), "{label}: dataset of sample {k}");
-        let want: Vec<u64> = want["tokens"].as_array().unwrap().iter().map(number).collect();
-        assert!(tokens.iter().map(|t| u64::from(*t)).eq(want), "{label}: tokens of sample {k}");
+        assert_eq!(
+            dataset as u64,
+            number(&want["dataset"]),
+            "{label}: dataset of sample {k}"
+        );
+        let want: Vec<u64> = want["tokens"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(number)
+            .collect();
+        assert!(
+            tokens.iter().map(|t| u64::from(*t)).eq(want),
+            "{label}: tokens of sample {k}"
+        );
     }
 }

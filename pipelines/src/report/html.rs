@@ -50,7 +50,11 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 
 /// A headline figure.
 pub(super) fn tile(value: &str, name: &str) -> String {
-    format!("<div class=tile><b>{}</b><span>{}</span></div>", escape(value), escape(name))
+    format!(
+        "<div class=tile><b>{}</b><span>{}</span></div>",
+        escape(value),
+        escape(name)
+    )
 }
 
 /// A piece of text with a caption; `kind` is its CSS class (kept, dropped, made).
@@ -91,7 +95,7 @@ h2{margin:0;font-size:1.2rem}h3{margin:1.4em 0 .5em;font-size:1rem}.lead{margin:
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:20px 0}\
 .tile{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:14px 16px}.tile b{display:block;font-size:1.5rem;letter-spacing:-.02em;font-variant-numeric:tabular-nums}.tile span{color:var(--quiet);font-size:.85rem}\
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:8px 32px}\
-.bar{display:grid;grid-template-columns:minmax(90px,190px) 1fr minmax(70px,auto);gap:10px;align-items:center;padding:2px 0;font-size:.9rem}\
+.bar{display:grid;grid-template-columns:minmax(90px,190px) 1fr 118px;gap:10px;align-items:center;padding:2px 0;font-size:.9rem}\
 .bar .name{overflow-wrap:anywhere}.track{background:color-mix(in srgb,var(--line) 60%,transparent);border-radius:4px;height:14px;overflow:hidden}.track i{display:block;height:100%;border-radius:4px;min-width:1px}\
 .bar .value{text-align:right;font-variant-numeric:tabular-nums;color:var(--quiet);white-space:nowrap}\
 svg{width:100%;height:auto;display:block}.grid{stroke:var(--line)}.level{stroke:var(--quiet);stroke-dasharray:5 4}.axis{fill:var(--quiet);font-size:12px}.label{fill:var(--quiet);font-size:12px}\
@@ -101,7 +105,7 @@ figure{margin:0 0 12px;border-left:4px solid var(--line);padding:2px 0 2px 14px}
 figcaption{font-size:.85rem;color:var(--quiet);overflow-wrap:anywhere}pre{margin:.3em 0 0;white-space:pre-wrap;overflow-wrap:anywhere;font:.875rem/1.5 ui-monospace,'SF Mono',Menlo,Consolas,monospace;max-height:16em;overflow:auto}\
 details pre{max-height:none}summary{cursor:pointer}\
 footer{color:var(--quiet);font-size:.85rem;padding-bottom:40px}\
-@media(max-width:520px){body{font-size:15px}section{padding:16px 14px}header,main,footer{padding-left:12px;padding-right:12px}.bar{grid-template-columns:minmax(80px,38%) 1fr auto;gap:8px}.axis,.label{font-size:20px}}";
+@media(max-width:520px){body{font-size:15px}section{padding:16px 14px}header,main,footer{padding-left:12px;padding-right:12px}.bar{grid-template-columns:34% 1fr 104px;gap:8px}.axis,.label{font-size:20px}}";
 
 #[cfg(test)]
 mod tests {
@@ -110,7 +114,8 @@ mod tests {
     #[test]
     fn text_from_the_web_cannot_leave_its_box() {
         let evil = "</pre><script>alert(1)</script>\u{1b}[31m";
-        let out = excerpt("kept", evil, evil) + &table(&[evil], &[vec![evil.into()]]) + &tile(evil, evil);
+        let out =
+            excerpt("kept", evil, evil) + &table(&[evil], &[vec![evil.into()]]) + &tile(evil, evil);
         assert!(!out.contains("<script"));
         assert!(!out.contains('\u{1b}'));
     }

@@ -32,7 +32,9 @@ impl Material {
         let value = |name: &str| serde_json::from_str(&text(name)).unwrap_or_default();
         let lines = |name: &str| {
             let text = text(name);
-            text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect()
+            text.lines()
+                .filter_map(|l| serde_json::from_str(l).ok())
+                .collect()
         };
         Material {
             job: job.clone(),

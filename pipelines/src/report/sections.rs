@@ -20,8 +20,12 @@ fn percent(part: u64, whole: u64) -> String {
 
 /// A map of counts, largest first, ties by name.
 fn ranked(v: &Value) -> Vec<(String, u64)> {
-    let mut rows: Vec<(String, u64)> =
-        v.as_object().into_iter().flatten().map(|(k, v)| (k.clone(), number(v))).collect();
+    let mut rows: Vec<(String, u64)> = v
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), number(v)))
+        .collect();
     rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     rows
 }
@@ -36,21 +40,37 @@ fn ranking(v: &Value, colour: &'static str) -> String {
         label: format!("{} ({})", grouped(n), percent(n, whole)),
         colour,
     };
-    let mut out: Vec<Bar> =
-        rows.iter().take(RANKS).map(|(k, n)| bar(k.clone(), *n, colour)).collect();
+    let mut out: Vec<Bar> = rows
+        .iter()
+        .take(RANKS)
+        .map(|(k, n)| bar(k.clone(), *n, colour))
+        .collect();
     if rows.len() > RANKS {
         let rest = rows[RANKS..].iter().map(|r| r.1).sum();
-        out.push(bar(format!("{} others", rows.len() - RANKS), rest, "--quiet"));
+        out.push(bar(
+            format!("{} others", rows.len() - RANKS),
+            rest,
+            "--quiet",
+        ));
     }
     bars(&out)
 }
 
 /// Names of the sources, for the page's subtitle.
 pub(super) fn sources(m: &Material) -> String {
-    let mut names: Vec<String> =
-        m.job.curate.iter().flat_map(|c| &c.inputs).map(|i| i.source.clone()).collect();
+    let mut names: Vec<String> = m
+        .job
+        .curate
+        .iter()
+        .flat_map(|c| &c.inputs)
+        .map(|i| i.source.clone())
+        .collect();
     names.dedup();
-    if names.is_empty() { "existing datasets".into() } else { names.join(" and ") }
+    if names.is_empty() {
+        "existing datasets".into()
+    } else {
+        names.join(" and ")
+    }
 }
 
 /// Headline figures.
@@ -61,18 +81,37 @@ pub(super) fn tiles(m: &Material) -> String {
         out += &tile(&grouped(number(&curated["records"])), "records read");
         out += &tile(&grouped(kept(m)), "documents kept");
     }
-    let tokens: u64 = dataset_counts(m).iter().map(|d| number(&d.1["tokens"])).sum();
+    let tokens: u64 = dataset_counts(m)
+        .iter()
+        .map(|d| number(&d.1["tokens"]))
+        .sum();
     if tokens > 0 {
         out += &tile(&grouped(tokens), "tokens");
+    }
+    let parameters = number(&m.counts("train")["parameters"]);
+    if parameters > 0 {
+        out += &tile(&grouped(parameters), "parameters");
     }
     if let Some(loss) = m.eval["valid_loss"].as_f64() {
         out += &tile(&format!("{loss:.3}"), "validation loss, nats a token");
         let entropy = m.eval["unigram_entropy"].as_f64().unwrap_or(f64::NAN);
-        out += &tile(&format!("{entropy:.3}"), "unigram entropy of the same tokens");
+        out += &tile(
+            &format!("{entropy:.3}"),
+            "unigram entropy of the same tokens",
+        );
     }
-    let stages = || m.manifest.as_object().into_iter().flatten().filter(|(k, _)| is_stage(k));
+    let stages = || {
+        m.manifest
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(k, _)| is_stage(k))
+    };
     let seconds: f64 = stages().filter_map(|(_, r)| r["seconds"].as_f64()).sum();
-    let memory = stages().map(|(_, r)| number(&r["peak_rss_bytes"])).max().unwrap_or(0);
+    let memory = stages()
+        .map(|(_, r)| number(&r["peak_rss_bytes"]))
+        .max()
+        .unwrap_or(0);
     out += &tile(&format!("{seconds:.0} s"), "work, all stages");
     out += &tile(&megabytes(memory), "peak memory");
     out + "</div>"
@@ -85,13 +124,20 @@ fn is_stage(name: &str) -> bool {
 
 fn kept(m: &Material) -> u64 {
     let dedup = m.counts("dedup");
-    number(if dedup.is_object() { &dedup["kept"] } else { &m.counts("curate")["kept"] })
+    number(if dedup.is_object() {
+        &dedup["kept"]
+    } else {
+        &m.counts("curate")["kept"]
+    })
 }
 
 fn dataset_counts(m: &Material) -> Vec<(String, Value)> {
     let records = m.manifest.as_object().into_iter().flatten();
     let named = records.filter_map(|(k, r)| Some((k.strip_prefix("tokenize/")?, r)));
-    named.filter(|(k, _)| *k != "tokenizer").map(|(k, r)| (k.to_string(), r["counts"].clone())).collect()
+    named
+        .filter(|(k, _)| *k != "tokenizer")
+        .map(|(k, r)| (k.to_string(), r["counts"].clone()))
+        .collect()
 }
 
 /// Every record in exactly one row; the rows add up to the records read.
@@ -108,7 +154,10 @@ pub(super) fn funnel(m: &Material) -> String {
     let order = step_order(m);
     for (rule, n) in &dropped {
         let family = rule.split('.').next().unwrap_or(rule).to_string();
-        let place = order.iter().position(|f| *f == family).unwrap_or(order.len());
+        let place = order
+            .iter()
+            .position(|f| *f == family)
+            .unwrap_or(order.len());
         families.entry(place).or_insert((family, 0)).1 += n;
     }
     left -= number(&c["quarantined"]);
@@ -147,10 +196,25 @@ pub(super) fn funnel(m: &Material) -> String {
         + number(&c["quarantined"])
         + number(&dedup["exact"])
         + number(&dedup["fuzzy"]);
-    let verdict = if sum == records { "equal to" } else { "NOT equal to" };
-    reasons.push(vec!["sum".into(), grouped(sum), format!("{verdict} the {} records read", grouped(records))]);
-    let body = bars(&rows) + "<h3>Where every record went</h3>" + &table(&["outcome", "records", "share"], &reasons);
-    section("funnel", "Funnel", "How many records were left after each step, and the rule that took each of the others.", &body)
+    reasons.push(vec!["sum".into(), grouped(sum), percent(sum, records)]);
+    let verdict = if sum == records {
+        "equal to"
+    } else {
+        "NOT equal to"
+    };
+    let body = bars(&rows)
+        + "<h3>Where every record went</h3>"
+        + &table(&["outcome", "records", "share"], &reasons)
+        + &format!(
+            "<p class=quiet>The sum is {verdict} the {} records read.</p>",
+            grouped(records)
+        );
+    section(
+        "funnel",
+        "Funnel",
+        "How many records were left after each step, and the rule that took each of the others.",
+        &body,
+    )
 }
 
 /// Rule families in the order in which the job runs them.
@@ -170,7 +234,13 @@ pub(super) fn text(m: &Material) -> String {
         return String::new();
     }
     let lengths: Vec<(String, f64)> = lengths(&c["lengths"]);
-    let half = |title: &str, v: &Value, colour| format!("<div><h3>{}</h3>{}</div>", escape(title), ranking(v, colour));
+    let half = |title: &str, v: &Value, colour| {
+        format!(
+            "<div><h3>{}</h3>{}</div>",
+            escape(title),
+            ranking(v, colour)
+        )
+    };
     let body = format!(
         "<div class=two>{}{}{}</div><h3>Length of kept documents, characters</h3>{}",
         half("Languages", &c["languages"], "--c"),
@@ -178,7 +248,12 @@ pub(super) fn text(m: &Material) -> String {
         half("Sources", &c["sources"], "--e"),
         columns("Length of kept documents", &lengths)
     );
-    section("text", "Languages and hosts", "Languages count every document that had one; hosts, subsets and lengths the documents that the filters kept.", &body)
+    section(
+        "text",
+        "Languages and hosts",
+        "Languages count every document that had one; hosts, subsets and lengths the documents that the filters kept.",
+        &body,
+    )
 }
 
 /// Powers of two as `1k`, in order.
@@ -188,8 +263,16 @@ fn lengths(v: &Value) -> Vec<(String, f64)> {
         .filter_map(|(k, n)| Some((1u64.checked_shl(k.parse().ok()?)?, number(n) as f64)))
         .collect();
     rows.sort_by_key(|r| r.0);
-    let name = |n: u64| if n >= 1024 { format!("{}k+", n / 1024) } else { format!("{n}+") };
-    rows.into_iter().map(|(n, count)| (name(n), count)).collect()
+    let name = |n: u64| {
+        if n >= 1024 {
+            format!("{}k+", n / 1024)
+        } else {
+            format!("{n}+")
+        }
+    };
+    rows.into_iter()
+        .map(|(n, count)| (name(n), count))
+        .collect()
 }
 
 /// Clusters with their members.
@@ -199,15 +282,35 @@ pub(super) fn duplicates(m: &Material) -> String {
         return String::new();
     }
     let mut body = table(
-        &["documents", "kept", "exact duplicates", "near duplicates", "clusters", "largest"],
-        &[["documents", "kept", "exact", "fuzzy", "clusters", "largest_cluster"]
-            .map(|k| grouped(number(&d[k])))
-            .to_vec()],
+        &[
+            "documents",
+            "kept",
+            "exact duplicates",
+            "near duplicates",
+            "clusters",
+            "largest",
+        ],
+        &[[
+            "documents",
+            "kept",
+            "exact",
+            "fuzzy",
+            "clusters",
+            "largest_cluster",
+        ]
+        .map(|k| grouped(number(&d[k])))
+        .to_vec()],
     );
     let examples = m.job.report.as_ref().map_or(8, |r| r.examples);
     for cluster in m.clusters.iter().take(examples) {
-        let members = cluster["members"].as_array().map(Vec::as_slice).unwrap_or_default();
-        body += &format!("<h3>Cluster of {}</h3>", number(&cluster["size"]).max(members.len() as u64));
+        let members = cluster["members"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        body += &format!(
+            "<h3>Cluster of {}</h3>",
+            number(&cluster["size"]).max(members.len() as u64)
+        );
         for member in members.iter().take(4) {
             let is_kept = member["kept"].as_bool().unwrap_or(false);
             let caption = format!(
@@ -220,7 +323,12 @@ pub(super) fn duplicates(m: &Material) -> String {
             body += &excerpt(class, &caption, &text_value(&member["excerpt"]));
         }
     }
-    section("duplicates", "Duplicates", "Exact duplicates share a hash of the text; near duplicates share a MinHash band. One document of each cluster stays.", &body)
+    section(
+        "duplicates",
+        "Duplicates",
+        "Exact duplicates share a hash of the text; near duplicates share a MinHash band. One document of each cluster stays.",
+        &body,
+    )
 }
 
 fn text_value(v: &Value) -> String {
@@ -250,7 +358,10 @@ pub(super) fn data(m: &Material) -> String {
             ]
         })
         .collect();
-    let mut body = table(&["dataset", "documents", "tokens", "text", "bytes a token"], &rows);
+    let mut body = table(
+        &["dataset", "documents", "tokens", "text", "bytes a token"],
+        &rows,
+    );
     for part in m.blend["parts"].as_array().into_iter().flatten() {
         body += &format!(
             "<h3>Blend: {}, {} samples</h3>",
@@ -270,10 +381,23 @@ pub(super) fn data(m: &Material) -> String {
             }
         }
         body += &bars(&rows);
-        let rows: Vec<Vec<String>> = part["datasets"].as_array().into_iter().flatten().map(blend_row).collect();
-        body += &table(&["dataset", "tokens read", "tokens an epoch", "epochs"], &rows);
+        let rows: Vec<Vec<String>> = part["datasets"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(blend_row)
+            .collect();
+        body += &table(
+            &["dataset", "tokens read", "tokens an epoch", "epochs"],
+            &rows,
+        );
     }
-    section("data", "Data", "Token datasets, and what training reads of them: shares asked for by weight and shares realised.", &body)
+    section(
+        "data",
+        "Data",
+        "Token datasets, and what training reads of them: shares asked for by weight and shares realised.",
+        &body,
+    )
 }
 
 fn blend_row(d: &Value) -> Vec<String> {
@@ -297,15 +421,35 @@ pub(super) fn training(m: &Material) -> String {
         return String::new();
     }
     let one = |name: &str, colour, key: &str| {
-        [Curve { name: name.into(), colour, points: curve(m, key), dots: false }]
+        [Curve {
+            name: name.into(),
+            colour,
+            points: curve(m, key),
+            dots: false,
+        }]
     };
     let curves = [
-        Curve { name: "training loss".into(), colour: "--a", points: loss, dots: false },
-        Curve { name: "validation loss".into(), colour: "--b", points: curve(m, "valid_loss"), dots: true },
+        Curve {
+            name: "training loss".into(),
+            colour: "--a",
+            points: loss,
+            dots: false,
+        },
+        Curve {
+            name: "validation loss".into(),
+            colour: "--b",
+            points: curve(m, "valid_loss"),
+            dots: true,
+        },
     ];
-    let entropy = m.eval["unigram_entropy"].as_f64().map(|e| (e, "unigram entropy of the validation tokens"));
+    let entropy = m.eval["unigram_entropy"]
+        .as_f64()
+        .map(|e| (e, "unigram entropy of the validation tokens"));
     let mut body = lines("Loss by step, nats a token", "step", &curves, entropy);
-    if let (Some(valid), Some(unigram)) = (m.eval["valid_loss"].as_f64(), m.eval["unigram_entropy"].as_f64()) {
+    if let (Some(valid), Some(unigram)) = (
+        m.eval["valid_loss"].as_f64(),
+        m.eval["unigram_entropy"].as_f64(),
+    ) {
         body += &format!(
             "<p>Validation loss <b>{valid:.4}</b> nats a token (perplexity {:.1}) on {} tokens; a model without context cannot go below <b>{unigram:.4}</b>.</p>",
             valid.exp(),
@@ -313,26 +457,60 @@ pub(super) fn training(m: &Material) -> String {
         );
     }
     body += "<div class=two><div><h3>Tokens per second</h3>";
-    body += &lines("Tokens per second by step", "step", &one("tokens/s", "--c", "tokens_per_s"), None);
+    body += &lines(
+        "Tokens per second by step",
+        "step",
+        &one("tokens/s", "--c", "tokens_per_s"),
+        None,
+    );
     body += "</div><div><h3>Learning rate</h3>";
-    body += &lines("Learning rate by step", "step", &one("learning rate", "--d", "lr"), None);
+    body += &lines(
+        "Learning rate by step",
+        "step",
+        &one("learning rate", "--d", "lr"),
+        None,
+    );
     body += "</div><div><h3>Gradient norm</h3>";
-    body += &lines("Gradient norm by step", "step", &one("gradient norm, before clipping", "--e", "grad_norm"), None);
+    body += &lines(
+        "Gradient norm by step",
+        "step",
+        &one("gradient norm, before clipping", "--e", "grad_norm"),
+        None,
+    );
     body += "</div></div>";
-    section("training", "Training", "One point a step; validation on the same samples each time.", &body)
+    section(
+        "training",
+        "Training",
+        "One point a step; validation on the same samples each time.",
+        &body,
+    )
 }
 
 /// What the model writes.
 pub(super) fn generated(m: &Material) -> String {
-    let samples = m.generated["samples"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let samples = m.generated["samples"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     if samples.is_empty() {
         return String::new();
     }
     let body: String = samples
         .iter()
-        .map(|s| excerpt("made", &format!("prompt: {}", text_value(&s["prompt"])), &(text_value(&s["prompt"]) + &text_value(&s["text"]))))
+        .map(|s| {
+            excerpt(
+                "made",
+                &format!("prompt: {}", text_value(&s["prompt"])),
+                &(text_value(&s["prompt"]) + &text_value(&s["text"])),
+            )
+        })
         .collect();
-    section("generated", "Generated text", "Continuations of the job's prompts by the last checkpoint.", &body)
+    section(
+        "generated",
+        "Generated text",
+        "Continuations of the job's prompts by the last checkpoint.",
+        &body,
+    )
 }
 
 /// Texts kept and dropped, with the rule, the value and the limit.
@@ -360,12 +538,22 @@ pub(super) fn samples(m: &Material) -> String {
         let caption = format!("{} {}", text_value(&s["id"]), text_value(&s["language"]));
         body += &excerpt("kept", &caption, &text_value(&s["excerpt"]));
     }
-    section("samples", "Kept and dropped", "Chosen by a hash of their names, not by hand. A dropped text shows the first rule it broke.", &body)
+    section(
+        "samples",
+        "Kept and dropped",
+        "Chosen by a hash of their names, not by hand. A dropped text shows the first rule it broke.",
+        &body,
+    )
 }
 
 /// Time and memory of every stage, and the job itself.
 pub(super) fn stages(m: &Material) -> String {
-    let records = m.manifest.as_object().into_iter().flatten().filter(|(k, _)| is_stage(k));
+    let records = m
+        .manifest
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(k, _)| is_stage(k));
     let rows: Vec<Vec<String>> = records
         .map(|(name, r)| {
             vec![
@@ -376,7 +564,15 @@ pub(super) fn stages(m: &Material) -> String {
             ]
         })
         .collect();
-    let job = format!("<details><summary>The job as it ran</summary><pre>{}</pre></details>", escape(&m.job.to_toml()));
+    let job = format!(
+        "<details><summary>The job as it ran</summary><pre>{}</pre></details>",
+        escape(&m.job.to_toml())
+    );
     let body = table(&["stage", "seconds", "peak memory", "fingerprint"], &rows) + &job;
-    section("stages", "Stages", "A stage is run again only if its fingerprint changes or a file it wrote is damaged.", &body)
+    section(
+        "stages",
+        "Stages",
+        "A stage is run again only if its fingerprint changes or a file it wrote is damaged.",
+        &body,
+    )
 }

@@ -32,23 +32,46 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
     let span = (high - low).max(f64::MIN_POSITIVE);
     let raw = span / 5.0;
     let unit = 10f64.powf(raw.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * unit).into_iter().find(|s| *s >= raw).unwrap_or(raw);
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|m| m * unit)
+        .into_iter()
+        .find(|s| *s >= raw)
+        .unwrap_or(raw);
     let first = (low / step).ceil();
-    (0..12).map(|i| (first + f64::from(i)) * step).take_while(|t| *t <= high + step * 1e-6).collect()
+    (0..12)
+        .map(|i| (first + f64::from(i)) * step)
+        .take_while(|t| *t <= high + step * 1e-6)
+        .collect()
 }
 
 /// Lines over a shared x axis. `level` draws a dashed horizontal line with its label.
-pub(super) fn lines(title: &str, x_name: &str, curves: &[Curve], level: Option<(f64, &str)>) -> String {
+pub(super) fn lines(
+    title: &str,
+    x_name: &str,
+    curves: &[Curve],
+    level: Option<(f64, &str)>,
+) -> String {
     let (w, h, left, right, top, bottom) = (720.0, 280.0, 56.0, 16.0, 14.0, 40.0);
-    let points = || curves.iter().flat_map(|c| &c.points).filter(|p| p.1.is_finite());
+    let points = || {
+        curves
+            .iter()
+            .flat_map(|c| &c.points)
+            .filter(|p| p.1.is_finite())
+    };
     if points().next().is_none() {
         return "<p class=\"quiet\">Nothing measured.</p>".into();
     }
     let fold = |f: fn(f64, f64) -> f64, start: f64, of: fn(&(f64, f64)) -> f64| {
         points().map(of).fold(start, f)
     };
-    let (x0, x1) = (fold(f64::min, f64::MAX, |p| p.0), fold(f64::max, f64::MIN, |p| p.0));
-    let (mut y0, mut y1) = (fold(f64::min, f64::MAX, |p| p.1), fold(f64::max, f64::MIN, |p| p.1));
+    let (x0, x1) = (
+        fold(f64::min, f64::MAX, |p| p.0),
+        fold(f64::max, f64::MIN, |p| p.0),
+    );
+    let (mut y0, mut y1) = (
+        fold(f64::min, f64::MAX, |p| p.1),
+        fold(f64::max, f64::MIN, |p| p.1),
+    );
     if let Some((v, _)) = level {
         (y0, y1) = (y0.min(v), y1.max(v));
     }
@@ -58,25 +81,73 @@ pub(super) fn lines(title: &str, x_name: &str, curves: &[Curve], level: Option<(
     let y = |v: f64| h - bottom - (v - y0) / (y1 - y0) * (h - top - bottom);
     let mut s = open(title, w, h);
     for t in ticks(y0, y1) {
-        let _ = write!(s, "<line class=grid x1={left} x2={} y1={1:.1} y2={1:.1} />", w - right, y(t));
-        let _ = write!(s, "<text class=axis x={} y={:.1} text-anchor=end>{}</text>", left - 6.0, y(t) + 4.0, tick(t));
+        let _ = write!(
+            s,
+            "<line class=grid x1={left} x2={} y1={1:.1} y2={1:.1} />",
+            w - right,
+            y(t)
+        );
+        let _ = write!(
+            s,
+            "<text class=axis x={} y={:.1} text-anchor=end>{}</text>",
+            left - 6.0,
+            y(t) + 4.0,
+            tick(t)
+        );
     }
     for t in ticks(x0, x1) {
-        let _ = write!(s, "<text class=axis x={:.1} y={} text-anchor=middle>{}</text>", x(t), h - 20.0, tick(t));
+        let _ = write!(
+            s,
+            "<text class=axis x={:.1} y={} text-anchor=middle>{}</text>",
+            x(t),
+            h - 20.0,
+            tick(t)
+        );
     }
-    let _ = write!(s, "<text class=axis x={} y={} text-anchor=end>{}</text>", w - right, h - 4.0, escape(x_name));
+    let _ = write!(
+        s,
+        "<text class=axis x={} y={} text-anchor=end>{}</text>",
+        w - right,
+        h - 4.0,
+        escape(x_name)
+    );
     if let Some((v, name)) = level {
-        let _ = write!(s, "<line class=level x1={left} x2={} y1={1:.1} y2={1:.1} />", w - right, y(v));
-        let _ = write!(s, "<text class=label x={} y={:.1} text-anchor=end>{}</text>", w - right, y(v) - 5.0, escape(name));
+        let _ = write!(
+            s,
+            "<line class=level x1={left} x2={} y1={1:.1} y2={1:.1} />",
+            w - right,
+            y(v)
+        );
+        let _ = write!(
+            s,
+            "<text class=label x={} y={:.1} text-anchor=end>{}</text>",
+            w - right,
+            y(v) - 5.0,
+            escape(name)
+        );
     }
     for c in curves {
         if c.dots {
             for p in &c.points {
-                let _ = write!(s, "<circle cx={:.1} cy={:.1} r=4 fill=\"var({})\" />", x(p.0), y(p.1), c.colour);
+                let _ = write!(
+                    s,
+                    "<circle cx={:.1} cy={:.1} r=4 fill=\"var({})\" />",
+                    x(p.0),
+                    y(p.1),
+                    c.colour
+                );
             }
         }
-        let path: Vec<String> = thin(&c.points).iter().map(|p| format!("{:.1},{:.1}", x(p.0), y(p.1))).collect();
-        let _ = write!(s, "<polyline fill=none stroke=\"var({})\" stroke-width=2 points=\"{}\" />", c.colour, path.join(" "));
+        let path: Vec<String> = thin(&c.points)
+            .iter()
+            .map(|p| format!("{:.1},{:.1}", x(p.0), y(p.1)))
+            .collect();
+        let _ = write!(
+            s,
+            "<polyline fill=none stroke=\"var({})\" stroke-width=2 points=\"{}\" />",
+            c.colour,
+            path.join(" ")
+        );
     }
     s.push_str("</svg>");
     s.push_str(&legend(curves));
@@ -88,13 +159,23 @@ fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let every = points.len().div_ceil(800).max(1);
     let last = points.len().saturating_sub(1);
     let keep = |i: usize| i.is_multiple_of(every) || i == last;
-    points.iter().enumerate().filter(|(i, p)| keep(*i) && p.1.is_finite()).map(|(_, p)| *p).collect()
+    points
+        .iter()
+        .enumerate()
+        .filter(|(i, p)| keep(*i) && p.1.is_finite())
+        .map(|(_, p)| *p)
+        .collect()
 }
 
 fn legend(curves: &[Curve]) -> String {
     let mut s = String::from("<p class=legend>");
     for c in curves {
-        let _ = write!(s, "<span><i style=\"background:var({})\"></i>{}</span>", c.colour, escape(&c.name));
+        let _ = write!(
+            s,
+            "<span><i style=\"background:var({})\"></i>{}</span>",
+            c.colour,
+            escape(&c.name)
+        );
     }
     s + "</p>"
 }
@@ -113,7 +194,10 @@ pub(super) fn bars(rows: &[Bar]) -> String {
     if rows.is_empty() {
         return "<p class=\"quiet\">None.</p>".into();
     }
-    let most = rows.iter().map(|r| r.value).fold(f64::MIN_POSITIVE, f64::max);
+    let most = rows
+        .iter()
+        .map(|r| r.value)
+        .fold(f64::MIN_POSITIVE, f64::max);
     let mut s = String::from("<div class=bars>");
     for r in rows {
         let _ = write!(
@@ -148,8 +232,18 @@ pub(super) fn columns(title: &str, rows: &[(String, f64)]) -> String {
             wide * 0.84
         );
         let middle = x + wide / 2.0;
-        let _ = write!(s, "<text class=axis x={middle:.1} y={} text-anchor=middle>{}</text>", h - 10.0, escape(name));
-        let _ = write!(s, "<text class=axis x={middle:.1} y={:.1} text-anchor=middle>{}</text>", y - 5.0, tick(*value));
+        let _ = write!(
+            s,
+            "<text class=axis x={middle:.1} y={} text-anchor=middle>{}</text>",
+            h - 10.0,
+            escape(name)
+        );
+        let _ = write!(
+            s,
+            "<text class=axis x={middle:.1} y={:.1} text-anchor=middle>{}</text>",
+            y - 5.0,
+            tick(*value)
+        );
     }
     s + "</svg>"
 }
@@ -180,9 +274,23 @@ mod tests {
     #[test]
     fn names_are_escaped_everywhere() {
         let evil = "<script>\"&";
-        let bar = Bar { name: evil.into(), value: 1.0, label: evil.into(), colour: "--a" };
-        let curve = Curve { name: evil.into(), colour: "--a", points: vec![(0.0, 1.0), (1.0, 2.0)], dots: false };
-        for s in [bars(&[bar]), columns(evil, &[(evil.into(), 1.0)]), lines(evil, evil, &[curve], Some((1.0, evil)))] {
+        let bar = Bar {
+            name: evil.into(),
+            value: 1.0,
+            label: evil.into(),
+            colour: "--a",
+        };
+        let curve = Curve {
+            name: evil.into(),
+            colour: "--a",
+            points: vec![(0.0, 1.0), (1.0, 2.0)],
+            dots: false,
+        };
+        for s in [
+            bars(&[bar]),
+            columns(evil, &[(evil.into(), 1.0)]),
+            lines(evil, evil, &[curve], Some((1.0, evil))),
+        ] {
             assert!(!s.contains("<script"), "{s}");
         }
     }

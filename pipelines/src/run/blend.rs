@@ -25,7 +25,11 @@ pub(crate) struct Blended {
 impl Blended {
     /// Opens the datasets and builds the order.
     pub(crate) fn open(cx: &Context) -> Result<Blended> {
-        let table = cx.job.blend.as_ref().context("the job has no [blend] table")?;
+        let table = cx
+            .job
+            .blend
+            .as_ref()
+            .context("the job has no [blend] table")?;
         let mut datasets = Vec::new();
         let mut prints = Vec::new();
         for d in &table.dataset {
@@ -49,9 +53,20 @@ impl Blended {
         let parts = index::build_blend(&request)?;
         let names = table.dataset.iter().map(|d| d.name.clone()).collect();
         let fingerprint = crate::manifest::fingerprint(&json!([
-            prints, table.split, table.seq_length, samples, cx.job.seed, tokenizer
+            prints,
+            table.split,
+            table.seq_length,
+            samples,
+            cx.job.seed,
+            tokenizer
         ]));
-        Ok(Blended { parts, names, vocab, fingerprint, samples })
+        Ok(Blended {
+            parts,
+            names,
+            vocab,
+            fingerprint,
+            samples,
+        })
     }
 
     /// One part, or an error that says which setting leaves it empty.
@@ -64,9 +79,17 @@ impl Blended {
 
 /// Samples of train, valid, test: what training and evaluation will read.
 fn wanted_samples(cx: &Context) -> [u64; 3] {
-    let train = cx.job.train.as_ref().map_or(1, |t| t.steps * t.global_batch as u64);
+    let train = cx
+        .job
+        .train
+        .as_ref()
+        .map_or(1, |t| t.steps * t.global_batch as u64);
     let valid = cx.job.train.as_ref().map_or(1, |t| t.eval_samples);
-    [train, valid.max(cx.job.eval.as_ref().map_or(0, |e| e.samples)), 0]
+    [
+        train,
+        valid.max(cx.job.eval.as_ref().map_or(0, |e| e.samples)),
+        0,
+    ]
 }
 
 /// Vocabulary and identity of the tokenizer: the job's own, or the one named in the dataset's sidecar.
@@ -76,7 +99,9 @@ fn vocabulary(cx: &Context, dataset: &Dataset) -> Result<(usize, Value)> {
         let tokenizer = Tokenizer::load(&own)?;
         return Ok((tokenizer.vocab(), json!(tokenizer.identity())));
     }
-    if let Some(crate::job::TokenizerSource::File(path)) = cx.job.tokenize.as_ref().map(|t| &t.tokenizer) {
+    if let Some(crate::job::TokenizerSource::File(path)) =
+        cx.job.tokenize.as_ref().map(|t| &t.tokenizer)
+    {
         let tokenizer = Tokenizer::load(path)?;
         return Ok((tokenizer.vocab(), json!(tokenizer.identity())));
     }
@@ -84,7 +109,10 @@ fn vocabulary(cx: &Context, dataset: &Dataset) -> Result<(usize, Value)> {
     sidecar.push(".json");
     let text = std::fs::read_to_string(&sidecar).unwrap_or_default();
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
-    match value["tokenizer"]["vocab"].as_u64().and_then(|v| usize::try_from(v).ok()) {
+    match value["tokenizer"]["vocab"]
+        .as_u64()
+        .and_then(|v| usize::try_from(v).ok())
+    {
         Some(vocab) => Ok((vocab, value["tokenizer"]["xxh3"].clone())),
         None => bail!(
             "the vocabulary size of {} is unknown: give tokenize.tokenizer.file, or a sidecar {}",
@@ -103,9 +131,15 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     write_atomically(&cx.out.join("blend.json"), text.as_bytes())?;
     let files = ["blend.json".into()];
     let seconds = started.elapsed().as_secs_f64();
-    cx.manifest.record("blend", &blended.fingerprint, &files, json!({}), seconds)?;
+    cx.manifest
+        .record("blend", &blended.fingerprint, &files, json!({}), seconds)?;
     for part in report["parts"].as_array().into_iter().flatten() {
-        let shares: Vec<String> = part["datasets"].as_array().into_iter().flatten().map(share).collect();
+        let shares: Vec<String> = part["datasets"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(share)
+            .collect();
         let samples = part["samples"].as_u64().unwrap_or(0);
         eprintln!(
             "blend: {} {} samples: {}",
@@ -177,7 +211,10 @@ pub(crate) fn blend(cx: &Context, dump: Option<u64>, as_json: bool) -> Result<()
 }
 
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect()
 }
 
 /// SHA-256 of the arrays as Megatron stores them (document_index i32, sample_index i32 pairs, shuffle_index u32,
@@ -193,9 +230,16 @@ fn dump_splits(blended: &Blended, k: u64) -> Result<Value> {
                 "document_index": hex(&document), "sample_index": hex(&sample), "shuffle_index": hex(&shuffle),
             }));
         }
-        let which: Vec<u8> = blend.dataset_index().iter().flat_map(|d| d.to_le_bytes()).collect();
-        let sample: Vec<u8> =
-            blend.dataset_sample_index().iter().flat_map(|s| s.to_le_bytes()).collect();
+        let which: Vec<u8> = blend
+            .dataset_index()
+            .iter()
+            .flat_map(|d| d.to_le_bytes())
+            .collect();
+        let sample: Vec<u8> = blend
+            .dataset_sample_index()
+            .iter()
+            .flat_map(|s| s.to_le_bytes())
+            .collect();
         let length = blend.datasets().first().map_or(0, samples_tokens) + 1;
         let mut tokens = vec![0; usize::try_from(length)?];
         let mut first = Vec::new();

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Shard reports in shard order, from the manifest. Empty if the stage has not run.
 pub(crate) fn reports(cx: &Context) -> Result<Vec<ShardReport>> {
-    let Some(config) = &cx.job.curate else { return Ok(Vec::new()) };
+    let Some(config) = &cx.job.curate else {
+        return Ok(Vec::new());
+    };
     let mut all = Vec::new();
     for shard in curate::shards(config)? {
         let stage = stage_name(&shard);
@@ -39,9 +41,16 @@ fn stage_name(shard: &Shard) -> String {
 /// What a shard's output depends on: not on tasks, threads or the other inputs.
 fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
     let job = &cx.job;
-    let settings = job.curate.as_ref().map(|c| json!([c.step, c.max_record_bytes]));
-    let evaluation: Vec<_> =
-        job.decontaminate.iter().flat_map(|d| &d.files).map(|f| identity(Path::new(f))).collect();
+    let settings = job
+        .curate
+        .as_ref()
+        .map(|c| json!([c.step, c.max_record_bytes]));
+    let evaluation: Vec<_> = job
+        .decontaminate
+        .iter()
+        .flat_map(|d| &d.files)
+        .map(|f| identity(Path::new(f)))
+        .collect();
     let signatures = job.dedup.as_ref().map(|d| json!([d.exact, d.minhash]));
     fingerprint(&json!([
         "curate",
@@ -56,11 +65,17 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
 }
 
 pub(super) fn run(cx: &Context) -> Result<()> {
-    let Some(config) = &cx.job.curate else { bail!("the job has no [curate] table") };
+    let Some(config) = &cx.job.curate else {
+        bail!("the job has no [curate] table")
+    };
     let shards = curate::shards(config)?;
     let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
     let todo: Vec<usize> = (0..shards.len())
-        .filter(|i| cx.manifest.done(&stage_name(&shards[*i]), &prints[*i]).is_none())
+        .filter(|i| {
+            cx.manifest
+                .done(&stage_name(&shards[*i]), &prints[*i])
+                .is_none()
+        })
         .collect();
     let of_all = fingerprint(&json!(prints));
     if todo.is_empty() && cx.manifest.done("curate", &of_all).is_some() {
@@ -69,18 +84,30 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     }
     cx.manifest.forget("curate");
     let seed = u64::from(cx.job.seed);
-    let curator =
-        Curator::new(config, cx.job.decontaminate.as_ref(), cx.job.dedup.as_ref(), seed)?;
-    let bytes = todo.iter().filter_map(|i| std::fs::metadata(&shards[*i].path).ok()).map(|m| m.len());
+    let curator = Curator::new(
+        config,
+        cx.job.decontaminate.as_ref(),
+        cx.job.dedup.as_ref(),
+        seed,
+    )?;
+    let bytes = todo
+        .iter()
+        .filter_map(|i| std::fs::metadata(&shards[*i].path).ok())
+        .map(|m| m.len());
     let progress = Progress::start("curate", "MB", bytes.sum());
-    let watcher = Watcher { progress: &progress, kept: AtomicU64::new(0), read: AtomicU64::new(0) };
+    let watcher = Watcher {
+        progress: &progress,
+        kept: AtomicU64::new(0),
+        read: AtomicU64::new(0),
+    };
     run_shards(cx, &curator, &shards, &prints, &todo, &watcher)?;
     let reports = reports(cx)?;
     let sum = total(&reports);
     let errors = merge_errors(cx, shards.len())?;
     let seconds = progress.seconds();
     let counts = serde_json::to_value(&sum)?;
-    cx.manifest.record("curate", &of_all, &[errors], counts, seconds)?;
+    cx.manifest
+        .record("curate", &of_all, &[errors], counts, seconds)?;
     let dropped: u64 = sum.dropped.values().sum();
     progress.finish(&format!(
         "{} records, {} kept, {} dropped, {} quarantined; {} read",
@@ -111,22 +138,33 @@ fn run_shards(
     watcher: &Watcher,
 ) -> Result<()> {
     let asked = cx.job.curate.as_ref().map_or(0, |c| c.tasks);
-    let tasks = if asked == 0 { rayon::current_num_threads() } else { asked };
+    let tasks = if asked == 0 {
+        rayon::current_num_threads()
+    } else {
+        asked
+    };
     let next = AtomicUsize::new(0);
     let failed: Mutex<Vec<(usize, anyhow::Error)>> = Mutex::new(Vec::new());
     let work = || {
         loop {
-            let Some(i) = todo.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+            let Some(i) = todo.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                return;
+            };
             let (shard, print) = (&shards[*i], &prints[*i]);
             let started = std::time::Instant::now();
             let done = curator
                 .run_shard(shard, &cx.out, watcher)
                 .map_err(anyhow::Error::from)
                 .and_then(|report| {
-                    let files: Vec<PathBuf> = report.outputs.iter().map(|o| o.path.clone().into()).collect();
+                    let files: Vec<PathBuf> = report
+                        .outputs
+                        .iter()
+                        .map(|o| o.path.clone().into())
+                        .collect();
                     let counts = serde_json::to_value(&report)?;
                     let seconds = started.elapsed().as_secs_f64();
-                    cx.manifest.record(&stage_name(shard), print, &files, counts, seconds)
+                    cx.manifest
+                        .record(&stage_name(shard), print, &files, counts, seconds)
                 });
             if let (Err(e), Ok(mut failed)) = (done, failed.lock()) {
                 failed.push((*i, e));

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 
 /// Checksums of the curation outputs: what dedup and tokenize read.
 pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
-    let Some(config) = &cx.job.curate else { bail!("the job has no [curate] table") };
+    let Some(config) = &cx.job.curate else {
+        bail!("the job has no [curate] table")
+    };
     let shards = curate::shards(config)?.len();
     let mut sums = Vec::new();
     for i in 0..shards {
@@ -24,10 +26,18 @@ pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
 }
 
 pub(super) fn run(cx: &Context) -> Result<()> {
-    let Some(config) = &cx.job.dedup else { bail!("the job has no [dedup] table") };
+    let Some(config) = &cx.job.dedup else {
+        bail!("the job has no [dedup] table")
+    };
     let (shards, sums) = upstream(cx)?;
     // memory_mb decides where the sort spills, never what it yields
-    let print = fingerprint(&json!(["dedup", config.exact, config.minhash, config.keep, sums]));
+    let print = fingerprint(&json!([
+        "dedup",
+        config.exact,
+        config.minhash,
+        config.keep,
+        sums
+    ]));
     if cx.manifest.done("dedup", &print).is_some() {
         eprintln!("dedup: done before");
         return Ok(());
@@ -35,9 +45,19 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     cx.manifest.forget("dedup");
     let progress = Progress::start("dedup", "documents", 0);
     let report = curate::dedup(config, &cx.out, shards, &Watcher(&progress))?;
-    let files: Vec<PathBuf> = report.outputs.iter().map(|o| o.path.clone().into()).collect();
+    let files: Vec<PathBuf> = report
+        .outputs
+        .iter()
+        .map(|o| o.path.clone().into())
+        .collect();
     let seconds = progress.seconds();
-    cx.manifest.record("dedup", &print, &files, serde_json::to_value(&report)?, seconds)?;
+    cx.manifest.record(
+        "dedup",
+        &print,
+        &files,
+        serde_json::to_value(&report)?,
+        seconds,
+    )?;
     progress.finish(&format!(
         "{} documents, {} exact and {} near duplicates in {} clusters, {} kept",
         grouped(report.documents),

@@ -33,7 +33,9 @@ fn find(names: &[&str]) -> Option<String> {
 
 fn command(name: &str) -> Option<String> {
     let path = std::env::var_os("PATH")?;
-    let mut found = std::env::split_paths(&path).map(|f| f.join(name)).filter(|p| p.is_file());
+    let mut found = std::env::split_paths(&path)
+        .map(|f| f.join(name))
+        .filter(|p| p.is_file());
     found.next().map(|p| p.display().to_string())
 }
 
@@ -58,17 +60,28 @@ fn features() -> Vec<&'static str> {
 
 /// Free bytes of the working directory's file system, as `df` tells.
 fn free_bytes() -> Option<u64> {
-    let out = std::process::Command::new("df").args(["-Pk", "."]).output().ok()?;
+    let out = std::process::Command::new("df")
+        .args(["-Pk", "."])
+        .output()
+        .ok()?;
     let text = String::from_utf8_lossy(&out.stdout).to_string();
-    let kib: u64 = text.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
+    let kib: u64 = text
+        .lines()
+        .nth(1)?
+        .split_whitespace()
+        .nth(3)?
+        .parse()
+        .ok()?;
     Some(kib * 1024)
 }
 
 /// The verb.
 pub(crate) fn doctor(as_json: bool) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let libraries: serde_json::Map<String, Value> =
-        LIBRARIES.iter().map(|(name, files)| ((*name).to_string(), json!(find(files)))).collect();
+    let libraries: serde_json::Map<String, Value> = LIBRARIES
+        .iter()
+        .map(|(name, files)| ((*name).to_string(), json!(find(files))))
+        .collect();
     let report = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "processor": processor(), "cores": cores, "features": features(),
@@ -93,6 +106,9 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
             text.push_str(&format!("{name:<10} {}\n", or_none(found)));
         }
     }
-    text.push_str(&format!("would use  CPU, {cores} threads, {} kernels\n", train::Device::cpu().name()));
+    text.push_str(&format!(
+        "would use  CPU, {cores} threads, {} kernels\n",
+        train::Device::cpu().name()
+    ));
     super::print(&text)
 }

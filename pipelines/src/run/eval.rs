@@ -12,7 +12,11 @@ use index::{Blend, Part};
 use serde_json::json;
 
 pub(super) fn run(cx: &Context) -> Result<()> {
-    let table = cx.job.eval.as_ref().context("the job has no [eval] table")?;
+    let table = cx
+        .job
+        .eval
+        .as_ref()
+        .context("the job has no [eval] table")?;
     let blended = Blended::open(cx)?;
     let plan = plan(cx, &blended)?;
     let checkpoint = newest_checkpoint(&cx.out)?;
@@ -35,7 +39,8 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let text = format!("{result:#}\n");
     write_atomically(&cx.out.join("eval.json"), text.as_bytes())?;
     let seconds = started.elapsed().as_secs_f64();
-    cx.manifest.record("eval", &print, &["eval.json".into()], result, seconds)?;
+    cx.manifest
+        .record("eval", &print, &["eval.json".into()], result, seconds)?;
     eprintln!(
         "eval: validation loss {loss:.4} nats, unigram entropy of the same tokens {entropy:.4} nats ({:+.4})",
         loss - entropy
@@ -59,7 +64,11 @@ fn unigram_entropy(valid: &Blend, count: u64, seq_length: usize, vocab: usize) -
 fn entropy(counts: &[u64]) -> f64 {
     let total: u64 = counts.iter().sum();
     let share = |n: &u64| *n as f64 / total.max(1) as f64;
-    counts.iter().filter(|n| **n > 0).map(|n| -share(n) * share(n).ln()).sum()
+    counts
+        .iter()
+        .filter(|n| **n > 0)
+        .map(|n| -share(n) * share(n).ln())
+        .sum()
 }
 
 #[cfg(test)]

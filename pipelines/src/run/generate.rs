@@ -36,9 +36,17 @@ fn options(table: &Generate, seed: u32, stop: Option<u32>) -> GenerateOptions {
 
 /// The stage of `run`: the job's prompts, written to `generated.json` and shown.
 pub(super) fn run(cx: &Context) -> Result<()> {
-    let table = cx.job.generate.as_ref().context("the job has no [generate] table")?;
+    let table = cx
+        .job
+        .generate
+        .as_ref()
+        .context("the job has no [generate] table")?;
     let checkpoint = newest_checkpoint(&cx.out)?;
-    let print = fingerprint(&json!([table, cx.job.seed, identity(&checkpoint.join("state.json"))]));
+    let print = fingerprint(&json!([
+        table,
+        cx.job.seed,
+        identity(&checkpoint.join("state.json"))
+    ]));
     if cx.manifest.done("generate", &print).is_some() {
         eprintln!("generate: done before");
         return Ok(());
@@ -47,14 +55,27 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let tokenizer = Tokenizer::load(&tokenizer_of(cx)?)?;
     let mut samples = Vec::new();
     for prompt in &table.prompts {
-        let text = continued(&tokenizer, &checkpoint, prompt, table, cx.job.seed, &mut |_| {})?;
+        let text = continued(
+            &tokenizer,
+            &checkpoint,
+            prompt,
+            table,
+            cx.job.seed,
+            &mut |_| {},
+        )?;
         eprintln!("generate: {prompt}{}", text.replace('\n', "\n  "));
         samples.push(json!({"prompt": prompt, "text": text}));
     }
     let text = format!("{:#}\n", json!({"samples": samples}));
     write_atomically(&cx.out.join("generated.json"), text.as_bytes())?;
     let seconds = started.elapsed().as_secs_f64();
-    cx.manifest.record("generate", &print, &["generated.json".into()], json!({}), seconds)?;
+    cx.manifest.record(
+        "generate",
+        &print,
+        &["generated.json".into()],
+        json!({}),
+        seconds,
+    )?;
     Ok(())
 }
 
@@ -122,7 +143,8 @@ pub(crate) fn convert(checkpoint: &Path, tokenizer: Option<&Path>, out: &Path) -
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     train::export_hf(checkpoint, out)?;
     if let Some(path) = tokenizer {
-        let json = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let json =
+            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         write_atomically(&out.join("tokenizer.json"), &json)?;
     }
     eprintln!("wrote {}", out.display());

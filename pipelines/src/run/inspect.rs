@@ -7,7 +7,11 @@ use std::path::{Path, PathBuf};
 
 /// Which crate knows this file; told by what is there, then by its name.
 fn describe(path: &Path) -> Result<Value> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_string();
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_string();
     if path.is_dir() {
         if path.join("state.json").exists() {
             return Ok(train::inspect(path)?);
@@ -27,8 +31,10 @@ fn describe(path: &Path) -> Result<Value> {
     }
     if name == "tokenizer.json" {
         let t = index::Tokenizer::load(path)?;
-        return Ok(json!({"kind": "tokenizer", "vocab": t.vocab(), "end_of_document": t.end_of_document(),
-            "xxh3": t.identity()}));
+        return Ok(
+            json!({"kind": "tokenizer", "vocab": t.vocab(), "end_of_document": t.end_of_document(),
+            "xxh3": t.identity()}),
+        );
     }
     if name.ends_with(".safetensors") {
         let folder = path.parent().unwrap_or(Path::new("."));
@@ -40,7 +46,8 @@ fn describe(path: &Path) -> Result<Value> {
 fn job_folder(path: &Path) -> Result<Value> {
     let file = path.join("manifest.json");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    let manifest: Value = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+    let manifest: Value =
+        serde_json::from_str(&text).with_context(|| file.display().to_string())?;
     Ok(json!({"kind": "job folder", "stages": manifest}))
 }
 
@@ -101,7 +108,11 @@ fn extract_warc(path: &Path) -> Result<()> {
         source: "extract".into(),
     };
     let step = curate::Step::Extract(curate::ExtractConfig::default());
-    let config = curate::CurateConfig { inputs: vec![input], step: vec![step], ..Default::default() };
+    let config = curate::CurateConfig {
+        inputs: vec![input],
+        step: vec![step],
+        ..Default::default()
+    };
     let curator = curate::Curator::new(&config, None, None, 0)?;
     for shard in curate::shards(&config)? {
         curator.run_shard(&shard, folder.path(), &curate::Silent)?;

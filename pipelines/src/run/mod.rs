@@ -43,23 +43,40 @@ impl Context {
         if lock.try_lock().is_err() {
             bail!("another process is running a job in {}", out.display());
         }
+        sweep(&out);
         // fails only if a pool exists already, which then serves as well
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(job.threads).build_global();
+        let _ = rayon::ThreadPoolBuilder::new()
+            .num_threads(job.threads)
+            .build_global();
         write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
         let manifest = Manifest::open(&out);
-        Ok(Context { job, out, manifest, _lock: lock })
+        Ok(Context {
+            job,
+            out,
+            manifest,
+            _lock: lock,
+        })
     }
 
     /// Seconds of all recorded stages.
     fn recorded_seconds(&self, stages: &[&str]) -> f64 {
-        stages.iter().filter_map(|s| self.manifest.get(s)).map(|r| r.seconds).sum()
+        stages
+            .iter()
+            .filter_map(|s| self.manifest.get(s))
+            .map(|r| r.seconds)
+            .sum()
     }
 }
 
 /// `run`: every table of the job, in order.
 pub(crate) fn all(cx: &Context) -> Result<()> {
     let job = &cx.job;
-    eprintln!("millrace {}: job {:?} in {}", env!("CARGO_PKG_VERSION"), job.name, cx.out.display());
+    eprintln!(
+        "millrace {}: job {:?} in {}",
+        env!("CARGO_PKG_VERSION"),
+        job.name,
+        cx.out.display()
+    );
     let started = std::time::Instant::now();
     type Verb = fn(&Context) -> Result<()>;
     let stages: [(bool, Verb); 8] = [
@@ -115,6 +132,20 @@ pub(crate) fn print(text: &str) -> Result<()> {
         // the reader of a pipe may leave early; that is its right
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write to stdout"),
+    }
+}
+
+/// Removes the temporary files of a killed run; the lock says that nobody is writing them.
+fn sweep(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_temporary = entry.file_name().to_string_lossy().starts_with(".tmp");
+        if path.is_dir() && !path.is_symlink() {
+            sweep(&path);
+        } else if is_temporary {
+            // one that cannot be removed does no harm
+            let _ = std::fs::remove_file(&path);
+        }
     }
 }
 

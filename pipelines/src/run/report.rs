@@ -9,6 +9,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let page = render(&Material::read(&cx.job, &cx.out));
     let path = cx.out.join("report.html");
     write_atomically(&path, page.as_bytes())?;
-    eprintln!("report: {} ({})", path.display(), megabytes(page.len() as u64));
+    eprintln!(
+        "report: {} ({})",
+        path.display(),
+        megabytes(page.len() as u64)
+    );
     Ok(())
 }

@@ -21,7 +21,9 @@ pub(crate) fn prefix(cx: &Context, name: &str) -> PathBuf {
 }
 
 pub(super) fn run(cx: &Context) -> Result<()> {
-    let Some(table) = &cx.job.tokenize else { bail!("the job has no [tokenize] table") };
+    let Some(table) = &cx.job.tokenize else {
+        bail!("the job has no [tokenize] table")
+    };
     let (_, sums) = super::dedup::upstream(cx)?;
     let keep = match (&cx.job.dedup, cx.manifest.get("dedup")) {
         (None, _) => json!(null),
@@ -33,7 +35,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         TokenizerSource::Train(s) => json!(["train", s, sums, keep]),
     };
     let of_tokenizer = fingerprint(&of_tokenizer);
-    let trained = cx.manifest.done("tokenize/tokenizer", &of_tokenizer).is_none();
+    let trained = cx
+        .manifest
+        .done("tokenize/tokenizer", &of_tokenizer)
+        .is_none();
     if trained {
         make_tokenizer(cx, &table.tokenizer, &of_tokenizer)?;
     }
@@ -41,7 +46,13 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let mut prints = vec![of_tokenizer];
     let mut built = 0;
     for dataset in cx.job.datasets() {
-        let print = fingerprint(&json!([dataset, tokenizer.identity(), table.append_eod, sums, keep]));
+        let print = fingerprint(&json!([
+            dataset,
+            tokenizer.identity(),
+            table.append_eod,
+            sums,
+            keep
+        ]));
         if cx.manifest.done(&stage_name(&dataset), &print).is_none() {
             build(cx, &dataset, &tokenizer, &print)?;
             built += 1;
@@ -51,9 +62,17 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let all = fingerprint(&json!(prints));
     if built > 0 || trained || cx.manifest.done("tokenize", &all).is_none() {
         let datasets = cx.job.datasets();
-        let records = datasets.iter().filter_map(|d| cx.manifest.get(&stage_name(d)));
+        let records = datasets
+            .iter()
+            .filter_map(|d| cx.manifest.get(&stage_name(d)));
         let seconds: f64 = records.map(|r| r.seconds).sum();
-        cx.manifest.record("tokenize", &all, &[], json!({"vocab": tokenizer.vocab()}), seconds)?;
+        cx.manifest.record(
+            "tokenize",
+            &all,
+            &[],
+            json!({"vocab": tokenizer.vocab()}),
+            seconds,
+        )?;
     } else {
         eprintln!("tokenize: done before");
     }
@@ -69,7 +88,11 @@ fn texts<'a>(
     cx: &'a Context,
     sources: &'a [String],
 ) -> Result<impl Iterator<Item = curate::Result<String>> + Send + 'a> {
-    let config = cx.job.curate.as_ref().context("the job has no [curate] table")?;
+    let config = cx
+        .job
+        .curate
+        .as_ref()
+        .context("the job has no [curate] table")?;
     let dedup = cx.job.dedup.is_some();
     let shards: Vec<usize> = curate::shards(config)?
         .into_iter()
@@ -112,8 +135,17 @@ fn make_tokenizer(cx: &Context, source: &TokenizerSource, print: &str) -> Result
     write_atomically(&tokenizer_path(cx), tokenizer.json().as_bytes())?;
     let counts = json!({"vocab": tokenizer.vocab(), "xxh3": tokenizer.identity(), "from": what});
     let files = ["tokens/tokenizer.json".into()];
-    cx.manifest.record("tokenize/tokenizer", print, &files, counts, progress.seconds())?;
-    progress.finish(&format!("{} entries, {what}", grouped(tokenizer.vocab() as u64)));
+    cx.manifest.record(
+        "tokenize/tokenizer",
+        print,
+        &files,
+        counts,
+        progress.seconds(),
+    )?;
+    progress.finish(&format!(
+        "{} entries, {what}",
+        grouped(tokenizer.vocab() as u64)
+    ));
     Ok(())
 }
 
@@ -124,7 +156,10 @@ fn build(cx: &Context, dataset: &DatasetTable, tokenizer: &Tokenizer, print: &st
     let progress = Progress::start(&stage, "MB", 0);
     let prefix = prefix(cx, &dataset.name);
     let lineage = json!({"name": dataset.name, "sources": dataset.sources, "job": cx.job.name});
-    let options = BuildOptions { append_eod, lineage };
+    let options = BuildOptions {
+        append_eod,
+        lineage,
+    };
     let documents = texts(cx, &dataset.sources)?;
     let built = index::build_dataset(&prefix, tokenizer, documents, &options, &|_, bytes| {
         progress.set(bytes, "");

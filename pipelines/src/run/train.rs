@@ -29,8 +29,16 @@ impl train::Samples for BlendSamples<'_> {
 
 /// The plan of this job for an opened blend.
 pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
-    let model = cx.job.model.as_ref().context("the job has no [model] table")?;
-    let train = cx.job.train.as_ref().context("the job has no [train] table")?;
+    let model = cx
+        .job
+        .model
+        .as_ref()
+        .context("the job has no [model] table")?;
+    let train = cx
+        .job
+        .train
+        .as_ref()
+        .context("the job has no [train] table")?;
     let seq_length = cx.job.blend.as_ref().map_or(0, |b| b.seq_length);
     let print = blended.fingerprint.clone();
     Ok(cx.job.plan(model, train, seq_length, blended.vocab, print))
@@ -39,10 +47,17 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
 /// Newest checkpoint of the job.
 pub(super) fn newest_checkpoint(out: &Path) -> Result<PathBuf> {
     let folder = out.join("checkpoints");
-    let entries = std::fs::read_dir(&folder)
-        .with_context(|| format!("no checkpoints in {}; run `millrace train` first", folder.display()))?;
+    let entries = std::fs::read_dir(&folder).with_context(|| {
+        format!(
+            "no checkpoints in {}; run `millrace train` first",
+            folder.display()
+        )
+    })?;
     let mut steps: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
-    steps.retain(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("step-")));
+    steps.retain(|p| {
+        p.file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with("step-"))
+    });
     steps.sort();
     match steps.pop() {
         Some(p) => Ok(p),
@@ -54,8 +69,15 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let blended = Blended::open(cx)?;
     let plan = plan(cx, &blended)?;
     // the layout is part of the plan but not of the result
-    let print = fingerprint(&json!([plan.model, plan.train, plan.vocab, plan.seq_length, plan.seed,
-        plan.determinism, plan.fingerprint]));
+    let print = fingerprint(&json!([
+        plan.model,
+        plan.train,
+        plan.vocab,
+        plan.seq_length,
+        plan.seed,
+        plan.determinism,
+        plan.fingerprint
+    ]));
     if cx.manifest.done("train", &print).is_some() {
         eprintln!("train: done before ({} steps)", plan.train.steps);
         return Ok(());
@@ -71,7 +93,9 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         parallel.pp,
         parallel.dp
     );
-    let valid = blended.parts[Part::Valid as usize].as_ref().map(BlendSamples);
+    let valid = blended.parts[Part::Valid as usize]
+        .as_ref()
+        .map(BlendSamples);
     let progress = Progress::start("train", "steps", plan.train.steps);
     let watcher = Watcher(&progress);
     let samples = BlendSamples(blended.part(Part::Train)?);
@@ -89,8 +113,12 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         "best_valid_loss": outcome.best_valid_loss, "tokens": outcome.tokens,
         "checkpoint": super::relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters()});
     let seconds = progress.seconds();
-    cx.manifest.record("train", &print, &files, counts, seconds)?;
-    progress.finish(&format!("{} steps, loss {:.4}", outcome.steps, outcome.loss));
+    cx.manifest
+        .record("train", &print, &files, counts, seconds)?;
+    progress.finish(&format!(
+        "{} steps, loss {:.4}",
+        outcome.steps, outcome.loss
+    ));
     Ok(())
 }
 
@@ -99,14 +127,19 @@ struct Watcher<'a>(&'a Progress);
 
 impl train::Events for Watcher<'_> {
     fn step(&self, r: &StepRecord) {
-        let note = format!("loss {:.4}, lr {:.2e}, {:.0} tokens/s", r.loss, r.lr, r.tokens_per_s);
+        let note = format!(
+            "loss {:.4}, lr {:.2e}, {:.0} tokens/s",
+            r.loss, r.lr, r.tokens_per_s
+        );
         self.0.set(r.step, &note);
     }
     fn validation(&self, step: u64, loss: f64) {
-        self.0.say(&format!("train: step {step}: validation loss {loss:.4}"));
+        self.0
+            .say(&format!("train: step {step}: validation loss {loss:.4}"));
     }
     fn checkpoint(&self, step: u64, _path: &Path) {
-        self.0.say(&format!("train: step {step}: checkpoint written"));
+        self.0
+            .say(&format!("train: step {step}: checkpoint written"));
     }
     fn resumed(&self, step: u64) {
         self.0.say(&format!("train: going on after step {step}"));
