@@ -1,6 +1,8 @@
 //! Integration tests: one binary, one module a claim area. Oracles are outside programs whose answers lie in `data/`
 //! with the scripts that made them in `oracles/`.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 mod architecture;
 mod bad_input;
 mod determinism;
