@@ -19,6 +19,7 @@ pub(crate) struct Progress {
     started: Instant,
     bar: Option<ProgressBar>,
     last: Mutex<Instant>,
+    note: Mutex<String>,
 }
 
 impl Progress {
@@ -44,6 +45,7 @@ impl Progress {
             started: now,
             bar,
             last: Mutex::new(now),
+            note: Mutex::default(),
         }
     }
 
@@ -55,6 +57,15 @@ impl Progress {
     /// `n` more units are done.
     pub(crate) fn add(&self, n: u64) {
         self.set(self.done.fetch_add(n, Ordering::Relaxed) + n, "");
+    }
+
+    /// Counts to show beside the figures from now on.
+    pub(crate) fn note(&self, text: String) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+        } else if let Ok(mut note) = self.note.lock() {
+            *note = text;
+        }
     }
 
     /// `done` units are done in all; `note` goes beside the figures.
@@ -73,7 +84,8 @@ impl Progress {
         };
         if last.elapsed() >= LINE_EVERY {
             *last = Instant::now();
-            self.line(done, note);
+            let kept = self.note.lock().map(|n| n.clone()).unwrap_or_default();
+            self.line(done, if note.is_empty() { &kept } else { note });
         }
     }
 
@@ -127,7 +139,10 @@ fn bar(stage: &str, unit: &'static str, total: u64) -> ProgressBar {
         ProgressBar::no_length()
     };
     bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
-    let shape = "{prefix:<10} {bar:28} {figures} {msg}";
+    let shape = match total {
+        0 => "{prefix:<14} {spinner} {figures} {msg}",
+        _ => "{prefix:<14} {bar:24} {figures} {msg}",
+    };
     let style =
         ProgressStyle::with_template(shape).unwrap_or_else(|_| ProgressStyle::default_bar());
     let figures = move |s: &ProgressState, w: &mut dyn std::fmt::Write| {

@@ -197,8 +197,11 @@ impl curate::Progress for Watcher<'_> {
         self.progress.add(read);
     }
     fn documents(&self, read: u64, kept: u64) {
-        self.read.fetch_add(read, Ordering::Relaxed);
-        self.kept.fetch_add(kept, Ordering::Relaxed);
+        let read = self.read.fetch_add(read, Ordering::Relaxed) + read;
+        let kept = self.kept.fetch_add(kept, Ordering::Relaxed) + kept;
+        let share = 100.0 * kept as f64 / read.max(1) as f64;
+        self.progress
+            .note(format!("{} records, {share:.0}% kept", grouped(read)));
     }
 }
 
