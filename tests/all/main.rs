@@ -6,5 +6,6 @@
 mod architecture;
 mod bad_input;
 mod determinism;
+mod documents;
 mod jobs;
 mod megatron;
