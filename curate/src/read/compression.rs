@@ -28,6 +28,8 @@ pub(super) enum Piece {
         offset: u64,
         /// What is wrong.
         why: String,
+        /// The bytes handed out last belong to the damaged part.
+        inside: bool,
     },
     /// The end of the file.
     End,
@@ -62,11 +64,15 @@ impl Source {
     pub(super) fn open(path: &Path, records: bool) -> io::Result<Source> {
         let mut window = Window::new(File::open(path)?);
         window.fill_to(4)?;
-        let state = match window.available() {
+        let mut head = [0u8; 4];
+        let n = window.available().len().min(4);
+        head[..n].copy_from_slice(&window.available()[..n]);
+        let state = match head {
             [0x1f, 0x8b, ..] => State::Gzip(window),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => {
                 State::Zstd(Box::new(zstd::stream::read::Decoder::with_buffer(window)?))
             }
+            _ if records && has_damaged_start(&mut window)? => State::Gzip(window),
             _ => State::Plain(window),
         };
         let inflater = if records { Inflater::new() } else { None };
@@ -104,6 +110,7 @@ impl Source {
         Piece::Damage {
             offset,
             why: format!("cannot read on: {error}"),
+            inside: true,
         }
     }
 
@@ -140,7 +147,12 @@ impl Source {
                 return Piece::End;
             }
             if !is_gzip(bytes) {
-                return self.resync(window, offset, offset, "not a gzip header".to_string());
+                return self.resync(
+                    window,
+                    offset,
+                    offset,
+                    ("not a gzip header".to_string(), false),
+                );
             }
             let Some(inflater) = self.inflater.as_mut().filter(|_| self.records) else {
                 break;
@@ -194,18 +206,25 @@ impl Source {
                 } else {
                     format!("corrupt gzip member: {e}")
                 };
-                self.resync(decoder.into_inner(), offset, offset + 1, why)
+                self.resync(decoder.into_inner(), offset, offset + 1, (why, !first))
             }
         }
     }
 
     /// Goes to the next member that looks sound, at or after `from`.
-    fn resync(&mut self, mut window: Window, damaged: u64, from: u64, why: String) -> Piece {
+    fn resync(
+        &mut self,
+        mut window: Window,
+        damaged: u64,
+        from: u64,
+        (why, inside): (String, bool),
+    ) -> Piece {
         if window.seek(from).is_err() {
             self.state = State::Done;
             return Piece::Damage {
                 offset: damaged,
                 why,
+                inside,
             };
         }
         loop {
@@ -227,6 +246,7 @@ impl Source {
                         return Piece::Damage {
                             offset: damaged,
                             why,
+                            inside,
                         };
                     }
                     window.skip(1);
@@ -242,6 +262,7 @@ impl Source {
         Piece::Damage {
             offset: damaged,
             why,
+            inside,
         }
     }
 
@@ -284,9 +305,18 @@ impl Source {
             Err(e) => Piece::Damage {
                 offset,
                 why: format!("corrupt zstd frame: {e}"),
+                inside: true,
             },
         }
     }
+}
+
+/// A WARC file whose first bytes are neither a record nor gzip, with gzip members further on.
+fn has_damaged_start(window: &mut Window) -> io::Result<bool> {
+    window.fill_to(FIRST_WINDOW)?;
+    let bytes = window.available();
+    let plain = memchr::memmem::find(bytes, b"WARC/").is_some();
+    Ok(!plain && memchr::memmem::find(bytes, &[0x1f, 0x8b, 0x08]).is_some())
 }
 
 /// Magic, method deflate, no reserved flag.

@@ -111,7 +111,7 @@ impl LineReader {
                     self.number = 1;
                 }
             }
-            Piece::Damage { offset, why } => {
+            Piece::Damage { offset, why, .. } => {
                 // The unfinished line and the damaged part are one bad record.
                 let start = self.skipping.take().unwrap_or(self.offset);
                 let why = format!("{why} (at file byte {offset})");

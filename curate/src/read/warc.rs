@@ -3,7 +3,7 @@
 //! Format: ISO 28500 (WARC/1.0, 1.1): `WARC/1.x CRLF` header lines, blank line, `Content-Length`
 //! bytes, CRLF CRLF. A record is handed out only once what follows it is known to be sound: a record
 //! start, a gzip member's end, or the end of the file. A wrong length, a broken header or a damaged
-//! member costs that record; reading resumes at the next `WARC/1.` at a line start.
+//! member costs that record; reading resumes at the next `WARC/` and digit at a line start.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,8 @@ use memchr::memmem;
 use super::Batch;
 use super::compression::{Piece, Source};
 
-const MAGIC: &[u8] = b"WARC/1.";
+/// What every record starts with; a digit follows (drafts before 1.0 said 0.17 or 0.18).
+const MAGIC: &[u8] = b"WARC/";
 /// A header block longer than this is taken for garbage.
 const MAX_HEADER: usize = 64 << 10;
 
@@ -25,12 +26,20 @@ pub(crate) struct WarcReader {
     at: usize,
     /// (buffer position, file offset, starts a member) of the pieces in the buffer.
     pieces: Vec<(usize, u64, bool)>,
-    /// Damage that comes after the bytes in the buffer.
-    damage: Option<(u64, String)>,
+    /// Damage that comes after the bytes in the buffer, and whether those belong to it.
+    damage: Option<(u64, String, bool)>,
     end: bool,
     number: u64,
     max: usize,
     consumed: u64,
+}
+
+/// A record starts here, as far as the bytes tell.
+fn is_start(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+        && bytes
+            .get(MAGIC.len())
+            .is_none_or(|b| matches!(b, b'0' | b'1'))
 }
 
 /// How a record stands in the buffer.
@@ -67,7 +76,7 @@ impl WarcReader {
             self.compact();
             match self.find() {
                 Found::Nothing => match self.damage.take() {
-                    Some((offset, why)) => self.bad(offset, why, batch),
+                    Some((offset, why, _)) => self.bad(offset, why, batch),
                     None => break,
                 },
                 Found::Record { end, next } => {
@@ -78,22 +87,16 @@ impl WarcReader {
                 }
                 Found::Bad { why, from } => {
                     let offset = self.offset_of(self.at);
-                    let why = match self.damage.take_if(|_| from >= self.buffer.len()) {
-                        Some((_, damage)) => format!("{damage} ({why})"),
-                        None => why,
-                    };
-                    self.bad(offset, why, batch);
                     self.resync(from);
+                    let why = self.with_damage(why);
+                    self.bad(offset, why, batch);
                 }
                 Found::TooLong { header, length } => {
                     let offset = self.offset_of(self.at);
-                    let max = self.max;
-                    self.bad(
-                        offset,
-                        format!("record of {length} bytes, longer than {max}"),
-                        batch,
-                    );
+                    let why = format!("record of {length} bytes, longer than {}", self.max);
                     self.skip_body(header, length);
+                    let why = self.with_damage(why);
+                    self.bad(offset, why, batch);
                 }
             }
         }
@@ -102,6 +105,17 @@ impl WarcReader {
         }
         batch.consumed = self.source.consumed() - self.consumed;
         self.consumed = self.source.consumed();
+    }
+
+    /// Damage reached while looking for the next record belongs to the record that was lost.
+    fn with_damage(&mut self, why: String) -> String {
+        if self.at < self.buffer.len() {
+            return why;
+        }
+        match self.damage.take() {
+            Some((_, damage, _)) => format!("{damage} ({why})"),
+            None => why,
+        }
     }
 
     fn bad(&mut self, offset: u64, why: String, batch: &mut Batch) {
@@ -153,8 +167,12 @@ impl WarcReader {
                 self.pieces.push((before, offset, starts_member));
                 true
             }
-            Piece::Damage { offset, why } => {
-                self.damage = Some((offset, why));
+            Piece::Damage {
+                offset,
+                why,
+                inside,
+            } => {
+                self.damage = Some((offset, why, inside));
                 false
             }
             Piece::End => {
@@ -178,7 +196,7 @@ impl WarcReader {
     fn member_inside(&self, from: usize, to: usize) -> Option<usize> {
         self.pieces
             .iter()
-            .find(|p| p.2 && p.0 > from && p.0 < to && self.buffer[p.0..].starts_with(MAGIC))
+            .find(|p| p.2 && p.0 > from && p.0 < to && is_start(&self.buffer[p.0..]))
             .map(|p| p.0)
     }
 
@@ -190,10 +208,10 @@ impl WarcReader {
         if !self.have(1) {
             return Found::Nothing;
         }
-        self.have(MAGIC.len());
-        if !self.buffer[self.at..].starts_with(MAGIC) {
+        self.have(MAGIC.len() + 1);
+        if !is_start(&self.buffer[self.at..]) {
             return Found::Bad {
-                why: "no WARC/1.x record here".to_string(),
+                why: "no WARC record here".to_string(),
                 from: self.at + 1,
             };
         }
@@ -263,12 +281,14 @@ impl WarcReader {
             .pieces
             .iter()
             .any(|p| p.2 && p.0 >= end && p.0 <= end + feeds);
-        let sound = after.starts_with(&MAGIC[..after.len().min(MAGIC.len())]);
-        if !sound || (feeds == 0 && !after.is_empty() && !at_member_end) {
+        let starts = after.starts_with(&MAGIC[..after.len().min(MAGIC.len())]);
+        let separated = feeds > 0 || at_member_end || after.is_empty();
+        // Two line ends are proof enough even if the next record is broken.
+        if !(starts && separated) && !rest.starts_with(b"\r\n\r\n") {
             let why = format!("no record end after Content-Length {length}");
             return Found::Bad { why, from: start };
         }
-        if after.is_empty() && self.damage.is_some() && self.compressed {
+        if after.is_empty() && self.damage.as_ref().is_some_and(|d| d.2) && self.compressed {
             return Found::Bad {
                 why: "last record before it".to_string(),
                 from: end + feeds,
@@ -288,7 +308,8 @@ impl WarcReader {
             let mut search = from_here;
             while let Some(i) = memmem::find(&self.buffer[search..], MAGIC) {
                 let hit = search + i;
-                if hit == 0 || matches!(self.buffer[hit - 1], b'\n' | b'\r') || self.piece_at(hit) {
+                let line_start = hit == 0 || matches!(self.buffer[hit - 1], b'\n' | b'\r');
+                if is_start(&self.buffer[hit..]) && (line_start || self.piece_at(hit)) {
                     self.at = hit;
                     return;
                 }
@@ -311,27 +332,48 @@ impl WarcReader {
         self.pieces.iter().any(|p| p.0 == at && p.2)
     }
 
-    /// Drops a body too long to keep, without buffering it.
+    /// Drops a body too long to keep, without buffering it. A record start behind an empty line, with
+    /// a header field after it, ends the body early: a wrong length must not swallow the file.
     fn skip_body(&mut self, header: usize, length: u64) {
         let mut left = header as u64 + length;
+        self.at += header;
+        left -= header as u64;
         loop {
-            let here = (self.buffer.len() - self.at) as u64;
-            if here >= left {
-                self.at += usize::try_from(left).unwrap_or(0);
-                return self.resync(self.at);
-            }
-            left -= here;
-            self.at = self.buffer.len();
-            self.compact();
-            if !self.more() {
+            let here = self.buffer.len() - self.at;
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(here);
+            if let Some(i) = next_start(&self.buffer[self.at..self.at + most]) {
+                self.at += i;
                 return;
             }
-            // A new record in a new member: the length was wrong.
-            if self.piece_at(0) && self.buffer.starts_with(MAGIC) {
+            if here as u64 >= left {
+                self.at += most;
+                return self.resync(self.at);
+            }
+            // What could be the first half of a record start stays.
+            let step = here.saturating_sub(START.len() + 16);
+            left -= step as u64;
+            self.at += step;
+            self.compact();
+            if !self.more() {
+                self.at = self.buffer.len();
                 return;
             }
         }
     }
+}
+
+/// A record behind an empty line.
+const START: &[u8] = b"\r\n\r\nWARC/";
+
+/// Position of a record start that looks like one.
+fn next_start(bytes: &[u8]) -> Option<usize> {
+    memmem::find_iter(bytes, START)
+        .find(|&i| {
+            bytes[i..]
+                .get(START.len() + 3..)
+                .is_some_and(|b| b.starts_with(b"\r\nWARC-"))
+        })
+        .map(|i| i + 4)
 }
 
 /// The value of a header field, name in lower case, without surrounding white space.

@@ -80,6 +80,11 @@ impl Rules {
         rules
     }
 
+    /// True for a run of ASCII letters that is no special case: one word, whatever the rules.
+    fn is_plain_word(&self, run: &str) -> bool {
+        run.bytes().all(|b| b.is_ascii_alphabetic()) && !self.specials.contains_key(run)
+    }
+
     /// Pushes the end offsets of the words of one run without whitespace.
     fn split_run(&self, run: &str, with_specials: bool, cuts: &mut Vec<u32>) {
         let special = |s: &str| {
@@ -295,6 +300,11 @@ impl Splitter {
         words: &mut Vec<Word>,
     ) -> (bool, usize) {
         let run = &text[start..end];
+        if self.rules.is_plain_word(run) {
+            let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            words.push(Word { start: narrow(start), end: narrow(end) });
+            return (false, 1);
+        }
         self.cuts.clear();
         self.rules.split_run(run, true, &mut self.cuts);
         let base = u32::try_from(start).unwrap_or(u32::MAX);

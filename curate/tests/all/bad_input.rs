@@ -1,0 +1,245 @@
+//! Damaged inputs: counted, explained, survived.
+
+use std::io::Write;
+use std::path::Path;
+
+use curate::{CurateConfig, Curator, Format, Input, ShardReport, Silent, shards};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use proptest::prelude::*;
+
+const RECORDS: usize = 8;
+
+/// One WARC response with a page of its own.
+fn record(i: usize) -> Vec<u8> {
+    let page = format!(
+        "<html><body><p>Page number {i} says that the weather in town {i} will be fine, {}</p></body></html>",
+        "with some wind from the west and a little rain in the evening. ".repeat(i + 1)
+    );
+    let http = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n{page}");
+    let head = format!(
+        "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://h{i}.org/\r\nContent-Length: {}\r\n\r\n",
+        http.len()
+    );
+    [head.as_bytes(), http.as_bytes(), b"\r\n\r\n"].concat()
+}
+
+fn plain() -> Vec<u8> {
+    (0..RECORDS).flat_map(record).collect()
+}
+
+/// A member per record.
+fn gzipped() -> Vec<u8> {
+    let member = |i| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&record(i)).unwrap();
+        encoder.finish().unwrap()
+    };
+    (0..RECORDS).flat_map(member).collect()
+}
+
+fn jsonl() -> Vec<u8> {
+    let line = |i| format!("{{\"text\":\"document number {i} has these words\",\"id\":{i}}}\n");
+    (0..RECORDS).flat_map(|i| line(i).into_bytes()).collect()
+}
+
+fn run(bytes: &[u8], format: Format, folder: &Path) -> ShardReport {
+    let path = folder.join("in");
+    std::fs::write(&path, bytes).unwrap();
+    let config = CurateConfig {
+        inputs: vec![Input {
+            path: path.to_string_lossy().into_owned(),
+            format,
+            source: "s".to_string(),
+        }],
+        max_record_bytes: 1 << 16,
+        ..CurateConfig::default()
+    };
+    let curator = Curator::new(&config, None, None, 0).unwrap();
+    let report = curator.run_shard(&shards(&config).unwrap()[0], &folder.join("out"), &Silent);
+    let report = report.unwrap();
+    assert!(report.adds_up());
+    let errors = std::fs::read_to_string(folder.join("out/errors/00000.jsonl")).unwrap();
+    assert_eq!(errors.lines().count() as u64, report.quarantined);
+    report
+}
+
+#[test]
+fn sound_files_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for (bytes, format) in [
+        (plain(), Format::Warc),
+        (gzipped(), Format::Warc),
+        (jsonl(), Format::Jsonl),
+    ] {
+        let report = run(&bytes, format, folder.path());
+        assert_eq!(
+            (report.kept, report.records),
+            (RECORDS as u64, RECORDS as u64)
+        );
+    }
+}
+
+#[test]
+fn a_wrong_content_length_costs_only_the_records_it_touches() {
+    let folder = tempfile::tempdir().unwrap();
+    for wrong in ["9", "9999", "999999", "-1", "x"] {
+        let mut bytes = record(0);
+        let text = String::from_utf8(record(1)).unwrap();
+        let at = text.find("Content-Length: ").unwrap() + 16;
+        let end = at + text[at..].find('\r').unwrap();
+        bytes.extend([&text[..at], wrong, &text[end..]].concat().into_bytes());
+        (2..RECORDS).for_each(|i| bytes.extend(record(i)));
+        let report = run(&bytes, Format::Warc, folder.path());
+        assert!(report.kept >= RECORDS as u64 - 1, "{wrong}: {report:?}");
+        assert!(report.quarantined >= 1, "{wrong}: {report:?}");
+    }
+}
+
+#[test]
+fn a_truncated_gzip_file_loses_its_last_record_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = gzipped();
+    bytes.truncate(bytes.len() - 20);
+    let report = run(&bytes, Format::Warc, folder.path());
+    assert_eq!((report.kept, report.quarantined), (RECORDS as u64 - 1, 1));
+    let errors = std::fs::read_to_string(folder.path().join("out/errors/00000.jsonl")).unwrap();
+    assert!(
+        errors.contains("the file ends inside a gzip member"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_50_mb_line_is_quarantined_in_a_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = jsonl();
+    bytes.extend(b"{\"text\":\"");
+    bytes.resize(bytes.len() + (50 << 20), b'a');
+    bytes.extend(b"\"}\n");
+    bytes.extend(jsonl());
+    let report = run(&bytes, Format::Jsonl, folder.path());
+    assert_eq!((report.kept, report.quarantined), (2 * RECORDS as u64, 1));
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(&bytes).unwrap();
+    let report = run(&encoder.finish().unwrap(), Format::Jsonl, folder.path());
+    assert_eq!((report.kept, report.quarantined), (2 * RECORDS as u64, 1));
+}
+
+#[test]
+fn empty_and_vanished_files_are_one_bad_record() {
+    let folder = tempfile::tempdir().unwrap();
+    for format in [Format::Warc, Format::Jsonl, Format::Text, Format::Wet] {
+        let report = run(b"", format, folder.path());
+        assert_eq!((report.records, report.quarantined), (1, 1), "{format:?}");
+    }
+    let path = folder.path().join("gone");
+    std::fs::write(&path, jsonl()).unwrap();
+    let config = CurateConfig {
+        inputs: vec![Input {
+            path: path.to_string_lossy().into_owned(),
+            ..Input::default()
+        }],
+        ..CurateConfig::default()
+    };
+    let list = shards(&config).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let curator = Curator::new(&config, None, None, 0).unwrap();
+    let report = curator
+        .run_shard(&list[0], &folder.path().join("out2"), &Silent)
+        .unwrap();
+    assert_eq!((report.records, report.quarantined), (1, 1));
+    assert!(shards(&config).is_err());
+}
+
+/// A change to a file's bytes.
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(usize, u8),
+    Cut(usize),
+    Remove(usize, usize),
+    Insert(usize, Vec<u8>),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        (any::<usize>(), 1..=255u8).prop_map(|(at, x)| Damage::Flip(at, x)),
+        any::<usize>().prop_map(Damage::Cut),
+        (any::<usize>(), 1..300usize).prop_map(|(at, n)| Damage::Remove(at, n)),
+        (
+            any::<usize>(),
+            proptest::collection::vec(any::<u8>(), 1..64)
+        )
+            .prop_map(|(at, bytes)| Damage::Insert(at, bytes)),
+    ]
+}
+
+fn apply(bytes: &mut Vec<u8>, damage: &Damage) {
+    let len = bytes.len().max(1);
+    match damage {
+        Damage::Flip(at, x) if !bytes.is_empty() => bytes[at % len] ^= x,
+        Damage::Flip(..) => {}
+        Damage::Cut(at) => bytes.truncate(at % len),
+        Damage::Remove(at, n) => {
+            let from = (at % len).min(bytes.len());
+            let to = (from + n).min(bytes.len());
+            bytes.drain(from..to);
+        }
+        Damage::Insert(at, new) => {
+            let at = (at % len).min(bytes.len());
+            bytes.splice(at..at, new.iter().copied());
+        }
+    }
+}
+
+#[test]
+fn flipping_any_third_byte_of_a_gzip_file_loses_at_most_one_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let sound = gzipped();
+    for at in (0..sound.len()).step_by(3) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        let report = run(&bytes, Format::Warc, folder.path());
+        let errors = std::fs::read_to_string(folder.path().join("out/errors/00000.jsonl")).unwrap();
+        assert!(report.kept + 1 >= RECORDS as u64, "byte {at}: {errors}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_damage_is_survived_and_counted(damages in proptest::collection::vec(damage(), 1..6)) {
+        let folder = tempfile::tempdir().unwrap();
+        for (bytes, format) in [
+            (plain(), Format::Warc), (gzipped(), Format::Warc), (plain(), Format::Wet),
+            (jsonl(), Format::Jsonl), (jsonl(), Format::Text),
+        ] {
+            let mut bytes = bytes;
+            damages.iter().for_each(|d| apply(&mut bytes, d));
+            run(&bytes, format, folder.path());
+        }
+    }
+
+    #[test]
+    fn one_flipped_byte_costs_at_most_one_member_and_at_most_two_plain_records(
+        at in any::<usize>(), x in 1..=255u8,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        for (bytes, lost) in [(gzipped(), 1), (plain(), 2)] {
+            let mut bytes = bytes;
+            apply(&mut bytes, &Damage::Flip(at, x));
+            let report = run(&bytes, Format::Warc, folder.path());
+            prop_assert!(report.kept + lost >= RECORDS as u64, "{:?}", report);
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..3000), gz in any::<bool>()) {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = if gz { [&[0x1f, 0x8b, 8, 0][..], &bytes].concat() } else { bytes };
+        for format in [Format::Warc, Format::Wet, Format::Jsonl, Format::Text] {
+            run(&bytes, format, folder.path());
+        }
+    }
+}
