@@ -1,7 +1,7 @@
 //! Speed of the ops on this machine: best of several runs, GFLOP/s or GB/s.
 //!
-//! Command: `RAYON_NUM_THREADS=1 cargo bench -p millrace-kernels --bench ops [-- FILTER]`. A GFLOP is 1e9 multiplies and adds;
-//! bytes are those the op has to read and write once. Nothing here asserts a time.
+//! Command: `RAYON_NUM_THREADS=1 cargo bench -p millrace-kernels --bench ops [-- FILTER]`.
+//! A GFLOP is 1e9 multiplies and adds; bytes are those the op has to read and write once.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 use kernels::matmul::{Op, matmul};
@@ -90,6 +90,7 @@ fn products(table: &Table) {
     table.product(&device, (96, 1024, 64), (Plain, Transposed), 0);
     table.product(&device, (96, 64, 1024), (Plain, Plain), 0);
     table.product(&device, (1, 4096, 4096), (Plain, Transposed), 512);
+    table.product(&device, (1, 768, 768), (Plain, Transposed), 0);
     table.product(&device, (1, 4096, 4096), (Plain, Plain), 512);
     table.product(&device, (8, 4096, 4096), (Plain, Transposed), 512);
     for isa in [Isa::Avx2, Isa::Portable] {

@@ -94,21 +94,30 @@ vector_fn! {
             let present = lanes.min(a.rows.saturating_sub(first + lane0));
             for k0 in (0..a.cols).step_by(LANES) {
                 let len = LANES.min(a.cols - k0);
+                let start = (first + lane0) * a.row_stride + k0;
+                let out = &mut out[k0 * width + lane0..];
+                // Lanes past this panel's width spill into the next k, which is written later.
+                let room = (len - 1) * width + LANES;
+                let spill = lanes == LANES || (width < LANES && out.len() >= room);
+                if present == lanes && len == LANES && spill {
+                    // Constant trip counts keep the square in registers.
+                    let mut square = [L::splat(0.0); LANES];
+                    for (r, x) in square.iter_mut().enumerate() {
+                        // Lanes past the panel's width take its last row; they are overwritten.
+                        let r = r.min(lanes - 1);
+                        *x = L::load(&a.data[start + r * a.row_stride..][..LANES]);
+                    }
+                    for (k, x) in L::transpose(square).into_iter().enumerate() {
+                        x.store(&mut out[k * width..][..LANES]);
+                    }
+                    continue;
+                }
                 let mut square = [L::splat(0.0); LANES];
                 for (r, x) in square.iter_mut().enumerate().take(present) {
-                    let start = (first + lane0 + r) * a.row_stride + k0;
-                    *x = L::load_part(&a.data[start..start + len], 0.0);
+                    *x = L::load_part(&a.data[start + r * a.row_stride..][..len], 0.0);
                 }
-                let square = L::transpose(square);
-                let out = &mut out[k0 * width + lane0..];
-                for (k, x) in square.into_iter().enumerate().take(len) {
-                    let out = &mut out[k * width..];
-                    // Lanes past this panel's width spill into the next k, which is written later.
-                    if lanes == LANES || (out.len() >= LANES && width < LANES) {
-                        x.store(out);
-                    } else {
-                        x.store_part(&mut out[..lanes]);
-                    }
+                for (k, x) in L::transpose(square).into_iter().enumerate().take(len) {
+                    x.store_part(&mut out[k * width..][..lanes]);
                 }
             }
         }

@@ -73,7 +73,7 @@ pub(crate) trait Lanes: Copy {
     fn sqrt(self) -> Self;
     /// To the nearest integer, ties to even.
     fn round(self) -> Self;
-    /// `2^self` for integral `self` in [-126, 127].
+    /// `2^self` for integral `self` in `[-126, 127]`.
     fn pow2(self) -> Self;
     /// `self < b ? then : other`; `other` when either is NaN.
     fn select_less(self, b: Self, then: Self, other: Self) -> Self;

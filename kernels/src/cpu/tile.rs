@@ -1,6 +1,6 @@
 //! One tile of the matrix product, held in registers over a block of k.
 //!
-//! Each element is a sum over k cut into leaves: a leaf is one chain acc = fma(a[k], b[k], acc) from 0,
+//! Each element is a sum over k cut into leaves: a leaf is one chain `acc = fma(a[k], b[k], acc)` from 0,
 //! finished leaves are merged by the binary-counter tree (DESIGN.md section 5 rule 2): after leaf i,
 //! as many merges as i has trailing one bits, and at the end what is left from right to left. The
 //! partial sums waiting for their partner lie in a small stack (one tile per level, in L1). Between two

@@ -1,4 +1,4 @@
-//! Elementwise additions in place: x[r, c] += b[c] and x += y. Each element is one rounded addition.
+//! Elementwise additions in place: `x[r, c]` += `b[c]` and x += y. Each element is one rounded addition.
 
 mod cpu;
 
@@ -6,7 +6,7 @@ use crate::{Result, Tensor};
 
 /// Adds the bias to every row of x.
 /// # Shapes
-/// x: [.., d], b: [d].
+/// x: `[.., d]`, b: `[d]`.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn bias(x: &mut Tensor, b: &Tensor) -> Result<()> {

@@ -55,7 +55,7 @@ impl Heads {
 
 /// Returns out and the log of each row's sum of exponentials.
 /// # Shapes
-/// qkv: [b*t, packed] -> out: [b*t, heads*width] in head order, lse: [b, heads, t].
+/// qkv: `[b*t, packed]` -> out: `[b*t, heads*width]` in head order, lse: `[b, heads, t]`.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
 pub fn forward(qkv: &Tensor, heads: &Heads, b: usize, t: usize) -> Result<(Tensor, Tensor)> {
@@ -73,7 +73,7 @@ pub fn forward(qkv: &Tensor, heads: &Heads, b: usize, t: usize) -> Result<(Tenso
 
 /// Returns dqkv, packed as qkv. Gradients of k and v add over a group's query heads in head order.
 /// # Shapes
-/// dout, out: [b*t, heads*width], qkv: [b*t, packed], lse: [b, heads, t].
+/// dout, out: `[b*t, heads*width]`, qkv: `[b*t, packed]`, lse: `[b, heads, t]`.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
 pub fn backward(
@@ -111,7 +111,7 @@ pub fn backward(
 /// Appends one row per sequence to the caches at `position` and returns its attention over all keys up
 /// to it. Rotary positions, if any, are applied before.
 /// # Shapes
-/// q_packed: [b, packed], k_cache and v_cache: [b, kv_heads, max_t, width] -> [b, heads*width].
+/// q_packed: `[b, packed]`, k_cache and v_cache: `[b, kv_heads, max_t, width]` -> `[b, heads*width]`.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit or the cache is full; `Memory` for scratch.
 pub fn decode(

@@ -1,6 +1,6 @@
 //! Cross entropy over a shard of the vocabulary: loss = ln(sum_v e^(x_v - max)) + max - x_target.
 //!
-//! A shard's logits [n, rows] hold ids first .. first + rows; ids from `vocab` up are padding and count
+//! A shard's logits `[n, rows]` hold ids first .. first + rows; ids from `vocab` up are padding and count
 //! as -inf. Ranks take the largest row_max, gather the slice sums of row_sums, and every rank adds the
 //! slices in the same tree (`reduce::tree_sum_slices`), so the bits do not depend on the sharding.
 
@@ -8,9 +8,9 @@ mod cpu;
 
 use crate::{DType, Error, Result, Tensor};
 
-/// Returns the largest logit of each row: [n]; -inf where the shard is all padding.
+/// Returns the largest logit of each row: `[n]`; -inf where the shard is all padding.
 /// # Shapes
-/// logits: [.., rows] with leading dims flattened to n.
+/// logits: `[.., rows]` with leading dims flattened to n.
 /// # Errors
 /// `Shape` or `DType` if logits is empty or not f32.
 pub fn row_max(logits: &Tensor, first: usize, vocab: usize) -> Result<Tensor> {
@@ -20,10 +20,10 @@ pub fn row_max(logits: &Tensor, first: usize, vocab: usize) -> Result<Tensor> {
     Ok(max)
 }
 
-/// Returns the sums of e^(x - max) per slice of `slice` vocabulary rows, [slices, n], and the target's
-/// logit, [n], 0.0 where the target is not in this shard.
+/// Returns the sums of e^(x - max) per slice of `slice` vocabulary rows, `[slices, n]`, and the target's
+/// logit, `[n]`, 0.0 where the target is not in this shard.
 /// # Shapes
-/// logits: [.., rows], max: [n], targets: n u32; slice divides rows.
+/// logits: `[.., rows]`, max: `[n]`, targets: n u32; slice divides rows.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit.
 pub fn row_sums(
@@ -57,9 +57,9 @@ pub fn row_sums(
     Ok((sums, target))
 }
 
-/// Replaces logits by their gradients: (e^(x - max) / sum - [id is the target]) * weight; 0 for padding.
+/// Replaces logits by their gradients: (e^(x - max) / sum - 1 if the id is the target) * weight; 0 for padding.
 /// # Shapes
-/// logits: [.., rows], max, sum, weights: [n], targets: n u32.
+/// logits: `[.., rows]`, max, sum, weights: `[n]`, targets: n u32.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn backward(

@@ -1,4 +1,4 @@
-//! Rows of a table by id: y[i] = table[ids[i] - first], zero where the id is not in this table.
+//! Rows of a table by id: `y[i] = table[ids[i] - first]`, zero where the id is not in this table.
 //!
 //! The table may be a shard that holds ids first .. first + rows. Backward adds dy rows to the rows of
 //! their ids in the tree of `reduce`: per table row, leaves of `leaf` tokens, absent leaves add nothing
@@ -8,9 +8,9 @@ mod cpu;
 
 use crate::{DType, Error, Result, Tensor};
 
-/// Returns y: [n, d].
+/// Returns y: `[n, d]`.
 /// # Shapes
-/// table: [rows, d], ids: n u32.
+/// table: `[rows, d]`, ids: n u32.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn forward(table: &Tensor, ids: &Tensor, first: usize) -> Result<Tensor> {
@@ -23,7 +23,7 @@ pub fn forward(table: &Tensor, ids: &Tensor, first: usize) -> Result<Tensor> {
 
 /// Adds the gradient of the table to dtable.
 /// # Shapes
-/// dtable: [rows, d], dy: [n, d] with leading dims flattened, ids: n u32; leaf in tokens, 0 for one.
+/// dtable: `[rows, d]`, dy: `[n, d]` with leading dims flattened, ids: n u32; leaf in tokens, 0 for one.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn backward(

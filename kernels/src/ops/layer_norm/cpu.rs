@@ -149,7 +149,28 @@ vector_fn! {
         stride: usize,
         stats: (&[f32], &[f32]),
     ) {
+        const VECTORS: usize = COLUMNS / 16;
         let (dy, x) = inputs;
+        if sums.0.len() == COLUMNS {
+            // A whole block of columns stays in registers while rows are read as streams.
+            let (mut w_acc, mut b_acc) = ([L::splat(0.0); VECTORS], [L::splat(0.0); VECTORS]);
+            for (r, (mean, inv_std)) in stats.0.iter().zip(stats.1).enumerate() {
+                let row = r * stride..r * stride + COLUMNS;
+                let (dy, x) = (&dy[row.clone()], &x[row]);
+                for v in 0..VECTORS {
+                    let dy = L::load(&dy[v * 16..]);
+                    let x = L::load(&x[v * 16..]);
+                    let xhat = x.sub(L::splat(*mean)).mul(L::splat(*inv_std));
+                    w_acc[v] = dy.fma(xhat, w_acc[v]);
+                    b_acc[v] = b_acc[v].add(dy);
+                }
+            }
+            for v in 0..VECTORS {
+                w_acc[v].store(&mut sums.0[v * 16..]);
+                b_acc[v].store(&mut sums.1[v * 16..]);
+            }
+            return;
+        }
         for (c, (dw, db)) in sums.0.chunks_mut(16).zip(sums.1.chunks_mut(16)).enumerate() {
             let (mut w_acc, mut b_acc) = (L::splat(0.0), L::splat(0.0));
             for (r, (mean, inv_std)) in stats.0.iter().zip(stats.1).enumerate() {

@@ -7,7 +7,7 @@ use crate::{DType, Error, Result, Tensor};
 
 /// Returns y, and mean and inv_std for backward.
 /// # Shapes
-/// x: [.., d] with leading dims flattened to n, w and b: [d] -> y as x, mean: [n], inv_std: [n].
+/// x: `[.., d]` with leading dims flattened to n, w and b: `[d]` -> y as x, mean: `[n]`, inv_std: `[n]`.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn forward(x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<(Tensor, Tensor, Tensor)> {
@@ -28,7 +28,7 @@ pub fn forward(x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<(Tensor, 
 /// Returns dx and adds to dw and db in the tree of `reduce` with leaves of `leaf` rows (0: one leaf).
 /// A leaf of dw is the chain acc = fma(dy, xhat, acc), of db the chain acc = acc + dy, from 0.0.
 /// # Shapes
-/// dy and x: [.., d], w, dw, db: [d], mean, inv_std: [n] -> dx as x.
+/// dy and x: `[.., d]`, w, dw, db: `[d]`, mean, inv_std: `[n]` -> dx as x.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 #[expect(

@@ -1,6 +1,6 @@
 //! Matrix product c = op(a) op(b), or c += op(a) op(b).
 //!
-//! The sum over k is cut into leaves of `leaf` elements. A leaf is one chain acc = fma(a[k], b[k], acc)
+//! The sum over k is cut into leaves of `leaf` elements. A leaf is one chain `acc = fma(a[k], b[k], acc)`
 //! from 0 in ascending k; leaves are merged by the binary-counter tree: two neighbouring blocks merge
 //! when they have the same power-of-two number of leaves and an aligned start, and what is left at
 //! the end merges from the right. Nothing else (m, n, threads, instruction set) touches the bits.
@@ -21,7 +21,7 @@ pub enum Op {
 /// Computes c = op(a) op(b), or adds to c (one rounding) when `accumulate`. `leaf` is in elements of
 /// k; 0 or anything from k up is one leaf.
 /// # Shapes
-/// Leading dims of each tensor are flattened into rows. op(a): [m, k], op(b): [k, n], c: [m, n].
+/// Leading dims of each tensor are flattened into rows. op(a): `[m, k]`, op(b): `[k, n]`, c: `[m, n]`.
 /// # Errors
 /// `Shape` or `DType` if the operands do not fit; `Memory` if packed copies do not fit.
 pub fn matmul(
@@ -75,6 +75,7 @@ mod tests {
     use super::*;
     use crate::testing::{bits, devices, random, tree};
     use crate::{DType, Device};
+    use proptest::prelude::*;
 
     fn at(x: &Tensor, op: Op, row: usize, col: usize) -> f32 {
         let (_, cols) = x.rows_cols();
@@ -89,7 +90,7 @@ mod tests {
     fn naive(c: &Tensor, a: (&Tensor, Op), b: (&Tensor, Op), leaf: usize, add: bool) -> Vec<f32> {
         let (m, n) = c.rows_cols();
         let (_, k) = flattened("a", a).unwrap();
-        let leaf = if leaf == 0 { k } else { leaf };
+        let leaf = if leaf == 0 { k.max(1) } else { leaf };
         let mut out = c.f32().to_vec();
         for i in 0..m {
             for j in 0..n {
@@ -167,6 +168,28 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn random_products_have_the_bits_of_the_definition(
+            m in 1_usize..60, n in 1_usize..90, k in 0_usize..200, leaf in 0_usize..220,
+            ops in 0_usize..4, add: bool, threads in 1_usize..4, seed in 0_u64..1000,
+        ) {
+            let device = Device::cpu();
+            let ops = [[Op::Plain, Op::Transposed][ops % 2], [Op::Plain, Op::Transposed][ops / 2]];
+            let dims = |op, r, c| if op == Op::Plain { [r, c] } else { [c, r] };
+            let a = random(&dims(ops[0], m, k), seed, &device).unwrap();
+            let b = random(&dims(ops[1], k, n), seed + 1, &device).unwrap();
+            let mut c = random(&[m, n], seed + 2, &device).unwrap();
+            let (a, b) = ((&a, ops[0]), (&b, ops[1]));
+            let want = naive(&c, a, b, leaf, add);
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| matmul(&mut c, a, b, leaf, add)).unwrap();
+            prop_assert_eq!(bits(c.f32()), bits(&want));
         }
     }
 

@@ -90,10 +90,24 @@ pub(super) fn sum_rows(out: &mut Tensor, x: &Tensor, leaf: usize, accumulate: bo
 }
 
 vector_fn! {
-    /// sums += row, for `rows` rows that start `stride` apart.
+    /// sums = the chain from 0.0 over `rows` rows that start `stride` apart.
     fn chain<L>(sums: &mut [f32], x: &[f32], stride: usize, rows: usize) {
+        if sums.len() == COLUMNS {
+            // A whole block of columns stays in registers while rows are read as streams.
+            let mut acc = [L::splat(0.0); COLUMNS / 16];
+            for r in 0..rows {
+                let x = &x[r * stride..r * stride + COLUMNS];
+                for (acc, x) in acc.iter_mut().zip(x.chunks_exact(16)) {
+                    *acc = acc.add(L::load(x));
+                }
+            }
+            for (acc, sums) in acc.into_iter().zip(sums.chunks_exact_mut(16)) {
+                acc.store(sums);
+            }
+            return;
+        }
         for (c, sums) in sums.chunks_mut(16).enumerate() {
-            let mut acc = L::load_part(sums, 0.0);
+            let mut acc = L::splat(0.0);
             for r in 0..rows {
                 let x = &x[r * stride + c * 16..][..sums.len()];
                 acc = acc.add(L::load_part(x, 0.0));

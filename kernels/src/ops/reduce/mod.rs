@@ -9,10 +9,10 @@ use crate::{Result, Tensor};
 
 pub(crate) use cpu::{COLUMNS, LeafSums, leaf_rows, settle};
 
-/// Computes out[c] = sum over rows of x[r, c], or adds it to out (one rounding). `leaf` is in rows;
+/// Computes `out[c]`, the sum over rows of `x[r, c]`, or adds it to out (one rounding). `leaf` is in rows;
 /// 0 or anything from n up is one leaf.
 /// # Shapes
-/// x: [.., d] with leading dims flattened to n, out: [d].
+/// x: `[.., d]` with leading dims flattened to n, out: `[d]`.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn sum_rows(out: &mut Tensor, x: &Tensor, leaf: usize, accumulate: bool) -> Result<()> {
@@ -29,9 +29,9 @@ pub fn tree_add_into(a: &mut Tensor, b: &Tensor) -> Result<()> {
     super::add::add_into(a, b)
 }
 
-/// Returns the tree sum over the first dim: out[i] = tree over s of sums[s, i].
+/// Returns the tree sum over the first dim: `out[i]` is the tree over s of `sums[s, i]`.
 /// # Shapes
-/// sums: [slices, n] -> [n].
+/// sums: `[slices, n]` -> `[n]`.
 /// # Errors
 /// `DType` or `Shape` if sums is empty; `Memory` if the result does not fit.
 pub fn tree_sum_slices(sums: &Tensor) -> Result<Tensor> {

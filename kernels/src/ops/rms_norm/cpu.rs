@@ -112,7 +112,24 @@ pub(super) fn backward_weights(
 
 vector_fn! {
     fn chain<L>(sums: &mut [f32], inputs: (&[f32], &[f32]), stride: usize, inv_rms: &[f32]) {
+        const VECTORS: usize = COLUMNS / 16;
         let (dy, x) = inputs;
+        if sums.len() == COLUMNS {
+            // A whole block of columns stays in registers while rows are read as streams.
+            let mut acc = [L::splat(0.0); VECTORS];
+            for (r, inv) in inv_rms.iter().enumerate() {
+                let row = r * stride..r * stride + COLUMNS;
+                let (dy, x) = (&dy[row.clone()], &x[row]);
+                for (v, acc) in acc.iter_mut().enumerate() {
+                    let x = L::load(&x[v * 16..]).mul(L::splat(*inv));
+                    *acc = L::load(&dy[v * 16..]).fma(x, *acc);
+                }
+            }
+            for (acc, sums) in acc.into_iter().zip(sums.chunks_exact_mut(16)) {
+                acc.store(sums);
+            }
+            return;
+        }
         for (c, sums) in sums.chunks_mut(16).enumerate() {
             let mut acc = L::splat(0.0);
             for (r, inv) in inv_rms.iter().enumerate() {

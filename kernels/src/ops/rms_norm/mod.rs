@@ -7,7 +7,7 @@ use crate::{DType, Error, Result, Tensor};
 
 /// Returns y, and inv_rms for backward.
 /// # Shapes
-/// x: [.., d] with leading dims flattened to n, w: [d] -> y as x, inv_rms: [n].
+/// x: `[.., d]` with leading dims flattened to n, w: `[d]` -> y as x, inv_rms: `[n]`.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn forward(x: &Tensor, w: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
@@ -23,7 +23,7 @@ pub fn forward(x: &Tensor, w: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
 /// Returns dx and adds to dw in the tree of `reduce` with leaves of `leaf` rows (0: one leaf); a leaf
 /// is the chain acc = fma(dy, x * inv_rms, acc) from 0.0.
 /// # Shapes
-/// dy and x: [.., d], w, dw: [d], inv_rms: [n] -> dx as x.
+/// dy and x: `[.., d]`, w, dw: `[d]`, inv_rms: `[n]` -> dx as x.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn backward(

@@ -1,4 +1,4 @@
-//! Rotary positions on packed q, k, v in place: pairs (x[i], x[i + e/2]) of each q and k head turn by
+//! Rotary positions on packed q, k, v in place: pairs (`x[i]`, `x[i + e/2]`) of each q and k head turn by
 //! the angle position * theta^(-2i/e); e is the head width, v is untouched.
 //! Paper: Su et al. 2021, arXiv:2104.09864. We differ: pairs are the two halves of a head, as in
 //! LLaMA's released weights and Hugging Face, not neighbours.
@@ -10,7 +10,7 @@ use crate::{Error, Result, Tensor};
 
 /// Turns q and k. Row r is at position r % t + offset.
 /// # Shapes
-/// qkv: [b*t, packed], see `Heads`.
+/// qkv: `[b*t, packed]`, see `Heads`.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit or the width is odd.
 pub fn forward(qkv: &mut Tensor, heads: &Heads, t: usize, offset: usize, theta: f32) -> Result<()> {

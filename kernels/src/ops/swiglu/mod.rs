@@ -7,7 +7,7 @@ use crate::{DType, Error, Result, Tensor};
 
 /// Returns y.
 /// # Shapes
-/// gate_up: [.., 2f], first f gate, last f up -> y: [n, f] with leading dims flattened to n.
+/// gate_up: `[.., 2f]`, first f gate, last f up -> y: `[n, f]` with leading dims flattened to n.
 /// # Errors
 /// `Shape` or `DType` if gate_up does not fit.
 pub fn forward(gate_up: &Tensor) -> Result<Tensor> {
@@ -19,7 +19,7 @@ pub fn forward(gate_up: &Tensor) -> Result<Tensor> {
 
 /// Returns the gradient of gate_up, with its dims.
 /// # Shapes
-/// dy: n * f elements with last dim f, gate_up: [.., 2f].
+/// dy: n * f elements with last dim f, gate_up: `[.., 2f]`.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn backward(dy: &Tensor, gate_up: &Tensor) -> Result<Tensor> {
