@@ -177,7 +177,7 @@ impl Default for ParallelConfig {
 impl ParallelConfig {
     /// Number of ranks.
     pub fn world(&self) -> usize {
-        self.tp * self.pp * self.dp
+        self.tp.saturating_mul(self.pp).saturating_mul(self.dp)
     }
 
     /// Calls `problem` for every contradiction within this table.

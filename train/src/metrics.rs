@@ -87,6 +87,11 @@ impl Journal {
         let end = end_of_step(&file, step).at("read", path)?;
         file.set_len(end).at("truncate", path)?;
         file.seek(SeekFrom::Start(end)).at("seek in", path)?;
+        if let Some(folder) = path.parent() {
+            File::open(folder)
+                .and_then(|folder| folder.sync_all())
+                .at("sync", folder)?;
+        }
         Ok(Journal {
             path: path.to_owned(),
             file,

@@ -95,7 +95,7 @@ impl Plan {
             let found = format!("{pp} with layers = {}", model.layers);
             problem("parallel.pp", found, "a divisor of layers");
         }
-        let step = dp * self.train.micro_batch;
+        let step = dp.saturating_mul(self.train.micro_batch);
         if step > 0 && !divides(step, self.train.global_batch) {
             let found = format!(
                 "{} with dp = {dp}, micro_batch = {}",
@@ -177,4 +177,90 @@ pub(crate) struct Shape {
     pub packed: usize,
     pub d_ffn: usize,
     pub padded_vocab: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::fixtures::{tiny_gpt, tiny_llama};
+    use crate::{Plan, TrainConfig};
+
+    fn keys(plan: &Plan) -> Vec<String> {
+        let mut keys = Vec::new();
+        plan.check(&mut |key, _, _| keys.push(key.to_owned()));
+        keys
+    }
+
+    #[test]
+    fn fixtures_hold_together_and_plans_survive_json() {
+        for plan in [tiny_gpt(), tiny_llama()] {
+            assert_eq!(keys(&plan), [""; 0]);
+            let text = serde_json::to_string(&plan).unwrap();
+            assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        let text = r#"{"lr": 0.1, "learning_rate": 0.1}"#;
+        let error = serde_json::from_str::<TrainConfig>(text)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("unknown field `learning_rate`"), "{error}");
+    }
+
+    #[test]
+    fn all_contradictions_are_found_at_once() {
+        let mut plan = tiny_llama();
+        plan.model.kv_heads = 3;
+        plan.model.norm_eps = f32::NAN;
+        plan.parallel.pp = 4;
+        plan.train.global_batch = 7;
+        plan.seq_length = 12;
+        plan.vocab = 0;
+        let found = keys(&plan);
+        for key in [
+            "model.kv_heads",
+            "model.norm_eps",
+            "parallel.pp",
+            "train.global_batch",
+            "seq_length",
+            "vocab",
+        ] {
+            assert!(found.iter().any(|found| found == key), "{key} in {found:?}");
+        }
+    }
+
+    #[test]
+    fn padded_vocabulary_is_a_multiple_of_128_whatever_tp() {
+        for (vocab, padded) in [(1, 128), (128, 128), (129, 256), (50257, 50304)] {
+            for tp in [1, 8] {
+                let mut plan = tiny_gpt();
+                plan.vocab = vocab;
+                plan.parallel.tp = tp;
+                assert_eq!(plan.padded_vocab(), padded);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn check_never_panics(
+            sizes in proptest::array::uniform12(0usize..20), is_gpt: bool, lr in -1.0f64..1.0,
+        ) {
+            let mut plan = if is_gpt { tiny_gpt() } else { tiny_llama() };
+            let [layers, d_model, heads, kv_heads, d_ffn, tp, pp, dp, batch, micro, vocab, time] =
+                sizes;
+            (plan.model.layers, plan.model.d_model, plan.model.heads) = (layers, d_model, heads);
+            (plan.model.kv_heads, plan.model.d_ffn) = (kv_heads, d_ffn);
+            (plan.parallel.tp, plan.parallel.pp, plan.parallel.dp) = (tp, pp, dp);
+            (plan.train.global_batch, plan.train.micro_batch) = (batch, micro);
+            (plan.vocab, plan.seq_length, plan.train.lr) = (vocab, time, lr);
+            if keys(&plan).is_empty() {
+                prop_assert!(plan.parameters() > 0);
+                prop_assert!(plan.flops_per_token() > 0.0);
+            }
+        }
+    }
 }

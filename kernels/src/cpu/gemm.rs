@@ -52,10 +52,12 @@ unsafe impl Send for Output {}
 unsafe impl Sync for Output {}
 
 /// Panels of one packed block: panel p starts at p * k * width.
-struct Packed {
+pub(crate) struct Packed {
     data: Tensor,
     k: usize,
     width: usize,
+    /// Rows of A or columns of B, without the zeros that fill the last panel.
+    lanes: usize,
 }
 
 impl Packed {
@@ -138,6 +140,56 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
     Ok(())
 }
 
+/// Packs all of B [k, n] for several products with parts of it.
+/// # Errors
+/// `Memory` if the pack does not fit.
+pub(crate) fn pack_b(b: View<'_>, device: &Device) -> Result<Packed> {
+    b.check();
+    let (_, cols) = shape(device.isa(), 1);
+    pack_block(b.transposed(), 0, b.cols, cols, device, false)
+}
+
+/// As `gemm` on one thread, with the first a.cols rows and c.cols columns of a packed B.
+/// # Errors
+/// `Memory` if the pack of A does not fit.
+pub(crate) fn gemm_packed(
+    c: ViewMut<'_>,
+    a: View<'_>,
+    b: &Packed,
+    finish: Finish,
+    device: &Device,
+) -> Result<()> {
+    a.check();
+    let (m, n, k) = (c.rows, c.cols, a.cols);
+    assert!(
+        a.rows == m && k <= b.k && n <= b.lanes,
+        "callers check shapes"
+    );
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    assert!(
+        (m - 1) * c.row_stride + n <= c.data.len(),
+        "the output lies inside its slice"
+    );
+    let (rows, _) = shape(device.isa(), m);
+    let a = pack_block(a, 0, m, rows, device, false)?;
+    let out = Output(c.data.as_mut_ptr());
+    let c_stride = c.row_stride;
+    Rect {
+        a: &a,
+        b,
+        m,
+        n,
+        cuts: Cuts::new(k, 0),
+        finish,
+        c: out,
+        c_stride,
+    }
+    .multiply(device.isa(), false);
+    Ok(())
+}
+
 /// Rows and columns of the tile for an output of m rows: few rows need no tall tile.
 fn shape(isa: Isa, m: usize) -> (usize, usize) {
     let (tall, cols) = match isa {
@@ -186,7 +238,12 @@ fn pack_block(
             out.chunks_mut(k * width).enumerate().for_each(one);
         }
     }
-    Ok(Packed { data, k, width })
+    Ok(Packed {
+        data,
+        k,
+        width,
+        lanes: len,
+    })
 }
 
 /// A block of the output and the packs it comes from.

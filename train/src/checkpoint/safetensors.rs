@@ -148,85 +148,51 @@ impl Reader {
     pub(crate) fn open(path: &Path) -> Result<Reader> {
         let mut file = File::open(path).at("open", path)?;
         let bytes = file.metadata().at("read", path)?.len();
-        let damaged = |offset: u64, what: &str, found: String, wanted: &str| {
-            let (what, wanted) = (what.to_owned(), wanted.to_owned());
-            Error::Damaged {
-                path: path.to_owned(),
-                offset,
-                what,
-                found,
-                wanted,
-            }
+        let damaged = |offset, (what, found, wanted): (String, String, String)| Error::Damaged {
+            path: path.to_owned(),
+            offset,
+            what,
+            found,
+            wanted,
         };
-        let mut start = [0; 8];
         if bytes < 8 {
+            let found = format!("{bytes} bytes");
             return Err(damaged(
                 0,
-                "file",
-                format!("{bytes} bytes"),
-                "at least 8 bytes",
+                ("file".into(), found, "at least 8 bytes".into()),
             ));
         }
+        let mut start = vec![0; 8];
         file.read_exact(&mut start).at("read", path)?;
-        let length = u64::from_le_bytes(start);
+        let length = u64::from_le_bytes(start[..].try_into().expect("8 bytes"));
         let most = MAX_HEADER_BYTES.min(bytes - 8);
         if length > most {
-            let wanted = format!("at most {most}");
-            return Err(damaged(0, "header length", length.to_string(), &wanted));
+            let (what, wanted) = ("header length".to_owned(), format!("at most {most}"));
+            return Err(damaged(0, (what, length.to_string(), wanted)));
         }
-        let mut header = vec![0; usize::try_from(length).expect("limited above")];
-        file.read_exact(&mut header).at("read", path)?;
-        let json: Map<String, Value> = serde_json::from_slice(&header).map_err(|error| {
+        start.resize(8 + usize::try_from(length).expect("limited above"), 0);
+        file.read_exact(&mut start[8..]).at("read", path)?;
+        let json: Map<String, Value> = serde_json::from_slice(&start[8..]).map_err(|error| {
             let offset = 8 + error.column().saturating_sub(1) as u64;
-            damaged(offset, "header", error.to_string(), "a JSON object")
+            damaged(
+                offset,
+                ("header".into(), error.to_string(), "a JSON object".into()),
+            )
         })?;
-        let mut entries = Vec::new();
-        for (name, value) in json.iter().filter(|(name, _)| *name != "__metadata__") {
-            let (entry, begin, end) = parse_entry(name, value)
-                .map_err(|(what, found, wanted)| damaged(8, &what, found, wanted))?;
-            let expected = entry.bytes();
-            if end.checked_sub(begin) != Some(expected) {
-                let found = format!("data_offsets [{begin}, {end})");
-                let what = format!("tensor {name}");
-                return Err(damaged(
-                    8,
-                    &what,
-                    found,
-                    &format!("{expected} bytes for its shape"),
-                ));
-            }
-            entries.push((entry, begin));
-        }
-        entries.sort_by_key(|&(_, begin)| begin);
-        let mut end = 8 + length;
-        for (entry, begin) in &mut entries {
-            *begin += 8 + length;
-            if *begin != end {
-                let what = format!("tensor {}", entry.name);
-                return Err(damaged(
-                    8,
-                    &what,
-                    format!("start at byte {begin}"),
-                    &end.to_string(),
-                ));
-            }
-            end += entry.bytes();
-        }
+        let (entries, end) = parse_entries(&json, 8 + length).map_err(|wrong| damaged(8, wrong))?;
         if end != bytes {
-            let wanted = format!("{end} bytes by the header");
-            return Err(damaged(
-                bytes.min(end),
-                "file",
+            let (found, wanted) = (
                 format!("{bytes} bytes"),
-                &wanted,
-            ));
+                format!("{end} bytes by the header"),
+            );
+            return Err(damaged(bytes.min(end), ("file".into(), found, wanted)));
         }
         let by_name = entries
             .iter()
             .enumerate()
             .map(|(i, (entry, _))| (entry.name.clone(), i))
             .collect();
-        let header = xxh3_64(&[&start[..], &header].concat());
+        let header = xxh3_64(&start);
         Ok(Reader {
             path: path.to_owned(),
             file,
@@ -318,12 +284,51 @@ impl Reader {
     }
 }
 
-type Wrong = (String, String, &'static str);
+/// What, found, wanted.
+type Wrong = (String, String, String);
+
+/// Tensors with the first byte of each, in file order, and the first byte after them. `data` is
+/// where the data starts.
+fn parse_entries(json: &Map<String, Value>, data: u64) -> Result<(Vec<(Entry, u64)>, u64), Wrong> {
+    let mut entries = Vec::new();
+    for (name, value) in json.iter().filter(|(name, _)| *name != "__metadata__") {
+        let (entry, begin, end) = parse_entry(name, value)?;
+        let bytes = entry.bytes();
+        if end.checked_sub(begin) != Some(bytes) {
+            let found = format!("data_offsets [{begin}, {end})");
+            return Err((
+                format!("tensor {name}"),
+                found,
+                format!("{bytes} bytes for its shape"),
+            ));
+        }
+        entries.push((entry, begin));
+    }
+    entries.sort_by_key(|&(_, begin)| begin);
+    let mut end = 0u64;
+    for (entry, begin) in &mut entries {
+        if *begin != end {
+            let found = format!("data_offsets from {begin}");
+            return Err((
+                format!("tensor {}", entry.name),
+                found,
+                format!("from {end}"),
+            ));
+        }
+        end = end.saturating_add(entry.bytes());
+        *begin = begin.saturating_add(data);
+    }
+    Ok((entries, end.saturating_add(data)))
+}
 
 fn parse_entry(name: &str, value: &Value) -> Result<(Entry, u64, u64), Wrong> {
-    let wrong = |field: &str, wanted| {
+    let wrong = |field: &str, wanted: &str| {
         let found = value.get(field).map_or("nothing".into(), Value::to_string);
-        (format!("{field} of tensor {name}"), found, wanted)
+        (
+            format!("{field} of tensor {name}"),
+            found,
+            wanted.to_owned(),
+        )
     };
     if value.get("dtype").and_then(Value::as_str) != Some("F32") {
         return Err(wrong("dtype", "\"F32\""));
@@ -459,6 +464,7 @@ mod tests {
             r#"{"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}}"#,
             r#"{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}"#,
             r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}}"#,
+            r#"{"a":{"dtype":"F32","shape":[4611686018427387903],"data_offsets":[0,18446744073709551612]}}"#,
             r#"{"a":[]}"#,
             r#"[]"#,
         ] {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
-use crate::{Determinism, ParallelConfig, Plan, run};
+use crate::{Determinism, ParallelConfig, Plan, TieEmbeddings, run};
 
 /// (dp, tp, pp, micro_batch)
 const LAYOUTS: [(usize, usize, usize, usize); 18] = [
@@ -96,6 +96,28 @@ fn every_layout_of_a_gpt_gives_the_same_bits() {
 #[test]
 fn every_layout_of_a_llama_gives_the_same_bits() {
     every_layout_matches(tiny_llama());
+}
+
+#[test]
+fn the_other_way_of_tying_and_odd_batches_are_layout_exact_too() {
+    let mut gpt = tiny_gpt();
+    gpt.model.tie_embeddings = TieEmbeddings::Untied;
+    let mut llama = tiny_llama();
+    llama.model.tie_embeddings = TieEmbeddings::Tied;
+    for plan in [gpt, llama] {
+        let odd = |layout| {
+            let mut plan = with(plan.clone(), layout);
+            plan.train.global_batch = 7;
+            train(&plan)
+        };
+        let want = odd((1, 1, 1, 7));
+        for layout in [(1, 1, 1, 1), (7, 1, 1, 1), (1, 2, 2, 7), (1, 1, 2, 1)] {
+            let found = odd(layout);
+            assert_eq!(found.metrics, want.metrics, "{layout:?}");
+            assert!(found.model == want.model, "{layout:?}");
+            assert!(found.optimizer == want.optimizer, "{layout:?}");
+        }
+    }
 }
 
 #[test]

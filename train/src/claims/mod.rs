@@ -1,6 +1,7 @@
 //! Tests of what this crate promises, each over the whole of `run`.
 
 mod inference;
+mod kill;
 mod layouts;
 mod parity;
 mod resume;

@@ -16,7 +16,7 @@ fn plan() -> Plan {
 }
 
 /// Everything that must not depend on where a run was stopped.
-fn remains(out: &Path) -> Vec<(String, Vec<u8>)> {
+pub(super) fn remains(out: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     let folder = out.join("checkpoints");
     let mut names: Vec<_> = fs::read_dir(&folder)
@@ -328,4 +328,37 @@ fn too_few_samples_and_foreign_tokens_are_errors() {
         text.starts_with("sample ") && text.contains("vocabulary is 200"),
         "{text}"
     );
+}
+
+struct Panicking(Chain);
+
+impl Samples for Panicking {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(
+        &self,
+        index: u64,
+        tokens: &mut [u32],
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        assert!(index != 21, "sample 21 is broken");
+        self.0.read(index, tokens)
+    }
+}
+
+#[test]
+fn a_panic_in_one_rank_ends_the_run_with_its_message() {
+    let mut plan = plan();
+    plan.parallel = ParallelConfig {
+        tp: 2,
+        pp: 2,
+        dp: 2,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let samples = Panicking(Chain::of(&plan));
+    let error = run(&plan, &samples, None, folder.path(), &Log::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Panicked { .. }), "{text}");
+    assert!(text.ends_with("panicked: sample 21 is broken"), "{text}");
 }

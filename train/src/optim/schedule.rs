@@ -72,6 +72,28 @@ mod tests {
         close(rate(&config(Schedule::Constant), 110), 1.0);
     }
 
+    /// From megatron-core 0.16.1 by tests/oracles/megatron_lr.py.
+    #[test]
+    fn rates_are_megatrons() {
+        let steps = [1, 5, 10, 11, 35, 60, 109, 110, 120];
+        let cosine = [
+            0.1,
+            0.5,
+            1.0,
+            0.9997779521645792,
+            0.8681980515339464,
+            0.55,
+            0.10022204783542078,
+            0.1,
+            0.1,
+        ];
+        let linear = [0.1, 0.5, 1.0, 0.991, 0.775, 0.55, 0.109, 0.1, 0.1];
+        for (i, step) in steps.into_iter().enumerate() {
+            close(rate(&config(Schedule::Cosine), step), cosine[i]);
+            close(rate(&config(Schedule::Linear), step), linear[i]);
+        }
+    }
+
     #[test]
     fn a_job_that_is_all_warm_up_has_finite_rates() {
         let config = TrainConfig {

@@ -4,7 +4,7 @@
 //! scale, dQ = dS K, dK += dS^T Q; dK and dV continue one chain over ascending query rows.
 
 use super::Heads;
-use crate::cpu::gemm::{Plan, ViewMut, gemm};
+use crate::cpu::gemm::{Packed, Plan, ViewMut, gemm, gemm_packed, pack_b};
 use crate::cpu::math::exp;
 use crate::cpu::pack::View;
 use crate::cpu::simd::vector_fn;
@@ -12,17 +12,18 @@ use crate::cpu::tile::Finish;
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
-/// Query rows per block: their scores (times t floats) stay in L2.
-const QUERY_BLOCK: usize = 96;
+/// Query rows per block: their scores (times t floats) stay in L2, and half a block per row is
+/// computed past the diagonal for nothing.
+const QUERY_BLOCK: usize = 48;
 
 /// Where heads lie in the packed rows of one sequence.
 #[derive(Clone, Copy)]
-struct Packed<'a> {
+struct Rows<'a> {
     rows: &'a [f32],
     heads: &'a Heads,
 }
 
-impl<'a> Packed<'a> {
+impl<'a> Rows<'a> {
     /// Rows first .. first + len of slot `slot` of a group: its queries, then k, then v.
     fn view(&self, group: usize, slot: usize, first: usize, len: usize) -> View<'a> {
         let stride = self.heads.packed();
@@ -33,15 +34,6 @@ impl<'a> Packed<'a> {
             self.heads.width,
             stride,
         )
-    }
-}
-
-fn one_task<'a>(device: &'a Device, finish: Finish) -> Plan<'a> {
-    Plan {
-        device,
-        leaf: 0,
-        finish,
-        parallel: false,
     }
 }
 
@@ -76,7 +68,7 @@ pub(super) fn forward(
     tasks.enumerate().try_for_each(|(task, (out, lse))| {
         let (sequence, head) = (task / heads.heads, task % heads.heads);
         let rows = &qkv.f32()[sequence * t * heads.packed()..(sequence + 1) * t * heads.packed()];
-        one_head(out, lse, Packed { rows, heads }, head, device)
+        one_head(out, lse, Rows { rows, heads }, head, device)
     })?;
     let by_head = by_head.f32();
     let width = heads.width;
@@ -96,13 +88,16 @@ pub(super) fn forward(
 fn one_head(
     out: &mut [f32],
     lse: &mut [f32],
-    qkv: Packed<'_>,
+    qkv: Rows<'_>,
     head: usize,
     device: &Device,
 ) -> Result<()> {
     let (heads, t) = (qkv.heads, lse.len());
     let per = heads.per_group();
     let (group, query) = (head / per, head % per);
+    // Packed once: every block of rows multiplies with a prefix of the keys.
+    let k = pack_b(qkv.view(group, per, 0, t).transposed(), device)?;
+    let v = pack_b(qkv.view(group, per + 1, 0, t), device)?;
     let mut scores = Tensor::empty(&[QUERY_BLOCK.min(t) * t], DType::F32, device)?;
     for first in (0..t).step_by(QUERY_BLOCK) {
         let rows = QUERY_BLOCK.min(t - first);
@@ -110,28 +105,29 @@ fn one_head(
         let scores = &mut scores.f32_mut()[..rows * keys];
         let q = qkv.view(group, query, first, rows);
         let out = &mut out[first * heads.width..keys * heads.width];
-        let (k, v) = (
-            qkv.view(group, per, 0, keys),
-            qkv.view(group, per + 1, 0, keys),
-        );
-        let lse = &mut lse[first..keys];
-        attend(out, lse, (q, k, v), (scores, first + 1), device)?;
+        attend(
+            out,
+            &mut lse[first..keys],
+            (q, &k, &v),
+            (scores, first + 1),
+            device,
+        )?;
     }
     Ok(())
 }
 
-/// Attends a block of rows: row r sees the first `visible + r` keys.
+/// Attends a block of rows: row r sees the first `visible + r` keys; scores has a row per row of q.
 fn attend(
     out: &mut [f32],
     lse: &mut [f32],
-    (q, k, v): (View<'_>, View<'_>, View<'_>),
+    (q, k, v): (View<'_>, &Packed, &Packed),
     (scores, visible): (&mut [f32], usize),
     device: &Device,
 ) -> Result<()> {
-    let (rows, keys, width) = (q.rows, k.rows, q.cols);
+    let (rows, width) = (q.rows, q.cols);
+    let keys = scores.len() / rows;
     let scale = scale(width);
-    let store = one_task(device, Finish::Store);
-    gemm(dense(scores, rows, keys), q, k.transposed(), store)?;
+    gemm_packed(dense(scores, rows, keys), q, k, Finish::Store, device)?;
     let mut sums = [0.0; QUERY_BLOCK];
     for (r, scores) in scores.chunks_exact_mut(keys).enumerate() {
         let (seen, hidden) = scores.split_at_mut((visible + r).min(keys));
@@ -142,12 +138,8 @@ fn attend(
             *lse = max + sum.ln();
         }
     }
-    gemm(
-        dense(out, rows, width),
-        View::new(scores, rows, keys, keys),
-        v,
-        store,
-    )?;
+    let scores = View::new(scores, rows, keys, keys);
+    gemm_packed(dense(out, rows, width), scores, v, Finish::Store, device)?;
     // Dividing here touches `width` floats a row instead of `keys`.
     for (out, sum) in out.chunks_exact_mut(width).zip(sums) {
         divide(device.isa(), out, sum);
@@ -205,7 +197,7 @@ pub(super) fn backward(
             let outs = heads.heads * heads.width;
             let rows_out = sequence * t * outs..(sequence + 1) * t * outs;
             let saved = Saved {
-                qkv: Packed { rows, heads },
+                qkv: Rows { rows, heads },
                 dout: &dout.f32()[rows_out.clone()],
                 out: &out.f32()[rows_out],
                 lse: &lse.f32()[sequence * heads.heads * t..(sequence + 1) * heads.heads * t],
@@ -229,11 +221,18 @@ pub(super) fn backward(
 
 /// What backward reads of one sequence.
 struct Saved<'a> {
-    qkv: Packed<'a>,
+    qkv: Rows<'a>,
     dout: &'a [f32],
     out: &'a [f32],
     lse: &'a [f32],
     t: usize,
+}
+
+/// Keys and values of a group as the products of all blocks read them.
+struct Packs {
+    k: Packed,
+    k_turned: Packed,
+    v_turned: Packed,
 }
 
 fn one_group(grads: &mut [f32], saved: &Saved<'_>, group: usize, device: &Device) -> Result<()> {
@@ -241,6 +240,15 @@ fn one_group(grads: &mut [f32], saved: &Saved<'_>, group: usize, device: &Device
     let per = heads.per_group();
     let (dq, dkv) = grads.split_at_mut(per * t * heads.width);
     let (dk, dv) = dkv.split_at_mut(t * heads.width);
+    let (k, v) = (
+        saved.qkv.view(group, per, 0, t),
+        saved.qkv.view(group, per + 1, 0, t),
+    );
+    let packs = Packs {
+        k: pack_b(k, device)?,
+        k_turned: pack_b(k.transposed(), device)?,
+        v_turned: pack_b(v.transposed(), device)?,
+    };
     let block = QUERY_BLOCK.min(t);
     let mut p = Tensor::empty(&[block * t], DType::F32, device)?;
     let mut dp = Tensor::empty(&[block * t], DType::F32, device)?;
@@ -250,7 +258,7 @@ fn one_group(grads: &mut [f32], saved: &Saved<'_>, group: usize, device: &Device
             let scratch = (&mut *p.f32_mut(), &mut *dp.f32_mut());
             let at = (group, query, first, rows);
             let dq = &mut dq[first * heads.width..(first + rows) * heads.width];
-            one_block((dq, dk, dv), scratch, saved, at, device)?;
+            one_block((dq, dk, dv), scratch, (saved, &packs), at, device)?;
         }
     }
     Ok(())
@@ -259,7 +267,7 @@ fn one_group(grads: &mut [f32], saved: &Saved<'_>, group: usize, device: &Device
 fn one_block(
     (dq, dk, dv): (&mut [f32], &mut [f32], &mut [f32]),
     (p, dp): (&mut [f32], &mut [f32]),
-    saved: &Saved<'_>,
+    (saved, packs): (&Saved<'_>, &Packs),
     (group, query, first, rows): (usize, usize, usize, usize),
     device: &Device,
 ) -> Result<()> {
@@ -269,15 +277,22 @@ fn one_block(
     let head = group * per + query;
     let stride = heads.heads * width;
     let q = saved.qkv.view(group, query, first, rows);
-    let (k, v) = (
-        saved.qkv.view(group, per, 0, keys),
-        saved.qkv.view(group, per + 1, 0, keys),
-    );
     let at = first * stride + head * width;
     let dout = View::new(&saved.dout[at..], rows, width, stride);
-    let store = one_task(device, Finish::Store);
-    gemm(dense(p, rows, keys), q, k.transposed(), store)?;
-    gemm(dense(dp, rows, keys), dout, v.transposed(), store)?;
+    gemm_packed(
+        dense(p, rows, keys),
+        q,
+        &packs.k_turned,
+        Finish::Store,
+        device,
+    )?;
+    gemm_packed(
+        dense(dp, rows, keys),
+        dout,
+        &packs.v_turned,
+        Finish::Store,
+        device,
+    )?;
     let scale = scale(width);
     for (r, (p, dp)) in p
         .chunks_exact_mut(keys)
@@ -295,7 +310,12 @@ fn one_block(
     }
     let p = View::new(p, rows, keys, keys);
     let ds = View::new(dp, rows, keys, keys);
-    let follow = one_task(device, Finish::Continue);
+    let follow = Plan {
+        device,
+        leaf: 0,
+        finish: Finish::Continue,
+        parallel: false,
+    };
     gemm(
         dense(&mut dv[..keys * width], keys, width),
         p.transposed(),
@@ -308,7 +328,7 @@ fn one_block(
         q,
         follow,
     )?;
-    gemm(dense(dq, rows, width), ds, k, store)
+    gemm_packed(dense(dq, rows, width), ds, &packs.k, Finish::Store, device)
 }
 
 vector_fn! {
@@ -359,19 +379,17 @@ pub(super) fn decode(
         k[slot.clone()].copy_from_slice(&kv[..width]);
         v[slot].copy_from_slice(&kv[width..]);
         let keys = position + 1;
+        let k = pack_b(View::new(k, keys, width, width).transposed(), device)?;
+        let v = pack_b(View::new(v, keys, width, width), device)?;
         let mut scores = Tensor::empty(&[per.min(QUERY_BLOCK) * keys], DType::F32, device)?;
         for (out, q) in out
             .chunks_mut(QUERY_BLOCK * width)
             .zip(q.chunks(QUERY_BLOCK * width))
         {
             let rows = q.len() / width;
-            let views = (
-                View::new(q, rows, width, width),
-                View::new(k, keys, width, width),
-                View::new(v, keys, width, width),
-            );
+            let q = View::new(q, rows, width, width);
             let scores = &mut scores.f32_mut()[..rows * keys];
-            attend(out, &mut [], views, (scores, keys), device)?;
+            attend(out, &mut [], (q, &k, &v), (scores, keys), device)?;
         }
         Ok(())
     })
