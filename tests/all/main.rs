@@ -5,6 +5,7 @@
 
 mod architecture;
 mod bad_input;
+mod datatrove;
 mod determinism;
 mod documents;
 mod jobs;

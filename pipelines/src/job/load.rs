@@ -1,0 +1,417 @@
+//! TOML to a resolved [`Job`], with every problem reported at once.
+//!
+//! A problem has file, key path, found and wanted. Unknown keys and wrong types are found one by one by deserialising,
+//! taking the offending key out and trying again, so that one run names them all; contradictions are then asked of every
+//! table. As a last guard the loader compares the key paths of the input with those of the resolved job: a key that was
+//! read by nobody is a problem too.
+
+use super::{Job, Problem};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// Why a job cannot be used.
+#[derive(Debug)]
+pub enum LoadError {
+    /// The file cannot be read or is no TOML.
+    File {
+        /// Job file.
+        path: PathBuf,
+        /// Cause.
+        why: String,
+    },
+    /// The file is TOML but not a job.
+    Problems {
+        /// Job file.
+        path: PathBuf,
+        /// All of them.
+        problems: Vec<Problem>,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::File { path, why } => write!(f, "{}: {why}", path.display()),
+            LoadError::Problems { path, problems } => {
+                let plural = if problems.len() == 1 { "" } else { "s" };
+                write!(f, "{}: {} problem{plural}", path.display(), problems.len())?;
+                for p in problems {
+                    let (file, key) = (path.display(), &p.key);
+                    write!(f, "\n\n  file   {file}\n  key    {key}")?;
+                    write!(f, "\n  found  {}\n  wanted {}", p.found, p.wanted)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// Reads a job file, applies `--set` overrides, and returns it resolved.
+///
+/// # Errors
+/// `File`, or `Problems` with every problem.
+pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
+    let file = |why: String| LoadError::File {
+        path: path.to_path_buf(),
+        why,
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| file(e.to_string()))?;
+    let mut table: Table = text
+        .parse()
+        .map_err(|e: toml::de::Error| file(e.to_string()))?;
+    let mut problems = Vec::new();
+    for set in overrides {
+        if let Err(p) = apply(&mut table, set) {
+            problems.push(p);
+        }
+    }
+    let job = parse(&table, &mut problems);
+    job.check(&mut problems);
+    if problems.is_empty() {
+        Ok(job)
+    } else {
+        Err(LoadError::Problems {
+            path: path.to_path_buf(),
+            problems,
+        })
+    }
+}
+
+/// Puts `table.key=value` into the table; a value that is no TOML is a string.
+fn apply(table: &mut Table, set: &str) -> Result<(), Problem> {
+    let wrong = |found: &str, wanted: &str| Problem {
+        key: format!("--set {set}"),
+        found: found.into(),
+        wanted: wanted.into(),
+    };
+    let (path, text) = set
+        .split_once('=')
+        .ok_or_else(|| wrong("no '='", "table.key=value"))?;
+    let value = format!("x = {text}")
+        .parse::<Table>()
+        .ok()
+        .and_then(|mut t| t.remove("x"))
+        .unwrap_or_else(|| Value::String(text.into()));
+    let keys: Vec<&str> = path.split('.').collect();
+    let mut root = Value::Table(std::mem::take(table));
+    let outcome = insert(&mut root, &keys, value);
+    if let Value::Table(t) = root {
+        *table = t;
+    }
+    outcome.map_err(|found| wrong(&found, "a path of tables or array numbers"))
+}
+
+/// Walks to the last key, making tables on the way.
+fn insert(place: &mut Value, keys: &[&str], value: Value) -> Result<(), String> {
+    let Some((key, rest)) = keys.split_first() else {
+        *place = value;
+        return Ok(());
+    };
+    match place {
+        Value::Table(t) => {
+            let next = t
+                .entry((*key).to_string())
+                .or_insert_with(|| Value::Table(Table::new()));
+            insert(next, rest, value)
+        }
+        Value::Array(a) => {
+            let len = a.len();
+            match key.parse::<usize>().ok().and_then(|i| a.get_mut(i)) {
+                Some(next) => insert(next, rest, value),
+                None => Err(format!("{key} in an array of {len}")),
+            }
+        }
+        other => Err(format!("{key} below a {}", other.type_str())),
+    }
+}
+
+/// Deserialises, taking out what does not fit until the rest does.
+fn parse(table: &Table, problems: &mut Vec<Problem>) -> Job {
+    let mut rest = Value::Table(table.clone());
+    let mut taken = Taken::default();
+    loop {
+        match serde_path_to_error::deserialize::<_, Job>(rest.clone()) {
+            Ok(job) => {
+                if problems.is_empty() {
+                    unread_keys(&rest, &job, problems);
+                }
+                return job;
+            }
+            Err(e) => {
+                let (mut problem, keys) = explain(&rest, &e);
+                problem.key = dotted(&taken.as_written(&keys));
+                let removed = remove(&mut rest, &keys);
+                taken.note(&keys);
+                problems.push(problem);
+                if !removed {
+                    // Nothing to take out: stop here rather than loop; what was found is reported.
+                    return Job::default();
+                }
+            }
+        }
+    }
+}
+
+/// Array elements taken out so far, as numbered in the file: later elements have moved up.
+#[derive(Default)]
+struct Taken(Vec<(Vec<String>, usize)>);
+
+impl Taken {
+    /// The path as the file has it.
+    fn as_written(&self, keys: &[String]) -> Vec<String> {
+        let mut out: Vec<String> = Vec::with_capacity(keys.len());
+        for k in keys {
+            let number = k.parse::<usize>().ok().map(|mut i| {
+                let mut gone: Vec<usize> =
+                    self.0.iter().filter(|t| t.0 == out).map(|t| t.1).collect();
+                gone.sort_unstable();
+                gone.iter().for_each(|g| i += usize::from(*g <= i));
+                i.to_string()
+            });
+            out.push(number.unwrap_or_else(|| k.clone()));
+        }
+        out
+    }
+
+    fn note(&mut self, keys: &[String]) {
+        let mut path = self.as_written(keys);
+        if let Some(i) = path.pop().and_then(|k| k.parse().ok()) {
+            self.0.push((path, i));
+        }
+    }
+}
+
+/// Key path of the error, as text and as steps to the value to take out.
+fn explain(
+    root: &Value,
+    e: &serde_path_to_error::Error<toml::de::Error>,
+) -> (Problem, Vec<String>) {
+    let message = e.inner().message().to_string();
+    let mut keys = Vec::new();
+    for segment in e.path() {
+        use serde_path_to_error::Segment;
+        match segment {
+            Segment::Seq { index } => keys.push(index.to_string()),
+            Segment::Map { key } => keys.push(key.clone()),
+            Segment::Enum { variant } => keys.push(variant.clone()),
+            Segment::Unknown => {}
+        }
+    }
+    let quoted = |text: &str| text.split('`').nth(1).unwrap_or_default().to_string();
+    let unknown = ["unknown field", "unknown variant"]
+        .iter()
+        .any(|m| message.starts_with(m));
+    if message.starts_with("unknown field") && keys.last() != Some(&quoted(&message)) {
+        keys.push(quoted(&message));
+    }
+    // The path may name an enum variant that the input spells as a string; cut what is not there.
+    while !keys.is_empty() && get(root, &keys).is_none() {
+        keys.pop();
+    }
+    let value = get(root, &keys);
+    let found = match (unknown, value) {
+        (true, _) if message.starts_with("unknown field") => {
+            format!("unknown key {:?}", keys.last().cloned().unwrap_or_default())
+        }
+        (_, Some(v)) => short(v),
+        (_, None) => "nothing".into(),
+    };
+    let wanted = message
+        .split_once("expected ")
+        .map_or(message.clone(), |(_, w)| w.replace('`', "\""));
+    (
+        Problem {
+            key: dotted(&keys),
+            found,
+            wanted,
+        },
+        keys,
+    )
+}
+
+fn dotted(keys: &[String]) -> String {
+    let mut path = String::new();
+    for k in keys {
+        if k.parse::<usize>().is_ok() {
+            path.push_str(&format!("[{k}]"));
+        } else {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(k);
+        }
+    }
+    path
+}
+
+fn short(v: &Value) -> String {
+    let text = format!("{} {}", v.type_str(), v.to_string().replace('\n', " "));
+    match text.char_indices().nth(80) {
+        Some((cut, _)) => format!("{}...", &text[..cut]),
+        None => text,
+    }
+}
+
+fn get<'a>(v: &'a Value, keys: &[String]) -> Option<&'a Value> {
+    keys.iter().try_fold(v, |v, k| match v {
+        Value::Table(t) => t.get(k),
+        Value::Array(a) => a.get(k.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
+fn remove(v: &mut Value, keys: &[String]) -> bool {
+    let Some((last, path)) = keys.split_last() else {
+        return false;
+    };
+    let mut place = v;
+    for k in path {
+        let next = match place {
+            Value::Table(t) => t.get_mut(k),
+            Value::Array(a) => k.parse::<usize>().ok().and_then(|i| a.get_mut(i)),
+            _ => None,
+        };
+        match next {
+            Some(n) => place = n,
+            None => return false,
+        }
+    }
+    match place {
+        Value::Table(t) => t.remove(last).is_some(),
+        Value::Array(a) => match last.parse::<usize>() {
+            Ok(i) if i < a.len() => {
+                a.remove(i);
+                true
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// The guard against silent drops: every key path of the input must be in the resolved job.
+fn unread_keys(input: &Value, job: &Job, problems: &mut Vec<Problem>) {
+    let Ok(resolved) = Value::try_from(job) else {
+        return;
+    };
+    let mut paths = Vec::new();
+    leaves(input, &mut Vec::new(), &mut paths);
+    for keys in paths {
+        if get(&resolved, &keys).is_none() {
+            problems.push(Problem {
+                key: dotted(&keys),
+                found: get(input, &keys).map_or_else(String::new, short),
+                wanted: "a key that the job has (this one is read by nobody)".into(),
+            });
+        }
+    }
+}
+
+fn leaves(v: &Value, at: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
+    let children: Vec<(String, &Value)> = match v {
+        Value::Table(t) => t.iter().map(|(k, v)| (k.clone(), v)).collect(),
+        Value::Array(a) => a
+            .iter()
+            .enumerate()
+            .map(|(i, v)| (i.to_string(), v))
+            .collect(),
+        _ => {
+            out.push(at.clone());
+            return;
+        }
+    };
+    for (k, v) in children {
+        at.push(k);
+        leaves(v, at, out);
+        at.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str, sets: &[&str]) -> Vec<Problem> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.toml");
+        std::fs::write(&path, text).unwrap();
+        let sets: Vec<String> = sets.iter().map(|s| s.to_string()).collect();
+        match load(&path, &sets) {
+            Ok(_) => Vec::new(),
+            Err(LoadError::Problems { problems, .. }) => problems,
+            Err(e) => panic!("{e}"),
+        }
+    }
+
+    const SMALL: &str = "name = 'x'\nout = 'o'\n[blend]\nseq_length = 64\n[[blend.dataset]]\nname = 'a'\nprefix = 'p'\n\
+        [model]\nlayers = 2\nd_model = 64\nheads = 2\n[train]\nsteps = 2\nglobal_batch = 2\nmicro_batch = 1\nwarmup_steps = 1\n";
+
+    #[test]
+    fn unknown_key_wrong_type_and_contradiction_are_reported_in_one_go() {
+        let text = SMALL
+            .replace("steps = 2", "steps = 'many'\nstep_size = 3")
+            .replace("heads = 2", "heads = 3");
+        let found = problems(&text, &[]);
+        let keys: Vec<&str> = found.iter().map(|p| p.key.as_str()).collect();
+        for key in ["train.steps", "train.step_size", "model.heads"] {
+            assert!(keys.contains(&key), "{key} not in {keys:?}");
+        }
+        let unknown = found.iter().find(|p| p.key == "train.step_size").unwrap();
+        assert!(unknown.found.contains("unknown key"), "{unknown:?}");
+    }
+
+    #[test]
+    fn wrong_array_elements_keep_the_numbers_of_the_file() {
+        let text = "name = 'x'\nout = 'o'\n[curate]\ninputs = [{ path = 1 }, { path = 'a' }, { path = 2 }]\n\
+            [[curate.step]]\nnonsense = {}\n[[curate.step]]\nc4 = { words = 'x' }\n";
+        let found = problems(text, &[]);
+        let keys: Vec<&str> = found.iter().map(|p| p.key.as_str()).collect();
+        for key in [
+            "curate.inputs[0].path",
+            "curate.inputs[2].path",
+            "curate.step[0]",
+        ] {
+            assert!(
+                keys.iter().any(|k| k.starts_with(key)),
+                "{key} not in {keys:?}"
+            );
+        }
+        assert!(
+            keys.iter().any(|k| k.starts_with("curate.step[1]")),
+            "{keys:?}"
+        );
+    }
+
+    #[test]
+    fn a_good_job_has_no_problem_and_prints_to_itself() {
+        assert_eq!(problems(SMALL, &[]), []);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.toml");
+        std::fs::write(&path, SMALL).unwrap();
+        let job = load(&path, &[]).unwrap();
+        std::fs::write(&path, job.to_toml()).unwrap();
+        assert_eq!(load(&path, &[]).unwrap(), job);
+    }
+
+    #[test]
+    fn set_overrides_numbers_strings_and_array_elements() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.toml");
+        std::fs::write(&path, SMALL).unwrap();
+        let sets = [
+            "train.steps=7",
+            "out=elsewhere",
+            "blend.dataset.0.weight=0.5",
+        ]
+        .map(String::from);
+        let job = load(&path, &sets).unwrap();
+        assert_eq!(job.train.unwrap().steps, 7);
+        assert_eq!(job.out, PathBuf::from("elsewhere"));
+        assert_eq!(job.blend.unwrap().dataset[0].weight, 0.5);
+        assert!(!problems(SMALL, &["train.stepz=7"]).is_empty());
+        assert!(!problems(SMALL, &["nonsense"]).is_empty());
+    }
+}
