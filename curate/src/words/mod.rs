@@ -302,7 +302,10 @@ impl Splitter {
         let run = &text[start..end];
         if self.rules.is_plain_word(run) {
             let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-            words.push(Word { start: narrow(start), end: narrow(end) });
+            words.push(Word {
+                start: narrow(start),
+                end: narrow(end),
+            });
             return (false, 1);
         }
         self.cuts.clear();
