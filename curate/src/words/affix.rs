@@ -79,9 +79,10 @@ pub(super) fn suffix(s: &str, units: &[&str]) -> usize {
         }
     }
     // A unit follows a digit and holds none, so only what stands behind the last digit can be one.
-    if let Some(digit) = s.bytes().rposition(|b| b.is_ascii_digit()) {
-        let tail = &s[digit + 1..];
-        if tail.len() > longest && tail.len() <= LONGEST_UNIT && units.contains(&tail) {
+    let near = s.len().saturating_sub(LONGEST_UNIT + 1);
+    if let Some(digit) = s.as_bytes()[near..].iter().rposition(u8::is_ascii_digit) {
+        let tail = &s[near + digit + 1..];
+        if tail.len() > longest && units.contains(&tail) {
             longest = tail.len();
         }
     }
