@@ -182,6 +182,7 @@ const BLOCKS: [&str; 38] = [
 pub(super) fn main_text(tree: &Tree, config: &ExtractConfig) -> Page {
     let mut walk = Walk::new(tree);
     walk.run();
+    drop_furniture(tree, &mut walk, config);
     let root = container(tree, &walk, config);
     let text = choose(tree, &walk.blocks, root, config);
     Page {
@@ -202,6 +203,8 @@ struct Walk<'t> {
     links: usize,
     preformatted: usize,
     stack: Vec<(Id, Shape)>,
+    /// Elements whose class or id names furniture.
+    suspects: Vec<Id>,
 }
 
 impl<'t> Walk<'t> {
@@ -217,6 +220,7 @@ impl<'t> Walk<'t> {
             links: 0,
             preformatted: 0,
             stack: vec![(0, Shape::Paragraph)],
+            suspects: Vec::new(),
         }
     }
 
@@ -338,7 +342,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    fn is_furniture(&self, id: Id, tag: &str) -> bool {
+    fn is_furniture(&mut self, id: Id, tag: &str) -> bool {
         let Kind::Element { attrs, .. } = self.tree.kind(id) else {
             return false;
         };
@@ -349,7 +353,12 @@ impl<'t> Walk<'t> {
                 "aria-hidden" => value == "true",
                 "role" => SKIPPED_ROLES.contains(&value),
                 "style" => is_invisible(value),
-                "class" | "id" => !matches!(tag, "article" | "main") && has_furniture(value),
+                "class" | "id" => {
+                    if !matches!(tag, "article" | "main") && has_furniture(value) {
+                        self.suspects.push(id);
+                    }
+                    false
+                }
                 _ => false,
             };
             if hit {
@@ -457,16 +466,46 @@ fn is_text(block: &Block, config: &ExtractConfig) -> bool {
     block.chars >= config.min_paragraph_chars && block.link_density() <= 0.33
 }
 
-/// The smallest element around nearly all running text.
-fn container(tree: &Tree, walk: &Walk<'_>, config: &ExtractConfig) -> Id {
+/// Characters of running text inside each element.
+fn weights(tree: &Tree, blocks: &[Block], config: &ExtractConfig) -> Vec<usize> {
     let mut weight = vec![0usize; tree.len()];
-    for block in walk.blocks.iter().filter(|b| is_text(b, config)) {
+    for block in blocks.iter().filter(|b| is_text(b, config)) {
         let mut at = Some(block.element);
         while let Some(id) = at {
             weight[id as usize] += block.chars;
             at = tree.parent(id);
         }
     }
+    weight
+}
+
+/// Drops what class and id call furniture, unless it holds much of the page's running text: site
+/// builders call everything a widget.
+fn drop_furniture(tree: &Tree, walk: &mut Walk<'_>, config: &ExtractConfig) {
+    if walk.suspects.is_empty() {
+        return;
+    }
+    let weight = weights(tree, &walk.blocks, config);
+    let total = weight[0];
+    let mut furniture = vec![false; tree.len()];
+    for &id in &walk.suspects {
+        furniture[id as usize] = weight[id as usize] * 10 < total * 3 || total == 0;
+    }
+    walk.blocks.retain(|block| {
+        let mut at = Some(block.element);
+        while let Some(id) = at {
+            if furniture[id as usize] {
+                return false;
+            }
+            at = tree.parent(id);
+        }
+        true
+    });
+}
+
+/// The smallest element around nearly all running text.
+fn container(tree: &Tree, walk: &Walk<'_>, config: &ExtractConfig) -> Id {
+    let weight = weights(tree, &walk.blocks, config);
     let mut root = walk.body;
     loop {
         let here = weight[root as usize];

@@ -15,8 +15,20 @@ use crate::text::Scratch;
 use crate::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
 use crate::verdict::{KEEP, Verdict, at_least, at_most, broken};
 
-/// The words of which some must occur.
-const STOP_WORDS: [&str; 8] = ["the", "be", "to", "of", "and", "that", "have", "with"];
+/// A bit for each of the words of which some must occur; 0 for any other word.
+fn stop_word(word: &[u8]) -> u32 {
+    match word {
+        b"the" => 1,
+        b"be" => 2,
+        b"to" => 4,
+        b"of" => 8,
+        b"and" => 16,
+        b"that" => 32,
+        b"have" => 64,
+        b"with" => 128,
+        _ => 0,
+    }
+}
 
 /// Gopher quality.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -249,11 +261,7 @@ impl WordCounts {
                 counts.real += 1;
                 counts.chars += u64::from(chars);
             }
-            if w.len() <= 4 {
-                for (i, stop) in STOP_WORDS.iter().enumerate() {
-                    seen |= u32::from(*stop == w) << i;
-                }
-            }
+            seen |= stop_word(w.as_bytes());
         }
         counts.stop_words = seen.count_ones();
         counts

@@ -284,7 +284,8 @@ impl WarcReader {
         let starts = after.starts_with(&MAGIC[..after.len().min(MAGIC.len())]);
         let separated = feeds > 0 || at_member_end || after.is_empty();
         // Two line ends are proof enough even if the next record is broken.
-        if !(starts && separated) && !rest.starts_with(b"\r\n\r\n") {
+        let sound = (starts && separated) || rest.starts_with(b"\r\n\r\n");
+        if !sound {
             let why = format!("no record end after Content-Length {length}");
             return Found::Bad { why, from: start };
         }

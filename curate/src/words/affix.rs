@@ -20,6 +20,9 @@ const UNITS: &str = "km km\u{b2} km\u{b3} m m\u{b2} m\u{b3} dm dm\u{b2} dm\u{b3}
     \u{62c}\u{631}\u{627}\u{645} \u{62c}\u{645} \u{643}\u{63a} \u{645}\u{644}\u{63a} \u{643}\u{648}\u{628} \
     \u{627}\u{643}\u{648}\u{627}\u{628}";
 
+/// Bytes of the longest unit.
+const LONGEST_UNIT: usize = 12;
+
 /// The units as a list; built once with the tokenizer.
 pub(super) fn units() -> Vec<&'static str> {
     UNITS.split_ascii_whitespace().collect()
@@ -75,12 +78,12 @@ pub(super) fn suffix(s: &str, units: &[&str]) -> usize {
             longest = longest.max(last.len_utf8());
         }
     }
-    // Every unit ends in a letter, a square or cube sign, or '%'.
-    if last.is_alphabetic() || matches!(last, '%' | '\u{b2}' | '\u{b3}') {
-        for unit in units {
-            if unit.len() > longest && s.strip_suffix(unit).is_some_and(ends_with_digit) {
-                longest = unit.len();
-            }
+    // A unit follows a digit and holds none, so only what stands behind the last digit can be one.
+    let near = s.len().saturating_sub(LONGEST_UNIT + 1);
+    if let Some(digit) = s.as_bytes()[near..].iter().rposition(u8::is_ascii_digit) {
+        let tail = &s[near + digit + 1..];
+        if tail.len() > longest && units.contains(&tail) {
+            longest = tail.len();
         }
     }
     longest

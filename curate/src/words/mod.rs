@@ -51,6 +51,8 @@ impl Word {
 /// Tables that all splitters share.
 pub(crate) struct Rules {
     specials: Specials,
+    /// Bytes of the longest special case: longer runs need no look-up, which hashes the whole run.
+    longest: usize,
     units: Vec<&'static str>,
     phrases: Phrases,
 }
@@ -61,6 +63,7 @@ impl Rules {
     fn new() -> Rules {
         let specials = special::specials();
         let mut rules = Rules {
+            longest: specials.keys().map(|word| word.len()).max().unwrap_or(0),
             specials,
             units: affix::units(),
             phrases: Phrases::default(),
@@ -88,11 +91,8 @@ impl Rules {
     /// Pushes the end offsets of the words of one run without whitespace.
     fn split_run(&self, run: &str, with_specials: bool, cuts: &mut Vec<u32>) {
         let special = |s: &str| {
-            if with_specials {
-                self.specials.get(s)
-            } else {
-                None
-            }
+            let may_be = with_specials && s.len() <= self.longest;
+            if may_be { self.specials.get(s) } else { None }
         };
         let mut prefixes: Vec<usize> = Vec::new();
         let mut suffixes: Vec<usize> = Vec::new();

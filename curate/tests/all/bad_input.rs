@@ -28,14 +28,15 @@ fn plain() -> Vec<u8> {
     (0..RECORDS).flat_map(record).collect()
 }
 
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
 /// A member per record.
 fn gzipped() -> Vec<u8> {
-    let member = |i| {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(&record(i)).unwrap();
-        encoder.finish().unwrap()
-    };
-    (0..RECORDS).flat_map(member).collect()
+    (0..RECORDS).flat_map(|i| gzip(&record(i))).collect()
 }
 
 fn jsonl() -> Vec<u8> {
@@ -120,9 +121,7 @@ fn a_50_mb_line_is_quarantined_in_a_stream() {
     bytes.extend(jsonl());
     let report = run(&bytes, Format::Jsonl, folder.path());
     assert_eq!((report.kept, report.quarantined), (2 * RECORDS as u64, 1));
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(&bytes).unwrap();
-    let report = run(&encoder.finish().unwrap(), Format::Jsonl, folder.path());
+    let report = run(&gzip(&bytes), Format::Jsonl, folder.path());
     assert_eq!((report.kept, report.quarantined), (2 * RECORDS as u64, 1));
 }
 
@@ -150,6 +149,56 @@ fn empty_and_vanished_files_are_one_bad_record() {
         .unwrap();
     assert_eq!((report.records, report.quarantined), (1, 1));
     assert!(shards(&config).is_err());
+}
+
+/// Every stage must stay linear in the length of a text, whatever it holds.
+#[test]
+fn megabytes_without_a_space_take_no_more_than_seconds() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut lines = Vec::new();
+    for piece in [
+        "(", "a.", "...", "'s", "x-", "1+", "\u{4e2d}", "a.b/", "\u{2026}", "\n", "-\n", "9km",
+        "@.", "a\u{300}",
+    ] {
+        let text = piece.repeat((1 << 20) / piece.len());
+        lines.extend(serde_json::to_vec(&serde_json::json!({ "text": text })).unwrap());
+        lines.push(b'\n');
+    }
+    let path = folder.path().join("in.jsonl");
+    std::fs::write(&path, lines).unwrap();
+    let off = curate::GopherQuality {
+        min_doc_words: 0,
+        ..curate::GopherQuality::default()
+    };
+    let input = Input {
+        path: path.to_string_lossy().into_owned(),
+        ..Input::default()
+    };
+    for step in [
+        curate::Step::GopherRepetition(curate::GopherRepetition::default()),
+        curate::Step::GopherQuality(off),
+        curate::Step::C4(curate::C4Quality {
+            max_word_length: 0,
+            ..curate::C4Quality::default()
+        }),
+        curate::Step::Fineweb(curate::FinewebQuality::default()),
+        curate::Step::Length(curate::Length::default()),
+    ] {
+        let config = CurateConfig {
+            inputs: vec![input.clone()],
+            step: vec![step],
+            ..CurateConfig::default()
+        };
+        let settings = curate::DedupConfig::default();
+        let curator = Curator::new(&config, None, Some(&settings), 0).unwrap();
+        let start = std::time::Instant::now();
+        let out = folder.path().join("out");
+        let report = curator
+            .run_shard(&shards(&config).unwrap()[0], &out, &Silent)
+            .unwrap();
+        assert_eq!(report.records, 14);
+        assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+    }
 }
 
 /// A change to a file's bytes.
@@ -213,7 +262,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         for (bytes, format) in [
             (plain(), Format::Warc), (gzipped(), Format::Warc), (plain(), Format::Wet),
-            (jsonl(), Format::Jsonl), (jsonl(), Format::Text),
+            (jsonl(), Format::Jsonl), (jsonl(), Format::Text), (gzip(&jsonl()), Format::Jsonl),
         ] {
             let mut bytes = bytes;
             damages.iter().for_each(|d| apply(&mut bytes, d));
