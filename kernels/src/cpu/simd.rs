@@ -100,9 +100,7 @@ pub(crate) trait Lanes: Copy {
         if x.len() >= LANES {
             return Self::load(x);
         }
-        let mut lanes = [fill; LANES];
-        lanes[..x.len()].copy_from_slice(x);
-        Self::load(&lanes)
+        Self::load(&tail(x, fill))
     }
 
     /// Stores the first `out.len()` lanes, at most 16.
@@ -111,8 +109,7 @@ pub(crate) trait Lanes: Copy {
         if out.len() >= LANES {
             return self.store(out);
         }
-        let lanes = self.to_array();
-        out.copy_from_slice(&lanes[..out.len()]);
+        store_tail(&self.to_array(), out);
     }
 
     #[inline(always)]
@@ -143,6 +140,22 @@ pub(crate) trait Lanes: Copy {
             .into_iter()
             .fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
     }
+}
+
+/// Out of line, so that the loops over whole vectors keep their registers.
+#[cold]
+#[inline(never)]
+fn tail(x: &[f32], fill: f32) -> [f32; LANES] {
+    let mut lanes = [fill; LANES];
+    lanes[..x.len()].copy_from_slice(x);
+    lanes
+}
+
+/// As `tail`, the other way.
+#[cold]
+#[inline(never)]
+fn store_tail(lanes: &[f32; LANES], out: &mut [f32]) {
+    out.copy_from_slice(&lanes[..out.len()]);
 }
 
 /// A computation written over `Lanes`, to be compiled once per instruction set.

@@ -7,7 +7,7 @@ use super::Heads;
 use crate::cpu::gemm::{Packed, Plan, ViewMut, gemm, gemm_packed, pack_b};
 use crate::cpu::math::exp;
 use crate::cpu::pack::View;
-use crate::cpu::simd::vector_fn;
+use crate::cpu::simd::{LANES, vector_fn};
 use crate::cpu::tile::Finish;
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -130,7 +130,7 @@ fn attend(
     gemm_packed(dense(scores, rows, keys), q, k, Finish::Store, device)?;
     let mut sums = [0.0; QUERY_BLOCK];
     for (r, scores) in scores.chunks_exact_mut(keys).enumerate() {
-        let (seen, hidden) = scores.split_at_mut((visible + r).min(keys));
+        let (seen, hidden) = hide(scores, (visible + r).min(keys), f32::NEG_INFINITY);
         hidden.fill(0.0);
         let (max, sum) = exponentials(device.isa(), seen, scale);
         sums[r] = sum;
@@ -145,6 +145,14 @@ fn attend(
         divide(device.isa(), out, sum);
     }
     Ok(())
+}
+
+/// Overwrites a row past its `seen` keys with `value` up to a whole vector and splits it there. The loops
+/// then run over whole vectors; the added lanes hold what a partial load would have put there.
+fn hide(row: &mut [f32], seen: usize, value: f32) -> (&mut [f32], &mut [f32]) {
+    let whole = seen.next_multiple_of(LANES).min(row.len());
+    row[seen..whole].fill(value);
+    row.split_at_mut(whole)
 }
 
 vector_fn! {
@@ -302,9 +310,9 @@ fn one_block(
         let out = at + r * stride..at + r * stride + width;
         let d = dot(device.isa(), &saved.dout[out.clone()], &saved.out[out]);
         let lse = saved.lse[head * saved.t + first + r];
-        let (seen, hidden) = p.split_at_mut(first + r + 1);
+        let (seen, hidden) = hide(p, first + r + 1, f32::NEG_INFINITY);
         hidden.fill(0.0);
-        let (dseen, hidden) = dp.split_at_mut(first + r + 1);
+        let (dseen, hidden) = hide(dp, first + r + 1, 0.0);
         hidden.fill(0.0);
         score_slopes(device.isa(), seen, dseen, (scale, lse, d));
     }
