@@ -150,6 +150,9 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
     let plan = &opened.state.plan;
     let (_, model, optimizer) = state::read(checkpoint)?;
     let reader = Reader::open(&checkpoint.join(MODEL))?;
+    // through text: a value made directly would show 0.02f32 as 0.019999999552965164
+    let text = serde_json::to_string(plan).expect("a plan is plain data");
+    let shown: Value = serde_json::from_str(&text).expect("just written");
     let tensors: Vec<Value> = reader
         .entries()
         .map(|entry| json!({"name": entry.name, "shape": entry.dims}))
@@ -165,7 +168,7 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
         "parameters": plan.parameters(),
         "model_bytes": model.bytes,
         "optimizer_bytes": optimizer.bytes,
-        "plan": plan,
+        "plan": shown,
         "tensors": tensors,
     }))
 }

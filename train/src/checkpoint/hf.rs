@@ -82,6 +82,11 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     sync(out)
 }
 
+/// The shortest decimal that is this f32: 1e-5 stays 1e-5 in JSON.
+fn decimal(x: f32) -> f64 {
+    x.to_string().parse().unwrap_or(f64::from(x))
+}
+
 fn gpt_config(plan: &Plan) -> Value {
     json!({
         "architectures": ["GPT2LMHeadModel"],
@@ -93,11 +98,11 @@ fn gpt_config(plan: &Plan) -> Value {
         "n_head": plan.model.heads,
         "n_inner": plan.model.d_ffn(),
         "activation_function": "gelu_new",
-        "layer_norm_epsilon": plan.model.norm_eps,
+        "layer_norm_epsilon": decimal(plan.model.norm_eps),
         "attn_pdrop": 0.0,
         "embd_pdrop": 0.0,
         "resid_pdrop": 0.0,
-        "initializer_range": plan.model.init_std,
+        "initializer_range": decimal(plan.model.init_std),
         "tie_word_embeddings": plan.model.is_tied(),
         "bos_token_id": null,
         "eos_token_id": null,
@@ -119,13 +124,13 @@ fn llama_config(plan: &Plan) -> Value {
         "num_key_value_heads": shape.kv_heads,
         "head_dim": shape.d_head,
         "hidden_act": "silu",
-        "rms_norm_eps": plan.model.norm_eps,
-        "rope_theta": plan.model.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": plan.model.rope_theta},
+        "rms_norm_eps": decimal(plan.model.norm_eps),
+        "rope_theta": decimal(plan.model.rope_theta),
+        "rope_parameters": {"rope_type": "default", "rope_theta": decimal(plan.model.rope_theta)},
         "attention_bias": false,
         "mlp_bias": false,
         "attention_dropout": 0.0,
-        "initializer_range": plan.model.init_std,
+        "initializer_range": decimal(plan.model.init_std),
         "tie_word_embeddings": plan.model.is_tied(),
         "bos_token_id": null,
         "eos_token_id": null,

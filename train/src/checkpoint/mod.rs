@@ -5,7 +5,7 @@
 //! - `state.json`: where the run stands, the plan, and a checksum of each tensor; its own checksum
 //!   is its last field.
 //!
-//! Nothing in them depends on the layout that wrote them, so any layout can go on. A folder appears
+//! The tensors do not depend on the layout that wrote them, so any layout can go on. A folder appears
 //! under its name only when all of it is on the disk; every byte is verified before it is trusted.
 
 pub(crate) mod hf;

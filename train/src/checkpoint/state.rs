@@ -64,6 +64,14 @@ impl<'de> Deserialize<'de> for Exact {
     }
 }
 
+/// The file but for its seal.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    state: &'a State,
+    files: Value,
+}
+
 /// Writes the file and puts it on the disk.
 pub(crate) fn write(
     folder: &Path,
@@ -72,9 +80,9 @@ pub(crate) fn write(
     optimizer: &Digest,
 ) -> Result<()> {
     let path = folder.join(STATE);
-    let mut value = serde_json::to_value(state).expect("a state is plain data");
-    value["files"] = json!({ MODEL: digest_value(model), OPTIMIZER: digest_value(optimizer) });
-    let mut text = serde_json::to_string_pretty(&value).expect("a value is plain data");
+    let files = json!({ MODEL: digest_value(model), OPTIMIZER: digest_value(optimizer) });
+    let document = Document { state, files };
+    let mut text = serde_json::to_string_pretty(&document).expect("a state is plain data");
     text.truncate(text.len() - "\n}".len());
     let seal = seal(&text);
     text.push_str(&seal);

@@ -7,7 +7,7 @@ use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
 use crate::{Determinism, ParallelConfig, Plan, TieEmbeddings, run};
 
 /// (dp, tp, pp, micro_batch)
-const LAYOUTS: [(usize, usize, usize, usize); 18] = [
+const LAYOUTS: [(usize, usize, usize, usize); 24] = [
     (1, 1, 1, 1),
     (1, 1, 1, 2),
     (1, 1, 1, 4),
@@ -26,6 +26,12 @@ const LAYOUTS: [(usize, usize, usize, usize); 18] = [
     (2, 1, 2, 3),
     (1, 2, 2, 2),
     (2, 2, 2, 1),
+    (2, 2, 2, 6),
+    (3, 2, 2, 1),
+    (3, 1, 2, 4),
+    (4, 1, 2, 1),
+    (6, 2, 1, 2),
+    (12, 1, 1, 1),
 ];
 
 struct Result {
@@ -98,6 +104,38 @@ fn every_layout_of_a_llama_gives_the_same_bits() {
     every_layout_matches(tiny_llama());
 }
 
+/// Wide enough that matrix products run over several tiles and blocks in every direction.
+fn wide(mut plan: Plan) -> Plan {
+    (plan.model.d_model, plan.model.heads, plan.model.d_ffn) = (320, 4, 896);
+    (plan.vocab, plan.seq_length) = (1500, 136);
+    (plan.train.steps, plan.train.eval_samples) = (2, 3);
+    plan
+}
+
+#[test]
+fn products_over_several_tiles_are_layout_exact_too() {
+    for plan in [wide(tiny_gpt()), wide(tiny_llama())] {
+        let small = |layout| {
+            let mut plan = with(plan.clone(), layout);
+            plan.train.global_batch = 4;
+            train(&plan)
+        };
+        let want = small((1, 1, 1, 4));
+        for layout in [
+            (1, 1, 1, 1),
+            (4, 1, 1, 1),
+            (1, 2, 1, 2),
+            (1, 1, 2, 2),
+            (2, 2, 2, 1),
+        ] {
+            let found = small(layout);
+            assert_eq!(found.metrics, want.metrics, "{layout:?}");
+            assert!(found.model == want.model, "{layout:?}");
+            assert!(found.optimizer == want.optimizer, "{layout:?}");
+        }
+    }
+}
+
 #[test]
 fn the_other_way_of_tying_and_odd_batches_are_layout_exact_too() {
     let mut gpt = tiny_gpt();
@@ -168,7 +206,7 @@ fn print_weights() {
         metrics,
         model,
         optimizer,
-    } = train(&with(tiny_llama(), (1, 2, 1, 2)));
+    } = train(&with(wide(tiny_llama()), (1, 2, 1, 2)));
     let hash = xxhash_rust::xxh3::xxh3_64;
     println!(
         "weights {:?} {} {}",

@@ -7,15 +7,15 @@ use crate::eval::Model;
 use crate::model::block::Block;
 
 /// A sequence in progress.
-pub(crate) struct Session<'a> {
+pub(crate) struct Decoder<'a> {
     model: &'a Model,
     keys: Vec<Tensor>,
     values: Vec<Tensor>,
     position: usize,
 }
 
-impl<'a> Session<'a> {
-    pub(crate) fn new(model: &'a Model) -> kernels::Result<Session<'a>> {
+impl<'a> Decoder<'a> {
+    pub(crate) fn new(model: &'a Model) -> kernels::Result<Decoder<'a>> {
         let shape = model.plan.shape();
         let dims = [1, shape.kv_heads, model.plan.seq_length, shape.d_head];
         let caches = || {
@@ -25,7 +25,7 @@ impl<'a> Session<'a> {
                 .collect()
         };
         let (keys, values): (kernels::Result<_>, kernels::Result<_>) = (caches(), caches());
-        Ok(Session {
+        Ok(Decoder {
             model,
             keys: keys?,
             values: values?,

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::error::{Error, OnRank, Result};
 use crate::eval::Model;
-use crate::infer::kv_cache::Session;
+use crate::infer::kv_cache::Decoder;
 
 /// How to continue a prompt.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,9 +89,9 @@ pub fn generate(
     model.tokens(prompt)?;
     let limit = model.plan.seq_length;
     let mut tokens = prompt.to_vec();
-    let mut session = Session::new(&model).on_rank(0, "allocate caches")?;
+    let mut decoder = Decoder::new(&model).on_rank(0, "allocate caches")?;
     let window = prompt.len().min(limit);
-    let mut logits = session.prefill(&prompt[prompt.len() - window..])?;
+    let mut logits = decoder.prefill(&prompt[prompt.len() - window..])?;
     while tokens.len() < prompt.len() + options.max_tokens {
         let index = (tokens.len() - prompt.len()) as u64;
         let token = sample::choose(&logits, options, index);
@@ -100,10 +100,10 @@ pub fn generate(
         if options.stop == Some(token) || tokens.len() == prompt.len() + options.max_tokens {
             break;
         }
-        logits = if session.position() < limit {
-            session.step(token)?
+        logits = if decoder.position() < limit {
+            decoder.step(token)?
         } else {
-            session.prefill(&tokens[tokens.len() - limit.div_ceil(2)..])?
+            decoder.prefill(&tokens[tokens.len() - limit.div_ceil(2)..])?
         };
     }
     Ok(tokens.split_off(prompt.len()))
