@@ -51,7 +51,7 @@ pub(super) fn lines(
     curves: &[Curve],
     level: Option<(f64, &str)>,
 ) -> String {
-    let (w, h, left, right, top, bottom) = (720.0, 280.0, 56.0, 16.0, 14.0, 40.0);
+    let (w, h, left, right, top, bottom) = (720.0, 280.0, 76.0, 16.0, 14.0, 52.0);
     let points = || {
         curves
             .iter()
