@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Profile;
 use crate::config::{Problem, range};
-use crate::text::Scratch;
+use crate::text::{Scratch, chars};
 use crate::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
 use crate::verdict::{KEEP, Verdict, at_least, at_most, broken};
 
@@ -245,7 +245,7 @@ impl WordCounts {
         };
         let mut seen = 0u32;
         let table = unicode::table();
-        for (word, &chars) in scratch.words.iter().zip(&scratch.word_chars) {
+        for word in &scratch.words {
             let w = word.of(text);
             let (mut alpha, mut real) = (false, false);
             for c in w.chars() {
@@ -259,7 +259,7 @@ impl WordCounts {
             counts.alpha += usize::from(alpha);
             if real {
                 counts.real += 1;
-                counts.chars += u64::from(chars);
+                counts.chars += chars(w) as u64;
             }
             seen |= stop_word(w.as_bytes());
         }
