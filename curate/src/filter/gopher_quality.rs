@@ -133,11 +133,8 @@ impl GopherQuality {
         let counts = WordCounts::of(text, scratch);
         let (all, real) = (scratch.words().len() as f64, counts.real as f64);
         if scratch.words().is_empty() {
-            return Verdict::Break(broken(
-                "gopher_quality.short_doc",
-                0.0,
-                self.min_doc_words as f64,
-            ));
+            let least = self.min_doc_words as f64;
+            return Verdict::Break(broken("gopher_quality.short_doc", 0.0, least));
         }
         if self.min_doc_words != 0 {
             at_least("gopher_quality.short_doc", real, self.min_doc_words as f64)?;
