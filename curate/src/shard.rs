@@ -15,7 +15,7 @@ use rayon::slice::ParallelSlice;
 use serde::Serialize;
 
 use crate::chain::{Chain, Outcome, WorkScratch};
-use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Format, Input};
+use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Input};
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{Minhasher, SignatureShape, SignatureWriter, shard_file};
 use crate::error::{At, Error, Result};
@@ -223,7 +223,6 @@ struct Writers {
     errors: AtomicFile,
     report: ShardReport,
     source: PathBuf,
-    format: Format,
 }
 
 #[derive(Serialize)]
@@ -258,7 +257,6 @@ impl Writers {
             errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
             report: ShardReport::default(),
             source: shard.path.clone(),
-            format: shard.input.format,
         })
     }
 
@@ -328,10 +326,6 @@ impl Writers {
 
     fn finish(self) -> Result<ShardReport> {
         let mut report = self.report;
-        debug_assert!(matches!(
-            self.format,
-            Format::Warc | Format::Wet | Format::Jsonl | Format::Text
-        ));
         report.trim_hosts();
         assert!(report.adds_up(), "a record was counted twice or not at all");
         // Signatures last: a shard with a .sig has everything else.

@@ -39,6 +39,14 @@ impl Scratch {
         self.splitter.split(text, &mut self.words);
         self.word_hashes.clear();
         self.word_chars.clear();
+    }
+
+    /// [`Scratch::split`], and the hash and the number of characters of each word.
+    pub(crate) fn measure(&mut self, text: &str) {
+        self.split(text);
+        if self.word_hashes.len() == self.words.len() {
+            return;
+        }
         for word in &self.words {
             let w = word.of(text);
             self.word_hashes.push(xxh3_64(w.as_bytes()));

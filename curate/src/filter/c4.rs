@@ -142,7 +142,8 @@ impl C4Quality {
             if self.page_or_line_is_bad(line)? {
                 continue;
             }
-            if self.min_num_sentences != 0 {
+            // Only whether there are enough matters, so counting stops there.
+            if sentences < self.min_num_sentences {
                 scratch.splitter.split(line, &mut scratch.line_words);
                 sentences += count_sentences(line, &scratch.line_words);
             }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Profile;
 use crate::config::{Problem, range};
-use crate::text::Scratch;
+use crate::text::{Scratch, chars};
 use crate::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
 use crate::verdict::{KEEP, Verdict, at_least, at_most, broken};
 
@@ -133,11 +133,8 @@ impl GopherQuality {
         let counts = WordCounts::of(text, scratch);
         let (all, real) = (scratch.words().len() as f64, counts.real as f64);
         if scratch.words().is_empty() {
-            return Verdict::Break(broken(
-                "gopher_quality.short_doc",
-                0.0,
-                self.min_doc_words as f64,
-            ));
+            let least = self.min_doc_words as f64;
+            return Verdict::Break(broken("gopher_quality.short_doc", 0.0, least));
         }
         if self.min_doc_words != 0 {
             at_least("gopher_quality.short_doc", real, self.min_doc_words as f64)?;
@@ -245,7 +242,7 @@ impl WordCounts {
         };
         let mut seen = 0u32;
         let table = unicode::table();
-        for (word, &chars) in scratch.words.iter().zip(&scratch.word_chars) {
+        for word in &scratch.words {
             let w = word.of(text);
             let (mut alpha, mut real) = (false, false);
             for c in w.chars() {
@@ -259,7 +256,7 @@ impl WordCounts {
             counts.alpha += usize::from(alpha);
             if real {
                 counts.real += 1;
-                counts.chars += u64::from(chars);
+                counts.chars += chars(w) as u64;
             }
             seen |= stop_word(w.as_bytes());
         }

@@ -4,7 +4,8 @@
 //! `GopherRepetitionFilter`: a duplicate is every occurrence after the first; shares of characters
 //! are over the whole text in code points; the top n-gram counts even when it occurs once (joined by
 //! spaces); duplicate n-grams are compared without separators and a hit skips its n words.
-//! We differ: items are compared by 64-bit hashes instead of strings (see `counts.rs`).
+//! We differ: items are compared by 64-bit hashes instead of strings (see `counts.rs`); those of
+//! concatenated words are polynomials modulo 2^64, which text written to fool them can make collide.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -56,25 +57,8 @@ impl Default for GopherRepetition {
     }
 }
 
-/// 2^61 - 1: rolling hashes are polynomials modulo this prime.
-const PRIME: u64 = (1 << 61) - 1;
-/// Base of the polynomials; any fixed number without pattern does.
+/// Base of the polynomials modulo 2^64 that hash concatenated words; any odd number without pattern.
 const BASE: u64 = 0x0f6a_2d19_83c7_55e1;
-
-fn mul(a: u64, b: u64) -> u64 {
-    let wide = u128::from(a) * u128::from(b);
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "both halves are below 2^61"
-    )]
-    let sum = (wide & u128::from(PRIME)) as u64 + (wide >> 61) as u64;
-    if sum >= PRIME { sum - PRIME } else { sum }
-}
-
-fn add(a: u64, b: u64) -> u64 {
-    let sum = a + b;
-    if sum >= PRIME { sum - PRIME } else { sum }
-}
 
 impl GopherRepetition {
     /// Reports every contradiction.
@@ -138,7 +122,7 @@ impl GopherRepetition {
             length,
             self.dup_line_char_frac,
         )?;
-        scratch.split(text);
+        scratch.measure(text);
         for &(n, limit) in &self.top_n_grams {
             if let Some(top) = top_n_gram(n, scratch) {
                 at_most(
@@ -171,7 +155,7 @@ impl GopherRepetition {
             for k in grown..n {
                 for i in 0..words.saturating_sub(k) {
                     let (hash, power) = hashes[i + k];
-                    scratch.rolling[i] = add(mul(scratch.rolling[i], power), hash);
+                    scratch.rolling[i] = scratch.rolling[i].wrapping_mul(power).wrapping_add(hash);
                 }
             }
             grown = n;
@@ -185,11 +169,11 @@ impl GopherRepetition {
 
 /// Polynomial hash of a word's bytes and BASE to the power of its length.
 fn concatenation(bytes: &[u8]) -> (u64, u64) {
-    let mut hash = 0;
-    let mut power = 1;
+    let mut hash = 0u64;
+    let mut power = 1u64;
     for &b in bytes {
-        hash = add(mul(hash, BASE), u64::from(b) + 1);
-        power = mul(power, BASE);
+        hash = hash.wrapping_mul(BASE).wrapping_add(u64::from(b) + 1);
+        power = power.wrapping_mul(BASE);
     }
     (hash, power)
 }

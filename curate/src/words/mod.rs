@@ -15,6 +15,7 @@ mod url;
 
 use std::sync::LazyLock;
 
+use crate::text::narrow;
 use crate::unicode::{self, SPACE};
 use phrase::Phrases;
 use special::Specials;
@@ -126,39 +127,41 @@ impl Rules {
                 end -= tail;
             }
         }
-        let mut push = |at: usize| cuts.push(u32::try_from(at).unwrap_or(u32::MAX));
-        prefixes.iter().for_each(|&p| push(p));
+        cuts.extend(prefixes.iter().map(|&p| narrow(p)));
         let middle = &run[start..end];
         if let Some(pieces) = special(middle) {
             let mut at = start;
             for &n in pieces {
                 at += usize::from(n);
-                push(at);
+                cuts.push(narrow(at));
             }
-        } else if !middle.is_empty() {
-            if !url::is_url(middle) {
-                let mut found = Vec::new();
-                affix::infixes(middle, &mut found);
-                let mut done = 0;
-                for (a, b) in found {
-                    // An infix at the very start stays with what follows, as spaCy has it.
-                    if a == 0 {
-                        continue;
-                    }
-                    if a != done {
-                        push(start + a);
-                    }
-                    push(start + b);
-                    done = b;
-                }
-                if done < middle.len() {
-                    push(end);
-                }
-            } else {
-                push(end);
-            }
+        } else if url::is_url(middle) {
+            cuts.push(narrow(end));
+        } else {
+            split_infixes(middle, start, cuts);
         }
-        suffixes.iter().rev().for_each(|&s| push(s));
+        cuts.extend(suffixes.iter().rev().map(|&s| narrow(s)));
+    }
+}
+
+/// Pushes the ends of the words of `middle`, which starts at `start` of its run, split at infixes.
+fn split_infixes(middle: &str, start: usize, cuts: &mut Vec<u32>) {
+    let mut found = Vec::new();
+    affix::infixes(middle, &mut found);
+    let mut done = 0;
+    for (a, b) in found {
+        // An infix at the very start stays with what follows, as spaCy has it.
+        if a == 0 {
+            continue;
+        }
+        if a != done {
+            cuts.push(narrow(start + a));
+        }
+        cuts.push(narrow(start + b));
+        done = b;
+    }
+    if done < middle.len() {
+        cuts.push(narrow(start + middle.len()));
     }
 }
 
@@ -251,7 +254,6 @@ impl Splitter {
     #[inline]
     fn run(&mut self, text: &str, start: usize, end: usize, words: &mut Vec<Word>) -> bool {
         let len = end - start;
-        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let base = narrow(start);
         if len > KEY_BYTES {
             return self.slow(text, start, end, words).0;
@@ -301,7 +303,6 @@ impl Splitter {
     ) -> (bool, usize) {
         let run = &text[start..end];
         if self.rules.is_plain_word(run) {
-            let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
             words.push(Word {
                 start: narrow(start),
                 end: narrow(end),
