@@ -32,8 +32,10 @@ pub(crate) fn steps_in(folder: &Path) -> Result<Vec<u64>> {
     let mut steps = Vec::new();
     for entry in std::fs::read_dir(folder).at("list", folder)? {
         let name = entry.at("list", folder)?.file_name();
-        let step = name.to_str().and_then(|name| name.strip_prefix("step-"));
-        if let Some(step) = step.and_then(|digits| digits.parse().ok()) {
+        let digits = name.to_str().and_then(|name| name.strip_prefix("step-"));
+        // another spelling of a number is not a folder of ours
+        let step = digits.and_then(|digits| digits.parse().ok());
+        if let Some(step) = step.filter(|&step| path_of(folder, step).ends_with(&name)) {
             steps.push(step);
         }
     }

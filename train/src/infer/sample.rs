@@ -12,12 +12,19 @@ pub(crate) fn choose(logits: &[f32], options: &GenerateOptions, index: u64) -> u
     let mut order: Vec<u32> = (0..).take(logits.len()).collect();
     let logit = |token: u32| logits[token as usize];
     // likeliest first, the lower id among equals
-    order.sort_unstable_by(|&a, &b| logit(b).total_cmp(&logit(a)).then(a.cmp(&b)));
+    let by_rank = |&a: &u32, &b: &u32| logit(b).total_cmp(&logit(a)).then(a.cmp(&b));
+    let count = if options.temperature == 0.0 {
+        1
+    } else {
+        options.top_k
+    };
+    if count > 0 && count < order.len() {
+        order.select_nth_unstable_by(count - 1, by_rank);
+        order.truncate(count);
+    }
+    order.sort_unstable_by(by_rank);
     if options.temperature == 0.0 {
         return order[0];
-    }
-    if options.top_k > 0 {
-        order.truncate(options.top_k);
     }
     let best = f64::from(logit(order[0]));
     let weights: Vec<f64> = order
