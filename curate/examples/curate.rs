@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use curate::{
     C4Quality, CurateConfig, Curator, DedupConfig, ExtractConfig, FinewebQuality, Format,
-    GopherQuality, GopherRepetition, Input, KeepPolicy, LanguageConfig, ShardReport, Silent, Step,
-    dedup, shards,
+    GopherQuality, GopherRepetition, Input, KeepPolicy, LanguageConfig, MinhashConfig, ShardReport,
+    Silent, Step, dedup, shards,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..CurateConfig::default()
     };
     let settings = DedupConfig {
-        exact: None,
+        minhash: Some(MinhashConfig::default()),
         keep: KeepPolicy::Datatrove,
         ..DedupConfig::default()
     };

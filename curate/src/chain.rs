@@ -14,7 +14,7 @@ use crate::language;
 use crate::read::{Batch, JsonScratch, Raw, parse_line, parse_record, parse_response};
 use crate::report::Sample;
 use crate::text::{Scratch, chars, excerpt};
-use crate::verdict::{Reason, Verdict, broken, plain};
+use crate::verdict::{Reason, Verdict, broken, empty};
 
 /// The steps every record goes through.
 pub(crate) struct Chain {
@@ -206,7 +206,7 @@ impl Chain {
             meta.insert("title".to_string(), Value::String(title));
         }
         if draft.text.is_empty() {
-            return Err(stop(draft, plain("extract.empty")));
+            return Err(stop(draft, empty("extract.empty")));
         }
         Ok(draft)
     }
@@ -256,7 +256,7 @@ impl Chain {
             decontaminator.judge(&draft.text)?;
         }
         if draft.text.is_empty() {
-            return Verdict::Break(plain("read.empty"));
+            return Verdict::Break(empty("read.empty"));
         }
         Verdict::Continue(())
     }
@@ -277,6 +277,9 @@ impl Chain {
         let sample = Sample {
             id: draft.id.clone(),
             rule: String::new(),
+            value: None,
+            limit: None,
+            language: draft.language.to_string(),
             excerpt: excerpt(&draft.text, SAMPLE_CHARS).to_string(),
         };
         let source = match &draft.subset {
@@ -337,7 +340,7 @@ fn read_jsonl(bytes: &[u8], mut draft: Draft, scratch: &mut JsonScratch) -> Resu
         draft.id = id;
     }
     if draft.text.is_empty() {
-        return Err(stop(draft, plain("read.empty")));
+        return Err(stop(draft, empty("read.empty")));
     }
     Ok(draft)
 }

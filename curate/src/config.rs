@@ -134,8 +134,8 @@ pub struct DedupConfig {
 impl Default for DedupConfig {
     fn default() -> Self {
         DedupConfig {
-            exact: Some(ExactConfig::default()),
-            minhash: Some(MinhashConfig::default()),
+            exact: None,
+            minhash: None,
             keep: KeepPolicy::First,
             memory_mb: 512,
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::verdict::Figure;
 use crate::write::OutputFile;
 
 /// Counts of one shard, or of several once merged.
@@ -23,7 +24,7 @@ pub struct ShardReport {
     pub bytes_out: u64,
     /// Characters of kept text.
     pub chars: u64,
-    /// Kept documents by language; empty code if no language step ran.
+    /// Documents by language, kept or not, wherever a language step saw them.
     pub languages: BTreeMap<String, u64>,
     /// Kept documents by host; the most frequent thousand per shard.
     pub hosts: BTreeMap<String, u64>,
@@ -48,6 +49,14 @@ pub struct Sample {
     pub id: String,
     /// The broken rule; empty if kept.
     pub rule: String,
+    /// What the rule measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Figure>,
+    /// The limit it broke.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Figure>,
+    /// Language code; empty if no language step saw it.
+    pub language: String,
     /// Start of the text.
     pub excerpt: String,
 }

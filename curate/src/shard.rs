@@ -229,10 +229,8 @@ struct Writers {
 struct DroppedLine<'a> {
     id: &'a str,
     rule: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: &'a Option<crate::verdict::Figure>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: &'a Option<crate::verdict::Figure>,
+    value: &'a crate::verdict::Figure,
+    limit: &'a crate::verdict::Figure,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: &'a Option<String>,
     language: &'a str,
@@ -267,11 +265,17 @@ impl Writers {
                 let report = &mut self.report;
                 report.records += 1;
                 add(&mut report.dropped, &drop.reason.rule, 1);
+                if !drop.language.is_empty() {
+                    add(&mut report.languages, drop.language, 1);
+                }
                 let text = excerpt(&drop.text, EXCERPT_CHARS);
                 if report.wants_dropped(&drop.reason.rule) && !text.is_empty() {
                     report.show_dropped(&Sample {
                         id: drop.id.clone(),
                         rule: drop.reason.rule.clone(),
+                        value: Some(drop.reason.value.clone()),
+                        limit: Some(drop.reason.limit.clone()),
+                        language: drop.language.to_string(),
                         excerpt: text.to_string(),
                     });
                 }
@@ -291,7 +295,9 @@ impl Writers {
                 report.kept += 1;
                 report.bytes_out += kept.text_bytes;
                 report.chars += kept.signature.chars;
-                add(&mut report.languages, kept.language, 1);
+                if !kept.language.is_empty() {
+                    add(&mut report.languages, kept.language, 1);
+                }
                 if let Some(host) = &kept.host {
                     add(&mut report.hosts, host, 1);
                 }

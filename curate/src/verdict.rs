@@ -48,9 +48,9 @@ pub struct Reason {
     /// `filter.rule`, stable: reports and tests rely on it.
     pub rule: String,
     /// What was measured.
-    pub value: Option<Figure>,
+    pub value: Figure,
     /// The limit it broke.
-    pub limit: Option<Figure>,
+    pub limit: Figure,
 }
 
 /// Keep (`Continue`) or drop with a reason (`Break`).
@@ -63,18 +63,14 @@ pub const KEEP: Verdict = ControlFlow::Continue(());
 pub(crate) fn broken(rule: &str, value: impl Into<Figure>, limit: impl Into<Figure>) -> Reason {
     Reason {
         rule: rule.to_string(),
-        value: Some(value.into()),
-        limit: Some(limit.into()),
+        value: value.into(),
+        limit: limit.into(),
     }
 }
 
-/// Drop where there is nothing to measure.
-pub(crate) fn plain(rule: &str) -> Reason {
-    Reason {
-        rule: rule.to_string(),
-        value: None,
-        limit: None,
-    }
+/// Drop of a text without a character, where a filter would divide by its length.
+pub(crate) fn empty(rule: &str) -> Reason {
+    broken(rule, 0.0, 1.0)
 }
 
 /// Breaks with `rule` when `value > limit`.

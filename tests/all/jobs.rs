@@ -43,6 +43,8 @@ gopher_quality = {{}}
 files = [{eval:?}]
 fields = ["text"]
 [dedup]
+exact = {{}}
+minhash = {{ preset = "fineweb" }}
 [tokenize]
 tokenizer = {{ train = {{ kind = "bpe", vocab = 512 }} }}
 [blend]

@@ -18,7 +18,7 @@ use super::Profile;
 use crate::config::Problem;
 use crate::text::{Scratch, chars};
 use crate::unicode::{self, PUNCT, SENTENCE, SPACE};
-use crate::verdict::{KEEP, Verdict, at_least, plain};
+use crate::verdict::{KEEP, Verdict, at_least, broken};
 use crate::words::Word;
 
 /// C4 quality. Numbers of 0 switch a rule off.
@@ -188,13 +188,13 @@ impl C4Quality {
         use std::ops::ControlFlow::{Break, Continue};
         let bits = phrases(line);
         if self.filter_lorem_ipsum && bits & LOREM != 0 {
-            return Break(plain("c4.lorem_ipsum"));
+            return Break(broken("c4.lorem_ipsum", "lorem ipsum", "none"));
         }
         if self.filter_javascript && bits & JAVASCRIPT != 0 {
             return Continue(true);
         }
         if self.filter_curly_bracket && line.as_bytes().contains(&b'{') {
-            return Break(plain("c4.curly_bracket"));
+            return Break(broken("c4.curly_bracket", "{", "none"));
         }
         Continue(self.filter_policy && bits & !(LOREM | JAVASCRIPT) != 0)
     }

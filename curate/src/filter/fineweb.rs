@@ -13,7 +13,7 @@ use super::gopher_repetition::duplicates;
 use crate::config::{Problem, range};
 use crate::text::{Scratch, chars};
 use crate::unicode::{self, TERMINAL};
-use crate::verdict::{KEEP, Verdict, at_least, at_most, plain};
+use crate::verdict::{KEEP, Verdict, at_least, at_most, empty};
 
 /// FineWeb quality.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -71,7 +71,7 @@ impl FinewebQuality {
             .filter(|line| !unicode::strip(line).is_empty())
             .collect();
         if lines.is_empty() {
-            return Verdict::Break(plain("fineweb.empty"));
+            return Verdict::Break(empty("fineweb.empty"));
         }
         let all = lines.len() as f64;
         let terminal = |line: &&&str| {

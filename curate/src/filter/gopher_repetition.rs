@@ -14,7 +14,7 @@ use super::{HashCounts, Profile};
 use crate::config::{Problem, range};
 use crate::text::{Scratch, chars};
 use crate::unicode;
-use crate::verdict::{KEEP, Verdict, at_most, plain};
+use crate::verdict::{KEEP, Verdict, at_most, empty};
 
 /// Gopher repetition.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -85,7 +85,7 @@ impl GopherRepetition {
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
         if text.is_empty() {
-            return Verdict::Break(plain("gopher_repetition.empty"));
+            return Verdict::Break(empty("gopher_repetition.empty"));
         }
         let length = chars(text) as f64;
         let over = |rule: &str, part: f64, whole: f64, limit: f64| {

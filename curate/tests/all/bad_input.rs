@@ -189,7 +189,7 @@ fn megabytes_without_a_space_take_no_more_than_seconds() {
             step: vec![step],
             ..CurateConfig::default()
         };
-        let settings = curate::DedupConfig::default();
+        let settings = crate::both();
         let curator = Curator::new(&config, None, Some(&settings), 0).unwrap();
         let start = std::time::Instant::now();
         let out = folder.path().join("out");

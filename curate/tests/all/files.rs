@@ -77,7 +77,7 @@ fn outputs_do_not_depend_on_threads_or_shard_order_or_memory() {
         let out = folder.path().join(format!("out{threads}"));
         let settings = DedupConfig {
             memory_mb,
-            ..DedupConfig::default()
+            ..crate::both()
         };
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -107,7 +107,7 @@ fn a_flipped_or_missing_byte_in_our_files_is_refused() {
     inputs(&folder.path().join("in"), 1, 10);
     let config = config(&folder.path().join("in"));
     let out = folder.path().join("out");
-    let settings = DedupConfig::default();
+    let settings = crate::both();
     let curator = Curator::new(&config, None, Some(&settings), 1).unwrap();
     curator
         .run_shard(&shards(&config).unwrap()[0], &out, &Silent)
@@ -144,11 +144,11 @@ fn signatures_of_another_shape_are_refused() {
     inputs(&folder.path().join("in"), 1, 5);
     let config = config(&folder.path().join("in"));
     let out = folder.path().join("out");
-    let curator = Curator::new(&config, None, Some(&DedupConfig::default()), 1).unwrap();
+    let curator = Curator::new(&config, None, Some(&crate::both()), 1).unwrap();
     curator
         .run_shard(&shards(&config).unwrap()[0], &out, &Silent)
         .unwrap();
-    let mut other = DedupConfig::default();
+    let mut other = crate::both();
     other.minhash.as_mut().unwrap().seed = 2;
     assert!(matches!(
         dedup(&other, &out, 1, &Silent),

@@ -6,3 +6,12 @@ mod bad_input;
 mod files;
 mod golden;
 mod shard;
+
+/// Exact and MinHash deduplication with the defaults of each.
+fn both() -> curate::DedupConfig {
+    curate::DedupConfig {
+        exact: Some(curate::ExactConfig::default()),
+        minhash: Some(curate::MinhashConfig::default()),
+        ..curate::DedupConfig::default()
+    }
+}

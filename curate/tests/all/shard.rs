@@ -62,7 +62,7 @@ fn duplicates_across_shards_are_removed_and_the_first_is_kept() {
         let out = folder.path().join(format!("out-{keep:?}"));
         let settings = DedupConfig {
             keep,
-            ..DedupConfig::default()
+            ..crate::both()
         };
         let reports = run(&config, &settings, &out);
         assert_eq!(reports.iter().map(|r| r.kept).sum::<u64>(), 5);
@@ -96,7 +96,7 @@ fn bad_lines_are_quarantined_with_offset_and_the_rest_is_read() {
         ..CurateConfig::default()
     };
     let out = folder.path().join("out");
-    let report = &run(&config, &DedupConfig::default(), &out)[0];
+    let report = &run(&config, &crate::both(), &out)[0];
     assert_eq!((report.records, report.kept, report.quarantined), (5, 2, 3));
     let errors = std::fs::read_to_string(out.join("errors/00000.jsonl")).unwrap();
     let lines: Vec<serde_json::Value> = errors

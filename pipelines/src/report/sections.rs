@@ -251,7 +251,7 @@ pub(super) fn text(m: &Material) -> String {
     section(
         "text",
         "Languages and hosts",
-        "Languages count every document that had one; hosts, subsets and lengths the documents that the filters kept.",
+        "Languages count every document that the language step saw, kept or not; hosts, sources and lengths the documents that the filters kept.",
         &body,
     )
 }
