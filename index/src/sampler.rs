@@ -1,9 +1,8 @@
 //! Which samples a step takes: Megatron's sequential sampler, positioned by one number.
 //!
 //! The state is `consumed_samples` alone, so a run resumes on any number of ranks at exactly the next sample. A global
-//! batch is always the next `global_batch` samples; data-parallel rank r of dp takes the r-th contiguous share.
-//! We differ from Megatron in that assignment (it deals micro-batches round-robin); the set of samples of a step is the
-//! same, and contiguous shares keep the reduction tree of a step aligned.
+//! batch is always the next `global_batch` samples. Which data-parallel rank takes which of them is the trainer's affair
+//! (contiguous shares, where Megatron deals micro-batches round-robin); the set of samples of a step is Megatron's.
 
 use std::ops::Range;
 
@@ -33,12 +32,6 @@ impl Sampler {
     pub fn consumed(&self) -> u64 {
         self.consumed
     }
-
-    /// The share of `batch` that data-parallel rank `rank` of `size` takes.
-    pub fn share(batch: &Range<u64>, rank: u64, size: u64) -> Range<u64> {
-        let n = batch.end - batch.start;
-        batch.start + n * rank / size..batch.start + n * (rank + 1) / size
-    }
 }
 
 impl Iterator for Sampler {
@@ -63,14 +56,6 @@ mod tests {
             let mut got: Vec<_> = first.by_ref().take(stop).collect();
             got.extend(Sampler::new(103, 8, first.consumed()));
             assert_eq!(got, whole, "stopped after {stop}");
-        }
-    }
-
-    #[test]
-    fn shares_of_any_rank_count_are_whole_and_disjoint() {
-        for size in 1..=9 {
-            let shares = (0..size).flat_map(|r| Sampler::share(&(16..40), r, size));
-            assert!(shares.eq(16..40), "{size} ranks");
         }
     }
 }

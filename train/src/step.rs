@@ -1,6 +1,7 @@
 //! One optimizer step of one rank, in order: forward and backward of its micro-batches, sum over
 //! data-parallel ranks, tied gradients, norm and clipping, AdamW, loss.
 
+use index::Sampler;
 use kernels::{Device, Tensor, add};
 
 use crate::data::Samples;
@@ -94,7 +95,11 @@ impl<'a> Trainer<'a> {
         step: u64,
     ) -> Result<(f64, Gradients)> {
         let batch = self.plan.train.global_batch;
-        let first = (step - 1) * batch as u64;
+        let consumed = (step - 1) * batch as u64;
+        let range = Sampler::new(samples.len(), batch as u64, consumed).next();
+        let first = range
+            .expect("the plan's steps fit the samples, checked before the first")
+            .start;
         let worker = Worker {
             plan: self.plan,
             stage: &self.stage,
