@@ -61,7 +61,12 @@ enum Verb {
         #[arg(long, value_name = "DIR", conflicts_with = "job")]
         checkpoint: Option<PathBuf>,
         /// tokenizer.json, with --checkpoint.
-        #[arg(long, value_name = "FILE", requires = "checkpoint")]
+        #[arg(
+            long,
+            value_name = "FILE",
+            requires = "checkpoint",
+            conflicts_with = "job"
+        )]
         tokenizer: Option<PathBuf>,
         /// Text to continue (repeatable); without it the job's prompts.
         #[arg(long)]
@@ -118,11 +123,23 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match dispatch(cli.verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {e:#}");
+            eprintln!("error: {}", message(&e));
             let bad_job = e.downcast_ref::<job::LoadError>().is_some();
             ExitCode::from(if bad_job { 2 } else { 1 })
         }
     }
+}
+
+/// The error and its causes; a cause that a message already holds is not said twice.
+fn message(e: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in e.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let separator = if text.is_empty() { "" } else { ": " };
+            text.push_str(&format!("{separator}{cause}"));
+        }
+    }
+    text
 }
 
 fn dispatch(verb: Verb) -> anyhow::Result<()> {

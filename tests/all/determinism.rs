@@ -98,3 +98,34 @@ fn ten_kills_change_nothing_and_a_finished_job_is_not_redone() {
         );
     }
 }
+
+#[test]
+fn checkpoints_of_other_settings_are_refused_with_the_key_and_damaged_tokens_with_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_small_job(dir.path()).display().to_string();
+    succeed(&["run", &job]);
+    let told = crate::jobs::output(&["run", &job, "--set", "train.lr=0.02"]);
+    let stderr = String::from_utf8_lossy(&told.stderr).to_string();
+    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("train.lr: 0.01 there, 0.02 here"),
+        "{stderr}"
+    );
+    succeed(&[
+        "run",
+        &job,
+        "--set",
+        "train.micro_batch=2",
+        "--set",
+        "parallel.tp=2",
+    ]);
+    let bin = dir.path().join("out/tokens/pile.bin");
+    let mut bytes = std::fs::read(&bin).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&bin, bytes).unwrap();
+    let told = crate::jobs::output(&["eval", &job]);
+    let stderr = String::from_utf8_lossy(&told.stderr).to_string();
+    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("is not what tokenize wrote"), "{stderr}");
+    succeed(&["run", &job]);
+}

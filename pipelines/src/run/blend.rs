@@ -35,7 +35,7 @@ impl Blended {
         for d in &table.dataset {
             let prefix = match &d.prefix {
                 Some(p) => p.clone(),
-                None => super::tokenize::prefix(cx, &d.name),
+                None => intact(cx, &d.name)?,
             };
             let dataset = Dataset::open(&prefix).with_context(|| format!("dataset {}", d.name))?;
             prints.push(json!([index::fingerprint(&dataset), d.weight]));
@@ -74,6 +74,23 @@ impl Blended {
         self.parts[part as usize]
             .as_ref()
             .with_context(|| format!("blend.split leaves no {} samples", part.name()))
+    }
+}
+
+/// Prefix of a dataset of this job, verified against what `tokenize` recorded: training on damaged tokens shows nowhere.
+fn intact(cx: &Context, name: &str) -> Result<std::path::PathBuf> {
+    let (stage, prefix) = (
+        format!("tokenize/{name}"),
+        super::tokenize::prefix(cx, name),
+    );
+    match cx.manifest.get(&stage) {
+        Some(r) if cx.manifest.done(&stage, &r.fingerprint).is_none() => {
+            bail!(
+                "{} is not what tokenize wrote; run `millrace tokenize` (or `run`)",
+                prefix.display()
+            )
+        }
+        _ => Ok(prefix),
     }
 }
 

@@ -54,15 +54,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let started = std::time::Instant::now();
     let tokenizer = Tokenizer::load(&tokenizer_of(cx)?)?;
     let mut samples = Vec::new();
-    for prompt in &table.prompts {
-        let text = continued(
-            &tokenizer,
-            &checkpoint,
-            prompt,
-            table,
-            cx.job.seed,
-            &mut |_| {},
-        )?;
+    for (number, prompt) in (0u32..).zip(&table.prompts) {
+        // each prompt has a random stream of its own
+        let seed = cx.job.seed.wrapping_add(number);
+        let text = continued(&tokenizer, &checkpoint, prompt, table, seed, &mut |_| {})?;
         eprintln!("generate: {prompt}{}", text.replace('\n', "\n  "));
         samples.push(json!({"prompt": prompt, "text": text}));
     }
@@ -131,7 +126,8 @@ pub(crate) fn generate_from(
 
 fn show(tokenizer: &Path, checkpoint: &Path, table: &Generate, seed: u32) -> Result<()> {
     let tokenizer = Tokenizer::load(tokenizer)?;
-    for prompt in &table.prompts {
+    for (number, prompt) in (0u32..).zip(&table.prompts) {
+        let seed = seed.wrapping_add(number);
         let text = continued(&tokenizer, checkpoint, prompt, table, seed, &mut |_| {})?;
         super::print(&format!("{prompt}{text}\n"))?;
     }

@@ -82,6 +82,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         eprintln!("train: done before ({} steps)", plan.train.steps);
         return Ok(());
     }
+    refuse_other_settings(cx, &plan)?;
     cx.manifest.forget("train");
     let parallel = &plan.parallel;
     eprintln!(
@@ -122,6 +123,70 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
+/// Settings that may change between two runs of one training: they decide what is written when, not what is learnt.
+const BOOKKEEPING: [&str; 4] = ["eval_every", "eval_samples", "checkpoint", "log_every"];
+
+/// Checkpoints made with other settings must not be taken for this job's: refused with every key that differs.
+fn refuse_other_settings(cx: &Context, plan: &Plan) -> Result<()> {
+    let mut settings = json!({"model": plan.model, "train": plan.train, "vocab": plan.vocab,
+        "seq_length": plan.seq_length, "seed": plan.seed, "determinism": plan.determinism,
+        "data": plan.fingerprint});
+    for (table, key) in BOOKKEEPING
+        .map(|k| ("train", k))
+        .into_iter()
+        .chain([("train", "micro_batch")])
+    {
+        settings[table].as_object_mut().and_then(|t| t.remove(key));
+    }
+    let folder = cx.out.join("checkpoints");
+    let begun = std::fs::read_dir(&folder).is_ok_and(|mut d| d.next().is_some());
+    if let (true, Some(record)) = (begun, cx.manifest.get("train/settings")) {
+        let mut changes = Vec::new();
+        differences(&record.counts, &settings, "", &mut changes);
+        if !changes.is_empty() {
+            bail!(
+                "{} was trained with other settings ({}); delete it to train anew, or give another `out`",
+                folder.display(),
+                changes.join("; ")
+            );
+        }
+    }
+    cx.manifest.record(
+        "train/settings",
+        &fingerprint(&settings),
+        &[],
+        settings,
+        0.0,
+    )?;
+    Ok(())
+}
+
+/// `key: a there, b here` for every leaf that differs.
+fn differences(
+    there: &serde_json::Value,
+    here: &serde_json::Value,
+    key: &str,
+    out: &mut Vec<String>,
+) {
+    match (there.as_object(), here.as_object()) {
+        (Some(a), Some(b)) => {
+            let mut keys: Vec<&String> = a.keys().chain(b.keys()).collect();
+            keys.sort();
+            keys.dedup();
+            for k in keys {
+                let path = if key.is_empty() {
+                    k.clone()
+                } else {
+                    format!("{key}.{k}")
+                };
+                differences(&there[k.as_str()], &here[k.as_str()], &path, out);
+            }
+        }
+        _ if there != here => out.push(format!("{key}: {there} there, {here} here")),
+        _ => {}
+    }
+}
+
 /// Training events onto the bar.
 struct Watcher<'a>(&'a Progress);
 
@@ -146,5 +211,26 @@ impl train::Events for Watcher<'_> {
     }
     fn note(&self, text: &str) {
         self.0.say(&format!("train: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_changed_setting_is_named_and_equal_ones_are_not() {
+        let mut out = Vec::new();
+        let there = json!({"train": {"lr": 1, "steps": 2}, "seed": 3});
+        differences(
+            &there,
+            &json!({"train": {"lr": 4, "steps": 2}, "seed": 5}),
+            "",
+            &mut out,
+        );
+        assert_eq!(out, ["seed: 3 there, 5 here", "train.lr: 1 there, 4 here"]);
+        out.clear();
+        differences(&there, &there, "", &mut out);
+        assert!(out.is_empty());
     }
 }
