@@ -151,7 +151,7 @@ fn encode_batch(
                 };
                 let mut length = 0u32;
                 for id in encoder.encode(text)? {
-                    put_token(token_type, id, &mut bytes).map_err(too_wide)?;
+                    put_token(token_type, *id, &mut bytes).map_err(too_wide)?;
                     length += 1;
                 }
                 if let (1.., Some(end)) = (length, end) {

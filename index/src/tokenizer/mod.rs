@@ -3,13 +3,16 @@
 //! Encoding never maps text that looks like a special token to that token's id (`<|endoftext|>` inside a document is
 //! text), and adds nothing around a document; the end-of-document id is appended by the dataset builder.
 
+mod null;
 mod train;
 
 pub use train::{BpeTrainer, TrainBpe};
 
+use null::Null;
+
 use crate::error::{At, Error, Result};
 use std::path::{Path, PathBuf};
-use tokenizers::pipeline::{EncodeOptions, PipelineTokenizer};
+use tokenizers::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer};
 
 /// Special tokens that mark the end of a document, tried in this order. GPT-2 / NeoX, LLaMA 3, LLaMA, BERT, others.
 const END_OF_DOCUMENT: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]", "<eos>"];
@@ -17,21 +20,39 @@ const END_OF_DOCUMENT: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", 
 /// The version of the encoder, part of every dataset's lineage: ids may change with its Unicode tables.
 pub(crate) const ENCODER: &str = "tokenizers 1.0.0-rc.3 (Unicode 17)";
 
+/// What turns text into ids. Every engine gives the ids of its reference program.
+enum Engine {
+    /// Hugging Face's own library, for everything a `tokenizer.json` can describe.
+    Library(Box<PipelineTokenizer>),
+    /// Text that is numbers already.
+    Null(Null),
+}
+
 /// A loaded tokenizer. Shared by threads.
 pub struct Tokenizer {
     path: PathBuf,
     json: String,
-    pipeline: PipelineTokenizer,
+    engine: Engine,
     vocab: usize,
     end_of_document: Option<u32>,
 }
 
 impl Tokenizer {
-    /// Loads a Hugging Face `tokenizer.json` of any age (older forms are upgraded in memory).
+    /// Loads a Hugging Face `tokenizer.json` of any age (older forms are upgraded in memory), or `null:VOCAB`, which
+    /// names no file: texts are ids already, written in decimal and separated by blanks.
     ///
     /// # Errors
     /// `Io`; `Tokenizer` with the library's reason.
     pub fn load(path: &Path) -> Result<Tokenizer> {
+        if let Some(null) = Null::parse(path)? {
+            return Ok(Tokenizer {
+                path: path.to_path_buf(),
+                json: path.display().to_string(),
+                vocab: null.vocab() as usize,
+                end_of_document: Some(null.end_of_document()),
+                engine: Engine::Null(null),
+            });
+        }
         let json = std::fs::read_to_string(path).at(path)?;
         Tokenizer::from_json(path, json)
     }
@@ -58,7 +79,7 @@ impl Tokenizer {
         Ok(Tokenizer {
             path: path.to_path_buf(),
             json,
-            pipeline,
+            engine: Engine::Library(Box::new(pipeline)),
             vocab,
             end_of_document,
         })
@@ -88,13 +109,20 @@ impl Tokenizer {
 
     /// A reusable encoder for one thread.
     pub fn encoder(&self) -> Encoder<'_> {
-        let options = EncodeOptions {
-            encode_special_tokens: true,
-            ..EncodeOptions::no_specials()
+        let state = match &self.engine {
+            Engine::Library(pipeline) => State::Library {
+                pipeline,
+                options: EncodeOptions {
+                    encode_special_tokens: true,
+                    ..EncodeOptions::no_specials()
+                },
+                tokens: Vec::new(),
+            },
+            Engine::Null(null) => State::Null(null),
         };
         Encoder {
             tokenizer: self,
-            options,
+            state,
             ids: Vec::new(),
         }
     }
@@ -104,8 +132,9 @@ impl Tokenizer {
     /// # Errors
     /// `Tokenizer`.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let mut encoder = self.encoder();
-        Ok(encoder.encode(text)?.collect())
+        let mut ids = Vec::new();
+        self.encoder().encode_into(text, &mut ids)?;
+        Ok(ids)
     }
 
     /// Text of ids; bytes that are not UTF-8 become U+FFFD.
@@ -113,19 +142,35 @@ impl Tokenizer {
     /// # Errors
     /// `Tokenizer`.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        let wrong = |e: tokenizers::Error| Error::Tokenizer {
+        match &self.engine {
+            Engine::Library(pipeline) => pipeline.decode(ids, false).map_err(|e| self.wrong(&e)),
+            Engine::Null(null) => Ok(null.decode(ids)),
+        }
+    }
+
+    fn wrong(&self, why: &dyn std::fmt::Display) -> Error {
+        Error::Tokenizer {
             path: self.path.clone(),
-            why: e.to_string(),
-        };
-        self.pipeline.decode(ids, false).map_err(wrong)
+            why: why.to_string(),
+        }
     }
 }
 
 /// Encodes many texts with one set of buffers.
 pub struct Encoder<'a> {
     tokenizer: &'a Tokenizer,
-    options: EncodeOptions,
-    ids: Vec<tokenizers::pipeline::PipelineToken>,
+    state: State<'a>,
+    ids: Vec<u32>,
+}
+
+/// Buffers of one thread, by engine.
+enum State<'a> {
+    Library {
+        pipeline: &'a PipelineTokenizer,
+        options: EncodeOptions,
+        tokens: Vec<PipelineToken>,
+    },
+    Null(&'a Null),
 }
 
 impl Encoder<'_> {
@@ -133,17 +178,36 @@ impl Encoder<'_> {
     ///
     /// # Errors
     /// `Tokenizer`.
-    pub fn encode(&mut self, text: &str) -> Result<impl Iterator<Item = u32> + '_> {
-        self.ids.clear();
-        let wrong = |e: tokenizers::Error| Error::Tokenizer {
-            path: self.tokenizer.path.clone(),
-            why: e.to_string(),
-        };
-        self.tokenizer
-            .pipeline
-            .encode_into(text, &self.options, &mut self.ids)
-            .map_err(wrong)?;
-        Ok(self.ids.iter().map(|t| t.id()))
+    pub fn encode(&mut self, text: &str) -> Result<&[u32]> {
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.clear();
+        let done = self.encode_into(text, &mut ids);
+        self.ids = ids;
+        done.map(|()| self.ids.as_slice())
+    }
+
+    /// Appends the ids of `text` to `out`.
+    ///
+    /// # Errors
+    /// `Tokenizer`; `out` then holds an unspecified number of ids more.
+    pub fn encode_into(&mut self, text: &str, out: &mut Vec<u32>) -> Result<()> {
+        match &mut self.state {
+            State::Library {
+                pipeline,
+                options,
+                tokens,
+            } => {
+                tokens.clear();
+                pipeline
+                    .encode_into(text, options, tokens)
+                    .map_err(|e| self.tokenizer.wrong(&e))?;
+                out.extend_from_slice(PipelineToken::cast_slice(tokens));
+                Ok(())
+            }
+            State::Null(null) => null
+                .encode_into(text, out)
+                .map_err(|why| self.tokenizer.wrong(&why)),
+        }
     }
 }
 

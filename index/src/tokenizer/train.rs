@@ -4,7 +4,7 @@
 //! Deterministic: counts are sorted before training, ties in pair counts go to the smaller ids.
 //! Paper: Sennrich et al. 2016, arXiv:1508.07909; byte alphabet and pattern: Radford et al. 2019 (GPT-2).
 
-use super::Tokenizer;
+use super::{Engine, Tokenizer};
 use crate::error::{Error, Result};
 use ahash::AHashMap;
 use compact_str::CompactString;
@@ -95,8 +95,11 @@ impl BpeTrainer {
         }
         self.bytes += text.len() as u64;
         self.spans.clear();
-        let splitter = self.splitter.pipeline.get_pre_tokenizer();
+        let Engine::Library(splitter) = &self.splitter.engine else {
+            return Ok(false); // new() made it from a tokenizer.json
+        };
         splitter
+            .get_pre_tokenizer()
             .pre_tokenize(text, &mut self.scratch, &mut self.spans)
             .map_err(|e| Error::Tokenizer {
                 path: "<splitter>".into(),

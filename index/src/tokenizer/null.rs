@@ -1,0 +1,102 @@
+//! Text that is ids already: decimal numbers separated by blanks.
+//!
+//! Facts: Megatron-LM's `NullTokenizer` (core, 2026): `text.split(' ')` through `int`, end of document = vocabulary - 1.
+//! Before 2025 its end of document was the number given and the vocabulary one more; name that as `null:VOCAB+1`.
+//! We differ: any run of ASCII white space separates; a number at or past the vocabulary is an error, not a wrong id.
+
+use crate::error::{Error, Result};
+use std::fmt::Write;
+use std::path::Path;
+
+/// A vocabulary of numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Null {
+    vocab: u32,
+}
+
+impl Null {
+    /// `null:VOCAB`, or nothing if `path` is an ordinary one.
+    pub(super) fn parse(path: &Path) -> Result<Option<Null>> {
+        let Some(number) = path.to_str().and_then(|p| p.strip_prefix("null:")) else {
+            return Ok(None);
+        };
+        match number.parse::<u32>() {
+            Ok(vocab) if vocab > 0 => Ok(Some(Null { vocab })),
+            _ => Err(Error::Tokenizer {
+                path: path.to_path_buf(),
+                why: format!("vocabulary: found {number:?}, wanted 1 to 4294967295"),
+            }),
+        }
+    }
+
+    /// Ids are below this.
+    pub(super) fn vocab(self) -> u32 {
+        self.vocab
+    }
+
+    /// The last id.
+    pub(super) fn end_of_document(self) -> u32 {
+        self.vocab - 1
+    }
+
+    /// Appends the numbers of `text`; the error names the byte.
+    pub(super) fn encode_into(self, text: &str, out: &mut Vec<u32>) -> Result<(), String> {
+        for word in text.split_ascii_whitespace() {
+            match word.parse::<u32>() {
+                Ok(id) if id < self.vocab && !word.starts_with('+') => out.push(id),
+                _ => {
+                    let offset = word.as_ptr() as usize - text.as_ptr() as usize;
+                    let shown: String = word.chars().take(40).collect();
+                    return Err(format!(
+                        "byte {offset} of the text: found {shown:?}, wanted an id below {}",
+                        self.vocab
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The numbers, one blank between two.
+    pub(super) fn decode(self, ids: &[u32]) -> String {
+        let mut text = String::new();
+        for id in ids {
+            let blank = if text.is_empty() { "" } else { " " };
+            // writing to a String cannot fail
+            let _ = write!(text, "{blank}{id}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Tokenizer;
+    use std::path::Path;
+
+    #[test]
+    fn numbers_are_their_own_ids_and_decode_back() {
+        let t = Tokenizer::load(Path::new("null:100")).unwrap();
+        assert_eq!(t.encode("5 0  99\n7").unwrap(), [5, 0, 99, 7]);
+        assert_eq!(t.decode(&[5, 0, 99]).unwrap(), "5 0 99");
+        assert_eq!((t.vocab(), t.end_of_document()), (100, Some(99)));
+    }
+
+    #[test]
+    fn what_is_no_id_is_named_with_its_byte() {
+        let t = Tokenizer::load(Path::new("null:100")).unwrap();
+        for (text, at) in [
+            ("1 2 100", 4),
+            ("-1", 0),
+            ("1 x", 2),
+            ("4294967296", 0),
+            ("+1", 0),
+        ] {
+            let why = t.encode(text).unwrap_err().to_string();
+            assert!(why.contains(&format!("byte {at} ")), "{why}");
+        }
+        for path in ["null:", "null:0", "null:x", "null:-5"] {
+            assert!(Tokenizer::load(Path::new(path)).is_err(), "{path}");
+        }
+    }
+}
