@@ -53,8 +53,13 @@ impl TextBatch {
         self.text.len()
     }
 
+    /// Every sequence, in order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        (0..self.len()).flat_map(|d| self.sequences(d))
+    }
+
     /// Forgets everything but the memory.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.text.clear();
         self.ends.clear();
         self.documents.clear();
@@ -66,7 +71,7 @@ impl TextBatch {
     }
 
     /// Sequences of document `d`.
-    pub(crate) fn sequences(&self, d: usize) -> impl Iterator<Item = &str> {
+    pub fn sequences(&self, d: usize) -> impl Iterator<Item = &str> {
         let first = d.checked_sub(1).map_or(0, |d| self.documents[d].end);
         (first..self.documents[d].end).map(|s| {
             let start = s.checked_sub(1).map_or(0, |s| self.ends[s]);

@@ -67,14 +67,13 @@ pub fn merge(parts: &[PathBuf], prefix: &Path) -> Result<Written> {
 mod tests {
     use super::*;
     use crate::format::TokenType;
+    use crate::write::put_tokens;
 
     fn write(prefix: &Path, token_type: TokenType, documents: &[&[u32]], modes: bool) {
         let mut w = DatasetWriter::create(prefix, token_type).unwrap();
         for d in documents {
-            let bytes: Vec<u8> = match token_type {
-                TokenType::U16 => d.iter().flat_map(|t| (*t as u16).to_le_bytes()).collect(),
-                _ => d.iter().flat_map(|t| t.to_le_bytes()).collect(),
-            };
+            let mut bytes = Vec::new();
+            put_tokens(token_type, d, &mut bytes).unwrap();
             // one sequence a token: several sequences a document
             let lengths = vec![1; d.len()];
             w.append(&bytes, &lengths, &[u32::try_from(d.len()).unwrap()])
