@@ -89,7 +89,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     for dataset in cx.job.datasets() {
         let print = stage.fingerprint(&dataset);
         let record = match cx.manifest.done(&stage_name(&dataset.name), &print) {
-            Some(record) => record,
+            Some(record) => {
+                // a kill between the record and their removal leaves parts behind
+                stage.remove_parts(&dataset)?;
+                record
+            }
             None => {
                 built += 1;
                 stage.dataset(&dataset, &print)?
