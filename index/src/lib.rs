@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+mod array;
 mod blend;
 mod build;
+mod cache;
 mod error;
 mod format;
 mod mmap;
@@ -13,14 +15,21 @@ mod split;
 mod tokenizer;
 mod write;
 
-pub use blend::{Blend, BlendRequest, build as build_blend};
+pub use array::Array;
+pub use blend::{
+    AboveCap, Blend, BlendRequest, Mixture, SURPLUS, Source, build as build_blend, open_all,
+    weighted_order,
+};
 pub use build::{BuildOptions, Built, build as build_dataset, fingerprint};
+pub use cache::{Cache, Description};
 pub use error::{Error, Result};
 pub use format::TokenType;
 pub use numpy_random::RandomState;
 pub use read::{Dataset, inspect};
 pub use sampler::Sampler;
-pub use samples::{GptIndices, GptSamples, Request};
-pub use split::{Part, parse as parse_split};
+pub use samples::{
+    GptIndices, GptItem, GptSamples, ItemOptions, Order, PAD, Places, Request, Starts,
+};
+pub use split::{Bounds, Part, parse as parse_split};
 pub use tokenizer::{BpeTrainer, Encoder, Tokenizer, TrainBpe};
 pub use write::{DatasetWriter, Written};

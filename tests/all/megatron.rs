@@ -83,19 +83,11 @@ fn every_index_array_and_sample_of_every_blend_is_megatrons() {
                 (Arc::new(dataset), w.as_f64().unwrap())
             })
             .collect();
-        let samples: Vec<u64> = case["samples"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(number)
-            .collect();
-        let request = BlendRequest {
-            datasets: &datasets,
-            split: case["split"].as_str().unwrap(),
-            seq_length: number(&case["seq_length"]),
-            samples: [samples[0], samples[1], samples[2]],
-            seed: u32::try_from(number(&case["seed"])).unwrap(),
-        };
+        let samples = [0, 1, 2].map(|i| Some(number(&case["samples"][i])));
+        let seed = u32::try_from(number(&case["seed"])).unwrap();
+        let seq_length = number(&case["seq_length"]);
+        let split = case["split"].as_str().unwrap();
+        let request = BlendRequest::of(&datasets, split, samples, seq_length, seed);
         let parts = index::build_blend(&request).unwrap();
         for (part, blend) in Part::ALL.into_iter().zip(&parts) {
             let want = &case["splits"][part.name()];
@@ -104,7 +96,7 @@ fn every_index_array_and_sample_of_every_blend_is_megatrons() {
                 continue;
             };
             let label = format!("{} of {names:?}", part.name());
-            compare(blend, want, request.seq_length, &label);
+            compare(blend, want, seq_length, &label);
             compared += 1;
         }
     }
@@ -135,7 +127,12 @@ fn compare(blend: &index::Blend, want: &Value, seq_length: u64, label: &str) {
         .zip(want["datasets"].as_array().unwrap())
     {
         assert_eq!(d.len(), number(&want["len"]), "{label}: dataset length");
-        let arrays = d.indices().megatron_bytes(d.longest_sequence());
+        let i = d.indices();
+        let arrays = [
+            i.document_index.bytes(),
+            i.sample_index.bytes(),
+            i.shuffle_index.bytes(),
+        ];
         for (bytes, name) in arrays
             .iter()
             .zip(["document_index", "sample_index", "shuffle_index"])

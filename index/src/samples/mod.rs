@@ -2,4 +2,5 @@
 
 mod gpt;
 
-pub use gpt::{GptIndices, GptSamples, Request};
+pub use gpt::{GptIndices, GptItem, GptSamples, ItemOptions, Order, PAD, Places, Request, Starts};
+pub(crate) use gpt::{Sizes, starts};
