@@ -5,6 +5,7 @@
 //! `prefix PREFIX EPOCHS [SEQ]`: the same over the lengths of a dataset that exists, such as the one that a peer's script
 //! wrote; `blend SAMPLES DATASETS`: the greedy order, weights 1 / (d + 1);
 //! `reads [MIB]`: random samples of a dataset in the page cache beside a plain copy of as many bytes.
+#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
 use index::{Dataset, DatasetWriter, GptIndices, GptSamples, Part, Request, TokenType};
 use std::sync::Arc;

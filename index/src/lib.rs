@@ -17,8 +17,8 @@ mod write;
 
 pub use array::Array;
 pub use blend::{
-    AboveCap, Blend, BlendRequest, Mixture, SURPLUS, Source, build as build_blend, open_all,
-    weighted_order,
+    AboveCap, Blend, BlendRequest, Columns, Mixture, SURPLUS, Source, build as build_blend,
+    open_all, weighted_order,
 };
 pub use build::{BuildOptions, Built, build as build_dataset, fingerprint};
 pub use cache::{Cache, Description};
@@ -28,7 +28,8 @@ pub use numpy_random::RandomState;
 pub use read::{Dataset, inspect};
 pub use sampler::Sampler;
 pub use samples::{
-    GptIndices, GptItem, GptSamples, ItemOptions, Order, PAD, Places, Request, Starts,
+    BertItem, BertSamples, GptIndices, GptItem, GptSamples, ItemOptions, MaskTokens, MaskedRequest,
+    Masking, Order, PAD, Places, Request, Starts, T5Item, T5Samples,
 };
 pub use split::{Bounds, Part, parse as parse_split};
 pub use tokenizer::{BpeTrainer, Encoder, Tokenizer, TrainBpe};

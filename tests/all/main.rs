@@ -10,3 +10,4 @@ mod determinism;
 mod documents;
 mod jobs;
 mod megatron;
+mod megatron_masked;

@@ -273,6 +273,56 @@ impl Cache {
     }
 }
 
+impl Cache {
+    /// The sample index of a masked dataset, from the cache or by `build` and then stored.
+    pub(crate) fn masked(
+        &self,
+        class: &str,
+        description: &Description,
+        dataset: &Dataset,
+        documents: &Range<u64>,
+        build: impl FnOnce() -> Result<Vec<[u32; 3]>>,
+    ) -> Result<Array<[u32; 3]>> {
+        let base = format!("{}-{class}", description.md5);
+        let path = self.path(&base, "sample_index.npy");
+        let open = || npy::map::<[u32; 3]>(&path, npy::rows::<[u32; 3]>(&path)?);
+        let at = |d: u64| dataset.document(usize::try_from(d).unwrap_or(usize::MAX));
+        let sentences = match documents.is_empty() {
+            true => 0..0,
+            false => at(documents.start).start..at(documents.end - 1).end,
+        };
+        let mut bounds = xxhash_rust::xxh3::Xxh3::new();
+        documents
+            .clone()
+            .for_each(|d| bounds.update(&at(d).end.to_le_bytes()));
+        let record = |rows: &[[u32; 3]]| {
+            json!({
+                "lengths": checksum(dataset.lengths_bytes()),
+                "documents": format!("{:032x}", bounds.digest128()),
+                "arrays": checksum(bytemuck::cast_slice(rows)),
+            })
+        };
+        if self.is_there(&base, &["description.txt", "sample_index.npy"]) {
+            let inside = |r: &[u32; 3]| {
+                r[0] < r[1]
+                    && u64::from(r[0]) >= sentences.start
+                    && u64::from(r[1]) <= sentences.end
+            };
+            match (open(), self.record(&base)) {
+                (Ok(found), Some(r)) if r == record(&found) => return Ok(found),
+                (Ok(found), None) if found.iter().all(inside) => return Ok(found),
+                (Ok(_), Some(_)) => self.note(&base, "the dataset is another, or its bytes are"),
+                (Ok(_), None) => self.note(&base, "its sentences are not those of this part"),
+                (Err(e), _) => self.note(&base, &e.to_string()),
+            }
+        }
+        let rows = build()?;
+        self.put_array(&base, "sample_index.npy", &rows)?;
+        self.put_record(&base, &record(&rows), &description.text)?;
+        open()
+    }
+}
+
 /// Whether sample numbers count up from 0 in each dataset, as they do in every blend.
 fn is_counted(dataset: &[i16], sample: &[i64]) -> bool {
     let mut taken: Vec<i64> = Vec::new();

@@ -38,7 +38,6 @@ elements! {
     [i32; 2], "<i4", Some(2);
     [i64; 2], "<i8", Some(2);
     [u32; 3], "<u4", Some(3);
-    [u64; 3], "<u8", Some(3);
 }
 
 /// Everything before the numbers.
@@ -104,6 +103,13 @@ pub(super) fn map<T: Element>(path: &Path, rows: usize) -> Result<Array<T>> {
         ));
     }
     Array::of_file(path, map, rows)
+}
+
+/// Rows of a file that is there, if it is of this type: its size tells.
+pub(super) fn rows<T: Element>(path: &Path) -> Result<usize> {
+    let bytes = std::fs::metadata(path).at(path)?.len();
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    Ok(bytes.saturating_sub(128) / size_of::<T>())
 }
 
 #[cfg(test)]
