@@ -93,6 +93,11 @@ impl Dataset {
         i32_at(&self.idx, at(self.header.lengths_at()) + 4 * i).unsigned_abs()
     }
 
+    /// Bytes of all sequence lengths, i32 little-endian.
+    pub(crate) fn lengths_bytes(&self) -> &[u8] {
+        &self.idx[at(self.header.lengths_at())..at(self.header.offsets_at())]
+    }
+
     /// Sequence numbers of document `i`.
     pub fn document(&self, i: usize) -> Range<u64> {
         let base = at(self.header.documents_at()) + 8 * i;

@@ -10,4 +10,5 @@ mod determinism;
 mod documents;
 mod jobs;
 mod megatron;
+mod megatron_masked;
 mod tokenize;
