@@ -22,5 +22,7 @@ pub use read::{Dataset, inspect};
 pub use sampler::Sampler;
 pub use samples::{GptIndices, GptSamples, Request};
 pub use split::{Part, parse as parse_split};
-pub use tokenizer::{BpeTrainer, Encoder, Tokenizer, TrainBpe};
+pub use tokenizer::{
+    BpeTrainer, Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainBpe,
+};
 pub use write::{DatasetWriter, Written};
