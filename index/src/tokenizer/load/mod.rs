@@ -302,12 +302,8 @@ fn kind_of(bytes: &[u8]) -> Kind {
         return Kind::SentencePiece;
     };
     if text.trim_start().starts_with('{') {
-        let keys: std::result::Result<BTreeMap<String, serde::de::IgnoredAny>, _> =
-            serde_json::from_str(text);
-        // a vocabulary has the token "model" as well, but no JSON error and no object under it
-        let is_vocabulary = matches!(&keys, Ok(keys) if !keys.contains_key("added_tokens")
-            && !keys.contains_key("version") && !keys.contains_key(packed::KEY))
-            && serde_json::from_str::<BTreeMap<String, u64>>(text).is_ok();
+        // tokens may be called "model" or "version" as well, but only a vocabulary has nothing but numbers
+        let is_vocabulary = serde_json::from_str::<BTreeMap<String, u64>>(text).is_ok();
         return if is_vocabulary {
             Kind::Gpt2
         } else {

@@ -10,11 +10,12 @@ use serde_json::json;
 /// Tokens with a role; found in text they are text.
 const SPECIAL: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 
-/// Whether a token outside brackets holds an upper-case letter: then the vocabulary is cased.
+/// Whether a token outside brackets holds a letter that lower case would change: then the vocabulary is cased. (Not any
+/// upper-case letter: BERT's own uncased vocabulary has U+211D, which has no lower-case form.)
 pub(super) fn has_upper_case(text: &str) -> bool {
     let named = |line: &str| line.starts_with('[') && line.ends_with(']') && line.len() > 2;
     text.lines()
-        .any(|line| !named(line) && line.chars().any(char::is_uppercase))
+        .any(|line| !named(line) && line.chars().any(|c| !c.to_lowercase().eq([c])))
 }
 
 /// From the file's text. The error names the line.
