@@ -3,11 +3,13 @@
 //! Encoding never maps text that looks like a special token to that token's id (`<|endoftext|>` inside a document is
 //! text), and adds nothing around a document; the end-of-document id is appended by the dataset builder.
 
+mod byte_bpe;
 mod null;
 mod train;
 
 pub use train::{BpeTrainer, TrainBpe};
 
+use byte_bpe::{ByteBpe, ByteEncoder};
 use null::Null;
 
 use crate::error::{At, Error, Result};
@@ -24,6 +26,11 @@ pub(crate) const ENCODER: &str = "tokenizers 1.0.0-rc.3 (Unicode 17)";
 enum Engine {
     /// Hugging Face's own library, for everything a `tokenizer.json` can describe.
     Library(Box<PipelineTokenizer>),
+    /// Our own encoder for the files that it does exactly; the library decodes.
+    ByteBpe {
+        bpe: Box<ByteBpe>,
+        library: Box<PipelineTokenizer>,
+    },
     /// Text that is numbers already.
     Null(Null),
 }
@@ -76,10 +83,19 @@ impl Tokenizer {
             .unwrap_or(0);
         let id_of = |token: &str| ids.iter().find(|(t, _)| t == token).map(|(_, id)| *id);
         let end_of_document = END_OF_DOCUMENT.iter().find_map(|t| id_of(t));
+        let library = Box::new(pipeline);
+        let value = serde_json::from_str(&json).map_err(|e| wrong(e.to_string()))?;
+        let engine = match byte_bpe::from_tokenizer_json(&value) {
+            Some(bpe) => Engine::ByteBpe {
+                bpe: Box::new(bpe),
+                library,
+            },
+            None => Engine::Library(library),
+        };
         Ok(Tokenizer {
             path: path.to_path_buf(),
             json,
-            engine: Engine::Library(Box::new(pipeline)),
+            engine,
             vocab,
             end_of_document,
         })
@@ -118,6 +134,7 @@ impl Tokenizer {
                 },
                 tokens: Vec::new(),
             },
+            Engine::ByteBpe { bpe, .. } => State::ByteBpe(Box::new(bpe.encoder())),
             Engine::Null(null) => State::Null(null),
         };
         Encoder {
@@ -143,7 +160,9 @@ impl Tokenizer {
     /// `Tokenizer`.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         match &self.engine {
-            Engine::Library(pipeline) => pipeline.decode(ids, false).map_err(|e| self.wrong(&e)),
+            Engine::Library(library) | Engine::ByteBpe { library, .. } => {
+                library.decode(ids, false).map_err(|e| self.wrong(&e))
+            }
             Engine::Null(null) => Ok(null.decode(ids)),
         }
     }
@@ -170,6 +189,7 @@ enum State<'a> {
         options: EncodeOptions,
         tokens: Vec<PipelineToken>,
     },
+    ByteBpe(Box<ByteEncoder<'a>>),
     Null(&'a Null),
 }
 
@@ -202,6 +222,14 @@ impl Encoder<'_> {
                     .encode_into(text, options, tokens)
                     .map_err(|e| self.tokenizer.wrong(&e))?;
                 out.extend_from_slice(PipelineToken::cast_slice(tokens));
+                Ok(())
+            }
+            State::ByteBpe(encoder) => {
+                if u32::try_from(text.len()).is_err() {
+                    let why = format!("a text of {} bytes, wanted less than 4 GiB", text.len());
+                    return Err(self.tokenizer.wrong(&why));
+                }
+                encoder.encode(text, out);
                 Ok(())
             }
             State::Null(null) => null

@@ -95,7 +95,11 @@ impl BpeTrainer {
         }
         self.bytes += text.len() as u64;
         self.spans.clear();
-        let Engine::Library(splitter) = &self.splitter.engine else {
+        let (Engine::Library(splitter)
+        | Engine::ByteBpe {
+            library: splitter, ..
+        }) = &self.splitter.engine
+        else {
             return Ok(false); // new() made it from a tokenizer.json
         };
         splitter
@@ -154,7 +158,7 @@ impl BpeTrainer {
 }
 
 /// GPT-2's printable stand-in for each byte: itself if printable, else the next free code point from 256 on.
-fn byte_alphabet() -> Vec<char> {
+pub(super) fn byte_alphabet() -> Vec<char> {
     let printable = |b: u32| matches!(b, 33..=126 | 161..=172 | 174..=255);
     let mut next = 256;
     (0..256u32)
