@@ -17,6 +17,7 @@ import random
 import struct
 import sys
 import tempfile
+import unicodedata
 from importlib.metadata import version
 from pathlib import Path
 
@@ -48,6 +49,17 @@ def unfold(text):
     return "".join(out)
 
 
+def is_settled(c):
+    """Not unassigned, and punctuation to Unicode exactly if it is to tokenizers 0.23, whose tables stop at Unicode 9.
+
+    The release candidate that Millrace encodes BERT's vocabularies with has Unicode 17's: it cuts at U+061D, 0.23 does not.
+    """
+    cut = len(pre_tokenizers.BertPreTokenizer().pre_tokenize_str(f"a{c}b")) == 3
+    ascii_symbol = c.isascii() and not c.isalnum() and c.isprintable() and c != " "
+    punctuation = unicodedata.category(c)[0] == "P" or ascii_symbol
+    return unicodedata.category(c) != "Cn" and cut == punctuation
+
+
 def texts():
     yield from ["", " ", "  ", "\n", "\t", "a", " a", "a ", "  a  b  ", "\r\n\r\n", "x\u00a0y\u3000z\u2009w"]
     yield "".join(map(chr, range(128)))
@@ -77,7 +89,7 @@ def texts():
     for _ in range(120):
         picked = [rng.choice(ranges) for _ in range(3)]
         codes = [rng.randrange(*rng.choice(picked)) for _ in range(rng.randrange(1, 40))]
-        yield "".join(chr(c) for c in codes if not 0xD800 <= c < 0xE000)
+        yield "".join(chr(c) for c in codes if not 0xD800 <= c < 0xE000 and is_settled(chr(c)))
     for part, n in [(" ", 100_000), ("\n", 100_000), ("a", 100_000), ("a", 1_000_000), ("=", 30_000), ("\u4f60", 50_000),
                     ("a\u0301", 20_000), (" a", 50_000), ("\u2581", 20_000), ("\U0001F600", 20_000), ("the ", 50_000),
                     ("\r\n", 30_000), ("\U0001F469\u200d", 10_000), ("'s", 20_000)]:

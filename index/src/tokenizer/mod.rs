@@ -16,10 +16,13 @@
 //!
 //! `LoadOptions::eod` overrides all of them.
 
+mod byte_bpe;
 mod load;
 mod null;
 mod sentencepiece;
 mod special;
+#[cfg(test)]
+mod torture;
 mod train;
 mod vocabulary;
 
@@ -28,6 +31,7 @@ pub use special::Special;
 pub use train::{BpeTrainer, TrainBpe};
 
 use crate::error::{Error, Result};
+use byte_bpe::{ByteBpe, ByteEncoder};
 use null::Null;
 use sentencepiece::SentencePiece;
 use std::path::{Path, PathBuf};
@@ -41,6 +45,11 @@ pub(crate) const ENCODER: &str = "tokenizers 1.0.0-rc.3 (Unicode 17)";
 enum Engine {
     /// Hugging Face's own library, for everything a `tokenizer.json` can describe.
     Library(Box<PipelineTokenizer>),
+    /// Our own encoder for the files that it does exactly; the library decodes.
+    ByteBpe {
+        bpe: Box<ByteBpe>,
+        library: Box<PipelineTokenizer>,
+    },
     /// A SentencePiece model.
     SentencePiece(Box<SentencePiece>),
     /// Text that is numbers already.
@@ -131,6 +140,7 @@ impl Tokenizer {
                 },
                 tokens: Vec::new(),
             },
+            Engine::ByteBpe { bpe, .. } => State::ByteBpe(Box::new(bpe.encoder())),
             Engine::SentencePiece(model) => State::SentencePiece(model, Box::default()),
             Engine::Null(null) => State::Null(null),
         };
@@ -157,7 +167,9 @@ impl Tokenizer {
     /// `Tokenizer`.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         match &self.engine {
-            Engine::Library(pipeline) => pipeline.decode(ids, false).map_err(|e| self.wrong(&e)),
+            Engine::Library(library) | Engine::ByteBpe { library, .. } => {
+                library.decode(ids, false).map_err(|e| self.wrong(&e))
+            }
             Engine::SentencePiece(model) => model.decode(ids).map_err(|e| self.wrong(&e)),
             Engine::Null(null) => Ok(null.decode(ids)),
         }
@@ -189,6 +201,7 @@ enum State<'a> {
         options: EncodeOptions,
         tokens: Vec<PipelineToken>,
     },
+    ByteBpe(Box<ByteEncoder<'a>>),
     SentencePiece(&'a SentencePiece, Box<sentencepiece::Scratch>),
     Null(&'a Null),
 }
@@ -222,6 +235,14 @@ impl Encoder<'_> {
                     .encode_into(text, options, tokens)
                     .map_err(|e| self.tokenizer.wrong(&e))?;
                 out.extend_from_slice(PipelineToken::cast_slice(tokens));
+                Ok(())
+            }
+            State::ByteBpe(encoder) => {
+                if u32::try_from(text.len()).is_err() {
+                    let why = format!("a text of {} bytes, wanted less than 4 GiB", text.len());
+                    return Err(self.tokenizer.wrong(&why));
+                }
+                encoder.encode(text, out);
                 Ok(())
             }
             State::SentencePiece(model, scratch) => model

@@ -97,10 +97,10 @@ impl BpeTrainer {
         }
         self.bytes += text.len() as u64;
         self.spans.clear();
-        let Engine::Library(splitter) = &self.splitter.engine else {
+        let Engine::ByteBpe { library, .. } = &self.splitter.engine else {
             return Ok(false); // new() made it from a tokenizer.json
         };
-        splitter
+        library
             .get_pre_tokenizer()
             .pre_tokenize(text, &mut self.scratch, &mut self.spans)
             .map_err(|e| Error::Tokenizer {

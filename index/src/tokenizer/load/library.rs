@@ -1,29 +1,37 @@
 //! Hugging Face's `tokenizer.json`, read by their own library (older forms are upgraded in memory).
 
 use super::Parts;
-use crate::tokenizer::Engine;
+use crate::tokenizer::{Engine, byte_bpe};
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// From the file's text. The error is the library's, or names the entry of the vocabulary.
 pub(super) fn parts(json: String) -> Result<Parts, String> {
-    let entries = vocabulary(&json)?;
+    let value: Value = serde_json::from_str(&json).map_err(|e| e.to_string())?;
+    let entries = vocabulary(&value)?;
     // A release candidate's reader may panic on what it did not expect; nothing it touched is used afterwards.
     let pipeline = catch_unwind(AssertUnwindSafe(|| {
         let canonical = tokenizers::canonicalize_str(&json).map_err(|e| e.to_string())?;
         tokenizers::from_json(&canonical).map_err(|e| e.to_string())
     }))
     .unwrap_or_else(|_| Err("the tokenizers library panicked on this file".into()))?;
+    let library = Box::new(pipeline);
+    let engine = match byte_bpe::from_tokenizer_json(&value) {
+        Some(bpe) => Engine::ByteBpe {
+            bpe: Box::new(bpe),
+            library,
+        },
+        None => Engine::Library(library),
+    };
     Ok(Parts {
-        engine: Engine::Library(Box::new(pipeline)),
+        engine,
         entries,
         json: Some(json),
     })
 }
 
 /// Every (token, id): the model's vocabulary (an object, or Unigram's array of pairs) and the added tokens.
-fn vocabulary(json: &str) -> Result<Vec<(String, u32)>, String> {
-    let value: Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
+fn vocabulary(value: &Value) -> Result<Vec<(String, u32)>, String> {
     let mut entries = Vec::new();
     let id_of = |v: &Value, token: &str| {
         v.as_u64()
@@ -54,7 +62,7 @@ fn vocabulary(json: &str) -> Result<Vec<(String, u32)>, String> {
             ));
         }
     }
-    check_merges(&value, &entries)?;
+    check_merges(value, &entries)?;
     for added in value["added_tokens"].as_array().into_iter().flatten() {
         if let Some(token) = added["content"].as_str() {
             entries.push((token.to_string(), id_of(&added["id"], token)?));

@@ -10,8 +10,11 @@ mod byte_level;
 mod library;
 mod packed;
 mod roles;
+mod tiktoken;
 mod wordpiece;
 
+#[cfg(test)]
+pub(super) use base64::decode as decode_base64;
 pub(super) use byte_level::{byte_alphabet, tokenizer_json};
 
 use super::null::Null;
@@ -141,6 +144,15 @@ impl Tokenizer {
                 source.options.lowercase =
                     Some(said.unwrap_or_else(|| !wordpiece::has_upper_case(text)));
             }
+            Kind::Tiktoken => {
+                let name = main.file_name().unwrap_or_default().to_string_lossy();
+                let known = tiktoken::known_by_name(&name);
+                let (split, special) = known.unzip();
+                source.options.split = options.split.or(split);
+                if options.special.is_empty() {
+                    source.options.special = special.unwrap_or_default();
+                }
+            }
             _ => {}
         }
         source.roles = config.roles;
@@ -205,7 +217,14 @@ fn assemble(path: &Path, source: Source) -> Result<Tokenizer> {
             engine: Engine::SentencePiece(Box::new(model)),
             json: None,
         }),
-        Kind::Tiktoken | Kind::Null => Err("found no file of this kind".into()),
+        Kind::Tiktoken => match source.options.split {
+            Some(split) => {
+                let text = utf8(path, &source.files[0])?;
+                tiktoken::parts(text, split)
+            }
+            None => Err("split: found none, wanted gpt2, cl100k, o200k or llama3 (the file's name tells nothing)".into()),
+        },
+        Kind::Null => Err("found a file, wanted null:VOCAB for the null tokenizer".into()),
     };
     let Parts {
         engine,

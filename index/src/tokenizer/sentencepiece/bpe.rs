@@ -2,7 +2,7 @@
 //! equals) until none is left.
 //!
 //! Paper: Sennrich et al. 2016, arXiv:1508.07909, with a heap as Kudo & Richardson 2018, arXiv:1808.06226. Facts
-//! (sentencepiece 0.2): text starts as characters and user-defined symbols, which never join; a join is looked up by its
+//! (sentencepiece 0.2.3): text starts as characters and user-defined symbols, which never join; a join is looked up by its
 //! text; an unused piece is taken apart again along the join that last proposed it, wherever in the text that was.
 //! We differ: where no piece crosses from a word into the next one, words are cut out first and remembered; joins in one
 //! word cannot touch another, so the ids are the same.
@@ -42,10 +42,8 @@ pub(super) struct Bpe {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Id of the text as a whole symbol; control and byte pieces come first.
     id: u32,
-    /// Score of joining two symbols to this text, if that is allowed.
-    join: Option<f32>,
+    score: f32,
     unused: bool,
 }
 
@@ -102,18 +100,14 @@ impl Bpe {
     pub(super) fn new(pieces: &[Piece], unknown: u32) -> Result<Bpe, String> {
         let mut entries: FxHashMap<Box<[u8]>, Entry> = FxHashMap::default();
         for (id, p) in (0u32..).zip(pieces) {
-            let joins = matches!(p.kind, Kind::Normal | Kind::UserDefined | Kind::Unused);
-            // + 0.0 makes -0.0 a plain zero, which total_cmp would tell apart
-            let join = joins.then_some(p.score + 0.0);
-            let entry = entries.entry(p.text.as_bytes().into()).or_insert(Entry {
-                id,
-                join,
-                unused: p.kind == Kind::Unused,
-            });
-            if joins {
-                entry.join = join;
-            } else {
-                (entry.id, entry.unused) = (id, false);
+            // control, unknown and byte pieces are never found in text, not even as one character
+            if matches!(p.kind, Kind::Normal | Kind::UserDefined | Kind::Unused) {
+                let entry = Entry {
+                    id,
+                    score: p.score,
+                    unused: p.kind == Kind::Unused,
+                };
+                entries.insert(p.text.as_bytes().into(), entry);
             }
         }
         let symbols: Vec<_> = (0u32..)
@@ -251,9 +245,8 @@ impl Bpe {
         let Some(entry) = self.entries.get(joined) else {
             return;
         };
-        let Some(score) = entry.join else { return };
         scratch.joins.push(Join {
-            score,
+            score: entry.score,
             left,
             right,
             len: l.len + r.len,
@@ -285,7 +278,8 @@ impl Bpe {
                 scratch.pending.push((middle, end));
                 scratch.pending.push((start, middle));
             } else {
-                symbol(entry.map_or(self.unknown, |e| e.id), bytes);
+                let used = entry.filter(|e| !e.unused);
+                symbol(used.map_or(self.unknown, |e| e.id), bytes);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! SentencePiece models: ids equal to the reference program's `encode(text)` without bos and eos, and its `decode`.
 //!
-//! Paper: Kudo & Richardson 2018, arXiv:1808.06226. Facts: sentencepiece 0.2 (Unigram and BPE; word and char models are
+//! Paper: Kudo & Richardson 2018, arXiv:1808.06226. Facts: sentencepiece 0.2.3 (Unigram and BPE; word and char models are
 //! refused). The path of a text: normalise (normalize.rs), cut (unigram.rs or bpe.rs), then what the vocabulary lacks
 //! becomes byte pieces, or one unknown id for a run of it. Control pieces such as `<s>` in text are text.
 
@@ -51,13 +51,11 @@ impl SentencePiece {
     /// Parses a `.model` file's bytes and checks what the reference checks. The error says where.
     pub(super) fn parse(bytes: &[u8]) -> Result<SentencePiece, String> {
         let model = proto::parse(bytes)?;
-        let (mut ids, mut reserved) = (FxHashMap::default(), FxHashMap::default());
+        let mut ids = FxHashMap::default();
         let (mut unknown, mut byte_ids) = (None, vec![None; 256]);
         for (id, p) in (0u32..).zip(&model.pieces) {
             let found = |what: &str| format!("piece {id} ({:?}): {what}", p.text);
-            let normal = matches!(p.kind, Kind::Normal | Kind::UserDefined | Kind::Unused);
-            let map = if normal { &mut ids } else { &mut reserved };
-            if let Some(first) = map.insert(p.text.clone(), id) {
+            if let Some(first) = ids.insert(p.text.clone(), id) {
                 return Err(found(&format!(
                     "found the text of piece {first}, wanted a new one"
                 )));
@@ -76,7 +74,6 @@ impl SentencePiece {
                 }
             }
         }
-        ids.extend(reserved);
         let unknown = unknown.ok_or("pieces: found no unknown piece, wanted one")?;
         let byte_ids = match (
             model.byte_fallback,

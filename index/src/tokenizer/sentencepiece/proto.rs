@@ -4,6 +4,9 @@
 //! field numbers of sentencepiece 0.2 (`sentencepiece_model.proto`). Unknown fields are skipped, as the format asks.
 //! Every length is checked against what is left; errors name the byte.
 
+/// Pieces are shorter than this.
+const MOST_BYTES: usize = 8000;
+
 /// What a piece is to the encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -130,10 +133,13 @@ fn piece(mut message: Message<'_>) -> Result<Piece, String> {
             _ => {}
         }
     }
-    if piece.text.is_empty() || piece.text.contains('\0') || piece.score.is_nan() {
+    let len = piece.text.len();
+    if len == 0 || len >= MOST_BYTES || piece.text.contains('\0') || !piece.score.is_finite() {
+        let shown: String = piece.text.chars().take(40).collect();
         return Err(format!(
-            "byte {start}: piece: found {:?} with score {}, wanted a text without NUL and a number",
-            piece.text, piece.score
+            "byte {start}: piece: found {shown:?} ({len} bytes) with score {}, wanted 1 to {} bytes without NUL and a number",
+            piece.score,
+            MOST_BYTES - 1
         ));
     }
     Ok(piece)

@@ -1,10 +1,10 @@
 //! Unigram segmentation: the path of pieces with the highest sum of scores (Viterbi).
 //!
-//! Paper: Kudo 2018, arXiv:1804.10959. Facts (sentencepiece 0.2): sums run from the start of the text, a later path must
-//! be strictly better, a character without a piece of its own costs the lowest score - 10, a user-defined symbol counts
-//! its length times the highest score - 0.1. A sum is made and compared in f64 but kept in f32 (unknown characters: f32
-//! throughout). Ties and near ties decide ids, so the same roundings are made here, and a text cannot be cut into words
-//! first: what f32 keeps of a sum depends on all that came before.
+//! Paper: Kudo 2018, arXiv:1804.10959. Facts (sentencepiece 0.2.3): sums are f32 and run from the start of the text; a
+//! later path must be strictly better; a character without a piece of its own costs the lowest score - 10; a
+//! user-defined symbol of n bytes counts 0.1 (n - 1); where the sum so far passes 100,000 it is taken from all sums ahead.
+//! Ties decide ids, so the same roundings are made here, and a text cannot be cut into words first: what f32 keeps of a
+//! sum depends on all that came before. (0.2.1 compared in f64 and never reset: it differs on near ties.)
 
 use super::proto::{Kind, Piece};
 use super::trie::{NONE, Trie};
@@ -12,6 +12,8 @@ use super::{Sink, char_len};
 
 /// Added below the lowest score for what no piece covers.
 const UNKNOWN_PENALTY: f32 = 10.0;
+/// A sum beyond this, either way, becomes 0.
+const RESET: f32 = 100_000.0;
 /// In a trie's value: a user-defined symbol, whose score follows from its length.
 const USER_DEFINED: u32 = 1 << 30;
 
@@ -20,7 +22,6 @@ const USER_DEFINED: u32 = 1 << 30;
 pub(super) struct Unigram {
     trie: Trie,
     unknown_score: f32,
-    highest: f32,
     unknown: u32,
 }
 
@@ -42,8 +43,6 @@ impl Unigram {
     pub(super) fn new(pieces: &[Piece], unknown: u32) -> Result<Unigram, String> {
         let normal = || pieces.iter().filter(|p| p.kind == Kind::Normal);
         let lowest = normal().map(|p| p.score).fold(f32::MAX, f32::min);
-        // The reference starts its maximum at the least positive number, so it is never below that.
-        let highest = normal().map(|p| p.score).fold(f32::MIN_POSITIVE, f32::max);
         let entries = (0u32..).zip(pieces).filter_map(|(id, p)| match p.kind {
             Kind::Normal => Some((p.text.as_bytes(), id, p.score)),
             Kind::UserDefined => Some((p.text.as_bytes(), id | USER_DEFINED, 0.0)),
@@ -52,12 +51,15 @@ impl Unigram {
         Ok(Unigram {
             trie: Trie::new(entries)?,
             unknown_score: lowest - UNKNOWN_PENALTY,
-            highest,
             unknown,
         })
     }
 
     /// Sends the best path's pieces to `sink`, last piece first. `text` is shorter than 2^31 bytes.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a symbol's score is rounded to f32, as in the reference"
+    )]
     pub(super) fn encode_backwards(
         &self,
         text: &[u8],
@@ -66,8 +68,12 @@ impl Unigram {
     ) {
         arrivals.clear();
         arrivals.resize(text.len() + 1, NOWHERE);
-        let mut start = 0;
+        // the last place that any path has reached
+        let (mut start, mut frontier) = (0, 0);
         while start < text.len() {
+            if arrivals[start].score.abs() > RESET {
+                reset(&mut arrivals[start..=frontier]);
+            }
             let so_far = arrivals[start].score;
             let single = start + char_len(&text[start..]);
             let mut has_single = false;
@@ -81,17 +87,17 @@ impl Unigram {
                     continue;
                 }
                 let score = if value & USER_DEFINED == 0 {
-                    f64::from(score)
+                    score
                 } else {
-                    f64::from((end - start) as f32 * self.highest) - 0.1
+                    (0.1 * (end - start - 1) as f64) as f32
                 };
-                let sum = score + f64::from(so_far);
-                arrivals[end].improve(sum, start, value & !USER_DEFINED);
+                arrivals[end].improve(score + so_far, start, value & !USER_DEFINED);
+                frontier = frontier.max(end);
                 has_single |= end == single;
             }
             if !has_single {
-                let sum = f64::from(self.unknown_score + so_far);
-                arrivals[single].improve(sum, start, self.unknown);
+                arrivals[single].improve(self.unknown_score + so_far, start, self.unknown);
+                frontier = frontier.max(single);
             }
             start = single;
         }
@@ -105,16 +111,24 @@ impl Unigram {
     }
 }
 
+/// Takes the first sum from all that are reached.
+fn reset(ahead: &mut [Arrival]) {
+    let offset = ahead.first().map_or(0.0, |a| a.score);
+    for arrival in ahead.iter_mut().filter(|a| a.start != NONE) {
+        arrival.score -= offset;
+    }
+}
+
 impl Arrival {
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the reference keeps f32; texts are shorter than 2^31 bytes"
+        reason = "texts are shorter than 2^31 bytes"
     )]
-    fn improve(&mut self, sum: f64, start: usize, id: u32) {
-        if self.start == NONE || sum > f64::from(self.score) {
+    fn improve(&mut self, score: f32, start: usize, id: u32) {
+        if self.start == NONE || score > self.score {
             *self = Arrival {
-                score: sum as f32,
+                score,
                 start: start as u32,
                 id,
             };
