@@ -40,5 +40,7 @@ pub use samples::{
 pub use sidecar::{Group, Sidecar, TokenizerNote};
 pub use split::{Bounds, Part, parse as parse_split};
 pub use stats::{Lengths, Statistics, Vocabulary, statistics};
-pub use tokenizer::{BpeTrainer, Encoder, Tokenizer, TrainBpe};
+pub use tokenizer::{
+    BpeTrainer, Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainBpe,
+};
 pub use write::{DatasetWriter, Written};

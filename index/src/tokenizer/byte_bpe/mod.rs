@@ -1,0 +1,224 @@
+//! Byte-level BPE at memory speed: split by bit arithmetic, look words up, merge only what was not seen before.
+//!
+//! Exact: the ids are those of tokenizers 0.23 (Unicode version aside, see `unicode.rs`) and of tiktoken for the files
+//! that `json.rs` accepts; everything else stays with the library. Special tokens in text are text.
+
+mod cache;
+mod json;
+mod masks;
+mod merge;
+mod split;
+#[cfg(test)]
+mod tests;
+mod unicode;
+
+pub(crate) use json::from_tokenizer_json;
+pub(crate) use split::Split;
+
+use cache::{Cache, Key};
+use masks::Level;
+use merge::{Merger, Pairs};
+use rustc_hash::FxHashMap;
+use split::Splitter;
+use std::sync::Mutex;
+
+/// Where the ranks of merges come from.
+pub(crate) enum Merges {
+    /// Hugging Face: (left id, right id) in rank order; they become the token of their joined bytes.
+    Ranked(Vec<(u32, u32)>),
+    /// tiktoken: any two parts whose joined bytes are a token merge, and its id is the rank.
+    ByRank,
+}
+
+/// An encoder's tables. Shared by threads.
+pub(crate) struct ByteBpe {
+    split: Split,
+    level: Level,
+    pairs: Pairs,
+    /// With `ignore_merges`: tokens that a word may be as a whole, whether merges lead there or not.
+    whole: Option<FxHashMap<Box<[u8]>, u32>>,
+    /// Caches of encoders that are gone: the next ones start with what was learnt.
+    caches: Mutex<Vec<Cache>>,
+}
+
+impl ByteBpe {
+    /// From the bytes and id of every ordinary token; all 256 bytes must be among them.
+    pub(crate) fn new(
+        tokens: &[(Vec<u8>, u32)],
+        merges: Merges,
+        split: Split,
+        ignore_merges: bool,
+    ) -> Result<ByteBpe, String> {
+        let level = Level::available().first().copied();
+        Ok(ByteBpe {
+            split,
+            level: level.unwrap_or(Level::Portable),
+            pairs: pairs(tokens, merges)?,
+            whole: ignore_merges.then(|| {
+                let entries = tokens.iter().map(|(b, id)| (b.as_slice().into(), *id));
+                entries.collect()
+            }),
+            caches: Mutex::default(),
+        })
+    }
+
+    /// A reusable encoder for one thread.
+    pub(crate) fn encoder(&self) -> ByteEncoder<'_> {
+        let known = self.caches.lock().ok().and_then(|mut c| c.pop());
+        ByteEncoder {
+            bpe: self,
+            splitter: Splitter::new(self.split, self.level),
+            merger: Merger::default(),
+            cache: known.unwrap_or_else(Cache::new),
+            ends: Vec::new(),
+            ids: Vec::new(),
+        }
+    }
+}
+
+fn pairs(tokens: &[(Vec<u8>, u32)], merges: Merges) -> Result<Pairs, String> {
+    let ids: FxHashMap<&[u8], u32> = tokens.iter().map(|(b, id)| (b.as_slice(), *id)).collect();
+    let mut of_byte = [0; 256];
+    for (byte, id) in (0u8..=255).zip(&mut of_byte) {
+        let found = ids.get(&[byte][..]);
+        *id = *found.ok_or_else(|| format!("no token for the byte {byte:#04x}"))?;
+    }
+    if let Some((_, id)) = tokens.iter().find(|(_, id)| *id == u32::MAX) {
+        return Err(format!("token id {id}, wanted a smaller one"));
+    }
+    let mut table = Pairs::new(of_byte, tokens.len());
+    match merges {
+        Merges::Ranked(list) => {
+            let bytes: FxHashMap<u32, &[u8]> =
+                tokens.iter().map(|(b, id)| (*id, b.as_slice())).collect();
+            for (rank, &(left, right)) in (0u32..).zip(&list) {
+                let part = |id: u32| {
+                    let found = bytes.get(&id).copied();
+                    found.ok_or_else(|| format!("merge {rank}: no token {id}"))
+                };
+                let joined = [part(left)?, part(right)?].concat();
+                let id = ids.get(joined.as_slice());
+                let id = *id.ok_or_else(|| format!("merge {rank}: its result is no token"))?;
+                table.insert(left, right, rank, id);
+            }
+        }
+        Merges::ByRank => by_rank(&ids, &mut table),
+    }
+    Ok(table)
+}
+
+/// Two parts of a token can only be neighbours as the last two of the token's own merges, so one pair a token is
+/// enough: inside a token's bytes, lower ranks merge in the same order whatever stands around. A token whose lower
+/// ranks leave more than two parts gets every pair that joins to it.
+fn by_rank(ids: &FxHashMap<&[u8], u32>, table: &mut Pairs) {
+    let mut tokens: Vec<(&[u8], u32)> = ids.iter().map(|(b, id)| (*b, *id)).collect();
+    tokens.sort_by_key(|(_, id)| *id);
+    let mut merger = Merger::default();
+    for (bytes, id) in tokens.into_iter().filter(|(b, _)| b.len() > 1) {
+        if let [left, right] = *merger.merge(table, bytes) {
+            table.insert(left, right, id, id);
+            continue;
+        }
+        for at in 1..bytes.len() {
+            let (left, right) = bytes.split_at(at);
+            if let (Some(left), Some(right)) = (ids.get(left), ids.get(right)) {
+                table.insert(*left, *right, id, id);
+            }
+        }
+    }
+}
+
+/// Encodes many texts with one set of buffers and one cache.
+pub(crate) struct ByteEncoder<'a> {
+    bpe: &'a ByteBpe,
+    splitter: Splitter,
+    merger: Merger,
+    cache: Cache,
+    /// Ends of the words of one window.
+    ends: Vec<u32>,
+    /// Its ids, with room for more.
+    ids: Vec<u32>,
+}
+
+impl ByteEncoder<'_> {
+    /// Appends the ids of `text`, which is shorter than 4 GiB.
+    pub(crate) fn encode(&mut self, text: &str, out: &mut Vec<u32>) {
+        let text = text.as_bytes();
+        let mut from = 0;
+        while from < text.len() {
+            self.splitter.cut(text, from, &mut self.ends);
+            let Some(&length) = self.ends.last() else {
+                break;
+            };
+            // at most an id a byte, and what `Cache::find` may overwrite
+            let room = length as usize + cache::SHORT;
+            if self.ids.len() < room {
+                self.ids.resize(room, 0);
+            }
+            let count = self.window(text, from);
+            out.extend_from_slice(&self.ids[..count]);
+            from += length as usize;
+        }
+    }
+
+    /// Ids of the words that end at `ends`, into `ids`; returns their number.
+    fn window(&mut self, text: &[u8], from: usize) -> usize {
+        let mut start = from;
+        let mut count = 0;
+        for end in &self.ends {
+            let end = from + *end as usize;
+            let length = end - start;
+            let word = start;
+            start = end;
+            if length <= cache::SHORT {
+                let key = Key::new(text, word, length);
+                let found = self.cache.find(key, &mut self.ids, count);
+                if found > 0 {
+                    count += found;
+                    continue;
+                }
+                let ids = merged(self.bpe, &mut self.merger, &text[word..end]);
+                self.cache.keep(key, ids);
+                self.ids[count..count + ids.len()].copy_from_slice(ids);
+                count += ids.len();
+            } else {
+                let bytes = &text[word..end];
+                let is_kept = length <= cache::LONG;
+                let hash = if is_kept {
+                    xxhash_rust::xxh3::xxh3_64(bytes)
+                } else {
+                    0
+                };
+                let known = is_kept.then(|| self.cache.find_long(bytes, hash)).flatten();
+                if let Some(ids) = known {
+                    self.ids[count..count + ids.len()].copy_from_slice(ids);
+                    count += ids.len();
+                    continue;
+                }
+                let ids = merged(self.bpe, &mut self.merger, bytes);
+                if is_kept {
+                    self.cache.keep_long(bytes, hash, ids);
+                }
+                self.ids[count..count + ids.len()].copy_from_slice(ids);
+                count += ids.len();
+            }
+        }
+        count
+    }
+}
+
+#[cold]
+fn merged<'a>(bpe: &ByteBpe, merger: &'a mut Merger, word: &[u8]) -> &'a [u32] {
+    match bpe.whole.as_ref().and_then(|w| w.get(word)) {
+        Some(id) => merger.single(*id),
+        None => merger.merge(&bpe.pairs, word),
+    }
+}
+
+impl Drop for ByteEncoder<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut caches) = self.bpe.caches.lock() {
+            caches.push(std::mem::replace(&mut self.cache, Cache::empty()));
+        }
+    }
+}
