@@ -52,12 +52,20 @@ impl Default for Tokenize {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TokenizerTable {
-    /// Path of a tokenizer.
+    /// Path of a tokenizer: `tokenizer.json`, `vocab.json` with `merges.txt` beside it, `vocab.txt`, a SentencePiece
+    /// `.model`, a `.tiktoken`, a folder with one of them, or `null:VOCAB` for texts that are numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+    /// What that file does not say: kind, lowercase, split, special, eod.
+    #[serde(skip_serializing_if = "is_default")]
+    pub options: index::LoadOptions,
     /// Train one on the texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<TrainTokenizer>,
+}
+
+fn is_default(options: &index::LoadOptions) -> bool {
+    *options == index::LoadOptions::default()
 }
 
 /// `tokenizer = { train = { ... } }`.
