@@ -9,6 +9,7 @@ mod numpy_random;
 mod read;
 mod sampler;
 mod samples;
+mod sentences;
 mod split;
 mod tokenizer;
 mod write;
@@ -21,6 +22,7 @@ pub use numpy_random::RandomState;
 pub use read::{Dataset, inspect};
 pub use sampler::Sampler;
 pub use samples::{GptIndices, GptSamples, Request};
+pub use sentences::Punkt;
 pub use split::{Part, parse as parse_split};
 pub use tokenizer::{
     BpeTrainer, Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainBpe,
