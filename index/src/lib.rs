@@ -25,6 +25,7 @@ pub use samples::{GptIndices, GptSamples, Request};
 pub use sentences::Punkt;
 pub use split::{Part, parse as parse_split};
 pub use tokenizer::{
-    BpeTrainer, Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainBpe,
+    Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainKind,
+    TrainSettings, Trainer,
 };
 pub use write::{DatasetWriter, Written};

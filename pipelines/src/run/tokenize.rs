@@ -6,7 +6,7 @@ use crate::machine::{grouped, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, bail};
-use index::{BpeTrainer, BuildOptions, Tokenizer};
+use index::{BuildOptions, Tokenizer, Trainer};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -121,7 +121,7 @@ fn make_tokenizer(cx: &Context, source: &TokenizerSource, print: &str) -> Result
     let (tokenizer, what) = match source {
         TokenizerSource::File(path) => (Tokenizer::load(path)?, path.display().to_string()),
         TokenizerSource::Train(settings) => {
-            let mut trainer = BpeTrainer::new(settings.settings())?;
+            let mut trainer = Trainer::new(settings.settings())?;
             for text in texts(cx, &[])? {
                 let text = text?;
                 progress.add(text.len() as u64);
