@@ -13,6 +13,7 @@ mod numpy_random;
 mod read;
 mod sampler;
 mod samples;
+mod sentences;
 mod sidecar;
 mod split;
 mod stats;
@@ -37,10 +38,12 @@ pub use samples::{
     BertItem, BertSamples, GptIndices, GptItem, GptSamples, ItemOptions, MaskTokens, MaskedRequest,
     Masking, Order, PAD, Places, Request, Starts, T5Item, T5Samples,
 };
+pub use sentences::Punkt;
 pub use sidecar::{Group, Sidecar, TokenizerNote};
 pub use split::{Bounds, Part, parse as parse_split};
 pub use stats::{Lengths, Statistics, Vocabulary, statistics};
 pub use tokenizer::{
-    BpeTrainer, Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainBpe,
+    Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainKind,
+    TrainSettings, Trainer,
 };
 pub use write::{DatasetWriter, Written};

@@ -28,10 +28,11 @@ mod vocabulary;
 
 pub use load::{Kind, LoadOptions, Split};
 pub use special::Special;
-pub use train::{BpeTrainer, TrainBpe};
+pub use train::{TrainKind, TrainSettings, Trainer};
 
 use crate::error::{Error, Result};
 use byte_bpe::{ByteBpe, ByteEncoder};
+use load::byte_alphabet;
 use null::Null;
 use sentencepiece::SentencePiece;
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use crate::machine::{grouped, write_atomically};
 use crate::manifest::{Record, fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, bail};
-use index::{BpeTrainer, BuildOptions, Built, Dataset, Group, Sidecar, Tokenizer};
+use index::{BuildOptions, Built, Dataset, Group, Sidecar, Tokenizer, Trainer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -64,6 +64,8 @@ struct Stage<'a> {
     cx: &'a Context,
     table: &'a Tokenize,
     tokenizer: Tokenizer,
+    /// Cuts documents in sentences.
+    splitter: Option<index::Punkt>,
     /// Identity of everything the documents depend on.
     upstream: Value,
 }
@@ -95,6 +97,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         tokenizer: match named {
             Some(named) => named,
             None => Tokenizer::load(&tokenizer_path(cx))?,
+        },
+        splitter: match &table.sentences {
+            Some(s) => Some(s.splitter()?),
+            None => None,
         },
         upstream,
     };
@@ -191,7 +197,7 @@ fn make_tokenizer(
 
 fn train(cx: &Context, table: &Tokenize, progress: &Progress) -> Result<Tokenizer> {
     let settings = table.tokenizer.train.clone().unwrap_or_default();
-    let mut trainer = BpeTrainer::new(settings.settings())?;
+    let mut trainer = Trainer::new(settings.settings())?;
     for key in &table.json_keys {
         let everything = TokenDataset {
             name: String::new(),
@@ -215,9 +221,25 @@ impl Stage<'_> {
             self.tokenizer.identity(),
             self.table.append_eod,
             self.table.dtype,
+            self.sentences(),
             self.table.max_record_bytes,
             self.upstream
         ]))
+    }
+
+    /// How documents are cut, and the parameters' files if they are not ours.
+    fn sentences(&self) -> Value {
+        let table = self.table.sentences.as_ref();
+        let files = table.filter(|s| s.punkt != "english").map(|s| {
+            let names = [
+                "abbrev_types.txt",
+                "collocations.tab",
+                "ortho_context.tab",
+                "sent_starters.txt",
+            ];
+            names.map(|n| identity(&Path::new(&s.punkt).join(n)))
+        });
+        json!([table, files])
     }
 
     /// All parts of a dataset, then the dataset.
@@ -319,6 +341,7 @@ impl Stage<'_> {
         let options = BuildOptions {
             append_eod: self.table.append_eod,
             token_type: self.table.dtype.token_type(),
+            sentences: self.splitter.as_ref(),
         };
         let mut reader = Reader::new(self.cx, &dataset.key, units);
         let at = prefix(self.cx, name);

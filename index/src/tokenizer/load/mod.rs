@@ -8,6 +8,7 @@
 mod base64;
 mod byte_level;
 mod library;
+mod metaspace;
 mod packed;
 mod roles;
 mod tiktoken;
@@ -16,6 +17,8 @@ mod wordpiece;
 #[cfg(test)]
 pub(super) use base64::decode as decode_base64;
 pub(super) use byte_level::{byte_alphabet, tokenizer_json};
+pub(super) use metaspace::json as metaspace_json;
+pub(super) use wordpiece::json as wordpiece_json;
 
 use super::null::Null;
 use super::sentencepiece::SentencePiece;
@@ -115,6 +118,12 @@ impl Tokenizer {
         }
         let main = main_file(path, options.kind)?;
         let bytes = read(&main)?;
+        // what `json` gives for the null tokenizer is its name
+        if let Some(null) = Null::parse(Path::new(
+            String::from_utf8_lossy(&bytes[..bytes.len().min(32)]).trim_end(),
+        ))? {
+            return of_null(path, null, options);
+        }
         let kind = match options.kind {
             Some(Kind::Null) => {
                 let why = "found a file, wanted null:VOCAB for the null tokenizer";
