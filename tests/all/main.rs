@@ -11,3 +11,4 @@ mod documents;
 mod jobs;
 mod megatron;
 mod megatron_masked;
+mod samplers;
