@@ -33,7 +33,9 @@ pub use format::TokenType;
 pub use merge::merge;
 pub use numpy_random::RandomState;
 pub use read::{Dataset, inspect};
-pub use sampler::Sampler;
+pub use sampler::{
+    BatchSizes, Cyclic, Prefetch, Sampler, full_validation, prefetch, randperm, share,
+};
 pub use samples::{
     BertItem, BertSamples, GptIndices, GptItem, GptSamples, ItemOptions, MaskTokens, MaskedRequest,
     Masking, Order, PAD, Places, Request, Starts, T5Item, T5Samples,

@@ -11,4 +11,5 @@ mod documents;
 mod jobs;
 mod megatron;
 mod megatron_masked;
+mod samplers;
 mod tokenize;

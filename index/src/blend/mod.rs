@@ -6,6 +6,7 @@
 //! Source: megatron-core 0.16.1 `blended_megatron_dataset_builder.py`. The choice at s does not depend on the size, so a
 //! longer run keeps the blend's order as long as no dataset's own order changes ([`Order`]).
 
+mod batches;
 mod order;
 mod weights;
 
@@ -364,7 +365,7 @@ impl Opening<'_> {
         let build = || match (size, self.r.even_batches) {
             (None, _) => order::exhaustive(&lengths),
             (Some(size), None) => order::weighted(&weights, size),
-            (Some(size), Some(batch)) => order::batched(&weights, size, batch.max(1)),
+            (Some(size), Some(batch)) => batches::batched(&weights, size, batch.max(1)),
         };
         // Megatron knows no even batches: such an order must not lie under its name
         let columns = match self.r.cache.filter(|_| self.r.even_batches.is_none()) {

@@ -4,8 +4,12 @@
 //! rounded one after the other. Exhaustive: the same, w_d = size_d / sum of sizes, among datasets with samples left.
 //! Source: megatron-core 0.16.1 `helpers.cpp` (`build_blending_indices`, `build_exhaustive_blending_indices`).
 //! How it is fast: counts are kept as f64 (exact below 2^53), datasets stand in blocks of eight lanes, and a step finds
-//! the maximum over all lanes first and its first place afterwards, both without branches; an absent or used-up dataset
-//! has taken +infinity samples, so that its error never wins. Compiled three times, for the vectors that the CPU has.
+//! the largest error and its first place without a branch; an absent or used-up dataset has taken +infinity samples, so
+//! that its error never wins. A step must wait for the one before, so a long order is made in pieces, four interleaved on
+//! each thread: a piece starts a little early from counts guessed by rounding w_d s, and the greedy choice soon forgets
+//! the guess, since a dataset that is ahead is chosen later. It is forgotten for certain if the counts at the seam are
+//! those with which the piece before ended; that is checked, and a piece that fails it is made again from the true counts.
+//! So the order never depends on threads or guesses. Compiled three times, for the vectors that the CPU has.
 #![expect(
     unsafe_code,
     reason = "calls of functions compiled for vectors that the CPU was asked for"
@@ -13,86 +17,224 @@
 
 use crate::array::Array;
 use crate::error::Result;
+use rayon::prelude::*;
 
 /// Lanes of a block: one AVX-512 register, two of AVX2, four of SSE2 or NEON.
 const LANES: usize = 8;
+/// Pieces interleaved on a thread.
+const PIECES: usize = 4;
+/// Shorter orders are made in one piece.
+const LONG: usize = 1 << 16;
 
 /// Which dataset, and which of its samples, for every sample.
 pub type Columns = (Array<i16>, Array<i64>);
 
+/// Weights and counts of eight datasets, each in a cache line of its own: a vector that straddles two lines is loaded
+/// and stored in two halves, and cannot be forwarded from the step before.
+#[derive(Clone, Debug, PartialEq)]
+#[repr(C, align(64))]
+struct Block {
+    weights: [f64; LANES],
+    taken: [f64; LANES],
+}
+
 /// State of the choice: weights and counts in blocks, absent lanes used up.
+#[derive(Clone)]
 struct Scales {
-    weights: Vec<[f64; LANES]>,
-    taken: Vec<[f64; LANES]>,
-    errors: Vec<[f64; LANES]>,
+    blocks: Vec<Block>,
     /// Samples that a dataset has left; empty if that does not matter.
     left: Vec<u64>,
 }
 
 impl Scales {
     fn of(weights: &[f64], left: Vec<u64>) -> Scales {
-        let blocks = weights.len().div_ceil(LANES);
-        let mut s = Scales {
-            weights: vec![[0.0; LANES]; blocks],
-            taken: vec![[f64::INFINITY; LANES]; blocks],
-            errors: vec![[0.0; LANES]; blocks],
-            left,
+        let unused = Block {
+            weights: [0.0; LANES],
+            taken: [f64::INFINITY; LANES],
         };
+        let mut blocks = vec![unused; weights.len().div_ceil(LANES)];
         for (d, w) in weights.iter().enumerate() {
-            s.weights[d / LANES][d % LANES] = *w;
-            s.taken[d / LANES][d % LANES] = 0.0;
+            blocks[d / LANES].weights[d % LANES] = *w;
+            blocks[d / LANES].taken[d % LANES] = 0.0;
         }
-        s
+        Scales { blocks, left }
+    }
+
+    /// Likely counts after `s` samples: w_d s rounded so that they add up.
+    fn guess(weights: &[f64], s: u64) -> Scales {
+        let mut scales = Scales::of(weights, Vec::new());
+        let share = |d: &usize| weights[*d] * s as f64;
+        let given: f64 = (0..weights.len()).map(|d| share(&d).floor()).sum();
+        let mut most: Vec<usize> = (0..weights.len()).collect();
+        most.sort_by(|a, b| share(b).fract().total_cmp(&share(a).fract()).then(a.cmp(b)));
+        let extra = s as f64 - given;
+        for (place, d) in most.into_iter().enumerate() {
+            let one = f64::from(u8::from((place as f64) < extra));
+            scales.blocks[d / LANES].taken[d % LANES] = share(&d).floor() + one;
+        }
+        scales
     }
 
     /// The first dataset with the largest error.
+    // Plain loops, see `advance`.
     #[inline(always)]
-    fn heaviest(&mut self, m: f64) -> usize {
-        let mut most = [f64::NEG_INFINITY; LANES];
-        let blocks = self.weights.iter().zip(&self.taken).zip(&mut self.errors);
-        for ((weights, taken), errors) in blocks {
+    fn heaviest(&self, m: f64) -> usize {
+        let (mut most, mut at) = ([f64::NEG_INFINITY; LANES], [0.0; LANES]);
+        // block numbers as f64, so that they live in the registers that errors live in
+        let mut b = 0.0;
+        for Block { weights, taken } in &self.blocks {
             for i in 0..LANES {
                 let e = weights[i] * m - taken[i];
-                errors[i] = e;
+                at[i] = if e > most[i] { b } else { at[i] };
                 most[i] = if e > most[i] { e } else { most[i] };
             }
+            b += LANES as f64;
         }
-        let larger = |a: f64, b: f64| if b > a { b } else { a };
-        let [a, b, c, d, e, f, g, h] = most;
-        let (a, b, c, d) = (larger(a, b), larger(c, d), larger(e, f), larger(g, h));
-        let most = larger(larger(a, b), larger(c, d));
-        for (block, errors) in self.errors.iter().enumerate() {
-            let mut hits = 0u32;
-            for (i, e) in errors.iter().enumerate() {
-                hits |= u32::from(*e == most) << i;
-            }
-            if hits != 0 {
-                return block * LANES + hits.trailing_zeros() as usize;
+        let mut top = most;
+        for half in [4, 2, 1] {
+            for i in 0..half {
+                let (a, b) = (top[i], top[i + half]);
+                top[i] = if b > a { b } else { a };
             }
         }
-        0
+        let mut first = [0.0; LANES];
+        for i in 0..LANES {
+            first[i] = if most[i] == top[0] {
+                at[i] + i as f64
+            } else {
+                f64::INFINITY
+            };
+        }
+        for half in [4, 2, 1] {
+            for i in 0..half {
+                let (a, b) = (first[i], first[i + half]);
+                first[i] = if b < a { b } else { a };
+            }
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a place among the lanes"
+        )]
+        let place = first[0] as u32;
+        place as usize
+    }
+
+    /// The choice at `s`: dataset and its sample.
+    #[inline(always)]
+    fn step<const USED_UP: bool>(&mut self, s: u64) -> (i16, i64) {
+        let d = self.heaviest(s.max(1) as f64);
+        let lane = d % LANES;
+        let Some(Block { taken, .. }) = self.blocks.get_mut(d / LANES) else {
+            return (0, 0);
+        };
+        // counts are whole and far below 2^53; at most 32 766 datasets
+        #[expect(clippy::cast_possible_truncation, reason = "see above")]
+        let chosen = (d as i16, taken[lane] as i64);
+        // the whole block, so that the next step's vector load meets one store
+        for (i, t) in taken.iter_mut().enumerate() {
+            *t += if i == lane { 1.0 } else { 0.0 };
+        }
+        if let (true, Some(left)) = (USED_UP, self.left.get_mut(d)) {
+            *left -= 1;
+            if *left == 0 {
+                taken[lane] = f64::INFINITY;
+            }
+        }
+        chosen
+    }
+}
+
+/// Consecutive samples of the order.
+struct Piece<'a> {
+    /// Counts `early` samples before the first; afterwards, those after the last.
+    scales: Scales,
+    early: u64,
+    /// Counts before the first sample, once they are known.
+    start: Vec<Block>,
+    from: u64,
+    dataset: &'a mut [i16],
+    sample: &'a mut [i64],
+}
+
+impl<'a> Piece<'a> {
+    fn of(
+        scales: Scales,
+        early: u64,
+        from: u64,
+        (dataset, sample): (&'a mut [i16], &'a mut [i64]),
+    ) -> Piece<'a> {
+        Piece {
+            scales,
+            early,
+            start: Vec::new(),
+            from,
+            dataset,
+            sample,
+        }
     }
 
     #[inline(always)]
-    fn fill(&mut self, from: u64, dataset: &mut [i16], sample: &mut [i64]) {
-        for ((s, dataset), sample) in (from..).zip(dataset).zip(sample) {
-            let d = self.heaviest(s.max(1) as f64);
-            let (block, lane) = (&mut self.taken[d / LANES], d % LANES);
-            // counts are whole and far below 2^53; at most 32 766 datasets
-            #[expect(clippy::cast_possible_truncation, reason = "see above")]
-            {
-                *sample = block[lane] as i64;
-                *dataset = d as i16;
+    fn warm_up(&mut self, back: u64) {
+        if back <= self.early {
+            self.scales.step::<false>(self.from - back);
+        }
+    }
+
+    fn begin(&mut self) {
+        self.start.clone_from(&self.scales.blocks);
+    }
+
+    #[inline(always)]
+    fn step<const USED_UP: bool>(&mut self, i: usize) {
+        let chosen = self.scales.step::<USED_UP>(self.from + i as u64);
+        (self.dataset[i], self.sample[i]) = chosen;
+    }
+}
+
+/// Some pieces, four of them interleaved; what each starts its own samples with is left in `start`.
+// Plain loops: a closure would be compiled for the vectors that every CPU has.
+#[inline(always)]
+fn advance(pieces: &mut [Piece]) {
+    if let [a, b, c, d] = pieces {
+        let early = a.early.max(b.early).max(c.early).max(d.early);
+        for back in (1..=early).rev() {
+            a.warm_up(back);
+            b.warm_up(back);
+            c.warm_up(back);
+            d.warm_up(back);
+        }
+        a.begin();
+        b.begin();
+        c.begin();
+        d.begin();
+        let common =
+            (a.dataset.len().min(b.dataset.len())).min(c.dataset.len().min(d.dataset.len()));
+        for i in 0..common {
+            a.step::<false>(i);
+            b.step::<false>(i);
+            c.step::<false>(i);
+            d.step::<false>(i);
+        }
+        for p in [a, b, c, d] {
+            for i in common..p.dataset.len() {
+                p.step::<false>(i);
             }
-            // the whole block, so that the next step's vector load meets one store
-            for (i, t) in block.iter_mut().enumerate() {
-                *t += f64::from(u8::from(i == lane));
+        }
+        return;
+    }
+    for p in pieces {
+        for back in (1..=p.early).rev() {
+            p.warm_up(back);
+        }
+        p.begin();
+        if p.scales.left.is_empty() {
+            for i in 0..p.dataset.len() {
+                p.step::<false>(i);
             }
-            if let Some(left) = self.left.get_mut(d) {
-                *left -= 1;
-                if *left == 0 {
-                    self.taken[d / LANES][lane] = f64::INFINITY;
-                }
+        } else {
+            for i in 0..p.dataset.len() {
+                p.step::<true>(i);
             }
         }
     }
@@ -100,20 +242,18 @@ impl Scales {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
-fn fill_avx512(s: &mut Scales, dataset: &mut [i16], sample: &mut [i64]) {
-    s.fill(0, dataset, sample);
+fn advance_avx512(pieces: &mut [Piece]) {
+    advance(pieces);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn fill_avx2(s: &mut Scales, dataset: &mut [i16], sample: &mut [i64]) {
-    s.fill(0, dataset, sample);
+fn advance_avx2(pieces: &mut [Piece]) {
+    advance(pieces);
 }
 
-fn fill(s: &mut Scales, size: u64) -> Result<Columns> {
-    let mut dataset = Array::zeros("dataset_index", size)?;
-    let mut sample = Array::zeros("dataset_sample_index", size)?;
-    let (d, k) = (dataset.as_mut(), sample.as_mut());
+/// [`advance`] with the vectors that there are.
+fn advance_here(pieces: &mut [Piece]) {
     #[cfg(target_arch = "x86_64")]
     {
         let wide = is_x86_feature_detected!("avx512f")
@@ -122,17 +262,14 @@ fn fill(s: &mut Scales, size: u64) -> Result<Columns> {
             && is_x86_feature_detected!("avx512bw");
         if wide {
             // SAFETY: the CPU was just asked for exactly these vectors.
-            unsafe { fill_avx512(s, d, k) };
-            return Ok((dataset, sample));
+            return unsafe { advance_avx512(pieces) };
         }
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the CPU was just asked for exactly these vectors.
-            unsafe { fill_avx2(s, d, k) };
-            return Ok((dataset, sample));
+            return unsafe { advance_avx2(pieces) };
         }
     }
-    s.fill(0, d, k);
-    Ok((dataset, sample))
+    advance(pieces);
 }
 
 /// The order of `size` samples by normalised weights.
@@ -140,58 +277,59 @@ fn fill(s: &mut Scales, size: u64) -> Result<Columns> {
 /// # Errors
 /// `Memory`.
 pub fn weighted(weights: &[f64], size: u64) -> Result<Columns> {
-    fill(&mut Scales::of(weights, Vec::new()), size)
+    in_pieces(weights, size, LONG)
+}
+
+/// As [`weighted`], in one piece below `long` samples.
+fn in_pieces(weights: &[f64], size: u64, long: usize) -> Result<Columns> {
+    let mut dataset = Array::zeros("dataset_index", size)?;
+    let mut sample = Array::zeros("dataset_sample_index", size)?;
+    let (d, k) = (dataset.as_mut(), sample.as_mut());
+    let least = weights.iter().copied().fold(1.0, f64::min);
+    // a guess is forgotten once every dataset has had its turn a few times
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturating"
+    )]
+    let early = (16.0 / least) as u64;
+    let count = (rayon::current_num_threads() * PIECES).max(d.len() / (64 * LONG));
+    let length = d.len().div_ceil(count.next_multiple_of(PIECES)).max(1);
+    if d.len() < long || early > length as u64 / 4 {
+        let scales = Scales::of(weights, Vec::new());
+        advance_here(&mut [Piece::of(scales, 0, 0, (d, k))]);
+        return Ok((dataset, sample));
+    }
+    let columns = d.chunks_mut(length).zip(k.chunks_mut(length));
+    let from = (0u64..).step_by(length);
+    let mut pieces: Vec<Piece> = from
+        .zip(columns)
+        .map(|(from, columns)| match from {
+            0 => Piece::of(Scales::of(weights, Vec::new()), 0, 0, columns),
+            _ => Piece::of(Scales::guess(weights, from - early), early, from, columns),
+        })
+        .collect();
+    pieces.par_chunks_mut(PIECES).for_each(advance_here);
+    for i in 1..pieces.len() {
+        let last = pieces[i - 1].scales.clone();
+        let piece = &mut pieces[i];
+        if piece.start != last.blocks {
+            (piece.scales, piece.early) = (last, 0);
+            advance_here(std::slice::from_mut(piece));
+        }
+    }
+    Ok((dataset, sample))
 }
 
 /// Every sample of every dataset once; no size is 0.
 pub(super) fn exhaustive(sizes: &[u64]) -> Result<Columns> {
     let total: u64 = sizes.iter().sum();
     let weights: Vec<f64> = sizes.iter().map(|s| *s as f64 / total as f64).collect();
-    fill(&mut Scales::of(&weights, sizes.to_vec()), total)
-}
-
-/// MT-NLG's correction: every batch of `batch` samples has floor or ceil of w_d `batch` samples of each dataset; the
-/// fractions go where most is owed from earlier batches. Within a batch the greedy order, among datasets with a share
-/// left. Source: Smith et al. 2022, arXiv:2201.11990, sec. 3.1 (the idea; the paper gives no rule for fractions).
-pub(super) fn batched(weights: &[f64], size: u64, batch: u64) -> Result<Columns> {
-    let mut dataset = Array::zeros("dataset_index", size)?;
-    let mut sample = Array::zeros("dataset_sample_index", size)?;
-    let mut rows = dataset.as_mut().iter_mut().zip(sample.as_mut());
-    let mut taken = vec![0u64; weights.len()];
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "0 <= w <= 1, so at most a batch"
-    )]
-    let whole: Vec<u64> = weights.iter().map(|w| (w * batch as f64) as u64).collect();
-    let mut m = 0u64;
-    while m < size {
-        let mut left = whole.clone();
-        let owed = |d: usize| weights[d] * (m + batch) as f64 - (taken[d] + whole[d]) as f64;
-        let mut most_owed: Vec<usize> = (0..weights.len()).collect();
-        most_owed.sort_by(|a, b| owed(*b).total_cmp(&owed(*a)).then(a.cmp(b)));
-        let spare = batch.saturating_sub(whole.iter().sum());
-        for d in most_owed
-            .into_iter()
-            .cycle()
-            .take(usize::try_from(spare).unwrap_or(0))
-        {
-            left[d] += 1;
-        }
-        for _ in 0..batch {
-            let error = |d: &usize| weights[*d] * m.max(1) as f64 - taken[*d] as f64;
-            let open = (0..weights.len()).filter(|d| left[*d] > 0);
-            let pick = open.reduce(|a, b| if error(&b) > error(&a) { b } else { a });
-            let (Some(d), Some((dataset, sample))) = (pick, rows.next()) else {
-                break;
-            };
-            *dataset = i16::try_from(d).unwrap_or(i16::MAX);
-            *sample = i64::try_from(taken[d]).unwrap_or(i64::MAX);
-            taken[d] += 1;
-            left[d] -= 1;
-            m += 1;
-        }
-    }
+    let mut dataset = Array::zeros("dataset_index", total)?;
+    let mut sample = Array::zeros("dataset_sample_index", total)?;
+    let scales = Scales::of(&weights, sizes.to_vec());
+    let columns = (dataset.as_mut(), sample.as_mut());
+    advance_here(&mut [Piece::of(scales, 0, 0, columns)]);
     Ok((dataset, sample))
 }
 
@@ -239,7 +377,7 @@ mod tests {
         #[test]
         fn vectors_choose_as_the_plain_loop_does(
             raw in proptest::collection::vec(1u32..1000, 1..40),
-            size in 0u64..3000,
+            size in 0u64..30_000,
             equal in proptest::bool::ANY,
         ) {
             let raw: Vec<f64> = raw.iter().map(|w| if equal { 1.0 } else { f64::from(*w) }).collect();
@@ -247,10 +385,11 @@ mod tests {
             let weights: Vec<f64> = raw.iter().map(|w| w / sum).collect();
             proptest::prop_assert_eq!(rows(&weighted(&weights, size).unwrap()), naive(&weights, size, None));
             let mut plain = Scales::of(&weights, Vec::new());
-            let (mut d, mut k) = (vec![0; 500], vec![0; 500]);
-            plain.fill(0, &mut d, &mut k);
-            let got: Vec<_> = d.into_iter().zip(k).collect();
+            let got: Vec<_> = (0..500).map(|s| plain.step::<false>(s)).collect();
             proptest::prop_assert_eq!(got, naive(&weights, 500, None));
+            // pieces of every length, with guesses that are forgotten and others that are not
+            let in_pieces = in_pieces(&weights, size, 0).unwrap();
+            proptest::prop_assert_eq!(rows(&in_pieces), naive(&weights, size, None));
         }
 
         #[test]
@@ -258,34 +397,6 @@ mod tests {
             let total: u64 = sizes.iter().sum();
             let weights: Vec<f64> = sizes.iter().map(|s| *s as f64 / total as f64).collect();
             proptest::prop_assert_eq!(rows(&exhaustive(&sizes).unwrap()), naive(&weights, total, Some(&sizes)));
-        }
-
-        #[test]
-        fn every_batch_has_each_datasets_share_within_one(
-            raw in proptest::collection::vec(1u32..1000, 1..20),
-            batch in 1u64..100,
-        ) {
-            let sum: u32 = raw.iter().sum();
-            let weights: Vec<f64> = raw.iter().map(|w| f64::from(*w) / f64::from(sum)).collect();
-            let size = 40 * batch;
-            let (d, k) = batched(&weights, size, batch).unwrap();
-            let mut taken = vec![0; weights.len()];
-            for part in d.chunks(batch as usize) {
-                let mut counts = vec![0u64; weights.len()];
-                part.iter().for_each(|d| counts[*d as usize] += 1);
-                for (n, w) in counts.iter().zip(&weights) {
-                    let share = w * batch as f64;
-                    proptest::prop_assert!((*n as f64 - share).abs() < 1.0 + 1e-9, "{n} of {share}");
-                }
-            }
-            for (d, k) in d.iter().zip(&k[..]) {
-                proptest::prop_assert_eq!(taken[*d as usize], *k);
-                taken[*d as usize] += 1;
-            }
-            for (n, w) in taken.iter().zip(&weights) {
-                let owed = w * size as f64 - *n as f64;
-                proptest::prop_assert!(owed.abs() < 2.0, "{owed} behind after 40 batches");
-            }
         }
     }
 
