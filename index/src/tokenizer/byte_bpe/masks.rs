@@ -193,6 +193,19 @@ fn ascii_portable(block: &[u8; 64]) -> Ascii {
     }
 }
 
+/// Asks for an entry ahead of its use; does nothing where the machine has no such instruction.
+#[inline(always)]
+pub(super) fn prefetch<T>(table: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(entry) = table.get(at) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the pointer is to a live entry, and a prefetch reads nothing that the program could see.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(entry).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (table, at);
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     //! The two SIMD levels.

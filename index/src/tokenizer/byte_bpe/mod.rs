@@ -83,15 +83,12 @@ fn pairs(tokens: &[(Vec<u8>, u32)], merges: Merges) -> Result<Pairs, String> {
         let found = ids.get(&[byte][..]);
         *id = *found.ok_or_else(|| format!("no token for the byte {byte:#04x}"))?;
     }
-    if let Some((_, id)) = tokens.iter().find(|(_, id)| *id == u32::MAX) {
-        return Err(format!("token id {id}, wanted a smaller one"));
-    }
-    let mut table = Pairs::new(of_byte, tokens.len());
+    let mut table = Pairs::new(of_byte);
     match merges {
         Merges::Ranked(list) => {
             let bytes: FxHashMap<u32, &[u8]> =
                 tokens.iter().map(|(b, id)| (*id, b.as_slice())).collect();
-            for (rank, &(left, right)) in (0u32..).zip(&list) {
+            for (rank, &(left, right)) in list.iter().enumerate() {
                 let part = |id: u32| {
                     let found = bytes.get(&id).copied();
                     found.ok_or_else(|| format!("merge {rank}: no token {id}"))
@@ -99,33 +96,34 @@ fn pairs(tokens: &[(Vec<u8>, u32)], merges: Merges) -> Result<Pairs, String> {
                 let joined = [part(left)?, part(right)?].concat();
                 let id = ids.get(joined.as_slice());
                 let id = *id.ok_or_else(|| format!("merge {rank}: its result is no token"))?;
-                table.insert(left, right, rank, id);
+                table.push(left, right, id)?;
             }
         }
-        Merges::ByRank => by_rank(&ids, &mut table),
+        Merges::ByRank => by_rank(&ids, &mut table)?,
     }
     Ok(table)
 }
 
 /// Two parts of a token can only be neighbours as the last two of the token's own merges, so one pair a token is
 /// enough: inside a token's bytes, lower ranks merge in the same order whatever stands around. A token whose lower
-/// ranks leave more than two parts gets every pair that joins to it.
-fn by_rank(ids: &FxHashMap<&[u8], u32>, table: &mut Pairs) {
+/// ranks leave more than two parts gets every pair that joins to it; only one of them can be met at a time.
+fn by_rank(ids: &FxHashMap<&[u8], u32>, table: &mut Pairs) -> Result<(), String> {
     let mut tokens: Vec<(&[u8], u32)> = ids.iter().map(|(b, id)| (*b, *id)).collect();
     tokens.sort_by_key(|(_, id)| *id);
     let mut merger = Merger::default();
     for (bytes, id) in tokens.into_iter().filter(|(b, _)| b.len() > 1) {
         if let [left, right] = *merger.merge(table, bytes) {
-            table.insert(left, right, id, id);
+            table.push(left, right, id)?;
             continue;
         }
         for at in 1..bytes.len() {
             let (left, right) = bytes.split_at(at);
             if let (Some(left), Some(right)) = (ids.get(left), ids.get(right)) {
-                table.insert(*left, *right, id, id);
+                table.push(*left, *right, id)?;
             }
         }
     }
+    Ok(())
 }
 
 /// Encodes many texts with one set of buffers and one cache.
@@ -151,7 +149,7 @@ impl ByteEncoder<'_> {
                 break;
             };
             // at most an id a byte, and what `Cache::find` may overwrite
-            let room = length as usize + cache::SHORT;
+            let room = length as usize + cache::SHORT + 1;
             if self.ids.len() < room {
                 self.ids.resize(room, 0);
             }
@@ -163,48 +161,73 @@ impl ByteEncoder<'_> {
 
     /// Ids of the words that end at `ends`, into `ids`; returns their number.
     fn window(&mut self, text: &[u8], from: usize) -> usize {
-        let mut start = from;
-        let mut count = 0;
-        for end in &self.ends {
-            let end = from + *end as usize;
-            let length = end - start;
-            let word = start;
-            start = end;
-            if length <= cache::SHORT {
-                let key = Key::new(text, word, length);
-                let found = self.cache.find(key, &mut self.ids, count);
-                if found > 0 {
-                    count += found;
-                    continue;
+        let mut looked_up = [Lookup::default(); AHEAD];
+        let (mut start, mut count) = (from, 0);
+        for ends in self.ends.chunks(AHEAD) {
+            let batch = &mut looked_up[..ends.len()];
+            for (l, end) in batch.iter_mut().zip(ends) {
+                let end = from + *end as usize;
+                l.start = start;
+                l.length = end - start;
+                if l.length <= cache::SHORT {
+                    l.key = Key::new(text, start, l.length);
+                    l.place = self.cache.place(l.key);
                 }
-                let ids = merged(self.bpe, &mut self.merger, &text[word..end]);
-                self.cache.keep(key, ids);
-                self.ids[count..count + ids.len()].copy_from_slice(ids);
-                count += ids.len();
-            } else {
-                let bytes = &text[word..end];
-                let is_kept = length <= cache::LONG;
-                let hash = if is_kept {
-                    xxhash_rust::xxh3::xxh3_64(bytes)
+                start = end;
+            }
+            for l in batch {
+                if l.length <= cache::SHORT {
+                    let found = self.cache.find(l.key, l.place, &mut self.ids, count);
+                    if found > 0 {
+                        count += found;
+                        continue;
+                    }
+                }
+                let word = &text[l.start..l.start + l.length];
+                let ids = if l.length <= cache::SHORT {
+                    let ids = merged(self.bpe, &mut self.merger, word);
+                    self.cache.keep(l.key, ids);
+                    ids
                 } else {
-                    0
+                    long(self.bpe, &mut self.merger, &mut self.cache, word)
                 };
-                let known = is_kept.then(|| self.cache.find_long(bytes, hash)).flatten();
-                if let Some(ids) = known {
-                    self.ids[count..count + ids.len()].copy_from_slice(ids);
-                    count += ids.len();
-                    continue;
-                }
-                let ids = merged(self.bpe, &mut self.merger, bytes);
-                if is_kept {
-                    self.cache.keep_long(bytes, hash, ids);
-                }
                 self.ids[count..count + ids.len()].copy_from_slice(ids);
                 count += ids.len();
             }
         }
         count
     }
+}
+
+/// Words whose places in the cache are computed, and fetched, before the first of them is used.
+const AHEAD: usize = 32;
+
+/// A word on its way.
+#[derive(Clone, Copy, Default)]
+struct Lookup {
+    key: Key,
+    place: usize,
+    start: usize,
+    length: usize,
+}
+
+/// Ids of a word of more than `cache::SHORT` bytes.
+fn long<'a>(
+    bpe: &ByteBpe,
+    merger: &'a mut Merger,
+    cache: &'a mut Cache,
+    word: &[u8],
+) -> &'a [u32] {
+    if word.len() > cache::LONG {
+        return merged(bpe, merger, word);
+    }
+    let hash = xxhash_rust::xxh3::xxh3_64(word);
+    if let Some(known) = cache.find_long(word, hash) {
+        return cache.long_ids(known);
+    }
+    let ids = merged(bpe, merger, word);
+    cache.keep_long(word, hash, ids);
+    ids
 }
 
 #[cold]
