@@ -35,7 +35,11 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     println!("load: {:.3} s, library included", cpu_seconds() - start);
     let mut encoder = ours.encoder();
     let mut tokens = Vec::new();
-    let passes: &[&str] = if std::env::var("OURS").is_ok() { &["cold", "warm"] } else { &["cold", "warm", "warm"] };
+    let passes: &[&str] = if std::env::var("OURS").is_ok() {
+        &["cold", "warm"]
+    } else {
+        &["cold", "warm", "warm"]
+    };
     for pass in passes {
         let rate = |seconds: f64| bytes as f64 / 1e6 / seconds;
         let start = cpu_seconds();
@@ -44,7 +48,10 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
             count += encoder.encode(text)?.len();
         }
         let ours = rate(cpu_seconds() - start);
-        if std::env::var("OURS").is_ok() { println!("{pass} {ours:.0}"); continue; }
+        if std::env::var("OURS").is_ok() {
+            println!("{pass} {ours:.0}");
+            continue;
+        }
         let start = cpu_seconds();
         let mut theirs = 0;
         for text in &texts {
@@ -62,7 +69,9 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
             return Err(format!("{count} tokens, the library finds {theirs}").into());
         }
     }
-    if std::env::var("OURS").is_ok() { return Ok(()); }
+    if std::env::var("OURS").is_ok() {
+        return Ok(());
+    }
     for text in &texts {
         tokens.clear();
         library.encode_into(text, &options, &mut tokens)?;

@@ -30,5 +30,7 @@ pub use samples::{GptIndices, GptSamples, Request};
 pub use sidecar::{Group, Sidecar, TokenizerNote};
 pub use split::{Part, parse as parse_split};
 pub use stats::{Lengths, Statistics, Vocabulary, statistics};
-pub use tokenizer::{BpeTrainer, Encoder, Tokenizer, TrainBpe};
+pub use tokenizer::{
+    BpeTrainer, Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainBpe,
+};
 pub use write::{DatasetWriter, Written};

@@ -1,23 +1,42 @@
-//! Text to token ids: a `tokenizer.json` loaded, or a byte-level BPE trained here.
+//! Text to token ids by any of the usual vocabularies, loaded (`load/`) or trained here (`train/`).
 //!
 //! Encoding never maps text that looks like a special token to that token's id (`<|endoftext|>` inside a document is
 //! text), and adds nothing around a document; the end-of-document id is appended by the dataset builder.
+//!
+//! Which token ends a document, as in Megatron-LM (core tokenizers, 2026):
+//!
+//! | kind | end of document | Megatron's class and rule |
+//! |---|---|---|
+//! | `tokenizer_json` | `eos_token` of the `tokenizer_config.json` beside it, else its `sep_token`; without that file the first known name the vocabulary has | HuggingFaceTokenizer: eos, else sep |
+//! | `gpt2` | `<|endoftext|>` | GPT2BPETokenizer: eos |
+//! | `word_piece` | `[SEP]` | BertWordPiece*: no eos, so sep |
+//! | `sentence_piece` | the model's eos piece, else `<eod>`, `<EOD>` | SentencePiece*, Llama2: eos; older: `<EOD>` |
+//! | `tiktoken` | `<|endoftext|>` among the special tokens, else another known name | TikTokenizer reads a format of its own |
+//! | `null` | the last id | NullTokenizer: vocabulary - 1 |
+//!
+//! `LoadOptions::eod` overrides all of them.
 
 mod byte_bpe;
+mod load;
 mod null;
+mod sentencepiece;
+mod special;
+#[cfg(test)]
+mod torture;
 mod train;
+mod vocabulary;
 
+pub use load::{Kind, LoadOptions, Split};
+pub use special::Special;
 pub use train::{BpeTrainer, TrainBpe};
 
+use crate::error::{Error, Result};
 use byte_bpe::{ByteBpe, ByteEncoder};
 use null::Null;
-
-use crate::error::{At, Error, Result};
+use sentencepiece::SentencePiece;
 use std::path::{Path, PathBuf};
 use tokenizers::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer};
-
-/// Special tokens that mark the end of a document, tried in this order. GPT-2 / NeoX, LLaMA 3, LLaMA, BERT, others.
-const END_OF_DOCUMENT: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]", "<eos>"];
+use vocabulary::Vocabulary;
 
 /// The version of the encoder, part of every dataset's lineage: ids may change with its Unicode tables.
 pub(crate) const ENCODER: &str = "tokenizers 1.0.0-rc.3 (Unicode 17)";
@@ -31,6 +50,8 @@ enum Engine {
         bpe: Box<ByteBpe>,
         library: Box<PipelineTokenizer>,
     },
+    /// A SentencePiece model.
+    SentencePiece(Box<SentencePiece>),
     /// Text that is numbers already.
     Null(Null),
 }
@@ -38,87 +59,72 @@ enum Engine {
 /// A loaded tokenizer. Shared by threads.
 pub struct Tokenizer {
     path: PathBuf,
+    kind: Kind,
     json: String,
     engine: Engine,
-    vocab: usize,
+    vocabulary: Vocabulary,
+    special: Special,
     end_of_document: Option<u32>,
 }
 
-impl Tokenizer {
-    /// Loads a Hugging Face `tokenizer.json` of any age (older forms are upgraded in memory), or `null:VOCAB`, which
-    /// names no file: texts are ids already, written in decimal and separated by blanks.
-    ///
-    /// # Errors
-    /// `Io`; `Tokenizer` with the library's reason.
-    pub fn load(path: &Path) -> Result<Tokenizer> {
-        if let Some(null) = Null::parse(path)? {
-            return Ok(Tokenizer {
-                path: path.to_path_buf(),
-                json: path.display().to_string(),
-                vocab: null.vocab() as usize,
-                end_of_document: Some(null.end_of_document()),
-                engine: Engine::Null(null),
-            });
-        }
-        let json = std::fs::read_to_string(path).at(path)?;
-        Tokenizer::from_json(path, json)
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("path", &self.path)
+            .field("kind", &self.kind)
+            .field("vocab", &self.vocab())
+            .finish_non_exhaustive()
     }
+}
 
-    /// Same, from memory; `path` only names it in messages.
+impl Tokenizer {
+    /// Loads a tokenizer of any kind, told apart by what the file holds; `load/mod.rs` says how.
     ///
     /// # Errors
-    /// `Tokenizer`.
-    pub fn from_json(path: &Path, json: String) -> Result<Tokenizer> {
-        let wrong = |why: String| Error::Tokenizer {
-            path: path.to_path_buf(),
-            why,
-        };
-        let canonical = tokenizers::canonicalize_str(&json).map_err(|e| wrong(e.to_string()))?;
-        let pipeline = tokenizers::from_json(&canonical).map_err(|e| wrong(e.to_string()))?;
-        let ids = vocabulary(&json).map_err(wrong)?;
-        let vocab = ids
-            .iter()
-            .map(|(_, id)| *id as usize + 1)
-            .max()
-            .unwrap_or(0);
-        let id_of = |token: &str| ids.iter().find(|(t, _)| t == token).map(|(_, id)| *id);
-        let end_of_document = END_OF_DOCUMENT.iter().find_map(|t| id_of(t));
-        let library = Box::new(pipeline);
-        let value = serde_json::from_str(&json).map_err(|e| wrong(e.to_string()))?;
-        let engine = match byte_bpe::from_tokenizer_json(&value) {
-            Some(bpe) => Engine::ByteBpe {
-                bpe: Box::new(bpe),
-                library,
-            },
-            None => Engine::Library(library),
-        };
-        Ok(Tokenizer {
-            path: path.to_path_buf(),
-            json,
-            engine,
-            vocab,
-            end_of_document,
-        })
+    /// `Io`; `Tokenizer` with the place in the file, what was found and what was wanted.
+    pub fn load(path: &Path) -> Result<Tokenizer> {
+        Tokenizer::load_with(path, &LoadOptions::default())
     }
 
     /// Where it came from.
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// The file's text.
+    /// What kind of file it came from.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+    /// The tokenizer as one text that [`Tokenizer::from_json`] and [`Tokenizer::load`] read back: a `tokenizer.json` as
+    /// Hugging Face reads it where that format can say it all, else the original files and options packed in JSON.
     pub fn json(&self) -> &str {
         &self.json
     }
     /// Ids are below this.
     pub fn vocab(&self) -> usize {
-        self.vocab
+        self.vocabulary.size()
     }
     /// Id that ends a document, if the vocabulary has a known one.
     pub fn end_of_document(&self) -> Option<u32> {
         self.end_of_document
     }
+    /// Ids of the tokens with a role: padding, masking, sentinels.
+    pub fn special(&self) -> &Special {
+        &self.special
+    }
+    /// Id of a token by its text as the vocabulary writes it (byte-level vocabularies: in GPT-2's printable alphabet).
+    pub fn id_of(&self, token: &str) -> Option<u32> {
+        match &self.engine {
+            Engine::Null(null) => null.id_of(token),
+            _ => self.vocabulary.id_of(token),
+        }
+    }
+    /// Text of an id as the vocabulary writes it; nothing for a hole in it and for the null tokenizer.
+    pub fn token(&self, id: u32) -> Option<&str> {
+        self.vocabulary.token(id)
+    }
 
-    /// XXH3-128 of the file, in hex: the tokenizer's identity in lineage and checkpoints.
+    /// XXH3-128 of [`Tokenizer::json`], in hex: the tokenizer's identity in lineage and checkpoints. It covers the
+    /// files' content and every option, and does not depend on where they lie.
     pub fn identity(&self) -> String {
         format!("{:032x}", xxhash_rust::xxh3::xxh3_128(self.json.as_bytes()))
     }
@@ -135,6 +141,7 @@ impl Tokenizer {
                 tokens: Vec::new(),
             },
             Engine::ByteBpe { bpe, .. } => State::ByteBpe(Box::new(bpe.encoder())),
+            Engine::SentencePiece(model) => State::SentencePiece(model, Box::default()),
             Engine::Null(null) => State::Null(null),
         };
         Encoder {
@@ -163,15 +170,20 @@ impl Tokenizer {
             Engine::Library(library) | Engine::ByteBpe { library, .. } => {
                 library.decode(ids, false).map_err(|e| self.wrong(&e))
             }
+            Engine::SentencePiece(model) => model.decode(ids).map_err(|e| self.wrong(&e)),
             Engine::Null(null) => Ok(null.decode(ids)),
         }
     }
 
     fn wrong(&self, why: &dyn std::fmt::Display) -> Error {
-        Error::Tokenizer {
-            path: self.path.clone(),
-            why: why.to_string(),
-        }
+        wrong(&self.path, why)
+    }
+}
+
+fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Error {
+    Error::Tokenizer {
+        path: path.to_path_buf(),
+        why: why.to_string(),
     }
 }
 
@@ -190,6 +202,7 @@ enum State<'a> {
         tokens: Vec<PipelineToken>,
     },
     ByteBpe(Box<ByteEncoder<'a>>),
+    SentencePiece(&'a SentencePiece, Box<sentencepiece::Scratch>),
     Null(&'a Null),
 }
 
@@ -232,40 +245,12 @@ impl Encoder<'_> {
                 encoder.encode(text, out);
                 Ok(())
             }
+            State::SentencePiece(model, scratch) => model
+                .encode_into(text, scratch, out)
+                .map_err(|why| self.tokenizer.wrong(&why)),
             State::Null(null) => null
                 .encode_into(text, out)
                 .map_err(|why| self.tokenizer.wrong(&why)),
         }
     }
-}
-
-/// Every (token, id): the model's vocabulary (an object, or Unigram's array of pairs) and the added tokens.
-fn vocabulary(json: &str) -> std::result::Result<Vec<(String, u32)>, String> {
-    let value: serde_json::Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
-    let mut ids = Vec::new();
-    let id_of = |v: &serde_json::Value| v.as_u64().and_then(|id| u32::try_from(id).ok());
-    match &value["model"]["vocab"] {
-        serde_json::Value::Object(entries) => {
-            for (token, id) in entries {
-                let id = id_of(id).ok_or_else(|| format!("vocabulary id of {token:?}: {id}"))?;
-                ids.push((token.clone(), id));
-            }
-        }
-        serde_json::Value::Array(pairs) => {
-            for (id, pair) in (0u32..).zip(pairs) {
-                ids.push((pair[0].as_str().unwrap_or_default().to_string(), id));
-            }
-        }
-        other => {
-            return Err(format!(
-                "model.vocab: found {other}, wanted an object or an array"
-            ));
-        }
-    }
-    for added in value["added_tokens"].as_array().into_iter().flatten() {
-        if let (Some(token), Some(id)) = (added["content"].as_str(), id_of(&added["id"])) {
-            ids.push((token.to_string(), id));
-        }
-    }
-    Ok(ids)
 }

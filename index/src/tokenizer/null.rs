@@ -39,6 +39,11 @@ impl Null {
         self.vocab - 1
     }
 
+    /// A number that is an id.
+    pub(super) fn id_of(self, token: &str) -> Option<u32> {
+        token.parse().ok().filter(|id| *id < self.vocab)
+    }
+
     /// Appends the numbers of `text`; the error names the byte.
     pub(super) fn encode_into(self, text: &str, out: &mut Vec<u32>) -> Result<(), String> {
         for word in text.split_ascii_whitespace() {

@@ -4,6 +4,7 @@
 //! Deterministic: counts are sorted before training, ties in pair counts go to the smaller ids.
 //! Paper: Sennrich et al. 2016, arXiv:1508.07909; byte alphabet and pattern: Radford et al. 2019 (GPT-2).
 
+use super::load::{byte_alphabet, tokenizer_json};
 use super::{Engine, Tokenizer};
 use crate::error::{Error, Result};
 use ahash::AHashMap;
@@ -74,7 +75,8 @@ impl BpeTrainer {
             .zip(byte_alphabet())
             .map(|(i, c)| (c.to_string(), i))
             .collect();
-        let splitter = Tokenizer::from_json(Path::new("<splitter>"), tokenizer_json(&bytes, &[]))?;
+        let splitter =
+            Tokenizer::from_json(Path::new("<splitter>"), tokenizer_json(&bytes, &[], &[]))?;
         Ok(BpeTrainer {
             settings,
             splitter,
@@ -95,14 +97,10 @@ impl BpeTrainer {
         }
         self.bytes += text.len() as u64;
         self.spans.clear();
-        let (Engine::Library(splitter)
-        | Engine::ByteBpe {
-            library: splitter, ..
-        }) = &self.splitter.engine
-        else {
+        let Engine::ByteBpe { library, .. } = &self.splitter.engine else {
             return Ok(false); // new() made it from a tokenizer.json
         };
-        splitter
+        library
             .get_pre_tokenizer()
             .pre_tokenize(text, &mut self.scratch, &mut self.spans)
             .map_err(|e| Error::Tokenizer {
@@ -153,54 +151,11 @@ impl BpeTrainer {
         let (vocab, merges, _) = trainer.do_train(&words).map_err(|e| wrong(e.to_string()))?;
         let mut entries: Vec<(String, u32)> = vocab.into_iter().collect();
         entries.sort_by_key(|(_, id)| *id);
-        Tokenizer::from_json(Path::new("<trained>"), tokenizer_json(&entries, &merges))
+        Tokenizer::from_json(
+            Path::new("<trained>"),
+            tokenizer_json(&entries, &merges, &[END]),
+        )
     }
-}
-
-/// GPT-2's printable stand-in for each byte: itself if printable, else the next free code point from 256 on.
-pub(super) fn byte_alphabet() -> Vec<char> {
-    let printable = |b: u32| matches!(b, 33..=126 | 161..=172 | 174..=255);
-    let mut next = 256;
-    (0..256u32)
-        .map(|b| {
-            let code = if printable(b) {
-                b
-            } else {
-                next += 1;
-                next - 1
-            };
-            char::from_u32(code).unwrap_or('\u{fffd}')
-        })
-        .collect()
-}
-
-/// A `tokenizer.json` as Hugging Face writes it for GPT-2's tokenizer.
-fn tokenizer_json(vocab: &[(String, u32)], merges: &[(String, String)]) -> String {
-    let vocab: serde_json::Map<String, serde_json::Value> = vocab
-        .iter()
-        .map(|(t, id)| (t.clone(), (*id).into()))
-        .collect();
-    let end = vocab.get(END).cloned();
-    let added = end.map(|id| {
-        serde_json::json!({"id": id, "content": END, "single_word": false, "lstrip": false,
-            "rstrip": false, "normalized": false, "special": true})
-    });
-    let byte_level = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false,
-        "trim_offsets": true, "use_regex": true});
-    let merges: Vec<_> = merges
-        .iter()
-        .map(|(a, b)| serde_json::json!([a, b]))
-        .collect();
-    let json = serde_json::json!({
-        "version": "1.0", "truncation": null, "padding": null,
-        "added_tokens": added.into_iter().collect::<Vec<_>>(),
-        "normalizer": null, "pre_tokenizer": byte_level, "post_processor": byte_level,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "dropout": null, "unk_token": null,
-            "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
-            "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": merges},
-    });
-    json.to_string()
 }
 
 #[cfg(test)]

@@ -194,7 +194,8 @@ impl Cache {
             None => {
                 slot.ids[0] = number(self.ids.len());
                 self.ids.extend_from_slice(ids);
-                self.ids.extend([0; SHORT].iter().take(SHORT - ids.len().min(SHORT)));
+                self.ids
+                    .extend([0; SHORT].iter().take(SHORT - ids.len().min(SHORT)));
             }
         }
         self.put(key, slot);

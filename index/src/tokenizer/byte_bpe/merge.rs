@@ -33,16 +33,29 @@ pub(super) struct Pairs {
 
 const FREE: u64 = u64::MAX;
 
+/// Whether an id has few enough bits. The highest is left out: two of it would be a free slot.
+fn fits(id: u32) -> Result<(), String> {
+    let most = (1 << ID_BITS) - 1;
+    if id < most {
+        return Ok(());
+    }
+    Err(format!("found token {id}, wanted ids below {most}"))
+}
+
 impl Pairs {
     /// No pairs yet; `of_byte` are the ids of the single bytes.
-    pub(super) fn new(of_byte: [u32; 256]) -> Pairs {
-        Pairs {
+    ///
+    /// # Errors
+    /// If an id has too many bits; a reason.
+    pub(super) fn new(of_byte: [u32; 256]) -> Result<Pairs, String> {
+        of_byte.into_iter().try_for_each(fits)?;
+        Ok(Pairs {
             buckets: vec![[FREE; BUCKET]; 2],
             shift: 63,
             used: 0,
             merged: Vec::new(),
             of_byte,
-        }
+        })
     }
 
     /// Adds a pair behind those that are there. One that occurs again moves here: its last rank counts.
@@ -50,15 +63,29 @@ impl Pairs {
     /// # Errors
     /// If an id or the rank has too many bits; a reason.
     pub(super) fn push(&mut self, left: u32, right: u32, id: u32) -> Result<(), String> {
-        let rank = self.merged.len() as u64;
-        // the highest of both would be a free slot
-        if left.max(right).max(id) >= (1 << ID_BITS) - 1 || rank >= (1 << RANK_BITS) - 1 {
-            return Err(format!(
-                "pair {rank} ({left}, {right}) to {id}, wanted ids below {}",
-                (1 << ID_BITS) - 1
-            ));
+        let most = (1 << RANK_BITS) - 1;
+        if self.merged.len() >= most {
+            return Err(format!("found more than {most} merges"));
         }
+        fits(id)?;
         self.merged.push(id);
+        self.push_alike(left, right)
+    }
+
+    /// Adds a pair that becomes the same token as the pair pushed last, at the same rank.
+    ///
+    /// # Errors
+    /// If an id has too many bits; a reason.
+    pub(super) fn push_alike(&mut self, left: u32, right: u32) -> Result<(), String> {
+        fits(left)?;
+        fits(right)?;
+        if let Some(rank) = self.merged.len().checked_sub(1) {
+            self.insert(left, right, rank as u64);
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, left: u32, right: u32, rank: u64) {
         if 2 * self.used >= self.buckets.len() * BUCKET {
             self.used = 0;
             let larger = vec![[FREE; BUCKET]; self.buckets.len() * 2];
@@ -69,7 +96,6 @@ impl Pairs {
             }
         }
         self.put((u64::from(left) << ID_BITS | u64::from(right)) << RANK_BITS | rank);
-        Ok(())
     }
 
     fn put(&mut self, slot: u64) {
@@ -77,7 +103,9 @@ impl Pairs {
         let mut at = self.bucket(key);
         loop {
             let bucket = &mut self.buckets[at];
-            let place = bucket.iter().position(|s| s >> RANK_BITS == key || *s == FREE);
+            let place = bucket
+                .iter()
+                .position(|s| s >> RANK_BITS == key || *s == FREE);
             if let Some(place) = place {
                 self.used += usize::from(bucket[place] == FREE);
                 bucket[place] = slot;
@@ -90,7 +118,10 @@ impl Pairs {
     #[inline(always)]
     fn bucket(&self, key: u64) -> usize {
         let mixed = (key ^ key >> ID_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        #[expect(clippy::cast_possible_truncation, reason = "below the number of buckets")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "below the number of buckets"
+        )]
         let at = (mixed >> self.shift) as usize;
         at
     }
@@ -213,7 +244,8 @@ impl Merger {
         let parts = self.ids.len();
         self.ranks.clear();
         let twos = self.ids.windows(2);
-        self.ranks.extend(twos.map(|two| pairs.rank(two[0], two[1])));
+        self.ranks
+            .extend(twos.map(|two| pairs.rank(two[0], two[1])));
         self.before.clear();
         self.after.clear();
         self.before
@@ -256,8 +288,7 @@ impl Merger {
         let rank = pairs.rank(self.ids[at], self.ids[next]);
         self.ranks[at] = rank;
         if rank != NONE {
-            self.heap
-                .push(Reverse(u64::from(rank) << 32 | at as u64));
+            self.heap.push(Reverse(u64::from(rank) << 32 | at as u64));
         }
     }
 }

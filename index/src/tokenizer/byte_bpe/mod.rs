@@ -83,7 +83,7 @@ fn pairs(tokens: &[(Vec<u8>, u32)], merges: Merges) -> Result<Pairs, String> {
         let found = ids.get(&[byte][..]);
         *id = *found.ok_or_else(|| format!("no token for the byte {byte:#04x}"))?;
     }
-    let mut table = Pairs::new(of_byte);
+    let mut table = Pairs::new(of_byte)?;
     match merges {
         Merges::Ranked(list) => {
             let bytes: FxHashMap<u32, &[u8]> =
@@ -106,7 +106,7 @@ fn pairs(tokens: &[(Vec<u8>, u32)], merges: Merges) -> Result<Pairs, String> {
 
 /// Two parts of a token can only be neighbours as the last two of the token's own merges, so one pair a token is
 /// enough: inside a token's bytes, lower ranks merge in the same order whatever stands around. A token whose lower
-/// ranks leave more than two parts gets every pair that joins to it; only one of them can be met at a time.
+/// ranks leave more than two parts gets every pair that joins to it.
 fn by_rank(ids: &FxHashMap<&[u8], u32>, table: &mut Pairs) -> Result<(), String> {
     let mut tokens: Vec<(&[u8], u32)> = ids.iter().map(|(b, id)| (*b, *id)).collect();
     tokens.sort_by_key(|(_, id)| *id);
@@ -116,10 +116,12 @@ fn by_rank(ids: &FxHashMap<&[u8], u32>, table: &mut Pairs) -> Result<(), String>
             table.push(left, right, id)?;
             continue;
         }
-        for at in 1..bytes.len() {
-            let (left, right) = bytes.split_at(at);
-            if let (Some(left), Some(right)) = (ids.get(left), ids.get(right)) {
-                table.push(*left, *right, id)?;
+        let cuts = (1..bytes.len()).map(|at| bytes.split_at(at));
+        let known = |(left, right)| Some((*ids.get(left)?, *ids.get(right)?));
+        for (i, (left, right)) in cuts.filter_map(known).enumerate() {
+            match i {
+                0 => table.push(left, right, id)?,
+                _ => table.push_alike(left, right)?,
             }
         }
     }
@@ -212,12 +214,7 @@ struct Lookup {
 }
 
 /// Ids of a word of more than `cache::SHORT` bytes.
-fn long<'a>(
-    bpe: &ByteBpe,
-    merger: &'a mut Merger,
-    cache: &'a mut Cache,
-    word: &[u8],
-) -> &'a [u32] {
+fn long<'a>(bpe: &ByteBpe, merger: &'a mut Merger, cache: &'a mut Cache, word: &[u8]) -> &'a [u32] {
     if word.len() > cache::LONG {
         return merged(bpe, merger, word);
     }

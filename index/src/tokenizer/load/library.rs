@@ -1,0 +1,105 @@
+//! Hugging Face's `tokenizer.json`, read by their own library (older forms are upgraded in memory).
+
+use super::Parts;
+use crate::tokenizer::{Engine, byte_bpe};
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// From the file's text. The error is the library's, or names the entry of the vocabulary.
+pub(super) fn parts(json: String) -> Result<Parts, String> {
+    let value: Value = serde_json::from_str(&json).map_err(|e| e.to_string())?;
+    let entries = vocabulary(&value)?;
+    // A release candidate's reader may panic on what it did not expect; nothing it touched is used afterwards.
+    let pipeline = catch_unwind(AssertUnwindSafe(|| {
+        let canonical = tokenizers::canonicalize_str(&json).map_err(|e| e.to_string())?;
+        tokenizers::from_json(&canonical).map_err(|e| e.to_string())
+    }))
+    .unwrap_or_else(|_| Err("the tokenizers library panicked on this file".into()))?;
+    let library = Box::new(pipeline);
+    let engine = match byte_bpe::from_tokenizer_json(&value) {
+        Some(bpe) => Engine::ByteBpe {
+            bpe: Box::new(bpe),
+            library,
+        },
+        None => Engine::Library(library),
+    };
+    Ok(Parts {
+        engine,
+        entries,
+        json: Some(json),
+    })
+}
+
+/// Every (token, id): the model's vocabulary (an object, or Unigram's array of pairs) and the added tokens.
+fn vocabulary(value: &Value) -> Result<Vec<(String, u32)>, String> {
+    let mut entries = Vec::new();
+    let id_of = |v: &Value, token: &str| {
+        v.as_u64()
+            .and_then(|id| u32::try_from(id).ok())
+            .ok_or_else(|| format!("id of {token:?}: found {v}, wanted 0 to 4294967295"))
+    };
+    match &value["model"]["vocab"] {
+        Value::Object(map) => {
+            for (token, id) in map {
+                entries.push((token.clone(), id_of(id, token)?));
+            }
+        }
+        Value::Array(pairs) => {
+            for (id, pair) in (0u32..).zip(pairs) {
+                let (Some(token), Some(_)) = (pair[0].as_str(), pair[1].as_f64()) else {
+                    let found = pair.to_string();
+                    return Err(format!(
+                        "model.vocab[{id}]: found {found}, wanted [token, score]"
+                    ));
+                };
+                entries.push((token.to_string(), id));
+            }
+        }
+        other => {
+            let found: String = other.to_string().chars().take(80).collect();
+            return Err(format!(
+                "model.vocab: found {found}, wanted an object or an array"
+            ));
+        }
+    }
+    check_merges(value, &entries)?;
+    for added in value["added_tokens"].as_array().into_iter().flatten() {
+        if let Some(token) = added["content"].as_str() {
+            entries.push((token.to_string(), id_of(&added["id"], token)?));
+        }
+    }
+    Ok(entries)
+}
+
+/// Every merge joins two tokens into a third; the library would only count the broken ones.
+fn check_merges(value: &Value, entries: &[(String, u32)]) -> Result<(), String> {
+    let Some(merges) = value["model"]["merges"].as_array() else {
+        return Ok(());
+    };
+    let known: rustc_hash::FxHashSet<&str> = entries.iter().map(|(t, _)| t.as_str()).collect();
+    let prefix = value["model"]["continuing_subword_prefix"]
+        .as_str()
+        .unwrap_or_default();
+    for (number, merge) in merges.iter().enumerate() {
+        let pair = match merge {
+            Value::String(text) => text.split_once(' '),
+            Value::Array(pair) if pair.len() == 2 => pair[0].as_str().zip(pair[1].as_str()),
+            _ => None,
+        };
+        let Some((left, right)) = pair else {
+            return Err(format!(
+                "model.merges[{number}]: found {merge}, wanted two tokens"
+            ));
+        };
+        let joined = format!("{left}{}", right.strip_prefix(prefix).unwrap_or(right));
+        if let Some(unknown) = [left, right, &joined]
+            .into_iter()
+            .find(|t| !known.contains(*t))
+        {
+            return Err(format!(
+                "model.merges[{number}]: found {unknown:?}, wanted a token of the vocabulary"
+            ));
+        }
+    }
+    Ok(())
+}

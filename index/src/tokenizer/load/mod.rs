@@ -1,0 +1,341 @@
+//! Finds out what a tokenizer file is and builds the tokenizer.
+//!
+//! By content, for names lie: `{` opens a `tokenizer.json` (has `model`), a packed tokenizer of ours, or GPT-2's
+//! `vocab.json` (then `merges.txt` lies beside it); text whose first line is `BASE64 NUMBER` is tiktoken's; other text is
+//! BERT's `vocab.txt`, one token a line; anything else must be a SentencePiece model. A folder is searched for the usual
+//! names in that order. `null:VOCAB` names no file.
+
+mod base64;
+mod byte_level;
+mod library;
+mod packed;
+mod roles;
+mod tiktoken;
+mod wordpiece;
+
+#[cfg(test)]
+pub(super) use base64::decode as decode_base64;
+pub(super) use byte_level::{byte_alphabet, tokenizer_json};
+
+use super::null::Null;
+use super::sentencepiece::SentencePiece;
+use super::special::Special;
+use super::vocabulary::Vocabulary;
+use super::{Engine, Tokenizer, wrong};
+use crate::error::{At, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// No tokenizer file is larger; guards against naming a corpus.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// What a tokenizer file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Hugging Face's `tokenizer.json`.
+    #[serde(rename = "tokenizer_json")]
+    TokenizerJson,
+    /// GPT-2's `vocab.json` and `merges.txt`.
+    Gpt2,
+    /// BERT's `vocab.txt`.
+    WordPiece,
+    /// A SentencePiece `.model`.
+    SentencePiece,
+    /// OpenAI's rank file.
+    Tiktoken,
+    /// No file: texts are numbers.
+    Null,
+}
+
+/// Pattern that cuts text into words before merges, for files that do not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// GPT-2, r50k, p50k, GPT-NeoX.
+    Gpt2,
+    /// GPT-4.
+    Cl100k,
+    /// GPT-4o.
+    O200k,
+    /// LLaMA 3.
+    Llama3,
+}
+
+/// What a tokenizer's files do not say. All of it may be left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoadOptions {
+    /// What the file is. Default: told by its content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    /// WordPiece: fold case and strip accents first. Default: `do_lower_case` of the `tokenizer_config.json` beside the
+    /// file, else whether no token holds an upper-case letter (names in brackets aside).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lowercase: Option<bool>,
+    /// tiktoken: the pattern. Default: by the file's name (cl100k, o200k, r50k, p50k, gpt2, neox, llama).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<Split>,
+    /// Special tokens that the file lacks, with their ids. Default: what OpenAI gives the vocabularies known by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub special: Vec<(String, u32)>,
+    /// The token that ends a document. Default: by kind, see the table of the tokenizer module.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eod: Option<String>,
+}
+
+/// Everything that makes a tokenizer: what is packed, and what its identity covers.
+#[derive(Debug)]
+struct Source {
+    kind: Kind,
+    /// Main file first.
+    files: Vec<Vec<u8>>,
+    options: LoadOptions,
+    /// Role (bos, eos, ...) to token, as a configuration beside the file says.
+    roles: BTreeMap<String, String>,
+}
+
+/// An engine with its vocabulary, before special tokens are added.
+struct Parts {
+    engine: Engine,
+    entries: Vec<(String, u32)>,
+    /// The whole as a `tokenizer.json`, if it can be written as one.
+    json: Option<String>,
+}
+
+impl Tokenizer {
+    /// Same as [`Tokenizer::load`], told what the files do not say.
+    ///
+    /// # Errors
+    /// `Io`; `Tokenizer`, also if the file is not of the kind asked for.
+    pub fn load_with(path: &Path, options: &LoadOptions) -> Result<Tokenizer> {
+        if let Some(null) = Null::parse(path)? {
+            return of_null(path, null, options);
+        }
+        let main = main_file(path, options.kind)?;
+        let bytes = read(&main)?;
+        let kind = match options.kind {
+            Some(Kind::Null) => {
+                let why = "found a file, wanted null:VOCAB for the null tokenizer";
+                return Err(wrong(path, &why));
+            }
+            Some(kind) => kind,
+            None => kind_of(&bytes),
+        };
+        if let (Kind::TokenizerJson, Some(packed)) = (kind, packed::unpack(&main, &bytes)?) {
+            return assemble(path, packed);
+        }
+        let mut source = Source {
+            kind,
+            files: vec![bytes],
+            options: LoadOptions {
+                kind: Some(kind),
+                ..options.clone()
+            },
+            roles: BTreeMap::new(),
+        };
+        let config = roles::read(&main)?;
+        match kind {
+            Kind::Gpt2 => source.files.push(read(&byte_level::merges_beside(&main)?)?),
+            Kind::WordPiece => {
+                let text = utf8(&main, &source.files[0])?;
+                let said = options.lowercase.or(config.lowercase);
+                source.options.lowercase =
+                    Some(said.unwrap_or_else(|| !wordpiece::has_upper_case(text)));
+            }
+            Kind::Tiktoken => {
+                let name = main.file_name().unwrap_or_default().to_string_lossy();
+                let known = tiktoken::known_by_name(&name);
+                let (split, special) = known.unzip();
+                source.options.split = options.split.or(split);
+                if options.special.is_empty() {
+                    source.options.special = special.unwrap_or_default();
+                }
+            }
+            _ => {}
+        }
+        source.roles = config.roles;
+        assemble(path, source)
+    }
+
+    /// From the text that [`Tokenizer::json`] gave, or any `tokenizer.json`; `path` only names it in messages.
+    ///
+    /// # Errors
+    /// `Tokenizer`.
+    pub fn from_json(path: &Path, json: String) -> Result<Tokenizer> {
+        if let Some(null) = Null::parse(Path::new(json.trim_end()))? {
+            return of_null(path, null, &LoadOptions::default());
+        }
+        let bytes = json.into_bytes();
+        let source = match packed::unpack(path, &bytes)? {
+            Some(packed) => packed,
+            None => Source {
+                kind: Kind::TokenizerJson,
+                files: vec![bytes],
+                options: LoadOptions::default(),
+                roles: BTreeMap::new(),
+            },
+        };
+        assemble(path, source)
+    }
+}
+
+fn of_null(path: &Path, null: Null, options: &LoadOptions) -> Result<Tokenizer> {
+    let end = match &options.eod {
+        None => null.end_of_document(),
+        Some(token) => null.id_of(token).ok_or_else(|| {
+            let found = format!(
+                "eod: found {token:?}, wanted a number below {}",
+                null.vocab()
+            );
+            wrong(path, &found)
+        })?,
+    };
+    Ok(Tokenizer {
+        path: path.to_path_buf(),
+        kind: Kind::Null,
+        json: format!("null:{}", null.vocab()),
+        vocabulary: Vocabulary::numbers(null.vocab() as usize),
+        special: Special::default(),
+        end_of_document: Some(end),
+        engine: Engine::Null(null),
+    })
+}
+
+fn assemble(path: &Path, source: Source) -> Result<Tokenizer> {
+    let fail = |why: String| wrong(path, &why);
+    let parts = match source.kind {
+        Kind::TokenizerJson => library::parts(utf8(path, &source.files[0])?.to_string()),
+        Kind::Gpt2 => byte_level::parts(&source.files),
+        Kind::WordPiece => {
+            let lowercase = source.options.lowercase.unwrap_or(false);
+            wordpiece::parts(utf8(path, &source.files[0])?, lowercase)
+        }
+        Kind::SentencePiece => SentencePiece::parse(&source.files[0]).map(|model| Parts {
+            entries: (model.pieces().map(str::to_string)).zip(0u32..).collect(),
+            engine: Engine::SentencePiece(Box::new(model)),
+            json: None,
+        }),
+        Kind::Tiktoken => match source.options.split {
+            Some(split) => {
+                let text = utf8(path, &source.files[0])?;
+                tiktoken::parts(text, split)
+            }
+            None => Err("split: found none, wanted gpt2, cl100k, o200k or llama3 (the file's name tells nothing)".into()),
+        },
+        Kind::Null => Err("found a file, wanted null:VOCAB for the null tokenizer".into()),
+    };
+    let Parts {
+        engine,
+        entries,
+        json,
+    } = parts.map_err(fail)?;
+    let extra = source.options.special.iter().cloned();
+    let vocabulary = Vocabulary::new(entries.into_iter().chain(extra)).map_err(fail)?;
+    let roles = roles::with_models(&engine, &source.roles);
+    let special = Special::find(&vocabulary, &roles);
+    let end_of_document = roles::end_of_document(&source, &vocabulary, &special, &roles);
+    if let (Some(token), None) = (&source.options.eod, end_of_document) {
+        return Err(fail(format!(
+            "eod: found {token:?}, wanted a token of the vocabulary"
+        )));
+    }
+    // What a tokenizer.json cannot say (another end of document, roles from another file) needs our own form.
+    let none = BTreeMap::new();
+    let plain = source.options.eod.is_none()
+        && source.options.special.is_empty()
+        && Special::find(&vocabulary, &none) == special
+        && roles::by_name(&vocabulary) == end_of_document;
+    let json = match json {
+        Some(json) if plain => json,
+        _ => packed::pack(&source),
+    };
+    Ok(Tokenizer {
+        path: path.to_path_buf(),
+        kind: source.kind,
+        json,
+        engine,
+        vocabulary,
+        special,
+        end_of_document,
+    })
+}
+
+/// The file to read for `path`, which may be a folder.
+fn main_file(path: &Path, kind: Option<Kind>) -> Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_path_buf());
+    }
+    let mut names: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(path).at(path)? {
+        names.push(entry.at(path)?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    let is_named = |name: &String, kind| match kind {
+        Kind::TokenizerJson => name == "tokenizer.json",
+        Kind::Gpt2 => name.ends_with("vocab.json"),
+        Kind::WordPiece => name.ends_with("vocab.txt"),
+        Kind::SentencePiece => name.ends_with(".model"),
+        Kind::Tiktoken => name.ends_with(".tiktoken"),
+        Kind::Null => false,
+    };
+    let order = [
+        Kind::TokenizerJson,
+        Kind::Gpt2,
+        Kind::SentencePiece,
+        Kind::Tiktoken,
+        Kind::WordPiece,
+    ];
+    let wanted = order.into_iter().filter(|k| kind.is_none_or(|w| w == *k));
+    let found = wanted
+        .filter_map(|k| names.iter().find(|n| is_named(n, k)))
+        .next();
+    match found {
+        Some(name) => Ok(path.join(name)),
+        None => Err(wrong(
+            path,
+            &"found a folder without tokenizer.json, vocab.json, *.model, *.tiktoken or vocab.txt, wanted one of them",
+        )),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let len = std::fs::metadata(path).at(path)?.len();
+    if len > MOST_BYTES {
+        let why = format!("found {len} bytes, wanted a tokenizer of at most {MOST_BYTES}");
+        return Err(wrong(path, &why));
+    }
+    std::fs::read(path).at(path)
+}
+
+fn utf8<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
+    std::str::from_utf8(bytes)
+        .map_err(|e| wrong(path, &format!("byte {}: wanted UTF-8", e.valid_up_to())))
+}
+
+/// What `bytes` hold, by the rules above.
+fn kind_of(bytes: &[u8]) -> Kind {
+    let text = std::str::from_utf8(bytes).ok();
+    let Some(text) = text.filter(|t| !t.contains(|c: char| c < '\t')) else {
+        return Kind::SentencePiece;
+    };
+    if text.trim_start().starts_with('{') {
+        // tokens may be called "model" or "version" as well, but only a vocabulary has nothing but numbers
+        let is_vocabulary = serde_json::from_str::<BTreeMap<String, u64>>(text).is_ok();
+        return if is_vocabulary {
+            Kind::Gpt2
+        } else {
+            Kind::TokenizerJson
+        };
+    }
+    let first = text.lines().next().unwrap_or_default();
+    match first.split_once(' ') {
+        Some((token, rank))
+            if base64::decode(token).is_some() && rank.trim_end().parse::<u32>().is_ok() =>
+        {
+            Kind::Tiktoken
+        }
+        _ => Kind::WordPiece,
+    }
+}

@@ -1,0 +1,214 @@
+//! A double-array trie over bytes, for finding every piece that starts at a place in one pass.
+//!
+//! Node s has children s.base ^ byte, valid where their `check` is s. Paper: Aoe 1989, "An efficient digital search
+//! algorithm by using a double-array structure". Four words a node, so that one cache line answers a step whole.
+
+/// No value ends here / no such node.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Places tried in one search for a base before the array grows instead: bounds building time.
+const TRIES: usize = 512;
+
+/// Most places, 2 GiB of them: a million pieces need a tenth.
+const MOST: usize = 1 << 27;
+
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    base: u32,
+    check: u32,
+    value: u32,
+    score: f32,
+}
+
+const FREE: Unit = Unit {
+    base: 0,
+    check: NONE,
+    value: NONE,
+    score: 0.0,
+};
+
+/// Keys of bytes with a value and a score each.
+#[derive(Debug)]
+pub(super) struct Trie {
+    units: Vec<Unit>,
+}
+
+impl Trie {
+    /// The start of every walk.
+    pub(super) const ROOT: u32 = 0;
+
+    /// Builds from any order of keys; of equal keys the last counts. Empty keys are ignored. Fails when there are too
+    /// many to index.
+    pub(super) fn new<'k>(
+        entries: impl IntoIterator<Item = (&'k [u8], u32, f32)>,
+    ) -> Result<Trie, String> {
+        let mut entries: Vec<_> = entries
+            .into_iter()
+            .filter(|(k, _, _)| !k.is_empty())
+            .collect();
+        entries.sort_by(|a, b| a.0.cmp(b.0));
+        let mut build = Build {
+            units: vec![FREE; 256],
+            cursor: 1,
+            entries: &entries,
+        };
+        build.units[0].check = 0;
+        // (node, first entry, past the last, depth): a stack, for keys may be long
+        let mut pending = vec![(0u32, 0usize, entries.len(), 0usize)];
+        while let Some((node, first, last, depth)) = pending.pop() {
+            build.expand(node, first, last, depth, &mut pending);
+            if build.units.len() > MOST {
+                return Err(format!(
+                    "{} pieces need a trie of more than {MOST} nodes",
+                    entries.len()
+                ));
+            }
+        }
+        Ok(Trie { units: build.units })
+    }
+
+    /// The child of `node` by `byte`, with the value and score that end there.
+    #[inline]
+    pub(super) fn step(&self, node: u32, byte: u8) -> Option<(u32, u32, f32)> {
+        let from = self.units.get(node as usize)?;
+        let to = from.base ^ u32::from(byte);
+        let unit = self.units.get(to as usize)?;
+        (unit.check == node && to != 0).then_some((to, unit.value, unit.score))
+    }
+
+    /// Length and value of the longest key that `text` starts with.
+    pub(super) fn longest(&self, text: &[u8]) -> Option<(usize, u32)> {
+        let (mut node, mut found) = (Trie::ROOT, None);
+        for (depth, byte) in text.iter().enumerate() {
+            let Some((next, value, _)) = self.step(node, *byte) else {
+                break;
+            };
+            if value != NONE {
+                found = Some((depth + 1, value));
+            }
+            node = next;
+        }
+        found
+    }
+}
+
+struct Build<'a, 'k> {
+    units: Vec<Unit>,
+    /// No place below is free.
+    cursor: usize,
+    entries: &'a [(&'k [u8], u32, f32)],
+}
+
+impl Build<'_, '_> {
+    /// Places the children of `node`, which share `depth` bytes and are entries `first..last`.
+    fn expand(
+        &mut self,
+        node: u32,
+        first: usize,
+        last: usize,
+        depth: usize,
+        pending: &mut Vec<(u32, usize, usize, usize)>,
+    ) {
+        let mut children: Vec<(u8, usize, usize)> = Vec::new();
+        for (i, (key, value, score)) in (first..last).zip(&self.entries[first..last]) {
+            let Some(&byte) = key.get(depth) else {
+                self.units[node as usize].value = *value;
+                self.units[node as usize].score = *score;
+                continue;
+            };
+            match children.last_mut() {
+                Some((b, _, end)) if *b == byte => *end = i + 1,
+                _ => children.push((byte, i, i + 1)),
+            }
+        }
+        if children.is_empty() {
+            return;
+        }
+        let base = self.place(&children);
+        self.units[node as usize].base = base;
+        for (byte, from, to) in children {
+            let child = base ^ u32::from(byte);
+            self.units[child as usize].check = node;
+            pending.push((child, from, to, depth + 1));
+        }
+    }
+
+    /// A base under which every child's place is free.
+    fn place(&mut self, children: &[(u8, usize, usize)]) -> u32 {
+        while self.cursor < self.units.len() && self.units[self.cursor].check != NONE {
+            self.cursor += 1;
+        }
+        let lead = usize::from(children[0].0);
+        let free = |units: &[Unit], i: usize| units.get(i).is_some_and(|u| u.check == NONE);
+        let mut tried = 0;
+        for place in self.cursor..self.units.len() {
+            if self.units[place].check != NONE {
+                continue;
+            }
+            let base = place ^ lead;
+            if children
+                .iter()
+                .all(|(byte, _, _)| free(&self.units, base ^ usize::from(*byte)))
+            {
+                return index(base);
+            }
+            tried += 1;
+            if tried >= TRIES {
+                // leave the crowded part behind, or every later search would walk it again
+                self.cursor = self.cursor.max(place.saturating_sub(TRIES));
+                break;
+            }
+        }
+        let base = self.units.len();
+        self.units.resize(base + 256, FREE);
+        index(base)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "Trie::new stops at MOST places"
+)]
+fn index(place: usize) -> u32 {
+    place as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn finds_exactly_the_keys_that_a_map_finds(
+            keys in prop::collection::btree_map(prop::collection::vec(0u8..5, 1..6), 0u32..1000, 0..200),
+            text in prop::collection::vec(0u8..5, 0..8),
+        ) {
+            let trie = Trie::new(keys.iter().map(|(k, v)| (k.as_slice(), *v, 0.5))).unwrap();
+            let naive = (1..=text.len()).rev().find_map(|n| keys.get(&text[..n]).map(|v| (n, *v)));
+            prop_assert_eq!(trie.longest(&text), naive);
+        }
+    }
+
+    #[test]
+    fn many_random_words_are_all_found_and_no_other() {
+        let mut keys = BTreeMap::new();
+        let mut state = 1u64;
+        for i in 0..20_000u32 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let bytes = state.to_le_bytes();
+            keys.insert(bytes[..3 + (i as usize % 5)].to_vec(), i);
+        }
+        let trie = Trie::new(keys.iter().map(|(k, v)| (k.as_slice(), *v, 0.0))).unwrap();
+        for (key, value) in &keys {
+            let (mut node, mut found) = (Trie::ROOT, NONE);
+            for byte in key {
+                (node, found, _) = trie.step(node, *byte).unwrap();
+            }
+            assert_eq!(found, *value);
+        }
+    }
+}
