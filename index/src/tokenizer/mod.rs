@@ -27,6 +27,7 @@ mod train;
 mod vocabulary;
 
 pub use load::{Kind, LoadOptions, Split};
+use load::Later;
 pub use special::Special;
 pub use train::{BpeTrainer, TrainBpe};
 
@@ -48,7 +49,7 @@ enum Engine {
     /// Our own encoder for the files that it does exactly; the library decodes.
     ByteBpe {
         bpe: Box<ByteBpe>,
-        library: Box<PipelineTokenizer>,
+        library: Later,
     },
     /// A SentencePiece model.
     SentencePiece(Box<SentencePiece>),
@@ -167,7 +168,9 @@ impl Tokenizer {
     /// `Tokenizer`.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         match &self.engine {
-            Engine::Library(library) | Engine::ByteBpe { library, .. } => {
+            Engine::Library(library) => library.decode(ids, false).map_err(|e| self.wrong(&e)),
+            Engine::ByteBpe { library, .. } => {
+                let library = library.get().map_err(|e| self.wrong(e))?;
                 library.decode(ids, false).map_err(|e| self.wrong(&e))
             }
             Engine::SentencePiece(model) => model.decode(ids).map_err(|e| self.wrong(&e)),

@@ -5,14 +5,14 @@
 //! Paper: Sennrich et al. 2016, arXiv:1508.07909; byte alphabet and pattern: Radford et al. 2019 (GPT-2).
 
 use super::load::{byte_alphabet, tokenizer_json};
-use super::{Engine, Tokenizer};
+use super::Tokenizer;
+use super::byte_bpe::{Split, Splitter};
 use crate::error::{Error, Result};
 use ahash::AHashMap;
 use compact_str::CompactString;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use tokenizers::pipeline::{PreTokenizer, PreTokenizerScratch};
 
 /// The end-of-document token; id 0.
 const END: &str = "<|endoftext|>";
@@ -58,10 +58,9 @@ impl TrainBpe {
 /// Counts words of streamed texts, then trains.
 pub struct BpeTrainer {
     settings: TrainBpe,
-    splitter: Tokenizer,
+    splitter: Splitter,
     counts: FxHashMap<Box<[u8]>, u64>,
-    scratch: PreTokenizerScratch,
-    spans: Vec<tokenizers::pipeline::Span>,
+    ends: Vec<u32>,
     bytes: u64,
 }
 
@@ -69,20 +68,13 @@ impl BpeTrainer {
     /// An empty trainer.
     ///
     /// # Errors
-    /// `Tokenizer` if the library refuses GPT-2's splitter (it ships with it).
+    /// None today.
     pub fn new(settings: TrainBpe) -> Result<BpeTrainer> {
-        let bytes: Vec<(String, u32)> = (0u32..)
-            .zip(byte_alphabet())
-            .map(|(i, c)| (c.to_string(), i))
-            .collect();
-        let splitter =
-            Tokenizer::from_json(Path::new("<splitter>"), tokenizer_json(&bytes, &[], &[]))?;
         Ok(BpeTrainer {
             settings,
-            splitter,
+            splitter: Splitter::new(Split::Gpt2),
             counts: FxHashMap::default(),
-            scratch: PreTokenizerScratch::default(),
-            spans: Vec::new(),
+            ends: Vec::new(),
             bytes: 0,
         })
     }
@@ -96,25 +88,17 @@ impl BpeTrainer {
             return Ok(false);
         }
         self.bytes += text.len() as u64;
-        self.spans.clear();
-        let Engine::ByteBpe { library, .. } = &self.splitter.engine else {
-            return Ok(false); // new() made it from a tokenizer.json
-        };
-        library
-            .get_pre_tokenizer()
-            .pre_tokenize(text, &mut self.scratch, &mut self.spans)
-            .map_err(|e| Error::Tokenizer {
-                path: "<splitter>".into(),
-                why: e.to_string(),
-            })?;
-        for span in &self.spans {
-            let word = &text.as_bytes()[span.start as usize..span.end as usize];
-            match self.counts.get_mut(word) {
-                Some(count) => *count += 1,
-                None => {
-                    self.counts.insert(word.into(), 1);
-                }
+        let text = text.as_bytes();
+        let mut from = 0;
+        while from < text.len() {
+            self.splitter.cut(text, from, &mut self.ends);
+            let mut start = from;
+            for end in &self.ends {
+                let end = from + *end as usize;
+                count(&mut self.counts, &text[start..end]);
+                start = end;
             }
+            from = start;
         }
         Ok(true)
     }
@@ -155,6 +139,15 @@ impl BpeTrainer {
             Path::new("<trained>"),
             tokenizer_json(&entries, &merges, &[END]),
         )
+    }
+}
+
+fn count(counts: &mut FxHashMap<Box<[u8]>, u64>, word: &[u8]) {
+    match counts.get_mut(word) {
+        Some(count) => *count += 1,
+        None => {
+            counts.insert(word.into(), 1);
+        }
     }
 }
 

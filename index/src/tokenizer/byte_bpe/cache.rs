@@ -12,11 +12,11 @@ pub(super) const SHORT: usize = 15;
 pub(super) const LONG: usize = 160;
 /// Ids that lie beside the word; more are in the arena.
 const INLINE: usize = 3;
-/// Slots at most: 8 MiB of short words, 1.5 MiB of long ones.
-const MOST_SETS: usize = 1 << 17;
-const MOST_LONG: usize = 1 << 16;
+/// Slots at most: 16 MiB of short words, 6 MiB of long ones.
+const MOST_SETS: usize = 1 << 18;
+const MOST_LONG: usize = 1 << 18;
 /// Entries of the arenas at which everything is forgotten.
-const MOST_ARENA: usize = 1 << 22;
+const MOST_ARENA: usize = 1 << 23;
 
 #[derive(Clone, Copy, Default)]
 #[repr(C)]

@@ -52,6 +52,11 @@ pub(super) enum Level {
 }
 
 impl Level {
+    /// The fastest that can run here.
+    pub(super) fn best() -> Level {
+        Level::available()[0]
+    }
+
     /// All that can run here, the fastest first.
     pub(super) fn available() -> Vec<Level> {
         let mut levels = Vec::new();

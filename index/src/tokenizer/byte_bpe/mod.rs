@@ -13,13 +13,12 @@ mod tests;
 mod unicode;
 
 pub(crate) use json::from_tokenizer_json;
-pub(crate) use split::Split;
+pub(crate) use split::{Split, Splitter};
 
 use cache::{Cache, Key};
 use masks::Level;
 use merge::{Merger, Pairs};
 use rustc_hash::FxHashMap;
-use split::Splitter;
 use std::sync::Mutex;
 
 /// Where the ranks of merges come from.
@@ -49,10 +48,9 @@ impl ByteBpe {
         split: Split,
         ignore_merges: bool,
     ) -> Result<ByteBpe, String> {
-        let level = Level::available().first().copied();
         Ok(ByteBpe {
             split,
-            level: level.unwrap_or(Level::Portable),
+            level: Level::best(),
             pairs: pairs(tokens, merges)?,
             whole: ignore_merges.then(|| {
                 let entries = tokens.iter().map(|(b, id)| (b.as_slice().into(), *id));
@@ -67,7 +65,7 @@ impl ByteBpe {
         let known = self.caches.lock().ok().and_then(|mut c| c.pop());
         ByteEncoder {
             bpe: self,
-            splitter: Splitter::new(self.split, self.level),
+            splitter: Splitter::with(self.split, self.level),
             merger: Merger::default(),
             cache: known.unwrap_or_else(Cache::new),
             ends: Vec::new(),

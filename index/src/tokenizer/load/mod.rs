@@ -16,6 +16,7 @@ mod wordpiece;
 #[cfg(test)]
 pub(super) use base64::decode as decode_base64;
 pub(super) use byte_level::{byte_alphabet, tokenizer_json};
+pub(super) use library::Later;
 
 use super::null::Null;
 use super::sentencepiece::SentencePiece;
