@@ -8,8 +8,8 @@ mod bpe;
 mod unigram;
 mod wordpiece;
 
-use super::load::{metaspace_json, tokenizer_json, wordpiece_json};
-use super::{Engine, Tokenizer, byte_alphabet, wrong};
+use super::load::{metaspace_json, wordpiece_json};
+use super::{Engine, Tokenizer, byte_bpe, wrong};
 use crate::error::Result;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -112,11 +112,92 @@ impl TrainSettings {
 /// Counts words of streamed texts, then trains.
 pub struct Trainer {
     settings: TrainSettings,
-    splitter: Box<PipelineTokenizer>,
-    counts: FxHashMap<Box<[u8]>, u64>,
-    scratch: PreTokenizerScratch,
-    spans: Vec<tokenizers::pipeline::Span>,
+    words: Words,
+    counts: Counts,
     bytes: u64,
+}
+
+type Counts = FxHashMap<Box<[u8]>, u64>;
+
+/// What cuts texts in words.
+enum Words {
+    /// Byte-level BPE: our own splitter, and where words end.
+    Bytes(Box<byte_bpe::Splitter>, Vec<u32>),
+    /// The normaliser and word splitter of the tokenizer to come.
+    Library {
+        pipeline: Box<PipelineTokenizer>,
+        scratch: PreTokenizerScratch,
+        spans: Vec<tokenizers::pipeline::Span>,
+    },
+}
+
+impl Words {
+    fn new(settings: &TrainSettings) -> Result<Words> {
+        // around a vocabulary that nothing asks
+        let json = match settings.kind {
+            TrainKind::Bpe => {
+                let splitter = byte_bpe::Splitter::new(byte_bpe::Split::Gpt2);
+                return Ok(Words::Bytes(Box::new(splitter), Vec::new()));
+            }
+            TrainKind::WordPiece => {
+                wordpiece_json(&[("[UNK]".into(), 0)], settings.lowercase, &["[UNK]"])
+            }
+            TrainKind::Unigram => metaspace_json(&[("<unk>".into(), 0.0)], settings.lowercase, &[]),
+        };
+        match Tokenizer::from_json(Path::new("<splitter>"), json)?.engine {
+            Engine::Library(pipeline) => Ok(Words::Library {
+                pipeline,
+                scratch: PreTokenizerScratch::default(),
+                spans: Vec::new(),
+            }),
+            _ => Err(wrong(
+                Path::new(TRAINED),
+                &"the splitter is no tokenizer.json",
+            )),
+        }
+    }
+
+    fn count(&mut self, text: &str, counts: &mut Counts) -> Result<(), tokenizers::Error> {
+        match self {
+            Words::Bytes(splitter, ends) => {
+                let (text, mut from) = (text.as_bytes(), 0);
+                while from < text.len() {
+                    splitter.cut(text, from, ends);
+                    let mut start = from;
+                    for end in ends.iter() {
+                        let end = from + *end as usize;
+                        count(counts, &text[start..end]);
+                        start = end;
+                    }
+                    from = start;
+                }
+            }
+            Words::Library {
+                pipeline,
+                scratch,
+                spans,
+            } => {
+                spans.clear();
+                let text = normalize_all(pipeline.get_normalizers(), text, 0)?;
+                let splitter = pipeline.get_pre_tokenizer();
+                splitter.pre_tokenize(&text, scratch, spans)?;
+                for span in spans.iter() {
+                    let word = &text.as_bytes()[span.start as usize..span.end as usize];
+                    count(counts, word);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn count(counts: &mut Counts, word: &[u8]) {
+    match counts.get_mut(word) {
+        Some(count) => *count += 1,
+        None => {
+            counts.insert(word.into(), 1);
+        }
+    }
 }
 
 impl Trainer {
@@ -132,34 +213,10 @@ impl Trainer {
         if !problems.is_empty() {
             return Err(wrong(Path::new(TRAINED), &problems.join("; ")));
         }
-        // the normaliser and word splitter of the tokenizer to come, around a vocabulary that nothing asks
-        let json = match settings.kind {
-            TrainKind::Bpe => {
-                let bytes = byte_alphabet().into_iter().map(String::from).zip(0..);
-                tokenizer_json(&bytes.collect::<Vec<_>>(), &[], &[])
-            }
-            TrainKind::WordPiece => {
-                wordpiece_json(&[("[UNK]".into(), 0)], settings.lowercase, &["[UNK]"])
-            }
-            TrainKind::Unigram => metaspace_json(&[("<unk>".into(), 0.0)], settings.lowercase, &[]),
-        };
-        let tokenizer = Tokenizer::from_json(Path::new("<splitter>"), json)?;
-        let (Engine::Library(splitter)
-        | Engine::ByteBpe {
-            library: splitter, ..
-        }) = tokenizer.engine
-        else {
-            return Err(wrong(
-                Path::new(TRAINED),
-                &"the splitter is no tokenizer.json",
-            ));
-        };
         Ok(Trainer {
+            words: Words::new(&settings)?,
             settings,
-            splitter,
-            counts: FxHashMap::default(),
-            scratch: PreTokenizerScratch::default(),
-            spans: Vec::new(),
+            counts: Counts::default(),
             bytes: 0,
         })
     }
@@ -173,22 +230,9 @@ impl Trainer {
             return Ok(false);
         }
         self.bytes += text.len() as u64;
-        self.spans.clear();
-        let failed = |e: tokenizers::Error| wrong(Path::new(TRAINED), &e);
-        let text = normalize_all(self.splitter.get_normalizers(), text, 0).map_err(failed)?;
-        self.splitter
-            .get_pre_tokenizer()
-            .pre_tokenize(&text, &mut self.scratch, &mut self.spans)
-            .map_err(failed)?;
-        for span in &self.spans {
-            let word = &text.as_bytes()[span.start as usize..span.end as usize];
-            match self.counts.get_mut(word) {
-                Some(count) => *count += 1,
-                None => {
-                    self.counts.insert(word.into(), 1);
-                }
-            }
-        }
+        self.words
+            .count(text, &mut self.counts)
+            .map_err(|e| wrong(Path::new(TRAINED), &e))?;
         Ok(true)
     }
 
