@@ -30,8 +30,8 @@ pub use sampler::{
     BatchSizes, Cyclic, Prefetch, Sampler, full_validation, prefetch, randperm, share,
 };
 pub use samples::{
-    BertItem, BertSamples, GptIndices, GptItem, GptSamples, ItemOptions, MaskTokens, MaskedRequest,
-    Masking, Order, PAD, Places, Request, Starts, T5Item, T5Samples,
+    BertItem, BertSamples, Fim, FimText, GptIndices, GptItem, GptSamples, ItemOptions, MaskTokens,
+    MaskedRequest, Masking, Order, PAD, Places, Request, Starts, T5Item, T5Samples,
 };
 pub use split::{Bounds, Part, parse as parse_split};
 pub use tokenizer::{BpeTrainer, Encoder, Tokenizer, TrainBpe};
