@@ -7,6 +7,7 @@ mod build;
 mod cache;
 mod error;
 mod format;
+mod ids;
 mod merge;
 mod mmap;
 mod numpy_random;
@@ -37,8 +38,8 @@ pub use sampler::{
     BatchSizes, Cyclic, Prefetch, Sampler, full_validation, prefetch, randperm, share,
 };
 pub use samples::{
-    BertItem, BertSamples, GptIndices, GptItem, GptSamples, ItemOptions, MaskTokens, MaskedRequest,
-    Masking, Order, PAD, Places, Request, Starts, T5Item, T5Samples,
+    BertItem, BertSamples, Fim, FimText, GptIndices, GptItem, GptSamples, ItemOptions, MaskTokens,
+    MaskedRequest, Masking, Order, PAD, Places, Request, Starts, T5Item, T5Samples,
 };
 pub use sentences::Punkt;
 pub use sidecar::{Group, Sidecar, TokenizerNote};

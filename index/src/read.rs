@@ -4,10 +4,15 @@
 
 use crate::error::{Error, Result};
 use crate::format::{Header, TokenType, i32_at, u64_at};
+use crate::ids;
 use crate::mmap::Map;
 use crate::sidecar::Sidecar;
+use rayon::prelude::*;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+/// Tokens that one thread checks at a time.
+const CHECKED_AT_ONCE: usize = 1 << 20;
 
 /// `PREFIX.bin`.
 pub(crate) fn bin_path(prefix: &Path) -> PathBuf {
@@ -126,6 +131,36 @@ impl Dataset {
             found: self.token_type().name().into(),
             wanted: "an integer type: floating-point numbers are not token ids".into(),
         })
+    }
+
+    /// Refuses a dataset with an id that is negative or not below `vocab`. One read of the `.bin`, at memory speed.
+    ///
+    /// # Errors
+    /// `Format` at the byte of the first such id, or as [`Dataset::expect_ids`].
+    pub fn expect_ids_below(&self, vocab: usize) -> Result<()> {
+        self.expect_ids()?;
+        let width = at(self.token_type().bytes());
+        let token_type = self.token_type();
+        let chunk = CHECKED_AT_ONCE * width;
+        let first = self
+            .bin
+            .par_chunks(chunk)
+            .enumerate()
+            .filter_map(|(i, bytes)| {
+                let (token, id) = ids::first_beyond(token_type, bytes, vocab)?;
+                Some((i * chunk + token * width, id))
+            })
+            .min();
+        match first {
+            None => Ok(()),
+            Some((byte, id)) => Err(Error::Format {
+                path: bin_path(&self.prefix),
+                offset: byte as u64,
+                field: "token id",
+                found: id.to_string(),
+                wanted: format!("0 to {}, the vocabulary", vocab as i64 - 1),
+            }),
+        }
     }
 
     /// Bytes of the whole `.bin`.
@@ -288,7 +323,7 @@ pub fn inspect(prefix: &Path) -> Result<serde_json::Value> {
     let data = Dataset::open(prefix)?;
     let sidecar = Sidecar::read(prefix)?;
     if let Some(sidecar) = &sidecar {
-        sidecar.check(&data, None)?;
+        sidecar.check(&data)?;
     }
     let mut hash = Sha256::new();
     let mut tokens = vec![0u32; 1 << 16];

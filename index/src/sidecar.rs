@@ -126,45 +126,49 @@ impl Sidecar {
             .map_err(|e| unreadable(&path, &e))
     }
 
-    /// Refuses a dataset that is not the one described, and a tokenizer that did not make its ids.
+    /// Refuses a dataset that is not the one described.
     ///
     /// # Errors
     /// `Mismatch` naming the field.
-    pub fn check(&self, data: &Dataset, tokenizer: Option<&Tokenizer>) -> Result<()> {
-        let path = Sidecar::path(data.prefix());
+    pub fn check(&self, data: &Dataset) -> Result<()> {
         let counts = [
             ("documents", self.documents, data.documents()),
             ("sequences", self.sequences, data.sequences()),
             ("tokens", self.tokens, data.tokens()),
         ];
-        let wrong = |field, found: String, wanted: String| {
-            Err(Error::Mismatch {
-                path: path.clone(),
-                field,
-                found,
-                wanted,
-            })
-        };
         for (field, found, wanted) in counts {
             if found != wanted {
-                return wrong(
+                return Err(Error::Mismatch {
+                    path: Sidecar::path(data.prefix()),
                     field,
-                    found.to_string(),
-                    format!("{wanted}, as the index has"),
-                );
+                    found: found.to_string(),
+                    wanted: format!("{wanted}, as the index has"),
+                });
             }
         }
-        let Some(tokenizer) = tokenizer else {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Refuses a tokenizer that did not make the ids of the dataset at `prefix`.
+    ///
+    /// # Errors
+    /// `Mismatch` naming the field.
+    pub fn check_tokenizer(&self, prefix: &Path, vocab: usize, identity: &str) -> Result<()> {
+        let wrong = |field, found: String, wanted: String| {
+            Err(Error::Mismatch {
+                path: Sidecar::path(prefix),
+                field,
+                found,
+                wanted: format!("{wanted} of this job's tokenizer"),
+            })
         };
-        let of = format!("of {}", tokenizer.path().display());
-        if self.tokenizer.vocab != tokenizer.vocab() {
-            let wanted = format!("{} {of}", tokenizer.vocab());
-            return wrong("tokenizer.vocab", self.tokenizer.vocab.to_string(), wanted);
+        if self.tokenizer.vocab != vocab {
+            let found = self.tokenizer.vocab.to_string();
+            return wrong("tokenizer.vocab", found, vocab.to_string());
         }
-        if self.tokenizer.xxh3 != tokenizer.identity() {
-            let wanted = format!("{} {of}", tokenizer.identity());
-            return wrong("tokenizer.xxh3", self.tokenizer.xxh3.clone(), wanted);
+        if self.tokenizer.xxh3 != identity {
+            let found = self.tokenizer.xxh3.clone();
+            return wrong("tokenizer.xxh3", found, identity.to_string());
         }
         Ok(())
     }

@@ -265,7 +265,7 @@ fn merging_datasets_of_different_tokenizers_is_refused_and_a_folder_is_its_datas
     succeed(&["merge", &name(&merged), &name(&tokens)]);
     let sidecar = index::Sidecar::read(&merged).unwrap().unwrap();
     let both = Dataset::open(&merged).unwrap();
-    sidecar.check(&both, None).unwrap();
+    sidecar.check(&both).unwrap();
     assert_eq!(both.documents(), 240);
     let part = tokens.join("out_title.json");
     let text = std::fs::read_to_string(&part).unwrap();
@@ -277,4 +277,66 @@ fn merging_datasets_of_different_tokenizers_is_refused_and_a_folder_is_its_datas
         stderr.contains("out_title.json: tokenizer: found"),
         "{stderr}"
     );
+}
+
+#[test]
+fn a_blend_refuses_datasets_of_other_tokenizers_ids_beyond_the_vocabulary_and_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_job(dir.path(), &data("preprocess/documents.jsonl"), "");
+    succeed(&["tokenize", &job]);
+    let prefix = dir.path().join("out/tokens/out");
+    let foreign = dir.path().join("foreign");
+    write_documents(&foreign, TokenType::I32, false, 0..400);
+    let floats = dir.path().join("floats");
+    write_documents(&floats, TokenType::F32, false, 0..400);
+    let blend = |more: &str, tokenizer: &Path| {
+        let path = dir.path().join("blend.toml");
+        let text = format!(
+            "name = \"b\"\nout = {:?}\n[tokenize]\ntokenizer = {{ file = {tokenizer:?} }}\n\
+             [blend]\nseq_length = 16\nsplit = \"1\"\n{more}\n",
+            dir.path().join("blended"),
+        );
+        std::fs::write(&path, text).unwrap();
+        let told = output(&["blend", &path.display().to_string()]);
+        let stderr = String::from_utf8_lossy(&told.stderr).to_string();
+        (told.status.code(), stderr)
+    };
+    let source = |p: &Path| {
+        let name = p.file_name().unwrap();
+        format!("[[blend.dataset]]\nname = {name:?}\nprefix = {p:?}\n")
+    };
+    let own = data("preprocess/tokenizer.json");
+    let both = source(&prefix) + &source(&foreign);
+    assert_eq!(blend(&both, &own), (Some(0), String::new()));
+    // another tokenizer of the same size, and one with fewer entries: each dataset is named
+    let other = dir.path().join("other.json");
+    let text = std::fs::read_to_string(&own).unwrap();
+    std::fs::write(&other, format!("{text} ")).unwrap();
+    let (code, stderr) = blend(&both, &other);
+    assert_eq!(code, Some(1));
+    assert!(
+        stderr.contains("out.json: tokenizer.xxh3: found"),
+        "{stderr}"
+    );
+    let (code, stderr) = blend(&both, Path::new("null:90"));
+    assert_eq!(code, Some(1));
+    for want in [
+        "out.json: tokenizer.vocab: found 600, wanted 90",
+        "foreign.bin: token id at byte",
+        "wanted 0 to 89",
+    ] {
+        assert!(stderr.contains(want), "{want} is not told:\n{stderr}");
+    }
+    let (code, stderr) = blend(&source(&floats), &own);
+    assert_eq!(code, Some(1));
+    assert!(
+        stderr.contains("floats.idx: token type at byte 17: found float32"),
+        "{stderr}"
+    );
+    let bin = prefix.with_extension("bin");
+    let bytes = std::fs::read(&bin).unwrap();
+    std::fs::write(&bin, &bytes[..bytes.len() - 2]).unwrap();
+    let (code, stderr) = blend(&both, &own);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("out.bin: file size"), "{stderr}");
 }

@@ -116,6 +116,9 @@ pub struct BlendTable {
     pub above_cap: index::AboveCap,
     /// Every global batch has each dataset's share to within one sample (MT-NLG). Default: no, Megatron's order.
     pub even_batches: bool,
+    /// Order of training: `single` takes the blend as it is; `cyclic` and `cyclic_unsharded` shuffle its samples anew
+    /// every epoch, as Megatron's samplers of these names do for this `micro_batch` and `dp`. Default: `single`.
+    pub sampler: BlendSampler,
     /// Folder of index arrays that later runs, and Megatron, map instead of building them. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<PathBuf>,
@@ -147,6 +150,7 @@ impl Default for BlendTable {
             max_epochs: 0.0,
             above_cap: index::AboveCap::Refuse,
             even_batches: false,
+            sampler: BlendSampler::Single,
             cache: None,
             cache_tokenizer: None,
             dataset: Vec::new(),
@@ -166,7 +170,7 @@ impl BlendTable {
 
 impl BlendTable {
     fn check(&self, written: &[String], add: &mut dyn FnMut(&str, String, &str)) {
-        if self.dataset.is_empty() == !self.has_own_parts() {
+        if self.dataset.is_empty() != self.has_own_parts() {
             let found = format!("{} of them", self.dataset.len());
             let wanted =
                 "[[blend.dataset]] for a split, or [[blend.train]] and its like: one of the two";
@@ -207,6 +211,18 @@ impl BlendTable {
             add("blend.cache_tokenizer", text.clone(), "JSON");
         }
     }
+}
+
+/// Order of training samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlendSampler {
+    /// As they come.
+    Single,
+    /// Shuffled within a bucket of each rank.
+    Cyclic,
+    /// Shuffled over all.
+    CyclicUnsharded,
 }
 
 /// What weights are multiplied by.

@@ -1,10 +1,10 @@
 //! `blend`: datasets, weights and split to samples; shows asked and realised shares.
 
 use super::Context;
-use crate::job::{BlendDataset, BlendTable, BlendWeights};
+use crate::job::{BlendDataset, BlendSampler, BlendTable, BlendWeights};
 use crate::machine::{grouped, write_atomically};
 use anyhow::{Context as _, Result, bail};
-use index::{Blend, BlendRequest, Cache, Dataset, Mixture, Part, Source};
+use index::{Blend, BlendRequest, Cache, Cyclic, Dataset, Mixture, Part, Sidecar, Source};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -59,6 +59,7 @@ impl Blended {
         let first = opened.iter().flat_map(|o| &o.sources).next();
         let (dataset, _) = first.context("[blend] names no dataset")?;
         let (vocab, tokenizer) = vocabulary(cx, dataset)?;
+        verify(&opened, vocab, tokenizer.as_str().unwrap_or_default())?;
         let samples = wanted_samples(cx);
         let split = (!own).then_some(table.split.as_str());
         let cache = match &table.cache {
@@ -90,6 +91,17 @@ impl Blended {
             if let Some(blend) = blend {
                 let mut order = order(cx, table, blend, &names[i], &opened[i].prints);
                 order["tokenizer"] = tokenizer.clone();
+                if let (0, Some(train), false) =
+                    (i, &cx.job.train, table.sampler == BlendSampler::Single)
+                {
+                    // the permutation is over all samples and dealt to ranks
+                    order["sampler"] = json!([
+                        table.sampler,
+                        blend.len(),
+                        train.micro_batch,
+                        cx.job.parallel.dp
+                    ]);
+                }
                 orders[i] = order;
             }
         }
@@ -107,6 +119,21 @@ impl Blended {
         self.parts[part as usize]
             .as_ref()
             .with_context(|| format!("blend.split leaves no {} samples", part.name()))
+    }
+
+    /// The order in which training takes the blend's samples, if not one after the other.
+    pub(crate) fn cyclic(&self, cx: &Context) -> Result<Option<Cyclic>> {
+        let sampler = cx.job.blend.as_ref().map(|b| b.sampler);
+        let (Some(train), Some(sampler)) = (&cx.job.train, sampler) else {
+            return Ok(None);
+        };
+        if sampler == BlendSampler::Single {
+            return Ok(None);
+        }
+        let total = self.part(Part::Train)?.len();
+        let (micro, ranks) = (train.micro_batch as u64, cx.job.parallel.dp as u64);
+        let sharded = sampler == BlendSampler::Cyclic;
+        Ok(Some(Cyclic::new(total, micro, ranks, sharded)?))
     }
 
     /// Identity of one part's order: equal for more samples as long as they only follow those before.
@@ -131,6 +158,31 @@ fn open(cx: &Context, list: &[BlendDataset]) -> Result<Opened> {
         sources: sources.collect(),
         prints,
     })
+}
+
+/// Refuses datasets that are not what their sidecars say, were made by another tokenizer, or hold ids beyond the
+/// vocabulary; every one is named.
+fn verify(opened: &[Opened; 3], vocab: usize, tokenizer: &str) -> Result<()> {
+    let mut problems = Vec::new();
+    let mut seen: Vec<&Dataset> = Vec::new();
+    for (data, _) in opened.iter().flat_map(|o| &o.sources) {
+        if seen.iter().any(|d| d.prefix() == data.prefix()) {
+            continue;
+        }
+        seen.push(data);
+        let checked = Sidecar::read(data.prefix()).and_then(|sidecar| {
+            if let Some(sidecar) = &sidecar {
+                sidecar.check(data)?;
+                sidecar.check_tokenizer(data.prefix(), vocab, tokenizer)?;
+            }
+            data.expect_ids_below(vocab)
+        });
+        problems.extend(checked.err().map(|e| e.to_string()));
+    }
+    if !problems.is_empty() {
+        bail!("{}", problems.join("\n"));
+    }
+    Ok(())
 }
 
 /// Weights as given, or times the size of the dataset.

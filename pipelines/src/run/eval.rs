@@ -34,7 +34,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     }
     let started = std::time::Instant::now();
     let count = table.samples.min(valid.len());
-    let loss = train::evaluate(&checkpoint, &BlendSamples(valid), count)?;
+    let loss = train::evaluate(&checkpoint, &BlendSamples(valid, None), count)?;
     let entropy = unigram_entropy(valid, count, plan.seq_length, plan.vocab)?;
     let result = json!({
         "samples": count, "tokens": count * plan.seq_length as u64,

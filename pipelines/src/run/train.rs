@@ -5,23 +5,27 @@ use crate::machine::grouped;
 use crate::manifest::fingerprint;
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, bail};
-use index::{Blend, Part};
+use index::{Blend, Cyclic, Part};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use train::{Plan, StepRecord};
 
-/// A blend as the trainer reads it.
-pub(super) struct BlendSamples<'a>(pub &'a Blend);
+/// A blend as the trainer reads it: as it comes, or shuffled every epoch.
+pub(super) struct BlendSamples<'a>(pub &'a Blend, pub Option<Cyclic>);
 
 impl train::Samples for BlendSamples<'_> {
     fn len(&self) -> u64 {
-        self.0.len()
+        match &self.1 {
+            Some(_) => u64::MAX, // epoch after epoch
+            None => self.0.len(),
+        }
     }
     fn read(
         &self,
         index: u64,
         tokens: &mut [u32],
     ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let index = self.1.as_ref().map_or(index, |order| order.at(index));
         self.0.read(index, tokens)?;
         Ok(())
     }
@@ -96,10 +100,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     );
     let valid = blended.parts[Part::Valid as usize]
         .as_ref()
-        .map(BlendSamples);
+        .map(|blend| BlendSamples(blend, None));
     let progress = Progress::start("train", "steps", plan.train.steps);
     let watcher = Watcher(&progress);
-    let samples = BlendSamples(blended.part(Part::Train)?);
+    let samples = BlendSamples(blended.part(Part::Train)?, blended.cyclic(cx)?);
     let valid = valid.as_ref().map(|v| v as &dyn train::Samples);
     let outcome = train::run(&plan, &samples, valid, &cx.out, &watcher)?;
     let mut files: Vec<PathBuf> = vec!["metrics.jsonl".into()];
