@@ -51,7 +51,7 @@ pub enum Error {
 }
 
 /// Shorthand used all over this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Names the file an I/O error belongs to.
 pub(crate) trait At<T> {

@@ -60,8 +60,16 @@ impl Shard {
 /// # Errors
 /// `Input` for a path that is not there and for a folder without files.
 pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
+    input_files(&config.inputs)
+}
+
+/// The files of some inputs, in order.
+///
+/// # Errors
+/// As [`shards`].
+pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
     let mut shards = Vec::new();
-    for input in &config.inputs {
+    for input in inputs {
         let path = Path::new(&input.path);
         let input_error = |why: String| Error::Input {
             path: path.to_path_buf(),

@@ -63,7 +63,7 @@ fn main() {
     let folder = tempfile::tempdir().expect("folder");
     let options = BuildOptions {
         append_eod: true,
-        lineage: serde_json::json!({}),
+        ..BuildOptions::default()
     };
     for threads in [1, 2] {
         let pool = rayon::ThreadPoolBuilder::new()
@@ -76,7 +76,13 @@ fn main() {
             let prefix = folder.path().join("bench");
             let built = pool
                 .install(|| {
-                    index::build_dataset(&prefix, &tokenizer, texts(path), &options, &|_, _| {})
+                    index::build_dataset(
+                        &prefix,
+                        &tokenizer,
+                        &mut index::Texts(texts(path)),
+                        &options,
+                        &|_, _| {},
+                    )
                 })
                 .expect("build");
             runs.push((

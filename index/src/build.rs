@@ -1,168 +1,256 @@
-//! Documents in, one dataset out: encodes in parallel, writes in the documents' order, keeps a bounded batch in memory.
+//! Documents in, one dataset out: reads ahead, encodes in parallel, writes in the documents' order, keeps bounded batches.
+//!
+//! The rules are those of Megatron's `preprocess_data.py`: sequences without tokens are dropped, the end-of-document id
+//! follows the last sequence of a document that has tokens and counts in its length, a document without tokens leaves a
+//! repeated boundary.
 
+use crate::batch::{TextBatch, TextSource};
 use crate::error::{Error, Result};
 use crate::format::TokenType;
-use crate::read::{Dataset, with_suffix};
-use crate::tokenizer::{ENCODER, Tokenizer};
-use crate::write::{DatasetWriter, Written, put_token, write_atomically};
+use crate::read::Dataset;
+use crate::tokenizer::{Encoder, Tokenizer};
+use crate::write::{DatasetWriter, Written, put_tokens};
 use rayon::prelude::*;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
 
-/// Text of one batch in bytes: large enough to share among threads, small enough to forget.
-const BATCH_BYTES: usize = 8 << 20;
+/// Text that a thread encodes at a time.
+const PIECE_BYTES: usize = 256 << 10;
+/// Batches in flight: one read, one encoded, one on the way.
+const BATCHES: usize = 3;
 
 /// How to build a dataset.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct BuildOptions {
     /// Append the end-of-document id to every document that has a token.
     pub append_eod: bool,
-    /// Stored in the sidecar `PREFIX.json`: where the documents came from.
-    pub lineage: serde_json::Value,
+    /// Type of the stored ids; `None` is Megatron's choice by vocabulary size.
+    pub token_type: Option<TokenType>,
 }
 
 /// Counts of a build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Built {
     /// What lies in the dataset.
     #[serde(flatten)]
     pub written: Written,
     /// Bytes of UTF-8 text read.
     pub text_bytes: u64,
+    /// Documents without tokens.
+    pub empty_documents: u64,
+    /// The same by the groups of the source, indexed by group number.
+    pub groups: Vec<GroupCounts>,
 }
 
-/// Tokenizes `documents` into `PREFIX.bin`, `.idx` and `.json`.
+/// Counts of one group of documents (a source and a language, say).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct GroupCounts {
+    /// Documents.
+    pub documents: u64,
+    /// Tokens, end-of-document ids included.
+    pub tokens: u64,
+    /// Bytes of UTF-8 text.
+    pub text_bytes: u64,
+}
+
+impl GroupCounts {
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &GroupCounts) {
+        self.documents += other.documents;
+        self.tokens += other.tokens;
+        self.text_bytes += other.text_bytes;
+    }
+}
+
+/// Tokenizes the documents of `source` into `PREFIX.bin` and `PREFIX.idx`.
 ///
-/// The order of documents is the iterator's, whatever the threads. `progress` hears (documents, text bytes) so far.
+/// The order of documents is the source's, whatever the threads. `progress` hears (documents, text bytes) so far.
 ///
 /// # Errors
-/// `Document` if the iterator fails; `Tokenizer`; `Width` if an id does not fit; `Io`.
-pub fn build<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+/// `Document` if the source fails; `Tokenizer`; `Width` if an id does not fit; `Io`.
+pub fn build(
     prefix: &Path,
     tokenizer: &Tokenizer,
-    documents: impl Iterator<Item = Result<String, E>> + Send,
+    source: &mut dyn TextSource,
     options: &BuildOptions,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Built> {
-    let end = match (options.append_eod, tokenizer.end_of_document()) {
-        (true, None) => {
-            return Err(Error::Tokenizer {
-                path: tokenizer.path().to_path_buf(),
-                why: "append_eod needs an end-of-document token; the vocabulary has none of the known ones".into(),
-            });
-        }
-        (true, end) => end,
-        (false, _) => None,
+    let job = Job {
+        tokenizer,
+        end: end_of_document(tokenizer, options)?,
+        token_type: options
+            .token_type
+            .unwrap_or_else(|| TokenType::for_vocab(tokenizer.vocab())),
     };
-    let token_type = TokenType::for_vocab(tokenizer.vocab());
-    let mut writer = DatasetWriter::create(prefix, token_type)?;
-    let (mut count, mut text_bytes) = (0u64, 0u64);
-    // One batch is read while the one before it is encoded: reading is decompression and costs a core as well.
-    let (send, receive) = std::sync::mpsc::sync_channel::<Result<Vec<String>>>(1);
+    let mut writer = DatasetWriter::create(prefix, job.token_type)?;
+    let mut built = Built::default();
+    let mut documents = 0u64;
+    // Encoders keep what they learnt about words: one for each thread, for the whole build.
+    let encoders: Vec<_> = (0..rayon::current_num_threads())
+        .map(|_| Mutex::new(tokenizer.encoder()))
+        .collect();
+    let (send, receive) = sync_channel(1);
+    let (give_back, take_back) = sync_channel(BATCHES);
+    for _ in 0..BATCHES {
+        // the channel has room for all of them
+        let _ = give_back.send(TextBatch::default());
+    }
+    // Reading is decompression and parsing: it runs beside the encoders.
     std::thread::scope(|scope| {
-        scope.spawn(move || read_batches(documents, &send));
+        scope.spawn(move || read(source, &take_back, &send));
         for batch in receive {
-            let batch = batch?;
-            let encoded = encode_batch(tokenizer, token_type, end, &batch, count)?;
-            for (bytes, lengths) in &encoded {
-                writer.documents(bytes, lengths)?;
+            let batch = batch.map_err(|(document, source)| Error::Document { document, source })?;
+            let encoded: Vec<Encoded> = batch
+                .pieces(PIECE_BYTES)
+                .into_par_iter()
+                .map(|piece| {
+                    let own = rayon::current_thread_index().unwrap_or(0) % encoders.len();
+                    let mut encoder = encoders[own].lock().unwrap_or_else(PoisonError::into_inner);
+                    job.encode(&mut encoder, &batch, piece, documents)
+                })
+                .collect::<Result<_>>()?;
+            for e in &encoded {
+                writer.append(&e.bytes, &e.lengths, &e.sequences)?;
+                built.count(e);
             }
-            count += batch.len() as u64;
-            text_bytes += batch.iter().map(|t| t.len() as u64).sum::<u64>();
-            progress(count, text_bytes);
+            documents += batch.len() as u64;
+            built.text_bytes += batch.bytes() as u64;
+            progress(documents, built.text_bytes);
+            // a reader that is done takes no more batches
+            let _ = give_back.send(batch);
         }
         Ok(())
     })?;
-    let written = writer.finish()?;
-    let sidecar = serde_json::json!({
-        "dataset": options.lineage,
-        "tokenizer": {"xxh3": tokenizer.identity(), "vocab": tokenizer.vocab(),
-            "encoder": ENCODER, "end_of_document": end},
-        "dtype": token_type.name(), "documents": written.documents, "sequences": written.sequences,
-        "tokens": written.tokens, "text_bytes": text_bytes,
-    });
-    let text = format!("{sidecar:#}\n");
-    write_atomically(&with_suffix(prefix, ".json"), text.as_bytes())?;
-    Ok(Built {
-        written,
-        text_bytes,
-    })
+    built.written = writer.finish()?;
+    Ok(built)
 }
 
-/// Groups documents by bytes; stops when the receiver is gone.
-fn read_batches<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
-    documents: impl Iterator<Item = Result<String, E>>,
-    send: &std::sync::mpsc::SyncSender<Result<Vec<String>>>,
+fn end_of_document(tokenizer: &Tokenizer, options: &BuildOptions) -> Result<Option<u32>> {
+    match (options.append_eod, tokenizer.end_of_document()) {
+        (true, None) => Err(Error::Tokenizer {
+            path: tokenizer.path().to_path_buf(),
+            why: "append_eod needs an end-of-document token; the vocabulary has none of the known ones".into(),
+        }),
+        (true, end) => Ok(end),
+        (false, _) => Ok(None),
+    }
+}
+
+type Failed = (u64, Box<dyn std::error::Error + Send + Sync>);
+
+/// Fills batches until the source ends, fails, or the receiver is gone.
+fn read(
+    source: &mut dyn TextSource,
+    free: &Receiver<TextBatch>,
+    send: &SyncSender<Result<TextBatch, Failed>>,
 ) {
-    let (mut batch, mut bytes, mut count) = (Vec::new(), 0, 0u64);
-    for document in documents {
-        match document {
-            Ok(text) => {
-                bytes += text.len();
-                batch.push(text);
-            }
-            Err(source) => {
-                let failed = Error::Document {
-                    document: count,
-                    source: source.into(),
-                };
-                // a receiver that is gone has its own error to tell
-                drop(send.send(Err(failed)));
-                return;
-            }
-        }
-        count += 1;
-        if bytes >= BATCH_BYTES {
-            bytes = 0;
-            if send.send(Ok(std::mem::take(&mut batch))).is_err() {
-                return;
-            }
+    let mut documents = 0;
+    for mut batch in free {
+        batch.clear();
+        let more = source.fill(&mut batch);
+        documents += batch.len() as u64;
+        let (message, more) = match more {
+            Ok(more) => (Ok(batch), more),
+            Err(e) => (Err((documents, e)), false),
+        };
+        if send.send(message).is_err() || !more {
+            return;
         }
     }
-    drop(send.send(Ok(batch)));
 }
 
-type Encoded = (Vec<u8>, Vec<u32>);
-
-fn encode_batch(
-    tokenizer: &Tokenizer,
-    token_type: TokenType,
+struct Job<'a> {
+    tokenizer: &'a Tokenizer,
     end: Option<u32>,
-    batch: &[String],
-    first: u64,
-) -> Result<Vec<Encoded>> {
-    // Pieces of about equal bytes would need a scan; equal counts are close enough and keep the order trivial.
-    let piece = batch
-        .len()
-        .div_ceil(4 * rayon::current_num_threads())
-        .max(1);
-    batch
-        .par_chunks(piece)
-        .enumerate()
-        .map(|(p, texts)| {
-            let mut encoder = tokenizer.encoder();
-            let (mut bytes, mut lengths) = (Vec::new(), Vec::with_capacity(texts.len()));
-            for (i, text) in texts.iter().enumerate() {
-                let document = first + (p * piece + i) as u64;
-                let too_wide = |id| Error::Width {
+    token_type: TokenType,
+}
+
+/// Documents of one piece.
+#[derive(Default)]
+struct Encoded {
+    /// Ids in the dataset's type.
+    bytes: Vec<u8>,
+    /// Tokens of each sequence.
+    lengths: Vec<u32>,
+    /// Sequences of each document.
+    sequences: Vec<u32>,
+    groups: Vec<GroupCounts>,
+}
+
+impl Job<'_> {
+    fn encode(
+        &self,
+        encoder: &mut Encoder<'_>,
+        batch: &TextBatch,
+        piece: std::ops::Range<usize>,
+        before: u64,
+    ) -> Result<Encoded> {
+        let mut out = Encoded::default();
+        for d in piece {
+            let document = before + d as u64;
+            let put = |ids: &[u32], out: &mut Vec<u8>| {
+                put_tokens(self.token_type, ids, out).map_err(|id| Error::Width {
                     id,
                     document,
-                    dtype: token_type.name(),
-                    vocab: tokenizer.vocab(),
-                };
-                let mut length = 0u32;
-                for id in encoder.encode(text)? {
-                    put_token(token_type, *id, &mut bytes).map_err(too_wide)?;
-                    length += 1;
+                    dtype: self.token_type.name(),
+                    vocab: self.tokenizer.vocab(),
+                })
+            };
+            let first = out.lengths.len();
+            let (mut tokens, mut text_bytes) = (0u64, 0u64);
+            for text in batch.sequences(d) {
+                text_bytes += text.len() as u64;
+                let ids = encoder.encode(text)?;
+                if ids.is_empty() {
+                    continue;
                 }
-                if let (1.., Some(end)) = (length, end) {
-                    put_token(token_type, end, &mut bytes).map_err(too_wide)?;
-                    length += 1;
-                }
-                lengths.push(length);
+                put(ids, &mut out.bytes)?;
+                tokens += ids.len() as u64;
+                out.lengths.push(short(ids.len(), document)?);
             }
-            Ok((bytes, lengths))
-        })
-        .collect()
+            if let (Some(end), Some(last)) = (self.end, out.lengths[first..].last_mut()) {
+                put(&[end], &mut out.bytes)?;
+                *last += 1;
+                tokens += 1;
+            }
+            let sequences = out.lengths.len() - first;
+            out.sequences.push(short(sequences, document)?);
+            let group = usize::from(batch.group(d));
+            if out.groups.len() <= group {
+                out.groups.resize(group + 1, GroupCounts::default());
+            }
+            out.groups[group].add(&GroupCounts {
+                documents: 1,
+                tokens,
+                text_bytes,
+            });
+        }
+        Ok(out)
+    }
+}
+
+/// Lengths are stored as i32, and one token may follow.
+fn short(length: usize, document: u64) -> Result<u32> {
+    match u32::try_from(length) {
+        Ok(n) if n < i32::MAX.unsigned_abs() => Ok(n),
+        _ => Err(Error::Document {
+            document,
+            source: format!("{length} tokens or sequences, an index stores fewer than 2^31").into(),
+        }),
+    }
+}
+
+impl Built {
+    fn count(&mut self, e: &Encoded) {
+        self.empty_documents += e.sequences.iter().filter(|n| **n == 0).count() as u64;
+        if self.groups.len() < e.groups.len() {
+            self.groups.resize(e.groups.len(), GroupCounts::default());
+        }
+        for (sum, group) in self.groups.iter_mut().zip(&e.groups) {
+            sum.add(group);
+        }
+    }
 }
 
 /// Identity of a dataset: XXH3-128 over its index and tokens, in hex. Costs one read of the files.
@@ -171,4 +259,122 @@ pub fn fingerprint(dataset: &Dataset) -> String {
     hash.update(dataset.idx());
     hash.update(dataset.bin());
     format!("{:032x}", hash.digest128())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Texts;
+
+    /// Documents given as sequences of numbers in text; document d is of group d % 2.
+    struct Numbers(Vec<Vec<String>>, usize);
+
+    impl TextSource for Numbers {
+        fn fill(
+            &mut self,
+            batch: &mut TextBatch,
+        ) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+            // three documents a batch: the order must survive many small batches
+            let end = (self.1 + 3).min(self.0.len());
+            for d in self.1..end {
+                self.0[d].iter().for_each(|s| batch.push(s));
+                batch.end_document(u16::from(d % 2 == 1));
+            }
+            self.1 = end;
+            Ok(end < self.0.len())
+        }
+    }
+
+    fn null() -> Tokenizer {
+        Tokenizer::load(Path::new("null:1000")).unwrap()
+    }
+
+    #[test]
+    fn sentences_and_ends_follow_preprocess_data_whatever_the_threads() {
+        let documents: Vec<Vec<String>> = (0..1000)
+            .map(|d| match d % 4 {
+                0 => vec![format!("{d} 1"), String::new(), format!("{d}")],
+                1 => vec![],
+                2 => vec![String::new()],
+                _ => vec![format!("{d} {d} {d}")],
+            })
+            .collect();
+        let options = BuildOptions {
+            append_eod: true,
+            token_type: None,
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = Vec::new();
+        for threads in [1, 3] {
+            let prefix = dir.path().join(threads.to_string());
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            let mut source = Numbers(documents.clone(), 0);
+            let built = pool
+                .unwrap()
+                .install(|| build(&prefix, &null(), &mut source, &options, &|_, _| {}))
+                .unwrap();
+            let d = Dataset::open(&prefix).unwrap();
+            assert_eq!((d.documents(), d.sequences()), (1000, 750));
+            assert_eq!(built.empty_documents, 500);
+            assert_eq!(d.tokens(), 250 * (2 + 2) + 250 * 4);
+            let groups: Vec<u64> = built.groups.iter().map(|g| g.tokens).collect();
+            assert_eq!(groups, [1000, 1000]);
+            assert_eq!(built.groups.iter().map(|g| g.documents).sum::<u64>(), 1000);
+            let bytes = built.groups.iter().map(|g| g.text_bytes).sum::<u64>();
+            assert_eq!(bytes, built.text_bytes);
+            // document 4 is "4 1", "", "4": two sequences, the end token in the second
+            let (mut first, mut second) = ([0; 2], [0; 2]);
+            d.read(3, 0, &mut first);
+            d.read(4, 0, &mut second);
+            assert_eq!((d.length(3), d.length(4)), (2, 2));
+            assert_eq!((first, second), ([4, 1], [4, 999]));
+            files.push([d.bin().to_vec(), d.idx().to_vec()]);
+        }
+        assert_eq!(files[0], files[1], "1 and 3 threads");
+    }
+
+    #[test]
+    fn a_source_that_fails_stops_the_build_and_leaves_no_dataset() {
+        let dir = tempfile::tempdir().unwrap();
+        let prefix = dir.path().join("d");
+        let documents = [Ok("1"), Ok("2"), Err("the disk is gone")];
+        let mut source = Texts(documents.into_iter());
+        let why = build(
+            &prefix,
+            &null(),
+            &mut source,
+            &BuildOptions::default(),
+            &|_, _| {},
+        )
+        .unwrap_err()
+        .to_string();
+        assert_eq!(why, "document 2: the disk is gone");
+        assert!(!prefix.with_extension("idx").exists());
+    }
+
+    #[test]
+    fn an_id_that_does_not_fit_the_chosen_type_names_its_document() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = BuildOptions {
+            append_eod: false,
+            token_type: Some(TokenType::U8),
+        };
+        let mut source = Texts(["1", "255 256"].into_iter().map(Ok::<_, String>));
+        let built = build(
+            &dir.path().join("d"),
+            &null(),
+            &mut source,
+            &options,
+            &|_, _| {},
+        );
+        assert!(matches!(
+            built,
+            Err(Error::Width {
+                id: 256,
+                document: 1,
+                dtype: "uint8",
+                ..
+            })
+        ));
+    }
 }

@@ -48,6 +48,18 @@ pub enum Error {
         /// Vocabulary size that chose the width.
         vocab: usize,
     },
+    /// Datasets that cannot become one, or a dataset that does not belong to a tokenizer.
+    #[error("{path}: {field}: found {found}, wanted {wanted}", path = path.display())]
+    Mismatch {
+        /// File or prefix.
+        path: PathBuf,
+        /// What disagrees.
+        field: &'static str,
+        /// What is there.
+        found: String,
+        /// What the others have.
+        wanted: String,
+    },
     /// The documents to tokenize could not be read.
     #[error("document {document}: {source}")]
     Document {

@@ -7,7 +7,9 @@
 //! 34          i32[S] sequence lengths in tokens
 //! 34 +  4 S   i64[S] byte offset of each sequence in the .bin
 //! 34 + 12 S   i64[D] document boundaries as sequence numbers, first 0, last S
+//! end         i8[S]  sequence modes, in multimodal files only
 //! ```
+//! No field says that modes are there: the size of the file does.
 //! All little-endian, no padding: arrays start at byte 34, so none is aligned and every load here is unaligned.
 //! Source: megatron-core `indexed_dataset.py` (0.16.1 and 0.19.2 write the same bytes).
 //! We differ: the sizes of both files and every offset are verified on opening; Megatron checks only the last boundary.
@@ -22,7 +24,7 @@ pub(crate) const VERSION: u64 = 1;
 /// Bytes before the first array.
 pub(crate) const HEADER_BYTES: u64 = 34;
 
-/// Width of a stored token.
+/// Type of a stored token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenType {
     /// Code 1.
@@ -35,6 +37,10 @@ pub enum TokenType {
     I32,
     /// Code 5.
     I64,
+    /// Code 6. Not ids: such a dataset can be inspected and merged, not sampled.
+    F64,
+    /// Code 7. As [`TokenType::F64`].
+    F32,
     /// Code 8.
     U16,
 }
@@ -49,7 +55,12 @@ impl TokenType {
         }
     }
 
-    /// Code in byte 17. Codes 6 and 7 are floating point and not tokens.
+    /// Whether the values are token ids rather than floating-point numbers.
+    pub fn holds_ids(self) -> bool {
+        !matches!(self, TokenType::F32 | TokenType::F64)
+    }
+
+    /// Code in byte 17.
     pub fn from_code(code: u8) -> Option<TokenType> {
         Some(match code {
             1 => TokenType::U8,
@@ -57,6 +68,8 @@ impl TokenType {
             3 => TokenType::I16,
             4 => TokenType::I32,
             5 => TokenType::I64,
+            6 => TokenType::F64,
+            7 => TokenType::F32,
             8 => TokenType::U16,
             _ => return None,
         })
@@ -70,6 +83,8 @@ impl TokenType {
             TokenType::I16 => 3,
             TokenType::I32 => 4,
             TokenType::I64 => 5,
+            TokenType::F64 => 6,
+            TokenType::F32 => 7,
             TokenType::U16 => 8,
         }
     }
@@ -79,8 +94,8 @@ impl TokenType {
         match self {
             TokenType::U8 | TokenType::I8 => 1,
             TokenType::I16 | TokenType::U16 => 2,
-            TokenType::I32 => 4,
-            TokenType::I64 => 8,
+            TokenType::I32 | TokenType::F32 => 4,
+            TokenType::I64 | TokenType::F64 => 8,
         }
     }
 
@@ -92,6 +107,8 @@ impl TokenType {
             TokenType::I16 => "int16",
             TokenType::I32 => "int32",
             TokenType::I64 => "int64",
+            TokenType::F64 => "float64",
+            TokenType::F32 => "float32",
             TokenType::U16 => "uint16",
         }
     }
@@ -106,6 +123,8 @@ pub(crate) struct Header {
     pub(crate) sequences: u64,
     /// Documents, that is D - 1.
     pub(crate) documents: u64,
+    /// One mode a sequence follows the boundaries.
+    pub(crate) modes: bool,
 }
 
 impl Header {
@@ -121,9 +140,8 @@ impl Header {
     pub(crate) fn documents_at(&self) -> u64 {
         HEADER_BYTES + 12 * self.sequences
     }
-    /// Bytes of an index file without modes.
-    #[cfg(test)]
-    pub(crate) fn file_bytes(&self) -> u64 {
+    /// Byte offset of the sequence modes, and the size of a file without them.
+    pub(crate) fn modes_at(&self) -> u64 {
         self.documents_at() + 8 * (self.documents + 1)
     }
 
@@ -174,12 +192,7 @@ impl Header {
             return wrong(9, "version", version.to_string(), VERSION.to_string());
         }
         let Some(token_type) = TokenType::from_code(bytes[17]) else {
-            return wrong(
-                17,
-                "token type",
-                bytes[17].to_string(),
-                "1, 2, 3, 4, 5 or 8".into(),
-            );
+            return wrong(17, "token type", bytes[17].to_string(), "1 to 8".into());
         };
         let (sequences, boundaries) = (u64_at(bytes, 18), u64_at(bytes, 26));
         if boundaries == 0 {
@@ -216,6 +229,8 @@ impl Header {
             token_type,
             sequences,
             documents: boundaries - 1,
+            // no sequences: a file with modes and one without are the same bytes
+            modes: sequences > 0 && modes == Some(size),
         })
     }
 }
@@ -245,6 +260,7 @@ mod tests {
             token_type: TokenType::U16,
             sequences: 1000,
             documents: 1000,
+            modes: false,
         };
         let hex: String = h.encode().iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
@@ -259,9 +275,10 @@ mod tests {
             token_type: TokenType::I32,
             sequences: 2,
             documents: 1,
+            modes: false,
         };
         let mut good = h.encode().to_vec();
-        good.resize(h.file_bytes() as usize, 0);
+        good.resize(h.modes_at() as usize, 0);
         let p = Path::new("x.idx");
         assert_eq!(Header::decode(p, &good).unwrap(), h);
         for (at, field) in [

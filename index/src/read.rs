@@ -98,6 +98,30 @@ impl Dataset {
         u64_at(&self.idx, base)..u64_at(&self.idx, base + 8)
     }
 
+    /// Mode of each sequence, in multimodal datasets.
+    pub fn modes(&self) -> Option<&[u8]> {
+        self.header
+            .modes
+            .then(|| &self.idx[at(self.header.modes_at())..])
+    }
+
+    /// Refuses a dataset of floating-point numbers where ids are needed.
+    ///
+    /// # Errors
+    /// `Format` at the type's byte of the `.idx`.
+    pub fn expect_ids(&self) -> Result<()> {
+        if self.token_type().holds_ids() {
+            return Ok(());
+        }
+        Err(Error::Format {
+            path: idx_path(&self.prefix),
+            offset: 17,
+            field: "token type",
+            found: self.token_type().name().into(),
+            wanted: "an integer type: floating-point numbers are not token ids".into(),
+        })
+    }
+
     /// Bytes of the whole `.bin`.
     pub fn bin(&self) -> &[u8] {
         &self.bin
@@ -131,7 +155,8 @@ fn at(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
-/// Little-endian tokens to u32. Negative and 64-bit values keep their low 32 bits: Megatron's writers make neither.
+/// Little-endian tokens to u32. Negative and 64-bit values keep their low 32 bits: ids have neither, which
+/// `statistics` verifies. Floating-point numbers are cut to whole ones; [`Dataset::expect_ids`] keeps them out.
 fn decode_tokens(token_type: TokenType, bytes: &[u8], out: &mut [u32]) {
     match token_type {
         TokenType::U8 | TokenType::I8 => {
@@ -144,6 +169,28 @@ fn decode_tokens(token_type: TokenType, bytes: &[u8], out: &mut [u32]) {
             out.iter_mut()
                 .zip(pairs)
                 .for_each(|(o, b)| *o = u32::from(u16::from_le_bytes(*b)));
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "documented above"
+        )]
+        TokenType::F32 => {
+            let (words, _) = bytes.as_chunks::<4>();
+            out.iter_mut()
+                .zip(words)
+                .for_each(|(o, b)| *o = f32::from_le_bytes(*b) as u32);
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "documented above"
+        )]
+        TokenType::F64 => {
+            let (words, _) = bytes.as_chunks::<8>();
+            out.iter_mut()
+                .zip(words)
+                .for_each(|(o, b)| *o = f64::from_le_bytes(*b) as u32);
         }
         TokenType::I32 => {
             let (words, _) = bytes.as_chunks::<4>();

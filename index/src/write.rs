@@ -5,7 +5,7 @@
 
 use crate::error::{At, Error, Result};
 use crate::format::{Header, TokenType};
-use crate::read::{bin_path, idx_path};
+use crate::read::{bin_path, idx_path, with_suffix};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,12 @@ pub struct DatasetWriter {
     bin: BufWriter<NamedTempFile>,
     lengths: Vec<u32>,
     boundaries: Vec<u64>,
+    modes: Vec<u8>,
     tokens: u64,
 }
 
 /// Counts of a finished dataset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Written {
     /// Documents, empty ones included.
     pub documents: u64,
@@ -47,6 +48,7 @@ impl DatasetWriter {
             bin: BufWriter::with_capacity(1 << 20, file),
             lengths: Vec::new(),
             boundaries: vec![0],
+            modes: Vec::new(),
             tokens: 0,
         })
     }
@@ -56,7 +58,7 @@ impl DatasetWriter {
         self.token_type
     }
 
-    /// Appends documents of one sequence each, already encoded little-endian in this dataset's width.
+    /// Appends documents of one sequence each, already encoded little-endian in this dataset's type.
     /// A document without tokens leaves a repeated boundary and no sequence, as Megatron's preprocessing does.
     ///
     /// # Errors
@@ -69,14 +71,61 @@ impl DatasetWriter {
             }
             self.boundaries.push(self.lengths.len() as u64);
         }
+        self.bytes(bytes)
+    }
+
+    /// Appends documents of several sequences: document `i` has the next `sequences[i]` of `lengths`.
+    ///
+    /// # Panics
+    /// If `sequences` does not add up to `lengths`: the caller counted both.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn append(&mut self, bytes: &[u8], lengths: &[u32], sequences: &[u32]) -> Result<()> {
+        let before = self.lengths.len() as u64;
+        self.lengths.extend_from_slice(lengths);
+        self.tokens += lengths.iter().map(|l| u64::from(*l)).sum::<u64>();
+        let mut end = before;
+        for &n in sequences {
+            end += u64::from(n);
+            self.boundaries.push(end);
+        }
+        assert_eq!(end, self.lengths.len() as u64, "sequences of documents");
+        self.bytes(bytes)
+    }
+
+    /// Appends the modes of sequences that were appended: a multimodal dataset has one for each of its sequences.
+    pub fn modes(&mut self, modes: &[u8]) {
+        self.modes.extend_from_slice(modes);
+    }
+
+    /// Appends a whole dataset of the same type.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn dataset(&mut self, other: &crate::read::Dataset) -> Result<()> {
+        let before = self.lengths.len() as u64;
+        for i in 0..usize::try_from(other.sequences()).unwrap_or(usize::MAX) {
+            self.lengths.push(other.length(i));
+        }
+        for d in 0..usize::try_from(other.documents()).unwrap_or(usize::MAX) {
+            self.boundaries.push(before + other.document(d).end);
+        }
+        self.modes(other.modes().unwrap_or_default());
+        self.tokens += other.tokens();
+        self.bytes(other.bin())
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         let path = bin_path(&self.prefix);
         self.bin.write_all(bytes).at(&path)
     }
 
-    /// Writes the index and gives both files their names.
+    /// Writes the index and gives both files their names. An older dataset of this name loses its index (and its
+    /// sidecar) first: whenever a kill comes, an index that is there belongs to the tokens beside it.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Io`; `Mismatch` if some sequences have a mode and others have none.
     pub fn finish(self) -> Result<Written> {
         let (bin_path, idx_path) = (bin_path(&self.prefix), idx_path(&self.prefix));
         let folder = folder_of(&self.prefix).to_path_buf();
@@ -84,7 +133,22 @@ impl DatasetWriter {
             token_type: self.token_type,
             sequences: self.lengths.len() as u64,
             documents: self.boundaries.len() as u64 - 1,
+            modes: !self.modes.is_empty(),
         };
+        if header.modes && self.modes.len() != self.lengths.len() {
+            return Err(Error::Mismatch {
+                path: idx_path,
+                field: "sequence modes",
+                found: self.modes.len().to_string(),
+                wanted: format!("one for each of {} sequences, or none", self.lengths.len()),
+            });
+        }
+        for old in [&idx_path, &with_suffix(&self.prefix, ".json")] {
+            match std::fs::remove_file(old) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).at(old),
+                _ => {}
+            }
+        }
         let bin = self
             .bin
             .into_inner()
@@ -106,6 +170,7 @@ impl DatasetWriter {
         for boundary in &self.boundaries {
             put(&boundary.to_le_bytes())?;
         }
+        put(&self.modes)?;
         let idx = idx
             .into_inner()
             .map_err(std::io::IntoInnerError::into_error)
@@ -119,22 +184,41 @@ impl DatasetWriter {
     }
 }
 
-/// Appends one token in `token_type`'s width.
+/// Appends ids in `token_type`'s width.
 ///
 /// # Errors
-/// The id itself if it does not fit.
-#[inline]
-pub(crate) fn put_token(token_type: TokenType, id: u32, out: &mut Vec<u8>) -> Result<(), u32> {
-    match token_type {
-        TokenType::U16 => out.extend_from_slice(&u16::try_from(id).map_err(|_| id)?.to_le_bytes()),
-        TokenType::I32 if id <= i32::MAX.unsigned_abs() => out.extend_from_slice(&id.to_le_bytes()),
-        TokenType::U8 => out.push(u8::try_from(id).map_err(|_| id)?),
-        TokenType::I8 if id <= 0x7f => out.push(u8::try_from(id).map_err(|_| id)?),
-        TokenType::I16 if id <= 0x7fff => {
-            out.extend_from_slice(&u16::try_from(id).map_err(|_| id)?.to_le_bytes());
+/// The first id that does not fit; nothing is appended then.
+pub(crate) fn put_tokens(token_type: TokenType, ids: &[u32], out: &mut Vec<u8>) -> Result<(), u32> {
+    let most = match token_type {
+        TokenType::U8 => 0xff,
+        TokenType::I8 => 0x7f,
+        TokenType::U16 => 0xffff,
+        TokenType::I16 => 0x7fff,
+        TokenType::I32 => i32::MAX.unsigned_abs(),
+        TokenType::I64 => u32::MAX,
+        TokenType::F32 | TokenType::F64 => 0,
+    };
+    // the maximum of a slice is one pass of vector instructions; the search runs on a bad one alone
+    if ids.iter().fold(0, |a, b| a.max(*b)) > most {
+        return Err(ids.iter().copied().find(|id| *id > most).unwrap_or(0));
+    }
+    match token_type.bytes() {
+        1 => out.extend(ids.iter().map(|id| id.to_le_bytes()[0])),
+        2 => {
+            let start = out.len();
+            out.resize(start + 2 * ids.len(), 0);
+            let (pairs, _) = out[start..].as_chunks_mut::<2>();
+            for (pair, id) in pairs.iter_mut().zip(ids) {
+                let [a, b, ..] = id.to_le_bytes();
+                *pair = [a, b];
+            }
         }
-        TokenType::I64 => out.extend_from_slice(&u64::from(id).to_le_bytes()),
-        TokenType::I8 | TokenType::I16 | TokenType::I32 => return Err(id),
+        4 => ids
+            .iter()
+            .for_each(|id| out.extend_from_slice(&id.to_le_bytes())),
+        _ => ids
+            .iter()
+            .for_each(|id| out.extend_from_slice(&u64::from(*id).to_le_bytes())),
     }
     Ok(())
 }
@@ -184,8 +268,7 @@ mod tests {
         let mut w = DatasetWriter::create(&prefix, token_type).unwrap();
         for d in documents {
             let mut bytes = Vec::new();
-            d.iter()
-                .for_each(|t| put_token(token_type, *t, &mut bytes).unwrap());
+            put_tokens(token_type, d, &mut bytes).unwrap();
             w.documents(&bytes, &[u32::try_from(d.len()).unwrap()])
                 .unwrap();
         }
@@ -216,8 +299,14 @@ mod tests {
     #[test]
     fn an_id_that_does_not_fit_is_refused() {
         let mut out = Vec::new();
-        assert_eq!(put_token(TokenType::U16, 65_536, &mut out), Err(65_536));
-        assert_eq!(put_token(TokenType::I32, 1 << 31, &mut out), Err(1 << 31));
+        for (t, id) in [
+            (TokenType::U16, 65_536),
+            (TokenType::I32, 1 << 31),
+            (TokenType::I8, 128),
+            (TokenType::F32, 1),
+        ] {
+            assert_eq!(put_tokens(t, &[0, id, 0], &mut out), Err(id));
+        }
         assert!(out.is_empty());
     }
 

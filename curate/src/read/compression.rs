@@ -84,6 +84,20 @@ impl Source {
         })
     }
 
+    /// Goes on at a byte of a plain file.
+    ///
+    /// # Errors
+    /// Compressed files have no such places.
+    pub(super) fn seek(&mut self, offset: u64) -> io::Result<()> {
+        match &mut self.state {
+            State::Plain(window) => {
+                self.consumed = offset;
+                window.seek(offset)
+            }
+            _ => Err(io::Error::other("a range of a compressed file")),
+        }
+    }
+
     /// True for gzip and zstd.
     pub(super) fn is_compressed(&self) -> bool {
         !matches!(self.state, State::Plain(_))

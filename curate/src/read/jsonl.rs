@@ -71,7 +71,8 @@ pub(crate) fn parse_line(bytes: &[u8], scratch: &mut JsonScratch) -> Result<Line
     Ok(line)
 }
 
-fn reason(bytes: &[u8], error: &serde_json::Error) -> String {
+/// Why a line cannot be parsed.
+pub(crate) fn reason(bytes: &[u8], error: &serde_json::Error) -> String {
     match std::str::from_utf8(bytes) {
         Err(e) => format!("invalid UTF-8 at byte {} of the line", e.valid_up_to()),
         Ok(_) => format!("broken JSON: {error}"),

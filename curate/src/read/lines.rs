@@ -3,6 +3,7 @@
 //! A line longer than allowed is skipped as it streams by and becomes a bad record.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use super::Batch;
@@ -25,11 +26,15 @@ pub(crate) struct LineReader {
     skipping: Option<u64>,
     end: bool,
     consumed: u64,
+    /// Lines that start here or later belong to another range of the file.
+    stop: u64,
+    /// A file without lines is worth a bad record.
+    wants_lines: bool,
 }
 
 impl LineReader {
     /// `whole`: the file is one record.
-    pub(super) fn open(path: &Path, max: usize, whole: bool) -> io::Result<LineReader> {
+    pub(crate) fn open(path: &Path, max: usize, whole: bool) -> io::Result<LineReader> {
         Ok(LineReader {
             source: Source::open(path, false)?,
             buffer: Vec::new(),
@@ -42,11 +47,52 @@ impl LineReader {
             skipping: None,
             end: false,
             consumed: 0,
+            stop: u64::MAX,
+            wants_lines: true,
         })
     }
 
-    pub(super) fn fill(&mut self, batch: &mut Batch) {
-        while !batch.is_full() {
+    /// As it is, but a file without lines is no error.
+    pub(crate) fn may_be_empty(mut self) -> LineReader {
+        self.wants_lines = false;
+        self
+    }
+
+    /// Only the lines that start in `range` of a plain file: ranges that cover a file give each line once.
+    pub(crate) fn open_range(path: &Path, max: usize, range: Range<u64>) -> io::Result<LineReader> {
+        let mut reader = LineReader::open(path, max, false)?.may_be_empty();
+        if range.start > 0 {
+            // a line starts after a line feed: the one before the range tells whether its first byte starts one
+            reader.source.seek(range.start - 1)?;
+            reader.offset = range.start - 1;
+            reader.consumed = range.start - 1;
+            reader.skip_line();
+        }
+        reader.stop = range.end;
+        Ok(reader)
+    }
+
+    /// Goes behind the next line feed (or to the end) without counting a record.
+    fn skip_line(&mut self) {
+        loop {
+            if let Some(i) = memchr::memchr(b'\n', &self.buffer[self.at..]) {
+                self.at += i + 1;
+                self.offset += i as u64 + 1;
+                self.searched = self.at;
+                return;
+            }
+            self.offset += (self.buffer.len() - self.at) as u64;
+            self.buffer.clear();
+            (self.at, self.searched) = (0, 0);
+            if !matches!(self.source.next(&mut self.buffer), Piece::Data { .. }) {
+                self.end = true;
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn fill(&mut self, batch: &mut Batch) {
+        while !batch.is_full() && self.offset < self.stop {
             let found = if self.whole {
                 None
             } else {
@@ -106,7 +152,7 @@ impl LineReader {
                 if self.skipping.is_some() || self.at < self.buffer.len() {
                     self.take(self.buffer.len(), self.buffer.len(), batch);
                 }
-                if self.number == 0 && self.offset == 0 {
+                if self.wants_lines && self.number == 0 && self.offset == 0 {
                     batch.push_bad(0, 0, "the file is empty".to_string());
                     self.number = 1;
                 }

@@ -16,7 +16,8 @@ use std::path::Path;
 
 pub(crate) use compression::decode_body;
 pub(crate) use http::parse_response;
-pub(crate) use jsonl::{JsonScratch, parse_line};
+pub(crate) use jsonl::{JsonScratch, parse_line, reason};
+pub(crate) use lines::LineReader;
 pub(crate) use warc::parse_record;
 
 use crate::config::Format;

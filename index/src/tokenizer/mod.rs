@@ -26,13 +26,13 @@ mod torture;
 mod train;
 mod vocabulary;
 
+use load::Later;
 pub use load::{Kind, LoadOptions, Split};
 pub use special::Special;
 pub use train::{TrainKind, TrainSettings, Trainer};
 
 use crate::error::{Error, Result};
 use byte_bpe::{ByteBpe, ByteEncoder};
-use load::byte_alphabet;
 use null::Null;
 use sentencepiece::SentencePiece;
 use std::path::{Path, PathBuf};
@@ -47,10 +47,7 @@ enum Engine {
     /// Hugging Face's own library, for everything a `tokenizer.json` can describe.
     Library(Box<PipelineTokenizer>),
     /// Our own encoder for the files that it does exactly; the library decodes.
-    ByteBpe {
-        bpe: Box<ByteBpe>,
-        library: Box<PipelineTokenizer>,
-    },
+    ByteBpe { bpe: Box<ByteBpe>, library: Later },
     /// A SentencePiece model.
     SentencePiece(Box<SentencePiece>),
     /// Text that is numbers already.
@@ -168,7 +165,9 @@ impl Tokenizer {
     /// `Tokenizer`.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         match &self.engine {
-            Engine::Library(library) | Engine::ByteBpe { library, .. } => {
+            Engine::Library(library) => library.decode(ids, false).map_err(|e| self.wrong(&e)),
+            Engine::ByteBpe { library, .. } => {
+                let library = library.get().map_err(|e| self.wrong(e))?;
                 library.decode(ids, false).map_err(|e| self.wrong(&e))
             }
             Engine::SentencePiece(model) => model.decode(ids).map_err(|e| self.wrong(&e)),

@@ -3,9 +3,12 @@
 //! Parse, resolve, print, then run; `load.rs` does the reading. Tables that belong to a crate are that crate's structs.
 
 mod load;
+mod tokenize;
 
 pub(crate) use load::LoadError;
 pub use load::load;
+pub(crate) use tokenize::TokenDataset;
+pub(crate) use tokenize::Tokenize;
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -90,99 +93,6 @@ impl Default for Job {
 pub enum Executor {
     /// This process.
     Local,
-}
-
-/// `[tokenize]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Tokenize {
-    /// Where the tokenizer comes from.
-    pub tokenizer: TokenizerSource,
-    /// Append the end-of-document id to every document. Default: yes, as GPT datasets expect.
-    pub append_eod: bool,
-    /// Datasets to write; empty means one for each `source` of the inputs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub dataset: Vec<DatasetTable>,
-}
-
-impl Default for Tokenize {
-    fn default() -> Self {
-        Tokenize {
-            tokenizer: TokenizerSource::Train(TrainTokenizer::default()),
-            append_eod: true,
-            dataset: Vec::new(),
-        }
-    }
-}
-
-/// A tokenizer file, or the settings to train one on the kept text.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenizerSource {
-    /// Path of a `tokenizer.json`.
-    File(PathBuf),
-    /// Train one.
-    Train(TrainTokenizer),
-}
-
-/// `tokenizer = { train = { ... } }`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TrainTokenizer {
-    /// Algorithm.
-    pub kind: TokenizerKind,
-    /// Entries, the 256 bytes and the end-of-document token included.
-    pub vocab: usize,
-    /// Fewest occurrences of a merged pair.
-    pub min_frequency: u64,
-    /// Text to learn from, in MiB, taken in document order; 0 is all.
-    pub max_mb: u64,
-}
-
-impl Default for TrainTokenizer {
-    fn default() -> Self {
-        let index::TrainSettings {
-            vocab,
-            min_frequency,
-            ..
-        } = index::TrainSettings::default();
-        TrainTokenizer {
-            kind: TokenizerKind::Bpe,
-            vocab,
-            min_frequency,
-            max_mb: 0,
-        }
-    }
-}
-
-impl TrainTokenizer {
-    /// As the trainer takes it.
-    pub(crate) fn settings(&self) -> index::TrainSettings {
-        index::TrainSettings {
-            vocab: self.vocab,
-            min_frequency: self.min_frequency,
-            max_bytes: self.max_mb << 20,
-            ..index::TrainSettings::default()
-        }
-    }
-}
-
-/// Tokenizers that can be trained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenizerKind {
-    /// Byte-level BPE, GPT-2's kind.
-    Bpe,
-}
-
-/// `[[tokenize.dataset]]`: which sources make one dataset.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DatasetTable {
-    /// File name under `tokens/`.
-    pub name: String,
-    /// `source` names of the inputs.
-    pub sources: Vec<String>,
 }
 
 /// `[blend]`.
@@ -303,27 +213,20 @@ impl Job {
         toml::to_string(self).expect("a job holds only tables, arrays, strings and numbers")
     }
 
-    /// Names of the datasets that `[tokenize]` writes, with their sources.
-    pub(crate) fn datasets(&self) -> Vec<DatasetTable> {
-        let Some(tokenize) = &self.tokenize else {
-            return Vec::new();
-        };
-        if !tokenize.dataset.is_empty() {
-            return tokenize.dataset.clone();
+    /// Inputs that documents come from: those of `[curate]`, else those of `[tokenize]`.
+    pub(crate) fn inputs(&self) -> &[curate::Input] {
+        match (&self.curate, &self.tokenize) {
+            (Some(c), _) => &c.inputs,
+            (None, Some(t)) => &t.inputs,
+            (None, None) => &[],
         }
-        let mut names: Vec<String> = Vec::new();
-        for input in self.curate.iter().flat_map(|c| &c.inputs) {
-            if !names.contains(&input.source) {
-                names.push(input.source.clone());
-            }
-        }
-        names
-            .into_iter()
-            .map(|n| DatasetTable {
-                name: n.clone(),
-                sources: vec![n],
-            })
-            .collect()
+    }
+
+    /// The datasets that `[tokenize]` writes.
+    pub(crate) fn datasets(&self) -> Vec<TokenDataset> {
+        self.tokenize
+            .as_ref()
+            .map_or_else(Vec::new, |t| t.datasets(self.inputs()))
     }
 
     /// Every contradiction between tables and within them.
@@ -367,12 +270,6 @@ impl Job {
                 "curate",
                 self.curate.is_some(),
             ),
-            (
-                "tokenize",
-                self.tokenize.is_some(),
-                "curate",
-                self.curate.is_some(),
-            ),
             ("train", self.train.is_some(), "blend", self.blend.is_some()),
             ("train", self.train.is_some(), "model", self.model.is_some()),
             ("eval", self.eval.is_some(), "train", self.train.is_some()),
@@ -398,26 +295,7 @@ impl Job {
 
     fn check_datasets(&self, add: &mut dyn FnMut(&str, String, &str)) {
         if let Some(t) = &self.tokenize {
-            if let TokenizerSource::Train(s) = &t.tokenizer {
-                s.settings()
-                    .check(&mut |k, f, w| add(&format!("tokenize.tokenizer.train.{k}"), f, w));
-            }
-            let sources: Vec<&str> = self
-                .curate
-                .iter()
-                .flat_map(|c| &c.inputs)
-                .map(|i| i.source.as_str())
-                .collect();
-            for (i, d) in t.dataset.iter().enumerate() {
-                for s in d.sources.iter().filter(|s| !sources.contains(&s.as_str())) {
-                    let wanted = format!("a source of curate.inputs: {sources:?}");
-                    add(
-                        &format!("tokenize.dataset[{i}].sources"),
-                        format!("{s:?}"),
-                        &wanted,
-                    );
-                }
-            }
+            t.check(self.curate.is_some(), self.inputs(), add);
         }
         let Some(b) = &self.blend else { return };
         let written: Vec<String> = self.datasets().into_iter().map(|d| d.name).collect();
@@ -487,10 +365,11 @@ impl Job {
 
     /// Vocabulary as far as the job file tells; the tokenizer itself decides when there is one.
     fn vocab_hint(&self) -> usize {
-        match self.tokenize.as_ref().map(|t| &t.tokenizer) {
-            Some(TokenizerSource::Train(t)) => t.vocab.max(1),
-            _ => 50_257,
-        }
+        let train = self
+            .tokenize
+            .as_ref()
+            .and_then(|t| t.tokenizer.train.as_ref());
+        train.map_or(50_257, |t| t.vocab.max(1))
     }
 
     /// The plan of training with the numbers that only the data can tell.

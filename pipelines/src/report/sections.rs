@@ -135,7 +135,7 @@ fn dataset_counts(m: &Material) -> Vec<(String, Value)> {
     let records = m.manifest.as_object().into_iter().flatten();
     let named = records.filter_map(|(k, r)| Some((k.strip_prefix("tokenize/")?, r)));
     named
-        .filter(|(k, _)| *k != "tokenizer")
+        .filter(|(k, _)| *k != "tokenizer" && !k.contains('/'))
         .map(|(k, r)| (k.to_string(), r["counts"].clone()))
         .collect()
 }

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::machine::{grouped, write_atomically};
 use anyhow::{Context as _, Result, bail};
-use index::{Blend, BlendRequest, Dataset, Part, Tokenizer};
+use index::{Blend, BlendRequest, Dataset, Part};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -111,15 +111,8 @@ fn wanted_samples(cx: &Context) -> [u64; 3] {
 
 /// Vocabulary and identity of the tokenizer: the job's own, or the one named in the dataset's sidecar.
 fn vocabulary(cx: &Context, dataset: &Dataset) -> Result<(usize, Value)> {
-    let own = super::tokenize::tokenizer_path(cx);
-    if cx.job.tokenize.is_some() && cx.job.curate.is_some() {
-        let tokenizer = Tokenizer::load(&own)?;
-        return Ok((tokenizer.vocab(), json!(tokenizer.identity())));
-    }
-    if let Some(crate::job::TokenizerSource::File(path)) =
-        cx.job.tokenize.as_ref().map(|t| &t.tokenizer)
-    {
-        let tokenizer = Tokenizer::load(path)?;
+    if cx.job.tokenize.is_some() {
+        let tokenizer = super::tokenize::tokenizer_of(cx)?;
         return Ok((tokenizer.vocab(), json!(tokenizer.identity())));
     }
     let mut sidecar = dataset.prefix().as_os_str().to_owned();

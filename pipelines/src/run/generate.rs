@@ -1,6 +1,7 @@
 //! `generate` and `convert`: what a checkpoint is for.
 
 use super::Context;
+use super::tokenize::tokenizer_of;
 use super::train::newest_checkpoint;
 use crate::job::Generate;
 use crate::machine::write_atomically;
@@ -8,20 +9,8 @@ use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result, bail};
 use index::Tokenizer;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use train::GenerateOptions;
-
-/// The job's tokenizer file: its own, or the one it names.
-fn tokenizer_of(cx: &Context) -> Result<PathBuf> {
-    let own = super::tokenize::tokenizer_path(cx);
-    if own.exists() {
-        return Ok(own);
-    }
-    match cx.job.tokenize.as_ref().map(|t| &t.tokenizer) {
-        Some(crate::job::TokenizerSource::File(path)) => Ok(path.clone()),
-        _ => bail!("no tokenizer: run `millrace tokenize` or give tokenize.tokenizer.file"),
-    }
-}
 
 fn options(table: &Generate, seed: u32, stop: Option<u32>) -> GenerateOptions {
     GenerateOptions {
@@ -52,7 +41,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         return Ok(());
     }
     let started = std::time::Instant::now();
-    let tokenizer = Tokenizer::load(&tokenizer_of(cx)?)?;
+    let tokenizer = tokenizer_of(cx)?;
     let mut samples = Vec::new();
     for (number, prompt) in (0u32..).zip(&table.prompts) {
         // each prompt has a random stream of its own
@@ -121,14 +110,13 @@ pub(crate) fn generate_from(
     if !prompts.is_empty() {
         table.prompts = prompts.to_vec();
     }
-    show(tokenizer, checkpoint, &table, 1234)
+    show(&Tokenizer::load(tokenizer)?, checkpoint, &table, 1234)
 }
 
-fn show(tokenizer: &Path, checkpoint: &Path, table: &Generate, seed: u32) -> Result<()> {
-    let tokenizer = Tokenizer::load(tokenizer)?;
+fn show(tokenizer: &Tokenizer, checkpoint: &Path, table: &Generate, seed: u32) -> Result<()> {
     for (number, prompt) in (0u32..).zip(&table.prompts) {
         let seed = seed.wrapping_add(number);
-        let text = continued(&tokenizer, checkpoint, prompt, table, seed, &mut |_| {})?;
+        let text = continued(tokenizer, checkpoint, prompt, table, seed, &mut |_| {})?;
         super::print(&format!("{prompt}{text}\n"))?;
     }
     Ok(())

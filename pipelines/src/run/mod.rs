@@ -8,6 +8,7 @@ mod eval;
 mod generate;
 mod inspect;
 mod report;
+mod texts;
 mod tokenize;
 mod train;
 
@@ -82,7 +83,7 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
     let stages: [(bool, Verb); 8] = [
         (job.curate.is_some(), curate),
         (job.dedup.is_some(), dedup),
-        (job.tokenize.is_some() && job.curate.is_some(), tokenize),
+        (job.tokenize.is_some(), tokenize),
         (job.blend.is_some(), blend::run),
         (job.train.is_some(), train),
         (job.eval.is_some(), eval),

@@ -1,13 +1,18 @@
-//! `tokenize`: kept text to a tokenizer (trained or copied) and one Megatron dataset for each name.
+//! `tokenize`: texts to a tokenizer (trained or copied) and one Megatron dataset for each name and key.
+//!
+//! A dataset may be cut in parts (`tasks`), each a run of documents with its own record in the manifest; merged they
+//! are the bytes of one part. The sidecar and the statistics are made from the sums, so they too are the same.
 
 use super::Context;
-use crate::job::{DatasetTable, TokenizerSource};
+use super::texts::{self, Reader};
+use crate::job::{TokenDataset, Tokenize};
 use crate::machine::{grouped, write_atomically};
-use crate::manifest::{fingerprint, identity};
+use crate::manifest::{Record, fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, bail};
-use index::{BuildOptions, Tokenizer, Trainer};
-use serde_json::json;
+use index::{BuildOptions, Built, Dataset, Group, Sidecar, Tokenizer, Trainer};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// Where the job's tokenizer lies once the stage has run.
@@ -15,24 +20,54 @@ pub(crate) fn tokenizer_path(cx: &Context) -> PathBuf {
     cx.out.join("tokens/tokenizer.json")
 }
 
+/// The job's tokenizer: its own copy, or the file it names while `tokenize` has not run.
+pub(crate) fn tokenizer_of(cx: &Context) -> Result<Tokenizer> {
+    let own = tokenizer_path(cx);
+    let named = cx
+        .job
+        .tokenize
+        .as_ref()
+        .and_then(|t| t.tokenizer.file.as_ref());
+    match named {
+        _ if own.exists() => Ok(Tokenizer::load(&own)?),
+        Some(path) => Ok(Tokenizer::load(path)?),
+        None => bail!("no tokenizer: run `millrace tokenize` or give tokenize.tokenizer.file"),
+    }
+}
+
 /// Path prefix of a dataset that this job writes.
 pub(crate) fn prefix(cx: &Context, name: &str) -> PathBuf {
     cx.out.join("tokens").join(name)
+}
+
+/// What a part counted.
+#[derive(Serialize, Deserialize)]
+struct Counts {
+    #[serde(flatten)]
+    built: Built,
+    /// Groups by name.
+    by: Vec<Group>,
+    quarantined: u64,
+}
+
+/// The stage at work.
+struct Stage<'a> {
+    cx: &'a Context,
+    table: &'a Tokenize,
+    tokenizer: Tokenizer,
+    /// Identity of everything the documents depend on.
+    upstream: Value,
 }
 
 pub(super) fn run(cx: &Context) -> Result<()> {
     let Some(table) = &cx.job.tokenize else {
         bail!("the job has no [tokenize] table")
     };
-    let (_, sums) = super::dedup::upstream(cx)?;
-    let keep = match (&cx.job.dedup, cx.manifest.get("dedup")) {
-        (None, _) => json!(null),
-        (Some(_), Some(record)) => serde_json::to_value(record.outputs)?,
-        (Some(_), None) => bail!("dedup has not run; run `millrace dedup` (or `run`) first"),
-    };
-    let of_tokenizer = match &table.tokenizer {
-        TokenizerSource::File(path) => json!(["file", identity(path)]),
-        TokenizerSource::Train(s) => json!(["train", s, sums, keep]),
+    let upstream = upstream(cx)?;
+    let of_tokenizer = match (&table.tokenizer.file, &table.tokenizer.train) {
+        (Some(path), _) => json!(["file", identity(path)]),
+        (_, Some(s)) => json!(["train", s, table.json_keys, upstream]),
+        (None, None) => bail!("tokenize.tokenizer names neither a file nor how to train one"),
     };
     let of_tokenizer = fingerprint(&of_tokenizer);
     let trained = cx
@@ -40,96 +75,89 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         .done("tokenize/tokenizer", &of_tokenizer)
         .is_none();
     if trained {
-        make_tokenizer(cx, &table.tokenizer, &of_tokenizer)?;
+        make_tokenizer(cx, table, &of_tokenizer)?;
     }
-    let tokenizer = Tokenizer::load(&tokenizer_path(cx))?;
+    let stage = Stage {
+        cx,
+        table,
+        tokenizer: Tokenizer::load(&tokenizer_path(cx))?,
+        upstream,
+    };
     let mut prints = vec![of_tokenizer];
+    let mut records = Vec::new();
     let mut built = 0;
     for dataset in cx.job.datasets() {
-        let print = fingerprint(&json!([
-            dataset,
-            tokenizer.identity(),
-            table.append_eod,
-            sums,
-            keep
-        ]));
-        if cx.manifest.done(&stage_name(&dataset), &print).is_none() {
-            build(cx, &dataset, &tokenizer, &print)?;
-            built += 1;
-        }
+        let print = stage.fingerprint(&dataset);
+        let record = match cx.manifest.done(&stage_name(&dataset.name), &print) {
+            Some(record) => record,
+            None => {
+                built += 1;
+                stage.dataset(&dataset, &print)?
+            }
+        };
         prints.push(print);
+        records.push(record);
     }
     let all = fingerprint(&json!(prints));
     if built > 0 || trained || cx.manifest.done("tokenize", &all).is_none() {
-        let datasets = cx.job.datasets();
-        let records = datasets
-            .iter()
-            .filter_map(|d| cx.manifest.get(&stage_name(d)));
-        let seconds: f64 = records.map(|r| r.seconds).sum();
-        cx.manifest.record(
-            "tokenize",
-            &all,
-            &[],
-            json!({"vocab": tokenizer.vocab()}),
-            seconds,
-        )?;
+        let files = if cx.job.curate.is_none() {
+            vec![errors(cx)?]
+        } else {
+            Vec::new()
+        };
+        let seconds: f64 = records.iter().map(|r| r.seconds).sum();
+        let counts = json!({"vocab": stage.tokenizer.vocab()});
+        cx.manifest
+            .record("tokenize", &all, &files, counts, seconds)?;
     } else {
         eprintln!("tokenize: done before");
     }
     Ok(())
 }
 
-fn stage_name(dataset: &DatasetTable) -> String {
-    format!("tokenize/{}", dataset.name)
+fn stage_name(dataset: &str) -> String {
+    format!("tokenize/{dataset}")
 }
 
-/// Texts of the shards whose source is one of `sources` (all if empty), in shard and document order.
-fn texts<'a>(
-    cx: &'a Context,
-    sources: &'a [String],
-) -> Result<impl Iterator<Item = curate::Result<String>> + Send + 'a> {
-    let config = cx
-        .job
-        .curate
-        .as_ref()
-        .context("the job has no [curate] table")?;
-    let dedup = cx.job.dedup.is_some();
-    let shards: Vec<usize> = curate::shards(config)?
-        .into_iter()
-        .filter(|s| sources.is_empty() || sources.contains(&s.input.source))
-        .map(|s| s.number)
-        .collect();
-    type Texts = Box<dyn Iterator<Item = curate::Result<String>> + Send>;
-    let text = |d: curate::Result<curate::CleanDocument>| d.map(|d| d.text);
-    // Without [dedup] a keep-list of an earlier job in this folder must not be obeyed.
-    let open = move |number| -> Texts {
-        let failed = |e| Box::new(std::iter::once(Err(e)));
-        if dedup {
-            curate::kept_documents(&cx.out, number)
-                .map_or_else(|e| failed(e) as Texts, |d| Box::new(d.map(text)))
-        } else {
-            curate::documents(&cx.out, number)
-                .map_or_else(|e| failed(e) as Texts, |d| Box::new(d.map(text)))
-        }
-    };
-    Ok(shards.into_iter().flat_map(open))
+/// Identity of the documents: checksums of the clean shards and keep-lists, or names, sizes and times of the inputs.
+fn upstream(cx: &Context) -> Result<Value> {
+    if cx.job.curate.is_none() {
+        let files = curate::input_files(cx.job.inputs())?;
+        let files: Vec<Value> = files
+            .iter()
+            .map(|f| json!([identity(&f.path), f.input.format, f.input.source]))
+            .collect();
+        return Ok(json!(files));
+    }
+    let (_, sums) = super::dedup::upstream(cx)?;
+    match (&cx.job.dedup, cx.manifest.get("dedup")) {
+        (None, _) => Ok(json!([sums, null])),
+        (Some(_), Some(record)) => Ok(json!([sums, record.outputs])),
+        (Some(_), None) => bail!("dedup has not run; run `millrace dedup` (or `run`) first"),
+    }
 }
 
-fn make_tokenizer(cx: &Context, source: &TokenizerSource, print: &str) -> Result<()> {
+fn make_tokenizer(cx: &Context, table: &Tokenize, print: &str) -> Result<()> {
     cx.manifest.forget("tokenize/tokenizer");
     let progress = Progress::start("tokenizer", "MB", 0);
-    let (tokenizer, what) = match source {
-        TokenizerSource::File(path) => (Tokenizer::load(path)?, path.display().to_string()),
-        TokenizerSource::Train(settings) => {
+    let (tokenizer, what) = match (&table.tokenizer.file, &table.tokenizer.train) {
+        (Some(path), _) => (Tokenizer::load(path)?, path.display().to_string()),
+        (None, settings) => {
+            let settings = settings.clone().unwrap_or_default();
             let mut trainer = Trainer::new(settings.settings())?;
-            for text in texts(cx, &[])? {
-                let text = text?;
-                progress.add(text.len() as u64);
-                if !trainer.feed(&text)? {
-                    break;
-                }
+            for key in &table.json_keys {
+                let everything = TokenDataset {
+                    name: String::new(),
+                    sources: Vec::new(),
+                    key: key.clone(),
+                };
+                let units = texts::units(&cx.job, &everything, 1)?;
+                Reader::new(cx, key, units).each(|text| {
+                    progress.add(text.len() as u64);
+                    Ok(trainer.feed(text)?)
+                })?;
             }
-            (trainer.finish()?, "trained on the kept text".to_string())
+            (trainer.finish()?, "trained on the texts".to_string())
         }
     };
     write_atomically(&tokenizer_path(cx), tokenizer.json().as_bytes())?;
@@ -149,31 +177,213 @@ fn make_tokenizer(cx: &Context, source: &TokenizerSource, print: &str) -> Result
     Ok(())
 }
 
-fn build(cx: &Context, dataset: &DatasetTable, tokenizer: &Tokenizer, print: &str) -> Result<()> {
-    let stage = stage_name(dataset);
-    cx.manifest.forget(&stage);
-    let append_eod = cx.job.tokenize.as_ref().is_some_and(|t| t.append_eod);
-    let progress = Progress::start(&stage, "MB", 0);
-    let prefix = prefix(cx, &dataset.name);
-    let lineage = json!({"name": dataset.name, "sources": dataset.sources, "job": cx.job.name});
-    let options = BuildOptions {
-        append_eod,
-        lineage,
+impl Stage<'_> {
+    /// `tasks` is not in it: it never changes the output.
+    fn fingerprint(&self, dataset: &TokenDataset) -> String {
+        fingerprint(&json!([
+            dataset,
+            self.tokenizer.identity(),
+            self.table.append_eod,
+            self.table.dtype,
+            self.table.max_record_bytes,
+            self.upstream
+        ]))
+    }
+
+    /// All parts of a dataset, then the dataset.
+    fn dataset(&self, dataset: &TokenDataset, print: &str) -> Result<Record> {
+        let (cx, tasks) = (self.cx, self.table.tasks);
+        let stage = stage_name(&dataset.name);
+        cx.manifest.forget(&stage);
+        let units = texts::units(&cx.job, dataset, tasks)?;
+        let progress = Progress::start(&stage, "MB", 0);
+        let mut parts = Vec::new();
+        let (mut before, mut seconds) = (0, 0.0);
+        for task in 0..tasks {
+            let name = match tasks {
+                1 => dataset.name.clone(),
+                _ => format!("parts/{}.{task:05}-of-{tasks:05}", dataset.name),
+            };
+            let stage = format!("{stage}/{task:05}-of-{tasks:05}");
+            let record = match cx.manifest.done(&stage, print) {
+                Some(record) => record,
+                None => {
+                    cx.manifest.forget(&stage);
+                    let own = texts::share(&units, task, tasks);
+                    self.part(dataset, &name, &stage, print, own, (&progress, before))?
+                }
+            };
+            let counts: Counts = serde_json::from_value(record.counts)
+                .with_context(|| format!("counts of {stage} in manifest.json"))?;
+            before += counts.built.text_bytes;
+            seconds += record.seconds;
+            parts.push((prefix(cx, &name), counts));
+        }
+        let prefix = prefix(cx, &dataset.name);
+        if tasks > 1 {
+            let prefixes: Vec<PathBuf> = parts.iter().map(|p| p.0.clone()).collect();
+            index::merge(&prefixes, &prefix)?;
+        }
+        let counts = sum(parts.iter().map(|p| &p.1));
+        let data = Dataset::open(&prefix)?;
+        let statistics = index::statistics(&data, self.tokenizer.vocab())?;
+        let lineage = json!({"name": dataset.name, "sources": dataset.sources, "key": dataset.key,
+            "job": cx.job.name});
+        let sidecar = Sidecar::new(
+            lineage,
+            &self.tokenizer,
+            data.token_type(),
+            self.table.append_eod,
+            &counts.built,
+            counts.by.clone(),
+            statistics,
+        );
+        sidecar.write(&prefix)?;
+        let errors: Vec<u8> = (0..tasks)
+            .map(|task| std::fs::read(self.errors_of_part(dataset, task)))
+            .collect::<std::io::Result<Vec<_>>>()
+            .context("errors of the parts")?
+            .concat();
+        write_atomically(&cx.out.join(errors_path(&dataset.name)), &errors)?;
+        let file = |suffix: &str| Path::new("tokens").join(format!("{}{suffix}", dataset.name));
+        let files = [
+            file(".bin"),
+            file(".idx"),
+            file(".json"),
+            errors_path(&dataset.name),
+        ];
+        let value = serde_json::to_value(&counts)?;
+        let seconds = seconds.max(progress.seconds());
+        // one write of the manifest replaces the parts by the dataset
+        for task in 0..tasks {
+            cx.manifest
+                .forget(&format!("{stage}/{task:05}-of-{tasks:05}"));
+        }
+        let record = cx.manifest.record(&stage, print, &files, value, seconds)?;
+        self.remove_parts(dataset)?;
+        let bad = match counts.quarantined {
+            0 => String::new(),
+            n => format!(", {} bad records", grouped(n)),
+        };
+        let written = &counts.built.written;
+        progress.finish(&format!(
+            "{} documents, {} tokens, {:.2} bytes a token{bad}",
+            grouped(written.documents),
+            grouped(written.tokens),
+            counts.built.text_bytes as f64 / written.tokens.max(1) as f64
+        ));
+        Ok(record)
+    }
+
+    /// One task: its documents to a dataset named `name`.
+    fn part(
+        &self,
+        dataset: &TokenDataset,
+        name: &str,
+        stage: &str,
+        print: &str,
+        units: Vec<texts::Unit>,
+        (progress, before): (&Progress, u64),
+    ) -> Result<Record> {
+        let started = std::time::Instant::now();
+        let options = BuildOptions {
+            append_eod: self.table.append_eod,
+            token_type: self.table.dtype.token_type(),
+        };
+        let mut reader = Reader::new(self.cx, &dataset.key, units);
+        let at = prefix(self.cx, name);
+        let built =
+            index::build_dataset(&at, &self.tokenizer, &mut reader, &options, &|_, bytes| {
+                progress.set(before + bytes, "");
+            })?;
+        let task = stage.rsplit('/').next().unwrap_or_default();
+        let task = task.split('-').next().unwrap_or_default().parse()?;
+        write_atomically(&self.errors_of_part(dataset, task), &reader.errors)?;
+        let counts = Counts {
+            by: reader.named(&built.groups),
+            quarantined: reader.bad,
+            built,
+        };
+        let file = |suffix: &str| Path::new("tokens").join(format!("{name}{suffix}"));
+        let errors = super::relative(&self.cx.out, &self.errors_of_part(dataset, task));
+        let files = [file(".bin"), file(".idx"), errors];
+        let seconds = started.elapsed().as_secs_f64();
+        let counts = serde_json::to_value(&counts)?;
+        self.cx
+            .manifest
+            .record(stage, print, &files, counts, seconds)
+    }
+
+    fn errors_of_part(&self, dataset: &TokenDataset, task: usize) -> PathBuf {
+        let tasks = self.table.tasks;
+        let name = format!(
+            "parts/{}.{task:05}-of-{tasks:05}.errors.jsonl",
+            dataset.name
+        );
+        prefix(self.cx, &name)
+    }
+
+    /// The dataset is recorded: its parts are only disk space now.
+    fn remove_parts(&self, dataset: &TokenDataset) -> Result<()> {
+        let folder = self.cx.out.join("tokens/parts");
+        let own = format!("{}.", dataset.name);
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name
+                .strip_prefix(&own)
+                .is_some_and(|rest| rest.contains("-of-"))
+            {
+                std::fs::remove_file(entry.path())
+                    .with_context(|| format!("cannot remove {}", entry.path().display()))?;
+            }
+        }
+        // fails while another dataset has parts there
+        let _ = std::fs::remove_dir(&folder);
+        Ok(())
+    }
+}
+
+/// Counts of all parts; groups by name, sorted.
+fn sum<'a>(parts: impl Iterator<Item = &'a Counts>) -> Counts {
+    let mut sum = Counts {
+        built: Built::default(),
+        by: Vec::new(),
+        quarantined: 0,
     };
-    let documents = texts(cx, &dataset.sources)?;
-    let built = index::build_dataset(&prefix, tokenizer, documents, &options, &|_, bytes| {
-        progress.set(bytes, "");
-    })?;
-    let file = |suffix: &str| Path::new("tokens").join(format!("{}{suffix}", dataset.name));
-    let files = [file(".bin"), file(".idx"), file(".json")];
-    let counts = serde_json::to_value(built)?;
-    let seconds = progress.seconds();
-    cx.manifest.record(&stage, print, &files, counts, seconds)?;
-    progress.finish(&format!(
-        "{} documents, {} tokens, {:.2} bytes a token",
-        grouped(built.written.documents),
-        grouped(built.written.tokens),
-        built.text_bytes as f64 / built.written.tokens.max(1) as f64
-    ));
-    Ok(())
+    for part in parts {
+        let (all, one) = (&mut sum.built, &part.built);
+        all.written.documents += one.written.documents;
+        all.written.sequences += one.written.sequences;
+        all.written.tokens += one.written.tokens;
+        all.text_bytes += one.text_bytes;
+        all.empty_documents += one.empty_documents;
+        sum.quarantined += part.quarantined;
+        for group in &part.by {
+            let same = |g: &&mut Group| g.source == group.source && g.language == group.language;
+            match sum.by.iter_mut().find(same) {
+                Some(g) => g.counts.add(&group.counts),
+                None => sum.by.push(group.clone()),
+            }
+        }
+    }
+    sum.by
+        .sort_by(|a, b| (&a.source, &a.language).cmp(&(&b.source, &b.language)));
+    sum
+}
+
+/// Bad records of a dataset, relative to the job's folder.
+fn errors_path(dataset: &str) -> PathBuf {
+    Path::new("tokens").join(format!("{dataset}.errors.jsonl"))
+}
+
+/// One `errors.jsonl` for the job, dataset by dataset.
+fn errors(cx: &Context) -> Result<PathBuf> {
+    let mut all = Vec::new();
+    for dataset in cx.job.datasets() {
+        let path = cx.out.join(errors_path(&dataset.name));
+        let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+        all.extend_from_slice(&bytes);
+    }
+    write_atomically(&cx.out.join("errors.jsonl"), &all)?;
+    Ok("errors.jsonl".into())
 }

@@ -4,17 +4,19 @@
 //! no byte loop, no branch on the length. Longer ones are compared as slices. The table grows with use; once it is at
 //! its bound, a set keeps its first word (in natural text the more frequent one comes first) and replaces the second.
 
+use super::masks;
+
 /// Bytes of the longest word that is a number.
 pub(super) const SHORT: usize = 15;
 /// Bytes of the longest word that is kept at all.
 pub(super) const LONG: usize = 160;
 /// Ids that lie beside the word; more are in the arena.
 const INLINE: usize = 3;
-/// Slots at most: 8 MiB of short words, 1.5 MiB of long ones.
-const MOST_SETS: usize = 1 << 17;
-const MOST_LONG: usize = 1 << 16;
+/// Slots at most: 16 MiB of short words, 6 MiB of long ones.
+const MOST_SETS: usize = 1 << 18;
+const MOST_LONG: usize = 1 << 18;
 /// Entries of the arenas at which everything is forgotten.
-const MOST_ARENA: usize = 1 << 22;
+const MOST_ARENA: usize = 1 << 23;
 
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
@@ -40,7 +42,7 @@ struct LongSlot {
 }
 
 /// A short word as a number.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Key {
     low: u64,
     high: u64,
@@ -132,6 +134,14 @@ impl Cache {
         }
     }
 
+    /// Where a short word is or would be: `find` and `keep` want it, and it can be fetched ahead.
+    #[inline(always)]
+    pub(super) fn place(&self, key: Key) -> usize {
+        let at = self.set_of(key);
+        masks::prefetch(&self.sets, at);
+        at
+    }
+
     #[inline(always)]
     fn set_of(&self, key: Key) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "below the number of sets")]
@@ -143,8 +153,10 @@ impl Cache {
     ///
     /// `out` has room for `SHORT` ids from `at` on, and up to `INLINE` of them are overwritten with anything.
     #[inline(always)]
-    pub(super) fn find(&self, key: Key, out: &mut [u32], at: usize) -> usize {
-        let set = &self.sets[self.set_of(key)].0;
+    pub(super) fn find(&self, key: Key, place: usize, out: &mut [u32], at: usize) -> usize {
+        let Some(Set(set)) = self.sets.get(place) else {
+            return 0;
+        };
         let is = |slot: &Slot| (slot.low ^ key.low) | (slot.high ^ key.high) == 0;
         let slot = if is(&set[1]) { &set[1] } else { &set[0] };
         if !is(slot) {
@@ -156,7 +168,11 @@ impl Cache {
         }
         if count > INLINE {
             let from = slot.ids[0] as usize;
-            out[at..at + count].copy_from_slice(&self.ids[from..from + count]);
+            // as many as there can be: a copy of known size is no call
+            let known = self.ids.get(from..from + SHORT);
+            if let (Some(ids), Some(out)) = (known, out.get_mut(at..at + SHORT)) {
+                out.copy_from_slice(ids);
+            }
         }
         count
     }
@@ -178,6 +194,8 @@ impl Cache {
             None => {
                 slot.ids[0] = number(self.ids.len());
                 self.ids.extend_from_slice(ids);
+                self.ids
+                    .extend([0; SHORT].iter().take(SHORT - ids.len().min(SHORT)));
             }
         }
         self.put(key, slot);
@@ -208,8 +226,8 @@ impl Cache {
         }
     }
 
-    /// Ids of a known long word.
-    pub(super) fn find_long(&self, word: &[u8], hash: u64) -> Option<&[u32]> {
+    /// Where the ids of a known long word lie, for `long_ids`.
+    pub(super) fn find_long(&self, word: &[u8], hash: u64) -> Option<std::ops::Range<usize>> {
         let first = self.long_place(hash);
         [first, first ^ 1].into_iter().find_map(|at| {
             let slot = &self.long[at];
@@ -218,8 +236,13 @@ impl Cache {
                 && slot.length as usize == word.len()
                 && self.bytes.get(from..from + word.len()) == Some(word);
             let from = slot.ids as usize;
-            known.then(|| &self.ids[from..from + slot.count as usize])
+            known.then_some(from..from + slot.count as usize)
         })
+    }
+
+    /// Ids at a place that `find_long` gave.
+    pub(super) fn long_ids(&self, at: std::ops::Range<usize>) -> &[u32] {
+        self.ids.get(at).unwrap_or_default()
     }
 
     /// Keeps a long word that `find_long` did not know.

@@ -52,6 +52,11 @@ pub(super) enum Level {
 }
 
 impl Level {
+    /// The fastest that can run here.
+    pub(super) fn best() -> Level {
+        Level::available()[0]
+    }
+
     /// All that can run here, the fastest first.
     pub(super) fn available() -> Vec<Level> {
         let mut levels = Vec::new();
@@ -191,6 +196,19 @@ fn ascii_portable(block: &[u8; 64]) -> Ascii {
         high: bits(|b| b >= 0x80),
         inside: bits(|b| b & 0xc0 == 0x80),
     }
+}
+
+/// Asks for an entry ahead of its use; does nothing where the machine has no such instruction.
+#[inline(always)]
+pub(super) fn prefetch<T>(table: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(entry) = table.get(at) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the pointer is to a live entry, and a prefetch reads nothing that the program could see.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(entry).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (table, at);
 }
 
 #[cfg(target_arch = "x86_64")]

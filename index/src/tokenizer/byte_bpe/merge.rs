@@ -1,94 +1,153 @@
 //! One word's bytes to ids: the pair of the lowest rank is merged first, the leftmost among equals, until none is left.
 //!
-//! Paper: Sennrich et al. 2016, arXiv:1508.07909. Short words rescan an array of ranks after every merge; long ones keep
-//! a linked list and a heap, O(n log n): a megabyte without a space takes a fraction of a second.
+//! Paper: Sennrich et al. 2016, arXiv:1508.07909. Words of up to 64 bytes keep their parts in place, mark the living ones
+//! in one number and rescan the ranks after every merge; longer ones keep a linked list and a heap, O(n log n): a
+//! megabyte without a space takes a fraction of a second.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Words up to this many bytes rescan.
-const SHORT: usize = 48;
+/// Words up to this many bytes rescan: their parts are the bits of a number.
+const SHORT: usize = 64;
 /// No pair, no neighbour.
 const NONE: u32 = u32::MAX;
+/// Bits of an id and of a rank; two ids and a rank are one number.
+const ID_BITS: u32 = 21;
+const RANK_BITS: u32 = 22;
+/// Pairs that may share a bucket.
+const BUCKET: usize = 4;
 
-#[derive(Clone, Copy)]
-struct Pair {
-    left: u32,
-    right: u32,
-    rank: u32,
-    id: u32,
+/// Which pairs merge, in what order, and what they become.
+///
+/// A bucket is 32 bytes and is searched without a branch: whether two parts merge is not predictable, and most that are
+/// asked for do not. What does not fit goes to the bucket behind.
+pub(super) struct Pairs {
+    /// (left, right, rank) from the high bits down; all ones if free.
+    buckets: Vec<[u64; BUCKET]>,
+    shift: u32,
+    used: usize,
+    /// What the pair of each rank becomes.
+    merged: Vec<u32>,
+    of_byte: [u32; 256],
 }
 
-const EMPTY: Pair = Pair {
-    left: NONE,
-    right: NONE,
-    rank: NONE,
-    id: NONE,
-};
+const FREE: u64 = u64::MAX;
 
-/// Ranks of pairs, open addressing at most half full.
-pub(super) struct Pairs {
-    slots: Vec<Pair>,
-    used: usize,
-    shift: u32,
-    of_byte: [u32; 256],
+/// Whether an id has few enough bits. The highest is left out: two of it would be a free slot.
+fn fits(id: u32) -> Result<(), String> {
+    let most = (1 << ID_BITS) - 1;
+    if id < most {
+        return Ok(());
+    }
+    Err(format!("found token {id}, wanted ids below {most}"))
 }
 
 impl Pairs {
     /// No pairs yet; `of_byte` are the ids of the single bytes.
-    pub(super) fn new(of_byte: [u32; 256], capacity: usize) -> Pairs {
-        let size = (2 * capacity).next_power_of_two().max(16);
-        Pairs {
-            slots: vec![EMPTY; size],
+    ///
+    /// # Errors
+    /// If an id has too many bits; a reason.
+    pub(super) fn new(of_byte: [u32; 256]) -> Result<Pairs, String> {
+        of_byte.into_iter().try_for_each(fits)?;
+        Ok(Pairs {
+            buckets: vec![[FREE; BUCKET]; 2],
+            shift: 63,
             used: 0,
-            shift: 64 - size.trailing_zeros(),
+            merged: Vec::new(),
             of_byte,
-        }
+        })
     }
 
-    /// Adds a pair, or gives it another rank.
-    pub(super) fn insert(&mut self, left: u32, right: u32, rank: u32, id: u32) {
-        if 2 * self.used >= self.slots.len() {
-            let mut larger = Pairs::new(self.of_byte, self.slots.len());
-            for p in self.slots.iter().filter(|p| p.id != NONE) {
-                larger.insert(p.left, p.right, p.rank, p.id);
+    /// Adds a pair behind those that are there. One that occurs again moves here: its last rank counts.
+    ///
+    /// # Errors
+    /// If an id or the rank has too many bits; a reason.
+    pub(super) fn push(&mut self, left: u32, right: u32, id: u32) -> Result<(), String> {
+        let most = (1 << RANK_BITS) - 1;
+        if self.merged.len() >= most {
+            return Err(format!("found more than {most} merges"));
+        }
+        fits(id)?;
+        self.merged.push(id);
+        self.push_alike(left, right)
+    }
+
+    /// Adds a pair that becomes the same token as the pair pushed last, at the same rank.
+    ///
+    /// # Errors
+    /// If an id has too many bits; a reason.
+    pub(super) fn push_alike(&mut self, left: u32, right: u32) -> Result<(), String> {
+        fits(left)?;
+        fits(right)?;
+        if let Some(rank) = self.merged.len().checked_sub(1) {
+            self.insert(left, right, rank as u64);
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, left: u32, right: u32, rank: u64) {
+        if 2 * self.used >= self.buckets.len() * BUCKET {
+            self.used = 0;
+            let larger = vec![[FREE; BUCKET]; self.buckets.len() * 2];
+            self.shift -= 1;
+            let old = std::mem::replace(&mut self.buckets, larger);
+            for slot in old.into_iter().flatten().filter(|s| *s != FREE) {
+                self.put(slot);
             }
-            *self = larger;
         }
-        let mut at = self.first(left, right);
-        while self.slots[at].id != NONE
-            && (self.slots[at].left, self.slots[at].right) != (left, right)
-        {
-            at = (at + 1) & (self.slots.len() - 1);
-        }
-        self.used += usize::from(self.slots[at].id == NONE);
-        self.slots[at] = Pair {
-            left,
-            right,
-            rank,
-            id,
-        };
+        self.put((u64::from(left) << ID_BITS | u64::from(right)) << RANK_BITS | rank);
     }
 
-    #[inline]
-    fn first(&self, left: u32, right: u32) -> usize {
-        let key = u64::from(left) << 32 | u64::from(right);
-        let mixed = (key ^ key >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        #[expect(clippy::cast_possible_truncation, reason = "below the number of slots")]
+    fn put(&mut self, slot: u64) {
+        let key = slot >> RANK_BITS;
+        let mut at = self.bucket(key);
+        loop {
+            let bucket = &mut self.buckets[at];
+            let place = bucket
+                .iter()
+                .position(|s| s >> RANK_BITS == key || *s == FREE);
+            if let Some(place) = place {
+                self.used += usize::from(bucket[place] == FREE);
+                bucket[place] = slot;
+                return;
+            }
+            at = (at + 1) & (self.buckets.len() - 1);
+        }
+    }
+
+    #[inline(always)]
+    fn bucket(&self, key: u64) -> usize {
+        let mixed = (key ^ key >> ID_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "below the number of buckets"
+        )]
         let at = (mixed >> self.shift) as usize;
         at
     }
 
-    /// Rank and id of a pair; rank `NONE` if it does not merge.
-    #[inline]
-    fn get(&self, left: u32, right: u32) -> (u32, u32) {
-        let mut at = self.first(left, right);
+    /// Rank of a pair; `NONE` if it does not merge.
+    #[inline(always)]
+    fn rank(&self, left: u32, right: u32) -> u32 {
+        let key = u64::from(left) << ID_BITS | u64::from(right);
+        let mut at = self.bucket(key);
         loop {
-            let slot = &self.slots[at];
-            if (slot.left, slot.right) == (left, right) || slot.id == NONE {
-                return (slot.rank, slot.id);
+            let bucket = &self.buckets[at];
+            let mut rank = NONE;
+            for slot in bucket {
+                #[expect(clippy::cast_possible_truncation, reason = "the rank's bits")]
+                let of_slot = (*slot & ((1 << RANK_BITS) - 1)) as u32;
+                rank = if slot >> RANK_BITS == key {
+                    of_slot
+                } else {
+                    rank
+                };
             }
-            at = (at + 1) & (self.slots.len() - 1);
+            // slots fill from the first on: a free last one ends the search
+            if rank != NONE || bucket[BUCKET - 1] == FREE {
+                return rank;
+            }
+            at = (at + 1) & (self.buckets.len() - 1);
         }
     }
 }
@@ -100,8 +159,6 @@ pub(super) struct Merger {
     ids: Vec<u32>,
     /// Rank of each part and the next.
     ranks: Vec<u32>,
-    /// What they become.
-    merged: Vec<u32>,
     before: Vec<u32>,
     after: Vec<u32>,
     heap: BinaryHeap<Reverse<u64>>,
@@ -111,18 +168,11 @@ impl Merger {
     /// Ids of `word`.
     pub(super) fn merge(&mut self, pairs: &Pairs, word: &[u8]) -> &[u32] {
         self.ids.clear();
-        self.ids
-            .extend(word.iter().map(|b| pairs.of_byte[usize::from(*b)]));
-        self.ranks.clear();
-        self.merged.clear();
-        for two in self.ids.windows(2) {
-            let (rank, id) = pairs.get(two[0], two[1]);
-            self.ranks.push(rank);
-            self.merged.push(id);
-        }
         if word.len() <= SHORT {
-            self.rescan(pairs);
+            self.rescan(pairs, word);
         } else {
+            let bytes = word.iter().map(|b| pairs.of_byte[usize::from(*b)]);
+            self.ids.extend(bytes);
             self.queue(pairs);
         }
         &self.ids
@@ -135,35 +185,67 @@ impl Merger {
         &self.ids
     }
 
-    fn rescan(&mut self, pairs: &Pairs) {
-        let (ids, ranks, merged) = (&mut self.ids, &mut self.ranks, &mut self.merged);
-        while ids.len() > 1 {
-            let (mut at, mut lowest) = (0, NONE);
-            for (i, rank) in ranks.iter().enumerate() {
-                if *rank < lowest {
-                    (at, lowest) = (i, *rank);
+    /// Appends the ids of a word of at most `SHORT` bytes.
+    fn rescan(&mut self, pairs: &Pairs, word: &[u8]) {
+        /// Rank and place of a part that merges with the next one, or this. Signed: SSE2 compares no others.
+        const NEVER: i32 = i32::MAX;
+        let order_of = |left: u32, right: u32, at: usize| {
+            let rank = pairs.rank(left, right);
+            let order = rank.cast_signed() << 6 | number(at).cast_signed();
+            if rank == NONE { NEVER } else { order }
+        };
+        let mut ids = [0u32; SHORT];
+        let mut order = [NEVER; SHORT];
+        for (id, byte) in ids.iter_mut().zip(word) {
+            *id = pairs.of_byte[usize::from(*byte)];
+        }
+        for (at, two) in ids[..word.len()].windows(2).enumerate() {
+            order[at] = order_of(two[0], two[1], at);
+        }
+        // parts that are still there
+        let mut alive = !0u64 >> (SHORT - word.len().clamp(1, SHORT));
+        let groups = word.len().div_ceil(16);
+        loop {
+            let mut least = [NEVER; 16];
+            for group in &order.as_chunks::<16>().0[..groups] {
+                for (l, o) in least.iter_mut().zip(group) {
+                    *l = if *o < *l { *o } else { *l };
                 }
             }
-            if lowest == NONE {
+            let lowest = least.into_iter().fold(NEVER, i32::min);
+            if lowest == NEVER {
                 break;
             }
-            ids[at] = merged[at];
-            ids.remove(at + 1);
-            ranks.remove(at);
-            merged.remove(at);
-            if at < ranks.len() {
-                (ranks[at], merged[at]) = pairs.get(ids[at], ids[at + 1]);
+            let at = (lowest & 63) as usize;
+            ids[at] = pairs.merged[(lowest >> 6) as usize];
+            // of the parts above `at`, the first goes and the second is the neighbour then
+            let above = alive & (!1 << at);
+            let gone = above.trailing_zeros() as usize & 63;
+            alive &= !(1 << gone);
+            order[gone] = NEVER;
+            let behind = above & above.wrapping_sub(1);
+            let next = behind.trailing_zeros() as usize & 63;
+            let with_next = order_of(ids[at], ids[next], at);
+            order[at] = if behind == 0 { NEVER } else { with_next };
+            let before = alive & !(!0 << at);
+            if before != 0 {
+                let previous = 63 - before.leading_zeros() as usize;
+                order[previous] = order_of(ids[previous], ids[at], previous);
             }
-            if at > 0 {
-                (ranks[at - 1], merged[at - 1]) = pairs.get(ids[at - 1], ids[at]);
-            }
+        }
+        while alive != 0 {
+            self.ids.push(ids[alive.trailing_zeros() as usize & 63]);
+            alive &= alive - 1;
         }
     }
 
+    /// Merges the parts in `ids`.
     fn queue(&mut self, pairs: &Pairs) {
         let parts = self.ids.len();
-        // a word that is longer than the numbers reach would be 4 GiB
-        let number = |at: usize| u32::try_from(at).unwrap_or(NONE);
+        self.ranks.clear();
+        let twos = self.ids.windows(2);
+        self.ranks
+            .extend(twos.map(|two| pairs.rank(two[0], two[1])));
         self.before.clear();
         self.after.clear();
         self.before
@@ -172,8 +254,7 @@ impl Merger {
         self.after.push(NONE);
         // the last part has no next one
         self.ranks.push(NONE);
-        self.merged.push(NONE);
-        let entry = |rank: u32, at: usize| Reverse(u64::from(rank) << 32 | u64::from(number(at)));
+        let entry = |rank: u32, at: usize| Reverse(u64::from(rank) << 32 | at as u64);
         self.heap.clear();
         let known = self.ranks.iter().enumerate().filter(|(_, r)| **r != NONE);
         self.heap.extend(known.map(|(at, rank)| entry(*rank, at)));
@@ -185,7 +266,7 @@ impl Merger {
             }
             let gone = self.after[at] as usize;
             let next = self.after[gone];
-            self.ids[at] = self.merged[at];
+            self.ids[at] = pairs.merged[self.ranks[at] as usize];
             self.ids[gone] = NONE;
             self.ranks[gone] = NONE;
             self.after[at] = next;
@@ -204,10 +285,15 @@ impl Merger {
 
     /// Looks up the pair of the parts `at` and `next` and queues it.
     fn rank(&mut self, pairs: &Pairs, at: usize, next: usize) {
-        let (rank, id) = pairs.get(self.ids[at], self.ids[next]);
-        (self.ranks[at], self.merged[at]) = (rank, id);
+        let rank = pairs.rank(self.ids[at], self.ids[next]);
+        self.ranks[at] = rank;
         if rank != NONE {
             self.heap.push(Reverse(u64::from(rank) << 32 | at as u64));
         }
     }
+}
+
+/// A position in a word. Texts are below 4 GiB.
+fn number(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(NONE)
 }

@@ -13,13 +13,12 @@ mod tests;
 mod unicode;
 
 pub(crate) use json::from_tokenizer_json;
-pub(crate) use split::Split;
+pub(crate) use split::{Split, Splitter};
 
 use cache::{Cache, Key};
 use masks::Level;
 use merge::{Merger, Pairs};
 use rustc_hash::FxHashMap;
-use split::Splitter;
 use std::sync::Mutex;
 
 /// Where the ranks of merges come from.
@@ -49,10 +48,9 @@ impl ByteBpe {
         split: Split,
         ignore_merges: bool,
     ) -> Result<ByteBpe, String> {
-        let level = Level::available().first().copied();
         Ok(ByteBpe {
             split,
-            level: level.unwrap_or(Level::Portable),
+            level: Level::best(),
             pairs: pairs(tokens, merges)?,
             whole: ignore_merges.then(|| {
                 let entries = tokens.iter().map(|(b, id)| (b.as_slice().into(), *id));
@@ -67,7 +65,7 @@ impl ByteBpe {
         let known = self.caches.lock().ok().and_then(|mut c| c.pop());
         ByteEncoder {
             bpe: self,
-            splitter: Splitter::new(self.split, self.level),
+            splitter: Splitter::with(self.split, self.level),
             merger: Merger::default(),
             cache: known.unwrap_or_else(Cache::new),
             ends: Vec::new(),
@@ -83,15 +81,12 @@ fn pairs(tokens: &[(Vec<u8>, u32)], merges: Merges) -> Result<Pairs, String> {
         let found = ids.get(&[byte][..]);
         *id = *found.ok_or_else(|| format!("no token for the byte {byte:#04x}"))?;
     }
-    if let Some((_, id)) = tokens.iter().find(|(_, id)| *id == u32::MAX) {
-        return Err(format!("token id {id}, wanted a smaller one"));
-    }
-    let mut table = Pairs::new(of_byte, tokens.len());
+    let mut table = Pairs::new(of_byte)?;
     match merges {
         Merges::Ranked(list) => {
             let bytes: FxHashMap<u32, &[u8]> =
                 tokens.iter().map(|(b, id)| (*id, b.as_slice())).collect();
-            for (rank, &(left, right)) in (0u32..).zip(&list) {
+            for (rank, &(left, right)) in list.iter().enumerate() {
                 let part = |id: u32| {
                     let found = bytes.get(&id).copied();
                     found.ok_or_else(|| format!("merge {rank}: no token {id}"))
@@ -99,10 +94,10 @@ fn pairs(tokens: &[(Vec<u8>, u32)], merges: Merges) -> Result<Pairs, String> {
                 let joined = [part(left)?, part(right)?].concat();
                 let id = ids.get(joined.as_slice());
                 let id = *id.ok_or_else(|| format!("merge {rank}: its result is no token"))?;
-                table.insert(left, right, rank, id);
+                table.push(left, right, id)?;
             }
         }
-        Merges::ByRank => by_rank(&ids, &mut table),
+        Merges::ByRank => by_rank(&ids, &mut table)?,
     }
     Ok(table)
 }
@@ -110,22 +105,25 @@ fn pairs(tokens: &[(Vec<u8>, u32)], merges: Merges) -> Result<Pairs, String> {
 /// Two parts of a token can only be neighbours as the last two of the token's own merges, so one pair a token is
 /// enough: inside a token's bytes, lower ranks merge in the same order whatever stands around. A token whose lower
 /// ranks leave more than two parts gets every pair that joins to it.
-fn by_rank(ids: &FxHashMap<&[u8], u32>, table: &mut Pairs) {
+fn by_rank(ids: &FxHashMap<&[u8], u32>, table: &mut Pairs) -> Result<(), String> {
     let mut tokens: Vec<(&[u8], u32)> = ids.iter().map(|(b, id)| (*b, *id)).collect();
     tokens.sort_by_key(|(_, id)| *id);
     let mut merger = Merger::default();
     for (bytes, id) in tokens.into_iter().filter(|(b, _)| b.len() > 1) {
         if let [left, right] = *merger.merge(table, bytes) {
-            table.insert(left, right, id, id);
+            table.push(left, right, id)?;
             continue;
         }
-        for at in 1..bytes.len() {
-            let (left, right) = bytes.split_at(at);
-            if let (Some(left), Some(right)) = (ids.get(left), ids.get(right)) {
-                table.insert(*left, *right, id, id);
+        let cuts = (1..bytes.len()).map(|at| bytes.split_at(at));
+        let known = |(left, right)| Some((*ids.get(left)?, *ids.get(right)?));
+        for (i, (left, right)) in cuts.filter_map(known).enumerate() {
+            match i {
+                0 => table.push(left, right, id)?,
+                _ => table.push_alike(left, right)?,
             }
         }
     }
+    Ok(())
 }
 
 /// Encodes many texts with one set of buffers and one cache.
@@ -151,7 +149,7 @@ impl ByteEncoder<'_> {
                 break;
             };
             // at most an id a byte, and what `Cache::find` may overwrite
-            let room = length as usize + cache::SHORT;
+            let room = length as usize + cache::SHORT + 1;
             if self.ids.len() < room {
                 self.ids.resize(room, 0);
             }
@@ -163,48 +161,68 @@ impl ByteEncoder<'_> {
 
     /// Ids of the words that end at `ends`, into `ids`; returns their number.
     fn window(&mut self, text: &[u8], from: usize) -> usize {
-        let mut start = from;
-        let mut count = 0;
-        for end in &self.ends {
-            let end = from + *end as usize;
-            let length = end - start;
-            let word = start;
-            start = end;
-            if length <= cache::SHORT {
-                let key = Key::new(text, word, length);
-                let found = self.cache.find(key, &mut self.ids, count);
-                if found > 0 {
-                    count += found;
-                    continue;
+        let mut looked_up = [Lookup::default(); AHEAD];
+        let (mut start, mut count) = (from, 0);
+        for ends in self.ends.chunks(AHEAD) {
+            let batch = &mut looked_up[..ends.len()];
+            for (l, end) in batch.iter_mut().zip(ends) {
+                let end = from + *end as usize;
+                l.start = start;
+                l.length = end - start;
+                if l.length <= cache::SHORT {
+                    l.key = Key::new(text, start, l.length);
+                    l.place = self.cache.place(l.key);
                 }
-                let ids = merged(self.bpe, &mut self.merger, &text[word..end]);
-                self.cache.keep(key, ids);
-                self.ids[count..count + ids.len()].copy_from_slice(ids);
-                count += ids.len();
-            } else {
-                let bytes = &text[word..end];
-                let is_kept = length <= cache::LONG;
-                let hash = if is_kept {
-                    xxhash_rust::xxh3::xxh3_64(bytes)
+                start = end;
+            }
+            for l in batch {
+                if l.length <= cache::SHORT {
+                    let found = self.cache.find(l.key, l.place, &mut self.ids, count);
+                    if found > 0 {
+                        count += found;
+                        continue;
+                    }
+                }
+                let word = &text[l.start..l.start + l.length];
+                let ids = if l.length <= cache::SHORT {
+                    let ids = merged(self.bpe, &mut self.merger, word);
+                    self.cache.keep(l.key, ids);
+                    ids
                 } else {
-                    0
+                    long(self.bpe, &mut self.merger, &mut self.cache, word)
                 };
-                let known = is_kept.then(|| self.cache.find_long(bytes, hash)).flatten();
-                if let Some(ids) = known {
-                    self.ids[count..count + ids.len()].copy_from_slice(ids);
-                    count += ids.len();
-                    continue;
-                }
-                let ids = merged(self.bpe, &mut self.merger, bytes);
-                if is_kept {
-                    self.cache.keep_long(bytes, hash, ids);
-                }
                 self.ids[count..count + ids.len()].copy_from_slice(ids);
                 count += ids.len();
             }
         }
         count
     }
+}
+
+/// Words whose places in the cache are computed, and fetched, before the first of them is used.
+const AHEAD: usize = 32;
+
+/// A word on its way.
+#[derive(Clone, Copy, Default)]
+struct Lookup {
+    key: Key,
+    place: usize,
+    start: usize,
+    length: usize,
+}
+
+/// Ids of a word of more than `cache::SHORT` bytes.
+fn long<'a>(bpe: &ByteBpe, merger: &'a mut Merger, cache: &'a mut Cache, word: &[u8]) -> &'a [u32] {
+    if word.len() > cache::LONG {
+        return merged(bpe, merger, word);
+    }
+    let hash = xxhash_rust::xxh3::xxh3_64(word);
+    if let Some(known) = cache.find_long(word, hash) {
+        return cache.long_ids(known);
+    }
+    let ids = merged(bpe, merger, word);
+    cache.keep_long(word, hash, ids);
+    ids
 }
 
 #[cold]

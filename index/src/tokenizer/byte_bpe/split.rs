@@ -31,7 +31,7 @@ const WINDOW: usize = 8192;
 const LOOKAHEAD: usize = 16;
 
 /// Cuts texts; owns its buffers.
-pub(super) struct Splitter {
+pub(crate) struct Splitter {
     split: Split,
     level: Level,
     masks: Vec<Masks>,
@@ -41,7 +41,12 @@ pub(super) struct Splitter {
 }
 
 impl Splitter {
-    pub(super) fn new(split: Split, level: Level) -> Splitter {
+    /// With the best instructions that this machine has.
+    pub(crate) fn new(split: Split) -> Splitter {
+        Splitter::with(split, Level::best())
+    }
+
+    pub(super) fn with(split: Split, level: Level) -> Splitter {
         Splitter {
             split,
             level,
@@ -54,7 +59,7 @@ impl Splitter {
     /// Writes the ends of some words from `text[from]` on, at least one unless nothing is left, relative to `from`.
     ///
     /// `text` is UTF-8 and `from` is 0 or the end of the word before. The last end is where to go on.
-    pub(super) fn cut(&mut self, text: &[u8], from: usize, ends: &mut Vec<u32>) {
+    pub(crate) fn cut(&mut self, text: &[u8], from: usize, ends: &mut Vec<u32>) {
         ends.clear();
         let mut size = WINDOW;
         while from < text.len() && ends.is_empty() {

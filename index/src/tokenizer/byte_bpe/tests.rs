@@ -72,7 +72,7 @@ impl Both {
             .unwrap();
         let want: Vec<usize> = spans.iter().map(|s| s.end as usize).collect();
         for level in Level::available() {
-            let mut splitter = Splitter::new(self.ours.split, level);
+            let mut splitter = Splitter::with(self.ours.split, level);
             let (mut got, mut ends) = (Vec::new(), Vec::new());
             while got.last().copied().unwrap_or(0) < text.len() {
                 let from = got.last().copied().unwrap_or(0);

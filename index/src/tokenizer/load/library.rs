@@ -4,30 +4,66 @@ use super::Parts;
 use crate::tokenizer::{Engine, byte_bpe};
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use tokenizers::pipeline::PipelineTokenizer;
 
 /// From the file's text. The error is the library's, or names the entry of the vocabulary.
 pub(super) fn parts(json: String) -> Result<Parts, String> {
     let value: Value = serde_json::from_str(&json).map_err(|e| e.to_string())?;
     let entries = vocabulary(&value)?;
-    // A release candidate's reader may panic on what it did not expect; nothing it touched is used afterwards.
-    let pipeline = catch_unwind(AssertUnwindSafe(|| {
-        let canonical = tokenizers::canonicalize_str(&json).map_err(|e| e.to_string())?;
-        tokenizers::from_json(&canonical).map_err(|e| e.to_string())
-    }))
-    .unwrap_or_else(|_| Err("the tokenizers library panicked on this file".into()))?;
-    let library = Box::new(pipeline);
     let engine = match byte_bpe::from_tokenizer_json(&value) {
         Some(bpe) => Engine::ByteBpe {
             bpe: Box::new(bpe),
-            library,
+            library: Later::new(json.clone()),
         },
-        None => Engine::Library(library),
+        None => Engine::Library(read(&json)?),
     };
     Ok(Parts {
         engine,
         entries,
         json: Some(json),
     })
+}
+
+fn read(json: &str) -> Result<Box<PipelineTokenizer>, String> {
+    // A release candidate's reader may panic on what it did not expect; nothing it touched is used afterwards.
+    catch_unwind(AssertUnwindSafe(|| {
+        let canonical = tokenizers::canonicalize_str(json).map_err(|e| e.to_string())?;
+        let pipeline = tokenizers::from_json(&canonical).map_err(|e| e.to_string())?;
+        Ok(Box::new(pipeline))
+    }))
+    .unwrap_or_else(|_| Err("the tokenizers library panicked on this file".into()))
+}
+
+/// The library's tokenizer of a file that it reads when something is to be decoded: reading a vocabulary of 50 000 with
+/// it takes as long as encoding tens of megabytes.
+pub(in super::super) struct Later {
+    json: String,
+    made: OnceLock<Result<Box<PipelineTokenizer>, String>>,
+}
+
+impl Later {
+    fn new(json: String) -> Later {
+        Later {
+            json,
+            made: OnceLock::new(),
+        }
+    }
+
+    /// The tokenizer, or why the library refuses the file.
+    pub(in super::super) fn get(&self) -> Result<&PipelineTokenizer, &String> {
+        let made = self.made.get_or_init(|| read(&self.json));
+        made.as_deref()
+    }
+}
+
+impl From<Box<PipelineTokenizer>> for Later {
+    fn from(made: Box<PipelineTokenizer>) -> Later {
+        Later {
+            json: String::new(),
+            made: Ok(made).into(),
+        }
+    }
 }
 
 /// Every (token, id): the model's vocabulary (an object, or Unigram's array of pairs) and the added tokens.

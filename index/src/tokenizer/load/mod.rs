@@ -17,6 +17,7 @@ mod wordpiece;
 #[cfg(test)]
 pub(super) use base64::decode as decode_base64;
 pub(super) use byte_level::{byte_alphabet, tokenizer_json};
+pub(super) use library::Later;
 pub(super) use metaspace::json as metaspace_json;
 pub(super) use wordpiece::json as wordpiece_json;
 

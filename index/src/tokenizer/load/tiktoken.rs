@@ -99,26 +99,24 @@ pub(super) fn parts(text: &str, split: Split) -> Result<Parts, String> {
 
 /// The fast engine with tiktoken's own rule, where it has the pattern.
 fn by_rank(engine: Engine, ranks: FxHashMap<Vec<u8>, u32>, missing: &[u8], split: Split) -> Engine {
-    let (Engine::Library(library) | Engine::ByteBpe { library, .. }) = engine else {
-        return engine;
-    };
     let mut tokens: Vec<(Vec<u8>, u32)> = ranks.into_iter().collect();
     // it wants a token for every byte; no text has these
     let past = tokens.iter().map(|(_, rank)| *rank).max().unwrap_or(0);
-    tokens.extend(
-        missing
-            .iter()
-            .map(|b| vec![*b])
-            .zip(past.saturating_add(1)..),
-    );
+    let extra = missing.iter().map(|b| vec![*b]);
+    tokens.extend(extra.zip(past.saturating_add(1)..));
     let bpe = byte_bpe::Split::from_pattern(pattern(split))
         .and_then(|split| ByteBpe::new(&tokens, Merges::ByRank, split, true).ok());
-    match bpe {
-        Some(bpe) => Engine::ByteBpe {
-            bpe: Box::new(bpe),
-            library,
-        },
-        None => Engine::Library(library),
+    let Some(bpe) = bpe else {
+        return engine;
+    };
+    let library = match engine {
+        Engine::Library(library) => library.into(),
+        Engine::ByteBpe { library, .. } => library,
+        other => return other,
+    };
+    Engine::ByteBpe {
+        bpe: Box::new(bpe),
+        library,
     }
 }
 

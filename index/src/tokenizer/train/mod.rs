@@ -8,8 +8,9 @@ mod bpe;
 mod unigram;
 mod wordpiece;
 
-use super::load::{metaspace_json, tokenizer_json, wordpiece_json};
-use super::{Engine, Tokenizer, byte_alphabet, wrong};
+use super::byte_bpe::{self, Splitter};
+use super::load::{metaspace_json, wordpiece_json};
+use super::{Engine, Tokenizer, wrong};
 use crate::error::Result;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -112,11 +113,21 @@ impl TrainSettings {
 /// Counts words of streamed texts, then trains.
 pub struct Trainer {
     settings: TrainSettings,
-    splitter: Box<PipelineTokenizer>,
+    words: Words,
     counts: FxHashMap<Box<[u8]>, u64>,
-    scratch: PreTokenizerScratch,
-    spans: Vec<tokenizers::pipeline::Span>,
     bytes: u64,
+}
+
+/// What cuts texts into words.
+enum Words {
+    /// GPT-2's pattern, on bytes.
+    Bytes { splitter: Splitter, ends: Vec<u32> },
+    /// The library's normaliser and splitter of the tokenizer to come.
+    Library {
+        pipeline: Box<PipelineTokenizer>,
+        scratch: PreTokenizerScratch,
+        spans: Vec<tokenizers::pipeline::Span>,
+    },
 }
 
 impl Trainer {
@@ -132,34 +143,10 @@ impl Trainer {
         if !problems.is_empty() {
             return Err(wrong(Path::new(TRAINED), &problems.join("; ")));
         }
-        // the normaliser and word splitter of the tokenizer to come, around a vocabulary that nothing asks
-        let json = match settings.kind {
-            TrainKind::Bpe => {
-                let bytes = byte_alphabet().into_iter().map(String::from).zip(0..);
-                tokenizer_json(&bytes.collect::<Vec<_>>(), &[], &[])
-            }
-            TrainKind::WordPiece => {
-                wordpiece_json(&[("[UNK]".into(), 0)], settings.lowercase, &["[UNK]"])
-            }
-            TrainKind::Unigram => metaspace_json(&[("<unk>".into(), 0.0)], settings.lowercase, &[]),
-        };
-        let tokenizer = Tokenizer::from_json(Path::new("<splitter>"), json)?;
-        let (Engine::Library(splitter)
-        | Engine::ByteBpe {
-            library: splitter, ..
-        }) = tokenizer.engine
-        else {
-            return Err(wrong(
-                Path::new(TRAINED),
-                &"the splitter is no tokenizer.json",
-            ));
-        };
         Ok(Trainer {
+            words: Words::of(&settings)?,
             settings,
-            splitter,
             counts: FxHashMap::default(),
-            scratch: PreTokenizerScratch::default(),
-            spans: Vec::new(),
             bytes: 0,
         })
     }
@@ -173,22 +160,13 @@ impl Trainer {
             return Ok(false);
         }
         self.bytes += text.len() as u64;
-        self.spans.clear();
-        let failed = |e: tokenizers::Error| wrong(Path::new(TRAINED), &e);
-        let text = normalize_all(self.splitter.get_normalizers(), text, 0).map_err(failed)?;
-        self.splitter
-            .get_pre_tokenizer()
-            .pre_tokenize(&text, &mut self.scratch, &mut self.spans)
-            .map_err(failed)?;
-        for span in &self.spans {
-            let word = &text.as_bytes()[span.start as usize..span.end as usize];
-            match self.counts.get_mut(word) {
-                Some(count) => *count += 1,
-                None => {
-                    self.counts.insert(word.into(), 1);
-                }
+        let counts = &mut self.counts;
+        self.words.each(text, |word| match counts.get_mut(word) {
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(word.into(), 1);
             }
-        }
+        })?;
         Ok(true)
     }
 
@@ -210,6 +188,74 @@ impl Trainer {
         };
         let path = Path::new(TRAINED);
         Tokenizer::from_json(path, json.map_err(|why: String| wrong(path, &why))?)
+    }
+}
+
+impl Words {
+    fn of(settings: &TrainSettings) -> Result<Words> {
+        // around a vocabulary that nothing asks
+        let json = match settings.kind {
+            TrainKind::Bpe => {
+                return Ok(Words::Bytes {
+                    splitter: Splitter::new(byte_bpe::Split::Gpt2),
+                    ends: Vec::new(),
+                });
+            }
+            TrainKind::WordPiece => {
+                wordpiece_json(&[("[UNK]".into(), 0)], settings.lowercase, &["[UNK]"])
+            }
+            TrainKind::Unigram => metaspace_json(&[("<unk>".into(), 0.0)], settings.lowercase, &[]),
+        };
+        match Tokenizer::from_json(Path::new("<splitter>"), json)?.engine {
+            Engine::Library(pipeline) => Ok(Words::Library {
+                pipeline,
+                scratch: PreTokenizerScratch::default(),
+                spans: Vec::new(),
+            }),
+            _ => Err(wrong(
+                Path::new(TRAINED),
+                &"the splitter is not the library's",
+            )),
+        }
+    }
+
+    /// Calls `found` for every word of `text`, normalised.
+    fn each(&mut self, text: &str, mut found: impl FnMut(&[u8])) -> Result<()> {
+        match self {
+            Words::Bytes { splitter, ends } => {
+                let text = text.as_bytes();
+                let mut from = 0;
+                while from < text.len() {
+                    splitter.cut(text, from, ends);
+                    let mut start = from;
+                    for end in ends.iter().map(|e| from + *e as usize) {
+                        found(&text[start..end]);
+                        start = end;
+                    }
+                    if start == from {
+                        break; // it always cuts a word; without one this would not end
+                    }
+                    from = start;
+                }
+            }
+            Words::Library {
+                pipeline,
+                scratch,
+                spans,
+            } => {
+                let failed = |e: tokenizers::Error| wrong(Path::new(TRAINED), &e);
+                let text = normalize_all(pipeline.get_normalizers(), text, 0).map_err(failed)?;
+                spans.clear();
+                let splitter = pipeline.get_pre_tokenizer();
+                splitter
+                    .pre_tokenize(&text, scratch, spans)
+                    .map_err(failed)?;
+                for span in spans {
+                    found(&text.as_bytes()[span.start as usize..span.end as usize]);
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,0 +1,181 @@
+//! `PREFIX.json`: what Megatron's two files cannot say. Which tokenizer made the ids, from which documents, and statistics.
+//!
+//! Readers other than Millrace ignore it; a dataset without one is a dataset of unknown origin.
+
+use crate::build::{Built, GroupCounts};
+use crate::error::{At, Error, Result};
+use crate::format::TokenType;
+use crate::read::{Dataset, with_suffix};
+use crate::stats::Statistics;
+use crate::tokenizer::{ENCODER, Tokenizer};
+use crate::write::write_atomically;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// The file's content.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sidecar {
+    /// Where the documents came from: the caller's words.
+    pub dataset: serde_json::Value,
+    /// Who made the ids.
+    pub tokenizer: TokenizerNote,
+    /// numpy's name of the token type.
+    pub dtype: String,
+    /// Documents, empty ones included.
+    pub documents: u64,
+    /// Documents without tokens.
+    #[serde(default)]
+    pub empty_documents: u64,
+    /// Sequences.
+    pub sequences: u64,
+    /// Tokens.
+    pub tokens: u64,
+    /// Bytes of UTF-8 text.
+    pub text_bytes: u64,
+    /// Counts by source and language.
+    #[serde(default)]
+    pub groups: Vec<Group>,
+    /// Lengths and vocabulary.
+    #[serde(default)]
+    pub statistics: Option<Statistics>,
+}
+
+/// The tokenizer of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenizerNote {
+    /// `Tokenizer::identity`.
+    pub xxh3: String,
+    /// Ids are below this.
+    pub vocab: usize,
+    /// Program and Unicode version.
+    pub encoder: String,
+    /// Appended to documents, if it was.
+    pub end_of_document: Option<u32>,
+}
+
+/// Counts of a group by its names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Name of the input.
+    pub source: String,
+    /// Language code; empty if unknown.
+    pub language: String,
+    /// Counts.
+    #[serde(flatten)]
+    pub counts: GroupCounts,
+}
+
+impl Sidecar {
+    /// Describes what a build wrote.
+    pub fn new(
+        dataset: serde_json::Value,
+        tokenizer: &Tokenizer,
+        token_type: TokenType,
+        append_eod: bool,
+        built: &Built,
+        groups: Vec<Group>,
+        statistics: Statistics,
+    ) -> Sidecar {
+        let end = tokenizer.end_of_document().filter(|_| append_eod);
+        Sidecar {
+            dataset,
+            tokenizer: TokenizerNote {
+                xxh3: tokenizer.identity(),
+                vocab: tokenizer.vocab(),
+                encoder: ENCODER.into(),
+                end_of_document: end,
+            },
+            dtype: token_type.name().into(),
+            documents: built.written.documents,
+            empty_documents: built.empty_documents,
+            sequences: built.written.sequences,
+            tokens: built.written.tokens,
+            text_bytes: built.text_bytes,
+            groups,
+            statistics: Some(statistics),
+        }
+    }
+
+    /// `PREFIX.json`.
+    pub fn path(prefix: &Path) -> PathBuf {
+        with_suffix(prefix, ".json")
+    }
+
+    /// Writes it beside the dataset.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn write(&self, prefix: &Path) -> Result<()> {
+        let path = Sidecar::path(prefix);
+        let text = serde_json::to_string_pretty(self).map_err(|e| unreadable(&path, &e))?;
+        write_atomically(&path, format!("{text}\n").as_bytes())
+    }
+
+    /// Reads it; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Io`; `Format` if it is there and not a sidecar.
+    pub fn read(prefix: &Path) -> Result<Option<Sidecar>> {
+        let path = Sidecar::path(prefix);
+        let text = match std::fs::read_to_string(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.at(&path)?,
+        };
+        serde_json::from_str(&text)
+            .map(Some)
+            .map_err(|e| unreadable(&path, &e))
+    }
+
+    /// Refuses a dataset that is not the one described, and a tokenizer that did not make its ids.
+    ///
+    /// # Errors
+    /// `Mismatch` naming the field.
+    pub fn check(&self, data: &Dataset, tokenizer: Option<&Tokenizer>) -> Result<()> {
+        let path = Sidecar::path(data.prefix());
+        let counts = [
+            ("documents", self.documents, data.documents()),
+            ("sequences", self.sequences, data.sequences()),
+            ("tokens", self.tokens, data.tokens()),
+        ];
+        let wrong = |field, found: String, wanted: String| {
+            Err(Error::Mismatch {
+                path: path.clone(),
+                field,
+                found,
+                wanted,
+            })
+        };
+        for (field, found, wanted) in counts {
+            if found != wanted {
+                return wrong(
+                    field,
+                    found.to_string(),
+                    format!("{wanted}, as the index has"),
+                );
+            }
+        }
+        let Some(tokenizer) = tokenizer else {
+            return Ok(());
+        };
+        let of = format!("of {}", tokenizer.path().display());
+        if self.tokenizer.vocab != tokenizer.vocab() {
+            let wanted = format!("{} {of}", tokenizer.vocab());
+            return wrong("tokenizer.vocab", self.tokenizer.vocab.to_string(), wanted);
+        }
+        if self.tokenizer.xxh3 != tokenizer.identity() {
+            let wanted = format!("{} {of}", tokenizer.identity());
+            return wrong("tokenizer.xxh3", self.tokenizer.xxh3.clone(), wanted);
+        }
+        Ok(())
+    }
+}
+
+fn unreadable(path: &Path, e: &serde_json::Error) -> Error {
+    Error::Format {
+        path: path.to_path_buf(),
+        offset: 0,
+        field: "sidecar",
+        found: e.to_string(),
+        wanted: "the JSON object that a build writes".into(),
+    }
+}

@@ -1,0 +1,296 @@
+//! `[tokenize]`: which tokenizer, which texts, which datasets.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// `[tokenize]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tokenize {
+    /// Where the tokenizer comes from.
+    pub tokenizer: TokenizerTable,
+    /// Files to tokenize as they are (`jsonl`, `text`), in a job without `[curate]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<curate::Input>,
+    /// Fields of a JSON line that hold text, a string or an array of strings; each makes its own datasets.
+    pub json_keys: Vec<String>,
+    /// Append the end-of-document id to every document. Default: yes, as GPT datasets expect.
+    pub append_eod: bool,
+    /// Type of the stored ids. Default: Megatron's choice, 16 bits for fewer than 65 500 entries.
+    pub dtype: IdType,
+    /// How datasets of several keys or levels are named.
+    pub naming: Naming,
+    /// Parts that the work of a dataset is cut in; finished parts survive a kill. Never changes the output.
+    pub tasks: usize,
+    /// The job fails when more records than this hold no text (`inputs` only; a curated document always has one).
+    pub max_bad_records: u64,
+    /// Longer records (bytes, decompressed) are bad (`inputs` only).
+    pub max_record_bytes: u64,
+    /// Datasets to write; empty means one for each `source` of the inputs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dataset: Vec<DatasetTable>,
+}
+
+impl Default for Tokenize {
+    fn default() -> Self {
+        Tokenize {
+            tokenizer: TokenizerTable::default(),
+            inputs: Vec::new(),
+            json_keys: vec!["text".into()],
+            append_eod: true,
+            dtype: IdType::Auto,
+            naming: Naming::Plain,
+            tasks: 1,
+            max_bad_records: 1000,
+            max_record_bytes: 256 << 20,
+            dataset: Vec::new(),
+        }
+    }
+}
+
+/// `tokenizer = { file = "..." }` or `{ train = { ... } }`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TokenizerTable {
+    /// Path of a tokenizer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Train one on the texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train: Option<TrainTokenizer>,
+}
+
+/// `tokenizer = { train = { ... } }`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainTokenizer {
+    /// Algorithm.
+    pub kind: TokenizerKind,
+    /// Entries, the 256 bytes and the end-of-document token included.
+    pub vocab: usize,
+    /// Fewest occurrences of a merged pair.
+    pub min_frequency: u64,
+    /// Text to learn from, in MiB, taken in document order; 0 is all.
+    pub max_mb: u64,
+}
+
+impl Default for TrainTokenizer {
+    fn default() -> Self {
+        let index::TrainSettings {
+            vocab,
+            min_frequency,
+            ..
+        } = index::TrainSettings::default();
+        TrainTokenizer {
+            kind: TokenizerKind::Bpe,
+            vocab,
+            min_frequency,
+            max_mb: 0,
+        }
+    }
+}
+
+impl TrainTokenizer {
+    /// As the trainer takes it.
+    pub(crate) fn settings(&self) -> index::TrainSettings {
+        index::TrainSettings {
+            vocab: self.vocab,
+            min_frequency: self.min_frequency,
+            max_bytes: self.max_mb << 20,
+            ..index::TrainSettings::default()
+        }
+    }
+}
+
+/// Tokenizers that can be trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenizerKind {
+    /// Byte-level BPE, GPT-2's kind.
+    Bpe,
+}
+
+/// Types of stored ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdType {
+    /// By the size of the vocabulary.
+    Auto,
+    /// 16 bits.
+    Uint16,
+    /// 32 bits.
+    Int32,
+}
+
+impl IdType {
+    /// As the builder takes it.
+    pub(crate) fn token_type(self) -> Option<index::TokenType> {
+        match self {
+            IdType::Auto => None,
+            IdType::Uint16 => Some(index::TokenType::U16),
+            IdType::Int32 => Some(index::TokenType::I32),
+        }
+    }
+}
+
+/// Names of dataset files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Naming {
+    /// `NAME`, or `NAME_KEY` where there are several keys.
+    Plain,
+    /// `NAME_KEY_document`, as Megatron's `preprocess_data.py` names its files.
+    Megatron,
+}
+
+/// `[[tokenize.dataset]]`: which sources make one dataset.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DatasetTable {
+    /// File name under `tokens/`.
+    pub name: String,
+    /// `source` names of the inputs.
+    pub sources: Vec<String>,
+}
+
+/// A dataset to write: one table's sources, one key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct TokenDataset {
+    /// File name under `tokens/`, without suffix.
+    pub name: String,
+    /// `source` names of the inputs; empty means all.
+    pub sources: Vec<String>,
+    /// Field of the JSON lines.
+    pub key: String,
+}
+
+impl Tokenize {
+    /// Every dataset: tables (or sources) times keys.
+    pub(crate) fn datasets(&self, inputs: &[curate::Input]) -> Vec<TokenDataset> {
+        let mut tables = self.dataset.clone();
+        if tables.is_empty() {
+            for input in inputs {
+                let name = input.source.clone();
+                if !tables.iter().any(|t| t.name == name) {
+                    let sources = vec![name.clone()];
+                    tables.push(DatasetTable { name, sources });
+                }
+            }
+        }
+        let mut datasets = Vec::new();
+        for DatasetTable { name, sources } in tables {
+            for key in &self.json_keys {
+                let name = match self.naming {
+                    Naming::Plain if self.json_keys.len() == 1 => name.clone(),
+                    Naming::Plain => format!("{name}_{key}"),
+                    Naming::Megatron => format!("{name}_{key}_document"),
+                };
+                let (sources, key) = (sources.clone(), key.clone());
+                datasets.push(TokenDataset { name, sources, key });
+            }
+        }
+        datasets
+    }
+
+    /// Everything that cannot be, as (key, found, wanted).
+    pub(crate) fn check(
+        &self,
+        curated: bool,
+        inputs: &[curate::Input],
+        add: &mut dyn FnMut(&str, String, &str),
+    ) {
+        match (&self.tokenizer.file, &self.tokenizer.train) {
+            (Some(_), Some(_)) => {
+                add("tokenize.tokenizer", "file and train".into(), "one of them");
+            }
+            (None, None) => add(
+                "tokenize.tokenizer",
+                "neither file nor train".into(),
+                "one of them",
+            ),
+            (None, Some(t)) => {
+                let check =
+                    &mut |k: &str, f, w: &str| add(&format!("tokenize.tokenizer.train.{k}"), f, w);
+                t.settings().check(check);
+            }
+            (Some(_), None) => {}
+        }
+        match (curated, self.inputs.is_empty()) {
+            (true, false) => add(
+                "tokenize.inputs",
+                format!("{} inputs beside [curate]", self.inputs.len()),
+                "inputs in one of the two tables",
+            ),
+            // a tokenizer alone serves datasets that exist already
+            (false, true) if self.tokenizer.file.is_none() || !self.dataset.is_empty() => add(
+                "tokenize",
+                "[tokenize] without [curate] and without inputs".into(),
+                "one of them: where the texts come from",
+            ),
+            _ => {}
+        }
+        for (i, input) in self.inputs.iter().enumerate() {
+            let key = |field: &str| format!("tokenize.inputs[{i}].{field}");
+            if input.path.is_empty() {
+                add(&key("path"), "\"\"".into(), "a file or folder");
+            }
+            if input.source.is_empty() || input.source.contains(['/', '\\']) {
+                add(
+                    &key("source"),
+                    format!("{:?}", input.source),
+                    "a name without slashes",
+                );
+            }
+            if !matches!(input.format, curate::Format::Jsonl | curate::Format::Text) {
+                let wanted = "jsonl or text: other formats are for [curate]";
+                add(
+                    &key("format"),
+                    format!("{:?}", input.format).to_lowercase(),
+                    wanted,
+                );
+            }
+        }
+        if self.json_keys.is_empty() || self.json_keys.iter().any(String::is_empty) {
+            add(
+                "tokenize.json_keys",
+                format!("{:?}", self.json_keys),
+                "one or more field names",
+            );
+        }
+        if curated && self.json_keys != ["text"] {
+            let wanted = "[\"text\"], the field of curated documents";
+            add(
+                "tokenize.json_keys",
+                format!("{:?}", self.json_keys),
+                wanted,
+            );
+        }
+        if self.tasks == 0 || self.tasks > 100_000 {
+            add("tokenize.tasks", self.tasks.to_string(), "1 to 100000");
+        }
+        let sources: Vec<&str> = inputs.iter().map(|i| i.source.as_str()).collect();
+        for (i, d) in self.dataset.iter().enumerate() {
+            if d.name.is_empty() || d.name.contains(['/', '\\']) {
+                let key = format!("tokenize.dataset[{i}].name");
+                add(&key, format!("{:?}", d.name), "a file name");
+            }
+            for s in d.sources.iter().filter(|s| !sources.contains(&s.as_str())) {
+                let wanted = format!("a source of the inputs: {sources:?}");
+                add(
+                    &format!("tokenize.dataset[{i}].sources"),
+                    format!("{s:?}"),
+                    &wanted,
+                );
+            }
+        }
+        let mut names: Vec<String> = self.datasets(inputs).into_iter().map(|d| d.name).collect();
+        names.sort();
+        if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
+            add(
+                "tokenize.dataset",
+                format!("two datasets named {:?}", twice[0]),
+                "different names",
+            );
+        }
+    }
+}

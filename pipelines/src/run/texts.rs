@@ -1,0 +1,244 @@
+//! Where the tokenizer's texts come from: clean shards with their keep-lists, or files as they are, cut among tasks.
+
+use crate::job::{Job, TokenDataset};
+use crate::run::Context;
+use anyhow::{Result, bail};
+use curate::{Format, Found, TextReader};
+use index::{Group, GroupCounts, TextBatch, TextSource};
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// Plain files are cut no finer than this.
+const SMALLEST_CUT: u64 = 1 << 20;
+
+/// A run of documents that one reader reads.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    place: Place,
+    source: String,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    /// Clean shard by number.
+    Shard(usize),
+    /// A file, or the lines of it that start in a range.
+    File(PathBuf, Format, Option<Range<u64>>),
+}
+
+/// Units of a dataset in document order. `tasks` decides how fine plain files are cut, never what is read.
+pub(super) fn units(job: &Job, dataset: &TokenDataset, tasks: usize) -> Result<Vec<Unit>> {
+    let files = curate::input_files(job.inputs())?;
+    let wanted =
+        |s: &curate::Shard| dataset.sources.is_empty() || dataset.sources.contains(&s.input.source);
+    let files: Vec<curate::Shard> = files.into_iter().filter(wanted).collect();
+    let total: u64 = files.iter().map(|f| f.bytes).sum();
+    let cut = (total / (4 * tasks as u64)).max(SMALLEST_CUT);
+    let mut units = Vec::new();
+    for file in files {
+        let mut unit = |place, bytes| {
+            units.push(Unit {
+                place,
+                source: file.input.source.clone(),
+                bytes,
+            });
+        };
+        if job.curate.is_some() {
+            unit(Place::Shard(file.number), file.bytes);
+            continue;
+        }
+        let format = file.input.format;
+        let whole = tasks == 1 || file.bytes <= cut || format != Format::Jsonl;
+        if whole || !curate::is_plain(&file.path)? {
+            unit(Place::File(file.path.clone(), format, None), file.bytes);
+            continue;
+        }
+        let mut start = 0;
+        while start < file.bytes {
+            let end = if file.bytes - start < 2 * cut {
+                file.bytes
+            } else {
+                start + cut
+            };
+            unit(
+                Place::File(file.path.clone(), format, Some(start..end)),
+                end - start,
+            );
+            start = end;
+        }
+    }
+    Ok(units)
+}
+
+/// The units of task `task` of `tasks`: contiguous runs of about equal bytes.
+pub(super) fn share(units: &[Unit], task: usize, tasks: usize) -> Vec<Unit> {
+    let total: u128 = units
+        .iter()
+        .map(|u| u128::from(u.bytes))
+        .sum::<u128>()
+        .max(1);
+    let mut before = 0u128;
+    let mut own = Vec::new();
+    for unit in units {
+        // a unit belongs to the task in whose share its middle lies
+        let middle = 2 * before + u128::from(unit.bytes);
+        before += u128::from(unit.bytes);
+        let of = (middle * tasks as u128 / (2 * total)).min(tasks as u128 - 1);
+        if of == task as u128 {
+            own.push(unit.clone());
+        }
+    }
+    own
+}
+
+/// Reads units one after another.
+pub(super) struct Reader<'a> {
+    cx: &'a Context,
+    key: String,
+    units: std::vec::IntoIter<Unit>,
+    open: Option<(TextReader, String)>,
+    groups: Vec<(String, String)>,
+    last: usize,
+    /// Lines for `errors.jsonl`.
+    pub(super) errors: Vec<u8>,
+    /// Records without a text.
+    pub(super) bad: u64,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(cx: &'a Context, key: &str, units: Vec<Unit>) -> Reader<'a> {
+        Reader {
+            cx,
+            key: key.to_string(),
+            units: units.into_iter(),
+            open: None,
+            groups: Vec::new(),
+            last: 0,
+            errors: Vec::new(),
+            bad: 0,
+        }
+    }
+
+    /// Counts of a build under the names of their groups.
+    pub(super) fn named(&self, counts: &[GroupCounts]) -> Vec<Group> {
+        self.groups
+            .iter()
+            .zip(counts)
+            .map(|((source, language), counts)| Group {
+                source: source.clone(),
+                language: language.clone(),
+                counts: *counts,
+            })
+            .collect()
+    }
+
+    fn next_reader(&mut self) -> Result<Option<(TextReader, String)>> {
+        let Some(unit) = self.units.next() else {
+            return Ok(None);
+        };
+        // Without [dedup] a keep-list of an earlier job in this folder must not be obeyed.
+        let keep = self.cx.job.dedup.is_some();
+        let most = self
+            .cx
+            .job
+            .tokenize
+            .as_ref()
+            .map_or(0, |t| t.max_record_bytes);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let reader = match unit.place {
+            Place::Shard(number) => TextReader::shard(&self.cx.out, number, keep)?,
+            Place::File(path, format, None) => TextReader::open(&path, format, &self.key, most)?,
+            Place::File(path, _, Some(range)) => {
+                TextReader::open_range(&path, range, &self.key, most)?
+            }
+        };
+        Ok(Some((reader, unit.source)))
+    }
+
+    /// Reads one record; false at the end of the last unit.
+    fn step(&mut self, batch: &mut TextBatch) -> Result<bool> {
+        let (mut reader, source) = match self.open.take() {
+            Some(open) => open,
+            None => match self.next_reader()? {
+                None => return Ok(false),
+                Some(open) => open,
+            },
+        };
+        let (groups, last) = (&mut self.groups, &mut self.last);
+        let found = reader.next(&mut |record| {
+            for text in record.texts {
+                batch.push(text);
+            }
+            let same = |g: &(String, String)| g.0 == source && g.1 == record.language;
+            if !groups.get(*last).is_some_and(same) {
+                *last = groups.iter().position(same).unwrap_or_else(|| {
+                    groups.push((source.clone(), record.language.to_string()));
+                    groups.len() - 1
+                });
+            }
+            // a corpus has some hundred languages; whatever comes after 65 535 groups is counted with the last
+            batch.end_document(u16::try_from(*last).unwrap_or(u16::MAX));
+        })?;
+        match found {
+            Found::Document => {}
+            Found::End => return Ok(true),
+            Found::Bad { offset, why, .. } => self.quarantine(&reader, offset, &why)?,
+        }
+        self.open = Some((reader, source));
+        Ok(true)
+    }
+
+    fn quarantine(&mut self, reader: &TextReader, offset: u64, why: &str) -> Result<()> {
+        let line = serde_json::json!({"path": reader.path(), "offset": offset, "why": why});
+        self.errors
+            .extend_from_slice(format!("{line}\n").as_bytes());
+        self.bad += 1;
+        let most = self
+            .cx
+            .job
+            .tokenize
+            .as_ref()
+            .map_or(0, |t| t.max_bad_records);
+        if self.bad > most {
+            bail!(
+                "more than tokenize.max_bad_records = {most} records hold no text; the last: {}, byte {offset}: {why}",
+                reader.path().display()
+            );
+        }
+        Ok(())
+    }
+}
+
+impl TextSource for Reader<'_> {
+    fn fill(
+        &mut self,
+        batch: &mut TextBatch,
+    ) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+        while !batch.is_full() {
+            if !self.step(batch)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Reader<'_> {
+    /// Hands every text to `take` until it has enough.
+    pub(super) fn each(mut self, mut take: impl FnMut(&str) -> Result<bool>) -> Result<()> {
+        let mut batch = TextBatch::default();
+        loop {
+            let more = self.step(&mut batch)?;
+            for text in batch.texts() {
+                if !take(text)? {
+                    return Ok(());
+                }
+            }
+            batch.clear();
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+}
