@@ -11,6 +11,8 @@ mod library;
 mod metaspace;
 mod packed;
 mod roles;
+#[cfg(test)]
+mod tests;
 mod tiktoken;
 mod wordpiece;
 
