@@ -115,15 +115,24 @@ mod tests {
     #[test]
     fn another_end_of_document_is_part_of_the_name_and_the_identity() {
         let t = Tokenizer::load(Path::new("null:100:7")).unwrap();
-        assert_eq!((t.vocab(), t.end_of_document(), t.json()), (100, Some(7), "null:100:7"));
+        assert_eq!(
+            (t.vocab(), t.end_of_document(), t.json()),
+            (100, Some(7), "null:100:7")
+        );
         let options = crate::LoadOptions {
             eod: Some("7".into()),
             ..Default::default()
         };
         let asked = Tokenizer::load_with(Path::new("null:100"), &options).unwrap();
-        assert_eq!((asked.end_of_document(), asked.identity()), (Some(7), t.identity()));
+        assert_eq!(
+            (asked.end_of_document(), asked.identity()),
+            (Some(7), t.identity())
+        );
         let last = Tokenizer::load(Path::new("null:100:99")).unwrap();
-        assert_eq!(last.identity(), Tokenizer::load(Path::new("null:100")).unwrap().identity());
+        assert_eq!(
+            last.identity(),
+            Tokenizer::load(Path::new("null:100")).unwrap().identity()
+        );
     }
 
     #[test]
@@ -139,7 +148,15 @@ mod tests {
             let why = t.encode(text).unwrap_err().to_string();
             assert!(why.contains(&format!("byte {at} ")), "{why}");
         }
-        for path in ["null:", "null:0", "null:x", "null:-5", "null:5:5", "null:5:", "null:4294967295"] {
+        for path in [
+            "null:",
+            "null:0",
+            "null:x",
+            "null:-5",
+            "null:5:5",
+            "null:5:",
+            "null:4294967295",
+        ] {
             assert!(Tokenizer::load(Path::new(path)).is_err(), "{path}");
         }
     }

@@ -122,6 +122,12 @@ impl Tokenizer {
         }
         let main = main_file(path, options.kind)?;
         let bytes = read(&main)?;
+        // what `json` gives for the null tokenizer is its name
+        if let Some(null) = Null::parse(Path::new(
+            String::from_utf8_lossy(&bytes[..bytes.len().min(32)]).trim_end(),
+        ))? {
+            return of_null(path, null, options);
+        }
         let kind = match options.kind {
             Some(Kind::Null) => {
                 let why = "found a file, wanted null:VOCAB for the null tokenizer";
@@ -192,7 +198,10 @@ fn of_null(path: &Path, null: Null, options: &LoadOptions) -> Result<Tokenizer> 
     let null = match &options.eod {
         None => null,
         Some(token) => null.ending(null.id_of(token).ok_or_else(|| {
-            let found = format!("eod: found {token:?}, wanted a number below {}", null.vocab());
+            let found = format!(
+                "eod: found {token:?}, wanted a number below {}",
+                null.vocab()
+            );
             wrong(path, &found)
         })?),
     };
