@@ -7,6 +7,7 @@ use std::io::BufRead;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut texts, mut bytes, mut sentences, mut wrong) = (0, 0, 0, 0);
+    let english = index::Punkt::english();
     for line in std::io::stdin().lock().lines() {
         let row: serde_json::Value = serde_json::from_str(&line?)?;
         let text = row["text"].as_str().unwrap_or_default();
@@ -17,9 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .collect();
         for (name, keep) in [("plain", false), ("newlines", true)] {
             let mut ranges = Vec::new();
-            index::Punkt::english()
-                .keep_newlines(keep)
-                .split(text, &mut ranges);
+            english.clone().keep_newlines(keep).split(text, &mut ranges);
             let chars = |at| starts.binary_search(&at).unwrap_or(usize::MAX);
             let spans: Vec<[usize; 2]> = ranges
                 .iter()

@@ -214,7 +214,13 @@ def main():
     import tiktoken_ext.openai_public as public  # the patterns as published; their files are not fetched
 
     patterns = {"cl100k": r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""",
-                "gpt2": public.r50k_pat_str}
+                "gpt2": public.r50k_pat_str,
+                # o200k_base of tiktoken_ext/openai_public.py; LLaMA 3's as Meta publishes it
+                "o200k": "|".join([
+                    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+                    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+                    r"""\p{N}{1,3}""", r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""", r"""\s*[\r\n]+""", r"""\s+(?!\S)""", r"""\s+"""]),
+                "llama3": r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""}
     trained += [tiktoken_of(state, name, pattern) for name, pattern in patterns.items()]
     trained += [train_wordpiece("wordpiece_cased", corpus, False), train_wordpiece("wordpiece_uncased", corpus, True)]
     all_texts = list(texts())

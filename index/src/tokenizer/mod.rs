@@ -9,10 +9,10 @@
 //! |---|---|---|
 //! | `tokenizer_json` | `eos_token` of the `tokenizer_config.json` beside it, else its `sep_token`; without that file the first known name the vocabulary has | HuggingFaceTokenizer: eos, else sep |
 //! | `gpt2` | `<|endoftext|>` | GPT2BPETokenizer: eos |
-//! | `word_piece` | `[SEP]` | BertWordPiece*: no eos, so sep |
-//! | `sentence_piece` | the model's eos piece, else `<eod>`, `<EOD>` | SentencePiece*, Llama2: eos; older: `<EOD>` |
+//! | `wordpiece` | `[SEP]` | BertWordPiece*: no eos, so sep |
+//! | `sentencepiece` | the model's eos piece, else `<eod>`, `<EOD>` | SentencePiece*, Llama2: eos; older: `<EOD>` |
 //! | `tiktoken` | `<|endoftext|>` among the special tokens, else another known name | TikTokenizer reads a format of its own |
-//! | `null` | the last id | NullTokenizer: vocabulary - 1 |
+//! | `null` | the last id, or the one named in `null:VOCAB:END` | NullTokenizer: vocabulary - 1 |
 //!
 //! `LoadOptions::eod` overrides all of them.
 

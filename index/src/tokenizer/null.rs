@@ -1,7 +1,7 @@
 //! Text that is ids already: decimal numbers separated by blanks.
 //!
 //! Facts: Megatron-LM's `NullTokenizer` (core, 2026): `text.split(' ')` through `int`, end of document = vocabulary - 1.
-//! Before 2025 its end of document was the number given and the vocabulary one more; name that as `null:VOCAB+1`.
+//! Before 2025 its end of document was the number given and the vocabulary one more; name that as `null:` and one more.
 //! We differ: any run of ASCII white space separates; a number at or past the vocabulary is an error, not a wrong id.
 
 use crate::error::{Error, Result};
@@ -12,20 +12,45 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Null {
     vocab: u32,
+    end: u32,
 }
 
 impl Null {
-    /// `null:VOCAB`, or nothing if `path` is an ordinary one.
+    /// `null:VOCAB` or `null:VOCAB:END`, or nothing if `path` is an ordinary one.
     pub(super) fn parse(path: &Path) -> Result<Option<Null>> {
-        let Some(number) = path.to_str().and_then(|p| p.strip_prefix("null:")) else {
+        let Some(numbers) = path.to_str().and_then(|p| p.strip_prefix("null:")) else {
             return Ok(None);
         };
-        match number.parse::<u32>() {
-            Ok(vocab) if vocab > 0 => Ok(Some(Null { vocab })),
-            _ => Err(Error::Tokenizer {
+        let (vocab, end) = numbers.split_once(':').unzip();
+        let vocab = vocab.unwrap_or(numbers).parse::<u32>();
+        let vocab = vocab.ok().filter(|v| (1..=1 << 31).contains(v));
+        let end = match (vocab, end) {
+            (Some(vocab), None) => Some(vocab - 1),
+            (Some(vocab), Some(end)) => end.parse().ok().filter(|e| *e < vocab),
+            (None, _) => None,
+        };
+        match vocab.zip(end) {
+            Some((vocab, end)) => Ok(Some(Null { vocab, end })),
+            None => Err(Error::Tokenizer {
                 path: path.to_path_buf(),
-                why: format!("vocabulary: found {number:?}, wanted 1 to 4294967295"),
+                why: format!(
+                    "found {numbers:?}, wanted a vocabulary of 1 to 2147483648, and after a colon an id below it if any"
+                ),
             }),
+        }
+    }
+
+    /// The same numbers with another end of document.
+    pub(super) fn ending(self, end: u32) -> Null {
+        Null { end, ..self }
+    }
+
+    /// What [`Null::parse`] reads back.
+    pub(super) fn name(self) -> String {
+        if self.end == self.vocab - 1 {
+            format!("null:{}", self.vocab)
+        } else {
+            format!("null:{}:{}", self.vocab, self.end)
         }
     }
 
@@ -34,9 +59,9 @@ impl Null {
         self.vocab
     }
 
-    /// The last id.
+    /// The last id, unless another was named.
     pub(super) fn end_of_document(self) -> u32 {
-        self.vocab - 1
+        self.end
     }
 
     /// A number that is an id.
@@ -88,6 +113,29 @@ mod tests {
     }
 
     #[test]
+    fn another_end_of_document_is_part_of_the_name_and_the_identity() {
+        let t = Tokenizer::load(Path::new("null:100:7")).unwrap();
+        assert_eq!(
+            (t.vocab(), t.end_of_document(), t.json()),
+            (100, Some(7), "null:100:7")
+        );
+        let options = crate::LoadOptions {
+            eod: Some("7".into()),
+            ..Default::default()
+        };
+        let asked = Tokenizer::load_with(Path::new("null:100"), &options).unwrap();
+        assert_eq!(
+            (asked.end_of_document(), asked.identity()),
+            (Some(7), t.identity())
+        );
+        let last = Tokenizer::load(Path::new("null:100:99")).unwrap();
+        assert_eq!(
+            last.identity(),
+            Tokenizer::load(Path::new("null:100")).unwrap().identity()
+        );
+    }
+
+    #[test]
     fn what_is_no_id_is_named_with_its_byte() {
         let t = Tokenizer::load(Path::new("null:100")).unwrap();
         for (text, at) in [
@@ -100,7 +148,15 @@ mod tests {
             let why = t.encode(text).unwrap_err().to_string();
             assert!(why.contains(&format!("byte {at} ")), "{why}");
         }
-        for path in ["null:", "null:0", "null:x", "null:-5"] {
+        for path in [
+            "null:",
+            "null:0",
+            "null:x",
+            "null:-5",
+            "null:5:5",
+            "null:5:",
+            "null:4294967295",
+        ] {
             assert!(Tokenizer::load(Path::new(path)).is_err(), "{path}");
         }
     }

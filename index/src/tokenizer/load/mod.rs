@@ -3,7 +3,8 @@
 //! By content, for names lie: `{` opens a `tokenizer.json` (has `model`), a packed tokenizer of ours, or GPT-2's
 //! `vocab.json` (then `merges.txt` lies beside it); text whose first line is `BASE64 NUMBER` is tiktoken's; other text is
 //! BERT's `vocab.txt`, one token a line; anything else must be a SentencePiece model. A folder is searched for the usual
-//! names in that order. `null:VOCAB` names no file.
+//! names in that order. `null:VOCAB` or
+//! `null:VOCAB:END` names no file.
 
 mod base64;
 mod byte_level;
@@ -11,6 +12,8 @@ mod library;
 mod metaspace;
 mod packed;
 mod roles;
+#[cfg(test)]
+mod tests;
 mod tiktoken;
 mod wordpiece;
 
@@ -192,23 +195,23 @@ impl Tokenizer {
 }
 
 fn of_null(path: &Path, null: Null, options: &LoadOptions) -> Result<Tokenizer> {
-    let end = match &options.eod {
-        None => null.end_of_document(),
-        Some(token) => null.id_of(token).ok_or_else(|| {
+    let null = match &options.eod {
+        None => null,
+        Some(token) => null.ending(null.id_of(token).ok_or_else(|| {
             let found = format!(
                 "eod: found {token:?}, wanted a number below {}",
                 null.vocab()
             );
             wrong(path, &found)
-        })?,
+        })?),
     };
     Ok(Tokenizer {
         path: path.to_path_buf(),
         kind: Kind::Null,
-        json: format!("null:{}", null.vocab()),
+        json: null.name(),
         vocabulary: Vocabulary::numbers(null.vocab() as usize),
         special: Special::default(),
-        end_of_document: Some(end),
+        end_of_document: Some(null.end_of_document()),
         engine: Engine::Null(null),
     })
 }
