@@ -26,8 +26,8 @@ mod torture;
 mod train;
 mod vocabulary;
 
-pub use load::{Kind, LoadOptions, Split};
 use load::Later;
+pub use load::{Kind, LoadOptions, Split};
 pub use special::Special;
 pub use train::{BpeTrainer, TrainBpe};
 
@@ -47,10 +47,7 @@ enum Engine {
     /// Hugging Face's own library, for everything a `tokenizer.json` can describe.
     Library(Box<PipelineTokenizer>),
     /// Our own encoder for the files that it does exactly; the library decodes.
-    ByteBpe {
-        bpe: Box<ByteBpe>,
-        library: Later,
-    },
+    ByteBpe { bpe: Box<ByteBpe>, library: Later },
     /// A SentencePiece model.
     SentencePiece(Box<SentencePiece>),
     /// Text that is numbers already.

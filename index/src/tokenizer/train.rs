@@ -4,9 +4,9 @@
 //! Deterministic: counts are sorted before training, ties in pair counts go to the smaller ids.
 //! Paper: Sennrich et al. 2016, arXiv:1508.07909; byte alphabet and pattern: Radford et al. 2019 (GPT-2).
 
-use super::load::{byte_alphabet, tokenizer_json};
 use super::Tokenizer;
 use super::byte_bpe::{Split, Splitter};
+use super::load::{byte_alphabet, tokenizer_json};
 use crate::error::{Error, Result};
 use ahash::AHashMap;
 use compact_str::CompactString;
