@@ -3,7 +3,7 @@
 //! FILE has one object with `text` a line. Prints MB/s of UTF-8 text: BPE training, and text to `.bin/.idx` on disk with
 //! reading and writing included (median of 5; process CPU seconds, so that other work on the machine does not count).
 
-use index::{BpeTrainer, BuildOptions, TrainBpe};
+use index::{BuildOptions, TrainSettings, Trainer};
 use std::io::{BufRead, BufReader};
 use std::time::Instant;
 
@@ -46,9 +46,9 @@ fn main() {
     let bytes: usize = texts(path).map(|t| t.map_or(0, |t| t.len())).sum();
     let megabytes = bytes as f64 / 1e6;
     let (wall, cpu) = (Instant::now(), cpu_seconds());
-    let mut trainer = BpeTrainer::new(TrainBpe {
+    let mut trainer = Trainer::new(TrainSettings {
         vocab,
-        ..TrainBpe::default()
+        ..TrainSettings::default()
     })
     .expect("trainer");
     for text in texts(path) {

@@ -11,6 +11,7 @@ mod numpy_random;
 mod read;
 mod sampler;
 mod samples;
+mod sentences;
 mod sidecar;
 mod split;
 mod stats;
@@ -27,10 +28,12 @@ pub use numpy_random::RandomState;
 pub use read::{Dataset, inspect};
 pub use sampler::Sampler;
 pub use samples::{GptIndices, GptSamples, Request};
+pub use sentences::Punkt;
 pub use sidecar::{Group, Sidecar, TokenizerNote};
 pub use split::{Part, parse as parse_split};
 pub use stats::{Lengths, Statistics, Vocabulary, statistics};
 pub use tokenizer::{
-    BpeTrainer, Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainBpe,
+    Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainKind,
+    TrainSettings, Trainer,
 };
 pub use write::{DatasetWriter, Written};

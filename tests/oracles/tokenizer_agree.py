@@ -38,13 +38,10 @@ def content(path):
 def documents(path):
     text = content(path).decode("utf-8", "surrogatepass")
     name = path.name.removesuffix(".zst").removesuffix(".gz")
-    if name.endswith(".jsonl"):
-        for line in text.splitlines():
+    if name.endswith((".jsonl", ".json")):
+        for line in text.split("\n"):  # not splitlines: U+2028 inside a record is no end of line
             if line.strip():
                 yield json.loads(line)
-    elif name.endswith(".json"):
-        data = json.loads(text)
-        yield from (data if isinstance(data, list) else [data])
     else:
         yield {"text": text}
 
@@ -113,7 +110,7 @@ def ours(tokenizer, texts, folder):
     lines = Path(folder, "texts.jsonl")
     lines.write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
     out = subprocess.run([ENCODE, tokenizer, lines], capture_output=True, text=True, check=True).stdout
-    return [json.loads(line) for line in out.splitlines()]
+    return [json.loads(line) for line in out.split("\n") if line]
 
 
 def main():
@@ -130,7 +127,7 @@ def main():
                 to = root / path.relative_to(args.tokenizers)
                 to.parent.mkdir(parents=True, exist_ok=True)
                 to.with_name(to.name.removesuffix(".zst")).write_bytes(content(path))
-        golden = [json.loads(line) for path in root.glob("golden-ids*.jsonl") for line in path.read_text().splitlines()]
+        golden = [json.loads(line) for path in root.glob("golden-ids*.jsonl") for line in path.read_text().split("\n") if line]
         texts = list(strings(args.texts, args.megabytes))
         print(f"{len(golden)} golden texts; {len(texts)} texts, {sum(len(t.encode()) for t in texts) / 1e6:.1f} MB", flush=True)
         wrong = 0

@@ -189,7 +189,7 @@ def read(path):
     if path.endswith(".zst"):
         data = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)).read(40_000_000)
     text = ""
-    for line in data.decode("utf-8", "ignore").splitlines():
+    for line in data.decode("utf-8", "ignore").split("\n"):
         text += json.loads(line)["text"] + "\n\n"
         if len(text) > 400_000:
             break

@@ -29,7 +29,7 @@ mod vocabulary;
 use load::Later;
 pub use load::{Kind, LoadOptions, Split};
 pub use special::Special;
-pub use train::{BpeTrainer, TrainBpe};
+pub use train::{TrainKind, TrainSettings, Trainer};
 
 use crate::error::{Error, Result};
 use byte_bpe::{ByteBpe, ByteEncoder};

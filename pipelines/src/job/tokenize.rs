@@ -76,11 +76,11 @@ pub struct TrainTokenizer {
 
 impl Default for TrainTokenizer {
     fn default() -> Self {
-        let index::TrainBpe {
+        let index::TrainSettings {
             vocab,
             min_frequency,
             ..
-        } = index::TrainBpe::default();
+        } = index::TrainSettings::default();
         TrainTokenizer {
             kind: TokenizerKind::Bpe,
             vocab,
@@ -92,11 +92,12 @@ impl Default for TrainTokenizer {
 
 impl TrainTokenizer {
     /// As the trainer takes it.
-    pub(crate) fn settings(&self) -> index::TrainBpe {
-        index::TrainBpe {
+    pub(crate) fn settings(&self) -> index::TrainSettings {
+        index::TrainSettings {
             vocab: self.vocab,
             min_frequency: self.min_frequency,
             max_bytes: self.max_mb << 20,
+            ..index::TrainSettings::default()
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::machine::{grouped, write_atomically};
 use crate::manifest::{Record, fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, bail};
-use index::{BpeTrainer, BuildOptions, Built, Dataset, Group, Sidecar, Tokenizer};
+use index::{BuildOptions, Built, Dataset, Group, Sidecar, Tokenizer, Trainer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -144,7 +144,7 @@ fn make_tokenizer(cx: &Context, table: &Tokenize, print: &str) -> Result<()> {
         (Some(path), _) => (Tokenizer::load(path)?, path.display().to_string()),
         (None, settings) => {
             let settings = settings.clone().unwrap_or_default();
-            let mut trainer = BpeTrainer::new(settings.settings())?;
+            let mut trainer = Trainer::new(settings.settings())?;
             for key in &table.json_keys {
                 let everything = TokenDataset {
                     name: String::new(),

@@ -8,6 +8,7 @@
 mod base64;
 mod byte_level;
 mod library;
+mod metaspace;
 mod packed;
 mod roles;
 mod tiktoken;
@@ -17,6 +18,8 @@ mod wordpiece;
 pub(super) use base64::decode as decode_base64;
 pub(super) use byte_level::{byte_alphabet, tokenizer_json};
 pub(super) use library::Later;
+pub(super) use metaspace::json as metaspace_json;
+pub(super) use wordpiece::json as wordpiece_json;
 
 use super::null::Null;
 use super::sentencepiece::SentencePiece;

@@ -18,6 +18,11 @@ const CL100K: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,
 const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+/// Bytes that no UTF-8 holds; GPT-NeoX's vocabulary lacks them.
+const NOT_IN_UTF8: [u8; 13] = [
+    0xc0, 0xc1, 0xf5, 0xf6, 0xf7, 0xf8, 0xf9, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe, 0xff,
+];
+
 /// No token is longer: GPT-4o's longest has 128 bytes.
 const LONGEST: usize = 4096;
 
@@ -78,21 +83,27 @@ pub(super) fn parts(text: &str, split: Split) -> Result<Parts, String> {
             return wrong("a token that no line before has");
         }
     }
-    if let Some(byte) = (0..=255u8).find(|b| !ranks.contains_key(&[*b][..])) {
+    let missing = (0..=255u8).filter(|b| !ranks.contains_key(&[*b][..]));
+    if let Some(byte) = missing.clone().find(|b| !NOT_IN_UTF8.contains(b)) {
         return Err(format!(
-            "found {} tokens without the byte {byte:#04x}, wanted all 256 bytes",
+            "found {} tokens without the byte {byte:#04x}, wanted all that UTF-8 has",
             ranks.len()
         ));
     }
+    let missing: Vec<u8> = missing.collect();
     let mut parts = library::parts(json_of(&ranks, split))?;
     parts.json = None;
-    parts.engine = by_rank(parts.engine, ranks, split);
+    parts.engine = by_rank(parts.engine, ranks, &missing, split);
     Ok(parts)
 }
 
 /// The fast engine with tiktoken's own rule, where it has the pattern.
-fn by_rank(engine: Engine, ranks: FxHashMap<Vec<u8>, u32>, split: Split) -> Engine {
-    let tokens: Vec<(Vec<u8>, u32)> = ranks.into_iter().collect();
+fn by_rank(engine: Engine, ranks: FxHashMap<Vec<u8>, u32>, missing: &[u8], split: Split) -> Engine {
+    let mut tokens: Vec<(Vec<u8>, u32)> = ranks.into_iter().collect();
+    // it wants a token for every byte; no text has these
+    let past = tokens.iter().map(|(_, rank)| *rank).max().unwrap_or(0);
+    let extra = missing.iter().map(|b| vec![*b]);
+    tokens.extend(extra.zip(past.saturating_add(1)..));
     let bpe = byte_bpe::Split::from_pattern(pattern(split))
         .and_then(|split| ByteBpe::new(&tokens, Merges::ByRank, split, true).ok());
     let Some(bpe) = bpe else {

@@ -8,7 +8,7 @@ mod bpe;
 mod decode;
 mod normalize;
 mod proto;
-mod trie;
+pub(super) mod trie;
 mod unigram;
 
 use bpe::Bpe;
