@@ -8,6 +8,7 @@ use crate::batch::{TextBatch, TextSource};
 use crate::error::{Error, Result};
 use crate::format::TokenType;
 use crate::read::Dataset;
+use crate::sentences::Punkt;
 use crate::tokenizer::{Encoder, Tokenizer};
 use crate::write::{DatasetWriter, Written, put_tokens};
 use rayon::prelude::*;
@@ -22,11 +23,13 @@ const BATCHES: usize = 3;
 
 /// How to build a dataset.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BuildOptions {
+pub struct BuildOptions<'a> {
     /// Append the end-of-document id to every document that has a token.
     pub append_eod: bool,
     /// Type of the stored ids; `None` is Megatron's choice by vocabulary size.
     pub token_type: Option<TokenType>,
+    /// Cut every text in sentences, each of them a sequence.
+    pub sentences: Option<&'a Punkt>,
 }
 
 /// Counts of a build.
@@ -79,6 +82,7 @@ pub fn build(
     let job = Job {
         tokenizer,
         end: end_of_document(tokenizer, options)?,
+        sentences: options.sentences,
         token_type: options
             .token_type
             .unwrap_or_else(|| TokenType::for_vocab(tokenizer.vocab())),
@@ -164,6 +168,7 @@ struct Job<'a> {
     tokenizer: &'a Tokenizer,
     end: Option<u32>,
     token_type: TokenType,
+    sentences: Option<&'a Punkt>,
 }
 
 /// Documents of one piece.
@@ -187,6 +192,7 @@ impl Job<'_> {
         before: u64,
     ) -> Result<Encoded> {
         let mut out = Encoded::default();
+        let mut sentences = Vec::new();
         for d in piece {
             let document = before + d as u64;
             let put = |ids: &[u32], out: &mut Vec<u8>| {
@@ -201,13 +207,20 @@ impl Job<'_> {
             let (mut tokens, mut text_bytes) = (0u64, 0u64);
             for text in batch.sequences(d) {
                 text_bytes += text.len() as u64;
-                let ids = encoder.encode(text)?;
-                if ids.is_empty() {
-                    continue;
+                sentences.clear();
+                match self.sentences {
+                    Some(punkt) => punkt.split(text, &mut sentences),
+                    None => sentences.push(0..text.len()),
                 }
-                put(ids, &mut out.bytes)?;
-                tokens += ids.len() as u64;
-                out.lengths.push(short(ids.len(), document)?);
+                for sentence in sentences.drain(..) {
+                    let ids = encoder.encode(&text[sentence])?;
+                    if ids.is_empty() {
+                        continue;
+                    }
+                    put(ids, &mut out.bytes)?;
+                    tokens += ids.len() as u64;
+                    out.lengths.push(short(ids.len(), document)?);
+                }
             }
             if let (Some(end), Some(last)) = (self.end, out.lengths[first..].last_mut()) {
                 put(&[end], &mut out.bytes)?;
@@ -301,7 +314,7 @@ mod tests {
             .collect();
         let options = BuildOptions {
             append_eod: true,
-            token_type: None,
+            ..BuildOptions::default()
         };
         let dir = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
@@ -358,6 +371,7 @@ mod tests {
         let options = BuildOptions {
             append_eod: false,
             token_type: Some(TokenType::U8),
+            sentences: None,
         };
         let mut source = Texts(["1", "255 256"].into_iter().map(Ok::<_, String>));
         let built = build(

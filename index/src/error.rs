@@ -96,6 +96,16 @@ pub enum Error {
         /// Tokens a sample.
         seq_length: u64,
     },
+    /// The system has no room for an array.
+    #[error("{what}: no room for {bytes} bytes: {why}")]
+    Memory {
+        /// Which array.
+        what: &'static str,
+        /// Its size.
+        bytes: u64,
+        /// The system's words.
+        why: String,
+    },
     /// A sample past the end.
     #[error("{what} {index} of {len}")]
     Range {
@@ -106,6 +116,9 @@ pub enum Error {
         /// How many there are.
         len: u64,
     },
+    /// More than one thing is wrong.
+    #[error("{} problems: {}", .0.len(), .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Several(Vec<Error>),
     /// A blend that cannot be made.
     #[error("blend: {field}: found {found}, wanted {wanted}")]
     Blend {
@@ -116,6 +129,17 @@ pub enum Error {
         /// What is accepted.
         wanted: String,
     },
+}
+
+impl Error {
+    /// Nothing, the one problem, or all of them.
+    pub(crate) fn join(mut problems: Vec<Error>) -> Result<()> {
+        match problems.len() {
+            0 => Ok(()),
+            1 => problems.pop().map_or(Ok(()), Err),
+            _ => Err(Error::Several(problems)),
+        }
+    }
 }
 
 /// Result with this crate's [`Error`].

@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+mod array;
 mod batch;
 mod blend;
 mod build;
+mod cache;
 mod error;
 mod format;
 mod merge;
@@ -18,19 +20,29 @@ mod stats;
 mod tokenizer;
 mod write;
 
+pub use array::Array;
 pub use batch::{TextBatch, TextSource, Texts};
-pub use blend::{Blend, BlendRequest, build as build_blend};
+pub use blend::{
+    AboveCap, Blend, BlendRequest, Columns, Mixture, SURPLUS, Source, build as build_blend,
+    open_all, weighted_order,
+};
 pub use build::{BuildOptions, Built, GroupCounts, build as build_dataset, fingerprint};
+pub use cache::{Cache, Description};
 pub use error::{Error, Result};
 pub use format::TokenType;
 pub use merge::merge;
 pub use numpy_random::RandomState;
 pub use read::{Dataset, inspect};
-pub use sampler::Sampler;
-pub use samples::{GptIndices, GptSamples, Request};
+pub use sampler::{
+    BatchSizes, Cyclic, Prefetch, Sampler, full_validation, prefetch, randperm, share,
+};
+pub use samples::{
+    BertItem, BertSamples, GptIndices, GptItem, GptSamples, ItemOptions, MaskTokens, MaskedRequest,
+    Masking, Order, PAD, Places, Request, Starts, T5Item, T5Samples,
+};
 pub use sentences::Punkt;
 pub use sidecar::{Group, Sidecar, TokenizerNote};
-pub use split::{Part, parse as parse_split};
+pub use split::{Bounds, Part, parse as parse_split};
 pub use stats::{Lengths, Statistics, Vocabulary, statistics};
 pub use tokenizer::{
     Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainKind,

@@ -5,6 +5,7 @@
 use crate::error::{Error, Result};
 use crate::format::{Header, TokenType, i32_at, u64_at};
 use crate::mmap::Map;
+use crate::sidecar::Sidecar;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -90,6 +91,11 @@ impl Dataset {
     #[inline]
     pub fn length(&self, i: usize) -> u32 {
         i32_at(&self.idx, at(self.header.lengths_at()) + 4 * i).unsigned_abs()
+    }
+
+    /// Bytes of all sequence lengths, i32 little-endian.
+    pub(crate) fn lengths_bytes(&self) -> &[u8] {
+        &self.idx[at(self.header.lengths_at())..at(self.header.offsets_at())]
     }
 
     /// Sequence numbers of document `i`.
@@ -272,13 +278,18 @@ fn verify(path: &Path, header: &Header, idx: &[u8]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// What `millrace inspect PREFIX.idx --json` prints.
+/// What `millrace inspect PREFIX.idx --json` prints. `tokens_sha256` is over the ids as little-endian u32 (floating-point
+/// values cut to whole numbers).
 ///
 /// # Errors
 /// As [`Dataset::open`].
 pub fn inspect(prefix: &Path) -> Result<serde_json::Value> {
     use sha2::{Digest, Sha256};
     let data = Dataset::open(prefix)?;
+    let sidecar = Sidecar::read(prefix)?;
+    if let Some(sidecar) = &sidecar {
+        sidecar.check(&data, None)?;
+    }
     let mut hash = Sha256::new();
     let mut tokens = vec![0u32; 1 << 16];
     let mut bytes = Vec::with_capacity(4 << 16);
@@ -319,5 +330,7 @@ pub fn inspect(prefix: &Path) -> Result<serde_json::Value> {
         "idx_sha256": hex(&Sha256::digest(data.idx())),
         "first": show((documents > 0).then_some(0)),
         "last": show(documents.checked_sub(1)),
+        "modes": data.modes().is_some(),
+        "sidecar": sidecar,
     }))
 }

@@ -33,11 +33,14 @@ impl Part {
     }
 }
 
+/// Where a part begins and ends, as fractions of a dataset.
+pub type Bounds = (f64, f64);
+
 /// Bounds of the three parts as fractions; `None` where a part is empty by its ratio.
 ///
 /// # Errors
 /// `Split` if there is no number, more than three, a number that is not one, or a sum of zero.
-pub fn parse(split: &str) -> Result<[Option<(f64, f64)>; 3]> {
+pub fn parse(split: &str) -> Result<[Option<Bounds>; 3]> {
     let wrong = |found: String| {
         let wanted = "one to three ratios like 949,50,1";
         Error::Split {
@@ -77,7 +80,7 @@ pub fn parse(split: &str) -> Result<[Option<(f64, f64)>; 3]> {
 }
 
 /// Elements of one part.
-pub(crate) fn elements(bounds: (f64, f64), count: u64) -> Range<u64> {
+pub(crate) fn elements(bounds: Bounds, count: u64) -> Range<u64> {
     let at = |bound: f64| {
         let x = (bound * count as f64).round_ties_even();
         // bound <= 1 + a few ulp, so the product stays near count; clamped against those ulps

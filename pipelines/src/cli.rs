@@ -38,6 +38,14 @@ enum Verb {
     Dedup(JobArgs),
     /// Train or load the tokenizer and write the token datasets.
     Tokenize(JobArgs),
+    /// Join token datasets to one, in the order given; a folder stands for its datasets in name order.
+    Merge {
+        /// Prefix of the dataset to write.
+        out: PathBuf,
+        /// Prefixes (without .bin and .idx) or folders.
+        #[arg(required = true)]
+        parts: Vec<PathBuf>,
+    },
     /// Show the blend: asked and realised shares, epochs.
     Blend {
         #[command(flatten)]
@@ -148,6 +156,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Curate(j) => with_job(&j, run::curate),
         Verb::Dedup(j) => with_job(&j, run::dedup),
         Verb::Tokenize(j) => with_job(&j, run::tokenize),
+        Verb::Merge { out, parts } => run::merge(&out, &parts),
         Verb::Blend { job, dump, json } => with_job(&job, |cx| run::blend(cx, dump, json)),
         Verb::Train(j) => with_job(&j, run::train),
         Verb::Eval(j) => with_job(&j, run::eval),

@@ -10,3 +10,6 @@ mod determinism;
 mod documents;
 mod jobs;
 mod megatron;
+mod megatron_masked;
+mod samplers;
+mod tokenize;

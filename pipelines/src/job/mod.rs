@@ -101,10 +101,39 @@ pub enum Executor {
 pub struct BlendTable {
     /// Tokens a sample.
     pub seq_length: usize,
-    /// Ratios of train, validation and test documents.
+    /// Ratios of train, validation and test documents of `dataset`.
     pub split: String,
-    /// Datasets and weights.
+    /// `weighted` repeats datasets as their weights need; `proportional` takes one epoch of each at most, in proportion
+    /// to their samples; `exhaustive` takes every sample of one epoch once. Default: `weighted`.
+    pub mixture: index::Mixture,
+    /// What a `weight` is multiplied by: nothing (`given`), or the dataset's `tokens` or `documents`. Default: `given`.
+    pub weights: BlendWeights,
+    /// Samples built beyond those planned, as a share: room for rounding. Default: 0.005, Megatron's.
+    pub surplus: f64,
+    /// Most epochs of any dataset under `weighted`; 0 is no limit. Default: 0.
+    pub max_epochs: f64,
+    /// Above `max_epochs`: `refuse`, or `redistribute` to the other datasets by weight. Default: `refuse`.
+    pub above_cap: index::AboveCap,
+    /// Every global batch has each dataset's share to within one sample (MT-NLG). Default: no, Megatron's order.
+    pub even_batches: bool,
+    /// Folder of index arrays that later runs, and Megatron, map instead of building them. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<PathBuf>,
+    /// `unique_identifiers` of Megatron's tokenizer as JSON, so that both name cache files alike. Default: our own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_tokenizer: Option<String>,
+    /// Datasets and weights, divided by `split`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dataset: Vec<BlendDataset>,
+    /// Datasets of training alone; then `valid` and `test` have their own too, and `dataset` is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub train: Vec<BlendDataset>,
+    /// Datasets of validation alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub valid: Vec<BlendDataset>,
+    /// Datasets of the test part alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub test: Vec<BlendDataset>,
 }
 
 impl Default for BlendTable {
@@ -112,9 +141,84 @@ impl Default for BlendTable {
         BlendTable {
             seq_length: 1024,
             split: "949,50,1".into(),
+            mixture: index::Mixture::Weighted,
+            weights: BlendWeights::Given,
+            surplus: index::SURPLUS,
+            max_epochs: 0.0,
+            above_cap: index::AboveCap::Refuse,
+            even_batches: false,
+            cache: None,
+            cache_tokenizer: None,
             dataset: Vec::new(),
+            train: Vec::new(),
+            valid: Vec::new(),
+            test: Vec::new(),
         }
     }
+}
+
+impl BlendTable {
+    /// Whether parts have datasets of their own instead of a split.
+    pub(crate) fn has_own_parts(&self) -> bool {
+        !(self.train.is_empty() && self.valid.is_empty() && self.test.is_empty())
+    }
+}
+
+impl BlendTable {
+    fn check(&self, written: &[String], add: &mut dyn FnMut(&str, String, &str)) {
+        if self.dataset.is_empty() == !self.has_own_parts() {
+            let found = format!("{} of them", self.dataset.len());
+            let wanted =
+                "[[blend.dataset]] for a split, or [[blend.train]] and its like: one of the two";
+            add("blend.dataset", found, wanted);
+        }
+        for (key, x) in [("surplus", self.surplus), ("max_epochs", self.max_epochs)] {
+            if !(x >= 0.0 && x.is_finite()) {
+                add(&format!("blend.{key}"), x.to_string(), "0 or more");
+            }
+        }
+        let lists = [
+            ("dataset", &self.dataset),
+            ("train", &self.train),
+            ("valid", &self.valid),
+            ("test", &self.test),
+        ];
+        for (list, datasets) in lists {
+            for (i, d) in datasets.iter().enumerate() {
+                let key = |k: &str| format!("blend.{list}[{i}].{k}");
+                if !(d.weight.is_finite() && d.weight > 0.0) {
+                    add(&key("weight"), d.weight.to_string(), "above 0");
+                }
+                if d.prefix.is_none() && !written.contains(&d.name) {
+                    let wanted = format!("a dataset of [tokenize] ({written:?}), or a prefix");
+                    add(&key("name"), format!("{:?}", d.name), &wanted);
+                }
+                if datasets[..i].iter().any(|e| e.name == d.name) {
+                    add(
+                        &key("name"),
+                        format!("{:?}", d.name),
+                        "a name that no other dataset has",
+                    );
+                }
+            }
+        }
+        let json = |t: &String| serde_json::from_str::<serde_json::Value>(t).is_err();
+        if let Some(text) = self.cache_tokenizer.as_ref().filter(|t| json(t)) {
+            add("blend.cache_tokenizer", text.clone(), "JSON");
+        }
+    }
+}
+
+/// What weights are multiplied by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlendWeights {
+    /// Nothing.
+    Given,
+    /// Tokens of the dataset.
+    Tokens,
+    /// Documents of the dataset.
+    Documents,
 }
 
 /// `[[blend.dataset]]`.
@@ -305,30 +409,7 @@ impl Job {
         if let Err(e) = index::parse_split(&b.split) {
             add("blend.split", format!("{:?}", b.split), &e.to_string());
         }
-        if b.dataset.is_empty() {
-            add(
-                "blend.dataset",
-                "none".into(),
-                "one [[blend.dataset]] or more",
-            );
-        }
-        for (i, d) in b.dataset.iter().enumerate() {
-            if !(d.weight.is_finite() && d.weight > 0.0) {
-                add(
-                    &format!("blend.dataset[{i}].weight"),
-                    d.weight.to_string(),
-                    "above 0",
-                );
-            }
-            if d.prefix.is_none() && !written.contains(&d.name) {
-                let wanted = format!("a dataset of [tokenize] ({written:?}), or a prefix");
-                add(
-                    &format!("blend.dataset[{i}].name"),
-                    format!("{:?}", d.name),
-                    &wanted,
-                );
-            }
-        }
+        b.check(&written, add);
     }
 
     fn check_training(&self, add: &mut dyn FnMut(&str, String, &str)) {

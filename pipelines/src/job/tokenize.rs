@@ -14,6 +14,9 @@ pub struct Tokenize {
     pub inputs: Vec<curate::Input>,
     /// Fields of a JSON line that hold text, a string or an array of strings; each makes its own datasets.
     pub json_keys: Vec<String>,
+    /// Cut documents in sentences. Default: no, a document is one sequence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sentences: Option<Sentences>,
     /// Append the end-of-document id to every document. Default: yes, as GPT datasets expect.
     pub append_eod: bool,
     /// Type of the stored ids. Default: Megatron's choice, 16 bits for fewer than 65 500 entries.
@@ -37,6 +40,7 @@ impl Default for Tokenize {
             tokenizer: TokenizerTable::default(),
             inputs: Vec::new(),
             json_keys: vec!["text".into()],
+            sentences: None,
             append_eod: true,
             dtype: IdType::Auto,
             naming: Naming::Plain,
@@ -52,40 +56,58 @@ impl Default for Tokenize {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TokenizerTable {
-    /// Path of a tokenizer.
+    /// Path of a tokenizer: `tokenizer.json`, `vocab.json` with `merges.txt` beside it, `vocab.txt`, a SentencePiece
+    /// `.model`, a `.tiktoken`, a folder with one of them, or `null:VOCAB` for texts that are numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+    /// What that file does not say: kind, lowercase, split, special, eod.
+    #[serde(skip_serializing_if = "is_default")]
+    pub options: index::LoadOptions,
     /// Train one on the texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<TrainTokenizer>,
+}
+
+fn is_default(options: &index::LoadOptions) -> bool {
+    *options == index::LoadOptions::default()
 }
 
 /// `tokenizer = { train = { ... } }`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainTokenizer {
-    /// Algorithm.
-    pub kind: TokenizerKind,
-    /// Entries, the 256 bytes and the end-of-document token included.
+    /// Algorithm: `bpe` (byte-level), `wordpiece` or `unigram`.
+    pub kind: index::TrainKind,
+    /// Entries, special tokens included.
     pub vocab: usize,
-    /// Fewest occurrences of a merged pair.
+    /// Fewest occurrences of what becomes an entry.
     pub min_frequency: u64,
     /// Text to learn from, in MiB, taken in document order; 0 is all.
     pub max_mb: u64,
+    /// Special tokens besides the usual ones of the kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub special: Vec<String>,
+    /// Fold case first (not for `bpe`).
+    pub lowercase: bool,
 }
 
 impl Default for TrainTokenizer {
     fn default() -> Self {
         let index::TrainSettings {
+            kind,
             vocab,
             min_frequency,
-            ..
+            max_bytes,
+            special,
+            lowercase,
         } = index::TrainSettings::default();
         TrainTokenizer {
-            kind: TokenizerKind::Bpe,
+            kind,
             vocab,
             min_frequency,
-            max_mb: 0,
+            max_mb: max_bytes >> 20,
+            special,
+            lowercase,
         }
     }
 }
@@ -94,20 +116,44 @@ impl TrainTokenizer {
     /// As the trainer takes it.
     pub(crate) fn settings(&self) -> index::TrainSettings {
         index::TrainSettings {
+            kind: self.kind,
             vocab: self.vocab,
             min_frequency: self.min_frequency,
             max_bytes: self.max_mb << 20,
-            ..index::TrainSettings::default()
+            special: self.special.clone(),
+            lowercase: self.lowercase,
         }
     }
 }
 
-/// Tokenizers that can be trained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenizerKind {
-    /// Byte-level BPE, GPT-2's kind.
-    Bpe,
+/// `sentences = { ... }`: one sequence a sentence, as BERT and T5 samples need them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sentences {
+    /// `english`, or a folder of Punkt parameters in NLTK's `punkt_tab` form.
+    pub punkt: String,
+    /// White space between sentences stays with the sentence before it.
+    pub keep_newlines: bool,
+}
+
+impl Default for Sentences {
+    fn default() -> Self {
+        Sentences {
+            punkt: "english".into(),
+            keep_newlines: false,
+        }
+    }
+}
+
+impl Sentences {
+    /// The splitter.
+    pub(crate) fn splitter(&self) -> index::Result<index::Punkt> {
+        let punkt = match self.punkt.as_str() {
+            "english" => index::Punkt::english(),
+            folder => index::Punkt::load(folder.as_ref())?,
+        };
+        Ok(punkt.keep_newlines(self.keep_newlines))
+    }
 }
 
 /// Types of stored ids.
@@ -139,7 +185,7 @@ impl IdType {
 pub enum Naming {
     /// `NAME`, or `NAME_KEY` where there are several keys.
     Plain,
-    /// `NAME_KEY_document`, as Megatron's `preprocess_data.py` names its files.
+    /// `NAME_KEY_document` (`NAME_KEY_sentence` with `sentences`), as Megatron's `preprocess_data.py` names its files.
     Megatron,
 }
 
@@ -177,13 +223,17 @@ impl Tokenize {
                 }
             }
         }
+        let level = match self.sentences {
+            Some(_) => "sentence",
+            None => "document",
+        };
         let mut datasets = Vec::new();
         for DatasetTable { name, sources } in tables {
             for key in &self.json_keys {
                 let name = match self.naming {
                     Naming::Plain if self.json_keys.len() == 1 => name.clone(),
                     Naming::Plain => format!("{name}_{key}"),
-                    Naming::Megatron => format!("{name}_{key}_document"),
+                    Naming::Megatron => format!("{name}_{key}_{level}"),
                 };
                 let (sources, key) = (sources.clone(), key.clone());
                 datasets.push(TokenDataset { name, sources, key });

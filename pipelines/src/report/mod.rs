@@ -3,6 +3,7 @@
 mod html;
 mod sections;
 mod svg;
+mod tokens;
 
 use crate::job::Job;
 use serde_json::Value;
@@ -15,6 +16,10 @@ pub(crate) struct Material {
     pub manifest: Value,
     /// `blend.json`.
     pub blend: Value,
+    /// Sidecars of the job's token datasets.
+    pub sidecars: Vec<index::Sidecar>,
+    /// The job's tokenizer, to show ids as text.
+    pub tokenizer: Option<index::Tokenizer>,
     /// `eval.json`.
     pub eval: Value,
     /// `generated.json`.
@@ -40,6 +45,12 @@ impl Material {
             job: job.clone(),
             manifest: value("manifest.json"),
             blend: value("blend.json"),
+            sidecars: job
+                .datasets()
+                .iter()
+                .filter_map(|d| index::Sidecar::read(&out.join("tokens").join(&d.name)).ok()?)
+                .collect(),
+            tokenizer: index::Tokenizer::load(&out.join("tokens/tokenizer.json")).ok(),
             eval: value("eval.json"),
             generated: value("generated.json"),
             metrics: lines("metrics.jsonl"),
@@ -59,7 +70,7 @@ pub(crate) fn render(m: &Material) -> String {
         ("funnel", "Funnel", sections::funnel(m)),
         ("text", "Languages and hosts", sections::text(m)),
         ("duplicates", "Duplicates", sections::duplicates(m)),
-        ("data", "Data", sections::data(m)),
+        ("data", "Data", tokens::data(m)),
         ("training", "Training", sections::training(m)),
         ("generated", "Generated text", sections::generated(m)),
         ("samples", "Kept and dropped", sections::samples(m)),

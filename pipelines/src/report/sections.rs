@@ -3,6 +3,7 @@
 use super::Material;
 use super::html::{escape, excerpt, section, table, tile};
 use super::svg::{Bar, Curve, bars, columns, lines};
+use super::tokens::dataset_counts;
 use crate::machine::{grouped, megabytes};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -10,11 +11,11 @@ use std::collections::BTreeMap;
 /// Rows of a ranking that are shown; the rest is summed up in one row.
 const RANKS: usize = 12;
 
-fn number(v: &Value) -> u64 {
+pub(super) fn number(v: &Value) -> u64 {
     v.as_u64().unwrap_or(0)
 }
 
-fn percent(part: u64, whole: u64) -> String {
+pub(super) fn percent(part: u64, whole: u64) -> String {
     format!("{:.1}%", 100.0 * part as f64 / whole.max(1) as f64)
 }
 
@@ -129,15 +130,6 @@ fn kept(m: &Material) -> u64 {
     } else {
         &m.counts("curate")["kept"]
     })
-}
-
-fn dataset_counts(m: &Material) -> Vec<(String, Value)> {
-    let records = m.manifest.as_object().into_iter().flatten();
-    let named = records.filter_map(|(k, r)| Some((k.strip_prefix("tokenize/")?, r)));
-    named
-        .filter(|(k, _)| *k != "tokenizer" && !k.contains('/'))
-        .map(|(k, r)| (k.to_string(), r["counts"].clone()))
-        .collect()
 }
 
 /// Every record in exactly one row; the rows add up to the records read.
@@ -331,82 +323,12 @@ pub(super) fn duplicates(m: &Material) -> String {
     )
 }
 
-fn text_value(v: &Value) -> String {
+pub(super) fn text_value(v: &Value) -> String {
     match v {
         Value::String(s) => s.clone(),
         Value::Null => String::new(),
         other => other.to_string(),
     }
-}
-
-/// Datasets and the blend.
-pub(super) fn data(m: &Material) -> String {
-    let datasets = dataset_counts(m);
-    if datasets.is_empty() && !m.blend.is_object() {
-        return String::new();
-    }
-    let rows: Vec<Vec<String>> = datasets
-        .iter()
-        .map(|(name, c)| {
-            let (bytes, tokens) = (number(&c["text_bytes"]), number(&c["tokens"]));
-            vec![
-                name.clone(),
-                grouped(number(&c["documents"])),
-                grouped(tokens),
-                megabytes(bytes),
-                format!("{:.2}", bytes as f64 / tokens.max(1) as f64),
-            ]
-        })
-        .collect();
-    let mut body = table(
-        &["dataset", "documents", "tokens", "text", "bytes a token"],
-        &rows,
-    );
-    for part in m.blend["parts"].as_array().into_iter().flatten() {
-        body += &format!(
-            "<h3>Blend: {}, {} samples</h3>",
-            escape(&text_value(&part["part"])),
-            grouped(number(&part["samples"]))
-        );
-        let mut rows = Vec::new();
-        for d in part["datasets"].as_array().into_iter().flatten() {
-            let share = |k: &str| d[k].as_f64().unwrap_or(0.0);
-            for (key, colour) in [("asked", "--quiet"), ("realised", "--a")] {
-                rows.push(Bar {
-                    name: format!("{} {key}", text_value(&d["name"])),
-                    value: share(key),
-                    label: format!("{:.2}%", 100.0 * share(key)),
-                    colour,
-                });
-            }
-        }
-        body += &bars(&rows);
-        let rows: Vec<Vec<String>> = part["datasets"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(blend_row)
-            .collect();
-        body += &table(
-            &["dataset", "tokens read", "tokens an epoch", "epochs"],
-            &rows,
-        );
-    }
-    section(
-        "data",
-        "Data",
-        "Token datasets, and what training reads of them: shares asked for by weight and shares realised.",
-        &body,
-    )
-}
-
-fn blend_row(d: &Value) -> Vec<String> {
-    vec![
-        text_value(&d["name"]),
-        grouped(number(&d["tokens"])),
-        grouped(number(&d["epoch_tokens"])),
-        format!("{:.2}", d["epochs"].as_f64().unwrap_or(0.0)),
-    ]
 }
 
 fn curve(m: &Material, key: &str) -> Vec<(f64, f64)> {

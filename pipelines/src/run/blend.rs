@@ -1,9 +1,10 @@
 //! `blend`: datasets, weights and split to samples; shows asked and realised shares.
 
 use super::Context;
+use crate::job::{BlendDataset, BlendTable, BlendWeights};
 use crate::machine::{grouped, write_atomically};
 use anyhow::{Context as _, Result, bail};
-use index::{Blend, BlendRequest, Dataset, Part};
+use index::{Blend, BlendRequest, Cache, Dataset, Mixture, Part, Source};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -12,14 +13,20 @@ use std::sync::Arc;
 pub(crate) struct Blended {
     /// Train, valid, test.
     pub parts: [Option<Blend>; 3],
-    /// Names in the order of the blend's dataset numbers.
-    pub names: Vec<String>,
+    /// Names in the order of the blend's dataset numbers, for each part.
+    pub names: [Vec<String>; 3],
     /// Ids are below this.
     pub vocab: usize,
-    /// Identity of data, order and tokenizer.
-    pub fingerprint: String,
+    /// What fixes which sample comes when: data, weights, epochs, seed, lengths, tokenizer. Not how many samples.
+    pub orders: [Value; 3],
     /// Samples asked of each part.
     pub samples: [u64; 3],
+}
+
+/// Datasets of one part with what identifies them.
+struct Opened {
+    sources: Vec<Source>,
+    prints: Vec<String>,
 }
 
 impl Blended {
@@ -30,41 +37,67 @@ impl Blended {
             .blend
             .as_ref()
             .context("the job has no [blend] table")?;
-        let mut datasets = Vec::new();
-        let mut prints = Vec::new();
-        for d in &table.dataset {
-            let prefix = match &d.prefix {
-                Some(p) => p.clone(),
-                None => intact(cx, &d.name)?,
-            };
-            let dataset = Dataset::open(&prefix).with_context(|| format!("dataset {}", d.name))?;
-            prints.push(json!([index::fingerprint(&dataset), d.weight]));
-            datasets.push((Arc::new(dataset), d.weight));
-        }
-        let (vocab, tokenizer) = vocabulary(cx, &datasets[0].0)?;
-        let samples = wanted_samples(cx);
-        let request = BlendRequest {
-            datasets: &datasets,
-            split: &table.split,
-            seq_length: table.seq_length as u64,
-            samples,
-            seed: cx.job.seed,
+        let own = table.has_own_parts();
+        let lists: [&[BlendDataset]; 3] = if own {
+            [&table.train, &table.valid, &table.test]
+        } else {
+            [&table.dataset; 3]
         };
-        let parts = index::build_blend(&request)?;
-        let names = table.dataset.iter().map(|d| d.name.clone()).collect();
-        let fingerprint = crate::manifest::fingerprint(&json!([
-            prints,
-            table.split,
-            table.seq_length,
-            samples,
-            cx.job.seed,
-            tokenizer
-        ]));
+        let opened = if own {
+            [
+                open(cx, lists[0])?,
+                open(cx, lists[1])?,
+                open(cx, lists[2])?,
+            ]
+        } else {
+            let all = open(cx, lists[0])?;
+            [0, 1, 2].map(|_| Opened {
+                sources: all.sources.clone(),
+                prints: all.prints.clone(),
+            })
+        };
+        let first = opened.iter().flat_map(|o| &o.sources).next();
+        let (dataset, _) = first.context("[blend] names no dataset")?;
+        let (vocab, tokenizer) = vocabulary(cx, dataset)?;
+        let samples = wanted_samples(cx);
+        let split = (!own).then_some(table.split.as_str());
+        let cache = match &table.cache {
+            Some(folder) => Some(Cache::new(
+                folder,
+                split,
+                cache_tokenizer(table, &tokenizer)?,
+            )?),
+            None => None,
+        };
+        let weighed = opened.each_ref().map(|o| weigh(&o.sources, table.weights));
+        let parts = index::build_blend(&BlendRequest {
+            sources: weighed.each_ref().map(Vec::as_slice),
+            split,
+            mixture: table.mixture,
+            samples: samples.map(Some),
+            sample: index::Request::of(table.seq_length as u64, None, cx.job.seed),
+            surplus: table.surplus,
+            max_epochs: (table.max_epochs > 0.0).then_some((table.max_epochs, table.above_cap)),
+            even_batches: even_batches(cx, table),
+            cache: cache.as_ref(),
+        })?;
+        for note in cache.iter().flat_map(Cache::notes) {
+            eprintln!("blend: cache {note}");
+        }
+        let names = lists.map(|l| l.iter().map(|d| d.name.clone()).collect::<Vec<_>>());
+        let mut orders = [Value::Null, Value::Null, Value::Null];
+        for (i, blend) in parts.iter().enumerate() {
+            if let Some(blend) = blend {
+                let mut order = order(cx, table, blend, &names[i], &opened[i].prints);
+                order["tokenizer"] = tokenizer.clone();
+                orders[i] = order;
+            }
+        }
         Ok(Blended {
             parts,
             names,
             vocab,
-            fingerprint,
+            orders,
             samples,
         })
     }
@@ -75,6 +108,80 @@ impl Blended {
             .as_ref()
             .with_context(|| format!("blend.split leaves no {} samples", part.name()))
     }
+
+    /// Identity of one part's order: equal for more samples as long as they only follow those before.
+    pub(crate) fn fingerprint(&self, part: Part) -> String {
+        crate::manifest::fingerprint(&self.orders[part as usize])
+    }
+}
+
+/// Opens a list of datasets; every one that cannot be opened is named.
+fn open(cx: &Context, list: &[BlendDataset]) -> Result<Opened> {
+    let mut prefixes = Vec::new();
+    for d in list {
+        prefixes.push(match &d.prefix {
+            Some(p) => p.clone(),
+            None => intact(cx, &d.name)?,
+        });
+    }
+    let datasets = index::open_all(prefixes.iter().map(|p| p.as_path()))?;
+    let prints = datasets.iter().map(|d| index::fingerprint(d)).collect();
+    let sources = datasets.into_iter().zip(list).map(|(d, l)| (d, l.weight));
+    Ok(Opened {
+        sources: sources.collect(),
+        prints,
+    })
+}
+
+/// Weights as given, or times the size of the dataset.
+fn weigh(sources: &[Source], weights: BlendWeights) -> Vec<Source> {
+    let size = |d: &Dataset| match weights {
+        BlendWeights::Given => 1.0,
+        BlendWeights::Tokens => d.tokens() as f64,
+        BlendWeights::Documents => d.documents() as f64,
+    };
+    let weighed = sources.iter().map(|(d, w)| (Arc::clone(d), w * size(d)));
+    weighed.collect()
+}
+
+/// Samples of a batch if every batch is to have each dataset's share.
+fn even_batches(cx: &Context, table: &BlendTable) -> Option<u64> {
+    let batch = cx.job.train.as_ref().map_or(1, |t| t.global_batch as u64);
+    table.even_batches.then_some(batch)
+}
+
+/// What Megatron hashes of a tokenizer: as the job says, or our own identity.
+fn cache_tokenizer(table: &BlendTable, tokenizer: &Value) -> Result<Value> {
+    match &table.cache_tokenizer {
+        Some(text) => serde_json::from_str(text).context("blend.cache_tokenizer"),
+        None => Ok(json!({"class": "millrace", "identity": tokenizer})),
+    }
+}
+
+/// What fixes the order of a part.
+fn order(
+    cx: &Context,
+    table: &BlendTable,
+    blend: &Blend,
+    names: &[String],
+    prints: &[String],
+) -> Value {
+    let mut datasets = serde_json::Map::new();
+    let mixed = table.mixture == Mixture::Weighted || blend.datasets().len() > 1;
+    for (i, d) in blend.datasets().iter().enumerate() {
+        let order = d.indices().order;
+        let documents = d.documents();
+        let what = json!({
+            "data": prints[i], "weight": if mixed { blend.weights()[i] } else { 1.0 },
+            "documents": [documents.start, documents.end],
+            "epochs": order.epochs, "last_epoch_apart": order.last_epoch_apart,
+        });
+        datasets.insert(names[i].clone(), what);
+    }
+    json!({
+        "datasets": datasets, "seq_length": table.seq_length, "seed": cx.job.seed,
+        "mixture": table.mixture, "even_batches": even_batches(cx, table),
+    })
 }
 
 /// Prefix of a dataset of this job, verified against what `tokenize` recorded: training on damaged tokens shows nowhere.
@@ -141,8 +248,13 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     write_atomically(&cx.out.join("blend.json"), text.as_bytes())?;
     let files = ["blend.json".into()];
     let seconds = started.elapsed().as_secs_f64();
-    cx.manifest
-        .record("blend", &blended.fingerprint, &files, json!({}), seconds)?;
+    cx.manifest.record(
+        "blend",
+        &crate::manifest::fingerprint(&report),
+        &files,
+        json!({}),
+        seconds,
+    )?;
     for part in report["parts"].as_array().into_iter().flatten() {
         let shares: Vec<String> = part["datasets"]
             .as_array()
@@ -174,15 +286,19 @@ fn share(d: &Value) -> String {
 /// Asked and realised shares, tokens and epochs of every dataset in every part.
 fn describe(blended: &Blended) -> Value {
     let mut parts = Vec::new();
-    for (blend, samples) in blended.parts.iter().zip(blended.samples) {
-        let Some(blend) = blend else { continue };
+    for (i, blend) in blended.parts.iter().enumerate() {
+        let (Some(blend), samples) = (blend, blended.samples[i]) else {
+            continue;
+        };
+        let samples = samples.min(blend.len());
         let taken = blend.taken(samples);
+        let total: f64 = blend.weights().iter().sum();
         let datasets: Vec<Value> = (blend.datasets().iter().zip(&taken))
-            .zip(blended.names.iter().zip(blend.weights()))
+            .zip(blended.names[i].iter().zip(blend.weights()))
             .map(|((d, taken), (name, weight))| {
                 let seq = samples_tokens(d);
                 json!({
-                    "name": name, "asked": weight, "samples": taken,
+                    "name": name, "asked": weight / total, "samples": taken,
                     "realised": *taken as f64 / samples.max(1) as f64,
                     "tokens": taken * seq,
                     "epochs": (taken * seq) as f64 / d.epoch_tokens().max(1) as f64,
@@ -191,9 +307,14 @@ fn describe(blended: &Blended) -> Value {
                 })
             })
             .collect();
-        parts.push(json!({"part": blend.part().name(), "samples": samples, "datasets": datasets}));
+        let tokens: u64 =
+            taken.iter().sum::<u64>() * blend.datasets().first().map_or(0, samples_tokens);
+        parts.push(json!({
+            "part": blend.part().name(), "samples": samples, "available": blend.len(), "tokens": tokens,
+            "datasets": datasets,
+        }));
     }
-    json!({"fingerprint": blended.fingerprint, "vocab": blended.vocab, "parts": parts})
+    json!({"orders": blended.orders, "vocab": blended.vocab, "parts": parts})
 }
 
 fn samples_tokens(d: &index::GptSamples) -> u64 {
@@ -227,17 +348,20 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// SHA-256 of the arrays as Megatron stores them (document_index i32, sample_index i32 pairs, shuffle_index u32,
-/// dataset_index i16, dataset_sample_index i64; little-endian).
+/// SHA-256 of the arrays as Megatron stores them (document_index i32, sample_index i32 or i64 pairs, shuffle_index u32 or
+/// i64, dataset_index i16, dataset_sample_index i64; little-endian).
 fn dump_splits(blended: &Blended, k: u64) -> Result<Value> {
     let mut splits = serde_json::Map::new();
-    for blend in blended.parts.iter().flatten() {
+    for (i, blend) in blended.parts.iter().enumerate() {
+        let Some(blend) = blend else { continue };
         let mut datasets = Vec::new();
-        for (d, name) in blend.datasets().iter().zip(&blended.names) {
-            let [document, sample, shuffle] = d.indices().megatron_bytes(d.longest_sequence());
+        for (d, name) in blend.datasets().iter().zip(&blended.names[i]) {
+            let indices = d.indices();
             datasets.push(json!({
-                "name": name, "len": d.len(), "epochs": d.indices().epochs,
-                "document_index": hex(&document), "sample_index": hex(&sample), "shuffle_index": hex(&shuffle),
+                "name": name, "len": d.len(), "epochs": indices.order.epochs,
+                "document_index": hex(indices.document_index.bytes()),
+                "sample_index": hex(indices.sample_index.bytes()),
+                "shuffle_index": hex(indices.shuffle_index.bytes()),
             }));
         }
         let which: Vec<u8> = blend

@@ -22,7 +22,12 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let checkpoint = newest_checkpoint(&cx.out)?;
     let valid = blended.part(Part::Valid)?;
     let state = identity(&checkpoint.join("state.json"));
-    let print = fingerprint(&json!([blended.fingerprint, table, state]));
+    let print = fingerprint(&json!([
+        blended.fingerprint(Part::Train),
+        blended.fingerprint(Part::Valid),
+        table,
+        state
+    ]));
     if cx.manifest.done("eval", &print).is_some() {
         eprintln!("eval: done before");
         return Ok(());

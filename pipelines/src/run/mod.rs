@@ -7,6 +7,7 @@ mod doctor;
 mod eval;
 mod generate;
 mod inspect;
+mod merge;
 mod report;
 mod texts;
 mod tokenize;
@@ -16,6 +17,7 @@ pub(crate) use blend::{Blended, blend};
 pub(crate) use doctor::doctor;
 pub(crate) use generate::{convert, generate_for_job, generate_from};
 pub(crate) use inspect::{extract, inspect};
+pub(crate) use merge::merge;
 
 use crate::job::Job;
 use crate::machine::{grouped, peak_rss_bytes, write_atomically};

@@ -30,9 +30,18 @@ pub(crate) fn tokenizer_of(cx: &Context) -> Result<Tokenizer> {
         .and_then(|t| t.tokenizer.file.as_ref());
     match named {
         _ if own.exists() => Ok(Tokenizer::load(&own)?),
-        Some(path) => Ok(Tokenizer::load(path)?),
+        Some(_) => named_tokenizer(cx),
         None => bail!("no tokenizer: run `millrace tokenize` or give tokenize.tokenizer.file"),
     }
+}
+
+/// The tokenizer of `tokenize.tokenizer.file`.
+fn named_tokenizer(cx: &Context) -> Result<Tokenizer> {
+    let table = cx.job.tokenize.as_ref().map(|t| &t.tokenizer);
+    let Some((Some(path), options)) = table.map(|t| (&t.file, &t.options)) else {
+        bail!("tokenize.tokenizer names no file")
+    };
+    Ok(Tokenizer::load_with(path, options)?)
 }
 
 /// Path prefix of a dataset that this job writes.
@@ -55,6 +64,8 @@ struct Stage<'a> {
     cx: &'a Context,
     table: &'a Tokenize,
     tokenizer: Tokenizer,
+    /// Cuts documents in sentences.
+    splitter: Option<index::Punkt>,
     /// Identity of everything the documents depend on.
     upstream: Value,
 }
@@ -64,23 +75,33 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         bail!("the job has no [tokenize] table")
     };
     let upstream = upstream(cx)?;
-    let of_tokenizer = match (&table.tokenizer.file, &table.tokenizer.train) {
-        (Some(path), _) => json!(["file", identity(path)]),
-        (_, Some(s)) => json!(["train", s, table.json_keys, upstream]),
-        (None, None) => bail!("tokenize.tokenizer names neither a file nor how to train one"),
+    // a large vocabulary takes a second to load: once is enough
+    let named = match &table.tokenizer.file {
+        Some(_) => Some(named_tokenizer(cx)?),
+        None => None,
     };
-    let of_tokenizer = fingerprint(&of_tokenizer);
+    let of_tokenizer = fingerprint(&match (&named, &table.tokenizer.train) {
+        (Some(named), _) => json!(["file", named.identity()]),
+        (None, settings) => json!(["train", settings, table.json_keys, upstream]),
+    });
     let trained = cx
         .manifest
         .done("tokenize/tokenizer", &of_tokenizer)
         .is_none();
     if trained {
-        make_tokenizer(cx, table, &of_tokenizer)?;
+        make_tokenizer(cx, table, named.as_ref(), &of_tokenizer)?;
     }
     let stage = Stage {
         cx,
         table,
-        tokenizer: Tokenizer::load(&tokenizer_path(cx))?,
+        tokenizer: match named {
+            Some(named) => named,
+            None => Tokenizer::load(&tokenizer_path(cx))?,
+        },
+        splitter: match &table.sentences {
+            Some(s) => Some(s.splitter()?),
+            None => None,
+        },
         upstream,
     };
     let mut prints = vec![of_tokenizer];
@@ -89,7 +110,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     for dataset in cx.job.datasets() {
         let print = stage.fingerprint(&dataset);
         let record = match cx.manifest.done(&stage_name(&dataset.name), &print) {
-            Some(record) => record,
+            Some(record) => {
+                // a kill between the record and their removal leaves parts behind
+                stage.remove_parts(&dataset)?;
+                record
+            }
             None => {
                 built += 1;
                 stage.dataset(&dataset, &print)?
@@ -137,27 +162,20 @@ fn upstream(cx: &Context) -> Result<Value> {
     }
 }
 
-fn make_tokenizer(cx: &Context, table: &Tokenize, print: &str) -> Result<()> {
+fn make_tokenizer(
+    cx: &Context,
+    table: &Tokenize,
+    named: Option<&Tokenizer>,
+    print: &str,
+) -> Result<()> {
     cx.manifest.forget("tokenize/tokenizer");
     let progress = Progress::start("tokenizer", "MB", 0);
-    let (tokenizer, what) = match (&table.tokenizer.file, &table.tokenizer.train) {
-        (Some(path), _) => (Tokenizer::load(path)?, path.display().to_string()),
-        (None, settings) => {
-            let settings = settings.clone().unwrap_or_default();
-            let mut trainer = Trainer::new(settings.settings())?;
-            for key in &table.json_keys {
-                let everything = TokenDataset {
-                    name: String::new(),
-                    sources: Vec::new(),
-                    key: key.clone(),
-                };
-                let units = texts::units(&cx.job, &everything, 1)?;
-                Reader::new(cx, key, units).each(|text| {
-                    progress.add(text.len() as u64);
-                    Ok(trainer.feed(text)?)
-                })?;
-            }
-            (trainer.finish()?, "trained on the texts".to_string())
+    let trained;
+    let (tokenizer, what) = match named {
+        Some(named) => (named, named.path().display().to_string()),
+        None => {
+            trained = train(cx, table, &progress)?;
+            (&trained, "trained on the texts".to_string())
         }
     };
     write_atomically(&tokenizer_path(cx), tokenizer.json().as_bytes())?;
@@ -177,6 +195,24 @@ fn make_tokenizer(cx: &Context, table: &Tokenize, print: &str) -> Result<()> {
     Ok(())
 }
 
+fn train(cx: &Context, table: &Tokenize, progress: &Progress) -> Result<Tokenizer> {
+    let settings = table.tokenizer.train.clone().unwrap_or_default();
+    let mut trainer = Trainer::new(settings.settings())?;
+    for key in &table.json_keys {
+        let everything = TokenDataset {
+            name: String::new(),
+            sources: Vec::new(),
+            key: key.clone(),
+        };
+        let units = texts::units(&cx.job, &everything, 1)?;
+        Reader::new(cx, key, units).each(|text| {
+            progress.add(text.len() as u64);
+            Ok(trainer.feed(text)?)
+        })?;
+    }
+    Ok(trainer.finish()?)
+}
+
 impl Stage<'_> {
     /// `tasks` is not in it: it never changes the output.
     fn fingerprint(&self, dataset: &TokenDataset) -> String {
@@ -185,9 +221,25 @@ impl Stage<'_> {
             self.tokenizer.identity(),
             self.table.append_eod,
             self.table.dtype,
+            self.sentences(),
             self.table.max_record_bytes,
             self.upstream
         ]))
+    }
+
+    /// How documents are cut, and the parameters' files if they are not ours.
+    fn sentences(&self) -> Value {
+        let table = self.table.sentences.as_ref();
+        let files = table.filter(|s| s.punkt != "english").map(|s| {
+            let names = [
+                "abbrev_types.txt",
+                "collocations.tab",
+                "ortho_context.tab",
+                "sent_starters.txt",
+            ];
+            names.map(|n| identity(&Path::new(&s.punkt).join(n)))
+        });
+        json!([table, files])
     }
 
     /// All parts of a dataset, then the dataset.
@@ -289,6 +341,7 @@ impl Stage<'_> {
         let options = BuildOptions {
             append_eod: self.table.append_eod,
             token_type: self.table.dtype.token_type(),
+            sentences: self.splitter.as_ref(),
         };
         let mut reader = Reader::new(self.cx, &dataset.key, units);
         let at = prefix(self.cx, name);

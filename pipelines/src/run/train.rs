@@ -40,7 +40,7 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
         .as_ref()
         .context("the job has no [train] table")?;
     let seq_length = cx.job.blend.as_ref().map_or(0, |b| b.seq_length);
-    let print = blended.fingerprint.clone();
+    let print = blended.fingerprint(Part::Train);
     Ok(cx.job.plan(model, train, seq_length, blended.vocab, print))
 }
 
@@ -82,7 +82,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         eprintln!("train: done before ({} steps)", plan.train.steps);
         return Ok(());
     }
-    refuse_other_settings(cx, &plan)?;
+    refuse_other_settings(cx, &plan, &blended)?;
     cx.manifest.forget("train");
     let parallel = &plan.parallel;
     eprintln!(
@@ -127,14 +127,16 @@ pub(super) fn run(cx: &Context) -> Result<()> {
 const BOOKKEEPING: [&str; 4] = ["eval_every", "eval_samples", "checkpoint", "log_every"];
 
 /// Checkpoints made with other settings must not be taken for this job's: refused with every key that differs.
-fn refuse_other_settings(cx: &Context, plan: &Plan) -> Result<()> {
+fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result<()> {
     let mut settings = json!({"model": plan.model, "train": plan.train, "vocab": plan.vocab,
         "seq_length": plan.seq_length, "seed": plan.seed, "determinism": plan.determinism,
-        "data": plan.fingerprint});
+        "data": blended.orders[Part::Train as usize]});
     for (table, key) in BOOKKEEPING
         .map(|k| ("train", k))
         .into_iter()
         .chain([("train", "micro_batch")])
+        // with a constant rate, more steps only follow those before; else they change the rate of all
+        .chain((plan.train.schedule == train::Schedule::Constant).then_some(("train", "steps")))
     {
         settings[table].as_object_mut().and_then(|t| t.remove(key));
     }

@@ -119,6 +119,12 @@ impl Tokenizer {
         }
         let main = main_file(path, options.kind)?;
         let bytes = read(&main)?;
+        // what `json` gives for the null tokenizer is its name
+        if let Some(null) = Null::parse(Path::new(
+            String::from_utf8_lossy(&bytes[..bytes.len().min(32)]).trim_end(),
+        ))? {
+            return of_null(path, null, options);
+        }
         let kind = match options.kind {
             Some(Kind::Null) => {
                 let why = "found a file, wanted null:VOCAB for the null tokenizer";

@@ -102,8 +102,12 @@ fn by_rank(engine: Engine, ranks: FxHashMap<Vec<u8>, u32>, missing: &[u8], split
     let mut tokens: Vec<(Vec<u8>, u32)> = ranks.into_iter().collect();
     // it wants a token for every byte; no text has these
     let past = tokens.iter().map(|(_, rank)| *rank).max().unwrap_or(0);
-    let extra = missing.iter().map(|b| vec![*b]);
-    tokens.extend(extra.zip(past.saturating_add(1)..));
+    tokens.extend(
+        missing
+            .iter()
+            .map(|b| vec![*b])
+            .zip(past.saturating_add(1)..),
+    );
     let bpe = byte_bpe::Split::from_pattern(pattern(split))
         .and_then(|split| ByteBpe::new(&tokens, Merges::ByRank, split, true).ok());
     let Some(bpe) = bpe else {

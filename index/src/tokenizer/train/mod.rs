@@ -8,9 +8,8 @@ mod bpe;
 mod unigram;
 mod wordpiece;
 
-use super::byte_bpe::{self, Splitter};
 use super::load::{metaspace_json, wordpiece_json};
-use super::{Engine, Tokenizer, wrong};
+use super::{Engine, Tokenizer, byte_bpe, wrong};
 use crate::error::Result;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -114,20 +113,91 @@ impl TrainSettings {
 pub struct Trainer {
     settings: TrainSettings,
     words: Words,
-    counts: FxHashMap<Box<[u8]>, u64>,
+    counts: Counts,
     bytes: u64,
 }
 
-/// What cuts texts into words.
+type Counts = FxHashMap<Box<[u8]>, u64>;
+
+/// What cuts texts in words.
 enum Words {
-    /// GPT-2's pattern, on bytes.
-    Bytes { splitter: Splitter, ends: Vec<u32> },
-    /// The library's normaliser and splitter of the tokenizer to come.
+    /// Byte-level BPE: our own splitter, and where words end.
+    Bytes(Box<byte_bpe::Splitter>, Vec<u32>),
+    /// The normaliser and word splitter of the tokenizer to come.
     Library {
         pipeline: Box<PipelineTokenizer>,
         scratch: PreTokenizerScratch,
         spans: Vec<tokenizers::pipeline::Span>,
     },
+}
+
+impl Words {
+    fn new(settings: &TrainSettings) -> Result<Words> {
+        // around a vocabulary that nothing asks
+        let json = match settings.kind {
+            TrainKind::Bpe => {
+                let splitter = byte_bpe::Splitter::new(byte_bpe::Split::Gpt2);
+                return Ok(Words::Bytes(Box::new(splitter), Vec::new()));
+            }
+            TrainKind::WordPiece => {
+                wordpiece_json(&[("[UNK]".into(), 0)], settings.lowercase, &["[UNK]"])
+            }
+            TrainKind::Unigram => metaspace_json(&[("<unk>".into(), 0.0)], settings.lowercase, &[]),
+        };
+        match Tokenizer::from_json(Path::new("<splitter>"), json)?.engine {
+            Engine::Library(pipeline) => Ok(Words::Library {
+                pipeline,
+                scratch: PreTokenizerScratch::default(),
+                spans: Vec::new(),
+            }),
+            _ => Err(wrong(
+                Path::new(TRAINED),
+                &"the splitter is no tokenizer.json",
+            )),
+        }
+    }
+
+    fn count(&mut self, text: &str, counts: &mut Counts) -> Result<(), tokenizers::Error> {
+        match self {
+            Words::Bytes(splitter, ends) => {
+                let (text, mut from) = (text.as_bytes(), 0);
+                while from < text.len() {
+                    splitter.cut(text, from, ends);
+                    let mut start = from;
+                    for end in ends.iter() {
+                        let end = from + *end as usize;
+                        count(counts, &text[start..end]);
+                        start = end;
+                    }
+                    from = start;
+                }
+            }
+            Words::Library {
+                pipeline,
+                scratch,
+                spans,
+            } => {
+                spans.clear();
+                let text = normalize_all(pipeline.get_normalizers(), text, 0)?;
+                let splitter = pipeline.get_pre_tokenizer();
+                splitter.pre_tokenize(&text, scratch, spans)?;
+                for span in spans.iter() {
+                    let word = &text.as_bytes()[span.start as usize..span.end as usize];
+                    count(counts, word);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn count(counts: &mut Counts, word: &[u8]) {
+    match counts.get_mut(word) {
+        Some(count) => *count += 1,
+        None => {
+            counts.insert(word.into(), 1);
+        }
+    }
 }
 
 impl Trainer {
@@ -144,9 +214,9 @@ impl Trainer {
             return Err(wrong(Path::new(TRAINED), &problems.join("; ")));
         }
         Ok(Trainer {
-            words: Words::of(&settings)?,
+            words: Words::new(&settings)?,
             settings,
-            counts: FxHashMap::default(),
+            counts: Counts::default(),
             bytes: 0,
         })
     }
@@ -160,13 +230,9 @@ impl Trainer {
             return Ok(false);
         }
         self.bytes += text.len() as u64;
-        let counts = &mut self.counts;
-        self.words.each(text, |word| match counts.get_mut(word) {
-            Some(count) => *count += 1,
-            None => {
-                counts.insert(word.into(), 1);
-            }
-        })?;
+        self.words
+            .count(text, &mut self.counts)
+            .map_err(|e| wrong(Path::new(TRAINED), &e))?;
         Ok(true)
     }
 
@@ -188,74 +254,6 @@ impl Trainer {
         };
         let path = Path::new(TRAINED);
         Tokenizer::from_json(path, json.map_err(|why: String| wrong(path, &why))?)
-    }
-}
-
-impl Words {
-    fn of(settings: &TrainSettings) -> Result<Words> {
-        // around a vocabulary that nothing asks
-        let json = match settings.kind {
-            TrainKind::Bpe => {
-                return Ok(Words::Bytes {
-                    splitter: Splitter::new(byte_bpe::Split::Gpt2),
-                    ends: Vec::new(),
-                });
-            }
-            TrainKind::WordPiece => {
-                wordpiece_json(&[("[UNK]".into(), 0)], settings.lowercase, &["[UNK]"])
-            }
-            TrainKind::Unigram => metaspace_json(&[("<unk>".into(), 0.0)], settings.lowercase, &[]),
-        };
-        match Tokenizer::from_json(Path::new("<splitter>"), json)?.engine {
-            Engine::Library(pipeline) => Ok(Words::Library {
-                pipeline,
-                scratch: PreTokenizerScratch::default(),
-                spans: Vec::new(),
-            }),
-            _ => Err(wrong(
-                Path::new(TRAINED),
-                &"the splitter is not the library's",
-            )),
-        }
-    }
-
-    /// Calls `found` for every word of `text`, normalised.
-    fn each(&mut self, text: &str, mut found: impl FnMut(&[u8])) -> Result<()> {
-        match self {
-            Words::Bytes { splitter, ends } => {
-                let text = text.as_bytes();
-                let mut from = 0;
-                while from < text.len() {
-                    splitter.cut(text, from, ends);
-                    let mut start = from;
-                    for end in ends.iter().map(|e| from + *e as usize) {
-                        found(&text[start..end]);
-                        start = end;
-                    }
-                    if start == from {
-                        break; // it always cuts a word; without one this would not end
-                    }
-                    from = start;
-                }
-            }
-            Words::Library {
-                pipeline,
-                scratch,
-                spans,
-            } => {
-                let failed = |e: tokenizers::Error| wrong(Path::new(TRAINED), &e);
-                let text = normalize_all(pipeline.get_normalizers(), text, 0).map_err(failed)?;
-                spans.clear();
-                let splitter = pipeline.get_pre_tokenizer();
-                splitter
-                    .pre_tokenize(&text, scratch, spans)
-                    .map_err(failed)?;
-                for span in spans {
-                    found(&text.as_bytes()[span.start as usize..span.end as usize]);
-                }
-            }
-        }
-        Ok(())
     }
 }
 

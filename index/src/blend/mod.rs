@@ -1,0 +1,422 @@
+//! Several datasets mixed by weight, bit-equal to megatron-core's `BlendedDataset`.
+//!
+//! Weighted: target_d = ceil(size w_d); each dataset is built for ceil(target_d (1 + surplus)) samples; the blend has
+//! sum target_d samples. Proportional: one epoch of each, weights are the samples they have. Exhaustive: the same, every
+//! sample once. One dataset that needs no mixing is used as it is. `weights.rs` has sizes and caps, `order.rs` the choice.
+//! Source: megatron-core 0.16.1 `blended_megatron_dataset_builder.py`. The choice at s does not depend on the size, so a
+//! longer run keeps the blend's order as long as no dataset's own order changes ([`Order`]).
+
+mod batches;
+mod order;
+mod weights;
+
+pub use order::{Columns, weighted as weighted_order};
+pub use weights::AboveCap;
+
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::read::Dataset;
+use crate::samples::{GptSamples, Order, Request};
+use crate::split::{self, Bounds, Part};
+use rayon::prelude::*;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Room for rounding in the datasets under a blend, as a share. Megatron's `mid_level_dataset_surplus`.
+pub const SURPLUS: f64 = 0.005;
+
+/// A dataset and its weight, any positive scale.
+pub type Source = (Arc<Dataset>, f64);
+
+/// How datasets are mixed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mixture {
+    /// By the weights given; datasets are repeated as needed.
+    #[default]
+    Weighted,
+    /// One epoch of each at most, in proportion to their samples: Megatron without weights, with a size.
+    Proportional,
+    /// One epoch of each exactly: Megatron without weights and size. The samples asked for are a lower limit.
+    Exhaustive,
+}
+
+/// What to blend.
+#[derive(Clone)]
+pub struct BlendRequest<'a> {
+    /// Datasets of train, valid and test: thrice the same if `split` divides them. Empty: no such part.
+    pub sources: [&'a [Source]; 3],
+    /// Split string, e.g. `949,50,1`; `None` if every part has datasets of its own.
+    pub split: Option<&'a str>,
+    /// How they are mixed.
+    pub mixture: Mixture,
+    /// Samples of train, valid, test; `None` is all there are (not for weighted blends), 0 no such part.
+    pub samples: [Option<u64>; 3],
+    /// Length, seed and kind of a sample; its `samples` are not looked at, and `drop_last` is the validation part's.
+    pub sample: Request,
+    /// Samples built beyond those planned, as a share.
+    pub surplus: f64,
+    /// Most epochs of any dataset in a weighted blend, and what to do above.
+    pub max_epochs: Option<(f64, AboveCap)>,
+    /// Samples of a global batch: every batch gets each dataset's share (MT-NLG's correction).
+    pub even_batches: Option<u64>,
+    /// Where to keep index arrays.
+    pub cache: Option<&'a Cache>,
+}
+
+impl<'a> BlendRequest<'a> {
+    /// Megatron's defaults for one list of datasets that `split` divides.
+    pub fn of(
+        sources: &'a [Source],
+        split: &'a str,
+        samples: [Option<u64>; 3],
+        seq_length: u64,
+        seed: u32,
+    ) -> BlendRequest<'a> {
+        BlendRequest {
+            sources: [sources; 3],
+            split: Some(split),
+            mixture: Mixture::Weighted,
+            samples,
+            sample: Request::of(seq_length, None, seed),
+            surplus: SURPLUS,
+            max_epochs: None,
+            even_batches: None,
+            cache: None,
+        }
+    }
+}
+
+/// One part of a blend.
+pub struct Blend {
+    part: Part,
+    weights: Vec<f64>,
+    datasets: Vec<GptSamples>,
+    /// Dataset and its sample for every sample; none if one dataset is used as it is.
+    columns: Option<Columns>,
+}
+
+/// Builds train, valid and test; `None` where the split's ratio, the datasets or the samples asked are none.
+///
+/// # Errors
+/// `Split`, `Blend` (weights, epochs), `EmptySplit` (a part without tokens), `Several` of them.
+pub fn build(request: &BlendRequest) -> Result<[Option<Blend>; 3]> {
+    let bounds = match request.split {
+        Some(split) => split::parse(split)?,
+        None => [Some((0.0, 1.0)); 3],
+    };
+    if !(request.surplus >= 0.0 && request.surplus.is_finite()) {
+        return Err(Error::Blend {
+            field: "surplus",
+            found: request.surplus.to_string(),
+            wanted: "a share of 0 or more".into(),
+        });
+    }
+    let mut parts = [None, None, None];
+    let mut problems = Vec::new();
+    for (i, part) in Part::ALL.into_iter().enumerate() {
+        let asked = !request.sources[i].is_empty() && request.samples[i] != Some(0);
+        if let (Some(bounds), true) = (bounds[i], asked) {
+            match Blend::new(request, part, bounds) {
+                Ok(blend) => parts[i] = Some(blend),
+                Err(e) => problems.push(e),
+            }
+        }
+    }
+    Error::join(problems)?;
+    Ok(parts)
+}
+
+impl Blend {
+    fn new(r: &BlendRequest, part: Part, bounds: Bounds) -> Result<Blend> {
+        let sources = r.sources[part as usize];
+        let mut sample = r.sample;
+        sample.drop_last |= part != Part::Valid;
+        let opening = Opening {
+            r,
+            part,
+            bounds,
+            sample,
+        };
+        if let ([source], true) = (sources, r.split.is_none() || r.mixture != Mixture::Weighted) {
+            // as Megatron: one prefix alone is repeated as the samples asked for need
+            let samples = r.samples[part as usize].filter(|_| r.mixture != Mixture::Exhaustive);
+            let dataset = opening.dataset(source, samples)?;
+            return Ok(Blend {
+                part,
+                weights: vec![1.0],
+                datasets: vec![dataset],
+                columns: None,
+            });
+        }
+        let blend = match r.mixture {
+            Mixture::Weighted => opening.weighted(sources)?,
+            Mixture::Proportional | Mixture::Exhaustive => opening.as_they_are(sources)?,
+        };
+        blend.refuse_more_than_there_is()?;
+        Ok(blend)
+    }
+
+    /// The sum of rounded shares can ask one dataset for more than its surplus gives.
+    fn refuse_more_than_there_is(&self) -> Result<()> {
+        let taken = self.taken(self.len());
+        let mut problems = Vec::new();
+        for ((dataset, used), weight) in self.datasets.iter().zip(taken).zip(&self.weights) {
+            if used > dataset.len() {
+                problems.push(Error::Blend {
+                    field: "samples of a dataset",
+                    found: format!("{used} taken from {}", dataset.dataset().prefix().display()),
+                    wanted: format!("at most its {} at weight {weight}", dataset.len()),
+                });
+            }
+        }
+        Error::join(problems)
+    }
+
+    /// Samples.
+    pub fn len(&self) -> u64 {
+        match &self.columns {
+            Some((d, _)) => d.len() as u64,
+            None => self.datasets.iter().map(GptSamples::len).sum(),
+        }
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Which part.
+    pub fn part(&self) -> Part {
+        self.part
+    }
+    /// Normalised weights, one a dataset; lengths of the datasets if every sample is taken once.
+    pub fn weights(&self) -> &[f64] {
+        &self.weights
+    }
+    /// The datasets' samples.
+    pub fn datasets(&self) -> &[GptSamples] {
+        &self.datasets
+    }
+    /// Which dataset each sample comes from; empty if one dataset is used as it is.
+    pub fn dataset_index(&self) -> &[i16] {
+        self.columns.as_ref().map_or(&[], |c| &c.0)
+    }
+    /// Which of that dataset's samples; empty if one dataset is used as it is.
+    pub fn dataset_sample_index(&self) -> &[i64] {
+        self.columns.as_ref().map_or(&[], |c| &c.1)
+    }
+    /// What fixes the order of each dataset's samples.
+    pub fn orders(&self) -> Vec<Order> {
+        self.datasets.iter().map(|d| d.indices().order).collect()
+    }
+
+    /// Dataset and its sample at place `k`.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn place(&self, k: u64) -> Result<(usize, u64)> {
+        let out_of_range = || Error::Range {
+            what: "blended sample",
+            index: k,
+            len: self.len(),
+        };
+        let Some((datasets, samples)) = &self.columns else {
+            return Ok((0, k));
+        };
+        let i = usize::try_from(k).map_err(|_| out_of_range())?;
+        let d = *datasets.get(i).ok_or_else(out_of_range)?;
+        let d = usize::try_from(d).map_err(|_| out_of_range())?;
+        if d >= self.datasets.len() {
+            return Err(out_of_range());
+        }
+        Ok((d, samples[i].unsigned_abs()))
+    }
+
+    /// Fills `tokens` with sample `k`; returns the dataset's number.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn read(&self, k: u64, tokens: &mut [u32]) -> Result<usize> {
+        let (d, sample) = self.place(k)?;
+        self.datasets[d].read(sample, tokens)?;
+        Ok(d)
+    }
+
+    /// Samples taken from each dataset among the first `k`.
+    pub fn taken(&self, k: u64) -> Vec<u64> {
+        let Some((datasets, _)) = &self.columns else {
+            return vec![k.min(self.len())];
+        };
+        let k = usize::try_from(k).unwrap_or(usize::MAX).min(datasets.len());
+        let count = |part: &[i16]| {
+            let mut taken = vec![0u64; self.datasets.len()];
+            for d in part {
+                if let Some(n) = taken.get_mut(usize::from(d.unsigned_abs())) {
+                    *n += 1;
+                }
+            }
+            taken
+        };
+        datasets[..k].par_chunks(1 << 20).map(count).reduce(
+            || vec![0; self.datasets.len()],
+            |a, b| a.iter().zip(&b).map(|(a, b)| a + b).collect(),
+        )
+    }
+}
+
+/// One part being opened.
+struct Opening<'a> {
+    r: &'a BlendRequest<'a>,
+    part: Part,
+    bounds: Bounds,
+    sample: Request,
+}
+
+impl Opening<'_> {
+    fn dataset(&self, source: &Source, samples: Option<u64>) -> Result<GptSamples> {
+        let request = Request {
+            samples,
+            ..self.sample
+        };
+        GptSamples::new(
+            source.0.clone(),
+            self.part,
+            self.bounds,
+            &request,
+            self.r.cache,
+        )
+    }
+
+    /// Every dataset, or every reason why not.
+    fn datasets(&self, sources: &[Source], samples: &[Option<u64>]) -> Result<Vec<GptSamples>> {
+        let built: Vec<Result<GptSamples>> = sources
+            .par_iter()
+            .zip(samples)
+            .map(|(source, samples)| self.dataset(source, *samples))
+            .collect();
+        let (mut datasets, mut problems) = (Vec::new(), Vec::new());
+        for dataset in built {
+            match dataset {
+                Ok(d) => datasets.push(d),
+                Err(e) => problems.push(e),
+            }
+        }
+        Error::join(problems)?;
+        Ok(datasets)
+    }
+
+    fn weighted(&self, sources: &[Source]) -> Result<Blend> {
+        let Some(asked) = self.r.samples[self.part as usize] else {
+            return Err(Error::Blend {
+                field: "samples",
+                found: format!("none for {}", self.part.name()),
+                wanted: "a number: weights repeat datasets without end".into(),
+            });
+        };
+        let given: Vec<f64> = sources.iter().map(|s| s.1).collect();
+        let mut shares = weights::normalise(&given)?;
+        if let Some((epochs, above)) = self.r.max_epochs {
+            let caps: Vec<u64> = sources.iter().map(|s| self.cap(s, epochs)).collect();
+            let name = |d: usize| sources[d].0.prefix().display().to_string();
+            shares = weights::capped(&shares, asked, &caps, above, &name)?;
+        }
+        let targets = weights::targets(&shares, asked);
+        let built: Vec<Option<u64>> = targets
+            .iter()
+            .map(|t| Some(weights::with_surplus(*t, self.r.surplus)))
+            .collect();
+        let datasets = self.datasets(sources, &built)?;
+        // Megatron normalises once more here; the second division can change the last bit.
+        let shares = weights::normalise(&shares)?;
+        self.blend(datasets, shares, Some(targets.iter().sum()))
+    }
+
+    fn as_they_are(&self, sources: &[Source]) -> Result<Blend> {
+        let datasets = self.datasets(sources, &vec![None; sources.len()])?;
+        let total: u64 = datasets.iter().map(GptSamples::len).sum();
+        let lengths: Vec<f64> = datasets.iter().map(|d| d.len() as f64).collect();
+        let empty = datasets.iter().filter(|d| d.is_empty());
+        let problems = empty.map(|d| Error::EmptySplit {
+            dataset: d.dataset().prefix().display().to_string(),
+            split: self.part.name(),
+            documents: d.documents().end - d.documents().start,
+            tokens: d.epoch_tokens(),
+            samples: 1,
+            seq_length: d.seq_length(),
+        });
+        Error::join(problems.collect())?;
+        let asked = self.r.samples[self.part as usize];
+        match asked.filter(|_| self.r.mixture == Mixture::Proportional) {
+            Some(n) => self.blend(datasets, weights::normalise(&lengths)?, Some(n.min(total))),
+            None => self.blend(datasets, lengths, None),
+        }
+    }
+
+    /// Without a size every sample is taken once, and weights are lengths.
+    fn blend(
+        &self,
+        datasets: Vec<GptSamples>,
+        weights: Vec<f64>,
+        size: Option<u64>,
+    ) -> Result<Blend> {
+        let (part, lengths) = (
+            self.part,
+            datasets.iter().map(GptSamples::len).collect::<Vec<_>>(),
+        );
+        let build = || match (size, self.r.even_batches) {
+            (None, _) => order::exhaustive(&lengths),
+            (Some(size), None) => order::weighted(&weights, size),
+            (Some(size), Some(batch)) => batches::batched(&weights, size, batch.max(1)),
+        };
+        // Megatron knows no even batches: such an order must not lie under its name
+        let columns = match self.r.cache.filter(|_| self.r.even_batches.is_none()) {
+            None => build()?,
+            Some(cache) => {
+                let identify = |d: &GptSamples| {
+                    cache.identifiers("GPTDataset", d.dataset().prefix(), part, d.request())
+                };
+                let all = datasets.iter().map(identify).collect();
+                let description = cache.describe_blend(all, part, &weights, size);
+                let n = size.unwrap_or(lengths.iter().sum());
+                let n = usize::try_from(n).unwrap_or(usize::MAX);
+                cache.blend(&description, part, n, build)?
+            }
+        };
+        Ok(Blend {
+            part,
+            weights,
+            datasets,
+            columns: Some(columns),
+        })
+    }
+
+    /// Samples of a dataset in `epochs` epochs.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "0 <= x, saturating"
+    )]
+    fn cap(&self, source: &Source, epochs: f64) -> u64 {
+        let documents = split::elements(self.bounds, source.0.sequences());
+        let tokens: u64 = documents
+            .map(|i| u64::from(source.0.length(usize::try_from(i).unwrap_or(usize::MAX))))
+            .sum();
+        let usable = (tokens as f64 * epochs) as u64;
+        usable.saturating_sub(u64::from(self.sample.extra_token)) / self.sample.seq_length.max(1)
+    }
+}
+
+/// Opens every dataset, or says of every one why not.
+///
+/// # Errors
+/// As [`Dataset::open`], `Several` if there are.
+pub fn open_all<'a>(prefixes: impl Iterator<Item = &'a Path>) -> Result<Vec<Arc<Dataset>>> {
+    let (mut datasets, mut problems) = (Vec::new(), Vec::new());
+    for prefix in prefixes {
+        match Dataset::open(prefix) {
+            Ok(d) => datasets.push(Arc::new(d)),
+            Err(e) => problems.push(e),
+        }
+    }
+    Error::join(problems)?;
+    Ok(datasets)
+}

@@ -1,0 +1,455 @@
+//! Index arrays on disk in Megatron's own files, so that ranks share them and Megatron and Millrace find each other's.
+//!
+//! A set is `<md5>-<class>-<part>-` + `description.txt` and one `.npy` an array; md5 is of the description, a JSON text of
+//! what Megatron thinks fixes the arrays (class, path, samples, part, seed, length, split, tokenizer). Arrays are mapped:
+//! ranks on one machine share the memory. Source: megatron-core 0.16.1 `megatron_dataset.py`, `gpt_dataset.py`,
+//! `blended_dataset.py` (facts).
+//! We differ: Megatron reuses a set although the dataset under the same path, the extra token or the last partial sample
+//! changed. A fourth file of ours, `<base>-millrace.json`, holds what really fixes the arrays (all lengths, both flags)
+//! and a checksum of each; a set that disagrees is built again, with a line on why. A set without it (Megatron's) is taken
+//! only if walking its document_index again gives its sample_index. Every file is written under a temporary name and
+//! renamed, the description last.
+
+mod md5;
+mod npy;
+mod python_json;
+
+use crate::array::Array;
+use crate::error::{At, Result};
+use crate::read::Dataset;
+use crate::samples::{GptIndices, Order, Places, Request, Sizes, Starts, starts};
+use crate::split::{Bounds, Part};
+use npy::Element;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// A folder of cached index arrays and what Megatron's descriptions need besides the request.
+pub struct Cache {
+    folder: PathBuf,
+    /// The split as written and its bounds; none where every part has datasets of its own.
+    split: Option<(String, [Option<Bounds>; 3])>,
+    /// `unique_identifiers` of Megatron's tokenizer object, in its order.
+    tokenizer: Value,
+    notes: Mutex<Vec<String>>,
+}
+
+/// A description and the md5 that names its files.
+pub struct Description {
+    /// The text of `description.txt`.
+    pub text: String,
+    /// Its md5 in hex.
+    pub md5: String,
+}
+
+impl Description {
+    fn of(value: &Value) -> Description {
+        let text = python_json::dumps(value);
+        let md5 = md5::hex(text.as_bytes());
+        Description { text, md5 }
+    }
+}
+
+/// One cached set of a GPT dataset.
+pub(crate) struct GptEntry<'a> {
+    cache: &'a Cache,
+    base: String,
+    description: Description,
+    lengths: String,
+    request: Request,
+}
+
+fn checksum(bytes: &[u8]) -> String {
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
+}
+
+impl Cache {
+    /// A cache in `folder`, which is made when something is stored.
+    ///
+    /// # Errors
+    /// `Split`.
+    pub fn new(folder: &Path, split: Option<&str>, tokenizer: Value) -> Result<Cache> {
+        let split = match split {
+            Some(s) => Some((s.to_string(), crate::split::parse(s)?)),
+            None => None,
+        };
+        Ok(Cache {
+            folder: folder.to_path_buf(),
+            split,
+            tokenizer,
+            notes: Mutex::default(),
+        })
+    }
+
+    /// Why sets that were there have not been used, one line each.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().map(|n| n.clone()).unwrap_or_default()
+    }
+
+    fn note(&self, base: &str, why: &str) {
+        if let Ok(mut notes) = self.notes.lock() {
+            notes.push(format!(
+                "{}: {base}: built again: {why}",
+                self.folder.display()
+            ));
+        }
+    }
+
+    /// What Megatron calls the unique identifiers of a dataset of `class`, in its order.
+    pub fn identifiers(&self, class: &str, prefix: &Path, part: Part, r: &Request) -> Value {
+        let split = self.split.as_ref();
+        // Python's sum of shares starts with the integer 0, and prints it as one
+        let bounds = |(i, b): (usize, &Option<Bounds>)| match b {
+            Some((_, to)) if i == 0 => json!([0, to]),
+            Some((from, to)) => json!([from, to]),
+            None => Value::Null,
+        };
+        let matrix: Option<Vec<Value>> =
+            split.map(|s| s.1.iter().enumerate().map(bounds).collect());
+        json!({
+            "class": class,
+            "dataset_path": prefix.display().to_string(),
+            "num_samples": r.samples,
+            "index_split": part.name(),
+            "random_seed": r.seed,
+            "sequence_length": r.seq_length,
+            "split": split.map(|s| s.0.as_str()),
+            "split_matrix": matrix,
+            "tokenizer": self.tokenizer,
+        })
+    }
+
+    /// The description of a GPT dataset.
+    pub fn describe_gpt(&self, prefix: &Path, part: Part, r: &Request) -> Description {
+        Description::of(&self.identifiers("GPTDataset", prefix, part, r))
+    }
+
+    /// The description of a blend of datasets with these identifiers; without a size the weights are lengths.
+    pub fn describe_blend(
+        &self,
+        datasets: Vec<Value>,
+        part: Part,
+        weights: &[f64],
+        size: Option<u64>,
+    ) -> Description {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "lengths, counted in integers"
+        )]
+        let whole = |w: &f64| json!(*w as u64);
+        let weights: Vec<Value> = match size {
+            Some(_) => weights.iter().map(|w| json!(w)).collect(),
+            None => weights.iter().map(whole).collect(),
+        };
+        Description::of(&json!({
+            "class": "BlendedDataset",
+            "datasets": datasets,
+            "split": part.name(),
+            "weights": weights,
+            "size": size,
+        }))
+    }
+
+    /// The description of a masked dataset (BERT, T5): `more` holds its own settings, in Megatron's order.
+    pub fn describe_masked(
+        &self,
+        class: &str,
+        prefix: &Path,
+        part: Part,
+        r: &Request,
+        more: Value,
+    ) -> Description {
+        let mut all = self.identifiers(class, prefix, part, r);
+        if let (Some(all), Value::Object(more)) = (all.as_object_mut(), more) {
+            all.extend(more);
+        }
+        Description::of(&all)
+    }
+
+    pub(crate) fn gpt(&self, dataset: &Dataset, part: Part, request: &Request) -> GptEntry<'_> {
+        let description = self.describe_gpt(dataset.prefix(), part, request);
+        GptEntry {
+            cache: self,
+            base: format!("{}-GPTDataset-{}", description.md5, part.name()),
+            description,
+            lengths: checksum(dataset.lengths_bytes()),
+            request: *request,
+        }
+    }
+
+    fn path(&self, base: &str, affix: &str) -> PathBuf {
+        self.folder.join(format!("{base}-{affix}"))
+    }
+
+    /// Writes one file whole or not at all.
+    fn put(
+        &self,
+        base: &str,
+        affix: &str,
+        write: impl FnOnce(&mut dyn Write) -> Result<()>,
+    ) -> Result<()> {
+        let path = self.path(base, affix);
+        std::fs::create_dir_all(&self.folder).at(&self.folder)?;
+        let file = tempfile::NamedTempFile::new_in(&self.folder).at(&self.folder)?;
+        let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
+        write(&mut out)?;
+        let file = out
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error)
+            .at(&path)?;
+        file.as_file().sync_all().at(&path)?;
+        file.persist(&path).map_err(|e| e.error).at(&path)?;
+        Ok(())
+    }
+
+    fn put_array<T: Element>(&self, base: &str, affix: &str, array: &[T]) -> Result<()> {
+        let path = self.path(base, affix);
+        self.put(base, affix, |mut out| npy::write(&mut out, array, &path))
+    }
+
+    /// Our own record beside a set; `None` if there is none to read.
+    fn record(&self, base: &str) -> Option<Value> {
+        let text = std::fs::read_to_string(self.path(base, "millrace.json")).ok()?;
+        Some(serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    fn put_record(&self, base: &str, record: &Value, description: &str) -> Result<()> {
+        let text = format!("{record:#}\n");
+        let path = self.path(base, "millrace.json");
+        self.put(base, "millrace.json", |out| {
+            out.write_all(text.as_bytes()).at(&path)
+        })?;
+        let path = self.path(base, "description.txt");
+        self.put(base, "description.txt", |out| {
+            out.write_all(description.as_bytes()).at(&path)
+        })
+    }
+
+    fn is_there(&self, base: &str, affixes: &[&str]) -> bool {
+        affixes.iter().all(|a| self.path(base, a).is_file())
+    }
+
+    /// The two arrays of a blend, from the cache or by `build` and then stored.
+    pub(crate) fn blend(
+        &self,
+        description: &Description,
+        part: Part,
+        size: usize,
+        build: impl FnOnce() -> Result<(Array<i16>, Array<i64>)>,
+    ) -> Result<(Array<i16>, Array<i64>)> {
+        let base = format!("{}-BlendedDataset-{}", description.md5, part.name());
+        let names = ["dataset_index.npy", "dataset_sample_index.npy"];
+        let open = || -> Result<(Array<i16>, Array<i64>)> {
+            Ok((
+                npy::map(&self.path(&base, names[0]), size)?,
+                npy::map(&self.path(&base, names[1]), size)?,
+            ))
+        };
+        if self.is_there(&base, &["description.txt", names[0], names[1]]) {
+            match open() {
+                Ok(found) => {
+                    let sums = json!([checksum(found.0.bytes()), checksum(found.1.bytes())]);
+                    match self.record(&base) {
+                        Some(record) if record["arrays"] == sums => return Ok(found),
+                        Some(_) => self.note(&base, "its bytes are not those that were written"),
+                        None if is_counted(&found.0, &found.1) => return Ok(found),
+                        None => {
+                            self.note(&base, "its samples are not counted from 0 in each dataset")
+                        }
+                    }
+                }
+                Err(e) => self.note(&base, &e.to_string()),
+            }
+        }
+        let (dataset, sample) = build()?;
+        self.put_array(&base, names[0], &dataset)?;
+        self.put_array(&base, names[1], &sample)?;
+        let sums = json!([checksum(dataset.bytes()), checksum(sample.bytes())]);
+        self.put_record(&base, &json!({ "arrays": sums }), &description.text)?;
+        open()
+    }
+}
+
+impl Cache {
+    /// The sample index of a masked dataset, from the cache or by `build` and then stored.
+    pub(crate) fn masked(
+        &self,
+        class: &str,
+        description: &Description,
+        dataset: &Dataset,
+        documents: &Range<u64>,
+        build: impl FnOnce() -> Result<Vec<[u32; 3]>>,
+    ) -> Result<Array<[u32; 3]>> {
+        let base = format!("{}-{class}", description.md5);
+        let path = self.path(&base, "sample_index.npy");
+        let open = || npy::map::<[u32; 3]>(&path, npy::rows::<[u32; 3]>(&path)?);
+        let at = |d: u64| dataset.document(usize::try_from(d).unwrap_or(usize::MAX));
+        let sentences = match documents.is_empty() {
+            true => 0..0,
+            false => at(documents.start).start..at(documents.end - 1).end,
+        };
+        let mut bounds = xxhash_rust::xxh3::Xxh3::new();
+        documents
+            .clone()
+            .for_each(|d| bounds.update(&at(d).end.to_le_bytes()));
+        let record = |rows: &[[u32; 3]]| {
+            json!({
+                "lengths": checksum(dataset.lengths_bytes()),
+                "documents": format!("{:032x}", bounds.digest128()),
+                "arrays": checksum(bytemuck::cast_slice(rows)),
+            })
+        };
+        if self.is_there(&base, &["description.txt", "sample_index.npy"]) {
+            let inside = |r: &[u32; 3]| {
+                r[0] < r[1]
+                    && u64::from(r[0]) >= sentences.start
+                    && u64::from(r[1]) <= sentences.end
+            };
+            match (open(), self.record(&base)) {
+                (Ok(found), Some(r)) if r == record(&found) => return Ok(found),
+                (Ok(found), None) if found.iter().all(inside) => return Ok(found),
+                (Ok(_), Some(_)) => self.note(&base, "the dataset is another, or its bytes are"),
+                (Ok(_), None) => self.note(&base, "its sentences are not those of this part"),
+                (Err(e), _) => self.note(&base, &e.to_string()),
+            }
+        }
+        let rows = build()?;
+        self.put_array(&base, "sample_index.npy", &rows)?;
+        self.put_record(&base, &record(&rows), &description.text)?;
+        open()
+    }
+}
+
+/// Whether sample numbers count up from 0 in each dataset, as they do in every blend.
+fn is_counted(dataset: &[i16], sample: &[i64]) -> bool {
+    let mut taken: Vec<i64> = Vec::new();
+    dataset.iter().zip(sample).all(|(d, s)| {
+        let Ok(d) = usize::try_from(*d) else {
+            return false;
+        };
+        if taken.len() <= d {
+            taken.resize(d + 1, 0);
+        }
+        taken[d] += 1;
+        taken[d] - 1 == *s
+    })
+}
+
+const ARRAYS: [&str; 3] = [
+    "document_index.npy",
+    "sample_index.npy",
+    "shuffle_index.npy",
+];
+
+impl GptEntry<'_> {
+    fn record(&self, arrays: Value) -> Value {
+        json!({
+            "lengths": self.lengths,
+            "extra_token": self.request.extra_token,
+            "drop_last": self.request.drop_last,
+            "arrays": arrays,
+        })
+    }
+
+    /// The arrays if a set is there and is this dataset's; what is wrong with one that is not is noted.
+    pub(crate) fn load<F: Fn(usize) -> u32 + Sync>(
+        &self,
+        documents: &Range<u64>,
+        length: &F,
+        sizes: &Sizes,
+    ) -> Result<Option<GptIndices>> {
+        let all = [ARRAYS[0], ARRAYS[1], ARRAYS[2], "description.txt"];
+        if !self.cache.is_there(&self.base, &all) {
+            return Ok(None);
+        }
+        let found = match self.open(documents, sizes) {
+            Ok(found) => found,
+            Err(e) => {
+                self.cache.note(&self.base, &e.to_string());
+                return Ok(None);
+            }
+        };
+        let why = match self.cache.record(&self.base) {
+            Some(record) if record == self.record(sums(&found)) => return Ok(Some(found)),
+            Some(record) => difference(&record, &self.record(sums(&found))),
+            None => {
+                let inside = |d: &i32| u64::try_from(*d).is_ok_and(|d| documents.contains(&d));
+                let narrow = matches!(found.sample_index, Starts::Narrow(_));
+                if !found.document_index.iter().all(inside) {
+                    "its documents are not those of this part".into()
+                } else if starts(&found.document_index, length, sizes, &self.request, narrow)?
+                    != found.sample_index
+                {
+                    "its sample_index is not that of this dataset's lengths".into()
+                } else {
+                    return Ok(Some(found));
+                }
+            }
+        };
+        self.cache.note(&self.base, &why);
+        Ok(None)
+    }
+
+    fn open(&self, documents: &Range<u64>, sizes: &Sizes) -> Result<GptIndices> {
+        let Order { epochs, .. } = sizes.order;
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let path = |i: usize| self.cache.path(&self.base, ARRAYS[i]);
+        let document_index: Array<i32> =
+            npy::map(&path(0), size((documents.end - documents.start) * epochs))?;
+        let rows = size(sizes.samples + 1);
+        Ok(GptIndices {
+            sample_index: match i32::try_from(document_index.len()) {
+                Ok(_) => Starts::Narrow(npy::map(&path(1), rows)?),
+                Err(_) => Starts::Wide(npy::map(&path(1), rows)?),
+            },
+            shuffle_index: match sizes.samples < u64::from(u32::MAX - 1) {
+                true => Places::Narrow(npy::map(&path(2), rows - 1)?),
+                false => Places::Wide(npy::map(&path(2), rows - 1)?),
+            },
+            document_index,
+            order: sizes.order,
+        })
+    }
+
+    /// Stores a built set and maps it, so that ranks share its memory.
+    pub(crate) fn store(
+        &self,
+        built: GptIndices,
+        documents: &Range<u64>,
+        sizes: &Sizes,
+    ) -> Result<GptIndices> {
+        let (cache, base) = (self.cache, &self.base);
+        cache.put_array(base, ARRAYS[0], &built.document_index)?;
+        match &built.sample_index {
+            Starts::Narrow(a) => cache.put_array(base, ARRAYS[1], a)?,
+            Starts::Wide(a) => cache.put_array(base, ARRAYS[1], a)?,
+        }
+        match &built.shuffle_index {
+            Places::Narrow(a) => cache.put_array(base, ARRAYS[2], a)?,
+            Places::Wide(a) => cache.put_array(base, ARRAYS[2], a)?,
+        }
+        let record = self.record(sums(&built));
+        cache.put_record(base, &record, &self.description.text)?;
+        drop(built);
+        self.open(documents, sizes)
+    }
+}
+
+fn sums(i: &GptIndices) -> Value {
+    json!([
+        checksum(i.document_index.bytes()),
+        checksum(i.sample_index.bytes()),
+        checksum(i.shuffle_index.bytes()),
+    ])
+}
+
+/// The first field in which two records differ.
+fn difference(found: &Value, wanted: &Value) -> String {
+    let fields = ["lengths", "extra_token", "drop_last", "arrays"];
+    let differs = fields.into_iter().find(|f| found[*f] != wanted[*f]);
+    let f = differs.unwrap_or("lengths");
+    format!("{f}: found {}, wanted {}", found[f], wanted[f])
+}

@@ -1,0 +1,157 @@
+//! GPT samples: fixed-length windows over shuffled documents, bit-equal to megatron-core's `GPTDataset`.
+//!
+//! `indices.rs` has the arrays and the rules behind them, `walk.rs` the sample index, `item.rs` what a model is given.
+
+mod indices;
+mod item;
+mod walk;
+
+pub use indices::{GptIndices, Order, Places, Request, Starts};
+pub use item::{GptItem, ItemOptions};
+
+pub(crate) use indices::Sizes;
+pub(crate) use walk::starts;
+
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::read::Dataset;
+use crate::split::{self, Bounds, Part};
+use indices::index;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Padding of a sample that ends with the data: no token id, as in Megatron.
+pub const PAD: u32 = u32::MAX;
+
+/// One part of one dataset as samples.
+pub struct GptSamples {
+    dataset: Arc<Dataset>,
+    part: Part,
+    request: Request,
+    documents: Range<u64>,
+    epoch_tokens: u64,
+    indices: GptIndices,
+}
+
+impl GptSamples {
+    /// Builds the indices of `part` with bounds from [`split::parse`], or takes them from a cache.
+    ///
+    /// # Errors
+    /// `EmptySplit` where Megatron would loop for ever; `Blend` if the dataset has more sequences than fit an i32;
+    /// `Memory`; `Io` if the cache cannot be written.
+    pub fn new(
+        dataset: Arc<Dataset>,
+        part: Part,
+        bounds: Bounds,
+        request: &Request,
+        cache: Option<&Cache>,
+    ) -> Result<GptSamples> {
+        let documents = split::elements(bounds, dataset.sequences());
+        let name = dataset.prefix().display().to_string();
+        let length = |i: usize| dataset.length(i);
+        let build = || GptIndices::build((&name, part), documents.clone(), &length, request);
+        let epoch_tokens = walk::tokens(&documents, &length);
+        let indices = match cache {
+            None => build()?,
+            Some(cache) => {
+                let sizes = indices::check((&name, part), &documents, epoch_tokens, request)?;
+                let entry = cache.gpt(&dataset, part, request);
+                match entry.load(&documents, &length, &sizes)? {
+                    Some(found) => found,
+                    None => entry.store(build()?, &documents, &sizes)?,
+                }
+            }
+        };
+        Ok(GptSamples {
+            dataset,
+            part,
+            request: *request,
+            documents,
+            epoch_tokens,
+            indices,
+        })
+    }
+
+    /// Samples.
+    pub fn len(&self) -> u64 {
+        self.indices.len()
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.indices.is_empty()
+    }
+    /// L, tokens a sample (without the extra token that [`GptSamples::read`] may fill).
+    pub fn seq_length(&self) -> u64 {
+        self.request.seq_length
+    }
+    /// Tokens that [`GptSamples::read`] fills: L, and the extra one if samples have it.
+    pub fn sample_tokens(&self) -> u64 {
+        self.request.seq_length + self.request.extra()
+    }
+    /// What was asked.
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+    /// The arrays.
+    pub fn indices(&self) -> &GptIndices {
+        &self.indices
+    }
+    /// The dataset behind.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+    /// Sequences that belong to this part.
+    pub fn documents(&self) -> Range<u64> {
+        self.documents.clone()
+    }
+    /// Which part.
+    pub fn part(&self) -> Part {
+        self.part
+    }
+    /// Tokens of the part, one epoch.
+    pub fn epoch_tokens(&self) -> u64 {
+        self.epoch_tokens
+    }
+
+    /// Fills `out` with sample `k` in training order; past the end of the data it gets [`PAD`].
+    ///
+    /// # Errors
+    /// `Range` if there is no such sample or `out` is not [`GptSamples::sample_tokens`] long.
+    pub fn read(&self, k: u64, out: &mut [u32]) -> Result<()> {
+        self.read_parts(k, out, |_| ())
+    }
+
+    /// As [`GptSamples::read`]; `part` is told how many tokens each document gave.
+    fn read_parts(&self, k: u64, out: &mut [u32], mut part: impl FnMut(usize)) -> Result<()> {
+        let range = |what, index, len| Err(Error::Range { what, index, len });
+        if k >= self.len() {
+            return range("sample", k, self.len());
+        }
+        if out.len() as u64 != self.sample_tokens() {
+            return range("tokens of a sample", out.len() as u64, self.sample_tokens());
+        }
+        let j = self.indices.shuffle_index.at(index(k));
+        let (mut position, mut offset) = self.indices.sample_index.row(j);
+        let documents = &self.indices.document_index[..];
+        let mut filled = 0;
+        while filled < out.len() {
+            let Some(document) = documents.get(position) else {
+                out[filled..].fill(PAD);
+                break;
+            };
+            let document = document.unsigned_abs() as usize;
+            let left = index(u64::from(self.dataset.length(document)).saturating_sub(offset));
+            let n = left.min(out.len() - filled);
+            let to = &mut out[filled..filled + n];
+            self.dataset.read(document, offset, to);
+            part(n);
+            filled += n;
+            position += 1;
+            offset = 0;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! `merge`: token datasets to one, with a sidecar if all parts have sidecars that agree.
+
+use crate::machine::grouped;
+use anyhow::{Context as _, Result, bail};
+use index::{Dataset, Group, Sidecar};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// The verb.
+pub(crate) fn merge(out: &Path, parts: &[PathBuf]) -> Result<()> {
+    let mut prefixes = Vec::new();
+    for part in parts {
+        if part.is_dir() {
+            prefixes.extend(datasets_in(part)?);
+        } else {
+            prefixes.push(without_suffix(part));
+        }
+    }
+    // the old name of a part would be gone before it is read
+    if let Some(same) = prefixes.iter().find(|p| p.as_path() == out) {
+        bail!("{} is both a part and the result", same.display());
+    }
+    let sidecar = joined(&prefixes, out)?;
+    let written = index::merge(&prefixes, out)?;
+    if let Some(mut sidecar) = sidecar {
+        let statistics = index::statistics(&Dataset::open(out)?, sidecar.tokenizer.vocab)?;
+        sidecar.statistics = Some(statistics);
+        sidecar.write(out)?;
+    }
+    super::print(&format!(
+        "{}: {} datasets, {} documents, {} sequences, {} tokens\n",
+        out.display(),
+        grouped(prefixes.len() as u64),
+        grouped(written.documents),
+        grouped(written.sequences),
+        grouped(written.tokens)
+    ))
+}
+
+/// Every dataset of a folder in the order of names, as Megatron's tool takes them.
+fn datasets_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut prefixes = Vec::new();
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    for entry in entries {
+        let path = entry.with_context(|| folder.display().to_string())?.path();
+        if path.extension().is_some_and(|e| e == "idx") {
+            prefixes.push(without_suffix(&path));
+        }
+    }
+    if prefixes.is_empty() {
+        bail!("{}: no file ends in .idx", folder.display());
+    }
+    prefixes.sort();
+    Ok(prefixes)
+}
+
+fn without_suffix(path: &Path) -> PathBuf {
+    let name = path.to_string_lossy();
+    let prefix = [".idx", ".bin"].iter().find_map(|s| name.strip_suffix(s));
+    prefix.map_or_else(|| path.to_path_buf(), PathBuf::from)
+}
+
+/// Sums of the parts' sidecars, statistics aside; `None` if a part has none. Parts of different tokenizers are refused: their ids do
+/// not mean the same.
+fn joined(parts: &[PathBuf], out: &Path) -> Result<Option<Sidecar>> {
+    let mut sum: Option<Sidecar> = None;
+    for part in parts {
+        let Some(one) = Sidecar::read(part)? else {
+            return Ok(None);
+        };
+        let Some(all) = &mut sum else {
+            sum = Some(one);
+            continue;
+        };
+        if all.tokenizer != one.tokenizer {
+            bail!(
+                "{}: tokenizer: found {} ({} entries), wanted {} ({} entries) as the parts before",
+                Sidecar::path(part).display(),
+                one.tokenizer.xxh3,
+                one.tokenizer.vocab,
+                all.tokenizer.xxh3,
+                all.tokenizer.vocab
+            );
+        }
+        all.documents += one.documents;
+        all.empty_documents += one.empty_documents;
+        all.sequences += one.sequences;
+        all.tokens += one.tokens;
+        all.text_bytes += one.text_bytes;
+        for group in one.groups {
+            let same = |g: &&mut Group| g.source == group.source && g.language == group.language;
+            match all.groups.iter_mut().find(same) {
+                Some(g) => g.counts.add(&group.counts),
+                None => all.groups.push(group),
+            }
+        }
+    }
+    let Some(mut all) = sum else { return Ok(None) };
+    all.groups
+        .sort_by(|a, b| (&a.source, &a.language).cmp(&(&b.source, &b.language)));
+    all.dataset = json!({"name": out.file_name().map(|n| n.to_string_lossy()), "parts": parts});
+    Ok(Some(all))
+}
