@@ -184,7 +184,7 @@ fn piece() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn ids_are_the_librarys_for_every_pattern(pieces in proptest::collection::vec(piece(), 0..60)) {
         thread_local! {
@@ -201,7 +201,10 @@ proptest! {
 fn every_code_point_alone_and_among_others_gets_the_librarys_ids() {
     for mut both in all() {
         let mut text = String::new();
-        for c in (0..=0x10_ffffu32).filter_map(char::from_u32) {
+        // planes 4 to 13 are empty: a few of each
+        let assigned = |c: &u32| *c < 0x4_0000 || *c >= 0xe_0000 || c.is_multiple_of(97);
+        let codes = (0..=0x10_ffffu32).filter(assigned);
+        for c in codes.filter_map(char::from_u32) {
             for t in [
                 format!("{c}"),
                 format!(" {c}"),
