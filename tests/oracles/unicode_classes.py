@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """Writes index/src/tokenizer/byte_bpe/unicode17.bin: the class of every code point, as runs.
 
-regex (PyPI) 2026.5.9, which has Unicode 17.0 (2026.11.15 has 18.0). One run is a class in the low 3 bits and the length in code points in the bits
-above, as an LEB128 number; surrogates count as class 0. The file ends with U+10FFFF.
+Needs regex (PyPI) 2026.5.9, which has Unicode 17.0 (2026.11.15 has 18.0). One run is a class in the low 2 bits (0 other,
+1 white space, 2 number, 3 letter) and the length in code points above them, as an LEB128 number; surrogates are class 0.
+The last run ends with U+10FFFF.
 """
 import pathlib, regex
 
-CLASSES = [r"\s", r"\p{N}", r"\p{M}", r"[\p{Lu}\p{Lt}]", r"\p{Ll}", r"[\p{Lm}\p{Lo}]"]
-patterns = [regex.compile(c, regex.V1) for c in CLASSES]
 # Python's \s has U+001C to U+001F as well, which Unicode's White_Space (the engines' \s) has not.
-patterns[0] = regex.compile(r"\p{White_Space}", regex.V1)
+patterns = [regex.compile(c, regex.V1) for c in [r"\p{White_Space}", r"\p{N}", r"\p{L}"]]
 
 def kind(cp):
     if 0xD800 <= cp < 0xE000:
@@ -19,7 +18,7 @@ def kind(cp):
 
 out, start, last = bytearray(), 0, kind(0)
 def run(k, n):
-    v = n << 3 | k
+    v = n << 2 | k
     while v >= 0x80:
         out.append(v & 0x7F | 0x80)
         v >>= 7

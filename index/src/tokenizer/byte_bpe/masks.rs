@@ -152,7 +152,7 @@ fn complete(
             let bits = bytes << at;
             let if_class = |is: bool| u64::from(is).wrapping_neg();
             let (is_letter, is_number, is_space) = (
-                if_class(class >= unicode::UPPER),
+                if_class(class == unicode::LETTER),
                 if_class(class == unicode::NUMBER),
                 if_class(class == unicode::SPACE),
             );
@@ -304,10 +304,10 @@ mod tests {
                     let bit = |v: u64| v >> (i % 64) & 1 == 1;
                     let got = [m.letter, m.number, m.space, m.other, m.inside, m.blank, m.newline, m.apostrophe].map(bit);
                     let want = want.get(i).map_or([false; 8], |&(c, class)| [
-                        class >= unicode::UPPER,
+                        class == unicode::LETTER,
                         class == unicode::NUMBER,
                         class == unicode::SPACE,
-                        class == unicode::OTHER || class == unicode::MARK,
+                        class == unicode::OTHER,
                         !text.is_char_boundary(i),
                         c == ' ',
                         c == '\n' || c == '\r',

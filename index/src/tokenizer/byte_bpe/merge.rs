@@ -135,7 +135,6 @@ impl Pairs {
             let bucket = &self.buckets[at];
             let mut rank = NONE;
             for slot in bucket {
-                #[expect(clippy::cast_possible_truncation, reason = "the rank's bits")]
                 let of_slot = (*slot & ((1 << RANK_BITS) - 1)) as u32;
                 rank = if slot >> RANK_BITS == key {
                     of_slot

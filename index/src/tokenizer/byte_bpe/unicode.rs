@@ -12,14 +12,8 @@ pub(super) const OTHER: u8 = 0;
 pub(super) const SPACE: u8 = 1;
 /// `\p{N}`.
 pub(super) const NUMBER: u8 = 2;
-/// `\p{M}`.
-pub(super) const MARK: u8 = 3;
-/// `\p{Lu}` and `\p{Lt}`.
-pub(super) const UPPER: u8 = 4;
-/// `\p{Ll}`.
-pub(super) const LOWER: u8 = 5;
-/// `\p{Lm}` and `\p{Lo}`.
-pub(super) const CASELESS: u8 = 6;
+/// `\p{L}`.
+pub(super) const LETTER: u8 = 3;
 
 /// Classes as a flat table of the first plane and pages of 256 for the others.
 pub(super) struct Classes {
@@ -45,8 +39,8 @@ impl Classes {
             value |= usize::from(byte & 0x7f) << shift;
             shift += 7;
             if byte & 0x80 == 0 {
-                let class = u8::try_from(value & 7).unwrap_or(OTHER);
-                all.resize(all.len() + (value >> 3), class);
+                let class = u8::try_from(value & 3).unwrap_or(OTHER);
+                all.resize(all.len() + (value >> 2), class);
                 (value, shift) = (0, 0);
             }
         }
@@ -109,16 +103,18 @@ mod tests {
     #[test]
     fn classes_are_unicode_17s() {
         let of = |c: char| classes().of(c as u32);
-        assert_eq!(of('a'), LOWER);
-        assert_eq!(of('\u{1c5}'), UPPER);
-        assert_eq!(of('\u{2b0}'), CASELESS);
-        assert_eq!(of('\u{301}'), MARK);
+        assert_eq!(of('a'), LETTER);
+        assert_eq!(of('\u{1c5}'), LETTER);
+        assert_eq!(of('\u{2b0}'), LETTER);
+        assert_eq!(of('\u{301}'), OTHER);
         assert_eq!(of('\u{b2}'), NUMBER);
         assert_eq!(of('\u{3000}'), SPACE);
         assert_eq!(of('\u{200b}'), OTHER);
         assert_eq!(of('\u{1c}'), OTHER);
         // assigned in 17.0
-        assert_eq!(of('\u{33234}'), CASELESS);
+        assert_eq!(of('\u{33234}'), LETTER);
+        // assigned in 18.0
+        assert_eq!(of('\u{3d000}'), OTHER);
         assert_eq!(of('\u{10ffff}'), OTHER);
     }
 
@@ -132,7 +128,7 @@ mod tests {
         }
         for c in '\0'..='\u{7f}' {
             let class = classes().of(c as u32);
-            assert_eq!(class == UPPER || class == LOWER, c.is_ascii_alphabetic());
+            assert_eq!(class == LETTER, c.is_ascii_alphabetic());
             assert_eq!(class == NUMBER, c.is_ascii_digit());
         }
     }
