@@ -5,6 +5,7 @@
 
 mod architecture;
 mod bad_input;
+mod blend_jobs;
 mod datatrove;
 mod determinism;
 mod documents;

@@ -41,7 +41,7 @@ fn golden() -> Value {
 }
 
 /// The formula of `oracles/megatron_samples.py`.
-fn write(prefix: &Path, seed: u32, documents: u64) {
+pub(crate) fn write(prefix: &Path, seed: u32, documents: u64) {
     let mut random = RandomState::new(seed);
     let lengths: Vec<u64> = (0..documents).map(|_| random.bounded(38) + 1).collect();
     let mut writer = DatasetWriter::create(prefix, TokenType::U16).unwrap();

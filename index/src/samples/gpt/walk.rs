@@ -2,7 +2,7 @@
 //!
 //! With c(p) = tokens before position p, sample k ends at token k L + x of the stream, and row k is the first position p
 //! with c(p + 1) >= k L + x, offset k L - c(p): Megatron's walk in closed form. So a chunk of documents needs only the
-//! tokens before it, and those are a prefix sum over chunks. Rows past the last token (a padded last sample) are the last
+//! tokens before it: a wave of chunks is measured by all threads, summed up, and its rows are written by all threads. Rows past the last token (a padded last sample) are the last
 //! document's end. Source: megatron-core 0.16.1 `helpers.cpp` (`build_sample_idx`).
 
 use super::indices::{Request, Sizes, Starts, index};
@@ -64,48 +64,53 @@ fn fill<R: Pod + Send + Sync, F: Fn(usize) -> u32 + Sync>(
     row: &(impl Fn(u64, u64) -> R + Sync),
 ) {
     let (l, x) = (request.seq_length, request.extra());
-    let length_of = |d: &i32| u64::from(length(d.unsigned_abs() as usize));
-    let mut sums: Vec<u64> = document_index
-        .par_chunks(CHUNK)
-        .map(|documents| documents.iter().map(length_of).sum())
-        .collect();
-    let mut before = 0;
-    for sum in &mut sums {
-        before += std::mem::replace(sum, before);
-    }
-    sums.push(before);
-    // the rows of each chunk: those k >= 1 with k L + x in (tokens before, tokens through it]
+    let length_of = |d: &i32| length(d.unsigned_abs() as usize);
+    // the last row that ends within the first `end` tokens
     let last_row = |end: u64| if end < x { 0 } else { index((end - x) / l) };
-    let mut work = Vec::with_capacity(sums.len());
+    let wave = 4 * rayon::current_num_threads();
+    let mut lengths = vec![Vec::with_capacity(CHUNK); wave];
     let (_, mut rest) = rows.split_at_mut(1); // row 0 is (0, 0), as made
-    let mut done = 0;
-    for (c, bounds) in sums.windows(2).enumerate() {
-        let to = last_row(bounds[1]).min(done + rest.len());
-        let (mine, others) = rest.split_at_mut(to - done);
-        work.push((c, bounds[0], done as u64 + 1, mine));
-        (rest, done) = (others, to);
-    }
-    work.into_par_iter().for_each(|(c, mut start, k, mine)| {
-        let mut mine = mine.iter_mut();
-        let mut ends_at = k * l + x;
-        let first = c * CHUNK;
-        let documents = document_index[first..].iter().take(CHUNK);
-        for (position, d) in (first as u64..).zip(documents) {
-            let end = start + length_of(d);
-            while ends_at <= end {
-                match mine.next() {
-                    Some(r) => *r = row(position, ends_at - x - start),
-                    None => return,
-                }
-                ends_at += l;
-            }
-            start = end;
+    let (mut before, mut done, mut first) = (0, 0, 0u64);
+    for documents in document_index.chunks(CHUNK * wave) {
+        // a length is one random access to memory, so it is made once
+        let gathered = lengths.par_iter_mut().zip(documents.par_chunks(CHUNK));
+        let sums: Vec<u64> = gathered
+            .map(|(lengths, documents)| {
+                lengths.clear();
+                lengths.extend(documents.iter().map(length_of));
+                lengths.iter().map(|n| u64::from(*n)).sum()
+            })
+            .collect();
+        let mut work = Vec::with_capacity(wave);
+        for (sum, lengths) in sums.iter().zip(&lengths) {
+            let to = last_row(before + sum).min(done + rest.len());
+            let (mine, others) = std::mem::take(&mut rest).split_at_mut(to - done);
+            work.push((first, before, done as u64 + 1, mine, lengths));
+            first += lengths.len() as u64;
+            before += sum;
+            (rest, done) = (others, to);
         }
-    });
+        work.into_par_iter()
+            .for_each(|(first, mut start, k, mine, lengths)| {
+                let mut mine = mine.iter_mut();
+                let mut ends_at = k * l + x;
+                for (position, n) in (first..).zip(lengths) {
+                    let end = start + u64::from(*n);
+                    while ends_at <= end {
+                        match mine.next() {
+                            Some(r) => *r = row(position, ends_at - x - start),
+                            None => return,
+                        }
+                        ends_at += l;
+                    }
+                    start = end;
+                }
+            });
+    }
     if let Some(last) = document_index.last() {
         let end = row(
             document_index.len() as u64 - 1,
-            length_of(last).saturating_sub(x),
+            u64::from(length_of(last)).saturating_sub(x),
         );
         rest.fill(end);
     }
