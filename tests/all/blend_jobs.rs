@@ -2,15 +2,26 @@
 
 use crate::jobs::{metrics, output, succeed};
 use crate::megatron::write;
-use serde_json::Value;
+use index::Dataset;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// A job on datasets that exist, with a very small model.
 fn job(folder: &Path, blend: &str) -> PathBuf {
     for (name, seed, documents) in [("a", 1, 400), ("b", 2, 300)] {
-        write(&folder.join(name), seed, documents);
-        let sidecar = r#"{"tokenizer": {"vocab": 1000, "xxh3": "none"}}"#;
-        std::fs::write(folder.join(format!("{name}.json")), sidecar).unwrap();
+        let prefix = folder.join(name);
+        write(&prefix, seed, documents);
+        let data = Dataset::open(&prefix).unwrap();
+        let sidecar = json!({
+            "dataset": {"name": name},
+            "tokenizer": {"vocab": 1000, "xxh3": "none", "encoder": "none", "end_of_document": 0},
+            "dtype": "uint16",
+            "documents": documents,
+            "sequences": documents,
+            "tokens": data.tokens(),
+            "text_bytes": 0,
+        });
+        std::fs::write(prefix.with_extension("json"), sidecar.to_string()).unwrap();
     }
     let at = |name: &str| format!("{{ name = {name:?}, prefix = {:?} }}", folder.join(name));
     let text = format!(

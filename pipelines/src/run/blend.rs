@@ -274,19 +274,12 @@ fn vocabulary(cx: &Context, dataset: &Dataset) -> Result<(usize, Value)> {
         let tokenizer = super::tokenize::tokenizer_of(cx)?;
         return Ok((tokenizer.vocab(), json!(tokenizer.identity())));
     }
-    let mut sidecar = dataset.prefix().as_os_str().to_owned();
-    sidecar.push(".json");
-    let text = std::fs::read_to_string(&sidecar).unwrap_or_default();
-    let value: Value = serde_json::from_str(&text).unwrap_or_default();
-    match value["tokenizer"]["vocab"]
-        .as_u64()
-        .and_then(|v| usize::try_from(v).ok())
-    {
-        Some(vocab) => Ok((vocab, value["tokenizer"]["xxh3"].clone())),
+    match Sidecar::read(dataset.prefix())? {
+        Some(Sidecar { tokenizer, .. }) => Ok((tokenizer.vocab, json!(tokenizer.xxh3))),
         None => bail!(
             "the vocabulary size of {} is unknown: give tokenize.tokenizer.file, or a sidecar {}",
             dataset.prefix().display(),
-            sidecar.display()
+            Sidecar::path(dataset.prefix()).display()
         ),
     }
 }

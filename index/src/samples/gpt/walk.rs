@@ -2,8 +2,8 @@
 //!
 //! With c(p) = tokens before position p, sample k ends at token k L + x of the stream, and row k is the first position p
 //! with c(p + 1) >= k L + x, offset k L - c(p): Megatron's walk in closed form. So a chunk of documents needs only the
-//! tokens before it: a wave of chunks is measured by all threads, summed up, and its rows are written by all threads. Rows past the last token (a padded last sample) are the last
-//! document's end. Source: megatron-core 0.16.1 `helpers.cpp` (`build_sample_idx`).
+//! tokens before it: a wave of chunks is measured by all threads, summed up, and its rows are written by all threads. Rows
+//! past the last token (a padded last sample) are the last document's end. Source: megatron-core 0.16.1 `helpers.cpp` (`build_sample_idx`).
 
 use super::indices::{Request, Sizes, Starts, index};
 use crate::array::Array;
