@@ -34,7 +34,9 @@ pub use dedup::{
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use error::{Error, Result};
 pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
-pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile};
+pub use filter::{
+    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile,
+};
 pub use inspect::inspect;
 pub use language::{Guess, identify};
 pub use pii::{PiiAction, PiiConfig, PiiKind};
