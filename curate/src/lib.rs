@@ -45,6 +45,6 @@ pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, shards};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
-pub use verdict::{Figure, KEEP, Reason, Verdict};
+pub use verdict::{Figure, Judge, KEEP, Measure, Reason, Side, Verdict};
 pub use words::{Splitter, Word};
 pub use write::{OutputFile, checksum};
