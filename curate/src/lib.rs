@@ -10,6 +10,7 @@ mod extract;
 mod filter;
 mod inspect;
 mod language;
+mod ngram;
 mod pii;
 mod progress;
 mod read;
@@ -41,6 +42,7 @@ pub use filter::{
 };
 pub use inspect::inspect;
 pub use language::{Guess, identify};
+pub use ngram::{NgramModel, NgramState};
 pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
 pub use report::{Sample, ShardReport};
