@@ -7,6 +7,7 @@ mod dedup;
 mod document;
 mod error;
 mod extract;
+mod fasttext;
 mod filter;
 mod inspect;
 mod language;
@@ -33,9 +34,13 @@ pub use dedup::{
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use error::{Error, Result};
 pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
+pub use fasttext::{FastText, FastTextScratch};
 pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile};
 pub use inspect::inspect;
-pub use language::{Guess, identify};
+pub use language::{
+    Guess, Identifier, LanguageExamples, LanguageScratch, LanguageTraining, Mixture, MixtureScratch,
+    Script, identify, languages, mixture, script_shares,
+};
 pub use progress::{Progress, Silent};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, shards};
