@@ -11,6 +11,7 @@ mod fasttext;
 mod filter;
 mod inspect;
 mod language;
+mod normalize;
 mod progress;
 mod read;
 mod report;
@@ -41,6 +42,7 @@ pub use language::{
     Guess, Identifier, LanguageExamples, LanguageScratch, LanguageTraining, Mixture, MixtureScratch,
     Script, identify, languages, mixture, script_shares,
 };
+pub use normalize::{Form, NormalizeConfig, REPAIRS, Repairs};
 pub use progress::{Progress, Silent};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, shards};

@@ -10,7 +10,7 @@ use super::script::{Letter, Script, beyond, letters};
 /// Takes what [`walk`] finds.
 pub(super) trait Sink {
     /// A row of the table.
-    fn feature(&mut self, row: usize);
+    fn feature(&mut self, row: u32);
     /// The end of a word of so many letters; its features came just before.
     fn word(&mut self, script: Script, letters: u32);
 }
@@ -60,8 +60,8 @@ struct Word {
 
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "at most 32 bits are left")]
-fn row(key: u64, bits: u32) -> usize {
-    ((key ^ key >> 29).wrapping_mul(GOLDEN) >> (64 - bits)) as usize
+fn row(key: u64, bits: u32) -> u32 {
+    ((key ^ key >> 29).wrapping_mul(GOLDEN) >> (64 - bits)) as u32
 }
 
 impl Word {

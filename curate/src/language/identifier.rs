@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Buffers, NOTHING, UNDETERMINED, rank};
+use super::{Buffers, UNDETERMINED, best};
 use crate::error::Result;
 use crate::fasttext::{FastText, FastTextScratch};
 
@@ -52,9 +52,8 @@ impl Identifier {
     /// The language of a text and the confidence in it, 0 to 1; (`und`, 0) if nothing can be told.
     pub fn identify<'a>(&'a self, text: &str, scratch: &mut LanguageScratch) -> (&'a str, f64) {
         let Some(model) = &self.model else {
-            rank(text, &mut scratch.own);
-            let best = scratch.own.ranked.first().unwrap_or(&NOTHING);
-            return (best.code, best.confidence);
+            let guess = best(text, &mut scratch.own);
+            return (guess.code, guess.confidence);
         };
         model.predict(text, 1, &mut scratch.fasttext, &mut scratch.found);
         match scratch.found.first() {

@@ -66,15 +66,11 @@ pub(crate) fn is_known(code: &str) -> bool {
 pub(crate) struct Buffers {
     sums: Sums,
     p: Vec<f32>,
-    /// Languages, best first.
-    ranked: Vec<Guess>,
 }
 
 /// Guesses the language of a text.
 pub fn identify(text: &str) -> Guess {
-    let mut buffers = Buffers::default();
-    rank(text, &mut buffers);
-    buffers.ranked.first().copied().unwrap_or(NOTHING)
+    best(text, &mut Buffers::default())
 }
 
 /// The pieces of a text that are looked at.
@@ -94,38 +90,25 @@ fn sample(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Ranks the languages of the text's main script; none without letters.
-fn rank(text: &str, buffers: &mut Buffers) {
-    let Buffers { sums, p, ranked } = buffers;
-    ranked.clear();
+/// The best language of the text's main script.
+fn best(text: &str, buffers: &mut Buffers) -> Guess {
+    let Buffers { sums, p } = buffers;
     let model = &*MODEL;
     model.reset(sums);
     for piece in sample(text) {
         model.add(piece, sums);
     }
     let Some((script, share)) = main_script(sums) else {
-        return;
+        return NOTHING;
     };
-    if let Some(code) = languages::only(script) {
-        ranked.push(Guess {
-            code,
-            confidence: share,
-        });
-        return;
-    }
-    let Some(layer) = model.layer(script) else {
-        return;
+    let (code, p) = match languages::only(script) {
+        Some(code) => (code, 1.0),
+        None => model.best(sums, script, p).unwrap_or((UNDETERMINED, 0.0)),
     };
-    model.probabilities(sums, script, p);
-    for (code, p) in layer.codes.iter().zip(p) {
-        if let Some(code) = languages::known(code) {
-            ranked.push(Guess {
-                code,
-                confidence: f64::from(*p) * share,
-            });
-        }
+    Guess {
+        code,
+        confidence: f64::from(p) * share,
     }
-    ranked.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
 }
 
 /// The script with the most letters and its share of them. Kana and ideographs count as one.
@@ -198,7 +181,7 @@ mod tests {
     #[test]
     fn the_model_knows_every_language_of_shared_scripts() {
         for code in languages() {
-            let in_model = MODEL.layers.iter().any(|l| l.codes.iter().any(|c| c == code));
+            let in_model = MODEL.layers.iter().any(|l| l.codes.contains(&code));
             let alone = Script::ALL.iter().any(|&s| languages::only(s) == Some(code));
             assert!(in_model || alone, "{code}");
         }

@@ -10,6 +10,7 @@
 use std::path::Path;
 
 use super::features::{MOST_FEATURES, Sink, walk};
+use super::languages::known;
 use super::script::{COUNT, Script};
 use crate::error::{Result, damaged};
 
@@ -25,7 +26,7 @@ const _: () = assert!(MOST_FEATURES as i32 * 128 <= i16::MAX as i32);
 /// Languages of one script.
 pub(super) struct Layer {
     pub(super) script: Script,
-    pub(super) codes: Vec<String>,
+    pub(super) codes: Vec<&'static str>,
     pub(super) weights: Vec<[f32; DIM]>,
     pub(super) bias: Vec<f32>,
 }
@@ -129,9 +130,10 @@ impl Model {
                 return front.wrong(number.to_string(), "the number of a script");
             };
             let code = front.take(8, "code of a class")?;
-            let code = String::from_utf8_lossy(code)
-                .trim_end_matches('\0')
-                .to_string();
+            let code = String::from_utf8_lossy(code);
+            let Some(code) = known(code.trim_end_matches('\0')) else {
+                return front.wrong(code, "the code of a known language");
+            };
             if layers.last().is_none_or(|l| l.script != script) {
                 if layers.iter().any(|l| l.script == script) {
                     return front.wrong(script.code(), "classes of one script together");
@@ -201,10 +203,6 @@ impl Model {
         out
     }
 
-    pub(super) fn layer(&self, script: Script) -> Option<&Layer> {
-        self.by_script[script as usize].map(|i| &self.layers[i])
-    }
-
     /// Makes `sums` those of an empty text.
     pub(super) fn reset(&self, sums: &mut Sums) {
         sums.letters.clear();
@@ -220,22 +218,26 @@ impl Model {
         let mut adder = Adder {
             model: self,
             sums,
-            word: [0; DIM],
+            rows: [0; MOST_FEATURES as usize],
             features: 0,
         };
         walk(text, self.bits, &mut adder);
     }
 
-    /// Probabilities of the languages of `script`, in the layer's order; empty if it has no layer.
-    pub(super) fn probabilities(&self, sums: &Sums, script: Script, into: &mut Vec<f32>) {
-        into.clear();
-        let Some(at) = self.by_script[script as usize] else {
-            return;
-        };
+    /// The most probable language of `script` and its probability; `p` is a buffer.
+    pub(super) fn best(
+        &self,
+        sums: &Sums,
+        script: Script,
+        p: &mut Vec<f32>,
+    ) -> Option<(&'static str, f32)> {
+        let at = self.by_script[script as usize]?;
         let layer = &self.layers[at];
         let scale = self.scale / (sums.features[at] as f32 + 1.0);
         let hidden = sums.hidden[at].map(|x| x as f32 * scale);
-        softmax(&hidden, &layer.weights, &layer.bias, into);
+        softmax(&hidden, &layer.weights, &layer.bias, p);
+        let best = (0..p.len()).max_by(|&a, &b| p[a].total_cmp(&p[b]))?;
+        Some((layer.codes[best], p[best]))
     }
 }
 
@@ -255,7 +257,8 @@ pub(super) fn softmax(h: &[f32; DIM], w: &[[f32; DIM]], b: &[f32], into: &mut Ve
     let max = into.iter().copied().fold(f32::MIN, f32::max);
     let mut sum = 0.0;
     for x in into.iter_mut() {
-        *x = (*x - max).exp();
+        // what is smaller than 1e-7 of the largest is nothing
+        *x = if *x - max > -16.0 { (*x - max).exp() } else { 0.0 };
         sum += *x;
     }
     into.iter_mut().for_each(|x| *x /= sum);
@@ -264,30 +267,35 @@ pub(super) fn softmax(h: &[f32; DIM], w: &[[f32; DIM]], b: &[f32], into: &mut Ve
 struct Adder<'a> {
     model: &'a Model,
     sums: &'a mut Sums,
-    word: [i16; DIM],
-    features: u32,
+    /// Rows of the word so far. They are added up at its end, in registers.
+    rows: [u32; MOST_FEATURES as usize],
+    features: usize,
 }
 
 impl Sink for Adder<'_> {
     #[inline]
-    fn feature(&mut self, row: usize) {
-        let row = &self.model.rows[row];
-        for (sum, &x) in self.word.iter_mut().zip(row) {
-            *sum += i16::from(x);
-        }
+    fn feature(&mut self, row: u32) {
+        self.rows[self.features] = row;
         self.features += 1;
     }
 
     #[inline]
     fn word(&mut self, script: Script, letters: u32) {
         self.sums.letters[script as usize] += letters;
-        if let Some(at) = self.model.by_script[script as usize] {
-            self.sums.features[at] += self.features;
-            for (sum, &x) in self.sums.hidden[at].iter_mut().zip(&self.word) {
-                *sum += i32::from(x);
+        let features = std::mem::take(&mut self.features);
+        let Some(at) = self.model.by_script[script as usize] else {
+            return;
+        };
+        let mut word = [0i16; DIM];
+        for &row in &self.rows[..features] {
+            let row: [i8; DIM] = self.model.rows[row as usize];
+            for i in 0..DIM {
+                word[i] += i16::from(row[i]);
             }
         }
-        self.word = [0; DIM];
-        self.features = 0;
+        self.sums.features[at] += u32::try_from(features).unwrap_or(0);
+        for (sum, x) in self.sums.hidden[at].iter_mut().zip(word) {
+            *sum += i32::from(x);
+        }
     }
 }
