@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod chain;
+mod code;
 mod config;
 mod decontaminate;
 mod dedup;
@@ -23,6 +24,7 @@ mod verdict;
 mod words;
 mod write;
 
+pub use code::{CODE_LABELS, CodeExamples, CodeGuess, CodeTraining, identify_code};
 pub use config::{
     CurateConfig, DecontaminateConfig, DedupConfig, ExactConfig, Format, Input, KeepPolicy,
     LanguageConfig, MinhashConfig, Problem, Step,

@@ -25,7 +25,6 @@ const SHARED: &[(Script, &str)] = &[
     (Cyrillic, "az ba be bg ce cv kk ky mk mn os ru sah sr tg tt uk uz"),
     (Arabic, "ar ckb fa ps sd ug ur"),
     (Devanagari, "bho hi mai mr ne sa"),
-    (Bengali, "as bn"),
     (Ethiopic, "am ti"),
     (Hebrew, "he yi"),
     (Han, "ja zh"),
@@ -37,6 +36,7 @@ const OWN: &[(Script, &str)] = &[
     (Armenian, "hy"),
     (Syriac, "syr"),
     (Thaana, "dv"),
+    (Bengali, "bn"),
     (Nko, "nqo"),
     (Gurmukhi, "pa"),
     (Gujarati, "gu"),
@@ -63,8 +63,20 @@ const OWN: &[(Script, &str)] = &[
     (Vai, "vai"),
 ];
 
+/// Letters of the Bengali script that Assamese has and Bengali lacks: ra and va. No Assamese text of some
+/// words is without them.
+const ASSAMESE: [char; 2] = ['\u{9f0}', '\u{9f1}'];
+
+/// The language of a text in a script that has only one, or two that a letter tells apart.
+pub(super) fn told_by_letters(script: Script, text: &str) -> Option<&'static str> {
+    match script {
+        Bengali if text.contains(ASSAMESE) => Some("as"),
+        _ => only(script),
+    }
+}
+
 /// The language of a script that has only one.
-pub(super) fn only(script: Script) -> Option<&'static str> {
+fn only(script: Script) -> Option<&'static str> {
     OWN.iter().find(|o| o.0 == script).map(|o| o.1)
 }
 
@@ -83,7 +95,7 @@ pub(super) fn known(code: &str) -> Option<&'static str> {
 /// Every known code, some of them several times.
 fn all() -> impl Iterator<Item = &'static str> {
     let shared = SHARED.iter().flat_map(|s| s.1.split_ascii_whitespace());
-    shared.chain(OWN.iter().map(|o| o.1))
+    shared.chain(OWN.iter().map(|o| o.1)).chain(["as"])
 }
 
 /// Every known code once, in alphabetical order.

@@ -101,7 +101,7 @@ fn best(text: &str, buffers: &mut Buffers) -> Guess {
     let Some((script, share)) = main_script(sums) else {
         return NOTHING;
     };
-    let (code, p) = match languages::only(script) {
+    let (code, p) = match languages::told_by_letters(script, text) {
         Some(code) => (code, 1.0),
         None => model.best(sums, script, p).unwrap_or((UNDETERMINED, 0.0)),
     };
@@ -148,6 +148,8 @@ mod tests {
             ("これは日本語の文章です。", "ja"),
             ("这是一个中文句子。", "zh"),
             ("ଓଡ଼ିଶା ଭାରତର ଏକ ରାଜ୍ୟ", "or"),
+            ("সকলো মানুহৰ অধিকাৰ সমান।", "as"),
+            ("সকল মানুষের অধিকার সমান।", "bn"),
             ("Umuntu ngumuntu ngabantu; bonke abantu bazalwa bekhululekile.", "zu"),
         ] {
             assert_eq!(identify(text).code, code, "{text}");
@@ -182,7 +184,8 @@ mod tests {
     fn the_model_knows_every_language_of_shared_scripts() {
         for code in languages() {
             let in_model = MODEL.layers.iter().any(|l| l.codes.contains(&code));
-            let alone = Script::ALL.iter().any(|&s| languages::only(s) == Some(code));
+            let told = |&s: &Script| ["", "\u{9f0}"].map(|t| languages::told_by_letters(s, t));
+            let alone = Script::ALL.iter().flat_map(told).any(|c| c == Some(code));
             assert!(in_model || alone, "{code}");
         }
     }
