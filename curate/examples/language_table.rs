@@ -92,6 +92,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut worst: Vec<_> = confused.into_iter().collect();
     worst.sort_by_key(|w| std::cmp::Reverse(w.1));
-    println!("\nsentences most often confused: {:?}", &worst[..worst.len().min(40)]);
+    println!(
+        "\nsentences most often confused: {:?}",
+        &worst[..worst.len().min(40)]
+    );
     Ok(())
 }

@@ -26,8 +26,8 @@ mod write;
 
 pub use code::{CODE_LABELS, CodeExamples, CodeGuess, CodeTraining, identify_code};
 pub use config::{
-    CurateConfig, DecontaminateConfig, DedupConfig, ExactConfig, Format, Input, KeepPolicy,
-    LanguageConfig, MinhashConfig, Problem, Step,
+    CodeConfig, CurateConfig, DecontaminateConfig, DedupConfig, ExactConfig, Format, Input,
+    KeepPolicy, LanguageConfig, MinhashConfig, Problem, Step,
 };
 pub use decontaminate::Decontaminator;
 pub use dedup::{
@@ -41,8 +41,8 @@ pub use fasttext::{FastText, FastTextScratch};
 pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile};
 pub use inspect::inspect;
 pub use language::{
-    Guess, Identifier, LanguageExamples, LanguageScratch, LanguageTraining, Mixture, MixtureScratch,
-    Script, identify, languages, mixture, script_shares,
+    Guess, Identifier, LanguageExamples, LanguageScratch, LanguageTraining, Mixture,
+    MixtureScratch, Script, identify, languages, mixture, script_shares,
 };
 pub use normalize::{Form, NormalizeConfig, REPAIRS, Repairs};
 pub use progress::{Progress, Silent};

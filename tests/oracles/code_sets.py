@@ -6,8 +6,8 @@ LINGUIST: github-linguist's samples (.jsonl.zst: text, meta.language); half of t
 with no file of the repositories. NOVELS, WIKIPEDIA (.jsonl.zst, .json.zst) and SETS.tsv (language_sets.py) give prose,
 halved the same way. REPO: git directories of repositories under permissive licences, of which up to 150 files of at most
 60 kB with these extensions are training texts, for example gin/.git=go:Go.
-The model in use was trained with gin, luarocks, cats, Newtonsoft.Json, composer, vuejs/core, jekyll, gson, fmt, jq,
-express, requests (MIT, BSD or Apache-2.0) and Rust crates of this workspace's own dependencies.
+The model in use was trained with gin, cobra, luarocks, cats, scopt, Newtonsoft.Json, composer, Slim, vuejs/core,
+jekyll, sinatra, gson, fmt, leveldb, jq, hiredis, express, axios, underscore, requests, flask (MIT, BSD or Apache-2.0) and Rust crates of this workspace's own dependencies.
 """
 import hashlib, io, json, random, subprocess, sys
 import zstandard
@@ -47,8 +47,11 @@ for line in open(SETS, encoding="utf-8"):
         by.setdefault((fields[0], fields[2]), []).append(fields[3])
 for (split, code), texts in sorted(by.items()):
     rng.shuffle(texts)
-    for i in range(0, min(len(texts), 60), 6):
-        put("prose", "\n".join(texts[i:i + 6]), to=train if split == "train" else test)
+    most = 1000 if code == "en" else 80
+    while texts and most > 0:
+        group = [texts.pop() for _ in range(min(len(texts), rng.randrange(1, 7)))]
+        put("prose", rng.choice([" ", " ", "\n"]).join(group), to=train if split == "train" else test)
+        most -= len(group)
 for repo in REPOS:
     folder, _, what = repo.rpartition("=")
     extensions, _, language = what.partition(":")

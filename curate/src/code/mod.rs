@@ -108,7 +108,11 @@ pub fn identify_code(text: &str, name: Option<&str>) -> CodeGuess {
     } else {
         // what the name leaves open
         let open: f32 = candidates.iter().map(|&c| p[c]).sum();
-        if open > 0.0 { f64::from(p[label] / open) } else { 0.0 }
+        if open > 0.0 {
+            f64::from(p[label] / open)
+        } else {
+            0.0
+        }
     };
     CodeGuess {
         label: CODE_LABELS[label],
@@ -129,11 +133,26 @@ mod tests {
         let russian = "Функция фильтра состоит в том, чтобы сохранить важное; остальное (а его много) отбрасывается.";
         assert_eq!(identify_code(russian, None).label, "prose");
         for (label, text) in [
-            ("Python", "import os\n\ndef main(path):\n    for name in os.listdir(path):\n        if name.endswith('.py'):\n            print(name)\n\nif __name__ == '__main__':\n    main('.')\n"),
-            ("Rust", "use std::fs;\n\npub fn main() {\n    let mut n = 0;\n    for entry in fs::read_dir(\".\").unwrap() {\n        n += 1;\n        println!(\"{:?}\", entry);\n    }\n}\n"),
-            ("Java", "package a.b;\n\nimport java.util.List;\n\npublic class Main {\n    public static void main(String[] args) {\n        System.out.println(args.length);\n    }\n}\n"),
-            ("Go", "package main\n\nimport \"fmt\"\n\nfunc main() {\n\tx := 3\n\tif err := run(x); err != nil {\n\t\tfmt.Println(err)\n\t}\n}\n"),
-            ("C", "#include <stdio.h>\n#include <stdlib.h>\n\nint main(int argc, char **argv)\n{\n    printf(\"%d\\n\", argc);\n    return 0;\n}\n"),
+            (
+                "Python",
+                "import os\n\ndef main(path):\n    for name in os.listdir(path):\n        if name.endswith('.py'):\n            print(name)\n\nif __name__ == '__main__':\n    main('.')\n",
+            ),
+            (
+                "Rust",
+                "use std::fs;\n\npub fn main() {\n    let mut n = 0;\n    for entry in fs::read_dir(\".\").unwrap() {\n        n += 1;\n        println!(\"{:?}\", entry);\n    }\n}\n",
+            ),
+            (
+                "Java",
+                "package a.b;\n\nimport java.util.List;\n\npublic class Main {\n    public static void main(String[] args) {\n        System.out.println(args.length);\n    }\n}\n",
+            ),
+            (
+                "Go",
+                "package main\n\nimport \"fmt\"\n\nfunc main() {\n\tx := 3\n\tif err := run(x); err != nil {\n\t\tfmt.Println(err)\n\t}\n}\n",
+            ),
+            (
+                "C",
+                "#include <stdio.h>\n#include <stdlib.h>\n\nint main(int argc, char **argv)\n{\n    printf(\"%d\\n\", argc);\n    return 0;\n}\n",
+            ),
         ] {
             let guess = identify_code(text, None);
             assert_eq!(guess.label, label, "{guess:?}");

@@ -38,7 +38,12 @@ impl Model {
         let wanted = HEAD + (COLUMNS << BITS);
         if bytes.len() != wanted || !bytes.starts_with(MAGIC) {
             let found = format!("{} bytes, not all of a model", bytes.len());
-            return Err(damaged(path, 0, found, format!("MLRCODE1 and {wanted} bytes")));
+            return Err(damaged(
+                path,
+                0,
+                found,
+                format!("MLRCODE1 and {wanted} bytes"),
+            ));
         }
         let number = |at: usize| {
             f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

@@ -4,7 +4,7 @@
 //! a step takes a label, one of its texts, and of that the whole or some neighbouring lines, so that
 //! snippets are learned too.
 
-use super::CODE_LABELS;
+use super::{CODE_LABELS, OTHER, PROSE};
 use super::features::{BITS, Features};
 use super::model::{COLUMNS, Model, softmax};
 
@@ -46,7 +46,7 @@ impl CodeExamples {
     /// Adds a text; a label that is not of [`CODE_LABELS`] is `other`.
     pub fn add(&mut self, label: &str, text: &str) {
         let at = CODE_LABELS.iter().position(|l| *l == label);
-        self.texts[at.unwrap_or(super::OTHER)].push(text.to_string());
+        self.texts[at.unwrap_or(OTHER)].push(text.to_string());
     }
 
     /// Trains and returns the model file's bytes. Labels without texts are never answered.
@@ -54,7 +54,10 @@ impl CodeExamples {
         let mut weights = vec![[0.0f32; COLUMNS]; 1 << BITS];
         let mut squares = vec![1e-6f32; 1 << BITS];
         let mut bias = [0.0f32; COLUMNS];
+        // prose and other code are of more kinds than one language's programs
+        let more = [OTHER, PROSE, PROSE];
         let filled: Vec<usize> = (0..self.texts.len())
+            .chain(more)
             .filter(|&label| !self.texts[label].is_empty())
             .collect();
         if filled.is_empty() {

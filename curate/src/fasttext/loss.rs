@@ -161,7 +161,10 @@ impl Output {
 /// Puts a label among the `k` best; of equals the one that came first stays in front.
 fn keep(best: &mut Scored, k: usize, score: f32, label: usize) {
     if best.len() == k {
-        if best.last().is_some_and(|worst| score <= worst.0 || score.is_nan()) {
+        if best
+            .last()
+            .is_some_and(|worst| score <= worst.0 || score.is_nan())
+        {
             return;
         }
         best.pop();

@@ -146,7 +146,9 @@ impl FastText {
         scratch.prepare(self);
         let mut features = 0u64;
         let is_space = |b: &u8| matches!(b, b' ' | b'\n' | b'\r' | b'\t' | 0x0b | 0x0c | 0);
-        for word in text.as_bytes().split(is_space).filter(|w| !w.is_empty()) {
+        let words = text.as_bytes().split(is_space).filter(|w| !w.is_empty());
+        // a written end of text ends it, as in fastText
+        for word in words.take_while(|w| *w != END) {
             features += self.take(word, scratch);
         }
         features += self.take(END, scratch);
@@ -164,7 +166,12 @@ impl FastText {
         scratch.hidden.iter_mut().for_each(|x| *x *= scale);
         self.output
             .best(&scratch.hidden, k, &mut scratch.scores, &mut scratch.best);
-        found.extend(scratch.best.iter().map(|&(score, label)| (label, score.exp())));
+        found.extend(
+            scratch
+                .best
+                .iter()
+                .map(|&(score, label)| (label, score.exp())),
+        );
     }
 
     /// Adds a word to the hidden vector; returns its number of features.

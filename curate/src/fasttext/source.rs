@@ -54,12 +54,7 @@ impl<R: Read> Source<R> {
         found: impl Into<String>,
         wanted: impl Into<String>,
     ) -> crate::Error {
-        damaged(
-            &self.path,
-            self.offset.saturating_sub(back),
-            found,
-            wanted,
-        )
+        damaged(&self.path, self.offset.saturating_sub(back), found, wanted)
     }
 
     fn fill(&mut self, bytes: &mut [u8], what: &str) -> Result<()> {

@@ -83,7 +83,9 @@ impl Word {
         }
         let code = u64::from(letter & 0xffff);
         self.letters += 1;
-        self.whole = (self.whole ^ code).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29);
+        self.whole = (self.whole ^ code)
+            .wrapping_mul(0xff51_afd7_ed55_8ccd)
+            .rotate_left(29);
         if self.script == Script::Han as u32 + 1 {
             sink.feature(row(code, bits));
         }

@@ -7,10 +7,10 @@
 use super::script::Script;
 
 use Script::{
-    Arabic, Armenian, Bengali, Burmese, Canadian, Cherokee, Cyrillic, Devanagari, Ethiopic, Georgian,
-    Greek, Gujarati, Gurmukhi, Han, Hangul, Hebrew, Kana, Kannada, Khmer, Lao, Latin, Malayalam,
-    Mongolian, Nko, Odia, OlChiki, Sinhala, Syriac, Tamil, Telugu, Thaana, Thai, Tibetan, Tifinagh, Vai,
-    Yi,
+    Arabic, Armenian, Bengali, Burmese, Canadian, Cherokee, Cyrillic, Devanagari, Ethiopic,
+    Georgian, Greek, Gujarati, Gurmukhi, Han, Hangul, Hebrew, Kana, Kannada, Khmer, Lao, Latin,
+    Malayalam, Mongolian, Nko, Odia, OlChiki, Sinhala, Syriac, Tamil, Telugu, Thaana, Thai,
+    Tibetan, Tifinagh, Vai, Yi,
 };
 
 /// Scripts with several languages: the model decides.
@@ -22,7 +22,10 @@ const SHARED: &[(Script, &str)] = &[
         oc om pl pt qu rn ro rw sk sl sm sn so sq sr ss st su sv sw tk tl tn to tpi tr ts uz ve vi war wo \
         xh yo za zu",
     ),
-    (Cyrillic, "az ba be bg ce cv kk ky mk mn os ru sah sr tg tt uk uz"),
+    (
+        Cyrillic,
+        "az ba be bg ce cv kk ky mk mn os ru sah sr tg tt uk uz",
+    ),
     (Arabic, "ar ckb fa ps sd ug ur"),
     (Devanagari, "bho hi mai mr ne sa"),
     (Ethiopic, "am ti"),

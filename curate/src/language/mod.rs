@@ -19,6 +19,7 @@ mod train;
 use std::path::Path;
 use std::sync::LazyLock;
 
+pub(crate) use self::identifier::BUILT_IN;
 pub use self::identifier::{Identifier, LanguageScratch};
 pub use self::languages::languages;
 pub use self::paragraphs::{Mixture, MixtureScratch, mixture};
@@ -84,7 +85,7 @@ fn sample(text: &str) -> impl Iterator<Item = &str> {
         let start = if count == 1 {
             0
         } else {
-            (text.len() - length) / (count - 1) * i
+            (text.len() - length) * i / (count - 1)
         };
         &text[text.floor_char_boundary(start)..text.floor_char_boundary(start + length)]
     })
@@ -125,7 +126,11 @@ fn main_script(sums: &Sums) -> Option<(Script, f64)> {
         Script::Kana => 0,
         _ => count(s),
     };
-    let best = Script::ALL.iter().copied().rev().max_by_key(|&s| weight(s))?;
+    let best = Script::ALL
+        .iter()
+        .copied()
+        .rev()
+        .max_by_key(|&s| weight(s))?;
     (weight(best) > 0).then(|| (best, weight(best) as f64 / all as f64))
 }
 
@@ -150,7 +155,10 @@ mod tests {
             ("ଓଡ଼ିଶା ଭାରତର ଏକ ରାଜ୍ୟ", "or"),
             ("সকলো মানুহৰ অধিকাৰ সমান।", "as"),
             ("সকল মানুষের অধিকার সমান।", "bn"),
-            ("Umuntu ngumuntu ngabantu; bonke abantu bazalwa bekhululekile.", "zu"),
+            (
+                "Umuntu ngumuntu ngabantu; bonke abantu bazalwa bekhululekile.",
+                "zu",
+            ),
         ] {
             assert_eq!(identify(text).code, code, "{text}");
         }
@@ -159,7 +167,14 @@ mod tests {
 
     #[test]
     fn texts_without_letters_are_undetermined() {
-        for text in ["", " \n", "12345 + 6", "\u{1f600}\u{1f600}", "...", "\u{301}\u{0}"] {
+        for text in [
+            "",
+            " \n",
+            "12345 + 6",
+            "\u{1f600}\u{1f600}",
+            "...",
+            "\u{301}\u{0}",
+        ] {
             let guess = identify(text);
             assert!(guess.confidence <= 1.0);
             if text != "\u{301}\u{0}" {

@@ -78,7 +78,12 @@ impl<'a> Front<'a> {
             return Ok(x);
         }
         let found = x.to_string();
-        Err(damaged(self.path, self.offset - 4, found, "a finite number"))
+        Err(damaged(
+            self.path,
+            self.offset - 4,
+            found,
+            "a finite number",
+        ))
     }
 
     fn wrong<T>(&self, found: impl Into<String>, wanted: &str) -> Result<T> {
@@ -87,12 +92,7 @@ impl<'a> Front<'a> {
 }
 
 impl Model {
-    pub(super) fn new(
-        bits: u32,
-        scale: f32,
-        layers: Vec<Layer>,
-        rows: Vec<[i8; DIM]>,
-    ) -> Model {
+    pub(super) fn new(bits: u32, scale: f32, layers: Vec<Layer>, rows: Vec<[i8; DIM]>) -> Model {
         let mut by_script = [None; COUNT];
         for (i, layer) in layers.iter().enumerate() {
             by_script[layer.script as usize] = Some(i);
@@ -258,7 +258,11 @@ pub(super) fn softmax(h: &[f32; DIM], w: &[[f32; DIM]], b: &[f32], into: &mut Ve
     let mut sum = 0.0;
     for x in into.iter_mut() {
         // what is smaller than 1e-7 of the largest is nothing
-        *x = if *x - max > -16.0 { (*x - max).exp() } else { 0.0 };
+        *x = if *x - max > -16.0 {
+            (*x - max).exp()
+        } else {
+            0.0
+        };
         sum += *x;
     }
     into.iter_mut().for_each(|x| *x /= sum);

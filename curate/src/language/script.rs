@@ -116,7 +116,13 @@ pub(super) fn beyond(c: char) -> Letter {
 /// Letters of any script.
 pub(super) fn count_letters(text: &str) -> u64 {
     let table = letters();
-    let is_letter = |c: &char| table.get(*c as usize).copied().unwrap_or_else(|| beyond(*c)) != 0;
+    let is_letter = |c: &char| {
+        table
+            .get(*c as usize)
+            .copied()
+            .unwrap_or_else(|| beyond(*c))
+            != 0
+    };
     text.chars().filter(is_letter).count() as u64
 }
 
@@ -133,7 +139,11 @@ pub fn script_shares(text: &str) -> Vec<(Script, f64)> {
         }
     }
     let share = |&s: &Script| (s, counts[s as usize] as f64 / all as f64);
-    let mut shares: Vec<_> = Script::ALL.iter().map(share).filter(|s| s.1 > 0.0).collect();
+    let mut shares: Vec<_> = Script::ALL
+        .iter()
+        .map(share)
+        .filter(|s| s.1 > 0.0)
+        .collect();
     shares.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     shares
 }

@@ -132,7 +132,11 @@ impl Class {
         };
         let few = dice.unit();
         if !self.list.is_empty() && dice.unit() < lists {
-            let words = if few < 0.6 { 1 + dice.below(3) } else { 4 + dice.below(12) };
+            let words = if few < 0.6 {
+                1 + dice.below(3)
+            } else {
+                4 + dice.below(12)
+            };
             let total = self.weights.last().copied().unwrap_or(0.0);
             for _ in 0..words {
                 let at = dice.unit() * total;
@@ -257,7 +261,9 @@ impl LanguageExamples {
             }
             let at = layers.len() - 1;
             classes.push((at, layers[at].codes.len(), class));
-            layers[at].codes.push(super::languages::known(code).unwrap_or(""));
+            layers[at]
+                .codes
+                .push(super::languages::known(code).unwrap_or(""));
             layers[at].weights.push([0.0; DIM]);
             layers[at].bias.push(0.0);
         }

@@ -18,32 +18,50 @@ const CLASSES: &[(char, &str)] = &[
     // control characters
     ('1', "80-9f"),
     // nobody writes these
-    ('x', "a4 a6 a8 aa ac af b8 ba 192 2c6-2c7 2d8 2db-2dc 2020-2021 2030 2310 25ca fffd"),
+    (
+        'x',
+        "a4 a6 a8 aa ac af b8 ba 192 2c6-2c7 2d8 2db-2dc 2020-2021 2030 2310 25ca fffd",
+    ),
     // law
     ('w', "a7 b6"),
     // currency
     ('c', "a2-a3 a5 20a7 20ac"),
     // opening punctuation
-    ('s', "a1 a9 ab bf 384-385 2018 201a 201c 201e 2022 2039 f8ff"),
+    (
+        's',
+        "a1 a9 ab bf 384-385 2018 201a 201c 201e 2022 2039 f8ff",
+    ),
     // closing punctuation
     ('e', "ae bb 2dd 201d 203a 2122"),
     // numeric
-    ('n', "b1-b3 b5 b9 bc-be d7 f7 2044 2116 2202 2206 220f 2211 221a 221e 2229 222b 2248 \
-        2260-2261 2264-2265"),
+    (
+        'n',
+        "b1-b3 b5 b9 bc-be d7 f7 2044 2116 2202 2206 220f 2211 221a 221e 2229 222b 2248 \
+        2260-2261 2264-2265",
+    ),
     // letters that also make faces
     ('k', "b0 d2-d6 d9-dc f2-f6 f8-fc 14c 150 16a 172"),
     // upper-case accented
-    ('U', "c0-d1 d8 dc-dd 100 102 104 106 10c 10e 110 112 116 118 11a 11e 122 12a 130 136 139 13b \
-        13d 141 143 145 147 152 158 15a 15e 160 162 164 16e 170 178-179 17b 17d 490"),
+    (
+        'U',
+        "c0-d1 d8 dc-dd 100 102 104 106 10c 10e 110 112 116 118 11a 11e 122 12a 130 136 139 13b \
+        13d 141 143 145 147 152 158 15a 15e 160 162 164 16e 170 178-179 17b 17d 490",
+    ),
     // lower-case accented
-    ('l', "df-f1 fc 101 103 105 107 10d 10f 111 113 117 119 11b 11f 123 12b 12f 137 13a 13c 13e \
-        142 153 155 15b 15f 161 165 17a 17c 17e 491 fb01-fb02"),
+    (
+        'l',
+        "df-f1 fc 101 103 105 107 10d 10f 111 113 117 119 11b 11f 123 12b 12f 137 13a 13c 13e \
+        142 153 155 15b 15f 161 165 17a 17c 17e 491 fb01-fb02",
+    ),
     // upper-case Greek and Cyrillic
     ('G', "de 386 388-38a 38c 38e-38f 391-3ab 401-42f"),
     // lower-case Greek and Cyrillic
     ('g', "3ac-3c9 430-45f"),
     // box drawing
-    ('b', "2502 250c 2510 2518 251c 2524 252c 253c 2550-256c 2580 2584 2588 258c 2590-2593"),
+    (
+        'b',
+        "2502 250c 2510 2518 251c 2524 252c 253c 2550-256c 2580 2584 2588 258c 2590-2593",
+    ),
 ];
 
 /// Neighbourhoods: a `<..>` is any character of the classes named, the rest is a regular expression.

@@ -51,7 +51,11 @@ pub(super) static PAGES: LazyLock<Vec<CodePage>> = LazyLock::new(|| {
             is_mac,
         }
     };
-    let mut pages = vec![page((0x80..=0xffu8).map(char::from).collect(), false, false)];
+    let mut pages = vec![page(
+        (0x80..=0xffu8).map(char::from).collect(),
+        false,
+        false,
+    )];
     for encoding in [
         WINDOWS_1252,
         WINDOWS_1251,

@@ -208,7 +208,8 @@ fn decode(bytes: &[u8]) -> Option<String> {
 /// What leading and continuing bytes of UTF-8 look like in the encodings tried, as code points.
 const FIRST_OF_2: &str = "c2-df 100 102 106 10c 10e 110 112 116 118 11a 11e 122 12a 130 136 139 13b 141 143 145 147 \
     14c 150 158 15a 15e 160 162 16a 16e 170 172 179 17b 17d 392-3a1 3a3-3af 412-42f";
-const FIRST_OF_3: &str = "e0-ef 101 103 105 107 10d 10f 113 117 119 11b 123 12b 12f 137 13a 13c 155 17a 3b0-3bf 430-43f";
+const FIRST_OF_3: &str =
+    "e0-ef 101 103 105 107 10d 10f 113 117 119 11b 123 12b 12f 137 13a 13c 155 17a 3b0-3bf 430-43f";
 const FIRST_OF_4: &str = "f0 f3 111 11f 161 3c0 3c3 440 443";
 const TAIL: &str = "80-bf c6 d8 e6 f8 104-105 13d-13e 141-142 152-153 156-157 15a-15b 15e-161 164-165 178-17e 192 \
     2c6-2c7 2d8 2db-2dd 384-386 388-38a 38c 38e-38f 401-40c 40e-40f 451-45c 45e-45f 490-491 2020-2021 2030 \

@@ -56,7 +56,10 @@ pub(super) fn unescape(text: &str) -> Option<String> {
 /// What stands between `&` and `;`.
 fn entity(name: &str) -> Option<String> {
     if let Some(number) = name.strip_prefix('#') {
-        return (1..=NAME).contains(&number.len()).then(|| numeric(number)).flatten();
+        return (1..=NAME)
+            .contains(&number.len())
+            .then(|| numeric(number))
+            .flatten();
     }
     if name.len() > NAME || !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return None;
@@ -138,7 +141,9 @@ static WIDTHS: LazyLock<FxHashMap<char, String>> = LazyLock::new(|| {
         let form = nfkc.normalize(c.encode_utf8(&mut [0; 4])).into_owned();
         (form.chars().ne([c])).then_some((c, form))
     });
-    std::iter::once(('\u{3000}', " ".to_string())).chain(forms).collect()
+    std::iter::once(('\u{3000}', " ".to_string()))
+        .chain(forms)
+        .collect()
 });
 
 /// Half-width and full-width characters in their usual form; the ideographic space as a space.
@@ -178,9 +183,15 @@ pub(super) fn terminal_escapes(text: &str) -> Option<String> {
     let mut copied = 0;
     for (start, _) in text.match_indices("\u{1b}[") {
         let body = &text[start + 2..];
-        let parameters = body.bytes().take_while(|b| b.is_ascii_digit() || *b == b';');
+        let parameters = body
+            .bytes()
+            .take_while(|b| b.is_ascii_digit() || *b == b';');
         let end = start + 2 + parameters.count();
-        if text.as_bytes().get(end).is_some_and(u8::is_ascii_alphabetic) {
+        if text
+            .as_bytes()
+            .get(end)
+            .is_some_and(u8::is_ascii_alphabetic)
+        {
             out.push_str(&text[copied..start]);
             copied = end + 1;
         }

@@ -57,7 +57,12 @@ fn texts_are_repaired_as_ftfy_repairs_them() {
         }
     }
     assert!(lines > 1000);
-    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -72,17 +77,61 @@ fn each_repair_can_be_switched_off_and_is_counted() {
     assert!(none.repair("a b", &mut out).is_empty());
     assert_eq!(out, "left alone");
     for (config, text, wanted) in [
-        (only(|c| c.quotes = true), "\u{201c}\u{2019}\u{fb01}", "\"'\u{fb01}"),
-        (only(|c| c.ligatures = true), "\u{fb01}\u{2019}", "fi\u{2019}"),
-        (only(|c| c.widths = true), "\u{ff21}\u{3000}\u{fb01}", "A \u{fb01}"),
-        (only(|c| c.controls = true), "a\u{feff}\u{0}b\tc\n", "ab\tc\n"),
-        (only(|c| c.terminal_escapes = true), "\u{1b}[1;31mred\u{1b}[0m \u{1b}[", "red \u{1b}["),
-        (only(|c| c.line_breaks = true), "a\r\nb\rc\u{2028}d", "a\nb\nc\nd"),
-        (only(|c| c.form = Form::Nfkc), "\u{fb01}e\u{301}\u{b2}", "fi\u{e9}2"),
-        (only(|c| c.form = Form::Nfc), "\u{fb01}e\u{301}\u{b2}", "\u{fb01}\u{e9}\u{b2}"),
-        (only(|c| c.entities = true), "&lt;&EACUTE;&nosuch;&#x41;&#0;", "<\u{c9}&nosuch;A\u{fffd}"),
-        (only(|c| c.white_space = true), "  a \u{a0}b\t\n\n\n\nc  \n", "  a b\n\nc\n"),
-        (only(|c| c.c1 = true), "\u{80}\u{85}\u{81}", "\u{20ac}\u{2026}\u{81}"),
+        (
+            only(|c| c.quotes = true),
+            "\u{201c}\u{2019}\u{fb01}",
+            "\"'\u{fb01}",
+        ),
+        (
+            only(|c| c.ligatures = true),
+            "\u{fb01}\u{2019}",
+            "fi\u{2019}",
+        ),
+        (
+            only(|c| c.widths = true),
+            "\u{ff21}\u{3000}\u{fb01}",
+            "A \u{fb01}",
+        ),
+        (
+            only(|c| c.controls = true),
+            "a\u{feff}\u{0}b\tc\n",
+            "ab\tc\n",
+        ),
+        (
+            only(|c| c.terminal_escapes = true),
+            "\u{1b}[1;31mred\u{1b}[0m \u{1b}[",
+            "red \u{1b}[",
+        ),
+        (
+            only(|c| c.line_breaks = true),
+            "a\r\nb\rc\u{2028}d",
+            "a\nb\nc\nd",
+        ),
+        (
+            only(|c| c.form = Form::Nfkc),
+            "\u{fb01}e\u{301}\u{b2}",
+            "fi\u{e9}2",
+        ),
+        (
+            only(|c| c.form = Form::Nfc),
+            "\u{fb01}e\u{301}\u{b2}",
+            "\u{fb01}\u{e9}\u{b2}",
+        ),
+        (
+            only(|c| c.entities = true),
+            "&lt;&EACUTE;&nosuch;&#x41;&#0;",
+            "<\u{c9}&nosuch;A\u{fffd}",
+        ),
+        (
+            only(|c| c.white_space = true),
+            "  a \u{a0}b\t\n\n\n\nc  \n",
+            "  a b\n\nc\n",
+        ),
+        (
+            only(|c| c.c1 = true),
+            "\u{80}\u{85}\u{81}",
+            "\u{20ac}\u{2026}\u{81}",
+        ),
     ] {
         assert_eq!(repair(&config, text), wanted, "{text:?}");
     }
