@@ -13,6 +13,7 @@ mod filter;
 mod inspect;
 mod language;
 mod normalize;
+mod pii;
 mod progress;
 mod read;
 mod report;
@@ -38,13 +39,16 @@ pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_docu
 pub use error::{Error, Result};
 pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
 pub use fasttext::{FastText, FastTextScratch};
-pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile};
+pub use filter::{
+    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile,
+};
 pub use inspect::inspect;
 pub use language::{
     Guess, Identifier, LanguageExamples, LanguageScratch, LanguageTraining, Mixture,
     MixtureScratch, Script, identify, languages, mixture, script_shares,
 };
 pub use normalize::{Form, NormalizeConfig, REPAIRS, Repairs};
+pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, shards};
