@@ -4,9 +4,9 @@
 //! a step takes a label, one of its texts, and of that the whole or some neighbouring lines, so that
 //! snippets are learned too.
 
-use super::{CODE_LABELS, OTHER, PROSE};
 use super::features::{BITS, Features};
 use super::model::{COLUMNS, Model, softmax};
+use super::{CODE_LABELS, OTHER, PROSE};
 
 /// How to train.
 #[derive(Clone, Copy, Debug)]
