@@ -25,7 +25,6 @@ pub(super) struct Features {
     starts_line: bool,
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "14 bits are left")]
 fn row(key: u64) -> u16 {
     ((key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BITS)) as u16
 }

@@ -36,8 +36,14 @@ pub(super) type Scored = Vec<(f32, usize)>;
 const STEPS: usize = 512;
 const EDGE: f32 = 8.0;
 
+/// Rounds to single precision, where fastText does.
+#[expect(clippy::cast_possible_truncation, reason = "rounding is the point")]
+pub(super) fn single(x: f64) -> f32 {
+    x as f32
+}
+
 fn log(x: f32) -> f32 {
-    (f64::from(x) + 1e-5).ln() as f32
+    single((f64::from(x) + 1e-5).ln())
 }
 
 /// The Huffman tree: children of the inner nodes, which are numbered from `counts.len()`; a leaf is
@@ -77,7 +83,7 @@ impl Output {
         let labels = counts.len();
         let step = |i: usize| {
             let x = (i as f32 * 2.0 * EDGE) / STEPS as f32 - EDGE;
-            (1.0 / (1.0 + f64::from(-x).exp())) as f32
+            single(1.0 / (1.0 + f64::from(-x).exp()))
         };
         Ok(Output {
             weights: Matrix::read(source, quantised, labels, dim, "output matrix")?,
@@ -108,7 +114,7 @@ impl Output {
             let max = scores.iter().copied().fold(f32::MIN, f32::max);
             let mut sum = 0.0;
             for x in scores.iter_mut() {
-                *x = f64::from(*x - max).exp() as f32;
+                *x = single(f64::from(*x - max).exp());
                 sum += *x;
             }
             scores.iter_mut().for_each(|x| *x /= sum);

@@ -162,7 +162,7 @@ impl FastText {
             return;
         }
         add(&scratch.word, &mut scratch.hidden);
-        let scale = (1.0 / features as f64) as f32;
+        let scale = loss::single(1.0 / features as f64);
         scratch.hidden.iter_mut().for_each(|x| *x *= scale);
         self.output
             .best(&scratch.hidden, k, &mut scratch.scores, &mut scratch.best);

@@ -101,6 +101,11 @@ impl Dice {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// -0.5 <= x < 0.5.
+    fn small(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+    }
+
     /// 0 <= n < below.
     fn below(&mut self, below: usize) -> usize {
         let wide = u128::from(self.next()) * below as u128;
@@ -218,7 +223,7 @@ impl LanguageExamples {
     pub fn train(&self, mut progress: impl FnMut(u64, f64)) -> Vec<u8> {
         let settings = self.settings;
         let mut dice = Dice(settings.seed);
-        let random = |_| std::array::from_fn(|_| (dice.unit() as f32 - 0.5) / DIM as f32);
+        let random = |_| std::array::from_fn(|_| dice.small() / DIM as f32);
         let mut rows: Vec<[f32; DIM]> = (0..1usize << settings.bits).map(random).collect();
         let (mut layers, classes) = self.layers();
         let mut running = Vec::new();

@@ -110,6 +110,9 @@ impl Repairs {
     }
 }
 
+/// One repair of a line; `None` if there is nothing to repair.
+type Repair = fn(&str) -> Option<String>;
+
 /// Characters of a line that are repaired together. ftfy: a million.
 const LONGEST: usize = 1_000_000;
 /// Rounds after which a line is left as it is.
@@ -174,7 +177,7 @@ impl NormalizeConfig {
     }
 
     fn repair_line(&self, line: &str, entities: bool, repairs: &mut Repairs) -> Option<String> {
-        let steps: [(bool, fn(&str) -> Option<String>); 10] = [
+        let steps: [(bool, Repair); 10] = [
             (entities, steps::unescape),
             (self.mojibake, encoding::fix_encoding),
             (self.c1, encoding::fix_c1),
@@ -204,7 +207,7 @@ impl NormalizeConfig {
         fixed
     }
 
-    fn composer(&self) -> fn(&str) -> Option<String> {
+    fn composer(&self) -> Repair {
         fn compose(normalizer: ComposingNormalizerBorrowed<'_>, text: &str) -> Option<String> {
             match normalizer.normalize(text) {
                 std::borrow::Cow::Borrowed(_) => None,
