@@ -37,7 +37,7 @@ for line in lines(NOVELS):
         start = rng.randrange(max(1, len(text) - 6000))
         put("prose", text[start:start + rng.choice([200, 1000, 4000])], key=text[:500])
 for line in lines(WIKIPEDIA):
-    text = json.loads(line).get("text", "")
+    text = json.loads(line)["body"].strip()
     if len(text) > 100:
         put("prose", text[:4000])
 by = {}

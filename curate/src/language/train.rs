@@ -31,7 +31,7 @@ impl Default for LanguageTraining {
     fn default() -> Self {
         LanguageTraining {
             bits: 16,
-            steps: 12_000_000,
+            steps: 24_000_000,
             rate: 0.6,
             seed: 1,
         }
