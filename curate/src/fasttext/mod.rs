@@ -98,7 +98,8 @@ impl FastText {
             let wanted = "model: 3 (supervised); 1 and 2 are word vectors without labels";
             return Err(source.wrong(4, model.to_string(), wanted));
         }
-        let bucket = source.count("bucket", 0, i32::MAX)?;
+        // beyond what any model has; the map of kept buckets takes a bit for each
+        let bucket = source.count("bucket", 0, 1 << 28)?;
         let minn = source.count("minn", 0, 1 << 10)?;
         let maxn = source.count("maxn", 0, 1 << 10)?;
         source.i32("lrUpdateRate")?;
