@@ -27,6 +27,7 @@ common = dict(lr=0.7, epoch=25, thread=1, verbose=0, seed=1)
 models = {
     "hs.bin": fasttext.train_supervised(some, dim=8, minn=2, maxn=4, bucket=500, loss="hs", minCount=3, **common),
     "softmax-words.bin": fasttext.train_supervised(some, dim=8, minn=0, maxn=0, wordNgrams=3, bucket=500, loss="softmax", minCount=3, **common),
+    "softmax-wide.bin": fasttext.train_supervised(some, dim=68, minn=0, maxn=0, loss="softmax", minCount=9, **common),
     "ova.bin": fasttext.train_supervised(some, dim=7, minn=1, maxn=3, bucket=500, loss="ova", minCount=5, **common),
     "ns.bin": fasttext.train_supervised(some, dim=6, minn=3, maxn=3, bucket=300, loss="ns", minCount=5, **common),
 }

@@ -4,7 +4,7 @@
 //! a byte. With `qnorm` the row's length is one of 256 as well. Paper: Joulin et al. 2016,
 //! arXiv:1612.03651, sec. 3; layout as fastText 0.9.2 writes it.
 //! We differ: small quantised matrices are unpacked when they are loaded; products and order of the
-//! sums are the same, so are the bits.
+//! sums are the same, so are the bits (wide products apart, see [`WIDE`]).
 
 use std::io::Read;
 
@@ -12,6 +12,9 @@ use super::source::Source;
 use crate::error::Result;
 
 const CENTROIDS: usize = 256;
+/// Products of rows as wide as this are summed in eight parts, which compile to vector sums; narrower
+/// ones one by one, as fastText does it.
+const WIDE: usize = 64;
 /// Quantised matrices up to this many numbers (64 MiB) are unpacked.
 const UNPACKED: usize = 16 << 20;
 
@@ -176,7 +179,18 @@ impl Matrix {
         match &self.rows {
             Rows::Dense(all) => {
                 let row = &all[row * self.dim..][..self.dim];
-                row.iter().zip(with).map(|(a, b)| a * b).sum()
+                if self.dim < WIDE {
+                    return row.iter().zip(with).map(|(a, b)| a * b).sum();
+                }
+                let mut parts = [0.0f32; 8];
+                let (mut a, mut b) = (row.chunks_exact(8), with.chunks_exact(8));
+                for (a, b) in (&mut a).zip(&mut b) {
+                    for i in 0..8 {
+                        parts[i] += a[i] * b[i];
+                    }
+                }
+                let rest = a.remainder().iter().zip(b.remainder());
+                parts.iter().sum::<f32>() + rest.map(|(a, b)| a * b).sum::<f32>()
             }
             Rows::Quantised(packed) => {
                 let mut sum = 0.0;

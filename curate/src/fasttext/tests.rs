@@ -3,10 +3,14 @@
 use super::*;
 
 /// fastText 0.9.3's models and answers (`tests/oracles/fasttext_models.py`).
-const MODELS: [(&str, &[u8]); 7] = [
+const MODELS: [(&str, &[u8]); 8] = [
     (
         "hs.bin",
         include_bytes!("../../tests/data/fasttext/hs.bin.zst"),
+    ),
+    (
+        "softmax-wide.bin",
+        include_bytes!("../../tests/data/fasttext/softmax-wide.bin.zst"),
     ),
     (
         "softmax-words.bin",

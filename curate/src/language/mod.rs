@@ -223,4 +223,16 @@ mod tests {
             assert!(Model::parse(path, &bytes).is_err(), "byte {at}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_gets_an_answer(text in "\\PC{0,300}") {
+            let guess = identify(&text);
+            proptest::prop_assert!(is_known(guess.code));
+            proptest::prop_assert!((0.0..=1.0 + 1e-6).contains(&guess.confidence));
+            crate::code::identify_code(&text, Some(&text));
+            let shares: f64 = script_shares(&text).iter().map(|s| s.1).sum();
+            proptest::prop_assert!(shares == 0.0 || (shares - 1.0).abs() < 1e-9);
+        }
+    }
 }
