@@ -6,6 +6,7 @@ mod bad_input;
 mod dclm;
 mod files;
 mod golden;
+mod language;
 mod shard;
 
 /// Exact and MinHash deduplication with the defaults of each.
