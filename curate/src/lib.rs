@@ -23,7 +23,7 @@ mod write;
 
 pub use config::{
     CurateConfig, DecontaminateConfig, DedupConfig, ExactConfig, Format, Input, KeepPolicy,
-    LanguageConfig, MinhashConfig, Problem, Step,
+    LanguageConfig, MinhashConfig, OutputFormat, Problem, Step,
 };
 pub use decontaminate::Decontaminator;
 pub use dedup::{
@@ -34,11 +34,11 @@ pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_docu
 pub use error::{Error, Result};
 pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
 pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile};
-pub use inspect::inspect;
+pub use inspect::{inspect, kind_of};
 pub use language::{Guess, identify};
 pub use progress::{Progress, Silent};
 pub use report::{Sample, ShardReport};
-pub use shard::{Curator, Shard, input_files, shards};
+pub use shard::{Curator, Shard, input_files, missing_inputs, shards};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
 pub use verdict::{Figure, KEEP, Reason, Verdict};
