@@ -37,6 +37,7 @@ pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Len
 pub use inspect::{inspect, kind_of};
 pub use language::{Guess, identify};
 pub use progress::{Progress, Silent};
+pub use read::{Record, each_record};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, missing_inputs, shards};
 pub use text::Scratch;

@@ -31,6 +31,7 @@ pub(crate) use place::{Options, find as find_files};
 pub(crate) use warc::parse_record;
 
 use crate::config::{Format, Input, OutputFormat};
+use crate::error::{At, Result};
 use crate::text::narrow;
 use compression::Source;
 
@@ -231,6 +232,51 @@ impl Reader {
         self.last = batch.last;
         !batch.records.is_empty()
     }
+}
+
+/// A record of a file as it stands there; for people and tools that look at files.
+pub struct Record<'a> {
+    /// Byte offset: of the gzip member or frame for WARC, in the decompressed text for lines.
+    pub offset: u64,
+    /// Number of the record in its file or part, from 0, bad ones included.
+    pub number: u64,
+    /// Kind of a WARC or ARC record (`response`, ...); empty for others.
+    pub kind: String,
+    /// The block of a WARC or ARC record; all of any other.
+    pub block: &'a [u8],
+    /// Why it cannot be read.
+    pub bad: Option<&'a str>,
+}
+
+/// Hands every record of a file of `input` (or of what starts in a part of it) to `each`.
+///
+/// # Errors
+/// `Io` if the file cannot be opened.
+pub fn each_record(
+    path: &Path,
+    input: &Input,
+    part: Option<&Range<u64>>,
+    max: usize,
+    each: &mut dyn FnMut(&Record<'_>),
+) -> Result<()> {
+    let mut reader = Reader::open(path, input, part, max).at(path)?;
+    let mut batch = Batch::default();
+    while reader.fill(&mut batch) {
+        for raw in &batch.records {
+            let bytes = batch.bytes(raw);
+            let archive = matches!(input.format, Format::Warc | Format::Wet | Format::Wat);
+            let parsed = archive.then(|| parse_record(bytes)).flatten();
+            let (kind, block) = parsed.map_or((String::new(), bytes), |r| (r.kind, r.body));
+            each(&Record {
+                offset: raw.offset,
+                number: raw.number,
+                kind,
+                block,
+                bad: raw.bad.as_deref(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// True if parts of a file can be read without what comes before them.

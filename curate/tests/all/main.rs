@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+mod archives;
 mod bad_input;
 mod files;
 mod golden;

@@ -76,6 +76,7 @@ pub(crate) struct Source {
     /// Member after member of records (WARC) rather than one long member.
     records: bool,
     compressed: bool,
+    gzip: bool,
     consumed: u64,
 }
 
@@ -122,6 +123,7 @@ impl Source {
         let inflater = if records { Inflater::new() } else { None };
         Ok(Source {
             compressed: !matches!(state, State::Plain(_)),
+            gzip: matches!(state, State::Gzip(_)),
             state,
             inflater,
             records,
@@ -166,6 +168,11 @@ impl Source {
     /// True for anything but plain files.
     pub(crate) fn is_compressed(&self) -> bool {
         self.compressed
+    }
+
+    /// True for gzip.
+    pub(super) fn is_gzip(&self) -> bool {
+        self.gzip
     }
 
     /// True if what comes next starts a member.

@@ -36,6 +36,8 @@ pub(super) struct Frames {
     /// The frame being read: where it starts, what it has given so far.
     inside: Option<(u64, u64)>,
     dictionary: Vec<u8>,
+    /// Where the dictionary ends: what looks like a frame before is not one of the file's.
+    first: u64,
     records: bool,
     /// Bombs met so far.
     bombs: u32,
@@ -44,12 +46,14 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn open(mut window: Window, records: bool) -> io::Result<Frames> {
-        let dictionary = read_dictionary(&mut window)?;
+        let (dictionary, first) = read_dictionary(&mut window)
+            .map_err(|e| io::Error::new(e.kind(), format!("its zstd dictionary: {e}")))?;
         Ok(Frames {
             window,
             decoder: Decoder::with_dictionary(&dictionary)?,
             inside: None,
             dictionary,
+            first,
             records,
             bombs: 0,
             done: false,
@@ -66,7 +70,7 @@ impl Frames {
 
     /// Goes to the first sound frame at or after `start`.
     pub(super) fn sync(&mut self, start: u64) -> io::Result<Option<u64>> {
-        self.window.seek(start)?;
+        self.window.seek(start.max(self.first))?;
         Ok(self.find_sound()?.then(|| self.window.offset()))
     }
 
@@ -251,28 +255,26 @@ fn skip(window: &mut Window, n: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The dictionary at the start of the file; empty if there is none.
-fn read_dictionary(window: &mut Window) -> io::Result<Vec<u8>> {
+/// The dictionary at the start of the file and where it ends; empty if there is none.
+fn read_dictionary(window: &mut Window) -> io::Result<(Vec<u8>, u64)> {
     window.fill_to(8)?;
     let bytes = window.available();
     if !bytes.starts_with(&DICTIONARY) || bytes.len() < 8 {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), 0));
     }
     let size = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]) as usize;
-    let too_large = |size: usize| {
-        io::Error::other(format!(
-            "a zstd dictionary of {size} bytes, more than {MAX_DICTIONARY}"
-        ))
-    };
+    let too_large =
+        |size: usize| io::Error::other(format!("{size} bytes, more than {MAX_DICTIONARY}"));
     if size > MAX_DICTIONARY {
         return Err(too_large(size));
     }
     window.fill_to(8 + size)?;
     let Some(content) = window.available().get(8..8 + size) else {
-        return Err(io::Error::other("the file ends inside its zstd dictionary"));
+        return Err(io::Error::other("the file ends inside it"));
     };
+    let end = 8 + size as u64;
     if !is_frame(content) {
-        return Ok(content.to_vec());
+        return Ok((content.to_vec(), end));
     }
     let mut dictionary = Vec::new();
     let most = MAX_DICTIONARY as u64 + 1;
@@ -282,5 +284,5 @@ fn read_dictionary(window: &mut Window) -> io::Result<Vec<u8>> {
     if dictionary.len() > MAX_DICTIONARY {
         return Err(too_large(dictionary.len()));
     }
-    Ok(dictionary)
+    Ok((dictionary, end))
 }

@@ -186,7 +186,10 @@ impl WarcReader {
             return arc::repair(record);
         }
         let (head, body) = record.split_at(header::end_from(record, 0)?);
-        header::repair(head, body)
+        let fault = header::repair(head, body);
+        // the standard's annex D: each record is a member of its own
+        let gzip = self.source.is_gzip() && !self.piece_at(self.at);
+        fault.or(gzip.then_some("warc.member_of_several_records"))
     }
 
     fn bad(&mut self, offset: u64, why: String, batch: &mut Batch) {
@@ -302,7 +305,10 @@ impl WarcReader {
             };
         }
         let Some(header) = self.header_end() else {
-            let why = format!("WARC header does not end within {MAX_HEADER} bytes");
+            let why = match self.buffer.len() - self.at > MAX_HEADER {
+                true => format!("WARC header does not end within {MAX_HEADER} bytes"),
+                false => "the file ends inside a WARC header".to_string(),
+            };
             return Found::Bad {
                 why,
                 from: self.at + MAGIC.len(),
@@ -430,7 +436,12 @@ impl WarcReader {
         loop {
             let here = self.buffer.len() - self.at;
             let most = usize::try_from(left).unwrap_or(usize::MAX).min(here);
-            if let Some(i) = header::next_start(&self.buffer[self.at..self.at + most]) {
+            let end = self.at + most;
+            if let Some(member) = self.member_inside(self.at, end) {
+                self.at = member;
+                return;
+            }
+            if let Some(i) = header::next_start(&self.buffer[self.at..end]) {
                 self.at += i;
                 return;
             }
