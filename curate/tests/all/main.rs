@@ -5,6 +5,7 @@
 mod archives;
 mod bad_input;
 mod files;
+mod formats;
 mod golden;
 mod shard;
 

@@ -81,6 +81,9 @@ fn is_language(prefix: &str) -> bool {
     plain && (main.len() == 2 || main.len() == 3) || prefix == "simple"
 }
 
+/// An external link is no longer than this.
+const MAX_LABEL: usize = 4096;
+
 /// The label of `[http://host/ label]` and its length; None if it is no external link.
 pub(super) fn external(text: &str) -> Option<(String, usize)> {
     let inner = &text[1..];
@@ -88,7 +91,8 @@ pub(super) fn external(text: &str) -> Option<(String, usize)> {
     if !scheme.iter().any(|s| inner.starts_with(s)) {
         return None;
     }
-    let line = &inner[..inner.find('\n').unwrap_or(inner.len())];
+    let near = &inner[..inner.floor_char_boundary(MAX_LABEL)];
+    let line = &near[..near.find('\n').unwrap_or(near.len())];
     // the label may hold a link of its own: [http://x a [[b]] c]
     let mut depth = 0;
     let end = line.bytes().position(|b| match b {

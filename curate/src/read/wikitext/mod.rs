@@ -217,9 +217,9 @@ impl Parser<'_> {
 
     /// Only white space and colons (indents) before this on its line.
     fn is_line_start(&self) -> bool {
-        let before = &self.source[..self.at];
-        let line = &before[before.rfind('\n').map_or(0, |i| i + 1)..];
-        line.len() < 64 && line.chars().all(|c| c == ' ' || c == '\t' || c == ':')
+        let before = self.source[..self.at].bytes().rev();
+        let mut indent = before.skip_while(|b| matches!(b, b' ' | b'\t' | b':'));
+        indent.next().is_none_or(|b| b == b'\n')
     }
 
     fn open(&mut self, kind: Kind, length: usize) {
