@@ -7,6 +7,8 @@ mod bad_input;
 mod files;
 mod formats;
 mod golden;
+#[cfg(feature = "object-store")]
+mod http;
 mod shard;
 
 /// Exact and MinHash deduplication with the defaults of each.

@@ -144,6 +144,9 @@ fn matching(pattern: &str) -> Result<Vec<Found>, String> {
 
 /// One object, the objects below a URL that ends in a slash, or those that match a pattern.
 fn remote_files(url: &str, options: &Options) -> Result<Vec<Found>, String> {
+    if url.starts_with("http") && url.contains('?') {
+        return Err("a URL with a query cannot be read".to_string());
+    }
     let below = if is_pattern(url) {
         fixed_part(url)
     } else if url.ends_with('/') {

@@ -52,6 +52,12 @@ fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
     io::Error::other(error)
 }
 
+/// The server gives the whole object only; stores say it in their own words.
+fn is_without_ranges(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::NotSupported { .. })
+        || error.to_string().contains("non-partial")
+}
+
 /// An error with its causes on one line.
 fn told(error: &object_store::Error) -> io::Error {
     let kind = match error {
@@ -214,7 +220,7 @@ impl Remote {
                 self.stream = Some(got.into_stream());
                 Ok(())
             }
-            Err(e) if ranged && e.to_string().contains("non-partial") => {
+            Err(e) if ranged && is_without_ranges(&e) => {
                 self.ranges = false;
                 self.request()
             }
