@@ -10,10 +10,12 @@ mod extract;
 mod filter;
 mod inspect;
 mod language;
+mod pii;
 mod progress;
 mod read;
 mod report;
 mod shard;
+mod signals;
 mod text;
 mod texts;
 mod unicode;
@@ -33,15 +35,19 @@ pub use dedup::{
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use error::{Error, Result};
 pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
-pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile};
+pub use filter::{
+    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile,
+};
 pub use inspect::{inspect, kind_of};
 pub use language::{Guess, identify};
+pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
 pub use read::{Record, each_record};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, missing_inputs, shards};
+pub use signals::{Choice, Expression, Signals, WhatIf};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
-pub use verdict::{Figure, KEEP, Reason, Verdict};
+pub use verdict::{Figure, Judge, KEEP, Measure, Reason, Side, Verdict};
 pub use words::{Splitter, Word};
 pub use write::{OutputFile, checksum};

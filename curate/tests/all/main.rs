@@ -4,6 +4,7 @@
 
 mod archives;
 mod bad_input;
+mod dclm;
 mod files;
 mod formats;
 mod golden;
