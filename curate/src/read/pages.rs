@@ -102,9 +102,11 @@ impl PageReader {
                 OPEN.len()
             };
             self.skip(here.len().saturating_sub(kept));
-            if self.end || !self.more(batch) && self.end {
+            if self.end {
                 return false;
             }
+            // damage is counted there; the pages behind it are looked for all the same
+            self.more(batch);
         }
     }
 

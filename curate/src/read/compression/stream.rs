@@ -17,7 +17,7 @@ const XZ_MEMORY_KIB: u32 = 256 << 10;
 
 enum Codec {
     Bzip2(MultiBzDecoder<Window>),
-    Xz(XzReader<Window>),
+    Xz(Box<XzReader<Window>>),
     Lz4(FrameDecoder<Window>),
 }
 
@@ -36,7 +36,7 @@ impl Stream {
 
     pub(super) fn xz(window: Window) -> Stream {
         let reader = XzReader::new_mem_limit(window, true, XZ_MEMORY_KIB);
-        Stream::new(Codec::Xz(reader))
+        Stream::new(Codec::Xz(Box::new(reader)))
     }
 
     pub(super) fn lz4(window: Window) -> Stream {
