@@ -92,7 +92,10 @@ pub fn kind_of(bytes: &[u8]) -> &'static str {
         next.is_ascii_alphabetic() || next == b'!' || next == b'/'
     };
     let has_tag = memchr::memchr_iter(b'<', head).any(tag);
-    let json = matches!(head.trim_ascii_start().first(), Some(b'{' | b'['));
+    let json = matches!(
+        head.trim_ascii_start(),
+        [b'{', b'"' | b'\n' | b'\r' | b' ' | b'}', ..] | [b'[', b'{' | b'"' | b'\n', ..]
+    );
     match (marked || has_tag, json) {
         (_, true) => "JSON",
         (true, _) => "html",
@@ -201,4 +204,29 @@ fn records(path: &Path) -> Result<Value> {
     }
     value["problems"] = problems.into();
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_page_is_told_from_pages() {
+        for (bytes, want) in [
+            (&b"  <!DOCTYPE html><p>x"[..], "html"),
+            (b"words <b>and</b> tags", "html"),
+            (b"\xff\xfe<\0p\0>\0", "html"),
+            (b"plain words, 1 < 2 & 3", "text"),
+            (b"[workspace]\nx = 1", "text"),
+            (b"{\"a\": 1}", "JSON"),
+            (b"%PDF-1.7 <x>", "a PDF"),
+            (b"\x7fELF", "a program"),
+            (b"\0\x01\x02\x03\x04\x05", "binary data"),
+            (b"WARC/1.0\r\n", "warc"),
+            (b"\x1f\x8b\x08", "warc"),
+            (b"", "text"),
+        ] {
+            assert_eq!(kind_of(bytes), want, "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
 }

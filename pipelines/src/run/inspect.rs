@@ -140,7 +140,14 @@ fn extract_warc(path: &Path) -> Result<()> {
     };
     let curator = curate::Curator::new(&config, None, None, 0)?;
     for shard in curate::shards(&config)? {
-        curator.run_shard(&shard, folder.path(), &curate::Silent)?;
+        let report = curator.run_shard(&shard, folder.path(), &curate::Silent)?;
+        if report.kept == 0 {
+            let (records, bad) = (report.records, report.quarantined);
+            bail!(
+                "{}: no page in {records} records, {bad} of them damaged",
+                path.display()
+            );
+        }
         for document in curate::documents(folder.path(), shard.number)? {
             let document = document?;
             let name = document.url.unwrap_or(document.id);
