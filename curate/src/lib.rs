@@ -36,7 +36,8 @@ pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_docu
 pub use error::{Error, Result};
 pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
 pub use filter::{
-    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile,
+    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile, UrlConfig,
+    UrlFilter,
 };
 pub use inspect::{inspect, kind_of};
 pub use language::{Guess, identify};

@@ -150,10 +150,10 @@ mod tests {
         // 400 documents with two rules; one in 17 lacks the second figure, one in 23 is lost anyway
         let document = |i: u64, least: f64, most: f64| {
             let mut measures = vec![measure("a", (i * 37 % 101) as f64, least, Side::AtLeast)];
-            if i % 17 != 0 {
+            if !i.is_multiple_of(17) {
                 measures.push(measure("b", (i * 53 % 97) as f64, most, Side::AtMost));
             }
-            (measures, i % 23 == 0)
+            (measures, i.is_multiple_of(23))
         };
         let kept = |least: f64, most: f64| {
             (0..400)
