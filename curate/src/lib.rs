@@ -32,7 +32,10 @@ pub use dedup::{
 };
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use error::{Error, Result};
-pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
+pub use extract::{
+    BlockFeatures, ExtractConfig, Extracted, Favour, OutputFormat, PageMeta, PageSource,
+    block_features, extract_html, extract_page,
+};
 pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile};
 pub use inspect::inspect;
 pub use language::{Guess, identify};
