@@ -134,10 +134,8 @@ impl<'p> Renderer<'p> {
     }
 
     fn end_code(&mut self) {
-        if self.is_markdown && self.previous.take().is_some_and(|p| p.shape == Shape::Code) {
+        if self.is_markdown && self.previous.is_some_and(|p| p.shape == Shape::Code) {
             self.text.push_str("\n```");
-            // Whatever follows stands apart.
-            self.text.push_str("\n\n");
         }
     }
 }
