@@ -2,7 +2,8 @@
 //! one JSON line each with text, metadata and CPU-bound seconds. For tests/oracles/extraction_scores.py.
 //!
 //! With `--features [LOGITS]` the model's view of each page instead, in frames on stdout: blocks and
-//! columns as four bytes each, the columns, then each block's text with its length before it. LOGITS is
+//! columns as four bytes each, the columns, then each block's text and then
+//! its three lists of words (two bytes each), with lengths before them. LOGITS is
 //! a file of all pages' logits of the first ensemble, four bytes each. For extraction_train.py.
 
 use std::io::{Read, Write};
@@ -52,6 +53,12 @@ fn main() -> std::io::Result<()> {
         for text in &view.texts {
             write_length(&mut out, text.len())?;
             out.write_all(text.as_bytes())?;
+        }
+        for words in view.words.iter().flatten() {
+            write_length(&mut out, words.len())?;
+            for word in words {
+                out.write_all(&word.to_le_bytes())?;
+            }
         }
     }
     out.flush()

@@ -6,6 +6,7 @@
 //! Tables of data give a block a row, layout tables a block a cell; two line breaks end a paragraph.
 
 use super::html::{BLOCK, HEADING, Id, Node, SKIPPED, Tag, Tree, push_decoded};
+use super::linear::class_words;
 use super::marks::{MARKS, Marker, WORD_SEED, is_stop_word, mark, phrases, word_hash};
 use crate::text::narrow;
 
@@ -49,7 +50,7 @@ pub(super) struct Block {
     pub(super) linked: u32,
     pub(super) links: u32,
     pub(super) counts: Counts,
-    /// Categories of phrases in a short block.
+    /// Categories of phrases at its beginning.
     pub(super) phrases: u32,
     pub(super) shape: Shape,
     /// Level of a heading, or depth of an item's list.
@@ -89,6 +90,8 @@ pub(super) struct Area {
     pub(super) parent: u32,
     /// Hash of tag and class.
     pub(super) look: u64,
+    /// Its words among the class words of the page.
+    words: (u32, u32),
 }
 
 /// The blocks of a page.
@@ -97,9 +100,17 @@ pub(super) struct Page {
     pub(super) text: String,
     pub(super) blocks: Vec<Block>,
     pub(super) areas: Vec<Area>,
+    /// Words of the areas' classes, see linear.rs.
+    class_words: Vec<u16>,
 }
 
 impl Page {
+    /// Words of an area's class and id.
+    pub(super) fn class_words_of(&self, area: u32) -> &[u16] {
+        let (start, end) = self.areas[area as usize].words;
+        &self.class_words[start as usize..end as usize]
+    }
+
     /// Text of a block.
     pub(super) fn text_of(&self, block: &Block) -> &str {
         &self.text[block.start as usize..block.end as usize]
@@ -110,8 +121,8 @@ impl Page {
 const MAX_BLOCKS: usize = 1 << 17;
 /// A page may have this many areas.
 const MAX_AREAS: usize = 1 << 20;
-/// Phrases are looked for in blocks up to this length.
-const MAX_PHRASE_BYTES: usize = 160;
+/// Phrases are looked for in the first bytes of a block.
+const MAX_PHRASE_BYTES: usize = 1000;
 /// A cell with more text than this is layout, not data.
 const MAX_CELL_BYTES: usize = 600;
 
@@ -181,6 +192,7 @@ impl<'t, 'a> Walk<'t, 'a> {
             tag: Tag::Other,
             parent: 0,
             look: 0,
+            words: (0, 0),
         };
         Walk {
             tree,
@@ -256,7 +268,7 @@ impl<'t, 'a> Walk<'t, 'a> {
         frame.is_block = is_block && !frame.in_row;
         if frame.is_block {
             self.flush();
-            self.open_area(&mut frame, tag, look);
+            self.open_area(&mut frame, node, look);
             self.shape(&mut frame, id, tag);
         } else if frame.in_row && is_block {
             match tag {
@@ -278,12 +290,19 @@ impl<'t, 'a> Walk<'t, 'a> {
         id + 1
     }
 
-    fn open_area(&mut self, frame: &mut Frame, tag: Tag, look: u64) {
+    fn open_area(&mut self, frame: &mut Frame, node: &Node, look: u64) {
         frame.depth = frame.depth.saturating_add(1);
         if self.page.areas.len() < MAX_AREAS {
             let area = narrow(self.page.areas.len());
             let parent = frame.area;
-            self.page.areas.push(Area { tag, parent, look });
+            let start = narrow(self.page.class_words.len());
+            class_words(self.tree, node, &mut self.page.class_words);
+            self.page.areas.push(Area {
+                tag: node.tag,
+                parent,
+                look,
+                words: (start, narrow(self.page.class_words.len())),
+            });
             frame.area = area;
         }
     }
@@ -496,14 +515,8 @@ impl<'t, 'a> Walk<'t, 'a> {
             self.page.text.truncate(start);
             return;
         };
-        let (counts, phrases) = (
-            count(text),
-            if text.len() <= MAX_PHRASE_BYTES {
-                phrases(text)
-            } else {
-                0
-            },
-        );
+        let head = &text[..text.floor_char_boundary(MAX_PHRASE_BYTES)];
+        let (counts, phrases) = (count(text), phrases(head));
         self.page.blocks.push(Block {
             start: narrow(from),
             end: narrow(to),

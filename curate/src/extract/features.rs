@@ -18,6 +18,7 @@ use super::blocks::{Block, Page, Shape, is_unspaced};
 use super::html::Tag;
 use super::marks::{MARKS, PHRASES, WORD_SEED, word_hash};
 use super::meta::{Hints, PageMeta};
+use super::{linear, model};
 
 /// Columns of one byte a block.
 #[derive(Default)]
@@ -100,6 +101,15 @@ pub(super) fn first(page: &Page, areas: &Areas, meta: &PageMeta, hints: &Hints) 
     neighbours(&mut columns, page);
     agreement(&mut columns, page, meta, hints);
     whole(&mut columns, page, areas, meta, hints);
+    let (text, class) = match model::weights() {
+        Some(weights) => (
+            linear::text_scores(page, weights),
+            linear::class_scores(page, weights),
+        ),
+        None => (vec![60; page.blocks.len()], vec![60; page.blocks.len()]),
+    };
+    columns.push(|i| text[i]);
+    columns.push(|i| class[i]);
     columns
 }
 

@@ -9,6 +9,7 @@ mod blocks;
 mod charset;
 mod features;
 mod html;
+mod linear;
 mod marks;
 mod meta;
 mod model;
@@ -176,6 +177,8 @@ pub struct BlockFeatures {
     pub texts: Vec<String>,
     /// Feature columns one after another, each a byte a block.
     pub columns: Vec<Vec<u8>>,
+    /// Hashed words of each block: of its text, of its own classes, of the classes around.
+    pub words: Vec<[Vec<u16>; 3]>,
 }
 
 /// The features of a page's blocks: those of the first ensemble and, given its logits in 1/1024,
@@ -190,7 +193,14 @@ pub fn block_features(source: &PageSource<'_>, logits: Option<&[i32]>) -> BlockF
     if let Some(logits) = logits.filter(|l| l.len() == page.blocks.len()) {
         model::context(&mut columns, &page, &areas, logits);
     }
+    let words = |i: usize| {
+        let mut text = Vec::new();
+        linear::text_words(page.text_of(&page.blocks[i]), &mut text);
+        let (own, around) = linear::class_words_around(&page, i);
+        [text, own, around]
+    };
     BlockFeatures {
+        words: (0..page.blocks.len()).map(words).collect(),
         texts: page
             .blocks
             .iter()

@@ -7,7 +7,8 @@
 //! gives runs of text their coherence. Leaves are integers: the verdict is exact everywhere.
 //!
 //! `model.bin` is made by tests/oracles/extraction_train.py from pages with known main text. Layout,
-//! little endian: magic "MXM1"; for each of two ensembles: columns u16, trees u16, depth u8, then
+//! little endian: magic "MXM2"; weights of linear.rs (text, own classes,
+//! classes around), a byte each; for each of two ensembles: columns u16, trees u16, depth u8, then
 //! per tree `depth` pairs (column u16, least u8) and 2^depth leaves i16 in 1/1024 of a logit; bias i32.
 
 use std::sync::LazyLock;
@@ -15,6 +16,7 @@ use std::sync::LazyLock;
 use super::areas::Areas;
 use super::blocks::Page;
 use super::features::{Columns, distances, log, share};
+use super::linear::{CLASS_WEIGHTS, TEXT_WEIGHTS, Weights};
 
 struct Tree {
     /// Column, and the least value that sets the level's bit.
@@ -28,12 +30,28 @@ struct Ensemble {
     bias: i32,
 }
 
-static MODEL: LazyLock<Option<[Ensemble; 2]>> = LazyLock::new(|| {
+struct Model {
+    weights: Weights<'static>,
+    ensembles: [Ensemble; 2],
+}
+
+static MODEL: LazyLock<Option<Model>> = LazyLock::new(|| {
     let mut bytes = include_bytes!("model.bin").as_slice();
     let magic = take(&mut bytes, 4)?;
-    (magic == b"MXM1").then_some(())?;
-    Some([ensemble(&mut bytes)?, ensemble(&mut bytes)?])
+    (magic == b"MXM2").then_some(())?;
+    let weights = Weights {
+        text: take(&mut bytes, TEXT_WEIGHTS)?,
+        own: take(&mut bytes, CLASS_WEIGHTS)?,
+        around: take(&mut bytes, CLASS_WEIGHTS)?,
+    };
+    let ensembles = [ensemble(&mut bytes)?, ensemble(&mut bytes)?];
+    Some(Model { weights, ensembles })
 });
+
+/// Weights of words.
+pub(super) fn weights() -> Option<&'static Weights<'static>> {
+    MODEL.as_ref().map(|m| &m.weights)
+}
 
 fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (head, tail) = bytes.split_at_checked(count)?;
@@ -93,9 +111,10 @@ impl Ensemble {
 /// Logits in 1/1024 of each block being main text; `columns` are those of `features::first` and are
 /// extended.
 pub(super) fn scores(page: &Page, areas: &Areas, columns: &mut Columns) -> Vec<i32> {
-    let Some([first, second]) = MODEL.as_ref().filter(|_| columns.rows() > 0) else {
+    let Some(model) = MODEL.as_ref().filter(|_| columns.rows() > 0) else {
         return vec![0; page.blocks.len()];
     };
+    let [first, second] = &model.ensembles;
     debug_assert_eq!(
         columns.len(),
         first.columns,
@@ -182,5 +201,54 @@ pub(super) fn context(columns: &mut Columns, page: &Page, areas: &Areas, logits:
         let (part, whole) = inside[candidate.area as usize];
         columns.push(|_| share(part / 60, whole));
         columns.push(|_| share(part, mass[n]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extract::{blocks, features, html, meta};
+
+    #[test]
+    fn the_model_fits_the_features_and_its_tables_are_whole() {
+        let model = MODEL.as_ref().expect("model.bin is readable");
+        let tree = html::parse("<h1>a</h1><p>b c d.</p><p>e</p>");
+        let (says, hints) = meta::read(&tree, None, None);
+        let page = blocks::cut(&tree);
+        let areas = Areas::new(&page);
+        let mut columns = features::first(&page, &areas, &says, &hints);
+        assert_eq!(columns.len(), model.ensembles[0].columns);
+        context(&mut columns, &page, &areas, &[0, 100, -100]);
+        assert_eq!(columns.len(), model.ensembles[1].columns);
+        for ensemble in &model.ensembles {
+            for tree in &ensemble.trees {
+                assert_eq!(tree.leaves.len(), 1 << tree.questions.len());
+                assert!(tree.questions.iter().all(|q| usize::from(q.0) < ensemble.columns));
+            }
+        }
+    }
+
+    #[test]
+    fn trees_by_columns_answer_as_trees_by_rows() {
+        let ensemble = Ensemble {
+            columns: 2,
+            trees: vec![
+                Tree {
+                    questions: vec![(0, 10), (1, 5)],
+                    leaves: vec![1, 20, 300, 4000],
+                },
+                Tree {
+                    questions: vec![(1, 255)],
+                    leaves: vec![-7, 9],
+                },
+            ],
+            bias: 100,
+        };
+        let rows = [[0u8, 0], [10, 4], [9, 5], [200, 255]];
+        let mut columns = Columns::new(rows.len());
+        columns.push(|i| rows[i][0]);
+        columns.push(|i| rows[i][1]);
+        // By hand: leaf = [a >= 10] + 2 [b >= 5]; the second tree adds 9 only for b = 255.
+        assert_eq!(ensemble.scores(&columns), [94, 113, 393, 4109]);
     }
 }

@@ -45,8 +45,14 @@ fn bombs_end_soon_and_leave_the_text_that_is_there() {
         format!("<p class='{}'>x", "nav menu ".repeat(n)),
         format!("<p title=\"{}", "x".repeat(n)),
         format!("<meta name=robots content='{}'>", "noindex,".repeat(n)),
-        format!("<script type='application/ld+json'>{}</script>", "[".repeat(n)),
-        format!("<script type='application/ld+json'>\"author\"{}</script>", "{\"author\":".repeat(n)),
+        format!(
+            "<script type='application/ld+json'>{}</script>",
+            "[".repeat(n)
+        ),
+        format!(
+            "<script type='application/ld+json'>\"author\"{}</script>",
+            "{\"author\":".repeat(n)
+        ),
         "<br>x".repeat(n),
         "\0".repeat(n),
         "<h1>a</h1>".repeat(n),
@@ -86,7 +92,8 @@ fn broken_markup_and_bytes_do_not_hide_the_text() {
     let page = article("caf\u{e9}s and");
     let broken = [
         page.replace("</p>", ""),
-        page.replace("<p>", "<p class=x style='"). replace("Paragraph", "'>Paragraph"),
+        page.replace("<p>", "<p class=x style='")
+            .replace("Paragraph", "'>Paragraph"),
         page.replace("</article>", "</div></span></article>"),
         page.replace("</nav>", ""),
         page.replace("<body>", ""),
@@ -99,7 +106,10 @@ fn broken_markup_and_bytes_do_not_hide_the_text() {
         assert!(text.contains("caf\u{e9}s"), "{text}");
         assert!(!text.contains("All rights reserved"), "{text}");
     }
-    let latin: Vec<u8> = page.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    let latin: Vec<u8> = page
+        .chars()
+        .map(|c| u8::try_from(u32::from(c)).unwrap())
+        .collect();
     let found = extract_html(&latin, Some("text/html; charset=utf-8"));
     assert!(found.text.contains("caf\u{e9}s"), "{}", found.charset);
 }
@@ -178,15 +188,81 @@ fn comments_come_only_when_they_are_wanted_and_last() {
 /// Pieces of pages, in any order.
 fn pages() -> impl Strategy<Value = Vec<u8>> {
     let pieces = prop::sample::select(vec![
-        "<html>", "<head>", "<body class=home>", "<div class='main content'>", "</div>", "<p>", "</p>", "<p",
-        "<a href=x>", "</a>", "<ul>", "<li>", "</ul>", "<ol>", "<table>", "<tr>", "<td>", "</table>", "<pre>", "</pre>",
-        "<br>", "<br><br>", "<svg>", "</svg>", "<math>", "<select>", "<option>", "<script>", "</script>", "<!--", "-->",
-        "<style>", "</style>", "<title>", "</title>", "<meta charset=gbk>", "<meta property=og:title content=x>",
-        "<script type=application/ld+json>{\"@type\":\"Article\",\"author\":[[{\"name\":[]}]]}</script>", "<time>2020-13-01</time>",
-        "<button>", "<form>", "<input>", "<h1>", "</h1>", "<h2>", "<blockquote>", "<dl><dt>", "<dd>", "\0", "\u{a0}", "\u{ad}",
-        "The river rose, and the people moved their houses up the hill.", "&amp;", "&#0;", "&#x110000;", "\u{4e2d}\u{6587}\u{3002}",
-        "\r\n", "\t", "<template>", "<iframe>", "</", "<", "&", "\"", "'>", "<noscript>", "<textarea>", "<plaintext>", "<frameset>",
-        "<sup class=reference>", "<span hidden>", "<div style='display: none'>", "<section role=main>", "<article>", "<aside>",
+        "<html>",
+        "<head>",
+        "<body class=home>",
+        "<div class='main content'>",
+        "</div>",
+        "<p>",
+        "</p>",
+        "<p",
+        "<a href=x>",
+        "</a>",
+        "<ul>",
+        "<li>",
+        "</ul>",
+        "<ol>",
+        "<table>",
+        "<tr>",
+        "<td>",
+        "</table>",
+        "<pre>",
+        "</pre>",
+        "<br>",
+        "<br><br>",
+        "<svg>",
+        "</svg>",
+        "<math>",
+        "<select>",
+        "<option>",
+        "<script>",
+        "</script>",
+        "<!--",
+        "-->",
+        "<style>",
+        "</style>",
+        "<title>",
+        "</title>",
+        "<meta charset=gbk>",
+        "<meta property=og:title content=x>",
+        "<script type=application/ld+json>{\"@type\":\"Article\",\"author\":[[{\"name\":[]}]]}</script>",
+        "<time>2020-13-01</time>",
+        "<button>",
+        "<form>",
+        "<input>",
+        "<h1>",
+        "</h1>",
+        "<h2>",
+        "<blockquote>",
+        "<dl><dt>",
+        "<dd>",
+        "\0",
+        "\u{a0}",
+        "\u{ad}",
+        "The river rose, and the people moved their houses up the hill.",
+        "&amp;",
+        "&#0;",
+        "&#x110000;",
+        "\u{4e2d}\u{6587}\u{3002}",
+        "\r\n",
+        "\t",
+        "<template>",
+        "<iframe>",
+        "</",
+        "<",
+        "&",
+        "\"",
+        "'>",
+        "<noscript>",
+        "<textarea>",
+        "<plaintext>",
+        "<frameset>",
+        "<sup class=reference>",
+        "<span hidden>",
+        "<div style='display: none'>",
+        "<section role=main>",
+        "<article>",
+        "<aside>",
     ]);
     let bytes = prop::collection::vec(any::<u8>(), 0..6);
     let piece = prop_oneof![20 => pieces.prop_map(|p| p.as_bytes().to_vec()), 1 => bytes];

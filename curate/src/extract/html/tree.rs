@@ -104,15 +104,18 @@ impl<'a> Tree<'a> {
         (!trimmed.is_empty()).then(|| trimmed.to_string())
     }
 
-    /// All text below a node, as written, in order.
+    /// Text below a node, as written, in order; of a node with very many below it only the first.
     pub(in crate::extract) fn texts_below(&self, id: Id) -> impl Iterator<Item = &'a str> + '_ {
         self.nodes[id as usize..self.node(id).end as usize]
             .iter()
+            .take(MAX_BELOW)
             .filter(|n| n.tag == Tag::Text)
             .map(|n| self.raw(n))
     }
 }
 
+/// Nodes looked at for the text below a node: titles and names are short.
+const MAX_BELOW: usize = 512;
 /// Nesting stops here, as in browsers.
 const MAX_DEPTH: usize = 512;
 /// Steps along the stack of open elements that each byte of the page allows.
