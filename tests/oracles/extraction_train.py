@@ -161,6 +161,8 @@ def level(score):
 
 
 TEXT, CLASS = 1 << 14, 1 << 13
+# Among the last columns of features.rs: whether the page calls itself an article.
+IS_ARTICLE = -5
 
 
 def word_tables(pages):
@@ -331,7 +333,7 @@ def main():
     with open(a.out, "wb") as f:
         f.write(b"MXM2" + words.bytes() + first.bytes(a.depth) + second.bytes(a.depth))
     if a.scores:
-        write_scores(a.scores, rows, pages, two, page_of)
+        write_scores(a.scores, rows, pages, (one + two) / 2 / TREES_SCALE, x[:, IS_ARTICLE] > 0, trained if a.half is not None else None)
 
 
 def guess_rest(rows, x, y, w, fold, page_of, a):
@@ -356,13 +358,29 @@ def report(y, w, logit):
     return f"weighted block F1 {2 * tp / (2 * tp + fp + fn):.4f} precision {tp / (tp + fp):.4f} recall {tp / (tp + fn):.4f}"
 
 
-def write_scores(path, rows, pages, logit, page_of):
+def decide(logit, lengths, is_article):
+    """As choose.rs, in floating point."""
+    chance = lambda l: 1 / (1 + np.exp(-l / 1.5))
+    p, least = chance(logit), 0.5
+    for _ in range(6):
+        chosen = p > least
+        f = 2 * (p * lengths * chosen).sum() / max((lengths * chosen).sum() + (p * lengths).sum(), 1e-9)
+        least = max(f / 2, 0.05)
+    return chance(logit - (1.0 if is_article else -0.2)) > least
+
+
+def write_scores(path, rows, pages, logit, is_article, only):
     at = 0
     with open(path, "w") as f:
         for row, (texts, _, _) in zip(rows, pages):
-            kept = [t for i, t in enumerate(texts) if logit[at + i] > 0]
+            part = slice(at, at + len(texts))
             at += len(texts)
-            f.write(json.dumps({"record_id": row["record_id"], "text": "\n\n".join(kept), "seconds": 0, "bytes": 0}) + "\n")
+            if only is not None and (len(texts) == 0 or not only[part][0]):
+                continue
+            lengths = np.array([len(scores.words(t)) for t in texts])
+            kept = decide(logit[part], lengths, is_article[part][0]) if texts else []
+            text = "\n\n".join(t for t, k in zip(texts, kept) if k)
+            f.write(json.dumps({"record_id": row["record_id"], "text": text, "seconds": 0, "bytes": 0}) + "\n")
 
 
 if __name__ == "__main__":

@@ -186,6 +186,10 @@ fn own(columns: &mut Columns, page: &Page) {
     }
 }
 
+/// Phrase categories (phrases.txt) that say what comes next: share, related, comment, subscribe,
+/// byline, tags, about.
+const SIGNS: [usize; 7] = [1, 2, 3, 5, 7, 13, 15];
+
 /// Where the block stands in the page.
 fn places(columns: &mut Columns, page: &Page) {
     let blocks = &page.blocks;
@@ -216,6 +220,21 @@ fn places(columns: &mut Columns, page: &Page) {
     columns.push(|i| h1.map_or(0, |h| log(i.abs_diff(h) as u64)));
     columns.push(|i| h1.map_or(0, |h| log(bytes[i].abs_diff(bytes[h]))));
     headings(columns, page);
+    // What follows "comments", "read more" and the like for a long way.
+    for phrase in SIGNS {
+        let mut since = 0u64;
+        let steps: Vec<u64> = blocks
+            .iter()
+            .map(|b| {
+                since += u64::from(since > 0);
+                if b.phrases >> phrase & 1 == 1 && b.counts.words <= 8 {
+                    since = 1;
+                }
+                since
+            })
+            .collect();
+        columns.push(|i| log(steps[i]));
+    }
     let is_prose: Vec<bool> = blocks.iter().map(Block::is_prose).collect();
     distances(columns, &is_prose);
     for reach in [4usize, 12] {

@@ -32,9 +32,7 @@ pub(super) struct Weights<'m> {
 fn bucket(hash: u32, size: usize) -> u16 {
     let mixed = (hash ^ hash >> 15).wrapping_mul(0x2c1b_3c6d);
     #[expect(clippy::cast_possible_truncation, reason = "sizes are below 2^16")]
-    let bucket = (mixed >> 12) as usize % size;
-    #[expect(clippy::cast_possible_truncation, reason = "sizes are below 2^16")]
-    let bucket = bucket as u16;
+    let bucket = ((mixed >> 12) as usize % size) as u16;
     bucket
 }
 

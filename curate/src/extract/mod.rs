@@ -1,12 +1,14 @@
 //! HTML to main text.
 //!
 //! Decode (charset.rs), parse (html/), read what the page says of itself (meta/), cut into blocks
-//! (blocks.rs, areas.rs, marks.rs), judge each block (features.rs, model.rs), write (render.rs).
+//! (blocks.rs, areas.rs, marks.rs), judge each block (features.rs, linear.rs, model.rs,
+//! choose.rs), write (render.rs).
 //! All of it is one pass per page with work bounded by the page's length.
 
 mod areas;
 mod blocks;
 mod charset;
+mod choose;
 mod features;
 mod html;
 mod linear;
@@ -19,8 +21,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Problem, range};
 use areas::Areas;
-use blocks::{Block, Page};
-use marks::mark;
 pub use meta::PageMeta;
 
 /// Settings of main-content extraction.
@@ -62,23 +62,12 @@ pub enum OutputFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Favour {
-    /// Text from a chance of 0.75 on: less furniture, some text lost.
+    /// Only what is likely text: less furniture, some text lost.
     Precision,
-    /// Whatever is more likely.
+    /// What gives the best F1 as far as can be told.
     Balance,
-    /// Text from a chance of 0.25 on: little text lost, some furniture.
+    /// Also what is less likely: little text lost, some furniture.
     Recall,
-}
-
-impl Favour {
-    /// Least logit of a text block, in 1/1024: 0 and, for the others, 1024 ln 3.
-    fn least(self) -> i32 {
-        match self {
-            Favour::Precision => 1125,
-            Favour::Balance => 0,
-            Favour::Recall => -1125,
-        }
-    }
 }
 
 impl ExtractConfig {
@@ -140,34 +129,13 @@ pub fn extract_page(source: &PageSource<'_>, config: &ExtractConfig) -> Extracte
     let areas = Areas::new(&page);
     let mut columns = features::first(&page, &areas, &meta, &hints);
     let scores = model::scores(&page, &areas, &mut columns);
-    let chosen = choose(&page, &scores, config);
+    let chosen = choose::choose(&page, &scores, hints.is_article, config);
     Extracted {
         text: render::render(&page, &chosen, config),
         meta,
         charset,
         is_cut: tree.is_cut || bytes.len() < source.bytes.len(),
     }
-}
-
-/// Numbers of the blocks to write, in order; comments, if wanted, come last.
-fn choose(page: &Page, scores: &[i32], config: &ExtractConfig) -> Vec<usize> {
-    let least = config.favour.least();
-    let mut chosen: Vec<usize> = (0..scores.len()).filter(|&i| scores[i] > least).collect();
-    if config.comments {
-        let rest = (0..scores.len()).filter(|&i| scores[i] <= least);
-        let comments: Vec<usize> = rest.filter(|&i| is_comment(&page.blocks[i])).collect();
-        chosen.extend(comments);
-    }
-    chosen
-}
-
-/// Index of the class category of comments among the categories.
-const COMMENT: usize = 5;
-
-/// Words of a reader, as far as class names tell.
-fn is_comment(block: &Block) -> bool {
-    let marked = block.near[mark::CLASSES + COMMENT] != 0 || block.near[mark::COMMENT_TYPE] != 0;
-    marked && block.counts.words >= 4 && block.linked * 2 < block.bytes()
 }
 
 /// What the model is told about a page, for those who train it.

@@ -25,9 +25,7 @@ const fn pack(name: &[u8]) -> u128 {
 const fn slot(packed: u128) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "folds the halves")]
     let folded = (packed ^ (packed >> 64)) as u64;
-    #[expect(clippy::cast_possible_truncation, reason = "nine bits are left")]
-    let top = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize;
-    top
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize
 }
 
 /// Slot to index into `texts`; 0 is empty, so `texts[0]` is the unknown name.

@@ -396,10 +396,8 @@ impl Builder<'_> {
                     self.close_to(depth);
                 }
             }
-            Tag::Opt | Tag::Optgroup => {
-                if self.current().tag == Tag::Opt {
-                    self.close_to(self.open.len() - 1);
-                }
+            Tag::Opt | Tag::Optgroup if self.current().tag == Tag::Opt => {
+                self.close_to(self.open.len() - 1);
             }
             Tag::Select | Tag::Input | Tag::Textarea => {
                 if let Some(depth) = self.find_tag(Tag::Select, |t| t.is(SCOPE)) {
