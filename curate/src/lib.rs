@@ -10,6 +10,7 @@ mod extract;
 mod filter;
 mod inspect;
 mod language;
+mod pii;
 mod progress;
 mod read;
 mod report;
@@ -39,6 +40,7 @@ pub use extract::{
 pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile};
 pub use inspect::inspect;
 pub use language::{Guess, identify};
+pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, shards};

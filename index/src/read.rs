@@ -186,8 +186,31 @@ impl Dataset {
             out.len()
         );
         let start = u64_at(&self.idx, at(self.header.offsets_at()) + 8 * i) + from * size;
-        let bytes = &self.bin[at(start)..at(start + out.len() as u64 * size)];
-        decode_tokens(self.header.token_type, bytes, out);
+        self.decode(at(start), out);
+    }
+
+    /// Bytes of the `.bin` that hold sequence `i`. Sequences lie end to end, which `open` made sure of: the two ends
+    /// are one look into the index, where a length and an offset are two.
+    #[inline]
+    pub(crate) fn place(&self, i: usize) -> Range<usize> {
+        let base = at(self.header.offsets_at()) + 8 * i;
+        let start = at(u64_at(&self.idx, base));
+        let end = if i as u64 + 1 < self.header.sequences {
+            at(u64_at(&self.idx, base + 8))
+        } else {
+            self.bin.len()
+        };
+        start..end
+    }
+
+    /// Copies the tokens from byte `start` of the `.bin` on.
+    ///
+    /// # Panics
+    /// If the range leaves the file.
+    #[inline]
+    pub(crate) fn decode(&self, start: usize, out: &mut [u32]) {
+        let bytes = out.len() * at(self.header.token_type.bytes());
+        decode_tokens(self.header.token_type, &self.bin[start..start + bytes], out);
     }
 }
 

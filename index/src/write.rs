@@ -327,6 +327,34 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn a_cut_spliced_or_overwritten_index_is_refused_or_can_be_read(
+            cut in 0usize..200,
+            at in 0usize..200,
+            bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..40),
+            inserts in proptest::bool::ANY,
+        ) {
+            let (_dir, prefix) = dataset(&[&[1, 2, 3], &[7], &[100, 5], &[]], TokenType::U16);
+            let mut idx = std::fs::read(idx_path(&prefix)).unwrap();
+            let at = at.min(idx.len());
+            let end = if inserts { at } else { (at + bytes.len()).min(idx.len()) };
+            idx.splice(at..end, bytes);
+            // half of the cases keep their length
+            idx.truncate(if cut < 100 { idx.len() } else { cut });
+            std::fs::write(idx_path(&prefix), &idx).unwrap();
+            if let Ok(d) = Dataset::open(&prefix) {
+                let mut out = Vec::new();
+                for i in 0..usize::try_from(d.sequences()).unwrap() {
+                    out.resize(d.length(i) as usize, 0);
+                    d.read(i, 0, &mut out);
+                }
+                let ends = (0..usize::try_from(d.documents()).unwrap()).map(|i| d.document(i).end);
+                proptest::prop_assert!(ends.into_iter().all(|e| e <= d.sequences()));
+            }
+        }
+    }
+
     #[test]
     fn a_short_bin_is_refused_with_both_sizes() {
         let (_dir, prefix) = dataset(&[&[1, 2, 3]], TokenType::U16);

@@ -23,6 +23,9 @@ use std::sync::Arc;
 /// Padding of a sample that ends with the data: no token id, as in Megatron.
 pub const PAD: u32 = u32::MAX;
 
+/// Documents of a sample that are looked up before the first is copied.
+const AHEAD: usize = 16;
+
 /// One part of one dataset as samples.
 pub struct GptSamples {
     dataset: Arc<Dataset>,
@@ -133,21 +136,37 @@ impl GptSamples {
         let j = self.indices.shuffle_index.at(index(k));
         let (mut position, mut offset) = self.indices.sample_index.row(j);
         let documents = &self.indices.document_index[..];
+        let size = index(self.dataset.token_type().bytes());
         let mut filled = 0;
         while filled < out.len() {
-            let Some(document) = documents.get(position) else {
+            // Every document lies somewhere else. Their places and first bytes are asked for before anything is copied,
+            // so that memory is waited for once and not for each of them.
+            let mut places = [(0, 0); AHEAD];
+            let (mut count, mut asked, mut touched) = (0, filled, 0);
+            while count < AHEAD && asked < out.len() {
+                let Some(document) = documents.get(position) else {
+                    break;
+                };
+                let place = self.dataset.place(document.unsigned_abs() as usize);
+                let start = place.start + index(offset) * size;
+                let n = (place.end.saturating_sub(start) / size).min(out.len() - asked);
+                touched ^= self.dataset.bin().get(start).copied().unwrap_or(0);
+                places[count] = (start, n);
+                count += 1;
+                asked += n;
+                position += 1;
+                offset = 0;
+            }
+            std::hint::black_box(touched);
+            if count == 0 {
                 out[filled..].fill(PAD);
                 break;
-            };
-            let document = document.unsigned_abs() as usize;
-            let left = index(u64::from(self.dataset.length(document)).saturating_sub(offset));
-            let n = left.min(out.len() - filled);
-            let to = &mut out[filled..filled + n];
-            self.dataset.read(document, offset, to);
-            part(n);
-            filled += n;
-            position += 1;
-            offset = 0;
+            }
+            for &(start, n) in &places[..count] {
+                self.dataset.decode(start, &mut out[filled..filled + n]);
+                part(n);
+                filled += n;
+            }
         }
         Ok(())
     }

@@ -1,0 +1,233 @@
+//! Personal data and secrets in text: found, then replaced, tagged, or a reason to drop the document.
+//!
+//! Every kind has a rule that checks what it finds: addresses must be global, cards must pass Luhn's sum, IBANs theirs.
+//! E-mail and IPv4 are datatrove 0.10.1's rules (`PIIFormatter`), spans equal to its own. We differ in what is put in: a
+//! replacement is chosen by the hash of what it replaces, so that neither order nor sharding changes it, where datatrove
+//! goes round a list from document to document. Replacements are names and numbers reserved for examples: RFC 2606
+//! (example.com), RFC 5737 and RFC 3849 (addresses), 555-01xx (telephones); kinds without such numbers become tags.
+
+mod email;
+mod ip;
+mod numbers;
+mod secret;
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::config::Problem;
+use crate::verdict::{KEEP, Verdict, at_most};
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PiiKind {
+    /// Keys of services, private keys, tokens, and values assigned to names such as `password`.
+    Secret,
+    /// E-mail addresses.
+    Email,
+    /// IPv4 and IPv6 addresses.
+    Ip,
+    /// International bank account numbers (ISO 13616).
+    Iban,
+    /// Payment cards (ISO/IEC 7812).
+    CreditCard,
+    /// Telephone numbers: international, and North American with separators.
+    Phone,
+}
+
+/// In the order of precedence: what one kind has taken is not looked at by the next.
+const KINDS: [PiiKind; 6] = [
+    PiiKind::Secret,
+    PiiKind::Email,
+    PiiKind::Ip,
+    PiiKind::Iban,
+    PiiKind::CreditCard,
+    PiiKind::Phone,
+];
+
+/// What is done with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PiiAction {
+    /// Something of the same kind that belongs to nobody.
+    #[default]
+    Replace,
+    /// The kind in angle brackets: `<EMAIL>`.
+    Tag,
+    /// The document goes if it has more than `max_matches`.
+    Drop,
+}
+
+/// The step's settings.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PiiConfig {
+    /// Kinds to look for. Default: datatrove's, e-mail and addresses.
+    pub kinds: Vec<PiiKind>,
+    /// What to do.
+    pub action: PiiAction,
+    /// Leave addresses alone that are not global: private, loopback, documentation.
+    pub only_public_ips: bool,
+    /// With `drop`: matches that a document may have.
+    pub max_matches: u64,
+}
+
+impl Default for PiiConfig {
+    fn default() -> Self {
+        PiiConfig {
+            kinds: vec![PiiKind::Email, PiiKind::Ip],
+            action: PiiAction::Replace,
+            only_public_ips: true,
+            max_matches: 0,
+        }
+    }
+}
+
+impl PiiConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if self.kinds.is_empty() {
+            problem("kinds", "[]".to_string(), "at least one kind");
+        }
+        if self.max_matches > 0 && self.action != PiiAction::Drop {
+            problem(
+                "max_matches",
+                self.max_matches.to_string(),
+                "0 unless action is \"drop\"",
+            );
+        }
+    }
+
+    /// Every match in `text`, in order, none overlapping another.
+    pub fn find(&self, text: &str) -> Vec<(PiiKind, Range<usize>)> {
+        let mut found: Vec<(PiiKind, Range<usize>)> = Vec::new();
+        for kind in KINDS.into_iter().filter(|k| self.kinds.contains(k)) {
+            let mut spans = Vec::new();
+            let mut from = 0;
+            for (_, taken) in &found {
+                self.kind_in(kind, text, from..taken.start, &mut spans);
+                from = taken.end;
+            }
+            self.kind_in(kind, text, from..text.len(), &mut spans);
+            if !spans.is_empty() {
+                found.extend(spans.into_iter().map(|span| (kind, span)));
+                found.sort_by_key(|(_, span)| span.start);
+            }
+        }
+        found
+    }
+
+    fn kind_in(&self, kind: PiiKind, text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
+        match kind {
+            PiiKind::Secret => secret::find(text, range, out),
+            PiiKind::Email => email::find(text, range, out),
+            PiiKind::Ip => ip::find(text, range, self.only_public_ips, out),
+            PiiKind::Iban => numbers::ibans(text, range, out),
+            PiiKind::CreditCard => numbers::cards(text, range, out),
+            PiiKind::Phone => numbers::phones(text, range, out),
+        }
+    }
+
+    /// Judges a text, or writes it to `out` with its matches replaced. Matches are counted by rule, `pii.email`.
+    ///
+    /// Returns whether `out` holds a new text.
+    pub fn apply(
+        &self,
+        text: &str,
+        out: &mut String,
+        count: &mut dyn FnMut(&'static str),
+    ) -> std::ops::ControlFlow<crate::verdict::Reason, bool> {
+        let found = self.find(text);
+        found.iter().for_each(|(kind, _)| count(kind.rule()));
+        if self.action == PiiAction::Drop {
+            self.judge(&found)?;
+            return std::ops::ControlFlow::Continue(false);
+        }
+        if found.is_empty() {
+            return std::ops::ControlFlow::Continue(false);
+        }
+        out.clear();
+        let mut from = 0;
+        for (kind, span) in &found {
+            out.push_str(&text[from..span.start]);
+            match self.action {
+                PiiAction::Tag => out.push_str(kind.tag()),
+                _ => kind.replace(&text[span.clone()], out),
+            }
+            from = span.end;
+        }
+        out.push_str(&text[from..]);
+        std::ops::ControlFlow::Continue(true)
+    }
+
+    fn judge(&self, found: &[(PiiKind, Range<usize>)]) -> Verdict {
+        let Some((kind, _)) = found.first() else {
+            return KEEP;
+        };
+        // the rule is that of the first match: a reader wants to know what kind of document it was
+        at_most(kind.rule(), found.len() as f64, self.max_matches as f64)
+    }
+}
+
+/// Where nobody lives, RFC 5737: two of its three networks.
+const NETWORKS: [&str; 2] = ["192.0.2", "203.0.113"];
+
+impl PiiKind {
+    /// Name of its counter and of the rule that drops.
+    pub fn rule(self) -> &'static str {
+        match self {
+            PiiKind::Secret => "pii.secret",
+            PiiKind::Email => "pii.email",
+            PiiKind::Ip => "pii.ip",
+            PiiKind::Iban => "pii.iban",
+            PiiKind::CreditCard => "pii.credit_card",
+            PiiKind::Phone => "pii.phone",
+        }
+    }
+
+    /// What stands for it with `action = "tag"`.
+    pub fn tag(self) -> &'static str {
+        match self {
+            PiiKind::Secret => "<SECRET>",
+            PiiKind::Email => "<EMAIL>",
+            PiiKind::Ip => "<IP_ADDRESS>",
+            PiiKind::Iban => "<IBAN>",
+            PiiKind::CreditCard => "<CREDIT_CARD>",
+            PiiKind::Phone => "<PHONE>",
+        }
+    }
+
+    /// Appends what stands for `found`: the same whenever and wherever the same is found.
+    fn replace(self, found: &str, out: &mut String) {
+        use std::fmt::Write;
+        let hash = xxh3_64(found.as_bytes());
+        // writing to a string cannot fail
+        let _ = match self {
+            PiiKind::Email => match hash % 3 {
+                0 => write!(out, "email@example.com"),
+                1 => write!(out, "firstname.lastname@example.org"),
+                _ => write!(out, "name@example.net"),
+            },
+            PiiKind::Ip if found.contains(':') => write!(out, "2001:db8::{:x}", 1 + hash % 0xfffe),
+            PiiKind::Ip => {
+                let network = NETWORKS[usize::from(hash & 1 == 1)];
+                write!(out, "{network}.{}", 1 + (hash >> 1) % 254)
+            }
+            PiiKind::Phone if found.starts_with('+') => {
+                write!(out, "+1 555-555-01{:02}", hash % 100)
+            }
+            PiiKind::Phone => write!(out, "555-555-01{:02}", hash % 100),
+            PiiKind::Secret | PiiKind::Iban | PiiKind::CreditCard => write!(out, "{}", self.tag()),
+        };
+    }
+}
+
+/// Whether `text[at..]` is at the end of a word: nothing before it or behind it that could go on.
+pub(super) fn ends_word(byte: Option<&u8>) -> bool {
+    !byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b >= 0x80)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Numbers with a check: bank accounts, payment cards; and telephones, whose form is all there is.
+//!
+//! IBAN: ISO 13616, lengths by country of the SWIFT registry (release 99), remainder 1 modulo 97 (ISO 7064). Cards:
+//! ISO/IEC 7812 issuer ranges and Luhn's sum. Telephones: E.164 with `+`, or the North American plan's ten digits with
+//! separators, whose area and exchange codes start with 2 to 9.
+
+use std::ops::Range;
+
+/// Country codes, each with the length of its IBANs.
+const IBANS: &str = "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18 DO28 EE20 EG29 \
+    ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HN28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 \
+    LB28 LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 \
+    PT25 QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 \
+    YE30";
+
+/// Length of the IBANs of a country.
+fn iban_length(country: &[u8; 2]) -> Option<usize> {
+    let mut entries = IBANS.as_bytes().chunks(5);
+    let entry = entries.find(|e| e.starts_with(country))?;
+    Some(usize::from(entry[2] - b'0') * 10 + usize::from(entry[3] - b'0'))
+}
+
+pub(super) fn ibans(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
+    let bytes = &text.as_bytes()[..range.end];
+    let mut at = range.start;
+    while at + 15 <= bytes.len() {
+        // most bytes are no digit: the check digits are looked at first
+        if !bytes[at + 2].is_ascii_digit() {
+            at += 1;
+            continue;
+        }
+        match iban(bytes, at) {
+            Some(end) => {
+                out.push(at..end);
+                at = end;
+            }
+            None => at += 1,
+        }
+    }
+}
+
+/// End of the account number that starts at `at`.
+fn iban(bytes: &[u8], at: usize) -> Option<usize> {
+    let country: &[u8; 2] = bytes[at..].first_chunk()?;
+    let length = iban_length(country)?;
+    if !super::ends_word(at.checked_sub(1).and_then(|i| bytes.get(i))) {
+        return None;
+    }
+    // modulo 97 of the number that letters make as 10 to 35, the first four characters last
+    let (mut rest, mut head, mut taken, mut i) = (0u32, 0u32, 0, at);
+    let push = |sum: u32, b: u8| {
+        let value = char::from(b).to_digit(36).unwrap_or(0);
+        (sum * if value < 10 { 10 } else { 100 } + value) % 97
+    };
+    while taken < length {
+        let b = *bytes.get(i)?;
+        match b {
+            b'A'..=b'Z' | b'0'..=b'9' if taken < 4 => head = push(head, b),
+            b'A'..=b'Z' | b'0'..=b'9' => rest = push(rest, b),
+            // single blanks between groups of four
+            b' ' if taken > 0 && taken % 4 == 0 && bytes.get(i - 1) != Some(&b' ') => {
+                i += 1;
+                continue;
+            }
+            _ => return None,
+        }
+        if (2..4).contains(&taken) && !b.is_ascii_digit() {
+            return None;
+        }
+        taken += 1;
+        i += 1;
+    }
+    // two letters and two digits are six digits: the rest moves up by as many
+    let sum = (rest * (1_000_000 % 97) + head) % 97;
+    (sum == 1 && super::ends_word(bytes.get(i))).then_some(i)
+}
+
+/// Digits, with single blanks or hyphens between them, from `at` on; their number and where they end.
+fn digits(bytes: &[u8], at: usize, out: &mut [u8; 20]) -> (usize, usize) {
+    let (mut count, mut end, mut i) = (0, at, at);
+    while let Some(b) = bytes.get(i) {
+        if b.is_ascii_digit() {
+            if let Some(place) = out.get_mut(count) {
+                *place = b - b'0';
+            }
+            count += 1;
+            end = i + 1;
+        } else if !matches!(b, b' ' | b'-') || end != i || count == 0 {
+            break;
+        }
+        i += 1;
+    }
+    (count, end)
+}
+
+pub(super) fn cards(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
+    let bytes = &text.as_bytes()[..range.end];
+    let mut at = range.start;
+    while let Some(next) = bytes[at..].iter().position(u8::is_ascii_digit) {
+        let start = at + next;
+        let mut digit = [0; 20];
+        let (count, end) = digits(bytes, start, &mut digit);
+        at = end;
+        let before = start.checked_sub(1).and_then(|i| bytes.get(i));
+        let inside =
+            |b: Option<&u8>| !super::ends_word(b) || matches!(b, Some(b'.' | b',' | b'-' | b'+'));
+        let known = digit.get(..count).is_some_and(is_card);
+        let goes_on =
+            bytes.get(end) == Some(&b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit);
+        if known && !inside(before) && super::ends_word(bytes.get(end)) && !goes_on {
+            out.push(start..end);
+        }
+    }
+}
+
+fn is_card(digits: &[u8]) -> bool {
+    let head = |n: usize| digits[..n].iter().fold(0u32, |h, d| h * 10 + u32::from(*d));
+    if digits.len() < 13 || digits.iter().all(|d| *d == digits[0]) {
+        return false;
+    }
+    let issued = match digits.len() {
+        13 | 19 if digits[0] == 4 => true,
+        16 if digits[0] == 4 => true,
+        16 if (51..=55).contains(&head(2)) || (2221..=2720).contains(&head(4)) => true,
+        15 => matches!(head(2), 34 | 37),
+        14 => matches!(head(2), 36 | 38 | 39) || (300..=305).contains(&head(3)),
+        16..=19 => {
+            head(4) == 6011
+                || (644..=649).contains(&head(3))
+                || matches!(head(2), 65 | 62)
+                || (3528..=3589).contains(&head(4))
+        }
+        _ => false,
+    };
+    // Luhn: every second digit from the right counts double, its own digits summed
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(i, d)| {
+            let d = u32::from(*d) << (i % 2);
+            if d > 9 { d - 9 } else { d }
+        })
+        .sum();
+    issued && sum.is_multiple_of(10)
+}
+
+pub(super) fn phones(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
+    let bytes = &text.as_bytes()[..range.end];
+    let mut at = range.start;
+    while let Some(next) = bytes[at..]
+        .iter()
+        .position(|b| b.is_ascii_digit() || *b == b'+')
+    {
+        let mut start = at + next;
+        let found = if bytes[start] == b'+' {
+            international(bytes, start)
+        } else {
+            if start > at && bytes[start - 1] == b'(' {
+                start -= 1;
+            }
+            north_american(bytes, start)
+        };
+        match found {
+            Some(end) => {
+                out.push(start..end);
+                at = end;
+            }
+            // past this run of digits
+            None => {
+                let first = at + next;
+                let run = bytes[first + 1..].iter().take_while(|b| b.is_ascii_digit());
+                at = first + 1 + run.count();
+            }
+        }
+    }
+}
+
+/// `+` and 8 to 15 digits, between which stand single separators or a pair of brackets.
+fn international(bytes: &[u8], plus: usize) -> Option<usize> {
+    let before = plus.checked_sub(1).and_then(|i| bytes.get(i));
+    if !super::ends_word(before)
+        || !bytes
+            .get(plus + 1)
+            .is_some_and(|b| matches!(b, b'1'..=b'9'))
+    {
+        return None;
+    }
+    let (mut count, mut end, mut i, mut gap, mut groups) = (0, plus, plus + 1, 0, 1);
+    while let Some(b) = bytes.get(i) {
+        match b {
+            b'0'..=b'9' => {
+                groups += usize::from(gap > 0);
+                (count, gap, end) = (count + 1, 0, i + 1);
+            }
+            b' ' | b'-' | b'.' | b'(' | b')' | b'/' if gap < 2 => gap += 1,
+            _ => break,
+        }
+        i += 1;
+    }
+    let fits = (8..=15).contains(&count) && groups <= 7;
+    (fits && super::ends_word(bytes.get(end))).then_some(end)
+}
+
+/// `(212) 555-0100`, `212-555-0100`, `1.212.555.0100`: ten digits in three groups with a separator between each.
+fn north_american(bytes: &[u8], start: usize) -> Option<usize> {
+    let before = start.checked_sub(1).and_then(|i| bytes.get(i));
+    if !super::ends_word(before) || matches!(before, Some(b'.' | b'-' | b'/' | b',' | b'$')) {
+        return None;
+    }
+    let mut i = start;
+    let is_separator = |b: Option<&u8>| matches!(b, Some(b' ' | b'-' | b'.'));
+    if bytes.get(i) == Some(&b'1') && is_separator(bytes.get(i + 1)) {
+        i += 2;
+    }
+    let code = |i: usize| {
+        let group = bytes.get(i..i + 3)?;
+        (group.iter().all(u8::is_ascii_digit) && group[0] >= b'2').then_some(i + 3)
+    };
+    if bytes.get(i) == Some(&b'(') {
+        i = code(i + 1)?;
+        if bytes.get(i) != Some(&b')') {
+            return None;
+        }
+        i += 1 + usize::from(is_separator(bytes.get(i + 1)));
+    } else {
+        i = code(i)?;
+        if !is_separator(bytes.get(i)) {
+            return None;
+        }
+        i += 1;
+    }
+    i = code(i)?;
+    if !is_separator(bytes.get(i)) {
+        return None;
+    }
+    let last = bytes.get(i + 1..i + 5)?;
+    let end = i + 5;
+    let goes_on = matches!(bytes.get(end), Some(b'-' | b'.' | b'/'))
+        && bytes.get(end + 1).is_some_and(u8::is_ascii_digit);
+    (last.iter().all(u8::is_ascii_digit) && super::ends_word(bytes.get(end)) && !goes_on)
+        .then_some(end)
+}

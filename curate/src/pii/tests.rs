@@ -1,0 +1,250 @@
+//! Spans against datatrove's (`tests/oracles/datatrove_pii.py` wrote them), the checks of numbers against python-stdnum's.
+
+use super::{PiiAction, PiiConfig, PiiKind};
+use serde_json::Value;
+
+fn golden() -> Value {
+    serde_json::from_str(include_str!("../../tests/data/pii.json")).unwrap()
+}
+
+fn all(action: PiiAction) -> PiiConfig {
+    PiiConfig {
+        kinds: super::KINDS.to_vec(),
+        action,
+        ..PiiConfig::default()
+    }
+}
+
+fn applied(config: &PiiConfig, text: &str) -> String {
+    let mut out = String::new();
+    match config.apply(text, &mut out, &mut |_| ()) {
+        std::ops::ControlFlow::Continue(true) => out,
+        _ => text.to_string(),
+    }
+}
+
+#[test]
+fn emails_and_addresses_are_datatroves() {
+    let golden = golden();
+    let mut changed = 0;
+    for (key, only_public_ips) in [("public", true), ("all", false)] {
+        let config = PiiConfig {
+            action: PiiAction::Tag,
+            only_public_ips,
+            ..PiiConfig::default()
+        };
+        for row in golden["texts"].as_array().unwrap() {
+            let text = row["text"].as_str().unwrap();
+            // datatrove knows no IPv6
+            let found = config.find(text);
+            if found.iter().any(|(_, span)| {
+                text[span.clone()].contains(':') && !text[span.clone()].contains('@')
+            }) {
+                continue;
+            }
+            let wanted = row[key].as_str().unwrap_or(text);
+            assert_eq!(applied(&config, text), wanted, "{text:?}");
+            changed += usize::from(wanted != text);
+        }
+    }
+    assert!(changed > 500, "{changed}");
+}
+
+#[test]
+fn account_and_card_numbers_are_those_that_stdnum_calls_valid() {
+    for (key, kind) in [("iban", PiiKind::Iban), ("card", PiiKind::CreditCard)] {
+        let config = PiiConfig {
+            kinds: vec![kind],
+            ..PiiConfig::default()
+        };
+        let mut valid = 0;
+        for row in golden()[key].as_array().unwrap() {
+            let (number, is_valid) = (row[0].as_str().unwrap(), row[1].as_bool().unwrap());
+            let text = format!("pay to {number}, please");
+            let wanted = is_valid.then(|| vec![(kind, 7..7 + number.len())]);
+            assert_eq!(config.find(&text), wanted.unwrap_or_default(), "{text}");
+            valid += usize::from(is_valid);
+        }
+        assert!(valid >= 20, "{key}: {valid}");
+    }
+}
+
+#[test]
+fn telephones_are_told_from_other_numbers() {
+    let config = PiiConfig {
+        kinds: vec![PiiKind::Phone],
+        action: PiiAction::Tag,
+        ..PiiConfig::default()
+    };
+    for phone in [
+        "+1 (212) 736-5000",
+        "+44 20 7946 0958",
+        "+49-30-901820",
+        "+33 1 42 68 53 00",
+        "+8613912345678",
+        "(212) 736-5000",
+        "212-736-5000",
+        "1-800-273-8255",
+        "212.736.5000",
+        "+91 98765 43210",
+    ] {
+        assert_eq!(
+            applied(&config, &format!("call {phone}.")),
+            "call <PHONE>.",
+            "{phone}"
+        );
+    }
+    for other in [
+        "2024-11-21",
+        "3.141592653",
+        "10.1109/5.771073",
+        "1,234,567,890",
+        "ISBN 978-3-16-148410-0",
+        "+5",
+        "+1 or +2",
+        "192.168.100.200",
+        "123-456-7890",
+        "212-136-5000",
+        "x+12345678901",
+        "212 736 50001",
+        "v1.212.736.5000",
+        "port 8080",
+        "12:30:45",
+        "a+4915112345678b",
+    ] {
+        assert_eq!(applied(&config, other), other);
+    }
+}
+
+#[test]
+fn secrets_of_every_form_are_found_and_placeholders_are_not() {
+    let config = PiiConfig {
+        kinds: vec![PiiKind::Secret],
+        action: PiiAction::Tag,
+        ..PiiConfig::default()
+    };
+    let body: String = ('a'..='z')
+        .chain('A'..='Z')
+        .chain('0'..='9')
+        .cycle()
+        .take(90)
+        .collect();
+    for (head, n) in [
+        ("ghp_", 36),
+        ("github_pat_", 82),
+        ("glpat-", 20),
+        ("xoxb-", 40),
+        ("AIza", 35),
+        ("sk_live_", 24),
+        ("sk-", 48),
+        ("sk-ant-", 60),
+        ("npm_", 36),
+        ("pypi-AgE", 80),
+        ("hf_", 34),
+        ("ya29.", 60),
+    ] {
+        let text = format!("key: {head}{} end", &body[..n]);
+        assert_eq!(applied(&config, &text), "key: <SECRET> end", "{head}");
+        let short = format!("key: {head}{} end", &body[..n.min(12) - 4]);
+        assert_eq!(applied(&config, &short), short);
+        let inside = format!("x{head}{}", &body[..n]);
+        assert_eq!(applied(&config, &inside), inside);
+    }
+    assert_eq!(
+        applied(&config, "id = AKIAIOSFODNN7EXAMPLE"),
+        "id = <SECRET>"
+    );
+    let jwt = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
+    assert_eq!(applied(&config, jwt), "<SECRET>");
+    let pem = "a\n-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nabc=\n-----END RSA PRIVATE KEY-----\nb";
+    assert_eq!(applied(&config, pem), "a\n<SECRET>\nb");
+    let public = pem.replace("PRIVATE", "PUBLIC");
+    assert_eq!(applied(&config, &public), public);
+    assert_eq!(
+        applied(&config, "password = \"hT7#kd92Lq_mZ41x\" # x"),
+        "password = \"<SECRET>\" # x"
+    );
+    for harmless in [
+        "password = \"correct horse battery staple\"",
+        "api_key: \"xxxxxxxxxxxxxxxxxxxxxxxx\"",
+        "secret = 'short1'",
+        "the secret of 12 people",
+        "password=\"aaaaaaaaaaaaaaaa1\"",
+    ] {
+        assert_eq!(applied(&config, harmless), harmless);
+    }
+}
+
+#[test]
+fn only_assigned_addresses_of_version_6_are_found() {
+    let config = PiiConfig {
+        kinds: vec![PiiKind::Ip],
+        action: PiiAction::Tag,
+        ..PiiConfig::default()
+    };
+    for (text, wanted) in [
+        ("at 2a00:1450:4001:81b::200e: ok", "at <IP_ADDRESS>: ok"),
+        (
+            "2606:4700:4700::1111 and 1.1.1.1",
+            "<IP_ADDRESS> and <IP_ADDRESS>",
+        ),
+        ("2001:db8::1", "2001:db8::1"),
+        (
+            "fe80::1 ::1 a::b std::vector 12:30:45",
+            "fe80::1 ::1 a::b std::vector 12:30:45",
+        ),
+        ("x2a00:1450:4001:81b::200e", "x2a00:1450:4001:81b::200e"),
+        ("caf\u{e9}2a00:1450::1", "caf\u{e9}2a00:1450::1"),
+    ] {
+        assert_eq!(applied(&config, text), wanted);
+    }
+}
+
+#[test]
+fn what_is_put_in_depends_on_what_was_there_alone_and_is_nobodys() {
+    let config = all(PiiAction::Replace);
+    let (a, b) = (
+        "write to jane.roe@mail.org",
+        "from 8.8.8.8, +44 20 7946 0958",
+    );
+    let apart = [applied(&config, a), applied(&config, b)];
+    assert_eq!(
+        applied(&config, &format!("{b} {a}")),
+        format!("{} {}", apart[1], apart[0])
+    );
+    assert!(
+        !apart[0].contains("jane.roe") && apart[0].contains("@example."),
+        "{}",
+        apart[0]
+    );
+    // nothing that was put in is found again, but mail names of example.com, which are put in as they are
+    let again = applied(&config, &apart[1]);
+    assert!(
+        again.starts_with(&apart[1][..apart[1].find(',').unwrap()]),
+        "{again}"
+    );
+}
+
+#[test]
+fn a_document_is_dropped_by_the_rule_of_its_first_match() {
+    let config = PiiConfig {
+        max_matches: 1,
+        ..all(PiiAction::Drop)
+    };
+    let verdict = |text: &str| config.apply(text, &mut String::new(), &mut |_| ());
+    assert!(verdict("a@b.com").is_continue());
+    let reason = verdict("8.8.8.8 and a@b.com").break_value().unwrap();
+    assert_eq!((reason.rule.as_str(), reason.value), ("pii.ip", 2.0.into()));
+}
+
+proptest::proptest! {
+    #[test]
+    fn spans_are_in_order_apart_and_whole_characters(text in "([a-z0-9@.:+ ()\"=-]|\\PC|password|AKIA|DE8937|sk-){0,120}") {
+        let mut end = 0;
+        for (_, span) in all(PiiAction::Tag).find(&text) {
+            proptest::prop_assert!(span.start >= end && span.end > span.start);
+            proptest::prop_assert!(text.is_char_boundary(span.start) && text.is_char_boundary(span.end));
+            end = span.end;
+        }
+    }
+}
