@@ -7,7 +7,10 @@
 //! looks like their text and must be surer. Both constants were measured on the pages the model was
 //! trained on (BENCHMARKS.md). Integers throughout.
 
-use super::blocks::{Block, Page};
+use rustc_hash::FxHashSet;
+
+use super::blocks::{Block, Page, Shape};
+use super::features::triples;
 use super::marks::mark;
 use super::{ExtractConfig, Favour};
 
@@ -62,6 +65,21 @@ fn bar(page: &Page, logits: &[i32]) -> u64 {
     bar
 }
 
+/// A paragraph with at least so many words is written once: pages repeat their text for small screens,
+/// for printing, and in one piece for programs.
+const REPEATED: u32 = 40;
+
+/// Not a paragraph whose runs of three words have mostly (8 of 10) been seen; remembers them.
+fn says_more(page: &Page, block: &Block, seen: &mut FxHashSet<u64>) -> bool {
+    let (mut count, mut repeated) = (0, 0);
+    triples(page.text_of(block), |triple| {
+        count += 1;
+        repeated += u32::from(!seen.insert(triple));
+    });
+    let is_judged = block.counts.words >= REPEATED && block.shape == Shape::Paragraph;
+    !is_judged || repeated * 10 < count * 8
+}
+
 /// Numbers of the blocks to write, in order; comments, if wanted, come last.
 pub(super) fn choose(
     page: &Page,
@@ -78,7 +96,11 @@ pub(super) fn choose(
             Favour::Recall => -FAVOUR,
         };
     let is_text = |i: &usize| chance(calm(logits[*i] - offset)) > bar;
-    let mut chosen: Vec<usize> = (0..logits.len()).filter(is_text).collect();
+    let mut seen = FxHashSet::default();
+    let mut is_first = |i: &usize| says_more(page, &page.blocks[*i], &mut seen);
+    let mut chosen: Vec<usize> = (0..logits.len())
+        .filter(|i| is_text(i) && is_first(i))
+        .collect();
     if config.comments {
         let rest = (0..logits.len()).filter(|i| !is_text(i));
         chosen.extend(rest.filter(|&i| is_comment(&page.blocks[i])));

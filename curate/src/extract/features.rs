@@ -382,7 +382,7 @@ fn words(text: &str, mut each: impl FnMut(u32)) {
 }
 
 /// Hashes of three successive words.
-fn triples(text: &str, mut each: impl FnMut(u64)) {
+pub(super) fn triples(text: &str, mut each: impl FnMut(u64)) {
     let (mut a, mut b) = (0u64, 0u64);
     let mut count = 0u32;
     words(text, |w| {
