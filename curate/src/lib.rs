@@ -15,6 +15,7 @@ mod progress;
 mod read;
 mod report;
 mod shard;
+mod signals;
 mod text;
 mod texts;
 mod unicode;
@@ -37,15 +38,19 @@ pub use extract::{
     BlockFeatures, ExtractConfig, Extracted, Favour, OutputFormat, PageMeta, PageSource,
     block_features, extract_html, extract_page,
 };
-pub use filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile};
+pub use filter::{
+    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile, UrlConfig,
+    UrlFilter,
+};
 pub use inspect::inspect;
 pub use language::{Guess, identify};
 pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, shards};
+pub use signals::{Choice, Expression, Signals, WhatIf};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
-pub use verdict::{Figure, KEEP, Reason, Verdict};
+pub use verdict::{Figure, Judge, KEEP, Measure, Reason, Side, Verdict};
 pub use words::{Splitter, Word};
 pub use write::{OutputFile, checksum};

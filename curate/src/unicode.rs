@@ -132,7 +132,7 @@ pub(crate) fn table() -> &'static [u16] {
 }
 
 /// Code points of a list of hexadecimal ranges.
-fn ranges(list: &str) -> impl Iterator<Item = char> + '_ {
+pub(crate) fn ranges(list: &str) -> impl Iterator<Item = char> + '_ {
     list.split_ascii_whitespace().flat_map(|piece| {
         let (a, b) = piece.split_once('-').unwrap_or((piece, piece));
         let parse = |s: &str| u32::from_str_radix(s, 16).unwrap_or(0);

@@ -1,21 +1,26 @@
 //! Filters: paper-named rule sets, one file each.
 //!
-//! Every filter has a `profile` naming whose definition it follows; only `datatrove` (0.10.1)
-//! exists. Rules run in datatrove's order and the first broken one names the drop.
+//! Every filter of a paper has a `profile` naming whose definition it follows; only `datatrove` (0.10.1) exists. Its
+//! rules run in datatrove's order. A recipe that others publish as a whole (DCLM's) is a filter of its own, in its order.
+//! The first broken rule names the drop.
 
 mod c4;
 mod counts;
+mod dclm;
 mod fineweb;
 mod gopher_quality;
 mod gopher_repetition;
 mod length;
+mod url;
 
 pub use c4::C4Quality;
 pub(crate) use counts::HashCounts;
+pub use dclm::Dclm;
 pub use fineweb::FinewebQuality;
 pub use gopher_quality::GopherQuality;
 pub use gopher_repetition::GopherRepetition;
 pub use length::Length;
+pub use url::{UrlConfig, UrlFilter};
 
 use serde::{Deserialize, Serialize};
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod bad_input;
+mod dclm;
 mod extraction;
 mod files;
 mod golden;

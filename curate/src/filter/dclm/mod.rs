@@ -1,0 +1,244 @@
+//! DCLM-baseline's heuristics: the page rules, the repetition rules, the line edits, and how much the edits may take.
+//!
+//! Paper: Li et al. 2024, arXiv:2406.11794, after RefinedWeb (Penedo et al. 2023, arXiv:2306.01116). Definitions: the
+//! repository's `dclm_baseline_refinedweb.yaml` and `baselines/mappers` at commit 361714b, in its order. The names are
+//! Gopher's and the rules are not: words are split at white space, stop words count with repeats, a duplicate line is
+//! every copy, n-grams are over Unicode words without punctuation. Addresses, language and the removal of addresses from
+//! text are steps of their own. We differ: repeated items are compared by 64-bit hashes.
+
+mod lines;
+mod repetition;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Problem, range};
+use crate::text::{Scratch, chars};
+use crate::unicode::{self, LETTER, SPACE};
+use crate::verdict::{Judge, KEEP, Verdict, broken};
+
+/// DCLM-baseline.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Dclm {
+    /// Fewest words that start with a letter or a digit.
+    pub min_words: usize,
+    /// Most of them.
+    pub max_words: usize,
+    /// Least mean length of words in characters.
+    pub min_mean_word_length: f64,
+    /// Greatest mean length.
+    pub max_mean_word_length: f64,
+    /// Most `#` and ellipses to a word.
+    pub max_symbol_ratio: f64,
+    /// Greatest share of lines that start with a bullet.
+    pub max_bullet_ratio: f64,
+    /// Greatest share of lines that end with an ellipsis.
+    pub max_ellipsis_ratio: f64,
+    /// Greatest share of words without a letter.
+    pub max_non_alphabetic_ratio: f64,
+    /// Fewest of eight English stop words, repeats counted.
+    pub min_stop_words: usize,
+    /// Apply the repetition rules of Gopher's table A1.
+    pub repetition: bool,
+    /// Edit lines: capitals, numbers, counters, single words, three phrases of shops and readers.
+    pub edit_lines: bool,
+    /// Greatest share of words that the edits may take.
+    pub max_removed_ratio: f64,
+}
+
+impl Default for Dclm {
+    fn default() -> Self {
+        Dclm {
+            min_words: 50,
+            max_words: 100_000,
+            min_mean_word_length: 3.0,
+            max_mean_word_length: 10.0,
+            max_symbol_ratio: 0.1,
+            max_bullet_ratio: 0.9,
+            max_ellipsis_ratio: 0.3,
+            max_non_alphabetic_ratio: 0.2,
+            min_stop_words: 2,
+            repetition: true,
+            edit_lines: true,
+            max_removed_ratio: 0.05,
+        }
+    }
+}
+
+const STOP_WORDS: [&str; 8] = ["the", "be", "to", "of", "and", "that", "have", "with"];
+
+impl Dclm {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        for (key, value, most) in [
+            ("min_mean_word_length", self.min_mean_word_length, 1e6),
+            ("max_mean_word_length", self.max_mean_word_length, 1e6),
+            ("max_symbol_ratio", self.max_symbol_ratio, 1e6),
+            ("max_bullet_ratio", self.max_bullet_ratio, 1.0),
+            ("max_ellipsis_ratio", self.max_ellipsis_ratio, 1.0),
+            (
+                "max_non_alphabetic_ratio",
+                self.max_non_alphabetic_ratio,
+                1.0,
+            ),
+            ("max_removed_ratio", self.max_removed_ratio, 1.0),
+        ] {
+            range(problem, key, value, 0.0, most);
+        }
+        if self.min_words > self.max_words {
+            let found = format!("{} above max_words {}", self.min_words, self.max_words);
+            problem("min_words", found, "at most max_words");
+        }
+    }
+
+    /// Judges a text and writes what the page becomes to `out`.
+    pub fn judge(&self, text: &str, scratch: &mut Scratch, out: &mut String) -> Verdict {
+        self.measure(text, scratch, out, &mut Judge::strict())
+    }
+
+    /// Lets `judge` compare every figure of a text; `out` is what the page becomes.
+    pub fn measure(
+        &self,
+        text: &str,
+        scratch: &mut Scratch,
+        out: &mut String,
+        judge: &mut Judge,
+    ) -> Verdict {
+        out.clear();
+        lines::at_most_two_newlines(text, out);
+        let page = std::mem::take(out);
+        self.page(&page, judge)?;
+        if self.repetition {
+            repetition::measure(&page, scratch, judge)?;
+        }
+        if !self.edit_lines {
+            *out = page;
+            return KEEP;
+        }
+        let before = plain_words(&page);
+        *out = page;
+        for edit in lines::EDITS {
+            let edited = edit(out);
+            *out = edited;
+            if out.is_empty() {
+                return Verdict::Break(broken("dclm.empty", 0.0, 1.0));
+            }
+        }
+        let after = plain_words(out);
+        if before == 0 {
+            return Verdict::Break(broken("dclm.removed_ratio", 1.0, self.max_removed_ratio));
+        }
+        // words may also become more: an edit can uncover one
+        let removed = (before as f64 - after as f64) / before as f64;
+        judge.at_most("dclm.removed_ratio", removed, self.max_removed_ratio)
+    }
+
+    /// The rules that look at the page as a whole.
+    fn page(&self, text: &str, judge: &mut Judge) -> Verdict {
+        let words = plain_words(text) as f64;
+        judge.at_least("dclm.min_words", words, self.min_words as f64)?;
+        judge.at_most("dclm.max_words", words, self.max_words as f64)?;
+        let counts = Counts::of(text);
+        let words = counts.words as f64;
+        if counts.words == 0 {
+            return Verdict::Break(broken("dclm.min_words", 0.0, 1.0));
+        }
+        let mean = counts.chars as f64 / words;
+        judge.at_least("dclm.min_mean_word_length", mean, self.min_mean_word_length)?;
+        judge.at_most("dclm.max_mean_word_length", mean, self.max_mean_word_length)?;
+        let symbols: usize = ["#", "...", ". . .", "\u{2026}"]
+            .iter()
+            .map(|s| memchr::memmem::find_iter(text.as_bytes(), s).count())
+            .sum();
+        judge.at_most(
+            "dclm.symbol_ratio",
+            symbols as f64 / words,
+            self.max_symbol_ratio,
+        )?;
+        let share = |count: usize| {
+            if counts.lines == 0 {
+                0.0
+            } else {
+                count as f64 / counts.lines as f64
+            }
+        };
+        judge.at_most(
+            "dclm.bullet_ratio",
+            share(counts.bullets),
+            self.max_bullet_ratio,
+        )?;
+        judge.at_most(
+            "dclm.ellipsis_ratio",
+            share(counts.ellipses),
+            self.max_ellipsis_ratio,
+        )?;
+        let other = counts.non_alphabetic as f64 / words;
+        judge.at_most(
+            "dclm.non_alphabetic_ratio",
+            other,
+            self.max_non_alphabetic_ratio,
+        )?;
+        let stops = counts.stop_words as f64;
+        judge.at_least("dclm.stop_words", stops, self.min_stop_words as f64)
+    }
+}
+
+/// What the page rules count.
+#[derive(Default)]
+struct Counts {
+    words: usize,
+    chars: usize,
+    non_alphabetic: usize,
+    stop_words: usize,
+    lines: usize,
+    bullets: usize,
+    ellipses: usize,
+}
+
+impl Counts {
+    fn of(text: &str) -> Counts {
+        let mut counts = Counts::default();
+        for word in words(text) {
+            counts.words += 1;
+            counts.chars += chars(word);
+            let alphabetic = word.chars().any(|c| unicode::is(c, LETTER));
+            counts.non_alphabetic += usize::from(!alphabetic);
+            // the Kelvin sign is no letter of a stop word: lower case in ASCII is enough
+            let is_stop = STOP_WORDS.iter().any(|s| s.eq_ignore_ascii_case(word));
+            counts.stop_words += usize::from(is_stop);
+        }
+        for line in pieces(text, "\n") {
+            counts.lines += 1;
+            counts.bullets += usize::from(line.starts_with(['\u{25cf}', '\u{2022}', '*', '-']));
+            let ends =
+                line.ends_with("...") || line.ends_with(". . .") || line.ends_with('\u{2026}');
+            counts.ellipses += usize::from(ends);
+        }
+        counts
+    }
+}
+
+/// `str.split()`.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c| unicode::is(c, SPACE))
+        .filter(|w| !w.is_empty())
+}
+
+/// `str.isalnum` of a character.
+fn is_alphanumeric(c: char) -> bool {
+    unicode::is(c, LETTER) || c.is_numeric()
+}
+
+/// Words as fastText's tokenizer cuts them (at ASCII white space and NUL) that start with a letter or a digit.
+fn plain_words(text: &str) -> usize {
+    text.split([' ', '\n', '\r', '\t', '\u{b}', '\u{c}', '\0'])
+        .filter(|w| w.chars().next().is_some_and(is_alphanumeric))
+        .count()
+}
+
+/// Pieces between separators, stripped, without the empty ones.
+fn pieces<'a>(text: &'a str, separator: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(separator)
+        .map(unicode::strip)
+        .filter(|p| !p.is_empty())
+}
