@@ -14,7 +14,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::areas::Areas;
-use super::blocks::{Block, Page, Shape, is_unspaced};
+use super::blocks::{Block, Page, Shape};
+use super::counts::is_unspaced;
 use super::html::Tag;
 use super::marks::{MARKS, PHRASES, WORD_SEED, word_hash};
 use super::meta::{Hints, PageMeta};

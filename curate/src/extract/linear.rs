@@ -5,7 +5,8 @@
 //! trees one number a block; alone they would be weak, because a page has few words that tell.
 //! Scores are integers in 1/32 of a logit; a text's is divided by the root of its length.
 
-use super::blocks::{Page, is_unspaced};
+use super::blocks::Page;
+use super::counts::is_unspaced;
 use super::html::{Key, Node, Tree};
 use super::marks::{WORD_SEED, word_hash};
 

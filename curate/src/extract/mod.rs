@@ -1,7 +1,7 @@
 //! HTML to main text.
 //!
 //! Decode (charset.rs), parse (html/), read what the page says of itself (meta/), cut into blocks
-//! (blocks.rs, areas.rs, marks.rs), judge each block (features.rs, linear.rs, model.rs,
+//! (blocks.rs, counts.rs, areas.rs, marks.rs), judge each block (features.rs, linear.rs, model.rs,
 //! choose.rs), write (render.rs).
 //! All of it is one pass per page with work bounded by the page's length.
 
@@ -9,6 +9,7 @@ mod areas;
 mod blocks;
 mod charset;
 mod choose;
+mod counts;
 mod features;
 mod html;
 mod linear;
