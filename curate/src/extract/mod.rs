@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Problem, range};
 use areas::Areas;
+pub(crate) use html::named_reference;
 pub use meta::PageMeta;
 
 /// Settings of main-content extraction.

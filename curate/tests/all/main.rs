@@ -7,6 +7,7 @@ mod dclm;
 mod extraction;
 mod files;
 mod golden;
+mod language;
 mod shard;
 
 /// Exact and MinHash deduplication with the defaults of each.

@@ -34,6 +34,11 @@ const C1: [u16; 32] = [
     0x2122, 0x0161, 0x203a, 0x0153, 0, 0x017e, 0x0178,
 ];
 
+/// Characters of a named reference, given without "&" and with its semicolon if it has one.
+pub(crate) fn named_reference(name: &str) -> Option<&'static str> {
+    NAMED.get(name).map(String::as_str)
+}
+
 /// Appends `text` with its references resolved and without NUL.
 pub(in crate::extract) fn push_decoded(out: &mut String, text: &str, in_attribute: bool) {
     let mut rest = text;

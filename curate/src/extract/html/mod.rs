@@ -11,6 +11,7 @@ mod oracle;
 mod token;
 mod tree;
 
+pub(crate) use entity::named_reference;
 pub(super) use entity::push_decoded;
 pub(super) use names::{BLOCK, HEADING, Key, SKIPPED, Tag};
 pub(super) use tree::{Id, Node, Tree, parse};
