@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Step::Extract(ExtractConfig::default()),
         Step::Language(LanguageConfig {
             keep: vec!["en".into()],
-            min_confidence: 0.0,
+            ..LanguageConfig::default()
         }),
         Step::GopherRepetition(GopherRepetition::default()),
         Step::GopherQuality(GopherQuality::default()),

@@ -5,12 +5,15 @@ use std::io::Write;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::config::{CurateConfig, Format, Input, Step};
+use crate::code::identify_code;
+use crate::config::{CodeConfig, CurateConfig, Format, Input, LanguageConfig, Step};
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{MinhashScratch, Minhasher, Signature};
 use crate::document::CleanDocument;
+use crate::error::{Error, Result as Outside};
 use crate::extract::{ExtractConfig, extract_with};
-use crate::language;
+use crate::language::{Identifier, LanguageScratch, MixtureScratch, mixture, script_shares};
+use crate::normalize::{NormalizeConfig, Repairs};
 use crate::read::{
     Batch, Fields, JsonScratch, Raw, Unread, parse_record, parse_response, read_fields,
 };
@@ -18,10 +21,104 @@ use crate::report::Sample;
 use crate::text::{Scratch, chars, excerpt};
 use crate::verdict::{Reason, Verdict, broken, empty};
 
+/// Opens a language step's model and compares what is to be kept with its labels.
+fn open_identifier(step: usize, config: &LanguageConfig) -> Outside<Identifier> {
+    let identifier = Identifier::open(&config.model)?;
+    match config.keep.iter().position(|code| !identifier.knows(code)) {
+        None => Ok(identifier),
+        Some(i) => Err(Error::Config {
+            key: format!("step[{step}].language.keep[{i}]"),
+            found: format!("{:?}", config.keep[i]),
+            wanted: format!("a label of the model {}", config.model),
+        }),
+    }
+}
+
+/// Puts a value into the document's `meta`.
+fn note(draft: &mut Draft, key: &str, value: Value) {
+    if !matches!(draft.meta, Some(Value::Object(_))) {
+        draft.meta = Some(json!({}));
+    }
+    if let Some(Value::Object(meta)) = draft.meta.as_mut() {
+        meta.insert(key.to_string(), value);
+    }
+}
+
+fn normalize(config: &NormalizeConfig, draft: &mut Draft, rewritten: &mut String) {
+    draft.repairs = config.repair(&draft.text, rewritten);
+    if !draft.repairs.is_empty() {
+        std::mem::swap(&mut draft.text, rewritten);
+        let made: serde_json::Map<String, Value> = draft
+            .repairs
+            .made()
+            .map(|(name, lines)| (name.to_string(), lines.into()))
+            .collect();
+        note(draft, "normalized", Value::Object(made));
+    }
+}
+
+/// Four digits are more than a share of letters means.
+fn shares<'a>(shares: impl Iterator<Item = (&'a str, f64)>) -> Value {
+    let round = |share: f64| (share * 1e4).round() / 1e4;
+    let pairs = shares.map(|(name, share)| (name.to_string(), round(share).into()));
+    Value::Object(pairs.collect())
+}
+
+fn name_language(
+    config: &LanguageConfig,
+    identifier: &Identifier,
+    draft: &mut Draft,
+    scratch: &mut WorkScratch,
+) -> Verdict {
+    if config.scripts {
+        let found = script_shares(&draft.text);
+        let found = shares(found.iter().map(|(script, share)| (script.code(), *share)));
+        note(draft, "scripts", found);
+    }
+    let confidence = if config.per_paragraph {
+        let found = mixture(identifier, &draft.text, &mut scratch.mixture);
+        let (code, share) = found.main().unwrap_or(("und", 0.0));
+        draft.language = code.to_string();
+        let found = shares(
+            found
+                .shares
+                .iter()
+                .map(|(code, share)| (code.as_str(), *share)),
+        );
+        note(draft, "languages", found);
+        share
+    } else {
+        let (code, confidence) = identifier.identify(&draft.text, &mut scratch.language);
+        draft.language = code.to_string();
+        confidence
+    };
+    if !config.keep.is_empty() && !config.keep.contains(&draft.language) {
+        let wanted = config.keep.join(" ");
+        return Verdict::Break(broken("language.keep", draft.language.as_str(), wanted));
+    }
+    crate::verdict::at_least("language.min_confidence", confidence, config.min_confidence)
+}
+
+fn name_code(config: &CodeConfig, draft: &mut Draft) -> Verdict {
+    let guess = identify_code(&draft.text, draft.url.as_deref());
+    note(draft, "code", Value::String(guess.label.to_string()));
+    if !config.keep.is_empty() && !config.keep.iter().any(|k| k == guess.label) {
+        let wanted = config.keep.join(" ");
+        return Verdict::Break(broken("code.keep", guess.label, wanted));
+    }
+    crate::verdict::at_least(
+        "code.min_confidence",
+        guess.confidence,
+        config.min_confidence,
+    )
+}
+
 /// The steps every record goes through.
 pub(crate) struct Chain {
     extract: ExtractConfig,
     steps: Vec<Step>,
+    /// One per step; only language steps have one.
+    identifiers: Vec<Option<Identifier>>,
     decontaminator: Option<Decontaminator>,
     minhasher: Option<Minhasher>,
     max_record_bytes: u64,
@@ -33,6 +130,8 @@ pub(crate) struct WorkScratch {
     text: Scratch,
     minhash: MinhashScratch,
     json: JsonScratch,
+    language: LanguageScratch,
+    mixture: MixtureScratch,
     rewritten: String,
 }
 
@@ -49,7 +148,8 @@ pub(crate) struct Kept {
     pub(crate) line: Vec<u8>,
     pub(crate) signature: Signature,
     pub(crate) text_bytes: u64,
-    pub(crate) language: &'static str,
+    pub(crate) language: String,
+    pub(crate) repairs: Repairs,
     pub(crate) host: Option<String>,
     /// Source, with the subset behind a slash.
     pub(crate) source: String,
@@ -60,7 +160,8 @@ pub(crate) struct Kept {
 pub(crate) struct Dropped {
     pub(crate) id: String,
     pub(crate) url: Option<String>,
-    pub(crate) language: &'static str,
+    pub(crate) language: String,
+    pub(crate) repairs: Repairs,
     pub(crate) reason: Reason,
     pub(crate) text: String,
 }
@@ -71,7 +172,8 @@ struct Draft {
     id: String,
     url: Option<String>,
     subset: Option<String>,
-    language: &'static str,
+    language: String,
+    repairs: Repairs,
     text: String,
     meta: Option<Value>,
 }
@@ -90,18 +192,24 @@ impl Chain {
         config: &CurateConfig,
         decontaminator: Option<Decontaminator>,
         minhasher: Option<Minhasher>,
-    ) -> Chain {
+    ) -> Outside<Chain> {
         let extract = config.step.iter().find_map(|step| match step {
             Step::Extract(config) => Some(config.clone()),
             _ => None,
         });
-        Chain {
+        let steps = config.step.iter().enumerate();
+        let identifiers = steps.map(|(i, step)| match step {
+            Step::Language(config) => open_identifier(i, config).map(Some),
+            _ => Ok(None),
+        });
+        Ok(Chain {
             extract: extract.unwrap_or_default(),
             steps: config.step.clone(),
+            identifiers: identifiers.collect::<Outside<_>>()?,
             decontaminator,
             minhasher,
             max_record_bytes: config.max_record_bytes,
-        }
+        })
     }
 
     /// Runs one record; `stem` names its shard in ids.
@@ -232,22 +340,16 @@ impl Chain {
 
     /// The configured steps, then decontamination.
     fn filter(&self, draft: &mut Draft, scratch: &mut WorkScratch) -> Verdict {
-        for step in &self.steps {
+        for (step, identifier) in self.steps.iter().zip(&self.identifiers) {
             match step {
                 Step::Extract(_) => {}
+                Step::Normalize(config) => normalize(config, draft, &mut scratch.rewritten),
                 Step::Language(config) => {
-                    let guess = language::identify(&draft.text);
-                    draft.language = guess.code;
-                    if !config.keep.is_empty() && !config.keep.iter().any(|k| k == guess.code) {
-                        let wanted = config.keep.join(" ");
-                        return Verdict::Break(broken("language.keep", guess.code, wanted));
+                    if let Some(identifier) = identifier {
+                        name_language(config, identifier, draft, scratch)?;
                     }
-                    crate::verdict::at_least(
-                        "language.min_confidence",
-                        guess.confidence,
-                        config.min_confidence,
-                    )?;
                 }
+                Step::Code(config) => name_code(config, draft)?,
                 Step::GopherQuality(rules) => rules.judge(&draft.text, &mut scratch.text)?,
                 Step::GopherRepetition(rules) => rules.judge(&draft.text, &mut scratch.text)?,
                 Step::C4(rules) => {
@@ -285,7 +387,7 @@ impl Chain {
             rule: String::new(),
             value: None,
             limit: None,
-            language: draft.language.to_string(),
+            language: draft.language.clone(),
             excerpt: excerpt(&draft.text, SAMPLE_CHARS).to_string(),
         };
         let source = match &draft.subset {
@@ -299,7 +401,7 @@ impl Chain {
             url: draft.url,
             source: input.source.clone(),
             subset: draft.subset,
-            language: draft.language.to_string(),
+            language: draft.language.clone(),
             meta: draft.meta,
         };
         let mut line = Vec::with_capacity(document.text.len() + 256);
@@ -312,6 +414,7 @@ impl Chain {
             signature,
             text_bytes: document.text.len() as u64,
             language: draft.language,
+            repairs: draft.repairs,
             host,
             source,
             sample,
@@ -328,6 +431,7 @@ fn dropped(draft: Draft, reason: Reason) -> Outcome {
         id: draft.id,
         url: draft.url,
         language: draft.language,
+        repairs: draft.repairs,
         reason,
         text: draft.text,
     }))

@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::code::CODE_LABELS;
 use crate::extract::ExtractConfig;
 use crate::filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length};
+use crate::language::BUILT_IN;
+use crate::normalize::NormalizeConfig;
 
 /// Where `check` reports: key path relative to the struct, what was found, what is wanted.
 pub type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);
@@ -129,8 +132,12 @@ impl Default for CurateConfig {
 pub enum Step {
     /// HTML to main text; must come first when present.
     Extract(ExtractConfig),
+    /// Text repair: Unicode forms, mojibake, quotes, control characters.
+    Normalize(NormalizeConfig),
     /// Language identification; drops what is not in `keep`.
     Language(LanguageConfig),
+    /// Source code or prose, and the programming language.
+    Code(CodeConfig),
     /// Gopher quality rules.
     GopherQuality(GopherQuality),
     /// Gopher repetition rules.
@@ -147,19 +154,41 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LanguageConfig {
-    /// Language codes to keep (ISO 639-1 where one exists); empty: keep all, only label.
+    /// `builtin`, or the path of a fastText model (`.bin` or `.ftz`) such as lid.176 or GlotLID.
+    pub model: String,
+    /// Labels to keep, as the model gives them (built-in: ISO 639-1 where one exists); empty: keep all,
+    /// only label.
     pub keep: Vec<String>,
-    /// Least confidence in 0..=1 for a kept document; 0 accepts any.
+    /// Least confidence in 0..=1 for a kept document; 0 accepts any. datatrove: 0.65 with lid.176.
     pub min_confidence: f64,
+    /// Identifies every paragraph. The document's language is then the one with the most letters and its
+    /// confidence that language's share of them; all shares go to `meta.languages`.
+    pub per_paragraph: bool,
+    /// Shares of scripts go to `meta.scripts`.
+    pub scripts: bool,
 }
 
 impl Default for LanguageConfig {
     fn default() -> Self {
         LanguageConfig {
+            model: BUILT_IN.to_string(),
             keep: Vec::new(),
             min_confidence: 0.0,
+            per_paragraph: false,
+            scripts: false,
         }
     }
+}
+
+/// Source code or prose. What a document is goes to `meta.code`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CodeConfig {
+    /// Labels to keep, of `CODE_LABELS`: names of programming languages, `other` for other code, markup and
+    /// data, `prose`; empty: keep all, only label.
+    pub keep: Vec<String>,
+    /// Least confidence in 0..=1 for a kept document; 0 accepts any.
+    pub min_confidence: f64,
 }
 
 /// Deduplication.
@@ -350,7 +379,9 @@ impl Step {
         let mut inner = |k: &str, f: String, w: &str| problem(&format!("{name}.{k}"), f, w);
         match self {
             Step::Extract(c) => c.check(&mut inner),
+            Step::Normalize(c) => c.check(&mut inner),
             Step::Language(c) => c.check(&mut inner),
+            Step::Code(c) => c.check(&mut inner),
             Step::GopherQuality(c) => c.check(&mut inner),
             Step::GopherRepetition(c) => c.check(&mut inner),
             Step::C4(c) => c.check(&mut inner),
@@ -363,7 +394,9 @@ impl Step {
     pub fn name(&self) -> &'static str {
         match self {
             Step::Extract(_) => "extract",
+            Step::Normalize(_) => "normalize",
             Step::Language(_) => "language",
+            Step::Code(_) => "code",
             Step::GopherQuality(_) => "gopher_quality",
             Step::GopherRepetition(_) => "gopher_repetition",
             Step::C4(_) => "c4",
@@ -377,12 +410,36 @@ impl LanguageConfig {
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
         range(problem, "min_confidence", self.min_confidence, 0.0, 1.0);
+        if self.model != BUILT_IN {
+            // a model's labels are known when it is opened
+            if self.model.is_empty() {
+                let wanted = "\"builtin\" or the path of a fastText model";
+                problem("model", "\"\"".to_string(), wanted);
+            }
+            return;
+        }
         for (i, code) in self.keep.iter().enumerate() {
             if !crate::language::is_known(code) {
                 problem(
                     &format!("keep[{i}]"),
                     format!("{code:?}"),
                     "a language code the identifier can give, such as \"en\"",
+                );
+            }
+        }
+    }
+}
+
+impl CodeConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        range(problem, "min_confidence", self.min_confidence, 0.0, 1.0);
+        for (i, label) in self.keep.iter().enumerate() {
+            if !CODE_LABELS.contains(&label.as_str()) {
+                problem(
+                    &format!("keep[{i}]"),
+                    format!("{label:?}"),
+                    &format!("one of {}", CODE_LABELS.join(", ")),
                 );
             }
         }

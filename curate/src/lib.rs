@@ -1,15 +1,19 @@
 #![doc = include_str!("../README.md")]
 
 mod chain;
+mod code;
 mod config;
 mod decontaminate;
 mod dedup;
 mod document;
 mod error;
 mod extract;
+mod fasttext;
 mod filter;
 mod inspect;
 mod language;
+mod ngram;
+mod normalize;
 mod pii;
 mod progress;
 mod read;
@@ -23,9 +27,10 @@ mod verdict;
 mod words;
 mod write;
 
+pub use code::{CODE_LABELS, CodeExamples, CodeGuess, CodeTraining, identify_code};
 pub use config::{
-    CurateConfig, DecontaminateConfig, DedupConfig, ExactConfig, Format, Input, KeepPolicy,
-    LanguageConfig, MinhashConfig, OutputFormat, Problem, Step,
+    CodeConfig, CurateConfig, DecontaminateConfig, DedupConfig, ExactConfig, Format, Input,
+    KeepPolicy, LanguageConfig, MinhashConfig, OutputFormat, Problem, Step,
 };
 pub use decontaminate::Decontaminator;
 pub use dedup::{
@@ -35,12 +40,18 @@ pub use dedup::{
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use error::{Error, Result};
 pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
+pub use fasttext::{FastText, FastTextScratch};
 pub use filter::{
     C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile, UrlConfig,
     UrlFilter,
 };
 pub use inspect::{inspect, kind_of};
-pub use language::{Guess, identify};
+pub use language::{
+    Guess, Identifier, LanguageExamples, LanguageScratch, LanguageTraining, Mixture,
+    MixtureScratch, Script, identify, languages, mixture, script_shares,
+};
+pub use ngram::{NgramModel, NgramState};
+pub use normalize::{Form, NormalizeConfig, REPAIRS, Repairs};
 pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
 pub use read::{Record, each_record};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::normalize::Repairs;
 use crate::verdict::Figure;
 use crate::write::OutputFile;
 
@@ -29,6 +30,9 @@ pub struct ShardReport {
     pub chars: u64,
     /// Documents by language, kept or not, wherever a language step saw them.
     pub languages: BTreeMap<String, u64>,
+    /// Documents, kept or not, in which a repair of the normalize step changed something.
+    #[serde(default)]
+    pub normalized: BTreeMap<String, u64>,
     /// Kept documents by host; the most frequent thousand per shard.
     pub hosts: BTreeMap<String, u64>,
     /// Kept documents whose host is not among those listed.
@@ -89,6 +93,7 @@ impl ShardReport {
             (&mut self.dropped, &other.dropped),
             (&mut self.repaired, &other.repaired),
             (&mut self.languages, &other.languages),
+            (&mut self.normalized, &other.normalized),
             (&mut self.hosts, &other.hosts),
             (&mut self.sources, &other.sources),
         ] {
@@ -106,6 +111,13 @@ impl ShardReport {
             self.show_dropped(sample);
         }
         self.outputs.extend(other.outputs.iter().cloned());
+    }
+
+    /// Counts a document's repairs.
+    pub(crate) fn count_repairs(&mut self, repairs: &Repairs) {
+        for (name, _) in repairs.made() {
+            add(&mut self.normalized, name, 1);
+        }
     }
 
     /// Takes the first few.

@@ -145,7 +145,8 @@ impl Curator {
     /// Builds the shared tables once. `seed` is reserved for sampling steps.
     ///
     /// # Errors
-    /// `Input` if an evaluation file cannot be read.
+    /// `Input` if an evaluation file cannot be read; `Damaged` for a model file that is no model,
+    /// `Config` for a language that the model does not have.
     pub fn new(
         config: &CurateConfig,
         decontaminate: Option<&DecontaminateConfig>,
@@ -156,7 +157,7 @@ impl Curator {
         let decontaminator = decontaminate.map(Decontaminator::new).transpose()?;
         let max = usize::try_from(config.max_record_bytes).unwrap_or(usize::MAX);
         Ok(Curator {
-            chain: Chain::new(config, decontaminator, minhash.map(Minhasher::new)),
+            chain: Chain::new(config, decontaminator, minhash.map(Minhasher::new))?,
             shape: SignatureShape::of(minhash),
             max_record_bytes: max,
             output: config.output,
@@ -305,9 +306,10 @@ impl Writers {
             Outcome::Dropped(drop) => {
                 let report = &mut self.report;
                 report.records += 1;
+                report.count_repairs(&drop.repairs);
                 add(&mut report.dropped, &drop.reason.rule, 1);
                 if !drop.language.is_empty() {
-                    add(&mut report.languages, drop.language, 1);
+                    add(&mut report.languages, &drop.language, 1);
                 }
                 let text = excerpt(&drop.text, EXCERPT_CHARS);
                 if report.wants_dropped(&drop.reason.rule) && !text.is_empty() {
@@ -316,7 +318,7 @@ impl Writers {
                         rule: drop.reason.rule.clone(),
                         value: Some(drop.reason.value.clone()),
                         limit: Some(drop.reason.limit.clone()),
-                        language: drop.language.to_string(),
+                        language: drop.language.clone(),
                         excerpt: text.to_string(),
                     });
                 }
@@ -326,18 +328,19 @@ impl Writers {
                     value: &drop.reason.value,
                     limit: &drop.reason.limit,
                     url: &drop.url,
-                    language: drop.language,
+                    language: &drop.language,
                     excerpt: text,
                 })
             }
             Outcome::Kept(kept) => {
                 let report = &mut self.report;
                 report.records += 1;
+                report.count_repairs(&kept.repairs);
                 report.kept += 1;
                 report.bytes_out += kept.text_bytes;
                 report.chars += kept.signature.chars;
                 if !kept.language.is_empty() {
-                    add(&mut report.languages, kept.language, 1);
+                    add(&mut report.languages, &kept.language, 1);
                 }
                 if let Some(host) = &kept.host {
                     add(&mut report.hosts, host, 1);

@@ -486,7 +486,7 @@ fn damaged() -> impl Strategy<Value = (usize, Vec<u8>, Format)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn damage_of_any_format_is_survived_and_counted((kind, bytes, format) in damaged()) {

@@ -10,6 +10,7 @@ mod formats;
 mod golden;
 #[cfg(feature = "object-store")]
 mod http;
+mod language;
 mod shard;
 
 /// Exact and MinHash deduplication with the defaults of each.

@@ -1,0 +1,102 @@
+//! Languages of a text paragraph by paragraph.
+//!
+//! A paragraph is a line. Its letters count for the language that the identifier gives it, or as
+//! undetermined if it has fewer than [`FEW`] letters or the identifier is less sure than
+//! [`UNSURE`]: a menu entry or a name says little about a language.
+
+use std::collections::BTreeMap;
+
+use super::{Identifier, LanguageScratch, UNDETERMINED, script};
+
+/// Fewer letters than this do not tell a language. Half a short sentence.
+const FEW: u64 = 20;
+/// Less confidence than this does not either.
+const UNSURE: f64 = 0.5;
+
+/// Languages of a text with their shares of its letters, largest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mixture {
+    /// (code, share); shares add up to 1. Empty for a text without letters.
+    pub shares: Vec<(String, f64)>,
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+pub struct MixtureScratch {
+    language: LanguageScratch,
+    counts: BTreeMap<String, u64>,
+}
+
+impl Mixture {
+    /// Share of the language with the most letters; `und` does not count as one.
+    pub fn main(&self) -> Option<(&str, f64)> {
+        let known = self.shares.iter().find(|s| s.0 != UNDETERMINED);
+        known.map(|(code, share)| (code.as_str(), *share))
+    }
+}
+
+/// Identifies every paragraph of a text.
+pub fn mixture(identifier: &Identifier, text: &str, scratch: &mut MixtureScratch) -> Mixture {
+    scratch.counts.clear();
+    let mut all = 0;
+    for line in text.split('\n') {
+        let letters = script::count_letters(line);
+        if letters == 0 {
+            continue;
+        }
+        all += letters;
+        let mut code = UNDETERMINED;
+        if letters >= FEW {
+            let (guess, confidence) = identifier.identify(line, &mut scratch.language);
+            if confidence >= UNSURE {
+                code = guess;
+            }
+        }
+        match scratch.counts.get_mut(code) {
+            Some(n) => *n += letters,
+            None => {
+                scratch.counts.insert(code.to_string(), letters);
+            }
+        }
+    }
+    let share = |(code, n): (&String, &u64)| (code.clone(), *n as f64 / all as f64);
+    let mut shares: Vec<(String, f64)> = scratch.counts.iter().map(share).collect();
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    Mixture { shares }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENGLISH: &str = "The house is on the hill and the children play in the garden every day.";
+    const GERMAN: &str = "Das Haus steht auf dem Berg und die Kinder spielen jeden Tag im Garten.";
+
+    fn of(text: &str) -> Mixture {
+        mixture(
+            &Identifier::built_in(),
+            text,
+            &mut MixtureScratch::default(),
+        )
+    }
+
+    #[test]
+    fn each_paragraph_counts_for_its_language() {
+        // 56 and 57 letters, 4 undetermined
+        let found = of(&format!("{ENGLISH}\n\n{GERMAN}\nMenu\n"));
+        let codes: Vec<&str> = found.shares.iter().map(|s| s.0.as_str()).collect();
+        assert_eq!(codes, ["de", "en", "und"]);
+        let letters = |s: &str| s.chars().filter(|c| c.is_alphabetic()).count() as f64;
+        let all = letters(ENGLISH) + letters(GERMAN) + 4.0;
+        assert!((found.shares[0].1 - letters(GERMAN) / all).abs() < 1e-9);
+        assert!((found.shares[2].1 - 4.0 / all).abs() < 1e-9);
+        assert_eq!(found.main().map(|m| m.0), Some("de"));
+    }
+
+    #[test]
+    fn nothing_is_mixed_in_nothing() {
+        assert_eq!(of("").shares, []);
+        assert_eq!(of("\n\n 12 \n"), Mixture::default());
+        assert_eq!(of("Menu").main(), None);
+    }
+}
