@@ -11,7 +11,7 @@ use crate::decontaminate::Decontaminator;
 use crate::dedup::{MinhashScratch, Minhasher, Signature};
 use crate::document::CleanDocument;
 use crate::error::{Error, Result as Outside};
-use crate::extract::{ExtractConfig, extract_with};
+use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
 use crate::language::{Identifier, LanguageScratch, MixtureScratch, mixture, script_shares};
 use crate::normalize::{NormalizeConfig, Repairs};
 use crate::read::{
@@ -255,6 +255,7 @@ impl Chain {
         };
         draft.url = record.url;
         draft.meta = record.date.map(|date| json!({ "date": date }));
+        let mut robots = None;
         let (content_type, body) = match record.kind.as_str() {
             "response" => {
                 let Some(response) = parse_response(record.body, self.max_record_bytes) else {
@@ -265,6 +266,7 @@ impl Chain {
                     let status = f64::from(response.status);
                     return Err(stop(draft, broken("read.status", status, 200.0)));
                 }
+                robots = response.robots;
                 match response.body {
                     Ok(body) => (response.content_type, body),
                     Err(coding) => {
@@ -284,13 +286,14 @@ impl Chain {
                 return Err(stop(draft, reason));
             }
         };
-        self.read_body(&body, content_type.as_deref(), draft)
+        self.read_body(&body, content_type.as_deref(), robots.as_deref(), draft)
     }
 
     fn read_body(
         &self,
         body: &[u8],
         content_type: Option<&str>,
+        robots: Option<&str>,
         mut draft: Draft,
     ) -> Result<Draft, Stop> {
         let kind = content_type
@@ -314,11 +317,15 @@ impl Chain {
                 return Err(stop(draft, reason));
             }
         }
-        let page = extract_with(body, content_type, &self.extract);
+        let source = PageSource {
+            bytes: body,
+            content_type,
+            robots,
+            url: draft.url.as_deref(),
+        };
+        let page = extract_page(&source, &self.extract);
         draft.text = page.text;
-        if let (Some(title), Some(Value::Object(meta))) = (page.title, draft.meta.as_mut()) {
-            meta.insert("title".to_string(), Value::String(title));
-        }
+        add_page_meta(&mut draft.meta, page.meta, page.is_cut);
         if draft.text.is_empty() {
             return Err(stop(draft, empty("extract.empty")));
         }
@@ -335,7 +342,7 @@ impl Chain {
             let reason = broken("read.record_type", record.kind.as_str(), "conversion");
             return Err(stop(draft, reason));
         }
-        self.read_body(record.body, Some("text/plain"), draft)
+        self.read_body(record.body, Some("text/plain"), None, draft)
     }
 
     /// The configured steps, then decontamination.
@@ -451,6 +458,19 @@ fn with_fields(mut draft: Draft, fields: Fields) -> Draft {
     draft.meta = fields.meta;
     draft.text = fields.text;
     draft
+}
+
+/// Adds what a page says of itself to a document's metadata.
+fn add_page_meta(meta: &mut Option<Value>, page: PageMeta, is_cut: bool) {
+    let Ok(Value::Object(found)) = serde_json::to_value(page) else {
+        return;
+    };
+    if let Value::Object(meta) = meta.get_or_insert_with(|| json!({})) {
+        meta.extend(found);
+        if is_cut {
+            meta.insert("is_cut".to_string(), Value::Bool(true));
+        }
+    }
 }
 
 /// Starts with a tag after white space.

@@ -31,7 +31,7 @@ pub struct CleanDocument {
     pub subset: Option<String>,
     /// Language code; empty if no language step ran.
     pub language: String,
-    /// Title of the page, crawl date.
+    /// Crawl date; what the page says of itself (see `PageMeta`); `is_cut` if it was not read whole.
     #[serde(skip_serializing_if = "Option::is_none", alias = "metadata")]
     pub meta: Option<serde_json::Value>,
 }

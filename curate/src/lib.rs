@@ -39,7 +39,10 @@ pub use dedup::{
 };
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use error::{Error, Result};
-pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
+pub use extract::{
+    BlockFeatures, ExtractConfig, Extracted, Favour, PageMeta, PageSource, TextForm,
+    block_features, extract_html, extract_page,
+};
 pub use fasttext::{FastText, FastTextScratch};
 pub use filter::{
     C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile, UrlConfig,

@@ -5,6 +5,7 @@
 mod archives;
 mod bad_input;
 mod dclm;
+mod extraction;
 mod files;
 mod formats;
 mod golden;
