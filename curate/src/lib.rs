@@ -12,12 +12,14 @@ mod fasttext;
 mod filter;
 mod inspect;
 mod language;
+mod ngram;
 mod normalize;
 mod pii;
 mod progress;
 mod read;
 mod report;
 mod shard;
+mod signals;
 mod text;
 mod texts;
 mod unicode;
@@ -40,20 +42,23 @@ pub use error::{Error, Result};
 pub use extract::{ExtractConfig, Extracted, extract_html, extract_with};
 pub use fasttext::{FastText, FastTextScratch};
 pub use filter::{
-    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile,
+    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile, UrlConfig,
+    UrlFilter,
 };
 pub use inspect::inspect;
 pub use language::{
     Guess, Identifier, LanguageExamples, LanguageScratch, LanguageTraining, Mixture,
     MixtureScratch, Script, identify, languages, mixture, script_shares,
 };
+pub use ngram::{NgramModel, NgramState};
 pub use normalize::{Form, NormalizeConfig, REPAIRS, Repairs};
 pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, shards};
+pub use signals::{Choice, Expression, Signals, WhatIf};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
-pub use verdict::{Figure, KEEP, Reason, Verdict};
+pub use verdict::{Figure, Judge, KEEP, Measure, Reason, Side, Verdict};
 pub use words::{Splitter, Word};
 pub use write::{OutputFile, checksum};

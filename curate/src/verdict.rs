@@ -73,6 +73,122 @@ pub(crate) fn empty(rule: &str) -> Reason {
     broken(rule, 0.0, 1.0)
 }
 
+/// Which side of a limit is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The limit is the most that is allowed.
+    AtMost,
+    /// The limit is the least that is allowed.
+    AtLeast,
+}
+
+impl Side {
+    /// Whether a value breaks a limit. What is no number breaks none.
+    pub fn breaks(self, value: f64, limit: f64) -> bool {
+        match self {
+            Side::AtMost => value > limit,
+            Side::AtLeast => value < limit,
+        }
+    }
+}
+
+/// One rule's figures for one document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measure {
+    /// `filter.rule`.
+    pub rule: String,
+    /// What was measured.
+    pub value: f64,
+    /// The limit.
+    pub limit: f64,
+    /// Which side of it is good.
+    pub side: Side,
+}
+
+/// Compares figures with limits for the filters. One judge sees one document.
+#[derive(Debug, Default)]
+pub struct Judge {
+    /// Goes on after a broken rule, to measure the others as well.
+    goes_on: bool,
+    /// Keeps the figures.
+    keeps: bool,
+    measures: Vec<Measure>,
+    broken: Option<Reason>,
+}
+
+impl Judge {
+    /// Stops at the first broken rule and keeps no figures.
+    pub fn strict() -> Judge {
+        Judge::default()
+    }
+
+    /// Stops at the first broken rule; keeps the figures up to there.
+    pub fn keeping() -> Judge {
+        Judge {
+            keeps: true,
+            ..Judge::default()
+        }
+    }
+
+    /// Measures every rule, whatever the others say, and keeps all figures.
+    pub fn measuring() -> Judge {
+        Judge {
+            goes_on: true,
+            keeps: true,
+            ..Judge::default()
+        }
+    }
+
+    /// Whether a count may stop once its limit is decided.
+    pub(crate) fn may_stop_counting(&self) -> bool {
+        !self.keeps
+    }
+
+    /// Figures in the order of the rules.
+    pub fn measures(&self) -> &[Measure] {
+        &self.measures
+    }
+
+    /// The first broken rule that the judge went past.
+    pub fn verdict(&mut self) -> Verdict {
+        match self.broken.take() {
+            Some(reason) => Verdict::Break(reason),
+            None => KEEP,
+        }
+    }
+
+    /// Breaks with `rule` when `value > limit`.
+    pub(crate) fn at_most(&mut self, rule: &str, value: f64, limit: f64) -> Verdict {
+        self.compare(rule, value, limit, Side::AtMost)
+    }
+
+    /// Breaks with `rule` when `value < limit`.
+    pub(crate) fn at_least(&mut self, rule: &str, value: f64, limit: f64) -> Verdict {
+        self.compare(rule, value, limit, Side::AtLeast)
+    }
+
+    fn compare(&mut self, rule: &str, value: f64, limit: f64, side: Side) -> Verdict {
+        if self.keeps {
+            self.measures.push(Measure {
+                rule: rule.to_string(),
+                value,
+                limit,
+                side,
+            });
+        }
+        if !side.breaks(value, limit) {
+            return KEEP;
+        }
+        let reason = broken(rule, value, limit);
+        if !self.goes_on {
+            return Verdict::Break(reason);
+        }
+        self.broken.get_or_insert(reason);
+        KEEP
+    }
+}
+
 /// Breaks with `rule` when `value > limit`.
 pub(crate) fn at_most(rule: &str, value: f64, limit: f64) -> Verdict {
     if value > limit {

@@ -18,7 +18,7 @@ use super::Profile;
 use crate::config::Problem;
 use crate::text::{Scratch, chars};
 use crate::unicode::{self, PUNCT, SENTENCE, SPACE};
-use crate::verdict::{KEEP, Verdict, at_least, broken};
+use crate::verdict::{Judge, KEEP, Verdict, broken};
 use crate::words::Word;
 
 /// C4 quality. Numbers of 0 switch a rule off.
@@ -116,6 +116,17 @@ impl C4Quality {
 
     /// Judges a text; `Some(text)` is what the page becomes if that differs.
     pub fn judge(&self, text: &str, scratch: &mut Scratch, out: &mut String) -> Verdict {
+        self.measure(text, scratch, out, &mut Judge::strict())
+    }
+
+    /// Lets `judge` compare every figure of a text; `out` is what the page becomes.
+    pub fn measure(
+        &self,
+        text: &str,
+        scratch: &mut Scratch,
+        out: &mut String,
+        judge: &mut Judge,
+    ) -> Verdict {
         out.clear();
         let mut sentences = 0;
         for line in unicode::split_lines(text) {
@@ -142,8 +153,8 @@ impl C4Quality {
             if self.page_or_line_is_bad(line)? {
                 continue;
             }
-            // Only whether there are enough matters, so counting stops there.
-            if sentences < self.min_num_sentences {
+            // Without figures to keep only whether there are enough matters, and counting stops there.
+            if sentences < self.min_num_sentences || !judge.may_stop_counting() {
                 scratch.splitter.split(line, &mut scratch.line_words);
                 sentences += count_sentences(line, &scratch.line_words);
             }
@@ -152,7 +163,7 @@ impl C4Quality {
             }
             out.push_str(line);
         }
-        at_least(
+        judge.at_least(
             "c4.too_few_sentences",
             sentences as f64,
             self.min_num_sentences as f64,

@@ -13,7 +13,7 @@ use super::gopher_repetition::duplicates;
 use crate::config::{Problem, range};
 use crate::text::{Scratch, chars};
 use crate::unicode::{self, TERMINAL};
-use crate::verdict::{KEEP, Verdict, at_least, at_most, empty};
+use crate::verdict::{Judge, KEEP, Verdict, empty};
 
 /// FineWeb quality.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -66,6 +66,11 @@ impl FinewebQuality {
 
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
+        self.measure(text, scratch, &mut Judge::strict())
+    }
+
+    /// Lets `judge` compare every figure of a text.
+    pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
         let lines: Vec<&str> = text
             .split('\n')
             .filter(|line| !unicode::strip(line).is_empty())
@@ -81,18 +86,18 @@ impl FinewebQuality {
         };
         let share = lines.iter().filter(terminal).count() as f64 / all;
         if !(share == 0.0 && self.line_punct_exclude_zero) {
-            at_least("fineweb.line_punct_ratio", share, self.line_punct_thr)?;
+            judge.at_least("fineweb.line_punct_ratio", share, self.line_punct_thr)?;
         }
         let short = |line: &&&str| chars(line) <= self.short_line_length;
         let share = lines.iter().filter(short).count() as f64 / all;
-        at_most("fineweb.short_line_ratio", share, self.short_line_thr)?;
+        judge.at_most("fineweb.short_line_ratio", share, self.short_line_thr)?;
         let feeds = memchr::memchr_iter(b'\n', text.as_bytes()).count();
         let (_, _, dup) = duplicates(lines.iter().copied(), text.len(), &mut scratch.set);
         let share = dup / (chars(text) - feeds) as f64;
-        at_most("fineweb.char_dup_ratio", share, self.char_duplicates_ratio)?;
+        judge.at_most("fineweb.char_dup_ratio", share, self.char_duplicates_ratio)?;
         scratch.split(text);
         let share = feeds as f64 / scratch.words().len() as f64;
-        at_most("fineweb.list_ratio", share, self.new_line_ratio)?;
+        judge.at_most("fineweb.list_ratio", share, self.new_line_ratio)?;
         KEEP
     }
 }

@@ -13,7 +13,7 @@ use super::Profile;
 use crate::config::{Problem, range};
 use crate::text::{Scratch, chars};
 use crate::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
-use crate::verdict::{KEEP, Verdict, at_least, at_most, broken};
+use crate::verdict::{Judge, KEEP, Verdict, broken};
 
 /// A bit for each of the words of which some must occur; 0 for any other word.
 fn stop_word(word: &[u8]) -> u32 {
@@ -129,6 +129,11 @@ impl GopherQuality {
 
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
+        self.measure(text, scratch, &mut Judge::strict())
+    }
+
+    /// Lets `judge` compare every figure of a text.
+    pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
         scratch.split(text);
         let counts = WordCounts::of(text, scratch);
         let (all, real) = (scratch.words().len() as f64, counts.real as f64);
@@ -137,21 +142,21 @@ impl GopherQuality {
             return Verdict::Break(broken("gopher_quality.short_doc", 0.0, least));
         }
         if self.min_doc_words != 0 {
-            at_least("gopher_quality.short_doc", real, self.min_doc_words as f64)?;
+            judge.at_least("gopher_quality.short_doc", real, self.min_doc_words as f64)?;
         }
         if self.max_doc_words != 0 {
-            at_most("gopher_quality.long_doc", real, self.max_doc_words as f64)?;
+            judge.at_most("gopher_quality.long_doc", real, self.max_doc_words as f64)?;
         }
         let mean = counts.chars as f64 / real;
         if self.min_avg_word_length != 0.0 {
-            at_least(
+            judge.at_least(
                 "gopher_quality.below_avg_threshold",
                 mean,
                 self.min_avg_word_length,
             )?;
         }
         if self.max_avg_word_length != 0.0 {
-            at_most(
+            judge.at_most(
                 "gopher_quality.above_avg_threshold",
                 mean,
                 self.max_avg_word_length,
@@ -160,17 +165,17 @@ impl GopherQuality {
         if self.max_symbol_word_ratio != 0.0 {
             let limit = self.max_symbol_word_ratio;
             let hashes = memchr::memchr_iter(b'#', text.as_bytes()).count() as f64;
-            at_most("gopher_quality.too_many_hashes", hashes / all, limit)?;
-            at_most(
+            judge.at_most("gopher_quality.too_many_hashes", hashes / all, limit)?;
+            judge.at_most(
                 "gopher_quality.too_many_ellipsis",
                 ellipses(text) as f64 / all,
                 limit,
             )?;
         }
-        self.lines(text)?;
+        self.lines(text, judge)?;
         if self.min_alpha_words_ratio != 0.0 {
             let share = counts.alpha as f64 / all;
-            at_least(
+            judge.at_least(
                 "gopher_quality.below_alpha_threshold",
                 share,
                 self.min_alpha_words_ratio,
@@ -178,7 +183,7 @@ impl GopherQuality {
         }
         if self.min_stop_words != 0 {
             let found = counts.stop_words as f64;
-            at_least(
+            judge.at_least(
                 "gopher_quality.enough_stop_words",
                 found,
                 self.min_stop_words as f64,
@@ -187,7 +192,7 @@ impl GopherQuality {
         KEEP
     }
 
-    fn lines(&self, text: &str) -> Verdict {
+    fn lines(&self, text: &str, judge: &mut Judge) -> Verdict {
         let (mut lines, mut bullets, mut dots) = (0u32, 0u32, 0u32);
         let space = |c| unicode::is(c, SPACE);
         for line in unicode::split_lines(text) {
@@ -202,7 +207,7 @@ impl GopherQuality {
         let lines = f64::from(lines);
         if self.max_bullet_lines_ratio != 0.0 {
             let share = f64::from(bullets) / lines;
-            at_most(
+            judge.at_most(
                 "gopher_quality.too_many_bullets",
                 share,
                 self.max_bullet_lines_ratio,
@@ -210,7 +215,7 @@ impl GopherQuality {
         }
         if self.max_ellipsis_lines_ratio != 0.0 {
             let share = f64::from(dots) / lines;
-            at_most(
+            judge.at_most(
                 "gopher_quality.too_many_end_ellipsis",
                 share,
                 self.max_ellipsis_lines_ratio,

@@ -14,7 +14,7 @@ use super::{HashCounts, Profile};
 use crate::config::{Problem, range};
 use crate::text::{Scratch, chars};
 use crate::unicode;
-use crate::verdict::{KEEP, Verdict, at_most, empty};
+use crate::verdict::{Judge, KEEP, Verdict, empty};
 
 /// Gopher repetition.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -84,15 +84,20 @@ impl GopherRepetition {
 
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
+        self.measure(text, scratch, &mut Judge::strict())
+    }
+
+    /// Lets `judge` compare every figure of a text.
+    pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
         if text.is_empty() {
             return Verdict::Break(empty("gopher_repetition.empty"));
         }
         let length = chars(text) as f64;
-        let over = |rule: &str, part: f64, whole: f64, limit: f64| {
+        let mut over = |rule: &str, part: f64, whole: f64, limit: f64| {
             if limit == 0.0 {
                 KEEP
             } else {
-                at_most(rule, part / whole, limit)
+                judge.at_most(rule, part / whole, limit)
             }
         };
         let set = &mut scratch.set;
@@ -125,17 +130,23 @@ impl GopherRepetition {
         scratch.measure(text);
         for &(n, limit) in &self.top_n_grams {
             if let Some(top) = top_n_gram(n, scratch) {
-                at_most(
+                judge.at_most(
                     &format!("gopher_repetition.top_{n}_gram"),
                     top as f64 / length,
                     limit,
                 )?;
             }
         }
-        self.duplicate_n_grams(text, length, scratch)
+        self.duplicate_n_grams(text, length, scratch, judge)
     }
 
-    fn duplicate_n_grams(&self, text: &str, length: f64, scratch: &mut Scratch) -> Verdict {
+    fn duplicate_n_grams(
+        &self,
+        text: &str,
+        length: f64,
+        scratch: &mut Scratch,
+        judge: &mut Judge,
+    ) -> Verdict {
         let words = scratch.words.len();
         // Concatenation hash of each word and BASE^length to append it.
         let hashes: Vec<(u64, u64)> = scratch
@@ -161,7 +172,7 @@ impl GopherRepetition {
             grown = n;
             let found = repeated_chars(n, scratch) as f64;
             let rule = format!("gopher_repetition.duplicated_{n}_n_grams");
-            at_most(&rule, found / length, limit)?;
+            judge.at_most(&rule, found / length, limit)?;
         }
         KEEP
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Problem;
 use crate::text::chars;
-use crate::verdict::{KEEP, Verdict, at_least, at_most};
+use crate::verdict::{Judge, KEEP, Verdict};
 
 /// Bounds on a text's length, both ends allowed.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -39,9 +39,14 @@ impl Length {
 
     /// Judges a text.
     pub fn judge(&self, text: &str) -> Verdict {
+        self.measure(text, &mut Judge::strict())
+    }
+
+    /// Lets `judge` compare every figure of a text.
+    pub fn measure(&self, text: &str, judge: &mut Judge) -> Verdict {
         let n = chars(text) as f64;
-        at_least("length.min_chars", n, self.min_chars as f64)?;
-        at_most("length.max_chars", n, self.max_chars as f64)?;
+        judge.at_least("length.min_chars", n, self.min_chars as f64)?;
+        judge.at_most("length.max_chars", n, self.max_chars as f64)?;
         KEEP
     }
 }

@@ -11,6 +11,7 @@ mod fineweb;
 mod gopher_quality;
 mod gopher_repetition;
 mod length;
+mod url;
 
 pub use c4::C4Quality;
 pub(crate) use counts::HashCounts;
@@ -19,6 +20,7 @@ pub use fineweb::FinewebQuality;
 pub use gopher_quality::GopherQuality;
 pub use gopher_repetition::GopherRepetition;
 pub use length::Length;
+pub use url::{UrlConfig, UrlFilter};
 
 use serde::{Deserialize, Serialize};
 

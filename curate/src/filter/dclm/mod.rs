@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Problem, range};
 use crate::text::{Scratch, chars};
 use crate::unicode::{self, LETTER, SPACE};
-use crate::verdict::{KEEP, Verdict, at_least, at_most, broken};
+use crate::verdict::{Judge, KEEP, Verdict, broken};
 
 /// DCLM-baseline.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -93,12 +93,23 @@ impl Dclm {
 
     /// Judges a text and writes what the page becomes to `out`.
     pub fn judge(&self, text: &str, scratch: &mut Scratch, out: &mut String) -> Verdict {
+        self.measure(text, scratch, out, &mut Judge::strict())
+    }
+
+    /// Lets `judge` compare every figure of a text; `out` is what the page becomes.
+    pub fn measure(
+        &self,
+        text: &str,
+        scratch: &mut Scratch,
+        out: &mut String,
+        judge: &mut Judge,
+    ) -> Verdict {
         out.clear();
         lines::at_most_two_newlines(text, out);
         let page = std::mem::take(out);
-        self.page(&page)?;
+        self.page(&page, judge)?;
         if self.repetition {
-            repetition::judge(&page, scratch)?;
+            repetition::measure(&page, scratch, judge)?;
         }
         if !self.edit_lines {
             *out = page;
@@ -119,54 +130,56 @@ impl Dclm {
         }
         // words may also become more: an edit can uncover one
         let removed = (before as f64 - after as f64) / before as f64;
-        at_most("dclm.removed_ratio", removed, self.max_removed_ratio)
+        judge.at_most("dclm.removed_ratio", removed, self.max_removed_ratio)
     }
 
     /// The rules that look at the page as a whole.
-    fn page(&self, text: &str) -> Verdict {
+    fn page(&self, text: &str, judge: &mut Judge) -> Verdict {
         let words = plain_words(text) as f64;
-        at_least("dclm.min_words", words, self.min_words as f64)?;
-        at_most("dclm.max_words", words, self.max_words as f64)?;
+        judge.at_least("dclm.min_words", words, self.min_words as f64)?;
+        judge.at_most("dclm.max_words", words, self.max_words as f64)?;
         let counts = Counts::of(text);
         let words = counts.words as f64;
         if counts.words == 0 {
             return Verdict::Break(broken("dclm.min_words", 0.0, 1.0));
         }
         let mean = counts.chars as f64 / words;
-        at_least("dclm.min_mean_word_length", mean, self.min_mean_word_length)?;
-        at_most("dclm.max_mean_word_length", mean, self.max_mean_word_length)?;
+        judge.at_least("dclm.min_mean_word_length", mean, self.min_mean_word_length)?;
+        judge.at_most("dclm.max_mean_word_length", mean, self.max_mean_word_length)?;
         let symbols: usize = ["#", "...", ". . .", "\u{2026}"]
             .iter()
             .map(|s| memchr::memmem::find_iter(text.as_bytes(), s).count())
             .sum();
-        at_most(
+        judge.at_most(
             "dclm.symbol_ratio",
             symbols as f64 / words,
             self.max_symbol_ratio,
         )?;
-        let lines = counts.lines as f64;
-        // Python compares counts with the product, not shares with the limit
-        let share = |rule: &str, count: usize, limit: f64| {
-            if count as f64 > limit * lines {
-                Verdict::Break(broken(rule, count as f64 / lines, limit))
+        let share = |count: usize| {
+            if counts.lines == 0 {
+                0.0
             } else {
-                KEEP
+                count as f64 / counts.lines as f64
             }
         };
-        share("dclm.bullet_ratio", counts.bullets, self.max_bullet_ratio)?;
-        share(
+        judge.at_most(
+            "dclm.bullet_ratio",
+            share(counts.bullets),
+            self.max_bullet_ratio,
+        )?;
+        judge.at_most(
             "dclm.ellipsis_ratio",
-            counts.ellipses,
+            share(counts.ellipses),
             self.max_ellipsis_ratio,
         )?;
         let other = counts.non_alphabetic as f64 / words;
-        at_most(
+        judge.at_most(
             "dclm.non_alphabetic_ratio",
             other,
             self.max_non_alphabetic_ratio,
         )?;
         let stops = counts.stop_words as f64;
-        at_least("dclm.stop_words", stops, self.min_stop_words as f64)
+        judge.at_least("dclm.stop_words", stops, self.min_stop_words as f64)
     }
 }
 

@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{is_alphanumeric, pieces};
 use crate::filter::HashCounts;
 use crate::text::{Scratch, chars};
-use crate::verdict::{KEEP, Verdict, at_most, broken};
+use crate::verdict::{Judge, KEEP, Verdict, broken};
 
 /// n and the greatest share of characters: of the most frequent n-gram, then of all that occur again.
 const TOP: [(usize, f64); 3] = [(2, 0.2), (3, 0.18), (4, 0.16)];
@@ -19,20 +19,20 @@ const ALL: [(usize, f64); 6] = [
     (10, 0.10),
 ];
 
-pub(super) fn judge(text: &str, scratch: &mut Scratch) -> Verdict {
+pub(super) fn measure(text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
     let set = &mut scratch.set;
     let lines = Repeated::of(pieces(text, "\n"), set);
     let paragraphs = Repeated::of(pieces(text, "\n\n"), set);
-    lines.judge("dclm.dup_line_frac", false, 0.3)?;
-    paragraphs.judge("dclm.dup_para_frac", false, 0.3)?;
-    lines.judge("dclm.dup_line_char_frac", true, 0.2)?;
-    paragraphs.judge("dclm.dup_para_char_frac", true, 0.2)?;
+    lines.measure("dclm.dup_line_frac", false, 0.3, judge)?;
+    paragraphs.measure("dclm.dup_para_frac", false, 0.3, judge)?;
+    lines.measure("dclm.dup_line_char_frac", true, 0.2, judge)?;
+    paragraphs.measure("dclm.dup_para_char_frac", true, 0.2, judge)?;
     let mut words = Words::of(text);
     for (n, limit) in TOP {
-        at_most(&format!("dclm.top_{n}_gram"), words.top(n, set), limit)?;
+        judge.at_most(&format!("dclm.top_{n}_gram"), words.top(n, set), limit)?;
     }
     for (n, limit) in ALL {
-        at_most(
+        judge.at_most(
             &format!("dclm.duplicated_{n}_grams"),
             words.again(n, set),
             limit,
@@ -69,12 +69,14 @@ impl Repeated {
         }
     }
 
-    fn judge(&self, rule: &str, by_chars: bool, limit: f64) -> Verdict {
+    fn measure(&self, rule: &str, by_chars: bool, limit: f64, judge: &mut Judge) -> Verdict {
         match self.pieces {
             0 => Verdict::Break(broken(rule, 1.0, limit)),
             1 => KEEP,
-            _ if by_chars => at_most(rule, self.repeated_chars as f64 / self.chars as f64, limit),
-            _ => at_most(rule, self.repeated as f64 / self.pieces as f64, limit),
+            _ if by_chars => {
+                judge.at_most(rule, self.repeated_chars as f64 / self.chars as f64, limit)
+            }
+            _ => judge.at_most(rule, self.repeated as f64 / self.pieces as f64, limit),
         }
     }
 }
