@@ -11,10 +11,12 @@ use crate::decontaminate::Decontaminator;
 use crate::dedup::{MinhashScratch, Minhasher, Signature};
 use crate::document::CleanDocument;
 use crate::error::{Error, Result as Outside};
-use crate::extract::{ExtractConfig, extract_with};
+use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
 use crate::language::{Identifier, LanguageScratch, MixtureScratch, mixture, script_shares};
 use crate::normalize::{NormalizeConfig, Repairs};
-use crate::read::{Batch, JsonScratch, Raw, parse_line, parse_record, parse_response};
+use crate::read::{
+    Batch, Fields, JsonScratch, Raw, Unread, parse_record, parse_response, read_fields,
+};
 use crate::report::Sample;
 use crate::text::{Scratch, chars, excerpt};
 use crate::verdict::{Reason, Verdict, broken, empty};
@@ -224,14 +226,17 @@ impl Chain {
         }
         let bytes = batch.bytes(raw);
         let draft = Draft {
-            id: format!("{}/{stem}/{}", input.source, raw.number),
+            id: format!("{}/{stem}/{}", input.source, batch.label(raw)),
             ..Draft::default()
         };
         let read = match input.format {
             Format::Warc => self.read_warc(bytes, draft),
             Format::Wet => self.read_wet(bytes, draft),
-            Format::Jsonl => read_jsonl(bytes, draft, &mut scratch.json),
-            Format::Text => read_text(bytes, draft),
+            _ => match read_fields(input, bytes, &mut scratch.json) {
+                Ok(fields) => Ok(with_fields(draft, fields)),
+                Err(Unread::Bad(why)) => Err(Stop::Bad(why)),
+                Err(Unread::Drop(fields, reason)) => Err(stop(with_fields(draft, *fields), reason)),
+            },
         };
         let mut draft = match read {
             Ok(draft) => draft,
@@ -246,10 +251,11 @@ impl Chain {
 
     fn read_warc(&self, bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
         let Some(record) = parse_record(bytes) else {
-            return Err(Stop::Bad("WARC record without a header end".to_string()));
+            return Err(Stop::Bad("WARC record with a broken header".to_string()));
         };
         draft.url = record.url;
         draft.meta = record.date.map(|date| json!({ "date": date }));
+        let mut robots = None;
         let (content_type, body) = match record.kind.as_str() {
             "response" => {
                 let Some(response) = parse_response(record.body, self.max_record_bytes) else {
@@ -260,10 +266,12 @@ impl Chain {
                     let status = f64::from(response.status);
                     return Err(stop(draft, broken("read.status", status, 200.0)));
                 }
+                robots = response.robots;
                 match response.body {
                     Ok(body) => (response.content_type, body),
                     Err(coding) => {
-                        let reason = broken("read.encoding", coding, "gzip, deflate or none");
+                        let reason =
+                            broken("read.encoding", coding, "gzip, deflate, br, zstd or none");
                         return Err(stop(draft, reason));
                     }
                 }
@@ -278,13 +286,14 @@ impl Chain {
                 return Err(stop(draft, reason));
             }
         };
-        self.read_body(&body, content_type.as_deref(), draft)
+        self.read_body(&body, content_type.as_deref(), robots.as_deref(), draft)
     }
 
     fn read_body(
         &self,
         body: &[u8],
         content_type: Option<&str>,
+        robots: Option<&str>,
         mut draft: Draft,
     ) -> Result<Draft, Stop> {
         let kind = content_type
@@ -308,11 +317,15 @@ impl Chain {
                 return Err(stop(draft, reason));
             }
         }
-        let page = extract_with(body, content_type, &self.extract);
+        let source = PageSource {
+            bytes: body,
+            content_type,
+            robots,
+            url: draft.url.as_deref(),
+        };
+        let page = extract_page(&source, &self.extract);
         draft.text = page.text;
-        if let (Some(title), Some(Value::Object(meta))) = (page.title, draft.meta.as_mut()) {
-            meta.insert("title".to_string(), Value::String(title));
-        }
+        add_page_meta(&mut draft.meta, page.meta, page.is_cut);
         if draft.text.is_empty() {
             return Err(stop(draft, empty("extract.empty")));
         }
@@ -321,7 +334,7 @@ impl Chain {
 
     fn read_wet(&self, bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
         let Some(record) = parse_record(bytes) else {
-            return Err(Stop::Bad("WARC record without a header end".to_string()));
+            return Err(Stop::Bad("WARC record with a broken header".to_string()));
         };
         draft.url = record.url;
         draft.meta = record.date.map(|date| json!({ "date": date }));
@@ -329,7 +342,7 @@ impl Chain {
             let reason = broken("read.record_type", record.kind.as_str(), "conversion");
             return Err(stop(draft, reason));
         }
-        self.read_body(record.body, Some("text/plain"), draft)
+        self.read_body(record.body, Some("text/plain"), None, draft)
     }
 
     /// The configured steps, then decontamination.
@@ -435,27 +448,28 @@ fn invalid_utf8(e: &std::str::Utf8Error) -> String {
     format!("invalid UTF-8 at byte {} of the text", e.valid_up_to())
 }
 
-fn read_jsonl(bytes: &[u8], mut draft: Draft, scratch: &mut JsonScratch) -> Result<Draft, Stop> {
-    let mut line = parse_line(bytes, scratch).map_err(Stop::Bad)?;
-    draft.text = line.text.take().unwrap_or_default();
-    draft.url = line.address().map(str::to_string);
-    draft.subset = line.subset().map(str::to_string);
-    if let Some(id) = line.own_id() {
+/// A draft with what its record says.
+fn with_fields(mut draft: Draft, fields: Fields) -> Draft {
+    if let Some(id) = fields.id {
         draft.id = id;
     }
-    if draft.text.is_empty() {
-        return Err(stop(draft, empty("read.empty")));
-    }
-    Ok(draft)
+    draft.url = fields.url;
+    draft.subset = fields.subset;
+    draft.meta = fields.meta;
+    draft.text = fields.text;
+    draft
 }
 
-fn read_text(bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => {
-            draft.text = text.trim_start_matches('\u{feff}').to_string();
-            Ok(draft)
+/// Adds what a page says of itself to a document's metadata.
+fn add_page_meta(meta: &mut Option<Value>, page: PageMeta, is_cut: bool) {
+    let Ok(Value::Object(found)) = serde_json::to_value(page) else {
+        return;
+    };
+    if let Value::Object(meta) = meta.get_or_insert_with(|| json!({})) {
+        meta.extend(found);
+        if is_cut {
+            meta.insert("is_cut".to_string(), Value::Bool(true));
         }
-        Err(e) => Err(Stop::Bad(invalid_utf8(&e))),
     }
 }
 

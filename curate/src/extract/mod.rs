@@ -1,68 +1,183 @@
 //! HTML to main text.
 //!
-//! Decode (charset.rs), parse as browsers do (tree.rs), cut into blocks and choose (content.rs).
+//! Decode (charset.rs), parse (html/), read what the page says of itself (meta/), cut into blocks
+//! (blocks.rs, counts.rs, areas.rs, marks.rs), judge each block (features.rs, linear.rs, model.rs,
+//! choose.rs), write (render.rs).
+//! All of it is one pass per page with work bounded by the page's length.
 
+mod areas;
+mod blocks;
 mod charset;
-mod content;
-mod tree;
+mod choose;
+mod counts;
+mod features;
+mod html;
+mod linear;
+mod marks;
+mod meta;
+mod model;
+mod render;
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Problem, range};
+use areas::Areas;
+pub(crate) use html::named_reference;
+pub use meta::PageMeta;
 
 /// Settings of main-content extraction.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExtractConfig {
-    /// A block with a greater share of its characters in links is navigation. Our measurement.
-    pub max_link_density: f64,
-    /// Paragraphs shorter than this (characters) do not speak for their container. Our measurement.
-    pub min_paragraph_chars: usize,
+    /// How the text is written.
+    pub format: TextForm,
+    /// What a doubtful block counts as.
+    pub favour: Favour,
+    /// Readers' comments behind the text. Default: left out.
+    pub comments: bool,
+    /// Pages are read up to this many bytes. Default: browsers show such pages, no reader does.
+    pub max_page_bytes: usize,
 }
 
 impl Default for ExtractConfig {
     fn default() -> Self {
         ExtractConfig {
-            max_link_density: 0.5,
-            min_paragraph_chars: 40,
+            format: TextForm::Text,
+            favour: Favour::Balance,
+            comments: false,
+            max_page_bytes: 16 << 20,
         }
     }
+}
+
+/// How extracted text is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TextForm {
+    /// Plain text: blank lines between paragraphs, "- " before list items.
+    Text,
+    /// Markdown: also marks of headings, code, quotes, tables, ordered lists.
+    Markdown,
+}
+
+/// What a block counts as that may or may not be main text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Favour {
+    /// Only what is likely text: less furniture, some text lost.
+    Precision,
+    /// What gives the best F1 as far as can be told.
+    Balance,
+    /// Also what is less likely: little text lost, some furniture.
+    Recall,
 }
 
 impl ExtractConfig {
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
-        range(problem, "max_link_density", self.max_link_density, 0.0, 1.0);
+        range(
+            problem,
+            "max_page_bytes",
+            self.max_page_bytes as f64,
+            1024.0,
+            1e9,
+        );
     }
+}
+
+/// A page as it was fetched.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PageSource<'a> {
+    /// Body without transfer and content codings.
+    pub bytes: &'a [u8],
+    /// `Content-Type` header.
+    pub content_type: Option<&'a str>,
+    /// `X-Robots-Tag` header.
+    pub robots: Option<&'a str>,
+    /// Where it came from.
+    pub url: Option<&'a str>,
 }
 
 /// What was found in a page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extracted {
-    /// Main text: a block a line, a blank line between paragraphs; empty if there is none.
+    /// Main text; empty if there is none.
     pub text: String,
-    /// `<title>`.
-    pub title: Option<String>,
+    /// What the page says about itself.
+    pub meta: PageMeta,
     /// Name of the charset the bytes were decoded with.
     pub charset: &'static str,
-    /// Language of `<html lang>`.
-    pub lang: Option<String>,
+    /// The page was longer or more nested than it is read, and was cut off.
+    pub is_cut: bool,
 }
 
 /// Main text of a page given as bytes and the Content-Type it was served with.
 pub fn extract_html(bytes: &[u8], content_type: Option<&str>) -> Extracted {
-    extract_with(bytes, content_type, &ExtractConfig::default())
+    let source = PageSource {
+        bytes,
+        content_type,
+        ..PageSource::default()
+    };
+    extract_page(&source, &ExtractConfig::default())
 }
 
-/// [`extract_html`] with settings.
-pub fn extract_with(bytes: &[u8], content_type: Option<&str>, config: &ExtractConfig) -> Extracted {
-    let (html, charset) = charset::decode(bytes, content_type);
-    let tree = tree::parse(&html);
-    let page = content::main_text(&tree, config);
+/// Main text and metadata of a page.
+pub fn extract_page(source: &PageSource<'_>, config: &ExtractConfig) -> Extracted {
+    let bytes = &source.bytes[..source.bytes.len().min(config.max_page_bytes)];
+    let (html, charset) = charset::decode(bytes, source.content_type, source.url);
+    let tree = html::parse(&html);
+    let (meta, hints) = meta::read(&tree, source.url, source.robots);
+    let page = blocks::cut(&tree);
+    let areas = Areas::new(&page);
+    let mut columns = features::first(&page, &areas, &meta, &hints);
+    let scores = model::scores(&page, &areas, &mut columns);
+    let chosen = choose::choose(&page, &scores, hints.is_article, config);
     Extracted {
-        text: page.text,
-        title: page.title,
+        text: render::render(&page, &chosen, config),
+        meta,
         charset,
-        lang: page.lang,
+        is_cut: tree.is_cut || bytes.len() < source.bytes.len(),
+    }
+}
+
+/// What the model is told about a page, for those who train it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BlockFeatures {
+    /// Text of each block.
+    pub texts: Vec<String>,
+    /// Feature columns one after another, each a byte a block.
+    pub columns: Vec<Vec<u8>>,
+    /// Hashed words of each block: of its text, of its own classes, of the classes around.
+    pub words: Vec<[Vec<u16>; 3]>,
+}
+
+/// The features of a page's blocks: those of the first ensemble and, given its logits in 1/1024,
+/// those of the second.
+pub fn block_features(source: &PageSource<'_>, logits: Option<&[i32]>) -> BlockFeatures {
+    let (html, _) = charset::decode(source.bytes, source.content_type, source.url);
+    let tree = html::parse(&html);
+    let (meta, hints) = meta::read(&tree, source.url, source.robots);
+    let page = blocks::cut(&tree);
+    let areas = Areas::new(&page);
+    let mut columns = features::first(&page, &areas, &meta, &hints);
+    if let Some(logits) = logits.filter(|l| l.len() == page.blocks.len()) {
+        model::context(&mut columns, &page, &areas, logits);
+    }
+    let words = |i: usize| {
+        let mut text = Vec::new();
+        linear::text_words(page.text_of(&page.blocks[i]), &mut text);
+        let (own, around) = linear::class_words_around(&page, i);
+        [text, own, around]
+    };
+    BlockFeatures {
+        words: (0..page.blocks.len()).map(words).collect(),
+        texts: page
+            .blocks
+            .iter()
+            .map(|b| page.text_of(b).to_string())
+            .collect(),
+        columns: (0..columns.len())
+            .map(|c| columns.column(c).to_vec())
+            .collect(),
     }
 }

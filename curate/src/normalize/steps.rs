@@ -5,11 +5,11 @@
 
 use std::sync::LazyLock;
 
-use html5ever::data::NAMED_ENTITIES;
 use icu_normalizer::ComposingNormalizerBorrowed;
 use rustc_hash::FxHashMap;
 
 use super::codepages::windows_1252;
+use crate::extract::named_reference;
 
 /// Longest name of an entity that is looked up.
 const NAME: usize = 24;
@@ -64,12 +64,7 @@ fn entity(name: &str) -> Option<String> {
     if name.len() > NAME || !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return None;
     }
-    let look = |name: &str| -> Option<String> {
-        let &(first, second) = NAMED_ENTITIES.get(format!("{name};").as_str())?;
-        let points = [first, second].into_iter().filter(|&p| p != 0);
-        let meant: Option<String> = points.map(char::from_u32).collect();
-        meant.filter(|m| !m.is_empty())
-    };
+    let look = |name: &str| named_reference(&format!("{name};")).map(str::to_string);
     if let Some(meant) = look(name) {
         return Some(meant);
     }

@@ -16,6 +16,8 @@ pub(crate) struct Response<'a> {
     pub(crate) status: u16,
     /// `Content-Type` as sent.
     pub(crate) content_type: Option<String>,
+    /// `X-Robots-Tag` as sent, several joined by commas.
+    pub(crate) robots: Option<String>,
     /// Decoded body, or the coding that could not be undone.
     pub(crate) body: Result<Cow<'a, [u8]>, String>,
 }
@@ -37,6 +39,7 @@ pub(crate) fn parse_response(bytes: &[u8], most: u64) -> Option<Response<'_>> {
     };
     let (head, body) = bytes.split_at(end);
     let mut content_type = None;
+    let mut robots: Option<String> = None;
     let (mut chunked, mut coding) = (false, String::new());
     for line in head.split(|&b| b == b'\n').skip(1) {
         let Some(colon) = memchr::memchr(b':', line) else {
@@ -45,6 +48,9 @@ pub(crate) fn parse_response(bytes: &[u8], most: u64) -> Option<Response<'_>> {
         let value = String::from_utf8_lossy(line[colon + 1..].trim_ascii()).into_owned();
         match line[..colon].to_ascii_lowercase().as_slice() {
             b"content-type" if content_type.is_none() => content_type = Some(value),
+            b"x-robots-tag" => {
+                robots = Some(robots.map_or(value.clone(), |have| format!("{have}, {value}")));
+            }
             b"transfer-encoding" => chunked |= value.to_ascii_lowercase().contains("chunked"),
             b"content-encoding" => coding = value.to_ascii_lowercase(),
             _ => {}
@@ -58,6 +64,7 @@ pub(crate) fn parse_response(bytes: &[u8], most: u64) -> Option<Response<'_>> {
     Some(Response {
         status,
         content_type,
+        robots,
         body: decode(body, &coding, most),
     })
 }

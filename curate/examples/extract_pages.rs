@@ -1,0 +1,80 @@
+//! Main text of pages given in frames on stdin (length as four bytes, little endian, then the page):
+//! one JSON line each with text, metadata and CPU-bound seconds. For tests/oracles/extraction_scores.py.
+//!
+//! With `--features [LOGITS]` the model's view of each page instead, in frames on stdout: blocks and
+//! columns as four bytes each, the columns, then each block's text and then
+//! its three lists of words (two bytes each), with lengths before them. LOGITS is
+//! a file of all pages' logits of the first ensemble, four bytes each. For extraction_train.py.
+
+use std::io::{Read, Write};
+use std::time::Instant;
+
+use curate::{PageSource, block_features, extract_html};
+
+fn main() -> std::io::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let wants_features = arguments.first().is_some_and(|a| a == "--features");
+    let logits = match arguments.get(1) {
+        Some(path) => std::fs::read(path)?,
+        None => Vec::new(),
+    };
+    let logits: Vec<i32> = logits
+        .chunks_exact(4)
+        .map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        .collect();
+    let mut input = std::io::stdin().lock();
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut used = 0;
+    while let Some(page) = frame(&mut input)? {
+        if !wants_features {
+            let start = Instant::now();
+            let found = extract_html(&page, None);
+            let seconds = start.elapsed().as_secs_f64();
+            let line =
+                serde_json::json!({ "text": found.text, "meta": found.meta, "seconds": seconds });
+            writeln!(out, "{line}")?;
+            continue;
+        }
+        let source = PageSource {
+            bytes: &page,
+            ..PageSource::default()
+        };
+        let mut view = block_features(&source, None);
+        let blocks = view.texts.len();
+        if !logits.is_empty() {
+            view = block_features(&source, logits.get(used..used + blocks));
+            used += blocks;
+        }
+        write_length(&mut out, blocks)?;
+        write_length(&mut out, view.columns.len())?;
+        for column in &view.columns {
+            out.write_all(column)?;
+        }
+        for text in &view.texts {
+            write_length(&mut out, text.len())?;
+            out.write_all(text.as_bytes())?;
+        }
+        for words in view.words.iter().flatten() {
+            write_length(&mut out, words.len())?;
+            for word in words {
+                out.write_all(&word.to_le_bytes())?;
+            }
+        }
+    }
+    out.flush()
+}
+
+fn frame(input: &mut impl Read) -> std::io::Result<Option<Vec<u8>>> {
+    let mut length = [0; 4];
+    match input.read_exact(&mut length) {
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let mut page = vec![0; u32::from_le_bytes(length) as usize];
+    input.read_exact(&mut page)?;
+    Ok(Some(page))
+}
+
+fn write_length(out: &mut impl Write, length: usize) -> std::io::Result<()> {
+    out.write_all(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes())
+}

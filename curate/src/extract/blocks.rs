@@ -1,0 +1,525 @@
+//! A page cut into blocks of text.
+//!
+//! Text between two block boundaries is a block; each block knows the element around it (its area),
+//! how far up each mark of its ancestors lies, and counts of its text. Nothing is thrown away here
+//! but what never is text (scripts, form fields, players); what is furniture is decided later.
+//! Tables of data give a block a row, layout tables a block a cell; two line breaks end a paragraph.
+
+use super::counts::{Counts, count};
+use super::html::{BLOCK, HEADING, Id, Node, SKIPPED, Tag, Tree, push_decoded};
+use super::linear::class_words;
+use super::marks::{MARKS, Marker, mark, phrases};
+use crate::text::narrow;
+
+/// How a block is laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub(super) enum Shape {
+    #[default]
+    Paragraph,
+    Heading,
+    Item,
+    /// Row of a table; cells are separated by tabs.
+    Row,
+    Code,
+}
+
+/// A run of text between block boundaries.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    /// Place in the text of the page.
+    pub(super) start: u32,
+    pub(super) end: u32,
+    /// Bytes inside links, and number of links.
+    pub(super) linked: u32,
+    pub(super) links: u32,
+    pub(super) counts: Counts,
+    /// Categories of phrases at its beginning.
+    pub(super) phrases: u32,
+    pub(super) shape: Shape,
+    /// Level of a heading, or depth of an item's list.
+    pub(super) level: u8,
+    /// Number of an item in an ordered list, else 0.
+    pub(super) number: u32,
+    /// The list item or table that the block belongs to, else 0.
+    pub(super) group: Id,
+    /// Innermost area.
+    pub(super) area: u32,
+    /// Depth of the area.
+    pub(super) depth: u8,
+    /// Depth of the nearest ancestor with each mark; 0: none.
+    pub(super) near: [u8; MARKS],
+}
+
+impl Block {
+    pub(super) fn bytes(&self) -> u32 {
+        self.end - self.start
+    }
+
+    /// Running text: sentences, not links.
+    pub(super) fn is_prose(&self) -> bool {
+        let c = &self.counts;
+        c.words >= 10
+            && self.linked * 3 <= self.bytes()
+            && (c.ends > 0 || c.words >= 25)
+            && matches!(self.shape, Shape::Paragraph | Shape::Item)
+    }
+}
+
+/// A block-level element.
+#[derive(Clone, Debug)]
+pub(super) struct Area {
+    pub(super) tag: Tag,
+    /// Area around it; the first area is its own parent.
+    pub(super) parent: u32,
+    /// Hash of tag and class.
+    pub(super) look: u64,
+    /// Its words among the class words of the page.
+    words: (u32, u32),
+}
+
+/// The blocks of a page.
+#[derive(Default)]
+pub(super) struct Page {
+    pub(super) text: String,
+    pub(super) blocks: Vec<Block>,
+    pub(super) areas: Vec<Area>,
+    /// Words of the areas' classes, see linear.rs.
+    class_words: Vec<u16>,
+}
+
+impl Page {
+    /// Words of an area's class and id.
+    pub(super) fn class_words_of(&self, area: u32) -> &[u16] {
+        let (start, end) = self.areas[area as usize].words;
+        &self.class_words[start as usize..end as usize]
+    }
+
+    /// Text of a block.
+    pub(super) fn text_of(&self, block: &Block) -> &str {
+        &self.text[block.start as usize..block.end as usize]
+    }
+}
+
+/// A page may have this many blocks; the rest is left out (features take some 200 bytes each).
+const MAX_BLOCKS: usize = 1 << 17;
+/// A page may have this many areas.
+const MAX_AREAS: usize = 1 << 20;
+/// Phrases are looked for in the first bytes of a block.
+const MAX_PHRASE_BYTES: usize = 1000;
+/// A cell with more text than this is layout, not data.
+const MAX_CELL_BYTES: usize = 600;
+
+/// Cuts a page.
+pub(super) fn cut(tree: &Tree<'_>) -> Page {
+    let mut walk = Walk::new(tree);
+    walk.run();
+    walk.page
+}
+
+#[derive(Clone)]
+struct Frame {
+    end: Id,
+    tag: Tag,
+    is_block: bool,
+    is_link: bool,
+    /// Inside a table of data: blocks are not ended.
+    in_row: bool,
+    shape: Shape,
+    level: u8,
+    lists: u8,
+    group: Id,
+    number: u32,
+    area: u32,
+    depth: u8,
+    near: [u8; MARKS],
+}
+
+struct Walk<'t, 'a> {
+    tree: &'t Tree<'a>,
+    page: Page,
+    marker: Marker,
+    frames: Vec<Frame>,
+    /// Items so far in each open ordered list.
+    counters: Vec<(Id, u32)>,
+    /// Start of the current block in the text.
+    start: usize,
+    /// White space was read and not yet written.
+    gap: bool,
+    linked: u32,
+    links: u32,
+    /// Open links.
+    depth_linked: u32,
+    /// The frame where the current block's text began.
+    context: Option<Box<Frame>>,
+    scratch: String,
+}
+
+impl<'t, 'a> Walk<'t, 'a> {
+    fn new(tree: &'t Tree<'a>) -> Walk<'t, 'a> {
+        let root = Frame {
+            end: tree.len(),
+            tag: Tag::Other,
+            is_block: true,
+            is_link: false,
+            in_row: false,
+            shape: Shape::Paragraph,
+            level: 0,
+            lists: 0,
+            group: 0,
+            number: 0,
+            area: 0,
+            depth: 1,
+            near: [0; MARKS],
+        };
+        let area = Area {
+            tag: Tag::Other,
+            parent: 0,
+            look: 0,
+            words: (0, 0),
+        };
+        Walk {
+            tree,
+            page: Page {
+                areas: vec![area],
+                ..Page::default()
+            },
+            marker: Marker::default(),
+            frames: vec![root],
+            counters: Vec::new(),
+            start: 0,
+            gap: false,
+            linked: 0,
+            links: 0,
+            depth_linked: 0,
+            context: None,
+            scratch: String::new(),
+        }
+    }
+
+    fn run(&mut self) {
+        let tree = self.tree;
+        let mut id = 1;
+        while id < tree.len() && self.page.blocks.len() < MAX_BLOCKS {
+            while self.frames.len() > 1 && self.frames.last().is_some_and(|f| f.end <= id) {
+                self.leave();
+            }
+            let node = tree.node(id);
+            id = match node.tag {
+                Tag::Text => {
+                    self.push_text(tree.raw(node));
+                    id + 1
+                }
+                Tag::Br => {
+                    self.push_break();
+                    id + 1
+                }
+                tag if tag.is(SKIPPED) => node.end,
+                _ => self.enter(id, node),
+            };
+        }
+        self.flush();
+    }
+
+    /// Goes into an element; returns the node to go on with.
+    fn enter(&mut self, id: Id, node: &Node) -> Id {
+        let tag = node.tag;
+        let is_block = tag.is(BLOCK) || tag == Tag::Button;
+        if !is_block && !matches!(tag, Tag::A | Tag::Other | Tag::Label | Tag::Span | Tag::Sup) {
+            return id + 1;
+        }
+        let (marks, look) = self.marker.marks(self.tree, node);
+        if !is_block {
+            if marks & (1 << mark::HIDDEN) != 0 {
+                return node.end;
+            }
+            let is_note = marks & (1 << (mark::CLASSES + FOOTNOTE)) != 0;
+            if is_note && matches!(tag, Tag::Sup | Tag::Span) {
+                return node.end;
+            }
+            if marks == 0 {
+                return id + 1;
+            }
+        }
+        let Some(mut frame) = self.frames.last().cloned() else {
+            return node.end;
+        };
+        frame.end = node.end;
+        frame.tag = tag;
+        frame.is_link = tag == Tag::A;
+        self.depth_linked += u32::from(frame.is_link);
+        self.links += u32::from(frame.is_link);
+        frame.is_block = is_block && !frame.in_row;
+        if frame.is_block {
+            self.flush();
+            self.open_area(&mut frame, node, look);
+            self.shape(&mut frame, id, tag);
+        } else if frame.in_row && is_block {
+            match tag {
+                Tag::Tr => {
+                    self.flush();
+                    frame.is_block = true;
+                }
+                Tag::Td | Tag::Th => self.push_cell(),
+                _ => self.gap = true,
+            }
+        }
+        let mut rest = marks;
+        while rest != 0 {
+            let one = rest.trailing_zeros() as usize;
+            frame.near[one] = frame.depth;
+            rest &= rest - 1;
+        }
+        self.frames.push(frame);
+        id + 1
+    }
+
+    fn open_area(&mut self, frame: &mut Frame, node: &Node, look: u64) {
+        frame.depth = frame.depth.saturating_add(1);
+        if self.page.areas.len() < MAX_AREAS {
+            let area = narrow(self.page.areas.len());
+            let parent = frame.area;
+            let start = narrow(self.page.class_words.len());
+            class_words(self.tree, node, &mut self.page.class_words);
+            self.page.areas.push(Area {
+                tag: node.tag,
+                parent,
+                look,
+                words: (start, narrow(self.page.class_words.len())),
+            });
+            frame.area = area;
+        }
+    }
+
+    /// What an element says about the layout of its blocks.
+    fn shape(&mut self, frame: &mut Frame, id: Id, tag: Tag) {
+        match tag {
+            _ if tag.is(HEADING) => {
+                frame.shape = Shape::Heading;
+                frame.level = tag.heading_level();
+            }
+            Tag::Ul | Tag::Ol | Tag::Dir | Tag::Menu | Tag::Dl => {
+                frame.lists = frame.lists.saturating_add(1);
+                frame.shape = Shape::Paragraph;
+                if tag == Tag::Ol {
+                    while self
+                        .counters
+                        .last()
+                        .is_some_and(|c| self.tree.node(c.0).end <= id)
+                    {
+                        self.counters.pop();
+                    }
+                    self.counters.push((id, 0));
+                }
+            }
+            Tag::Li | Tag::Dd | Tag::Dt => {
+                frame.shape = Shape::Item;
+                frame.level = frame.lists;
+                frame.group = id;
+                frame.number = 0;
+                let parent = self.tree.node(id).parent;
+                if let Some(counter) = self.counters.last_mut().filter(|c| c.0 == parent) {
+                    counter.1 += 1;
+                    frame.number = counter.1;
+                }
+            }
+            Tag::Pre | Tag::Listing | Tag::Xmp | Tag::Plaintext => {
+                frame.shape = Shape::Code;
+                frame.group = id;
+            }
+            Tag::Table if self.is_data(id) => {
+                frame.shape = Shape::Row;
+                frame.in_row = true;
+                frame.group = id;
+            }
+            Tag::Td | Tag::Th | Tag::Blockquote => frame.shape = Shape::Paragraph,
+            _ => {}
+        }
+    }
+
+    /// A table whose cells hold short text: several rows, no tables, headings or lists inside.
+    fn is_data(&self, table: Id) -> bool {
+        let (mut rows, mut cells, mut bytes) = (0, 0, 0);
+        for id in table + 1..self.tree.node(table).end {
+            let node = self.tree.node(id);
+            match node.tag {
+                Tag::Table | Tag::Ul | Tag::Ol | Tag::Form | Tag::Pre | Tag::Article => {
+                    return false;
+                }
+                tag if tag.is(HEADING) => return false,
+                Tag::Tr => rows += 1,
+                Tag::Td | Tag::Th => {
+                    cells += 1;
+                    bytes = 0;
+                }
+                Tag::Text => {
+                    bytes += self.tree.raw(node).trim().len();
+                    if bytes > MAX_CELL_BYTES {
+                        return false;
+                    }
+                }
+                _ => {}
+            }
+        }
+        rows >= 2 && cells > rows
+    }
+
+    fn leave(&mut self) {
+        let Some(frame) = self.frames.pop() else {
+            return;
+        };
+        self.depth_linked -= u32::from(frame.is_link);
+        if frame.is_block {
+            self.flush();
+        } else if frame.in_row {
+            self.gap = true;
+        }
+    }
+
+    fn push_text(&mut self, raw: &str) {
+        if memchr::memchr2(b'&', 0, raw.as_bytes()).is_none() {
+            return self.push_plain(raw);
+        }
+        let mut decoded = std::mem::take(&mut self.scratch);
+        decoded.clear();
+        push_decoded(&mut decoded, raw, false);
+        self.push_plain(&decoded);
+        self.scratch = decoded;
+    }
+
+    fn push_plain(&mut self, text: &str) {
+        let before = self.page.text.len();
+        let is_code = self.frames.last().is_some_and(|f| f.shape == Shape::Code);
+        if is_code {
+            self.page.text.extend(text.split('\r'));
+        } else {
+            self.push_squeezed(text);
+        }
+        let added = self.page.text.len() - before;
+        if added > 0 && self.context.is_none() {
+            self.context = self.frames.last().cloned().map(Box::new);
+        }
+        if self.depth_linked > 0 {
+            self.linked += narrow(added);
+        }
+    }
+
+    /// Appends with runs of white space as one space, without soft hyphens and zero-width spaces.
+    fn push_squeezed(&mut self, text: &str) {
+        let bytes = text.as_bytes();
+        let mut word = 0;
+        let mut at = 0;
+        while let Some(&b) = bytes.get(at) {
+            // Length of what ends the word here, and whether it is white space.
+            let (length, is_space) = match b {
+                b' ' | b'\t' | b'\n' | b'\r' | 0x0c => (1, true),
+                0xc2 if bytes[at + 1] == 0xa0 => (2, true),
+                0xc2 if bytes[at + 1] == 0xad => (2, false),
+                0xe2 if bytes[at + 1..].starts_with(&[0x80, 0x8b]) => (3, false),
+                0xef if bytes[at + 1..].starts_with(&[0xbb, 0xbf]) => (3, false),
+                0..0x20 => (1, false),
+                _ => {
+                    at += 1;
+                    continue;
+                }
+            };
+            self.push_word(&text[word..at]);
+            self.gap |= is_space;
+            at += length;
+            word = at;
+        }
+        self.push_word(&text[word..]);
+    }
+
+    fn push_word(&mut self, word: &str) {
+        if word.is_empty() {
+            return;
+        }
+        let out = &mut self.page.text;
+        if self.gap && out.len() > self.start && !out.ends_with(['\n', '\t']) {
+            out.push(' ');
+        }
+        self.gap = false;
+        out.push_str(word);
+    }
+
+    fn push_break(&mut self) {
+        let Some((in_row, is_code)) = self
+            .frames
+            .last()
+            .map(|f| (f.in_row, f.shape == Shape::Code))
+        else {
+            return;
+        };
+        self.gap = false;
+        if is_code {
+            self.page.text.push('\n');
+        } else if in_row {
+            self.gap = true;
+        } else if self.page.text.len() > self.start {
+            if self.page.text.ends_with('\n') {
+                self.flush();
+            } else {
+                self.page.text.push('\n');
+            }
+        }
+    }
+
+    fn push_cell(&mut self) {
+        if self.page.text.len() > self.start {
+            self.page.text.push('\t');
+        }
+        self.gap = false;
+    }
+
+    /// Ends the current block.
+    fn flush(&mut self) {
+        let (linked, links) = (
+            std::mem::take(&mut self.linked),
+            std::mem::replace(&mut self.links, self.depth_linked),
+        );
+        self.gap = false;
+        let start = self.start;
+        let written = &self.page.text[start..];
+        if written.is_empty() {
+            return;
+        }
+        let context = self.context.take();
+        let is_code = context.as_ref().is_some_and(|f| f.shape == Shape::Code);
+        let lead = if is_code {
+            // The line feed right after the tag is not part of the text.
+            written.len() - written.trim_start_matches('\n').len()
+        } else {
+            written.len() - written.trim_start().len()
+        };
+        let text = &written[lead..];
+        let text = text.trim_end();
+        let (from, to) = (start + lead, start + lead + text.len());
+        let Some(frame) = context.filter(|_| !text.trim().is_empty()) else {
+            self.page.text.truncate(start);
+            return;
+        };
+        let head = &text[..text.floor_char_boundary(MAX_PHRASE_BYTES)];
+        let (counts, phrases) = (count(text), phrases(head));
+        self.page.blocks.push(Block {
+            start: narrow(from),
+            end: narrow(to),
+            linked: linked.min(narrow(to - from)),
+            links,
+            counts,
+            phrases,
+            shape: frame.shape,
+            level: frame.level,
+            number: frame.number,
+            group: frame.group,
+            area: frame.area,
+            depth: frame.depth,
+            near: frame.near,
+        });
+        self.page.text.truncate(to);
+        self.start = to;
+    }
+}
+
+/// Index of the class category of footnote marks among the categories.
+const FOOTNOTE: usize = 30;

@@ -1,0 +1,161 @@
+//! From the model's logits to the blocks that are written.
+//!
+//! Which blocks give the best text is a question about the page, not the block: to maximise the
+//! expected F1 of a set, take what is likelier than half the F1 that can be had (Lipton et al. 2014,
+//! arXiv:1402.1892). So on a page of clear cases a block must be about as likely as not, and on a
+//! page of doubtful ones less is enough. Pages that call themselves articles hold much that only
+//! looks like their text and must be surer. Both constants were measured on the pages the model was
+//! trained on (BENCHMARKS.md). Integers throughout.
+
+use rustc_hash::FxHashSet;
+
+use super::blocks::{Block, Page, Shape};
+use super::features::triples;
+use super::marks::mark;
+use super::{ExtractConfig, Favour};
+
+/// The model is surer than it should be: logits are divided by 1.5.
+const CALM: (i32, i32) = (2, 3);
+/// Logits in 1/1024 that blocks of an article need more, and blocks of other pages less.
+const ARTICLE: i32 = 1024;
+const OTHER: i32 = -205;
+/// What precision asks in addition, and recall waives.
+const FAVOUR: i32 = 1024;
+/// Chances are in 1/1024.
+const CERTAIN: u64 = 1024;
+/// Least chance of a chosen block before the offsets above.
+const LEAST: u64 = 51;
+const ROUNDS: usize = 6;
+
+/// 1024 / (1 + exp(-x)) at x = 0, 0.25, .. 8.
+const CHANCES: [u16; 33] = [
+    512, 576, 637, 695, 749, 796, 837, 872, 902, 926, 946, 962, 975, 986, 994, 1000, 1006, 1010,
+    1013, 1015, 1017, 1019, 1020, 1021, 1021, 1022, 1022, 1023, 1023, 1023, 1023, 1024, 1024,
+];
+
+/// Chance in 1/1024 of a logit in 1/1024.
+fn chance(logit: i32) -> u64 {
+    let size = logit.unsigned_abs().min(8 * 1024 - 1);
+    let (step, rest) = ((size / 256) as usize, u64::from(size % 256));
+    let (low, high) = (u64::from(CHANCES[step]), u64::from(CHANCES[step + 1]));
+    let above = low + (high - low) * rest / 256;
+    if logit < 0 { CERTAIN - above } else { above }
+}
+
+fn calm(logit: i32) -> i32 {
+    logit / CALM.1 * CALM.0
+}
+
+/// Half the best expected F1, in 1/1024: fixed point of choosing by it.
+fn bar(page: &Page, logits: &[i32]) -> u64 {
+    let weighed: Vec<(u64, u64)> = page
+        .blocks
+        .iter()
+        .zip(logits)
+        .map(|(b, &l)| (u64::from(b.counts.words), chance(calm(l))))
+        .collect();
+    let total: u64 = weighed.iter().map(|(w, p)| w * p).sum();
+    let mut bar = CERTAIN / 2;
+    for _ in 0..ROUNDS {
+        let chosen = weighed.iter().filter(|(_, p)| *p > bar);
+        let (hits, words) = chosen.fold((0, 0), |(h, n), (w, p)| (h + w * p, n + w));
+        // F1 = 2 hits / (words + total); half of it in 1/1024.
+        bar = (hits * CERTAIN / (words * CERTAIN + total).max(1)).max(LEAST);
+    }
+    bar
+}
+
+/// A paragraph with at least so many words is written once: pages repeat their text for small screens,
+/// for printing, and in one piece for programs.
+const REPEATED: u32 = 40;
+
+/// Not a paragraph whose runs of three words have mostly (8 of 10) been seen; remembers them.
+fn says_more(page: &Page, block: &Block, seen: &mut FxHashSet<u64>) -> bool {
+    let (mut count, mut repeated) = (0, 0);
+    triples(page.text_of(block), |triple| {
+        count += 1;
+        repeated += u32::from(!seen.insert(triple));
+    });
+    let is_judged = block.counts.words >= REPEATED && block.shape == Shape::Paragraph;
+    !is_judged || repeated * 10 < count * 8
+}
+
+/// Numbers of the blocks to write, in order; comments, if wanted, come last.
+pub(super) fn choose(
+    page: &Page,
+    logits: &[i32],
+    is_article: bool,
+    config: &ExtractConfig,
+) -> Vec<usize> {
+    let bar = bar(page, logits);
+    let kind = if is_article { ARTICLE } else { OTHER };
+    let offset = kind
+        + match config.favour {
+            Favour::Precision => FAVOUR,
+            Favour::Balance => 0,
+            Favour::Recall => -FAVOUR,
+        };
+    let is_text = |i: &usize| chance(calm(logits[*i] - offset)) > bar;
+    let mut seen = FxHashSet::default();
+    let mut is_first = |i: &usize| says_more(page, &page.blocks[*i], &mut seen);
+    let mut chosen: Vec<usize> = (0..logits.len())
+        .filter(|i| is_text(i) && is_first(i))
+        .collect();
+    if config.comments {
+        let rest = (0..logits.len()).filter(|i| !is_text(i));
+        chosen.extend(rest.filter(|&i| is_comment(&page.blocks[i])));
+    }
+    chosen
+}
+
+/// Index of the class category of comments among the categories.
+const COMMENT: usize = 5;
+
+/// Words of a reader, as far as class names tell.
+fn is_comment(block: &Block) -> bool {
+    let marked = block.near[mark::CLASSES + COMMENT] != 0 || block.near[mark::COMMENT_TYPE] != 0;
+    marked && block.counts.words >= 4 && block.linked * 2 < block.bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extract::{blocks, html};
+
+    #[test]
+    fn chances_are_those_of_the_logistic_function() {
+        for logit in (-9000..9000).step_by(37) {
+            let exact = 1024.0 / (1.0 + (-f64::from(logit) / 1024.0).exp());
+            let got = f64::from(u32::try_from(chance(logit)).unwrap());
+            assert!((got - exact).abs() < 3.0, "{logit}: {got} {exact}");
+        }
+    }
+
+    #[test]
+    fn the_bar_is_half_the_f1_that_can_be_had() {
+        let tree = html::parse("<p>a b c d e f g h</p><p>a b c d e f g h</p>");
+        let page = blocks::cut(&tree);
+        // Sure text and sure furniture: F1 is near 1, the bar near a half.
+        let sure = bar(&page, &[12_000, -12_000]);
+        assert!((500..=512).contains(&sure), "{sure}");
+        // Two blocks at 0.5: taking both gives F1 = 2 (0.5 + 0.5) / (2 + 1) = 2/3.
+        let even = bar(&page, &[1, 1]);
+        assert!((335..=345).contains(&even), "{even}");
+    }
+
+    #[test]
+    fn what_is_favoured_moves_the_choice() {
+        let tree = html::parse("<p>a b c d e f g h</p><p>a b c d e f g h</p>");
+        let page = blocks::cut(&tree);
+        let count = |favour| {
+            let config = ExtractConfig {
+                favour,
+                ..ExtractConfig::default()
+            };
+            choose(&page, &[9000, -800], false, &config).len()
+        };
+        assert_eq!(count(Favour::Precision), 1);
+        assert_eq!(count(Favour::Balance), 1);
+        assert_eq!(count(Favour::Recall), 2);
+    }
+}

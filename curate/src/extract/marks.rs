@@ -1,0 +1,287 @@
+//! What tags, roles, classes and short phrases say about an element or a text.
+//!
+//! A mark is a number: the first are for tags and roles, the rest for categories of class and id
+//! vocabulary (class_words.txt). Phrases (phrases.txt) and stop words (stopwords.txt) do the same
+//! for texts. The lists are our own, gathered from how site builders in many languages name things;
+//! what each mark is worth is learnt (model.rs), not written here.
+
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use rustc_hash::{FxHashMap, FxHashSet};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::html::{Key, Node, Tag, Tree};
+
+/// Marks by tag or role.
+pub(super) mod mark {
+    pub(in crate::extract) const NAV: usize = 0;
+    pub(in crate::extract) const HEADER: usize = 1;
+    pub(in crate::extract) const FOOTER: usize = 2;
+    pub(in crate::extract) const ASIDE: usize = 3;
+    pub(in crate::extract) const ARTICLE: usize = 4;
+    pub(in crate::extract) const MAIN: usize = 5;
+    pub(in crate::extract) const FORM: usize = 6;
+    pub(in crate::extract) const TABLE: usize = 7;
+    pub(in crate::extract) const CELL: usize = 8;
+    pub(in crate::extract) const ITEM: usize = 9;
+    pub(in crate::extract) const QUOTE: usize = 10;
+    pub(in crate::extract) const FIGURE: usize = 11;
+    pub(in crate::extract) const CAPTION: usize = 12;
+    pub(in crate::extract) const PRE: usize = 13;
+    pub(in crate::extract) const TERMS: usize = 14;
+    pub(in crate::extract) const DETAILS: usize = 15;
+    pub(in crate::extract) const BUTTON: usize = 16;
+    pub(in crate::extract) const HIDDEN: usize = 17;
+    pub(in crate::extract) const SECTION: usize = 18;
+    pub(in crate::extract) const LINK: usize = 19;
+    pub(in crate::extract) const PARAGRAPH: usize = 20;
+    pub(in crate::extract) const ADDRESS: usize = 21;
+    pub(in crate::extract) const BODY_PROPERTY: usize = 22;
+    pub(in crate::extract) const COMMENT_TYPE: usize = 23;
+    pub(in crate::extract) const ARTICLE_TYPE: usize = 24;
+    /// The first category of class_words.txt.
+    pub(in crate::extract) const CLASSES: usize = 25;
+}
+
+/// Number of marks; categories past it would be an error of the list, see the tests.
+pub(super) const MARKS: usize = 57;
+/// Number of phrase categories.
+pub(super) const PHRASES: usize = 19;
+
+/// Marks of a tag itself.
+fn tag_marks(tag: Tag) -> u64 {
+    use mark::*;
+    let one = match tag {
+        Tag::Nav | Tag::Menu => NAV,
+        Tag::Header => HEADER,
+        Tag::Footer => FOOTER,
+        Tag::Aside => ASIDE,
+        Tag::Article => ARTICLE,
+        Tag::Main => MAIN,
+        Tag::Form | Tag::Fieldset => FORM,
+        Tag::Table => TABLE,
+        Tag::Td | Tag::Th => CELL,
+        Tag::Li => ITEM,
+        Tag::Blockquote => QUOTE,
+        Tag::Figure => FIGURE,
+        Tag::Figcaption | Tag::Caption => CAPTION,
+        Tag::Pre => PRE,
+        Tag::Dl => TERMS,
+        Tag::Details | Tag::Dialog => DETAILS,
+        Tag::Button | Tag::Label | Tag::Legend => BUTTON,
+        Tag::Section => SECTION,
+        Tag::A => LINK,
+        Tag::P => PARAGRAPH,
+        Tag::Address => ADDRESS,
+        _ => return 0,
+    };
+    1 << one
+}
+
+fn role_marks(role: &str) -> u64 {
+    use mark::*;
+    let one = match role {
+        "navigation" | "menu" | "menubar" | "toolbar" | "tablist" => NAV,
+        "banner" => HEADER,
+        "contentinfo" => FOOTER,
+        "complementary" | "note" => ASIDE,
+        "article" => ARTICLE,
+        "main" => MAIN,
+        "search" | "form" => FORM,
+        "dialog" | "alertdialog" | "alert" | "tooltip" => DETAILS,
+        "button" | "tab" | "menuitem" | "option" => BUTTON,
+        _ => return 0,
+    };
+    1 << one
+}
+
+/// Patterns with the category of each; a whole one stands between borders.
+struct Words {
+    automaton: AhoCorasick,
+    /// Category, and whether it must stand alone.
+    meaning: Vec<(usize, bool)>,
+}
+
+impl Words {
+    fn new(patterns: Vec<(&str, usize, bool)>) -> Words {
+        let texts = patterns.iter().map(|p| p.0);
+        let automaton = AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(texts)
+            .expect("the word lists are small");
+        let meaning = patterns.iter().map(|p| (p.1, p.2)).collect();
+        Words { automaton, meaning }
+    }
+
+    /// Categories of all words in `text`, one bit each.
+    fn find(&self, text: &str) -> u64 {
+        let mut found = 0;
+        for hit in self.automaton.find_overlapping_iter(text) {
+            let (category, whole) = self.meaning[hit.pattern().as_usize()];
+            if !whole || (is_border(text, hit.start()) && is_border(text, hit.end())) {
+                found |= 1 << category;
+            }
+        }
+        found
+    }
+}
+
+/// Between the byte before `at` and the byte at `at` one word ends or begins.
+fn is_border(text: &str, at: usize) -> bool {
+    let bytes = text.as_bytes();
+    let (Some(&before), Some(&after)) =
+        (at.checked_sub(1).and_then(|i| bytes.get(i)), bytes.get(at))
+    else {
+        return true;
+    };
+    let inside = |b: u8| b.is_ascii_alphabetic() || b >= 0x80;
+    !inside(before) || !inside(after) || (before.is_ascii_lowercase() && after.is_ascii_uppercase())
+}
+
+/// The lines `category: ...` of a list.
+fn categories(list: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    list.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(": "))
+}
+
+static CLASS_WORDS: LazyLock<Words> = LazyLock::new(|| {
+    let mut patterns = Vec::new();
+    for (i, (_, words)) in categories(include_str!("class_words.txt")).enumerate() {
+        for word in words.split_ascii_whitespace() {
+            let plain = word.strip_prefix('=');
+            patterns.push((plain.unwrap_or(word), mark::CLASSES + i, plain.is_some()));
+        }
+    }
+    Words::new(patterns)
+});
+
+static PHRASE_WORDS: LazyLock<Words> = LazyLock::new(|| {
+    let mut patterns = Vec::new();
+    for (i, (_, words)) in categories(include_str!("phrases.txt")).enumerate() {
+        patterns.extend(words.split('|').map(|word| (word, i, true)));
+    }
+    Words::new(patterns)
+});
+
+/// Hashes of stop words.
+static STOP_WORDS: LazyLock<FxHashSet<u32>> = LazyLock::new(|| {
+    include_str!("stopwords.txt")
+        .split_ascii_whitespace()
+        .map(|word| word.chars().fold(WORD_SEED, word_hash))
+        .collect()
+});
+
+/// Hash of the empty word.
+pub(super) const WORD_SEED: u32 = 0x811c_9dc5;
+
+/// FNV-1a over characters, ASCII letters in lower case.
+#[inline]
+pub(super) fn word_hash(hash: u32, c: char) -> u32 {
+    (hash ^ u32::from(c.to_ascii_lowercase())).wrapping_mul(0x0100_0193)
+}
+
+/// A stop word of one of the languages has this hash.
+pub(super) fn is_stop_word(hash: u32) -> bool {
+    STOP_WORDS.contains(&hash)
+}
+
+/// Categories of phrases in a text.
+pub(super) fn phrases(text: &str) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "fewer than 32 categories")]
+    let found = PHRASE_WORDS.find(text) as u32;
+    found
+}
+
+/// Reads marks of elements; remembers the classes of a page, which repeat.
+#[derive(Default)]
+pub(super) struct Marker {
+    seen: FxHashMap<u64, u64>,
+}
+
+/// Class and id values are looked at up to this length.
+const MAX_CLASS_BYTES: usize = 512;
+
+impl Marker {
+    /// Marks of an element, and a hash of its tag and class for telling repeated siblings.
+    pub(super) fn marks(&mut self, tree: &Tree<'_>, node: &Node) -> (u64, u64) {
+        let mut marks = tag_marks(node.tag);
+        let mut look = node.tag as u64;
+        for (key, value) in tree.attributes(node) {
+            match key {
+                Key::Class | Key::Id => {
+                    let hash = xxh3_64(value.as_bytes());
+                    if key == Key::Class {
+                        look ^= hash;
+                    }
+                    let found = self.seen.entry(hash).or_insert_with(|| {
+                        let end = value.floor_char_boundary(MAX_CLASS_BYTES);
+                        CLASS_WORDS.find(&value[..end])
+                    });
+                    marks |= *found;
+                }
+                Key::Role => marks |= role_marks(value),
+                Key::Hidden => marks |= 1 << mark::HIDDEN,
+                Key::AriaHidden if value == "true" => marks |= 1 << mark::HIDDEN,
+                Key::Style if is_invisible(value) => marks |= 1 << mark::HIDDEN,
+                Key::Itemprop if is_body_property(value) => marks |= 1 << mark::BODY_PROPERTY,
+                Key::Itemtype => {
+                    if value.ends_with("Comment") || value.ends_with("UserComments") {
+                        marks |= 1 << mark::COMMENT_TYPE;
+                    } else if value.ends_with("Article") || value.ends_with("Posting") {
+                        marks |= 1 << mark::ARTICLE_TYPE;
+                    }
+                }
+                _ => {}
+            }
+        }
+        (marks, look)
+    }
+}
+
+fn is_body_property(value: &str) -> bool {
+    value
+        .split_ascii_whitespace()
+        .any(|v| matches!(v, "articleBody" | "text" | "description" | "reviewBody"))
+}
+
+fn is_invisible(style: &str) -> bool {
+    let plain: Vec<u8> = style
+        .bytes()
+        .filter(|b| !b.is_ascii_whitespace())
+        .take(1024)
+        .map(|b| b.to_ascii_lowercase())
+        .collect();
+    let has = |what: &[u8]| memchr::memmem::find(&plain, what).is_some();
+    has(b"display:none") || has(b"visibility:hidden")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn class_words_respect_borders() {
+        let class = |name: &str| {
+            let at = categories(include_str!("class_words.txt")).position(|c| c.0 == name);
+            1u64 << (mark::CLASSES + at.unwrap())
+        };
+        let has = |text: &str, name: &str| CLASS_WORDS.find(text) & class(name) != 0;
+        assert!(has("site-footer", "footer") && has("siteFooter", "footer"));
+        assert!(has("top-nav", "nav") && !has("carnavalet", "nav"));
+        assert!(has("ad-728", "ads") && !has("breadcrumb", "ads"));
+        assert!(has("userComments", "comment"));
+        let most = mark::CLASSES + categories(include_str!("class_words.txt")).count();
+        assert!(most <= MARKS, "{most}");
+        assert_eq!(categories(include_str!("phrases.txt")).count(), PHRASES);
+    }
+
+    #[test]
+    fn phrases_are_whole_words_in_any_case() {
+        assert_ne!(phrases("SHARE THIS ARTICLE"), 0);
+        assert_eq!(phrases("shareware"), 0);
+        assert!(is_stop_word("The".chars().fold(WORD_SEED, word_hash)));
+    }
+}

@@ -1,0 +1,260 @@
+//! Which blocks are main text: two ensembles of oblivious decision trees over byte features.
+//!
+//! In an oblivious tree every level asks one question of all blocks, so a tree is a few passes over
+//! columns without branches, and its answers are bits of an index into its leaves (Kohavi 1994;
+//! gradient boosting of them: Prokhorenkova et al. 2018, arXiv:1706.09516). The second ensemble sees
+//! what the first says about the neighbours and the elements around (stacking, Wolpert 1992), which
+//! gives runs of text their coherence. Leaves are integers: the verdict is exact everywhere.
+//!
+//! `model.bin` is made by tests/oracles/extraction_train.py from pages with known main text. Layout,
+//! little endian: magic "MXM2"; weights of linear.rs (text, own classes,
+//! classes around), a byte each; for each of two ensembles: columns u16, trees u16, depth u8, then
+//! per tree `depth` pairs (column u16, least u8) and 2^depth leaves i16 in 1/1024 of a logit; bias i32.
+
+use std::sync::LazyLock;
+
+use super::areas::Areas;
+use super::blocks::Page;
+use super::features::{Columns, distances, log, share};
+use super::linear::{CLASS_WEIGHTS, TEXT_WEIGHTS, Weights};
+
+struct Tree {
+    /// Column, and the least value that sets the level's bit.
+    questions: Vec<(u16, u8)>,
+    leaves: Vec<i16>,
+}
+
+struct Ensemble {
+    columns: usize,
+    trees: Vec<Tree>,
+    bias: i32,
+}
+
+struct Model {
+    weights: Weights<'static>,
+    ensembles: [Ensemble; 2],
+}
+
+static MODEL: LazyLock<Option<Model>> = LazyLock::new(|| {
+    let mut bytes = include_bytes!("model.bin").as_slice();
+    let magic = take(&mut bytes, 4)?;
+    (magic == b"MXM2").then_some(())?;
+    let weights = Weights {
+        text: take(&mut bytes, TEXT_WEIGHTS)?,
+        own: take(&mut bytes, CLASS_WEIGHTS)?,
+        around: take(&mut bytes, CLASS_WEIGHTS)?,
+    };
+    let ensembles = [ensemble(&mut bytes)?, ensemble(&mut bytes)?];
+    Some(Model { weights, ensembles })
+});
+
+/// Weights of words.
+pub(super) fn weights() -> Option<&'static Weights<'static>> {
+    MODEL.as_ref().map(|m| &m.weights)
+}
+
+fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (head, tail) = bytes.split_at_checked(count)?;
+    *bytes = tail;
+    Some(head)
+}
+
+fn word(bytes: &mut &[u8]) -> Option<u16> {
+    Some(u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?))
+}
+
+fn ensemble(bytes: &mut &[u8]) -> Option<Ensemble> {
+    let columns = usize::from(word(bytes)?);
+    let count = word(bytes)?;
+    let depth = take(bytes, 1)?[0];
+    let mut trees = Vec::new();
+    for _ in 0..count {
+        let mut questions = Vec::new();
+        for _ in 0..depth {
+            questions.push((word(bytes)?, take(bytes, 1)?[0]));
+        }
+        let leaves = take(bytes, 2 << depth)?
+            .chunks_exact(2)
+            .map(|b| i16::from_le_bytes([b[0], b[1]]))
+            .collect();
+        trees.push(Tree { questions, leaves });
+    }
+    let bias = i32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
+    Some(Ensemble {
+        columns,
+        trees,
+        bias,
+    })
+}
+
+impl Ensemble {
+    /// Logits of all blocks, in 1/1024.
+    fn scores(&self, columns: &Columns) -> Vec<i32> {
+        let mut scores = vec![self.bias; columns.rows()];
+        let mut leaf = vec![0u8; columns.rows()];
+        for tree in &self.trees {
+            leaf.fill(0);
+            for (level, &(column, least)) in tree.questions.iter().enumerate() {
+                let bit = 1u8 << level;
+                for (index, &value) in leaf.iter_mut().zip(columns.column(column.into())) {
+                    *index |= if value >= least { bit } else { 0 };
+                }
+            }
+            for (score, &index) in scores.iter_mut().zip(&leaf) {
+                *score += i32::from(tree.leaves[usize::from(index)]);
+            }
+        }
+        scores
+    }
+}
+
+/// Logits in 1/1024 of each block being main text; `columns` are those of `features::first` and are
+/// extended.
+pub(super) fn scores(page: &Page, areas: &Areas, columns: &mut Columns) -> Vec<i32> {
+    let Some(model) = MODEL.as_ref().filter(|_| columns.rows() > 0) else {
+        return vec![0; page.blocks.len()];
+    };
+    let [first, second] = &model.ensembles;
+    debug_assert_eq!(
+        columns.len(),
+        first.columns,
+        "model.bin is of other features"
+    );
+    let one = first.scores(columns);
+    context(columns, page, areas, &one);
+    debug_assert_eq!(
+        columns.len(),
+        second.columns,
+        "model.bin is of other features"
+    );
+    // Their mean is better than either on pages of unseen hosts.
+    let two = second.scores(columns);
+    one.iter().zip(&two).map(|(a, b)| (a + b) / 2).collect()
+}
+
+/// Chance in sixtieths from a logit in 1/1024: 1 / (1 + exp(-x)) by a table of half logits.
+fn chance(logit: i32) -> u64 {
+    const TABLE: [u8; 17] = [
+        1, 2, 3, 5, 7, 11, 16, 23, 30, 37, 44, 49, 53, 55, 57, 58, 59,
+    ];
+    let at = (logit + 8 * 512 + 256).clamp(0, 16 * 512 + 511) / 512;
+    usize::try_from(at)
+        .ok()
+        .and_then(|i| TABLE.get(i))
+        .map_or(59, |&c| c.into())
+}
+
+/// Logit on a byte scale: 0 to 120, 60 is even.
+fn level(logit: i32) -> u8 {
+    u8::try_from((logit / 102 + 60).clamp(0, 120)).unwrap_or(120)
+}
+
+/// What the first ensemble says around each block.
+pub(super) fn context(columns: &mut Columns, page: &Page, areas: &Areas, logits: &[i32]) {
+    let blocks = &page.blocks;
+    columns.push(|i| level(logits[i]));
+    for step in [-6isize, -4, -3, -2, -1, 1, 2, 3, 4, 6] {
+        columns.push(|i| {
+            let other = i.checked_add_signed(step).and_then(|j| logits.get(j));
+            other.map_or(121, |&l| level(l))
+        });
+    }
+    let weight = |i: usize| u64::from(blocks[i].counts.chars) + 10;
+    let mut mass = vec![0u64];
+    let mut bulk = vec![0u64];
+    for i in 0..blocks.len() {
+        mass.push(mass[i] + weight(i) * chance(logits[i]));
+        bulk.push(bulk[i] + weight(i));
+    }
+    let n = blocks.len();
+    let mean = |a: usize, b: usize| share((mass[b] - mass[a]) / 60, bulk[b] - bulk[a]);
+    for reach in [3usize, 10, 30] {
+        columns.push(|i| mean(i.saturating_sub(reach), i));
+        columns.push(|i| mean((i + 1).min(n), (i + 1 + reach).min(n)));
+    }
+    columns.push(|i| share(mass[i], mass[n]));
+    columns.push(|_| mean(0, n));
+    columns.push(|_| log(mass[n] / 60));
+    let is_text: Vec<bool> = logits.iter().map(|&l| l > 0).collect();
+    distances(columns, &is_text);
+    let mut inside = vec![(0u64, 0u64); page.areas.len()];
+    for (i, block) in blocks.iter().enumerate() {
+        let sum = &mut inside[block.area as usize];
+        sum.0 += weight(i) * chance(logits[i]);
+        sum.1 += weight(i);
+    }
+    for (i, area) in page.areas.iter().enumerate().skip(1).rev() {
+        let (part, whole) = inside[i];
+        let sum = &mut inside[area.parent as usize];
+        *sum = (sum.0 + part, sum.1 + whole);
+    }
+    let mut at: Vec<u32> = blocks.iter().map(|b| b.area).collect();
+    for _ in 0..6 {
+        columns.push(|i| {
+            let (part, whole) = inside[at[i] as usize];
+            share(part / 60, whole)
+        });
+        columns.push(|i| share(inside[at[i] as usize].0, mass[n]));
+        for area in &mut at {
+            *area = page.areas[*area as usize].parent;
+        }
+    }
+    for candidate in areas.candidates() {
+        let (part, whole) = inside[candidate.area as usize];
+        columns.push(|_| share(part / 60, whole));
+        columns.push(|_| share(part, mass[n]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extract::{blocks, features, html, meta};
+
+    #[test]
+    fn the_model_fits_the_features_and_its_tables_are_whole() {
+        let model = MODEL.as_ref().expect("model.bin is readable");
+        let tree = html::parse("<h1>a</h1><p>b c d.</p><p>e</p>");
+        let (says, hints) = meta::read(&tree, None, None);
+        let page = blocks::cut(&tree);
+        let areas = Areas::new(&page);
+        let mut columns = features::first(&page, &areas, &says, &hints);
+        assert_eq!(columns.len(), model.ensembles[0].columns);
+        context(&mut columns, &page, &areas, &[0, 100, -100]);
+        assert_eq!(columns.len(), model.ensembles[1].columns);
+        for ensemble in &model.ensembles {
+            for tree in &ensemble.trees {
+                assert_eq!(tree.leaves.len(), 1 << tree.questions.len());
+                assert!(
+                    tree.questions
+                        .iter()
+                        .all(|q| usize::from(q.0) < ensemble.columns)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn trees_by_columns_answer_as_trees_by_rows() {
+        let ensemble = Ensemble {
+            columns: 2,
+            trees: vec![
+                Tree {
+                    questions: vec![(0, 10), (1, 5)],
+                    leaves: vec![1, 20, 300, 4000],
+                },
+                Tree {
+                    questions: vec![(1, 255)],
+                    leaves: vec![-7, 9],
+                },
+            ],
+            bias: 100,
+        };
+        let rows = [[0u8, 0], [10, 4], [9, 5], [200, 255]];
+        let mut columns = Columns::new(rows.len());
+        columns.push(|i| rows[i][0]);
+        columns.push(|i| rows[i][1]);
+        // By hand: leaf = [a >= 10] + 2 [b >= 5]; the second tree adds 9 only for b = 255.
+        assert_eq!(ensemble.scores(&columns), [94, 113, 393, 4109]);
+    }
+}

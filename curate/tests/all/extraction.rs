@@ -1,0 +1,288 @@
+//! Extraction of hostile and broken pages: no panic, no hang, and what can be read is read.
+
+use curate::{ExtractConfig, PageSource, TextForm, extract_html, extract_page};
+use proptest::prelude::*;
+
+/// An article that every extractor should find.
+fn article(words: &str) -> String {
+    let mut page = String::from(
+        "<!doctype html><html lang=en><head><title>On rivers</title></head><body><nav><a href=/>Home</a> \
+         <a href=/news>News</a></nav><article><h1>On rivers</h1>",
+    );
+    for i in 0..8 {
+        page += &format!(
+            "<p>Paragraph {i} says, at some length and with commas, that the river rose in spring, and that {words} \
+             the people who lived beside it moved their houses up the hill before it was too late.</p>"
+        );
+    }
+    page + "</article><footer>Copyright 2020 Example. All rights reserved.</footer></body></html>"
+}
+
+#[test]
+fn bombs_end_soon_and_leave_the_text_that_is_there() {
+    // Each grows with `n`; quadratic work would take hours at this size.
+    let n = 200_000;
+    let bombs = [
+        "<div>".repeat(n),
+        "<div>x".repeat(n),
+        "<span class=a>x".repeat(n),
+        "<a href=x>y<div>".repeat(n),
+        "<table><tr><td>".repeat(n),
+        "<ul><li>x".repeat(n),
+        "<p>x<b><i>".repeat(n),
+        "<svg><g>".repeat(n),
+        "<select><option>x".repeat(n),
+        "<my-tag>x</other-tag>".repeat(n),
+        "</div></p></a>".repeat(n),
+        "&amp;&#x41;&bogus".repeat(n),
+        "&".repeat(n),
+        "<".repeat(n),
+        "<!--".repeat(n),
+        "<!-- -- ".repeat(n),
+        "<script><!--<script>".repeat(n),
+        "<![CDATA[".repeat(n),
+        format!("<p {}>", "a=b ".repeat(n)),
+        format!("<p class='{}'>x", "nav menu ".repeat(n)),
+        format!("<p title=\"{}", "x".repeat(n)),
+        format!("<meta name=robots content='{}'>", "noindex,".repeat(n)),
+        format!(
+            "<script type='application/ld+json'>{}</script>",
+            "[".repeat(n)
+        ),
+        format!(
+            "<script type='application/ld+json'>\"author\"{}</script>",
+            "{\"author\":".repeat(n)
+        ),
+        "<br>x".repeat(n),
+        "\0".repeat(n),
+        "<h1>a</h1>".repeat(n),
+        "<pre>\n".repeat(n),
+    ];
+    for bomb in &bombs {
+        let page = article("") + bomb;
+        let found = extract_html(page.as_bytes(), None);
+        assert!(
+            found.is_cut || found.text.contains("moved their houses") || found.text.is_empty(),
+            "{}",
+            &bomb[..bomb.len().min(40)]
+        );
+        let _ = extract_html(bomb.as_bytes(), None);
+    }
+}
+
+#[test]
+fn a_page_past_the_limit_is_cut_and_says_so() {
+    let config = ExtractConfig {
+        max_page_bytes: 4096,
+        ..ExtractConfig::default()
+    };
+    let page = article("") + &"<p>more".repeat(10_000);
+    let source = PageSource {
+        bytes: page.as_bytes(),
+        ..PageSource::default()
+    };
+    let found = extract_page(&source, &config);
+    assert!(found.is_cut);
+    assert!(found.text.contains("Paragraph 0"));
+    assert!(!extract_page(&source, &ExtractConfig::default()).is_cut);
+}
+
+#[test]
+fn broken_markup_and_bytes_do_not_hide_the_text() {
+    let page = article("caf\u{e9}s and");
+    let broken = [
+        page.replace("</p>", ""),
+        page.replace("<p>", "<p class=x style='")
+            .replace("Paragraph", "'>Paragraph"),
+        page.replace("</article>", "</div></span></article>"),
+        page.replace("</nav>", ""),
+        page.replace("<body>", ""),
+        page.replace("paragraph", "para\0graph"),
+        page.replace("</body></html>", "</body></html></body>"),
+    ];
+    for html in &broken {
+        let text = extract_html(html.as_bytes(), None).text;
+        assert!(text.contains("Paragraph 7 says"), "{html}\n{text}");
+        assert!(text.contains("caf\u{e9}s"), "{text}");
+        assert!(!text.contains("All rights reserved"), "{text}");
+    }
+    let latin: Vec<u8> = page
+        .chars()
+        .map(|c| u8::try_from(u32::from(c)).unwrap())
+        .collect();
+    let found = extract_html(&latin, Some("text/html; charset=utf-8"));
+    assert!(found.text.contains("caf\u{e9}s"), "{}", found.charset);
+}
+
+#[test]
+fn markdown_keeps_headings_lists_tables_code_and_quotes() {
+    let filler = "This sentence stands here so that the section has running text, as sections do.";
+    let page = format!(
+        "<html><body><article><h1>Pumps</h1><p>{filler} {filler}</p><h2>Parts</h2><p>{filler}</p>\
+         <ul><li>A valve that opens, and closes again, when the pressure falls.</li>\
+         <li>A pipe of copper, which leads the water from the well to the house.</li></ul>\
+         <p>{filler} {filler}</p><ol><li>Close the valve, and wait until the water stands still.</li>\
+         <li>Open the pipe, and let the water that is left run out.</li></ol><p>{filler}</p>\
+         <pre><code>let x = 1;\n  let y = 2;</code></pre><p>{filler} {filler}</p>\
+         <table><tr><th>Part</th><th>Weight</th></tr><tr><td>Valve</td><td>2 kg</td></tr>\
+         <tr><td>Pipe</td><td>5 kg</td></tr></table><p>{filler} {filler}</p>\
+         <blockquote><p>{filler}</p></blockquote><p>{filler}</p></article></body></html>"
+    );
+    let source = PageSource {
+        bytes: page.as_bytes(),
+        ..PageSource::default()
+    };
+    let text = |format, favour| {
+        let config = ExtractConfig {
+            format,
+            favour,
+            ..ExtractConfig::default()
+        };
+        extract_page(&source, &config).text
+    };
+    let markdown = text(TextForm::Markdown, curate::Favour::Recall);
+    for part in [
+        "# Pumps\n\n",
+        "\n\n## Parts\n\n",
+        "\n\n- A valve that opens, and closes again, when the pressure falls.\n- A pipe of copper",
+        "\n\n1. Close the valve, and wait until the water stands still.\n2. Open the pipe",
+        "\n\n```\nlet x = 1;\n  let y = 2;\n```\n\n",
+        "\n\n| Part | Weight |\n| --- | --- |\n| Valve | 2 kg |\n| Pipe | 5 kg |\n\n",
+        "\n\n> This sentence",
+    ] {
+        assert!(markdown.contains(part), "{part:?} is not in\n{markdown}");
+    }
+    let plain = text(TextForm::Text, curate::Favour::Recall);
+    for part in [
+        "Pumps\n\n",
+        "\n\n- A valve that opens, and closes again, when the pressure falls.\n- A pipe",
+        "\n\nlet x = 1;\n  let y = 2;\n\n",
+        "\n\nPart | Weight\nValve | 2 kg\nPipe | 5 kg\n\n",
+    ] {
+        assert!(plain.contains(part), "{part:?} is not in\n{plain}");
+    }
+}
+
+#[test]
+fn comments_come_only_when_they_are_wanted_and_last() {
+    let page = article("").replace(
+        "</article>",
+        "</article><div id=comments class=comments-area><ol class=comment-list><li class=comment>\
+         <p>I lived there and I remember that year well.</p></li></ol></div>",
+    );
+    let source = PageSource {
+        bytes: page.as_bytes(),
+        ..PageSource::default()
+    };
+    let without = extract_page(&source, &ExtractConfig::default()).text;
+    assert!(!without.contains("I lived there"), "{without}");
+    let config = ExtractConfig {
+        comments: true,
+        ..ExtractConfig::default()
+    };
+    let with = extract_page(&source, &config).text;
+    assert!(with.starts_with(&without), "{with}");
+    assert!(with.ends_with("I remember that year well."), "{with}");
+}
+
+/// Pieces of pages, in any order.
+fn pages() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = prop::sample::select(vec![
+        "<html>",
+        "<head>",
+        "<body class=home>",
+        "<div class='main content'>",
+        "</div>",
+        "<p>",
+        "</p>",
+        "<p",
+        "<a href=x>",
+        "</a>",
+        "<ul>",
+        "<li>",
+        "</ul>",
+        "<ol>",
+        "<table>",
+        "<tr>",
+        "<td>",
+        "</table>",
+        "<pre>",
+        "</pre>",
+        "<br>",
+        "<br><br>",
+        "<svg>",
+        "</svg>",
+        "<math>",
+        "<select>",
+        "<option>",
+        "<script>",
+        "</script>",
+        "<!--",
+        "-->",
+        "<style>",
+        "</style>",
+        "<title>",
+        "</title>",
+        "<meta charset=gbk>",
+        "<meta property=og:title content=x>",
+        "<script type=application/ld+json>{\"@type\":\"Article\",\"author\":[[{\"name\":[]}]]}</script>",
+        "<time>2020-13-01</time>",
+        "<button>",
+        "<form>",
+        "<input>",
+        "<h1>",
+        "</h1>",
+        "<h2>",
+        "<blockquote>",
+        "<dl><dt>",
+        "<dd>",
+        "\0",
+        "\u{a0}",
+        "\u{ad}",
+        "The river rose, and the people moved their houses up the hill.",
+        "&amp;",
+        "&#0;",
+        "&#x110000;",
+        "\u{4e2d}\u{6587}\u{3002}",
+        "\r\n",
+        "\t",
+        "<template>",
+        "<iframe>",
+        "</",
+        "<",
+        "&",
+        "\"",
+        "'>",
+        "<noscript>",
+        "<textarea>",
+        "<plaintext>",
+        "<frameset>",
+        "<sup class=reference>",
+        "<span hidden>",
+        "<div style='display: none'>",
+        "<section role=main>",
+        "<article>",
+        "<aside>",
+    ]);
+    let bytes = prop::collection::vec(any::<u8>(), 0..6);
+    let piece = prop_oneof![20 => pieces.prop_map(|p| p.as_bytes().to_vec()), 1 => bytes];
+    prop::collection::vec(piece, 0..120).prop_map(|p| p.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_a_page(page in pages(), markdown in any::<bool>(), comments in any::<bool>()) {
+        let config = ExtractConfig {
+            format: if markdown { TextForm::Markdown } else { TextForm::Text },
+            comments,
+            ..ExtractConfig::default()
+        };
+        let source = PageSource { bytes: &page, url: Some("http://example.org/a"), robots: Some("noindex"), ..PageSource::default() };
+        let found = extract_page(&source, &config);
+        prop_assert_eq!(&found, &extract_page(&source, &config));
+        prop_assert!(found.text.len() <= 4 * page.len() + 64);
+        prop_assert!(found.meta.robots.contains(&"noindex".to_string()));
+    }
+}
