@@ -310,6 +310,14 @@ pub(crate) fn range(problem: Problem<'_>, key: &str, value: f64, low: f64, high:
 }
 
 impl CurateConfig {
+    /// Model files that the steps read: the output depends on their bytes.
+    pub fn model_files(&self) -> impl Iterator<Item = &str> {
+        self.step.iter().filter_map(|step| match step {
+            Step::Language(c) if c.model != BUILT_IN => Some(c.model.as_str()),
+            _ => None,
+        })
+    }
+
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
         if self.inputs.is_empty() {
