@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         path: path.clone(),
         format,
         source: "input".into(),
+        ..Input::default()
     };
     let filters = vec![
         Step::Extract(ExtractConfig::default()),

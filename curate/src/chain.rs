@@ -14,7 +14,9 @@ use crate::error::{Error, Result as Outside};
 use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
 use crate::language::{Identifier, LanguageScratch, MixtureScratch, mixture, script_shares};
 use crate::normalize::{NormalizeConfig, Repairs};
-use crate::read::{Batch, JsonScratch, Raw, parse_line, parse_record, parse_response};
+use crate::read::{
+    Batch, Fields, JsonScratch, Raw, Unread, parse_record, parse_response, read_fields,
+};
 use crate::report::Sample;
 use crate::text::{Scratch, chars, excerpt};
 use crate::verdict::{Reason, Verdict, broken, empty};
@@ -224,14 +226,17 @@ impl Chain {
         }
         let bytes = batch.bytes(raw);
         let draft = Draft {
-            id: format!("{}/{stem}/{}", input.source, raw.number),
+            id: format!("{}/{stem}/{}", input.source, batch.label(raw)),
             ..Draft::default()
         };
         let read = match input.format {
             Format::Warc => self.read_warc(bytes, draft),
             Format::Wet => self.read_wet(bytes, draft),
-            Format::Jsonl => read_jsonl(bytes, draft, &mut scratch.json),
-            Format::Text => read_text(bytes, draft),
+            _ => match read_fields(input, bytes, &mut scratch.json) {
+                Ok(fields) => Ok(with_fields(draft, fields)),
+                Err(Unread::Bad(why)) => Err(Stop::Bad(why)),
+                Err(Unread::Drop(fields, reason)) => Err(stop(with_fields(draft, *fields), reason)),
+            },
         };
         let mut draft = match read {
             Ok(draft) => draft,
@@ -246,7 +251,7 @@ impl Chain {
 
     fn read_warc(&self, bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
         let Some(record) = parse_record(bytes) else {
-            return Err(Stop::Bad("WARC record without a header end".to_string()));
+            return Err(Stop::Bad("WARC record with a broken header".to_string()));
         };
         draft.url = record.url;
         draft.meta = record.date.map(|date| json!({ "date": date }));
@@ -265,7 +270,8 @@ impl Chain {
                 match response.body {
                     Ok(body) => (response.content_type, body),
                     Err(coding) => {
-                        let reason = broken("read.encoding", coding, "gzip, deflate or none");
+                        let reason =
+                            broken("read.encoding", coding, "gzip, deflate, br, zstd or none");
                         return Err(stop(draft, reason));
                     }
                 }
@@ -328,7 +334,7 @@ impl Chain {
 
     fn read_wet(&self, bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
         let Some(record) = parse_record(bytes) else {
-            return Err(Stop::Bad("WARC record without a header end".to_string()));
+            return Err(Stop::Bad("WARC record with a broken header".to_string()));
         };
         draft.url = record.url;
         draft.meta = record.date.map(|date| json!({ "date": date }));
@@ -442,28 +448,16 @@ fn invalid_utf8(e: &std::str::Utf8Error) -> String {
     format!("invalid UTF-8 at byte {} of the text", e.valid_up_to())
 }
 
-fn read_jsonl(bytes: &[u8], mut draft: Draft, scratch: &mut JsonScratch) -> Result<Draft, Stop> {
-    let mut line = parse_line(bytes, scratch).map_err(Stop::Bad)?;
-    draft.text = line.text.take().unwrap_or_default();
-    draft.url = line.address().map(str::to_string);
-    draft.subset = line.subset().map(str::to_string);
-    if let Some(id) = line.own_id() {
+/// A draft with what its record says.
+fn with_fields(mut draft: Draft, fields: Fields) -> Draft {
+    if let Some(id) = fields.id {
         draft.id = id;
     }
-    if draft.text.is_empty() {
-        return Err(stop(draft, empty("read.empty")));
-    }
-    Ok(draft)
-}
-
-fn read_text(bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => {
-            draft.text = text.trim_start_matches('\u{feff}').to_string();
-            Ok(draft)
-        }
-        Err(e) => Err(Stop::Bad(invalid_utf8(&e))),
-    }
+    draft.url = fields.url;
+    draft.subset = fields.subset;
+    draft.meta = fields.meta;
+    draft.text = fields.text;
+    draft
 }
 
 /// Adds what a page says of itself to a document's metadata.

@@ -3,6 +3,8 @@
 //! Every struct refuses unknown keys and has a `check` that reports all its contradictions in one
 //! go as (key path, found, wanted).
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::code::CODE_LABELS;
@@ -14,16 +16,26 @@ use crate::normalize::NormalizeConfig;
 /// Where `check` reports: key path relative to the struct, what was found, what is wanted.
 pub type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);
 
-/// One input: a file, or a folder whose files are taken in name order.
+/// One input: a file, a folder, a pattern, a list of paths, or a URL of any of these.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Input {
-    /// File or folder, relative to the working directory; no glob patterns.
+    /// File or folder, relative to the working directory; a pattern (`*`, `?`, `[a-z]`, `**`); a URL
+    /// (`http`, `https`, `s3`, `gs`, `az`); or a list of any of these, a file named `*.paths[.gz]`.
     pub path: String,
     /// How to read it. Compression is told from the first bytes, not from the name.
     pub format: Format,
     /// Name that documents carry as their `source`, for example `crawl`.
     pub source: String,
+    /// Put before every line of a list, for example `https://data.commoncrawl.org/`.
+    pub prefix: String,
+    /// Attributes (dolma's layout) whose values documents get from the files beside them.
+    pub attributes: Vec<String>,
+    /// Namespaces of a Wikipedia dump to read; 0 holds the articles.
+    pub namespaces: Vec<i64>,
+    /// Settings of the object store as the `object_store` crate names them (`aws_region`,
+    /// `aws_endpoint`, `aws_skip_signature`); keep credentials in the environment.
+    pub options: BTreeMap<String, String>,
 }
 
 impl Default for Input {
@@ -32,6 +44,10 @@ impl Default for Input {
             path: String::new(),
             format: Format::Jsonl,
             source: "input".to_string(),
+            prefix: String::new(),
+            attributes: Vec::new(),
+            namespaces: vec![0],
+            options: BTreeMap::new(),
         }
     }
 }
@@ -40,14 +56,35 @@ impl Default for Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// WARC 1.0 or 1.1 with responses and resources.
+    /// WARC 1.0 or 1.1 with responses and resources; also ARC.
     Warc,
     /// WARC with extracted text (`conversion` records), as Common Crawl publishes.
     Wet,
-    /// One JSON object a line with at least a `text` string.
+    /// WARC with computed metadata, as Common Crawl publishes: titles, descriptions and links.
+    Wat,
+    /// One JSON object a line with at least a `text` string; The Pile's layout is this one.
     Jsonl,
+    /// The same in dolma's layout: metadata is kept, attributes lie beside the documents.
+    Dolma,
+    /// Columns `text` or `content`, `id`, `url`; all others become metadata.
+    Parquet,
+    /// MediaWiki XML dump; wikitext becomes plain text.
+    Wikipedia,
     /// One UTF-8 document per file.
     Text,
+}
+
+/// How clean documents are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputFormat {
+    /// JSON lines under zstd.
+    #[default]
+    JsonlZst,
+    /// JSON lines under gzip.
+    JsonlGz,
+    /// Parquet: `id`, `text`, `url`, `source`, `subset`, `language`, `metadata` (JSON text).
+    Parquet,
 }
 
 /// Reading, extracting and filtering.
@@ -56,6 +93,12 @@ pub enum Format {
 pub struct CurateConfig {
     /// Inputs in the order they are numbered; each file is one shard.
     pub inputs: Vec<Input>,
+    /// Files larger than this many MiB become several shards, where their format can be entered in
+    /// the middle; 0: none. Documents are the same for every size; ids of records without one then
+    /// name their byte offset instead of their number.
+    pub split_mb: u64,
+    /// Format of `clean/`.
+    pub output: OutputFormat,
     /// How many shards may be in flight at once; 0: as many as threads. Never changes the output.
     pub tasks: usize,
     /// Memory budget of one process in MiB. Default: fits a laptop.
@@ -72,6 +115,8 @@ impl Default for CurateConfig {
     fn default() -> Self {
         CurateConfig {
             inputs: Vec::new(),
+            split_mb: 0,
+            output: OutputFormat::default(),
             tasks: 0,
             memory_mb: 1024,
             max_bad_records: 1000,
@@ -288,6 +333,14 @@ impl CurateConfig {
 }
 
 impl Input {
+    /// An input of this format, nothing else set.
+    pub(crate) fn of(format: Format) -> Input {
+        Input {
+            format,
+            ..Input::default()
+        }
+    }
+
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
         if self.path.is_empty() {
@@ -300,6 +353,21 @@ impl Input {
                 format!("{:?}", self.source),
                 "letters, digits, '-', '_' or '.' (it is part of document ids)",
             );
+        }
+        let dolma = self.format == Format::Dolma;
+        if !dolma && !self.attributes.is_empty() {
+            let found = format!("{:?}", self.attributes);
+            problem("attributes", found, "none, or format = \"dolma\"");
+        }
+        for (i, name) in self.attributes.iter().enumerate() {
+            if name.is_empty() || name.contains('/') {
+                let wanted = "the name of a folder below attributes";
+                problem(&format!("attributes[{i}]"), format!("{name:?}"), wanted);
+            }
+        }
+        if self.namespaces.is_empty() {
+            let wanted = "at least one number; 0 holds the articles";
+            problem("namespaces", "[]".to_string(), wanted);
         }
     }
 }

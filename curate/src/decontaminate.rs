@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::config::{DecontaminateConfig, Format};
+use crate::config::{DecontaminateConfig, Format, Input};
 use crate::error::{At, Error, Result};
 use crate::read::{Batch, Reader};
 use crate::unicode::{self, DIGIT, LETTER, MARK};
@@ -56,7 +56,7 @@ impl Decontaminator {
             path: PathBuf::from(path),
             why,
         };
-        let mut reader = Reader::open(path, Format::Jsonl, 64 << 20).at(path)?;
+        let mut reader = Reader::open(path, &Input::of(Format::Jsonl), None, 64 << 20).at(path)?;
         let mut batch = Batch::default();
         while reader.fill(&mut batch) {
             for raw in &batch.records {

@@ -1,16 +1,17 @@
 //! A clean document, and how to read clean documents back.
 //!
-//! `clean/NNNNN.jsonl.zst` holds one object a line: `id`, `text`, `url`, `source`, `subset`,
-//! `language`, `meta`; absent fields are left out.
+//! `clean/NNNNN.jsonl.zst` (or `.jsonl.gz`) holds one object a line: `id`, `text`, `url`, `source`,
+//! `subset`, `language`, `meta`; absent fields are left out. `clean/NNNNN.parquet` has the same as
+//! columns, `meta` as JSON text in `metadata`.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::dedup::{Fate, KeepList, shard_file};
 use crate::error::{At, Result, damaged};
+use crate::read::{Batch, Reader};
+use crate::write::clean_file;
 
 /// One document that passed the filters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,14 +32,17 @@ pub struct CleanDocument {
     /// Language code; empty if no language step ran.
     pub language: String,
     /// Crawl date; what the page says of itself (see `PageMeta`); `is_cut` if it was not read whole.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", alias = "metadata")]
     pub meta: Option<serde_json::Value>,
 }
 
 /// Streams the documents of one clean shard.
 pub struct Documents {
-    reader: BufReader<zstd::stream::read::Decoder<'static, BufReader<File>>>,
+    reader: Reader,
     path: PathBuf,
+    batch: Batch,
+    /// Next record of the batch.
+    next: usize,
     line: Vec<u8>,
     number: u64,
     offset: u64,
@@ -46,13 +50,12 @@ pub struct Documents {
 
 /// All documents of a clean shard, removed duplicates included.
 pub fn documents(out: &Path, shard: usize) -> Result<Documents> {
-    let path = out.join(shard_file("clean", shard, "jsonl.zst"));
-    let file = File::open(&path).at(&path)?;
-    let decoder = zstd::stream::read::Decoder::new(file).at(&path)?;
-    let reader = BufReader::with_capacity(1 << 18, decoder);
+    let (path, format) = clean_file(out, shard);
     Ok(Documents {
-        reader,
+        reader: Reader::open_ours(&path, format).at(&path)?,
         path,
+        batch: Batch::default(),
+        next: 0,
         line: Vec::new(),
         number: 0,
         offset: 0,
@@ -63,23 +66,28 @@ impl Iterator for Documents {
     type Item = Result<CleanDocument>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.line.clear();
-        match self.reader.read_until(b'\n', &mut self.line).at(&self.path) {
-            Err(e) => return Some(Err(e)),
-            Ok(0) => return None,
-            Ok(n) => self.offset += n as u64,
+        if self.next == self.batch.records.len() {
+            self.next = 0;
+            if !self.reader.fill(&mut self.batch) {
+                return None;
+            }
         }
-        let start = self.offset - self.line.len() as u64;
+        let raw = &self.batch.records[self.next];
+        self.next += 1;
+        self.offset = raw.offset;
         let number = self.number;
         self.number += 1;
-        Some(simd_json::serde::from_slice(&mut self.line).map_err(|e| {
-            damaged(
-                &self.path,
-                start,
-                format!("document {number}: {e}"),
-                "a clean document",
-            )
-        }))
+        let wrong = |why: String| {
+            let found = format!("document {number}: {why}");
+            damaged(&self.path, raw.offset, found, "a clean document")
+        };
+        if let Some(why) = &raw.bad {
+            return Some(Err(wrong(why.clone())));
+        }
+        self.line.clear();
+        self.line.extend_from_slice(self.batch.bytes(raw));
+        let document = simd_json::serde::from_slice(&mut self.line);
+        Some(document.map_err(|e| wrong(e.to_string())))
     }
 }
 

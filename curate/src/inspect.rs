@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::config::Format;
+use crate::config::{Format, Input};
 use crate::dedup::{KeepList, SignatureReader};
 use crate::error::{At, Result};
 use crate::read::{Batch, Reader, parse_record};
@@ -62,53 +62,171 @@ fn keep(path: &Path) -> Result<Value> {
     )
 }
 
-/// WARC by its first bytes, lines otherwise.
-fn records(path: &Path) -> Result<Value> {
+/// What a file's first bytes show, for `extract`: `warc` (also ARC, compressed or not), `html`, `text`,
+/// or the name of something that is neither.
+pub fn kind_of(bytes: &[u8]) -> &'static str {
+    let head = &bytes[..bytes.len().min(4096)];
+    let compressed: [&[u8]; 5] = [
+        b"\x1f\x8b",
+        b"\x28\xb5\x2f\xfd",
+        b"\x5d\x2a\x4d\x18",
+        b"BZh",
+        b"\x04\x22\x4d\x18",
+    ];
+    if is_archive(head) || compressed.iter().any(|magic| head.starts_with(magic)) {
+        return "warc";
+    }
+    for (magic, kind) in MAGICS {
+        if head.starts_with(magic) {
+            return kind;
+        }
+    }
+    // UTF-16 pages have zeros, but start with a mark
+    let marked = head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff");
+    let control = |b: &&u8| **b < 9 || (14..27).contains(*b) || (28..32).contains(*b);
+    if !marked && head.iter().filter(control).count() > head.len() / 100 {
+        return "binary data";
+    }
+    let tag = |at: usize| {
+        let next = head.get(at + 1).copied().unwrap_or(b' ');
+        next.is_ascii_alphabetic() || next == b'!' || next == b'/'
+    };
+    let has_tag = memchr::memchr_iter(b'<', head).any(tag);
+    let json = matches!(
+        head.trim_ascii_start(),
+        [b'{', b'"' | b'\n' | b'\r' | b' ' | b'}', ..] | [b'[', b'{' | b'"' | b'\n', ..]
+    );
+    match (marked || has_tag, json) {
+        (_, true) => "JSON",
+        (true, _) => "html",
+        (false, _) => "text",
+    }
+}
+
+/// First bytes of files that hold no page.
+const MAGICS: [(&[u8], &str); 9] = [
+    (b"%PDF", "a PDF"),
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"PAR1", "a Parquet file"),
+    (b"\x7fELF", "a program"),
+    (b"MMIDIDX", "an index of tokens"),
+    (b"MLR", "a file of Millrace"),
+];
+
+/// Records of this size are looked at; a longer one is told as a problem.
+const MAX_RECORD: usize = 1 << 30;
+/// Problems that are listed; all are counted.
+const MAX_PROBLEMS: usize = 10;
+
+/// What the bytes say a file holds: WARC (also ARC), a wiki's dump, Parquet, or lines.
+fn format_of(path: &Path) -> Result<Format> {
+    let mut magic = [0u8; 4];
+    let read = File::open(path).and_then(|mut f| f.read(&mut magic));
+    if read.at(path)? == 4 && &magic == b"PAR1" {
+        return Ok(Format::Parquet);
+    }
     let mut batch = Batch::default();
-    let mut first = Reader::open(path, Format::Jsonl, 1 << 30).at(path)?;
+    let mut first = Reader::open(path, &Input::of(Format::Jsonl), None, MAX_RECORD).at(path)?;
     first.fill(&mut batch);
-    let is_warc = batch
-        .records
-        .first()
-        .is_some_and(|raw| batch.bytes(raw).starts_with(b"WARC/"));
-    drop(first);
-    let format = if is_warc { Format::Warc } else { Format::Jsonl };
-    let mut reader = Reader::open(path, format, 1 << 30).at(path)?;
-    let (mut count, mut bad, mut json_lines, mut text) = (0u64, 0u64, 0u64, 0u64);
+    let sound = batch.records.iter().find(|raw| raw.bad.is_none());
+    let bytes = sound.map_or(&[][..], |raw| batch.bytes(raw));
+    Ok(if is_archive(bytes) {
+        Format::Warc
+    } else if bytes.starts_with(b"<mediawiki") {
+        Format::Wikipedia
+    } else {
+        Format::Jsonl
+    })
+}
+
+/// The first line is that of a WARC record or of an ARC file.
+fn is_archive(line: &[u8]) -> bool {
+    line.starts_with(b"WARC/") || line.starts_with(b"filedesc://")
+}
+
+/// Counts the records of a file and lists what is wrong with them.
+fn records(path: &Path) -> Result<Value> {
+    let format = format_of(path)?;
+    let mut reader = Reader::open(path, &Input::of(format), None, MAX_RECORD).at(path)?;
+    let mut batch = Batch::default();
+    let (mut count, mut bad, mut objects, mut text) = (0u64, 0u64, 0u64, 0u64);
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    let mut repaired: BTreeMap<String, u64> = BTreeMap::new();
     let mut problems = Vec::new();
     while reader.fill(&mut batch) {
         for raw in &batch.records {
             count += 1;
             if let Some(why) = &raw.bad {
                 bad += 1;
-                if problems.len() < 10 {
+                if problems.len() < MAX_PROBLEMS {
                     problems.push(json!({"offset": raw.offset, "record": raw.number, "why": why}));
                 }
                 continue;
             }
+            if let Some(fault) = raw.repaired {
+                *repaired.entry(fault.to_string()).or_default() += 1;
+            }
             let bytes = batch.bytes(raw);
-            if is_warc {
-                let kind = parse_record(bytes).map(|r| r.kind).unwrap_or_default();
-                *kinds.entry(kind).or_default() += 1;
-            } else if let Ok(Value::Object(map)) = serde_json::from_slice::<Value>(bytes) {
-                json_lines += 1;
-                text += map
-                    .get("text")
-                    .and_then(Value::as_str)
-                    .map_or(0, |t| t.len() as u64);
-                for key in map.keys() {
-                    *kinds.entry(key.clone()).or_default() += 1;
+            match format {
+                Format::Warc => {
+                    let kind = parse_record(bytes).map(|r| r.kind).unwrap_or_default();
+                    *kinds.entry(kind).or_default() += 1;
+                }
+                Format::Wikipedia => {}
+                _ => {
+                    let Ok(Value::Object(map)) = serde_json::from_slice::<Value>(bytes) else {
+                        continue;
+                    };
+                    objects += 1;
+                    let words = map.get("text").or_else(|| map.get("content"));
+                    text += words.and_then(Value::as_str).map_or(0, |t| t.len() as u64);
+                    for key in map.keys() {
+                        *kinds.entry(key.clone()).or_default() += 1;
+                    }
                 }
             }
         }
     }
-    Ok(if is_warc {
-        json!({"kind": "warc", "records": count, "bad": bad, "types": kinds, "problems": problems})
-    } else if json_lines > 0 {
-        json!({"kind": "json lines", "records": count, "bad": bad + (count - bad - json_lines),
-            "text_bytes": text, "fields": kinds, "problems": problems})
-    } else {
-        json!({"kind": "text", "lines": count, "bad": bad, "problems": problems})
-    })
+    let mut value = match format {
+        Format::Warc => json!({"kind": "warc", "records": count, "bad": bad, "types": kinds}),
+        Format::Wikipedia => json!({"kind": "wiki dump", "pages": count, "bad": bad}),
+        Format::Parquet => json!({"kind": "parquet", "records": count, "bad": bad,
+            "text_bytes": text, "fields": kinds}),
+        _ if objects > 0 => json!({"kind": "json lines", "records": count,
+            "bad": count - objects, "text_bytes": text, "fields": kinds}),
+        _ => json!({"kind": "text", "lines": count, "bad": bad}),
+    };
+    if !repaired.is_empty() {
+        value["repaired"] = json!(repaired);
+    }
+    value["problems"] = problems.into();
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_page_is_told_from_pages() {
+        for (bytes, want) in [
+            (&b"  <!DOCTYPE html><p>x"[..], "html"),
+            (b"words <b>and</b> tags", "html"),
+            (b"\xff\xfe<\0p\0>\0", "html"),
+            (b"plain words, 1 < 2 & 3", "text"),
+            (b"[workspace]\nx = 1", "text"),
+            (b"{\"a\": 1}", "JSON"),
+            (b"%PDF-1.7 <x>", "a PDF"),
+            (b"\x7fELF", "a program"),
+            (b"\0\x01\x02\x03\x04\x05", "binary data"),
+            (b"WARC/1.0\r\n", "warc"),
+            (b"\x1f\x8b\x08", "warc"),
+            (b"", "text"),
+        ] {
+            assert_eq!(kind_of(bytes), want, "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
 }

@@ -30,7 +30,7 @@ mod write;
 pub use code::{CODE_LABELS, CodeExamples, CodeGuess, CodeTraining, identify_code};
 pub use config::{
     CodeConfig, CurateConfig, DecontaminateConfig, DedupConfig, ExactConfig, Format, Input,
-    KeepPolicy, LanguageConfig, MinhashConfig, Problem, Step,
+    KeepPolicy, LanguageConfig, MinhashConfig, OutputFormat, Problem, Step,
 };
 pub use decontaminate::Decontaminator;
 pub use dedup::{
@@ -40,7 +40,7 @@ pub use dedup::{
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use error::{Error, Result};
 pub use extract::{
-    BlockFeatures, ExtractConfig, Extracted, Favour, OutputFormat, PageMeta, PageSource,
+    BlockFeatures, ExtractConfig, Extracted, Favour, PageMeta, PageSource, TextFormat,
     block_features, extract_html, extract_page,
 };
 pub use fasttext::{FastText, FastTextScratch};
@@ -48,7 +48,7 @@ pub use filter::{
     C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile, UrlConfig,
     UrlFilter,
 };
-pub use inspect::inspect;
+pub use inspect::{inspect, kind_of};
 pub use language::{
     Guess, Identifier, LanguageExamples, LanguageScratch, LanguageTraining, Mixture,
     MixtureScratch, Script, identify, languages, mixture, script_shares,
@@ -57,8 +57,9 @@ pub use ngram::{NgramModel, NgramState};
 pub use normalize::{Form, NormalizeConfig, REPAIRS, Repairs};
 pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
+pub use read::{Record, each_record};
 pub use report::{Sample, ShardReport};
-pub use shard::{Curator, Shard, input_files, shards};
+pub use shard::{Curator, Shard, input_files, missing_inputs, shards};
 pub use signals::{Choice, Expression, Signals, WhatIf};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};

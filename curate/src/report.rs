@@ -19,6 +19,9 @@ pub struct ShardReport {
     pub dropped: BTreeMap<String, u64>,
     /// Records that could not be read.
     pub quarantined: u64,
+    /// Records read in spite of a fault, by its name.
+    #[serde(default)]
+    pub repaired: BTreeMap<String, u64>,
     /// Input bytes read, as stored.
     pub bytes_in: u64,
     /// UTF-8 bytes of kept text.
@@ -88,6 +91,7 @@ impl ShardReport {
         self.other_hosts += other.other_hosts;
         for (into, from) in [
             (&mut self.dropped, &other.dropped),
+            (&mut self.repaired, &other.repaired),
             (&mut self.languages, &other.languages),
             (&mut self.normalized, &other.normalized),
             (&mut self.hosts, &other.hosts),

@@ -3,10 +3,11 @@
 //! Records are read in batches bounded by bytes; a batch is worked on by all threads while the next
 //! one is read, and written in input order. Outputs depend on the input's bytes and the config only.
 //!
-//! Under the output folder: `clean/NNNNN.jsonl.zst`, `clean/NNNNN.sig`, `dropped/NNNNN.jsonl.zst`,
+//! Under the output folder: `clean/NNNNN.jsonl.zst` (or `.jsonl.gz`, `.parquet`), `clean/NNNNN.sig`, `dropped/NNNNN.jsonl.zst`,
 //! `errors/NNNNN.jsonl`.
 
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -15,15 +16,15 @@ use rayon::slice::ParallelSlice;
 use serde::Serialize;
 
 use crate::chain::{Chain, Outcome, WorkScratch};
-use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Input};
+use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Input, OutputFormat};
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{Minhasher, SignatureShape, SignatureWriter, shard_file};
 use crate::error::{At, Error, Result};
 use crate::progress::Progress;
-use crate::read::{Batch, Reader};
+use crate::read::{Batch, Reader, can_be_split, find_files};
 use crate::report::{Sample, ShardReport, add};
 use crate::text::excerpt;
-use crate::write::{AtomicFile, JsonLines};
+use crate::write::{AtomicFile, CleanWriter, JsonLines};
 
 /// One input file.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,8 +35,10 @@ pub struct Shard {
     pub path: PathBuf,
     /// Format and source of the input it belongs to.
     pub input: Input,
-    /// Size in bytes when listed; 0 if it could not be told.
+    /// Size in bytes when listed, of the part if it is one; 0 if it could not be told.
     pub bytes: u64,
+    /// The bytes of the file whose records this shard has; None: all of them, by number.
+    pub part: Option<Range<u64>>,
 }
 
 impl Shard {
@@ -48,19 +51,47 @@ impl Shard {
             .to_string_lossy()
             .into_owned();
         let mut stem = name.as_str();
-        for extension in [".gz", ".zst", ".warc", ".wet", ".jsonl", ".json", ".txt"] {
+        for extension in EXTENSIONS {
             stem = stem.strip_suffix(extension).unwrap_or(stem);
         }
         stem.to_string()
     }
 }
 
-/// All shards of a config: inputs in order, folders expanded to their files in name order.
+/// Extensions of compressions, then of formats, that ids leave out.
+const EXTENSIONS: [&str; 16] = [
+    ".gz", ".zst", ".bz2", ".xz", ".lz4", ".warc", ".arc", ".wet", ".wat", ".warc", ".jsonl",
+    ".json", ".parquet", ".ndjson", ".xml", ".txt",
+];
+
+/// All shards of a config: inputs in order, folders, patterns and lists expanded, large files cut.
 ///
 /// # Errors
 /// `Input` for a path that is not there and for a folder without files.
 pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
-    input_files(&config.inputs)
+    let files = input_files(&config.inputs)?;
+    let most = config.split_mb.saturating_mul(1 << 20);
+    if most == 0 {
+        return Ok(files);
+    }
+    let mut shards = Vec::new();
+    for file in files {
+        // a file that cannot be opened is one shard, whose reading says so
+        let can = file.bytes > 0 && can_be_split(&file.path, &file.input).unwrap_or(false);
+        let parts = if can { file.bytes.div_ceil(most) } else { 1 };
+        for i in 0..parts {
+            let at = |i: u64| u128::from(file.bytes) * u128::from(i) / u128::from(parts);
+            let at = |i: u64| u64::try_from(at(i)).unwrap_or(file.bytes);
+            let part = at(i)..at(i + 1);
+            shards.push(Shard {
+                number: shards.len(),
+                bytes: part.end - part.start,
+                part: can.then_some(part),
+                ..file.clone()
+            });
+        }
+    }
+    Ok(shards)
 }
 
 /// The files of some inputs, in order.
@@ -70,39 +101,30 @@ pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
 pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
     let mut shards = Vec::new();
     for input in inputs {
-        let path = Path::new(&input.path);
-        let input_error = |why: String| Error::Input {
-            path: path.to_path_buf(),
+        let files = find_files(input).map_err(|why| Error::Input {
+            path: PathBuf::from(&input.path),
             why,
-        };
-        let info = std::fs::metadata(path).map_err(|e| input_error(e.to_string()))?;
-        let mut files = Vec::new();
-        if info.is_dir() {
-            for entry in std::fs::read_dir(path).at(path)? {
-                let entry = entry.at(path)?;
-                let hidden = entry.file_name().to_string_lossy().starts_with('.');
-                if !hidden && entry.path().is_file() {
-                    files.push(entry.path());
-                }
-            }
-            files.sort();
-            if files.is_empty() {
-                return Err(input_error("a folder without files".to_string()));
-            }
-        } else {
-            files.push(path.to_path_buf());
-        }
-        for path in files {
-            let bytes = std::fs::metadata(&path).map(|m| m.len()).unwrap_or(0);
+        })?;
+        for file in files {
             shards.push(Shard {
                 number: shards.len(),
-                path,
+                path: file.path,
                 input: input.clone(),
-                bytes,
+                bytes: file.bytes,
+                part: None,
             });
         }
     }
     Ok(shards)
+}
+
+/// Every input that is not there: its number and why.
+pub fn missing_inputs(inputs: &[Input]) -> Vec<(usize, String)> {
+    let all = inputs.iter().enumerate();
+    // an empty path is told by `check`
+    all.filter(|(_, input)| !input.path.is_empty())
+        .filter_map(|(i, input)| find_files(input).err().map(|why| (i, why)))
+        .collect()
 }
 
 /// Everything shards share: filters, evaluation n-grams, permutations.
@@ -110,6 +132,7 @@ pub struct Curator {
     chain: Chain,
     shape: SignatureShape,
     max_record_bytes: usize,
+    output: OutputFormat,
     scratch: Mutex<Vec<WorkScratch>>,
 }
 
@@ -137,6 +160,7 @@ impl Curator {
             chain: Chain::new(config, decontaminator, minhash.map(Minhasher::new))?,
             shape: SignatureShape::of(minhash),
             max_record_bytes: max,
+            output: config.output,
             scratch: Mutex::new(Vec::new()),
         })
     }
@@ -151,9 +175,9 @@ impl Curator {
         out: &Path,
         progress: &dyn Progress,
     ) -> Result<ShardReport> {
-        let mut writers = Writers::create(out, shard, self.shape)?;
-        let format = shard.input.format;
-        match Reader::open(&shard.path, format, self.max_record_bytes) {
+        let mut writers = Writers::create(out, shard, self.shape, self.output)?;
+        let part = shard.part.as_ref();
+        match Reader::open(&shard.path, &shard.input, part, self.max_record_bytes) {
             Ok(mut reader) => self.stream(&mut reader, shard, &mut writers, progress)?,
             Err(e) => writers.quarantine(0, 0, &format!("cannot open: {e}"))?,
         }
@@ -168,14 +192,18 @@ impl Curator {
         writers: &mut Writers,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let mut batch = Batch::default();
-        let mut next = Batch::default();
+        let by_offset = shard.part.is_some();
+        let mut batch = Batch::of_part(by_offset);
+        let mut next = Batch::of_part(by_offset);
         let mut more = reader.fill(&mut batch);
         while more {
             let (filled, outcomes) =
                 rayon::join(|| reader.fill(&mut next), || self.work(&batch, shard));
             let before = writers.report.kept;
             for (raw, outcome) in batch.records.iter().zip(outcomes) {
+                if let Some(fault) = raw.repaired {
+                    add(&mut writers.report.repaired, fault, 1);
+                }
                 writers.take(raw.offset, raw.number, outcome)?;
             }
             writers.report.bytes_in += batch.consumed;
@@ -226,7 +254,7 @@ impl Curator {
 
 /// The four files of a shard and its counters.
 struct Writers {
-    clean: JsonLines,
+    clean: CleanWriter,
     signatures: SignatureWriter,
     dropped: JsonLines,
     errors: AtomicFile,
@@ -255,10 +283,15 @@ struct ErrorLine<'a> {
 }
 
 impl Writers {
-    fn create(out: &Path, shard: &Shard, shape: SignatureShape) -> Result<Writers> {
+    fn create(
+        out: &Path,
+        shard: &Shard,
+        shape: SignatureShape,
+        output: OutputFormat,
+    ) -> Result<Writers> {
         let n = shard.number;
         Ok(Writers {
-            clean: JsonLines::create(out, &shard_file("clean", n, "jsonl.zst"))?,
+            clean: CleanWriter::create(out, n, output)?,
             signatures: SignatureWriter::create(out, &shard_file("clean", n, "sig"), shape)?,
             dropped: JsonLines::create(out, &shard_file("dropped", n, "jsonl.zst"))?,
             errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,

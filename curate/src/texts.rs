@@ -4,17 +4,16 @@
 //! an array of strings (sentences), as in Megatron's `preprocess_data.py`; of a field that is there twice the last
 //! counts, as for Python's `json`. We differ: a line without the field is a bad record, not the end of the run.
 
-use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use simd_json::Node;
 
-use crate::config::Format;
+use crate::config::{Format, Input};
 use crate::dedup::{Fate, KeepList, shard_file};
 use crate::error::{At, Error, Result, damaged};
-use crate::read::{Batch, LineReader, reason};
+use crate::read::{Batch, Reader, can_be_split, reason};
+use crate::write::clean_file;
 
 /// The texts of one document; valid during the call that hands it over.
 pub struct TextRecord<'a> {
@@ -44,10 +43,10 @@ pub enum Found {
     End,
 }
 
-/// Reads the texts of a JSONL file (plain, gzip, zstd), of a plain text, or of a clean shard with its keep-list.
+/// Reads the texts of a JSONL or Parquet file, of a plain text, or of a clean shard with its keep-list.
 pub struct TextReader {
     path: PathBuf,
-    lines: LineReader,
+    reader: Reader,
     key: String,
     /// The whole file is the text.
     plain: bool,
@@ -75,19 +74,19 @@ impl TextReader {
     /// `Io`; `Input` for a format that has to be curated first.
     pub fn open(path: &Path, format: Format, key: &str, max: usize) -> Result<TextReader> {
         let whole = match format {
-            Format::Jsonl => false,
+            Format::Jsonl | Format::Dolma | Format::Parquet => false,
             Format::Text => true,
-            Format::Warc | Format::Wet => {
+            Format::Warc | Format::Wet | Format::Wat | Format::Wikipedia => {
                 return Err(Error::Input {
                     path: path.to_path_buf(),
-                    why:
-                        "only jsonl and text can be tokenized as they are; curate this format first"
-                            .into(),
+                    why: "only jsonl, dolma, parquet and text can be tokenized as they are; \
+                        curate this format first"
+                        .into(),
                 });
             }
         };
-        let lines = LineReader::open(path, max, whole).at(path)?;
-        Ok(TextReader::new(path, lines, key, whole))
+        let reader = Reader::open(path, &Input::of(format), None, max).at(path)?;
+        Ok(TextReader::new(path, reader, key, whole))
     }
 
     /// Opens the lines of a plain JSONL file that start in `range`. Ranges that cover the file give each line once.
@@ -95,8 +94,8 @@ impl TextReader {
     /// # Errors
     /// `Io`, also for a compressed file.
     pub fn open_range(path: &Path, range: Range<u64>, key: &str, max: usize) -> Result<TextReader> {
-        let lines = LineReader::open_range(path, max, range).at(path)?;
-        Ok(TextReader::new(path, lines, key, false))
+        let reader = Reader::open(path, &Input::of(Format::Jsonl), Some(&range), max).at(path)?;
+        Ok(TextReader::new(path, reader, key, false))
     }
 
     /// Opens a clean shard under `out`; `obey_keep` leaves out what its keep-list removed.
@@ -104,10 +103,10 @@ impl TextReader {
     /// # Errors
     /// `Io`; `Damaged` keep-list.
     pub fn shard(out: &Path, shard: usize, obey_keep: bool) -> Result<TextReader> {
-        let path = out.join(shard_file("clean", shard, "jsonl.zst"));
+        let (path, format) = clean_file(out, shard);
         let keep = out.join(shard_file("keep", shard, "keep"));
-        let lines = LineReader::open(&path, usize::MAX, false).at(&path)?;
-        let mut reader = TextReader::new(&path, lines.may_be_empty(), "text", false);
+        let reader = Reader::open_ours(&path, format).at(&path)?;
+        let mut reader = TextReader::new(&path, reader, "text", false);
         if obey_keep && keep.exists() {
             reader.keep = Some(KeepList::read(&keep)?);
         }
@@ -115,10 +114,10 @@ impl TextReader {
         Ok(reader)
     }
 
-    fn new(path: &Path, lines: LineReader, key: &str, plain: bool) -> TextReader {
+    fn new(path: &Path, reader: Reader, key: &str, plain: bool) -> TextReader {
         TextReader {
             path: path.to_path_buf(),
-            lines,
+            reader,
             key: key.to_string(),
             plain,
             batch: Batch::default(),
@@ -142,10 +141,8 @@ impl TextReader {
     pub fn next(&mut self, take: &mut dyn FnMut(&TextRecord<'_>)) -> Result<Found> {
         loop {
             if self.next == self.batch.records.len() {
-                self.batch.clear();
-                self.lines.fill(&mut self.batch);
                 self.next = 0;
-                if self.batch.records.is_empty() {
+                if !self.reader.fill(&mut self.batch) {
                     return self.end();
                 }
             }
@@ -207,16 +204,12 @@ impl TextReader {
     }
 }
 
-/// True if the file is neither gzip nor zstd, so that ranges of it can be read.
+/// True if the file is not compressed, so that ranges of its lines can be read.
 ///
 /// # Errors
 /// `Io`.
 pub fn is_plain(path: &Path) -> Result<bool> {
-    let mut head = [0; 4];
-    let n = File::open(path)
-        .and_then(|mut f| f.read(&mut head))
-        .at(path)?;
-    Ok(!head[..n].starts_with(&[0x1f, 0x8b]) && !head[..n].starts_with(&[0x28, 0xb5, 0x2f, 0xfd]))
+    can_be_split(path, &Input::of(Format::Jsonl)).at(path)
 }
 
 fn whole(bytes: &[u8], take: &mut dyn FnMut(&TextRecord<'_>)) -> Result<(), String> {
@@ -443,7 +436,7 @@ mod tests {
         assert_eq!(read(open).0.len(), 4);
         assert!(TextReader::open_range(&path, 5..9, "text", 1 << 20).is_err());
         let text = dir.path().join("a.txt");
-        let mut file = File::create(&text).unwrap();
+        let mut file = std::fs::File::create(&text).unwrap();
         file.write_all(b"two\nlines").unwrap();
         assert!(is_plain(&text).unwrap());
         let open = TextReader::open(&text, Format::Text, "text", 1 << 20).unwrap();

@@ -197,6 +197,11 @@ fn with_job(
 ) -> anyhow::Result<()> {
     let job: Job = job::load(&args.job, &args.set)?;
     if args.check {
+        let problems = job.missing_inputs();
+        if !problems.is_empty() {
+            let path = args.job.clone();
+            return Err(job::LoadError::Problems { path, problems }.into());
+        }
         return run::print(&job.to_toml());
     }
     let cx = run::Context::open(job)?;

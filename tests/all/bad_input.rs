@@ -211,3 +211,51 @@ fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
     out[at] ^= 0x55;
     out
 }
+
+#[test]
+fn check_asks_whether_inputs_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gone, there) = (
+        dir.path().join("gone.jsonl"),
+        dir.path().join("there.jsonl"),
+    );
+    std::fs::write(&there, "{\"text\": \"x\"}\n").unwrap();
+    let job = curate_job(dir.path(), &[(&gone, "jsonl"), (&there, "jsonl")], 0);
+    let out = output(&["curate", &job, "--check"]);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("curate.inputs[0].path"), "{stderr}");
+    assert!(!stderr.contains("curate.inputs[1]"), "{stderr}");
+    std::fs::write(&gone, "").unwrap();
+    succeed(&["curate", &job, "--check"]);
+}
+
+#[test]
+fn inspect_and_extract_fail_on_damage_and_on_what_is_no_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = |verb: &str, name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let out = output(&[verb, &path.display().to_string()]);
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        (out.status.code(), stderr)
+    };
+    let warc = std::fs::read(data("crawl-00000.warc.gz")).unwrap();
+    assert_eq!(told("inspect", "whole.warc.gz", &warc).0, Some(0));
+    let (code, why) = told("inspect", "cut.warc.gz", &warc[..200_000]);
+    assert_eq!(code, Some(1));
+    assert!(
+        why.contains("at byte") && why.contains("inside a gzip member"),
+        "{why}"
+    );
+    for (name, bytes, kind) in [
+        ("x.pdf", &b"%PDF-1.4 <html>"[..], "a PDF"),
+        ("x.bin", &[1, 2, 3, 0, 0, 5][..], "binary data"),
+        ("x.json", b"{\"text\": \"<p>x\"}", "JSON"),
+    ] {
+        let (code, why) = told("extract", name, bytes);
+        assert_eq!(code, Some(1));
+        assert!(why.contains(kind) && why.contains("wanted"), "{why}");
+    }
+    assert_eq!(told("extract", "x.txt", b"plain words").0, Some(0));
+}

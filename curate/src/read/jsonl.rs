@@ -1,7 +1,7 @@
 //! One JSON line to a document: simd-json first, serde_json as second opinion.
 //!
 //! Wanted: `text` (string). Used where present: `id` (string or number), `url`, and `meta` or
-//! `metadata` with `pile_set_name`, `url`, `language`. Other fields are ignored.
+//! `metadata` with `pile_set_name` (The Pile's layout), `url`, `language`. Other fields are ignored.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -35,16 +35,21 @@ impl Line {
 
     /// The record's own id.
     pub(crate) fn own_id(&self) -> Option<String> {
-        match &self.id {
-            Value::String(s) if !s.is_empty() => Some(s.clone()),
-            Value::Number(n) => Some(n.to_string()),
-            _ => None,
-        }
+        id_of(&self.id)
     }
 
     /// The record's address.
     pub(crate) fn address(&self) -> Option<&str> {
         self.url.as_str().or_else(|| self.meta("url"))
+    }
+}
+
+/// A string that is not empty, or a number.
+pub(crate) fn id_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(s) if !s.is_empty() => Some(s.clone()),
+        Value::Number(n) => Some(n.to_string()),
+        _ => None,
     }
 }
 

@@ -4,10 +4,10 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 
 use super::Batch;
 use super::compression::{Piece, Source};
+use super::place::Blob;
 
 /// Reads lines (or one whole text).
 pub(crate) struct LineReader {
@@ -34,9 +34,9 @@ pub(crate) struct LineReader {
 
 impl LineReader {
     /// `whole`: the file is one record.
-    pub(crate) fn open(path: &Path, max: usize, whole: bool) -> io::Result<LineReader> {
+    pub(crate) fn open(blob: Box<dyn Blob>, max: usize, whole: bool) -> io::Result<LineReader> {
         Ok(LineReader {
-            source: Source::open(path, false)?,
+            source: Source::open(blob, false)?,
             buffer: Vec::new(),
             at: 0,
             searched: 0,
@@ -53,23 +53,24 @@ impl LineReader {
     }
 
     /// As it is, but a file without lines is no error.
-    pub(crate) fn may_be_empty(mut self) -> LineReader {
+    pub(crate) fn may_be_empty(&mut self) {
         self.wants_lines = false;
-        self
     }
 
     /// Only the lines that start in `range` of a plain file: ranges that cover a file give each line once.
-    pub(crate) fn open_range(path: &Path, max: usize, range: Range<u64>) -> io::Result<LineReader> {
-        let mut reader = LineReader::open(path, max, false)?.may_be_empty();
+    pub(crate) fn keep_to(&mut self, range: &Range<u64>) -> io::Result<()> {
+        self.may_be_empty();
         if range.start > 0 {
             // a line starts after a line feed: the one before the range tells whether its first byte starts one
-            reader.source.seek(range.start - 1)?;
-            reader.offset = range.start - 1;
-            reader.consumed = range.start - 1;
-            reader.skip_line();
+            self.source.seek(range.start - 1)?;
+            self.offset = range.start - 1;
+            self.consumed = range.start - 1;
+            self.skip_line();
+        } else if self.source.is_compressed() {
+            return Err(io::Error::other("a range of a compressed file"));
         }
-        reader.stop = range.end;
-        Ok(reader)
+        self.stop = range.end;
+        Ok(())
     }
 
     /// Goes behind the next line feed (or to the end) without counting a record.
@@ -119,7 +120,7 @@ impl LineReader {
             batch.push_bad(offset, self.number, self.too_long());
             self.number += 1;
         } else if !line.iter().all(u8::is_ascii_whitespace) {
-            batch.push(offset, self.number, line);
+            batch.push(offset, self.number, line, None);
             self.number += 1;
         }
         self.offset += (next - self.at) as u64;

@@ -1,38 +1,54 @@
 //! Readers: files to batches of raw records.
 //!
 //! A reader streams; it never holds more than a batch and one record. What it cannot make sense of
-//! becomes a bad record with offset and reason, and it goes on with what follows.
+//! becomes a bad record with offset and reason, and it goes on with what follows. Where the bytes lie
+//! (place), what they are compressed with (compression) and how records stand in them (warc, lines,
+//! pages, parquet, dolma) are three separate things.
 
 mod compression;
+mod dolma;
+mod fields;
 mod http;
-mod inflate;
 mod jsonl;
 mod lines;
+mod pages;
+mod parquet;
+mod place;
 mod warc;
-mod window;
+mod wat;
+mod wikitext;
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 pub(crate) use compression::decode_body;
+pub(crate) use fields::{Fields, Unread, read_fields};
 pub(crate) use http::parse_response;
-pub(crate) use jsonl::{JsonScratch, parse_line, reason};
+pub(crate) use jsonl::{JsonScratch, reason};
 pub(crate) use lines::LineReader;
+pub(crate) use place::{Options, find as find_files};
 pub(crate) use warc::parse_record;
 
-use crate::config::Format;
+use crate::config::{Format, Input, OutputFormat};
+use crate::error::{At, Result};
 use crate::text::narrow;
+use compression::Source;
 
 /// One record of a batch: a slice of the batch's bytes, or why there is none.
 pub(crate) struct Raw {
     /// Byte offset in the file (of the gzip member for WARC, in the decompressed text for lines).
     pub(crate) offset: u64,
-    /// Number of the record in its file, from 0, bad ones included.
+    /// Number of the record in its file (of its part of the file), from 0, bad ones included.
     pub(crate) number: u64,
+    /// Number among the records of the same offset.
+    nth: u32,
     start: u32,
     end: u32,
     /// Why the record cannot be read.
     pub(crate) bad: Option<String>,
+    /// The fault it was read in spite of.
+    pub(crate) repaired: Option<&'static str>,
 }
 
 /// Some records of a file.
@@ -42,9 +58,30 @@ pub(crate) struct Batch {
     pub(crate) records: Vec<Raw>,
     /// File bytes consumed for this batch.
     pub(crate) consumed: u64,
+    /// Numbers count inside a part of a file: records are named by their offset.
+    by_offset: bool,
+    /// Offset of the last record and its number among those of this offset.
+    last: Option<(u64, u32)>,
 }
 
 impl Batch {
+    /// An empty batch; `part`: of a part of a file.
+    pub(crate) fn of_part(part: bool) -> Batch {
+        Batch {
+            by_offset: part,
+            ..Batch::default()
+        }
+    }
+
+    /// What names a record in its file: its number, or its place where numbers are not known.
+    pub(crate) fn label(&self, raw: &Raw) -> String {
+        match raw.nth {
+            _ if !self.by_offset => raw.number.to_string(),
+            0 => format!("@{}", raw.offset),
+            nth => format!("@{}.{nth}", raw.offset),
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.data.clear();
         self.records.clear();
@@ -56,26 +93,51 @@ impl Batch {
         &self.data[raw.start as usize..raw.end as usize]
     }
 
-    fn push(&mut self, offset: u64, number: u64, bytes: &[u8]) {
-        let start = narrow(self.data.len());
+    fn push(&mut self, offset: u64, number: u64, bytes: &[u8], repaired: Option<&'static str>) {
+        let start = self.data.len();
         self.data.extend_from_slice(bytes);
+        self.push_read(offset, number, start, repaired);
+    }
+
+    /// A record whose bytes are the batch's from `start` on.
+    fn push_read(
+        &mut self,
+        offset: u64,
+        number: u64,
+        start: usize,
+        repaired: Option<&'static str>,
+    ) {
+        let nth = self.nth(offset);
         self.records.push(Raw {
             offset,
             number,
-            start,
+            nth,
+            start: narrow(start),
             end: narrow(self.data.len()),
             bad: None,
+            repaired,
         });
     }
 
     fn push_bad(&mut self, offset: u64, number: u64, why: String) {
+        let nth = self.nth(offset);
         self.records.push(Raw {
             offset,
             number,
+            nth,
             start: 0,
             end: 0,
             bad: Some(why),
+            repaired: None,
         });
+    }
+
+    /// Records of a member follow each other, in this batch and from the one before.
+    fn nth(&mut self, offset: u64) -> u32 {
+        let same = self.last.is_some_and(|(last, _)| last == offset);
+        let nth = self.last.filter(|_| same).map_or(0, |(_, nth)| nth + 1);
+        self.last = Some((offset, nth));
+        nth
     }
 
     fn is_full(&self) -> bool {
@@ -88,28 +150,143 @@ const BATCH_BYTES: usize = 4 << 20;
 const BATCH_RECORDS: usize = 2048;
 
 /// A file being read.
-pub(crate) enum Reader {
-    Warc(warc::WarcReader),
-    Lines(lines::LineReader),
+pub(crate) struct Reader {
+    kind: Kind,
+    last: Option<(u64, u32)>,
+}
+
+enum Kind {
+    Warc(Box<warc::WarcReader>),
+    Lines(Box<LineReader>),
+    Pages(Box<pages::PageReader>),
+    Parquet(Box<parquet::ParquetReader>),
+    Dolma(Box<dolma::DolmaReader>),
 }
 
 impl Reader {
-    /// Opens `path`; no longer records than `max` bytes are buffered.
-    pub(crate) fn open(path: &Path, format: Format, max: usize) -> io::Result<Reader> {
-        Ok(match format {
-            Format::Warc | Format::Wet => Reader::Warc(warc::WarcReader::open(path, max)?),
-            Format::Jsonl => Reader::Lines(lines::LineReader::open(path, max, false)?),
-            Format::Text => Reader::Lines(lines::LineReader::open(path, max, true)?),
-        })
+    /// Opens a file of `input`, or what starts in a part of it; no longer records than `max` bytes
+    /// are buffered.
+    pub(crate) fn open(
+        path: &Path,
+        input: &Input,
+        part: Option<&Range<u64>>,
+        max: usize,
+    ) -> io::Result<Reader> {
+        let blob = || place::open(path, &input.options);
+        let kind = match input.format {
+            Format::Warc | Format::Wet | Format::Wat => {
+                let mut reader = warc::WarcReader::open(Source::open(blob()?, true)?, max);
+                if let Some(range) = part {
+                    reader.keep_to(range, blob()?)?;
+                }
+                Kind::Warc(Box::new(reader))
+            }
+            Format::Jsonl => {
+                let mut reader = LineReader::open(blob()?, max, false)?;
+                if let Some(range) = part {
+                    reader.keep_to(range)?;
+                }
+                Kind::Lines(Box::new(reader))
+            }
+            Format::Text => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
+            Format::Dolma => Kind::Dolma(Box::new(dolma::DolmaReader::open(path, input, max)?)),
+            Format::Wikipedia => Kind::Pages(Box::new(pages::PageReader::open(blob()?, max)?)),
+            Format::Parquet => {
+                let reader = parquet::ParquetReader::open(path, &input.options, part, max)?;
+                Kind::Parquet(Box::new(reader))
+            }
+        };
+        Ok(Reader { kind, last: None })
+    }
+
+    /// Opens a clean shard that we wrote: lines of any length, or rows.
+    pub(crate) fn open_ours(path: &Path, format: OutputFormat) -> io::Result<Reader> {
+        let options = Options::default();
+        let kind = match format {
+            OutputFormat::JsonlZst | OutputFormat::JsonlGz => {
+                let blob = place::open(path, &options)?;
+                let mut reader = LineReader::open(blob, usize::MAX, false)?;
+                reader.may_be_empty();
+                Kind::Lines(Box::new(reader))
+            }
+            OutputFormat::Parquet => {
+                let all = 0..u64::MAX;
+                let reader = parquet::ParquetReader::open(path, &options, Some(&all), usize::MAX)?;
+                Kind::Parquet(Box::new(reader))
+            }
+        };
+        Ok(Reader { kind, last: None })
     }
 
     /// Replaces `batch` by the next records; false once there are no more.
     pub(crate) fn fill(&mut self, batch: &mut Batch) -> bool {
         batch.clear();
-        match self {
-            Reader::Warc(reader) => reader.fill(batch),
-            Reader::Lines(reader) => reader.fill(batch),
+        batch.last = self.last;
+        match &mut self.kind {
+            Kind::Warc(reader) => reader.fill(batch),
+            Kind::Lines(reader) => reader.fill(batch),
+            Kind::Pages(reader) => reader.fill(batch),
+            Kind::Parquet(reader) => reader.fill(batch),
+            Kind::Dolma(reader) => reader.fill(batch),
         }
+        self.last = batch.last;
         !batch.records.is_empty()
+    }
+}
+
+/// A record of a file as it stands there; for people and tools that look at files.
+pub struct Record<'a> {
+    /// Byte offset: of the gzip member or frame for WARC, in the decompressed text for lines.
+    pub offset: u64,
+    /// Number of the record in its file or part, from 0, bad ones included.
+    pub number: u64,
+    /// Kind of a WARC or ARC record (`response`, ...); empty for others.
+    pub kind: String,
+    /// The block of a WARC or ARC record; all of any other.
+    pub block: &'a [u8],
+    /// Why it cannot be read.
+    pub bad: Option<&'a str>,
+}
+
+/// Hands every record of a file of `input` (or of what starts in a part of it) to `each`.
+///
+/// # Errors
+/// `Io` if the file cannot be opened.
+pub fn each_record(
+    path: &Path,
+    input: &Input,
+    part: Option<&Range<u64>>,
+    max: usize,
+    each: &mut dyn FnMut(&Record<'_>),
+) -> Result<()> {
+    let mut reader = Reader::open(path, input, part, max).at(path)?;
+    let mut batch = Batch::default();
+    while reader.fill(&mut batch) {
+        for raw in &batch.records {
+            let bytes = batch.bytes(raw);
+            let archive = matches!(input.format, Format::Warc | Format::Wet | Format::Wat);
+            let parsed = archive.then(|| parse_record(bytes)).flatten();
+            let (kind, block) = parsed.map_or((String::new(), bytes), |r| (r.kind, r.body));
+            each(&Record {
+                offset: raw.offset,
+                number: raw.number,
+                kind,
+                block,
+                bad: raw.bad.as_deref(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// True if parts of a file can be read without what comes before them.
+pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
+    match input.format {
+        Format::Warc | Format::Wet | Format::Wat | Format::Parquet => Ok(true),
+        Format::Jsonl => {
+            let source = Source::open(place::open(path, &input.options)?, false)?;
+            Ok(!source.is_compressed())
+        }
+        Format::Text | Format::Dolma | Format::Wikipedia => Ok(false),
     }
 }

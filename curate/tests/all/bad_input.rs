@@ -52,6 +52,7 @@ fn run(bytes: &[u8], format: Format, folder: &Path) -> ShardReport {
             path: path.to_string_lossy().into_owned(),
             format,
             source: "s".to_string(),
+            ..Input::default()
         }],
         max_record_bytes: 1 << 16,
         ..CurateConfig::default()

@@ -39,6 +39,7 @@ fn config(input: &Path) -> CurateConfig {
             path: input.to_string_lossy().into_owned(),
             format: Format::Jsonl,
             source: "s".to_string(),
+            ..Input::default()
         }],
         ..CurateConfig::default()
     }

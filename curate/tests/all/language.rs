@@ -24,6 +24,7 @@ fn config(folder: &Path, texts: &[&str], step: Vec<Step>) -> CurateConfig {
             path: path.to_string_lossy().into_owned(),
             format: Format::Jsonl,
             source: "s".to_string(),
+            ..Input::default()
         }],
         step,
         ..CurateConfig::default()

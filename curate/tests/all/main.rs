@@ -2,11 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+mod archives;
 mod bad_input;
 mod dclm;
 mod extraction;
 mod files;
+mod formats;
 mod golden;
+#[cfg(feature = "object-store")]
+mod http;
 mod language;
 mod shard;
 

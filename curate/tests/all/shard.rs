@@ -55,6 +55,7 @@ fn duplicates_across_shards_are_removed_and_the_first_is_kept() {
             path: input.to_string_lossy().into_owned(),
             format: Format::Jsonl,
             source: "s".to_string(),
+            ..Input::default()
         }],
         ..CurateConfig::default()
     };

@@ -342,6 +342,22 @@ impl Job {
         }
     }
 
+    /// Inputs that are not there, each a problem of its key.
+    pub(crate) fn missing_inputs(&self) -> Vec<Problem> {
+        let table = if self.curate.is_some() {
+            "curate"
+        } else {
+            "tokenize"
+        };
+        let missing = curate::missing_inputs(self.inputs());
+        let told = missing.into_iter().map(|(i, why)| Problem {
+            key: format!("{table}.inputs[{i}].path"),
+            found: format!("{:?}: {why}", self.inputs()[i].path),
+            wanted: "a file, folder, pattern, list or URL that is there".into(),
+        });
+        told.collect()
+    }
+
     /// The datasets that `[tokenize]` writes.
     pub(crate) fn datasets(&self) -> Vec<TokenDataset> {
         self.tokenize

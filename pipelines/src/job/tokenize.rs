@@ -291,8 +291,9 @@ impl Tokenize {
                     "a name without slashes",
                 );
             }
-            if !matches!(input.format, curate::Format::Jsonl | curate::Format::Text) {
-                let wanted = "jsonl or text: other formats are for [curate]";
+            use curate::Format::{Dolma, Jsonl, Parquet, Text};
+            if !matches!(input.format, Jsonl | Dolma | Parquet | Text) {
+                let wanted = "jsonl, dolma, parquet or text: other formats are for [curate]";
                 add(
                     &key("format"),
                     format!("{:?}", input.format).to_lowercase(),

@@ -44,7 +44,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
     let settings = job
         .curate
         .as_ref()
-        .map(|c| json!([c.step, c.max_record_bytes]));
+        .map(|c| json!([c.step, c.max_record_bytes, c.output]));
     let evaluation: Vec<_> = job
         .decontaminate
         .iter()
@@ -57,6 +57,8 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         shard.number,
         shard.input,
         identity(&shard.path),
+        shard.bytes,
+        shard.part,
         settings,
         job.decontaminate,
         evaluation,
@@ -90,10 +92,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         cx.job.dedup.as_ref(),
         seed,
     )?;
-    let bytes = todo
-        .iter()
-        .filter_map(|i| std::fs::metadata(&shards[*i].path).ok())
-        .map(|m| m.len());
+    let bytes = todo.iter().map(|i| shards[*i].bytes);
     let progress = Progress::start("curate", "MB", bytes.sum());
     let watcher = Watcher {
         progress: &progress,

@@ -1,6 +1,6 @@
 //! `inspect` and `extract`: look at one file.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -55,11 +55,26 @@ fn job_folder(path: &Path) -> Result<Value> {
 pub(crate) fn inspect(path: &Path, as_json: bool) -> Result<()> {
     let value = describe(path)?;
     if as_json {
-        return super::print(&format!("{value}\n"));
+        super::print(&format!("{value}\n"))?;
+    } else {
+        let mut text = String::new();
+        lines(&value, 0, &mut text);
+        super::print(&text)?;
     }
-    let mut text = String::new();
-    lines(&value, 0, &mut text);
-    super::print(&text)
+    match value["bad"].as_u64() {
+        Some(bad) if bad > 0 => Err(damaged(path, bad, &value)),
+        _ => Ok(()),
+    }
+}
+
+/// What is wrong with a file of which some records cannot be read.
+fn damaged(path: &Path, bad: u64, value: &Value) -> anyhow::Error {
+    let first = &value["problems"][0];
+    let place = first["offset"].as_u64().map_or(String::new(), |offset| {
+        let why = first["why"].as_str().unwrap_or_default();
+        format!("; the first at byte {offset}: {why}")
+    });
+    anyhow::anyhow!("{}: {bad} records are damaged{place}", path.display())
 }
 
 /// `key: value` lines, nested tables indented, long arrays cut.
@@ -92,8 +107,17 @@ pub(crate) fn extract(path: &Path) -> Result<()> {
     std::fs::File::open(path)
         .and_then(|mut f| f.read_to_end(&mut bytes))
         .with_context(|| format!("cannot read {}", path.display()))?;
-    if bytes.starts_with(b"\x1f\x8b") || bytes.starts_with(b"WARC/") {
-        return extract_warc(path);
+    match curate::kind_of(&bytes) {
+        "html" => {}
+        "warc" => return extract_warc(path),
+        "text" => {
+            let text = String::from_utf8_lossy(&bytes);
+            return super::print(&format!("{}\n", text.trim_end()));
+        }
+        kind => bail!(
+            "{}: found {kind}, wanted an HTML page or a WARC file",
+            path.display()
+        ),
     }
     let page = curate::extract_html(&bytes, None);
     super::print(&format!("{}\n", page.text))
@@ -106,6 +130,7 @@ fn extract_warc(path: &Path) -> Result<()> {
         path: path.display().to_string(),
         format: curate::Format::Warc,
         source: "extract".into(),
+        ..Default::default()
     };
     let step = curate::Step::Extract(curate::ExtractConfig::default());
     let config = curate::CurateConfig {
@@ -115,7 +140,14 @@ fn extract_warc(path: &Path) -> Result<()> {
     };
     let curator = curate::Curator::new(&config, None, None, 0)?;
     for shard in curate::shards(&config)? {
-        curator.run_shard(&shard, folder.path(), &curate::Silent)?;
+        let report = curator.run_shard(&shard, folder.path(), &curate::Silent)?;
+        if report.kept == 0 {
+            let (records, bad) = (report.records, report.quarantined);
+            bail!(
+                "{}: no page in {records} records, {bad} of them damaged",
+                path.display()
+            );
+        }
         for document in curate::documents(folder.path(), shard.number)? {
             let document = document?;
             let name = document.url.unwrap_or(document.id);

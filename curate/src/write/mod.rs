@@ -4,6 +4,10 @@
 //! flushed; a kill at any instant leaves the old file or the new one. The temporary name is derived
 //! from the final one, so an interrupted run leaves nothing behind once it is repeated.
 
+mod clean;
+mod lines;
+mod parquet;
+
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -12,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{At, Result};
+
+pub(crate) use clean::{CleanWriter, clean_file};
+pub(crate) use lines::JsonLines;
 
 /// A finished output file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,49 +128,4 @@ fn temporary(path: &Path) -> PathBuf {
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default();
     path.with_file_name(format!(".{name}.tmp"))
-}
-
-/// JSON lines under zstd, written atomically.
-pub(crate) struct JsonLines {
-    encoder: zstd::stream::write::Encoder<'static, AtomicFile>,
-    line: Vec<u8>,
-    path: PathBuf,
-}
-
-/// zstd level of shards: the library's default, 217 MB/s a core.
-const LEVEL: i32 = 3;
-
-impl JsonLines {
-    /// Starts `root/name`.
-    pub(crate) fn create(root: &Path, name: &str) -> Result<JsonLines> {
-        let file = AtomicFile::create(root, name)?;
-        let path = file.path();
-        let mut encoder = zstd::stream::write::Encoder::new(file, LEVEL).at(&path)?;
-        encoder.include_checksum(true).at(&path)?;
-        Ok(JsonLines {
-            encoder,
-            line: Vec::new(),
-            path,
-        })
-    }
-
-    /// Appends one record.
-    pub(crate) fn write(&mut self, record: &impl Serialize) -> Result<()> {
-        self.line.clear();
-        serde_json::to_writer(&mut self.line, record)
-            .map_err(io::Error::from)
-            .at(&self.path)?;
-        self.line.push(b'\n');
-        self.encoder.write_all(&self.line).at(&self.path)
-    }
-
-    /// Appends a line already encoded, its line feed included.
-    pub(crate) fn write_line(&mut self, line: &[u8]) -> Result<()> {
-        self.encoder.write_all(line).at(&self.path)
-    }
-
-    /// Makes the file visible.
-    pub(crate) fn finish(self) -> Result<OutputFile> {
-        self.encoder.finish().at(&self.path)?.finish()
-    }
 }

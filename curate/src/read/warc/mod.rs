@@ -4,19 +4,30 @@
 //! bytes, CRLF CRLF. A record is handed out only once what follows it is known to be sound: a record
 //! start, a gzip member's end, or the end of the file. A wrong length, a broken header or a damaged
 //! member costs that record; reading resumes at the next `WARC/` and digit at a line start.
+//!
+//! A file that starts with `filedesc://` is an ARC file (warc/arc.rs).
+//!
+//! Nearly every member of a crawl is one sound record: those are decompressed straight into the batch
+//! and only looked at once (warc/direct.rs). Ranges of a file: a range owns what starts at or after
+//! the first sound record (member, frame) in it and before the first one in the next range, so that
+//! ranges that cover a file give every record once.
+
+mod arc;
+mod direct;
+mod header;
 
 use std::io;
-use std::path::Path;
 
 use memchr::memmem;
 
 use super::Batch;
 use super::compression::{Piece, Source};
+use super::place::Blob;
+pub(crate) use header::parse_record;
+use header::{MAX_HEADER, header_value, is_start, parse_length};
 
 /// What every record starts with; a digit follows (drafts before 1.0 said 0.17 or 0.18).
 const MAGIC: &[u8] = b"WARC/";
-/// A header block longer than this is taken for garbage.
-const MAX_HEADER: usize = 64 << 10;
 
 /// Reads WARC records.
 pub(crate) struct WarcReader {
@@ -32,14 +43,12 @@ pub(crate) struct WarcReader {
     number: u64,
     max: usize,
     consumed: u64,
-}
-
-/// A record starts here, as far as the bytes tell.
-fn is_start(bytes: &[u8]) -> bool {
-    bytes.starts_with(MAGIC)
-        && bytes
-            .get(MAGIC.len())
-            .is_none_or(|b| matches!(b, b'0' | b'1'))
+    /// Records that start here or later belong to another range of the file.
+    stop: u64,
+    /// Only a range is read: it may be empty.
+    ranged: bool,
+    /// An ARC file, the format before WARC.
+    arc: bool,
 }
 
 /// How a record stands in the buffer.
@@ -55,9 +64,8 @@ enum Found {
 }
 
 impl WarcReader {
-    pub(super) fn open(path: &Path, max: usize) -> io::Result<WarcReader> {
-        let source = Source::open(path, true)?;
-        Ok(WarcReader {
+    pub(super) fn open(source: Source, max: usize) -> WarcReader {
+        WarcReader {
             compressed: source.is_compressed(),
             source,
             buffer: Vec::new(),
@@ -68,20 +76,51 @@ impl WarcReader {
             number: 0,
             max,
             consumed: 0,
-        })
+            stop: u64::MAX,
+            ranged: false,
+            arc: false,
+        }
+    }
+
+    /// Only what starts in a range of the file; `next` is the same file once more, to find where the
+    /// range after this one starts.
+    pub(super) fn keep_to(
+        &mut self,
+        range: &std::ops::Range<u64>,
+        next: Box<dyn Blob>,
+    ) -> io::Result<()> {
+        self.stop = Source::open(next, true)?
+            .sync(range.end)?
+            .unwrap_or(u64::MAX);
+        self.ranged = true;
+        if range.start > 0 {
+            let start = self.source.sync(range.start)?;
+            self.end = start.is_none_or(|start| start >= self.stop);
+            self.consumed = self.source.consumed();
+        }
+        Ok(())
     }
 
     pub(super) fn fill(&mut self, batch: &mut Batch) {
         while !batch.is_full() {
+            if self.direct(batch) {
+                continue;
+            }
             self.compact();
-            match self.find() {
+            let found = self.find();
+            if !matches!(found, Found::Nothing) && self.is_past(batch) {
+                break;
+            }
+            match found {
                 Found::Nothing => match self.damage.take() {
+                    Some((offset, _, _)) if offset >= self.stop => self.end = true,
                     Some((offset, why, _)) => self.bad(offset, why, batch),
                     None => break,
                 },
                 Found::Record { end, next } => {
                     let offset = self.offset_of(self.at);
-                    batch.push(offset, self.number, &self.buffer[self.at..end]);
+                    let repaired = self.repaired(end);
+                    batch.push(offset, self.number, &self.buffer[self.at..end], repaired);
                     self.number += 1;
                     self.at = next;
                 }
@@ -100,11 +139,33 @@ impl WarcReader {
                 }
             }
         }
-        if self.end && self.number == 0 && batch.records.is_empty() {
+        if self.end && !self.ranged && self.number == 0 && batch.records.is_empty() {
             self.bad(0, "the file is empty".to_string(), batch);
         }
-        batch.consumed = self.source.consumed() - self.consumed;
+        batch.consumed = self.source.consumed().saturating_sub(self.consumed);
         self.consumed = self.source.consumed();
+    }
+
+    /// True if the record at the current position belongs to the next range; reading is over then.
+    fn is_past(&mut self, batch: &mut Batch) -> bool {
+        let offset = self.offset_of(self.at);
+        if offset < self.stop {
+            return false;
+        }
+        if offset > self.stop {
+            let why =
+                "a range of the file was cut inside a record; split it elsewhere or not at all";
+            self.bad(self.stop, why.to_string(), batch);
+        }
+        self.finish();
+        true
+    }
+
+    /// Nothing more is handed out.
+    fn finish(&mut self) {
+        self.end = true;
+        self.damage = None;
+        self.at = self.buffer.len();
     }
 
     /// Damage reached while looking for the next record belongs to the record that was lost.
@@ -116,6 +177,19 @@ impl WarcReader {
             Some((_, damage, _)) => format!("{damage} ({why})"),
             None => why,
         }
+    }
+
+    /// The fault of the record up to `end` that did not keep it from being read.
+    fn repaired(&self, end: usize) -> Option<&'static str> {
+        let record = &self.buffer[self.at..end];
+        if self.arc {
+            return arc::repair(record);
+        }
+        let (head, body) = record.split_at(header::end_from(record, 0)?);
+        let fault = header::repair(head, body);
+        // the standard's annex D: each record is a member of its own
+        let gzip = self.source.is_gzip() && !self.piece_at(self.at);
+        fault.or(gzip.then_some("warc.member_of_several_records"))
     }
 
     fn bad(&mut self, offset: u64, why: String, batch: &mut Batch) {
@@ -136,6 +210,8 @@ impl WarcReader {
             if piece.0 < at && !self.compressed {
                 piece.1 += (at - piece.0) as u64;
             }
+            // a member that started before what is left does not start in it
+            piece.2 &= piece.0 >= at;
             piece.0 = piece.0.saturating_sub(at);
         }
         self.at = 0;
@@ -159,12 +235,19 @@ impl WarcReader {
             return false;
         }
         let before = self.buffer.len();
-        match self.source.next(&mut self.buffer) {
+        let piece = self.source.next(&mut self.buffer);
+        self.note(piece, before)
+    }
+
+    /// Remembers where a piece came from that lies at `at` of the buffer.
+    fn note(&mut self, piece: Piece, at: usize) -> bool {
+        match piece {
             Piece::Data {
                 offset,
                 starts_member,
+                ..
             } => {
-                self.pieces.push((before, offset, starts_member));
+                self.pieces.push((at, offset, starts_member));
                 true
             }
             Piece::Damage {
@@ -208,7 +291,13 @@ impl WarcReader {
         if !self.have(1) {
             return Found::Nothing;
         }
-        self.have(MAGIC.len() + 1);
+        self.have(arc::START.len());
+        if self.number == 0 && self.buffer[self.at..].starts_with(arc::START) {
+            self.arc = true;
+        }
+        if self.arc {
+            return self.find_arc();
+        }
         if !is_start(&self.buffer[self.at..]) {
             return Found::Bad {
                 why: "no WARC record here".to_string(),
@@ -216,7 +305,10 @@ impl WarcReader {
             };
         }
         let Some(header) = self.header_end() else {
-            let why = format!("WARC header does not end within {MAX_HEADER} bytes");
+            let why = match self.buffer.len() - self.at > MAX_HEADER {
+                true => format!("WARC header does not end within {MAX_HEADER} bytes"),
+                false => "the file ends inside a WARC header".to_string(),
+            };
             return Found::Bad {
                 why,
                 from: self.at + MAGIC.len(),
@@ -241,12 +333,8 @@ impl WarcReader {
         let mut searched = 0;
         loop {
             let head = &self.buffer[self.at..];
-            let from = searched;
-            if let Some(i) = memmem::find(&head[from..], b"\r\n\r\n") {
-                return Some(from + i + 4);
-            }
-            if let Some(i) = memmem::find(&head[from..], b"\n\n") {
-                return Some(from + i + 2);
+            if let Some(end) = header::end_from(head, searched) {
+                return Some(end);
             }
             searched = head.len().saturating_sub(3);
             if head.len() > MAX_HEADER || !self.more() {
@@ -268,6 +356,10 @@ impl WarcReader {
             let have = self.buffer.len() - start;
             let why = format!("Content-Length {length}, but only {have} bytes follow");
             return Found::Bad { why, from: start };
+        }
+        if self.buffer[end..] == *b"\r\n\r\n" && self.source.is_between_members() {
+            // the member ends with the record: what comes next can be read straight into a batch
+            return Found::Record { end, next: end + 4 };
         }
         // Look one byte beyond the separator, so that damage right after shows.
         self.have(header + length + 5);
@@ -303,6 +395,9 @@ impl WarcReader {
 
     /// Goes to the next record start at or after `from`.
     fn resync(&mut self, from: usize) {
+        if self.arc {
+            return self.resync_arc(from);
+        }
         let mut from = from;
         loop {
             let from_here = from.min(self.buffer.len());
@@ -336,13 +431,17 @@ impl WarcReader {
     /// Drops a body too long to keep, without buffering it. A record start behind an empty line, with
     /// a header field after it, ends the body early: a wrong length must not swallow the file.
     fn skip_body(&mut self, header: usize, length: u64) {
-        let mut left = header as u64 + length;
+        let mut left = length;
         self.at += header;
-        left -= header as u64;
         loop {
             let here = self.buffer.len() - self.at;
             let most = usize::try_from(left).unwrap_or(usize::MAX).min(here);
-            if let Some(i) = next_start(&self.buffer[self.at..self.at + most]) {
+            let end = self.at + most;
+            if let Some(member) = self.member_inside(self.at, end) {
+                self.at = member;
+                return;
+            }
+            if let Some(i) = header::next_start(&self.buffer[self.at..end]) {
                 self.at += i;
                 return;
             }
@@ -351,7 +450,7 @@ impl WarcReader {
                 return self.resync(self.at);
             }
             // What could be the first half of a record start stays.
-            let step = here.saturating_sub(START.len() + 16);
+            let step = here.saturating_sub(header::START.len() + 16);
             left -= step as u64;
             self.at += step;
             self.compact();
@@ -361,67 +460,4 @@ impl WarcReader {
             }
         }
     }
-}
-
-/// A record behind an empty line.
-const START: &[u8] = b"\r\n\r\nWARC/";
-
-/// Position of a record start that looks like one.
-fn next_start(bytes: &[u8]) -> Option<usize> {
-    memmem::find_iter(bytes, START)
-        .find(|&i| {
-            bytes[i..]
-                .get(START.len() + 3..)
-                .is_some_and(|b| b.starts_with(b"\r\nWARC-"))
-        })
-        .map(|i| i + 4)
-}
-
-/// The value of a header field, name in lower case, without surrounding white space.
-fn header_value<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    head.split(|&b| b == b'\n').find_map(|line| {
-        let colon = memchr::memchr(b':', line)?;
-        line[..colon]
-            .eq_ignore_ascii_case(name)
-            .then(|| line[colon + 1..].trim_ascii())
-    })
-}
-
-fn parse_length(value: &[u8]) -> Option<u64> {
-    std::str::from_utf8(value).ok()?.parse().ok()
-}
-
-/// What the pipeline needs of a record.
-pub(crate) struct WarcRecord<'a> {
-    /// `WARC-Type` in lower case.
-    pub(crate) kind: String,
-    /// `WARC-Target-URI` without angle brackets.
-    pub(crate) url: Option<String>,
-    /// `WARC-Date`.
-    pub(crate) date: Option<String>,
-    /// `Content-Type` of the block.
-    pub(crate) content_type: Option<String>,
-    /// The block.
-    pub(crate) body: &'a [u8],
-}
-
-/// Splits a record into header fields and block; None if it has no header end.
-pub(crate) fn parse_record(bytes: &[u8]) -> Option<WarcRecord<'_>> {
-    let crlf = memmem::find(bytes, b"\r\n\r\n").map(|i| i + 4);
-    let lf = memmem::find(bytes, b"\n\n").map(|i| i + 2);
-    let end = match (crlf, lf) {
-        (Some(a), Some(b)) => a.min(b),
-        (a, b) => a.or(b)?,
-    };
-    let (head, body) = bytes.split_at(end);
-    let text =
-        |name: &[u8]| header_value(head, name).map(|v| String::from_utf8_lossy(v).into_owned());
-    Some(WarcRecord {
-        kind: text(b"warc-type").unwrap_or_default().to_ascii_lowercase(),
-        url: text(b"warc-target-uri")
-            .map(|u| u.trim_start_matches('<').trim_end_matches('>').to_string()),
-        date: text(b"warc-date"),
-        content_type: text(b"content-type"),
-        body,
-    })
 }

@@ -1,0 +1,283 @@
+//! MediaWiki XML dumps: `<page>` after `<page>`, of which the newest text is turned into plain text.
+//!
+//! Facts: MediaWiki's export schema 0.11 (docs/export-0.11.xsd). The exporter writes one element a
+//! line and escapes `<`, `>`, `&` and `"` in texts, so pages are cut out at their tags without a
+//! general XML parser. A record is the URL of the wiki's main page, a line feed, and the page.
+//! bzip2 dumps of many streams (`-multistream`) are read as one.
+
+use std::borrow::Cow;
+use std::io;
+
+use memchr::memmem;
+use serde_json::json;
+
+use super::Batch;
+use super::compression::{Piece, Source};
+use super::fields::{Fields, Unread};
+use super::place::Blob;
+use super::wikitext::{self, Wiki};
+use crate::verdict::{Reason, broken, empty};
+
+const OPEN: &[u8] = b"<page>";
+const CLOSE: &[u8] = b"</page>";
+
+/// Reads pages.
+pub(crate) struct PageReader {
+    source: Source,
+    buffer: Vec<u8>,
+    at: usize,
+    /// The page's end is not before this position.
+    searched: usize,
+    /// Offset of `buffer[at]` in the decompressed dump.
+    offset: u64,
+    number: u64,
+    max: usize,
+    /// Content of `<base>`, with a line feed.
+    base: Vec<u8>,
+    end: bool,
+    consumed: u64,
+}
+
+impl PageReader {
+    pub(super) fn open(blob: Box<dyn Blob>, max: usize) -> io::Result<PageReader> {
+        Ok(PageReader {
+            source: Source::open(blob, false)?,
+            buffer: Vec::new(),
+            at: 0,
+            searched: 0,
+            offset: 0,
+            number: 0,
+            max,
+            base: b"\n".to_vec(),
+            end: false,
+            consumed: 0,
+        })
+    }
+
+    pub(super) fn fill(&mut self, batch: &mut Batch) {
+        while !batch.is_full() {
+            if !self.go_to_page(batch) {
+                break;
+            }
+            self.take_page(batch);
+        }
+        if self.end && self.number == 0 && batch.records.is_empty() {
+            self.bad(0, "no <page> in the dump".to_string(), batch);
+        }
+        batch.consumed = self.source.consumed() - self.consumed;
+        self.consumed = self.source.consumed();
+    }
+
+    fn bad(&mut self, offset: u64, why: String, batch: &mut Batch) {
+        batch.push_bad(offset, self.number, why);
+        self.number += 1;
+    }
+
+    /// Drops `n` bytes.
+    fn skip(&mut self, n: usize) {
+        self.at += n;
+        self.offset += n as u64;
+    }
+
+    /// Goes to the next page; false at the end of the dump.
+    fn go_to_page(&mut self, batch: &mut Batch) -> bool {
+        loop {
+            let here = &self.buffer[self.at..];
+            let page = memmem::find(here, OPEN);
+            if self.number == 0 {
+                let head = &here[..page.unwrap_or(here.len())];
+                if let Some(base) = element(head, "base") {
+                    self.base = [base, b"\n"].concat();
+                }
+            }
+            if let Some(i) = page {
+                self.skip(i);
+                self.searched = self.at;
+                return true;
+            }
+            // half a tag stays, and so does half a <base> before the first page
+            let kept = if self.number == 0 {
+                64 << 10
+            } else {
+                OPEN.len()
+            };
+            self.skip(here.len().saturating_sub(kept));
+            if self.end {
+                return false;
+            }
+            // damage is counted there; the pages behind it are looked for all the same
+            self.more(batch);
+        }
+    }
+
+    /// Hands out the page at the current position.
+    fn take_page(&mut self, batch: &mut Batch) {
+        let start = self.offset;
+        loop {
+            let from = self.searched.max(self.at);
+            if let Some(i) = memmem::find(&self.buffer[from..], CLOSE) {
+                let length = from + i + CLOSE.len() - self.at;
+                if length > self.max {
+                    self.bad(start, self.too_long(), batch);
+                } else {
+                    let page = &self.buffer[self.at..self.at + length];
+                    let record = [&self.base, page].concat();
+                    batch.push(start, self.number, &record, None);
+                    self.number += 1;
+                }
+                return self.skip(length);
+            }
+            self.searched = self.buffer.len().saturating_sub(CLOSE.len()).max(from);
+            if self.buffer.len() - self.at > self.max {
+                return self.skip_page(start, batch);
+            }
+            if self.end {
+                let why = "the dump ends inside a page".to_string();
+                self.bad(start, why, batch);
+                return self.skip(self.buffer.len() - self.at);
+            }
+            if !self.more(batch) && !self.end {
+                // the damage has been counted; what is left of the page goes with it
+                return self.skip(self.buffer.len() - self.at);
+            }
+        }
+    }
+
+    fn too_long(&self) -> String {
+        format!("page longer than {} bytes", self.max)
+    }
+
+    /// Drops a page that is too long as it streams by.
+    fn skip_page(&mut self, start: u64, batch: &mut Batch) {
+        self.bad(start, self.too_long(), batch);
+        loop {
+            let here = &self.buffer[self.at..];
+            if let Some(i) = memmem::find(here, CLOSE) {
+                return self.skip(i + CLOSE.len());
+            }
+            let kept = here.len().min(CLOSE.len());
+            self.skip(here.len() - kept);
+            if self.end || !self.more(batch) {
+                return;
+            }
+        }
+    }
+
+    /// Gets one more piece; false after damage, which is counted, and at the end.
+    fn more(&mut self, batch: &mut Batch) -> bool {
+        self.buffer.drain(..self.at);
+        self.searched = self.searched.saturating_sub(self.at);
+        self.at = 0;
+        match self.source.next(&mut self.buffer) {
+            Piece::Data { .. } => true,
+            Piece::End => {
+                self.end = true;
+                false
+            }
+            Piece::Damage { offset, why, .. } => {
+                let start = self.offset;
+                self.bad(start, format!("{why} (at file byte {offset})"), batch);
+                false
+            }
+        }
+    }
+}
+
+/// Content of the first element of this name.
+fn element<'a>(xml: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let open = format!("<{name}>");
+    let start = memmem::find(xml, open.as_bytes())? + open.len();
+    let close = format!("</{name}>");
+    let end = memmem::find(&xml[start..], close.as_bytes())?;
+    Some(&xml[start..start + end])
+}
+
+/// Content of the last `<text ...>`; empty if the element is.
+fn newest_text(page: &[u8]) -> Option<&[u8]> {
+    let start = memmem::rfind(page, b"<text")?;
+    let open_end = start + memchr::memchr(b'>', &page[start..])?;
+    if page[open_end - 1] == b'/' {
+        return Some(b"");
+    }
+    let rest = &page[open_end + 1..];
+    Some(&rest[..memmem::find(rest, b"</text>")?])
+}
+
+/// The five entities of XML, and numbers.
+fn unescape(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|e| format!("invalid UTF-8 at byte {} of the page", e.valid_up_to()))?;
+    if !text.contains('&') {
+        return Ok(text.into());
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(i) = rest.find('&') {
+        out.push_str(&rest[..i]);
+        rest = &rest[i..];
+        let (c, length) = match rest.as_bytes() {
+            [b'&', b'l', b't', b';', ..] => ('<', 4),
+            [b'&', b'g', b't', b';', ..] => ('>', 4),
+            [b'&', b'a', b'm', b'p', b';', ..] => ('&', 5),
+            [b'&', b'q', b'u', b'o', b't', b';', ..] => ('"', 6),
+            [b'&', b'a', b'p', b'o', b's', b';', ..] => ('\'', 6),
+            _ => wikitext::numeric_entity(rest).unwrap_or(('&', 1)),
+        };
+        out.push(c);
+        rest = &rest[length..];
+    }
+    out.push_str(rest);
+    Ok(out.into())
+}
+
+/// A page to a document of plain text; pages of other namespaces and redirects are dropped.
+pub(super) fn read_page(bytes: &[u8], namespaces: &[i64]) -> Result<Fields, Unread> {
+    let line_end = memchr::memchr(b'\n', bytes).unwrap_or(0);
+    let (base, page) = bytes.split_at(line_end);
+    let bad = |why: String| Unread::Bad(why);
+    let title = element(page, "title").ok_or_else(|| bad("a page without a title".to_string()))?;
+    let title = unescape(title).map_err(bad)?;
+    let text = |name| {
+        let value = element(page, name).unwrap_or_default();
+        String::from_utf8_lossy(value).trim().to_string()
+    };
+    let base = unescape(base).map_err(bad)?;
+    let mut fields = Fields {
+        url: address(&base, &title),
+        meta: Some(json!({ "title": title, "page": text("id") })),
+        ..Fields::default()
+    };
+    let drop = |fields: Fields, reason: Reason| Unread::Drop(Box::new(fields), reason);
+    let namespace = text("ns");
+    let number: i64 = namespace
+        .parse()
+        .map_err(|_| bad(format!("namespace {namespace:?} of a page is no number")))?;
+    if !namespaces.contains(&number) {
+        let wanted: Vec<String> = namespaces.iter().map(i64::to_string).collect();
+        let reason = broken("read.namespace", number as f64, wanted.join(" "));
+        return Err(drop(fields, reason));
+    }
+    if memmem::find(page, b"<redirect").is_some() {
+        return Err(drop(fields, broken("read.redirect", &*title, "an article")));
+    }
+    let model = text("model");
+    if !model.is_empty() && model != "wikitext" {
+        return Err(drop(fields, broken("read.model", model, "wikitext")));
+    }
+    let source = newest_text(page).ok_or_else(|| bad("a page without a text".to_string()))?;
+    let source = unescape(source).map_err(bad)?;
+    if wikitext::is_redirect(&source) {
+        return Err(drop(fields, broken("read.redirect", &*title, "an article")));
+    }
+    fields.text = wikitext::plain_text(&source, &Wiki { title: &title });
+    if fields.text.is_empty() {
+        return Err(drop(fields, empty("read.empty")));
+    }
+    Ok(fields)
+}
+
+/// Where the page stands: the main page's folder and the title.
+fn address(base: &str, title: &str) -> Option<String> {
+    let folder = &base[..=base.rfind('/')?];
+    Some(format!("{folder}{}", title.replace(' ', "_")))
+}

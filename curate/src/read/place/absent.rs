@@ -1,0 +1,47 @@
+//! Remote places in a build without them: an error that says how to get them.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::list::Found;
+use super::{Blob, Options};
+
+fn absent<T>() -> io::Result<T> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this build reads local files only; build it with `--features object-store` for URLs",
+    ))
+}
+
+/// Never made.
+pub(super) enum Remote {}
+
+impl Remote {
+    pub(super) fn open(_url: &Path, _options: &Options) -> io::Result<Remote> {
+        absent()
+    }
+}
+
+pub(super) fn size(_url: &Path, _options: &Options) -> io::Result<Option<u64>> {
+    absent()
+}
+
+pub(super) fn list(_url: &str, _options: &Options) -> io::Result<Vec<Found>> {
+    absent()
+}
+
+impl Read for Remote {
+    fn read(&mut self, _out: &mut [u8]) -> io::Result<usize> {
+        match *self {}
+    }
+}
+
+impl Blob for Remote {
+    fn go_to(&mut self, _offset: u64) -> io::Result<()> {
+        match *self {}
+    }
+
+    fn size(&mut self) -> io::Result<Option<u64>> {
+        match *self {}
+    }
+}

@@ -1,0 +1,226 @@
+//! From what an input names to the files it stands for: a file, a folder, a pattern, a list of paths.
+//!
+//! A name that ends in `.paths` (also compressed) is a list as Common Crawl publishes it: one path a
+//! line, each put behind the input's `prefix`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::glob::{fixed_part, is_pattern, matches};
+use super::{Options, is_remote, open, remote};
+use crate::config::Input;
+use crate::read::compression::{Piece, Source};
+
+/// A file of an input.
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    /// Size in bytes; 0 if it is not known without asking for each.
+    pub(crate) bytes: u64,
+}
+
+/// Largest list of paths, decompressed: a million paths of Common Crawl are 140 MB.
+const MAX_LIST: usize = 1 << 30;
+
+/// The files of an input, in order; never empty.
+///
+/// # Errors
+/// Why there are none, in words.
+pub(crate) fn find(input: &Input) -> Result<Vec<Found>, String> {
+    let path = Path::new(&input.path);
+    let options = &input.options;
+    if is_list(&input.path) {
+        let paths = read_list(path, options).map_err(|e| e.to_string())?;
+        let files: Vec<Found> = paths
+            .iter()
+            .map(|line| file(PathBuf::from(format!("{}{line}", input.prefix))))
+            .collect();
+        return some(files, "a list without paths");
+    }
+    if is_remote(path) {
+        return remote_files(&input.path, options);
+    }
+    if is_pattern(&input.path) && !path.exists() {
+        return some(matching(&input.path)?, "a pattern that no file matches");
+    }
+    let info = std::fs::metadata(path).map_err(|e| e.to_string())?;
+    if !info.is_dir() {
+        return Ok(vec![file(path.to_path_buf())]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(|e| e.to_string())? {
+        let entry = entry.map_err(|e| e.to_string())?;
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if !hidden && entry.path().is_file() {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    let files = files.into_iter().map(file).collect();
+    some(files, "a folder without files")
+}
+
+fn some(files: Vec<Found>, why: &str) -> Result<Vec<Found>, String> {
+    if files.is_empty() {
+        return Err(why.to_string());
+    }
+    Ok(files)
+}
+
+fn file(path: PathBuf) -> Found {
+    let bytes = if is_remote(&path) {
+        0
+    } else {
+        std::fs::metadata(&path).map_or(0, |m| m.len())
+    };
+    Found { path, bytes }
+}
+
+/// `x.paths`, `x.paths.gz`, ...
+fn is_list(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let bare = [".gz", ".zst", ".bz2", ".xz"]
+        .iter()
+        .find_map(|e| name.strip_suffix(e))
+        .unwrap_or(name);
+    bare.ends_with(".paths")
+}
+
+/// Lines of a list, without blank ones.
+fn read_list(path: &Path, options: &Options) -> io::Result<Vec<String>> {
+    let mut source = Source::open(open(path, options)?, false)?;
+    let mut text = Vec::new();
+    loop {
+        match source.next(&mut text) {
+            Piece::Data { .. } if text.len() > MAX_LIST => {
+                return Err(io::Error::other(format!(
+                    "a list longer than {MAX_LIST} bytes"
+                )));
+            }
+            Piece::Data { .. } => {}
+            Piece::End => break,
+            Piece::Damage { offset, why, .. } => {
+                return Err(io::Error::other(format!("at byte {offset}: {why}")));
+            }
+        }
+    }
+    let text = String::from_utf8(text).map_err(io::Error::other)?;
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+    Ok(lines.map(str::to_string).collect())
+}
+
+/// Local files that match, in name order.
+fn matching(pattern: &str) -> Result<Vec<Found>, String> {
+    let fixed = fixed_part(pattern);
+    let root = if fixed.is_empty() { "." } else { fixed };
+    let mut folders = vec![PathBuf::from(root)];
+    // a pattern without ** reaches as deep as it has slashes
+    let depth = pattern[fixed.len()..].matches('/').count();
+    let deepest = if pattern.contains("**") { 64 } else { depth };
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(e) if files.is_empty() && folder == Path::new(root) => {
+                return Err(format!("{root}: {e}"));
+            }
+            Err(_) => continue,
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let below = path.strip_prefix(root).unwrap_or(&path);
+            let name = format!("{fixed}{}", below.to_string_lossy());
+            if path.is_dir() {
+                if below.components().count() <= deepest {
+                    folders.push(path);
+                }
+            } else if matches(pattern, &name) {
+                files.push(PathBuf::from(name));
+            }
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().map(file).collect())
+}
+
+/// One object, the objects below a URL that ends in a slash, or those that match a pattern.
+fn remote_files(url: &str, options: &Options) -> Result<Vec<Found>, String> {
+    if url.starts_with("http") && url.contains('?') {
+        return Err("a URL with a query cannot be read".to_string());
+    }
+    let below = if is_pattern(url) {
+        fixed_part(url)
+    } else if url.ends_with('/') {
+        url
+    } else {
+        let bytes = remote::size(Path::new(url), options).map_err(|e| e.to_string())?;
+        return Ok(vec![Found {
+            path: PathBuf::from(url),
+            bytes: bytes.unwrap_or(0),
+        }]);
+    };
+    let mut found = remote::list(below, options).map_err(|e| e.to_string())?;
+    if is_pattern(url) {
+        found.retain(|f| matches(url, &f.path.to_string_lossy()));
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    some(found, "no object there")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(path: &Path, prefix: &str) -> Input {
+        Input {
+            path: path.to_string_lossy().into_owned(),
+            prefix: prefix.to_string(),
+            ..Input::default()
+        }
+    }
+
+    fn names(input: &Input) -> Vec<String> {
+        let files = find(input).unwrap();
+        let name = |f: &Found| f.path.to_string_lossy().into_owned();
+        files.iter().map(name).collect()
+    }
+
+    #[test]
+    fn patterns_and_folders_give_their_files_in_name_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        for name in ["a/2.gz", "a/1.gz", "a/b/3.gz", "a/x.txt", "a/.hidden.gz"] {
+            std::fs::write(root.join(name), "x").unwrap();
+        }
+        let at = |name: &str| root.join(name).to_string_lossy().into_owned();
+        let one = names(&input(&root.join("a/*.gz"), ""));
+        assert_eq!(one, [at("a/1.gz"), at("a/2.gz")]);
+        let all = names(&input(&root.join("**/*.gz"), ""));
+        assert_eq!(all, [at("a/1.gz"), at("a/2.gz"), at("a/b/3.gz")]);
+        let folder = names(&input(&root.join("a"), ""));
+        assert_eq!(folder, [at("a/1.gz"), at("a/2.gz"), at("a/x.txt")]);
+        assert!(find(&input(&root.join("a/*.zst"), "")).is_err());
+        assert!(find(&input(&root.join("nowhere/*.zst"), "")).is_err());
+    }
+
+    #[test]
+    fn a_list_gives_its_lines_behind_the_prefix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("warc.paths.gz");
+        let lines = "crawl-data/1.warc.gz\n\ncrawl-data/2.warc.gz\n";
+        let file = std::fs::File::create(&path).unwrap();
+        let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        io::Write::write_all(&mut encoder, lines.as_bytes()).unwrap();
+        encoder.finish().unwrap();
+        let found = names(&input(&path, "https://data.example.org/"));
+        assert_eq!(
+            found,
+            [
+                "https://data.example.org/crawl-data/1.warc.gz",
+                "https://data.example.org/crawl-data/2.warc.gz"
+            ]
+        );
+        std::fs::write(&path, "\n").unwrap();
+        assert!(find(&input(&path, "")).is_err());
+    }
+}

@@ -1,0 +1,108 @@
+//! WARC header lines.
+
+use memchr::memmem;
+
+use super::MAGIC;
+
+/// A header block longer than this is taken for garbage.
+pub(super) const MAX_HEADER: usize = 64 << 10;
+
+/// A record starts here, as far as the bytes tell.
+pub(super) fn is_start(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+        && bytes
+            .get(MAGIC.len())
+            .is_none_or(|b| matches!(b, b'0' | b'1'))
+}
+
+/// Length of a header block with its blank line; the first `searched` bytes hold no end.
+pub(super) fn end_from(bytes: &[u8], searched: usize) -> Option<usize> {
+    // one pass over the line ends: a header has a dozen of them, its body may have none
+    let searched = searched.min(bytes.len());
+    memchr::memchr_iter(b'\n', &bytes[searched..]).find_map(|i| {
+        let after = searched + i + 1;
+        match &bytes[after..] {
+            [b'\n', ..] => Some(after + 1),
+            [b'\r', b'\n', ..] => Some(after + 2),
+            _ => None,
+        }
+    })
+}
+
+/// A record behind an empty line.
+pub(super) const START: &[u8] = b"\r\n\r\nWARC/";
+
+/// Position of a record start that looks like one.
+pub(super) fn next_start(bytes: &[u8]) -> Option<usize> {
+    memmem::find_iter(bytes, START)
+        .find(|&i| {
+            bytes[i..]
+                .get(START.len() + 3..)
+                .is_some_and(|b| b.starts_with(b"\r\nWARC-"))
+        })
+        .map(|i| i + 4)
+}
+
+/// The value of a header field, name in lower case, without surrounding white space.
+pub(super) fn header_value<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let mut rest = head;
+    while !rest.is_empty() {
+        let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        let line = &rest[..end];
+        // the name is looked at before the colon is searched: most lines have another length
+        if line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name) {
+            return Some(line[name.len() + 1..].trim_ascii());
+        }
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    None
+}
+
+pub(super) fn parse_length(value: &[u8]) -> Option<u64> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// What the pipeline needs of a record.
+pub(crate) struct WarcRecord<'a> {
+    /// `WARC-Type` in lower case.
+    pub(crate) kind: String,
+    /// `WARC-Target-URI` without angle brackets.
+    pub(crate) url: Option<String>,
+    /// `WARC-Date`.
+    pub(crate) date: Option<String>,
+    /// `Content-Type` of the block.
+    pub(crate) content_type: Option<String>,
+    /// The block.
+    pub(crate) body: &'a [u8],
+}
+
+/// Splits a record, also one of an ARC file, into header fields and block; None if its header is broken.
+pub(crate) fn parse_record(bytes: &[u8]) -> Option<WarcRecord<'_>> {
+    if !is_start(bytes) {
+        return super::arc::parse(bytes);
+    }
+    let (head, body) = bytes.split_at(end_from(bytes, 0)?);
+    let text =
+        |name: &[u8]| header_value(head, name).map(|v| String::from_utf8_lossy(v).into_owned());
+    Some(WarcRecord {
+        kind: text(b"warc-type").unwrap_or_default().to_ascii_lowercase(),
+        url: text(b"warc-target-uri")
+            .map(|u| u.trim_start_matches('<').trim_end_matches('>').to_string()),
+        date: text(b"warc-date"),
+        content_type: text(b"content-type"),
+        body,
+    })
+}
+
+/// The name of a fault that does not keep a record from being read, if it has one.
+pub(super) fn repair(head: &[u8], body: &[u8]) -> Option<&'static str> {
+    if memmem::find(head, b"-URI: <").is_some() {
+        // wget has written it so, by the letter of the grammar in ISO 28500:2009
+        return Some("warc.uri_in_brackets");
+    }
+    let status = body.strip_prefix(b"HTTP/")?;
+    let line = &status[..memchr::memchr(b'\n', &status[..status.len().min(256)])?];
+    let words = line.split(|b| b.is_ascii_whitespace());
+    let words = words.filter(|w| !w.is_empty()).count();
+    (words == 2).then_some("http.status_without_reason")
+}

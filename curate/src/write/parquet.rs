@@ -1,0 +1,130 @@
+//! Clean documents as Parquet: `id`, `text`, `url`, `source`, `subset`, `language`, `metadata`.
+//!
+//! All columns are strings; `metadata` is JSON text. zstd, plain and dictionary encoding as the
+//! library chooses, format version 1 data pages: what pyarrow, DuckDB, Spark and datasets read. Row
+//! groups are closed by bytes of text, so that memory is bounded and the same documents give the same
+//! file.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+
+use super::{AtomicFile, OutputFile};
+use crate::document::CleanDocument;
+use crate::error::{At, Result, damaged};
+
+const SCHEMA: &str = "message document {
+    required binary id (UTF8);
+    required binary text (UTF8);
+    optional binary url (UTF8);
+    required binary source (UTF8);
+    optional binary subset (UTF8);
+    required binary language (UTF8);
+    optional binary metadata (UTF8);
+}";
+const COLUMNS: usize = 7;
+/// Bytes of values after which a row group is closed.
+const GROUP_BYTES: usize = 32 << 20;
+const ZSTD_LEVEL: i32 = 3;
+
+/// A Parquet file on its way.
+pub(super) struct ParquetLines {
+    writer: SerializedFileWriter<AtomicFile>,
+    path: PathBuf,
+    /// Values by column, absent ones None.
+    columns: [Vec<Option<ByteArray>>; COLUMNS],
+    bytes: usize,
+    line: Vec<u8>,
+}
+
+/// An error of the library as one of ours.
+fn told<T>(result: parquet::errors::Result<T>, path: &Path) -> Result<T> {
+    result
+        .map_err(|e| match e {
+            ParquetError::External(e) => std::io::Error::other(e),
+            e => std::io::Error::other(e.to_string()),
+        })
+        .at(path)
+}
+
+impl ParquetLines {
+    pub(super) fn create(root: &Path, name: &str) -> Result<ParquetLines> {
+        let file = AtomicFile::create(root, name)?;
+        let path = file.path();
+        let schema = Arc::new(told(parse_message_type(SCHEMA), &path)?);
+        let level = told(ZstdLevel::try_new(ZSTD_LEVEL), &path)?;
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(level))
+            .set_created_by("millrace".to_string())
+            .build();
+        let writer = SerializedFileWriter::new(file, schema, Arc::new(properties));
+        Ok(ParquetLines {
+            writer: told(writer, &path)?,
+            path,
+            columns: Default::default(),
+            bytes: 0,
+            line: Vec::new(),
+        })
+    }
+
+    /// Appends a document: its JSON line.
+    pub(super) fn write_line(&mut self, line: &[u8]) -> Result<()> {
+        self.line.clear();
+        self.line.extend_from_slice(line);
+        let document: CleanDocument = simd_json::serde::from_slice(&mut self.line)
+            .map_err(|e| damaged(&self.path, 0, e.to_string(), "a clean document"))?;
+        self.bytes += line.len();
+        let values = [
+            Some(document.id),
+            Some(document.text),
+            document.url,
+            Some(document.source),
+            document.subset,
+            Some(document.language),
+            document.meta.map(|meta| meta.to_string()),
+        ];
+        for (column, value) in self.columns.iter_mut().zip(values) {
+            column.push(value.map(|v| ByteArray::from(v.into_bytes())));
+        }
+        if self.bytes >= GROUP_BYTES {
+            self.close_group()?;
+        }
+        Ok(())
+    }
+
+    fn close_group(&mut self) -> Result<()> {
+        if self.columns[0].is_empty() {
+            return Ok(());
+        }
+        let (writer, columns) = (&mut self.writer, &mut self.columns);
+        let mut write = || {
+            let mut group = writer.next_row_group()?;
+            for column in columns.iter_mut() {
+                // a required column has no levels; the library ignores those it gets
+                let levels: Vec<i16> = column.iter().map(|v| i16::from(v.is_some())).collect();
+                let values: Vec<ByteArray> = column.drain(..).flatten().collect();
+                let Some(mut out) = group.next_column()? else {
+                    break;
+                };
+                out.typed::<ByteArrayType>()
+                    .write_batch(&values, Some(&levels), None)?;
+                out.close()?;
+            }
+            group.close().map(|_| ())
+        };
+        let written = write();
+        self.bytes = 0;
+        told(written, &self.path)
+    }
+
+    pub(super) fn finish(mut self) -> Result<OutputFile> {
+        self.close_group()?;
+        told(self.writer.into_inner(), &self.path)?.finish()
+    }
+}
