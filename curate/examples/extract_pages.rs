@@ -1,5 +1,5 @@
 //! Main text of pages given in frames on stdin (length as four bytes, little endian, then the page):
-//! one JSON line each with text, metadata and CPU-bound seconds. For tests/oracles/extraction_scores.py.
+//! one JSON line each with text, metadata and elapsed seconds. For tests/oracles/extraction_scores.py.
 //!
 //! With `--features [LOGITS]` the model's view of each page instead, in frames on stdout: blocks and
 //! columns as four bytes each, the columns, then each block's text and then

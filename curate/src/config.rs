@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::code::CODE_LABELS;
@@ -310,12 +312,16 @@ pub(crate) fn range(problem: Problem<'_>, key: &str, value: f64, low: f64, high:
 }
 
 impl CurateConfig {
-    /// Model files that the steps read: the output depends on their bytes.
-    pub fn model_files(&self) -> impl Iterator<Item = &str> {
-        self.step.iter().filter_map(|step| match step {
-            Step::Language(c) if c.model != BUILT_IN => Some(c.model.as_str()),
-            _ => None,
-        })
+    /// Files that the steps read, models and lists: the output depends on their bytes.
+    pub fn step_files(&self) -> Vec<PathBuf> {
+        let files = self.step.iter().flat_map(|step| match step {
+            Step::Language(c) if c.model != BUILT_IN => vec![PathBuf::from(&c.model)],
+            Step::Quality(c) => vec![PathBuf::from(&c.model)],
+            Step::Perplexity(c) => vec![PathBuf::from(&c.model)],
+            Step::Url(c) => c.files(),
+            _ => Vec::new(),
+        });
+        files.collect()
     }
 
     /// Reports every contradiction.

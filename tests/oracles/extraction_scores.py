@@ -15,7 +15,8 @@ Scores:
   halves    the same on the two halves of the hosts (parity of SHA-1 of the registrable host).
 Gold of kind instructions_list (recipes) has recall only. Pages of main_content whose gold is less
 than 0.3 contained in the page's text are left out, as the set's notes advise.
-Times are CPU seconds of extraction alone, decoding included; run pinned to one core.
+Times are CPU seconds of extraction alone, decoding included (Millrace's are elapsed seconds, which are never
+fewer); run pinned to one core.
 """
 import argparse, collections, glob, hashlib, io, json, os, re, struct, subprocess, sys, time
 import zstandard

@@ -84,6 +84,14 @@ impl UrlConfig {
     }
 }
 
+impl UrlConfig {
+    /// Files of the lists; a folder that cannot be read stands for itself.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let files = |list: &String| files_of(Path::new(list)).unwrap_or_else(|_| vec![list.into()]);
+        self.lists.iter().flat_map(files).collect()
+    }
+}
+
 /// The lists, ready.
 #[derive(Debug, Default)]
 pub struct UrlFilter {

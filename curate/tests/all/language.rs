@@ -127,7 +127,7 @@ fn a_fasttext_model_takes_the_built_in_ones_place() {
         Step::Language(language.clone()),
     ];
     let files = config(folder.path(), &[], both);
-    assert_eq!(files.model_files().collect::<Vec<_>>(), [path]);
+    assert_eq!(files.step_files(), [std::path::PathBuf::from(path)]);
     let english = "Everyone has the right to freedom of thought, conscience and religion.";
     let german = "Jeder hat das Recht auf Gedanken-, Gewissens- und Religionsfreiheit.";
     let (report, kept) = run(&[english, german], vec![Step::Language(language)]);

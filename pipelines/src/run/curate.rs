@@ -7,7 +7,7 @@ use crate::progress::Progress;
 use anyhow::{Context as _, Result, anyhow, bail};
 use curate::{Curator, Shard, ShardReport};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -46,11 +46,11 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         .as_ref()
         .map(|c| json!([c.step, c.max_record_bytes, c.output]));
     let evaluation = job.decontaminate.iter().flat_map(|d| &d.files);
-    let models = job.curate.iter().flat_map(|c| c.model_files());
+    let of_steps = job.curate.iter().flat_map(|c| c.step_files());
     let read: Vec<_> = evaluation
-        .map(String::as_str)
-        .chain(models)
-        .map(|f| identity(Path::new(f)))
+        .map(PathBuf::from)
+        .chain(of_steps)
+        .map(|f| identity(&f))
         .collect();
     let signatures = job.dedup.as_ref().map(|d| json!([d.exact, d.minhash]));
     fingerprint(&json!([
