@@ -5,120 +5,25 @@ use std::io::Write;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::code::identify_code;
-use crate::config::{CodeConfig, CurateConfig, Format, Input, LanguageConfig, Step};
+use crate::config::{CurateConfig, Format, Input, Step};
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{MinhashScratch, Minhasher, Signature};
 use crate::document::CleanDocument;
-use crate::error::{Error, Result as Outside};
+use crate::error::Result as Outside;
 use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
-use crate::language::{Identifier, LanguageScratch, MixtureScratch, mixture, script_shares};
-use crate::normalize::{NormalizeConfig, Repairs};
+use crate::normalize::Repairs;
 use crate::read::{
     Batch, Fields, JsonScratch, Raw, Unread, parse_record, parse_response, read_fields,
 };
 use crate::report::Sample;
-use crate::text::{Scratch, chars, excerpt};
+use crate::steps::{Draft, StepScratch, Steps};
+use crate::text::{chars, excerpt};
 use crate::verdict::{Reason, Verdict, broken, empty};
-
-/// Opens a language step's model and compares what is to be kept with its labels.
-fn open_identifier(step: usize, config: &LanguageConfig) -> Outside<Identifier> {
-    let identifier = Identifier::open(&config.model)?;
-    match config.keep.iter().position(|code| !identifier.knows(code)) {
-        None => Ok(identifier),
-        Some(i) => Err(Error::Config {
-            key: format!("step[{step}].language.keep[{i}]"),
-            found: format!("{:?}", config.keep[i]),
-            wanted: format!("a label of the model {}", config.model),
-        }),
-    }
-}
-
-/// Puts a value into the document's `meta`.
-fn note(draft: &mut Draft, key: &str, value: Value) {
-    if !matches!(draft.meta, Some(Value::Object(_))) {
-        draft.meta = Some(json!({}));
-    }
-    if let Some(Value::Object(meta)) = draft.meta.as_mut() {
-        meta.insert(key.to_string(), value);
-    }
-}
-
-fn normalize(config: &NormalizeConfig, draft: &mut Draft, rewritten: &mut String) {
-    draft.repairs = config.repair(&draft.text, rewritten);
-    if !draft.repairs.is_empty() {
-        std::mem::swap(&mut draft.text, rewritten);
-        let made: serde_json::Map<String, Value> = draft
-            .repairs
-            .made()
-            .map(|(name, lines)| (name.to_string(), lines.into()))
-            .collect();
-        note(draft, "normalized", Value::Object(made));
-    }
-}
-
-/// Four digits are more than a share of letters means.
-fn shares<'a>(shares: impl Iterator<Item = (&'a str, f64)>) -> Value {
-    let round = |share: f64| (share * 1e4).round() / 1e4;
-    let pairs = shares.map(|(name, share)| (name.to_string(), round(share).into()));
-    Value::Object(pairs.collect())
-}
-
-fn name_language(
-    config: &LanguageConfig,
-    identifier: &Identifier,
-    draft: &mut Draft,
-    scratch: &mut WorkScratch,
-) -> Verdict {
-    if config.scripts {
-        let found = script_shares(&draft.text);
-        let found = shares(found.iter().map(|(script, share)| (script.code(), *share)));
-        note(draft, "scripts", found);
-    }
-    let confidence = if config.per_paragraph {
-        let found = mixture(identifier, &draft.text, &mut scratch.mixture);
-        let (code, share) = found.main().unwrap_or(("und", 0.0));
-        draft.language = code.to_string();
-        let found = shares(
-            found
-                .shares
-                .iter()
-                .map(|(code, share)| (code.as_str(), *share)),
-        );
-        note(draft, "languages", found);
-        share
-    } else {
-        let (code, confidence) = identifier.identify(&draft.text, &mut scratch.language);
-        draft.language = code.to_string();
-        confidence
-    };
-    if !config.keep.is_empty() && !config.keep.contains(&draft.language) {
-        let wanted = config.keep.join(" ");
-        return Verdict::Break(broken("language.keep", draft.language.as_str(), wanted));
-    }
-    crate::verdict::at_least("language.min_confidence", confidence, config.min_confidence)
-}
-
-fn name_code(config: &CodeConfig, draft: &mut Draft) -> Verdict {
-    let guess = identify_code(&draft.text, draft.url.as_deref());
-    note(draft, "code", Value::String(guess.label.to_string()));
-    if !config.keep.is_empty() && !config.keep.iter().any(|k| k == guess.label) {
-        let wanted = config.keep.join(" ");
-        return Verdict::Break(broken("code.keep", guess.label, wanted));
-    }
-    crate::verdict::at_least(
-        "code.min_confidence",
-        guess.confidence,
-        config.min_confidence,
-    )
-}
 
 /// The steps every record goes through.
 pub(crate) struct Chain {
     extract: ExtractConfig,
-    steps: Vec<Step>,
-    /// One per step; only language steps have one.
-    identifiers: Vec<Option<Identifier>>,
+    steps: Steps,
     decontaminator: Option<Decontaminator>,
     minhasher: Option<Minhasher>,
     max_record_bytes: u64,
@@ -127,12 +32,9 @@ pub(crate) struct Chain {
 /// Buffers of one thread.
 #[derive(Default)]
 pub(crate) struct WorkScratch {
-    text: Scratch,
+    steps: StepScratch,
     minhash: MinhashScratch,
     json: JsonScratch,
-    language: LanguageScratch,
-    mixture: MixtureScratch,
-    rewritten: String,
 }
 
 /// What became of a record.
@@ -150,6 +52,7 @@ pub(crate) struct Kept {
     pub(crate) text_bytes: u64,
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
+    pub(crate) personal: Vec<&'static str>,
     pub(crate) host: Option<String>,
     /// Source, with the subset behind a slash.
     pub(crate) source: String,
@@ -162,20 +65,9 @@ pub(crate) struct Dropped {
     pub(crate) url: Option<String>,
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
+    pub(crate) personal: Vec<&'static str>,
     pub(crate) reason: Reason,
     pub(crate) text: String,
-}
-
-/// A document on its way.
-#[derive(Default)]
-struct Draft {
-    id: String,
-    url: Option<String>,
-    subset: Option<String>,
-    language: String,
-    repairs: Repairs,
-    text: String,
-    meta: Option<Value>,
 }
 
 /// Why a record is no document.
@@ -197,15 +89,9 @@ impl Chain {
             Step::Extract(config) => Some(config.clone()),
             _ => None,
         });
-        let steps = config.step.iter().enumerate();
-        let identifiers = steps.map(|(i, step)| match step {
-            Step::Language(config) => open_identifier(i, config).map(Some),
-            _ => Ok(None),
-        });
         Ok(Chain {
             extract: extract.unwrap_or_default(),
-            steps: config.step.clone(),
-            identifiers: identifiers.collect::<Outside<_>>()?,
+            steps: Steps::open(&config.step)?,
             decontaminator,
             minhasher,
             max_record_bytes: config.max_record_bytes,
@@ -347,26 +233,7 @@ impl Chain {
 
     /// The configured steps, then decontamination.
     fn filter(&self, draft: &mut Draft, scratch: &mut WorkScratch) -> Verdict {
-        for (step, identifier) in self.steps.iter().zip(&self.identifiers) {
-            match step {
-                Step::Extract(_) => {}
-                Step::Normalize(config) => normalize(config, draft, &mut scratch.rewritten),
-                Step::Language(config) => {
-                    if let Some(identifier) = identifier {
-                        name_language(config, identifier, draft, scratch)?;
-                    }
-                }
-                Step::Code(config) => name_code(config, draft)?,
-                Step::GopherQuality(rules) => rules.judge(&draft.text, &mut scratch.text)?,
-                Step::GopherRepetition(rules) => rules.judge(&draft.text, &mut scratch.text)?,
-                Step::C4(rules) => {
-                    rules.judge(&draft.text, &mut scratch.text, &mut scratch.rewritten)?;
-                    draft.text.clone_from(&scratch.rewritten);
-                }
-                Step::Fineweb(rules) => rules.judge(&draft.text, &mut scratch.text)?,
-                Step::Length(rules) => rules.judge(&draft.text)?,
-            }
-        }
+        self.steps.run(draft, &mut scratch.steps)?;
         if let Some(decontaminator) = &self.decontaminator {
             decontaminator.judge(&draft.text)?;
         }
@@ -383,7 +250,7 @@ impl Chain {
             minima: Vec::new(),
         };
         if let Some(minhasher) = &self.minhasher {
-            let splitter = &mut scratch.text.splitter;
+            let splitter = &mut scratch.steps.text.splitter;
             let minima = &mut signature.minima;
             if !minhasher.signature(&draft.text, splitter, &mut scratch.minhash, minima) {
                 minima.clear();
@@ -422,6 +289,7 @@ impl Chain {
             text_bytes: document.text.len() as u64,
             language: draft.language,
             repairs: draft.repairs,
+            personal: draft.personal,
             host,
             source,
             sample,
@@ -439,6 +307,7 @@ fn dropped(draft: Draft, reason: Reason) -> Outcome {
         url: draft.url,
         language: draft.language,
         repairs: draft.repairs,
+        personal: draft.personal,
         reason,
         text: draft.text,
     }))

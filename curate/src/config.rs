@@ -9,9 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::code::CODE_LABELS;
 use crate::extract::ExtractConfig;
-use crate::filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Length};
+use crate::filter::{
+    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, UrlConfig,
+};
 use crate::language::BUILT_IN;
 use crate::normalize::NormalizeConfig;
+use crate::pii::PiiConfig;
+use crate::quality::{ExpressionConfig, PerplexityConfig, QualityConfig};
 
 /// Where `check` reports: key path relative to the struct, what was found, what is wanted.
 pub type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);
@@ -146,8 +150,20 @@ pub enum Step {
     C4(C4Quality),
     /// FineWeb's own rules.
     Fineweb(FinewebQuality),
+    /// DCLM-baseline's heuristics.
+    Dclm(Dclm),
+    /// Lists of domains, addresses and their words.
+    Url(UrlConfig),
     /// Bounds on the text's length.
     Length(Length),
+    /// Personal data and secrets.
+    Pii(PiiConfig),
+    /// A classifier's score.
+    Quality(QualityConfig),
+    /// A language model's perplexity.
+    Perplexity(PerplexityConfig),
+    /// A condition over the figures of the steps before.
+    Expression(ExpressionConfig),
 }
 
 /// Language identification.
@@ -294,6 +310,14 @@ pub(crate) fn range(problem: Problem<'_>, key: &str, value: f64, low: f64, high:
 }
 
 impl CurateConfig {
+    /// Model files that the steps read: the output depends on their bytes.
+    pub fn model_files(&self) -> impl Iterator<Item = &str> {
+        self.step.iter().filter_map(|step| match step {
+            Step::Language(c) if c.model != BUILT_IN => Some(c.model.as_str()),
+            _ => None,
+        })
+    }
+
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
         if self.inputs.is_empty() {
@@ -386,7 +410,13 @@ impl Step {
             Step::GopherRepetition(c) => c.check(&mut inner),
             Step::C4(c) => c.check(&mut inner),
             Step::Fineweb(c) => c.check(&mut inner),
+            Step::Dclm(c) => c.check(&mut inner),
+            Step::Url(c) => c.check(&mut inner),
             Step::Length(c) => c.check(&mut inner),
+            Step::Pii(c) => c.check(&mut inner),
+            Step::Quality(c) => c.check(&mut inner),
+            Step::Perplexity(c) => c.check(&mut inner),
+            Step::Expression(c) => c.check(&mut inner),
         }
     }
 
@@ -401,7 +431,13 @@ impl Step {
             Step::GopherRepetition(_) => "gopher_repetition",
             Step::C4(_) => "c4",
             Step::Fineweb(_) => "fineweb",
+            Step::Dclm(_) => "dclm",
+            Step::Url(_) => "url",
             Step::Length(_) => "length",
+            Step::Pii(_) => "pii",
+            Step::Quality(_) => "quality",
+            Step::Perplexity(_) => "perplexity",
+            Step::Expression(_) => "expression",
         }
     }
 }

@@ -16,10 +16,12 @@ mod ngram;
 mod normalize;
 mod pii;
 mod progress;
+mod quality;
 mod read;
 mod report;
 mod shard;
 mod signals;
+mod steps;
 mod text;
 mod texts;
 mod unicode;
@@ -40,7 +42,7 @@ pub use dedup::{
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use error::{Error, Result};
 pub use extract::{
-    BlockFeatures, ExtractConfig, Extracted, Favour, PageMeta, PageSource, TextFormat,
+    BlockFeatures, ExtractConfig, Extracted, Favour, PageMeta, PageSource, TextForm,
     block_features, extract_html, extract_page,
 };
 pub use fasttext::{FastText, FastTextScratch};
@@ -57,6 +59,7 @@ pub use ngram::{NgramModel, NgramState};
 pub use normalize::{Form, NormalizeConfig, REPAIRS, Repairs};
 pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
+pub use quality::{ExpressionConfig, PerplexityConfig, QualityConfig};
 pub use read::{Record, each_record};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, missing_inputs, shards};

@@ -33,6 +33,8 @@ pub struct ShardReport {
     /// Documents, kept or not, in which a repair of the normalize step changed something.
     #[serde(default)]
     pub normalized: BTreeMap<String, u64>,
+    /// Pieces of personal data found, by rule, in documents kept or not.
+    pub personal: BTreeMap<String, u64>,
     /// Kept documents by host; the most frequent thousand per shard.
     pub hosts: BTreeMap<String, u64>,
     /// Kept documents whose host is not among those listed.
@@ -94,6 +96,7 @@ impl ShardReport {
             (&mut self.repaired, &other.repaired),
             (&mut self.languages, &other.languages),
             (&mut self.normalized, &other.normalized),
+            (&mut self.personal, &other.personal),
             (&mut self.hosts, &other.hosts),
             (&mut self.sources, &other.sources),
         ] {
@@ -111,6 +114,13 @@ impl ShardReport {
             self.show_dropped(sample);
         }
         self.outputs.extend(other.outputs.iter().cloned());
+    }
+
+    /// Counts a document's personal data.
+    pub(crate) fn count_personal(&mut self, found: &[&'static str]) {
+        for rule in found {
+            add(&mut self.personal, rule, 1);
+        }
     }
 
     /// Counts a document's repairs.

@@ -307,6 +307,7 @@ impl Writers {
                 let report = &mut self.report;
                 report.records += 1;
                 report.count_repairs(&drop.repairs);
+                report.count_personal(&drop.personal);
                 add(&mut report.dropped, &drop.reason.rule, 1);
                 if !drop.language.is_empty() {
                     add(&mut report.languages, &drop.language, 1);
@@ -336,6 +337,7 @@ impl Writers {
                 let report = &mut self.report;
                 report.records += 1;
                 report.count_repairs(&kept.repairs);
+                report.count_personal(&kept.personal);
                 report.kept += 1;
                 report.bytes_out += kept.text_bytes;
                 report.chars += kept.signature.chars;

@@ -197,12 +197,3 @@ pub(crate) fn at_most(rule: &str, value: f64, limit: f64) -> Verdict {
         KEEP
     }
 }
-
-/// Breaks with `rule` when `value < limit`.
-pub(crate) fn at_least(rule: &str, value: f64, limit: f64) -> Verdict {
-    if value < limit {
-        Verdict::Break(broken(rule, value, limit))
-    } else {
-        KEEP
-    }
-}

@@ -165,9 +165,12 @@ static SUSPECTS: LazyLock<Box<[bool]>> = LazyLock::new(|| {
     table
 });
 
+/// True for characters at least one of which every neighbourhood has.
+pub(super) fn is_suspect(c: char) -> bool {
+    !c.is_ascii() && SUSPECTS.get(c as usize).copied().unwrap_or(false)
+}
+
 /// True if the text looks like mojibake.
 pub(super) fn is_bad(text: &str) -> bool {
-    let table = &*SUSPECTS;
-    let is_suspect = |c: char| !c.is_ascii() && table.get(c as usize).copied().unwrap_or(false);
     text.chars().any(is_suspect) && BAD.is_match(text)
 }

@@ -13,6 +13,8 @@ mod codepages;
 mod encoding;
 mod steps;
 
+use std::sync::LazyLock;
+
 use icu_normalizer::ComposingNormalizerBorrowed;
 use serde::{Deserialize, Serialize};
 
@@ -177,6 +179,7 @@ impl NormalizeConfig {
     }
 
     fn repair_line(&self, line: &str, entities: bool, repairs: &mut Repairs) -> Option<String> {
+        let wanted = wanted(line);
         let steps: [(bool, Repair); 10] = [
             (entities, steps::unescape),
             (self.mojibake, encoding::fix_encoding),
@@ -192,9 +195,14 @@ impl NormalizeConfig {
         let mut fixed: Option<String> = None;
         for _ in 0..ROUNDS {
             let mut changed = false;
-            for (i, (wanted, step)) in steps.iter().enumerate() {
+            for (i, (is_on, step)) in steps.iter().enumerate() {
                 let current = fixed.as_deref().unwrap_or(line);
-                if *wanted && let Some(next) = step(current) {
+                // the characters of the line told what it needs; those of a repaired one may differ
+                let may_change = fixed.is_some() || wanted >> i & 1 == 1;
+                if *is_on
+                    && may_change
+                    && let Some(next) = step(current)
+                {
                     repairs.counts[i] += 1;
                     changed = true;
                     fixed = Some(next);
@@ -240,6 +248,40 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         at += end;
         Some((start, &rest[..end]))
     })
+}
+
+/// For each character of the basic plane, a bit for every step that may change a line with it.
+static STEPS: LazyLock<Box<[u16]>> = LazyLock::new(|| {
+    let alone: [(usize, Repair); 6] = [
+        (2, encoding::fix_c1),
+        (3, steps::ligatures),
+        (4, steps::widths),
+        (5, steps::quotes),
+        (6, steps::line_breaks),
+        (8, steps::controls),
+    ];
+    let of = |point: u32| {
+        let Some(c) = char::from_u32(point) else {
+            return 0;
+        };
+        let mut buffer = [0; 4];
+        let text = &*c.encode_utf8(&mut buffer);
+        let changes = alone.iter().filter(|(_, step)| step(text).is_some());
+        let mut bits: u16 = changes.map(|(i, _)| 1 << i).sum();
+        bits |= u16::from(c == '&');
+        bits |= u16::from(badness::is_suspect(c)) << 1;
+        bits |= u16::from(c == '\u{1b}') << 7;
+        // Latin-1 is composed; what is beyond has compatibility forms and marks
+        bits | u16::from(point >= 0xa0) << 9
+    };
+    (0..1 << 16).map(of).collect()
+});
+
+/// Steps that may change a line, by its characters.
+fn wanted(line: &str) -> u16 {
+    let table = &*STEPS;
+    let of = |c: char| table.get(c as usize).copied().unwrap_or(1 << 9);
+    line.chars().fold(0, |bits, c| bits | of(c))
 }
 
 /// True for ASCII that no repair changes.

@@ -121,6 +121,13 @@ fn a_fasttext_model_takes_the_built_in_ones_place() {
         keep: vec!["eng".into()],
         ..LanguageConfig::default()
     };
+    let path = language.model.clone();
+    let both = vec![
+        Step::Language(LanguageConfig::default()),
+        Step::Language(language.clone()),
+    ];
+    let files = config(folder.path(), &[], both);
+    assert_eq!(files.model_files().collect::<Vec<_>>(), [path]);
     let english = "Everyone has the right to freedom of thought, conscience and religion.";
     let german = "Jeder hat das Recht auf Gedanken-, Gewissens- und Religionsfreiheit.";
     let (report, kept) = run(&[english, german], vec![Step::Language(language)]);

@@ -13,6 +13,7 @@ mod golden;
 mod http;
 mod language;
 mod shard;
+mod steps;
 
 /// Exact and MinHash deduplication with the defaults of each.
 fn both() -> curate::DedupConfig {

@@ -45,10 +45,11 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         .curate
         .as_ref()
         .map(|c| json!([c.step, c.max_record_bytes, c.output]));
-    let evaluation: Vec<_> = job
-        .decontaminate
-        .iter()
-        .flat_map(|d| &d.files)
+    let evaluation = job.decontaminate.iter().flat_map(|d| &d.files);
+    let models = job.curate.iter().flat_map(|c| c.model_files());
+    let read: Vec<_> = evaluation
+        .map(String::as_str)
+        .chain(models)
         .map(|f| identity(Path::new(f)))
         .collect();
     let signatures = job.dedup.as_ref().map(|d| json!([d.exact, d.minhash]));
@@ -61,7 +62,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         shard.part,
         settings,
         job.decontaminate,
-        evaluation,
+        read,
         signatures
     ]))
 }

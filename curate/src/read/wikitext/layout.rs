@@ -73,7 +73,7 @@ fn tidy(text: &str) -> String {
         let before_space = rest.peek().is_none_or(|n| n.is_whitespace());
         match c {
             ' ' if out.is_empty() || out.ends_with([' ', '(']) => {}
-            ',' | ';' | ':' if out.ends_with('(') => {}
+            ',' | ';' | ':' if out.is_empty() || out.ends_with('(') => {}
             ',' | ';' | '.' if out.ends_with(' ') && before_space => {
                 // a template stood between the word and its comma
                 out.pop();
@@ -110,6 +110,7 @@ mod tests {
     fn empty_brackets_and_sections_leave_no_trace() {
         assert_eq!(tidy("Kyoto ( , ; ) is  a city ."), "Kyoto is a city.");
         assert_eq!(tidy("Kyoto (; Japanese: x, ) is"), "Kyoto (Japanese: x) is");
+        assert_eq!(tidy(", vol. 3"), "vol. 3");
         assert_eq!(tidy("f(x) and f() .5 ..."), "f(x) and f() .5 ...");
         let text = "intro\n\n== A ==\n\n== B ==\n=== C ===\nwords\n* one\n* two\n== D ==\n";
         assert_eq!(lay_out(text), "intro\n\nB\n\nC\n\nwords\n- one\n- two");

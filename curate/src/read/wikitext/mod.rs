@@ -119,6 +119,7 @@ pub(crate) fn plain_text(source: &str, wiki: &Wiki<'_>) -> String {
         stack: vec![Frame::new(Kind::Page)],
         tags: tags::Tags::default(),
         wiki,
+        external: Vec::new(),
     };
     parser.run();
     layout::lay_out(&parser.finish())
@@ -130,6 +131,8 @@ struct Parser<'a> {
     stack: Vec<Frame>,
     tags: tags::Tags,
     wiki: &'a Wiki<'a>,
+    /// External links whose bracket is still to come: how many frames were open before each.
+    external: Vec<usize>,
 }
 
 impl Parser<'_> {
@@ -181,6 +184,10 @@ impl Parser<'_> {
             }
             [b'}', b'}', ..] => self.close(Kind::Template, 2),
             [b'[', b'[', ..] => self.open(Kind::Link, 2),
+            [b']', ..] if self.external.last() == Some(&self.stack.len()) => {
+                self.external.pop();
+                self.at += 1;
+            }
             [b']', b']', ..] => self.close(Kind::Link, 2),
             [b'[', ..] => self.external_link(),
             [b'|', ..] if matches!(self.top(), Kind::Template | Kind::Link | Kind::Parameter) => {
@@ -271,6 +278,7 @@ impl Parser<'_> {
 
     /// A link does not go on behind an empty line.
     fn drop_open_links(&mut self) {
+        self.external.clear();
         while self.top() == Kind::Link {
             self.flatten();
         }
@@ -280,11 +288,10 @@ impl Parser<'_> {
     fn external_link(&mut self) {
         let rest = &self.source[self.at..];
         match links::external(rest) {
-            Some((label, length)) => {
-                // the label may hold quotes and entities; its brackets are gone
-                let label = label.replace("''", "");
-                self.put(&label);
-                self.at += length;
+            Some(label) => {
+                // the label is text like any other, up to its bracket
+                self.at += label;
+                self.external.push(self.stack.len());
             }
             None => self.keep(1),
         }

@@ -1,5 +1,7 @@
 //! Tags: comments, and elements that are not text with what is in them.
 
+use super::entities::read_entity;
+
 /// Elements that go with their content.
 const DROPPED: [&str; 24] = [
     "ref",
@@ -90,7 +92,7 @@ impl Tags {
         let content = &text[open_end..open_end + end];
         let shown = match name.as_str() {
             "math" => format!("${}$", content.trim()),
-            _ if literal => content.to_string(),
+            _ if literal => decoded(content),
             _ => String::new(),
         };
         (shown, open_end + after)
@@ -116,6 +118,18 @@ impl Tags {
         self.unclosed.push(name.to_string());
         None
     }
+}
+
+/// Literal text with its character references read: those count everywhere.
+fn decoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(i) = rest.find('&') {
+        out.push_str(&rest[..i]);
+        let length = read_entity(&rest[i..], &mut out);
+        rest = &rest[i + length..];
+    }
+    out + rest
 }
 
 /// Length of a tag; None if it has no end nearby or does not look like one.

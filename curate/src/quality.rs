@@ -1,0 +1,202 @@
+//! Scores of models: a classifier's probability of a label, a language model's perplexity; limits and sampling by them.
+//!
+//! Classifier: any supervised fastText model (DCLM: Li et al. 2024, arXiv:2406.11794, keeps what scores at least 0.018112).
+//! Pareto sampling keeps a document if a Lomax variate of shape `alpha` exceeds 1 - score (GPT-3: Brown et al. 2020,
+//! arXiv:2005.14165, appendix A; MT-NLG: alpha 3). We differ: the variate is made of the document's id and a seed, so that
+//! order and sharding do not matter, where others draw from one generator. Perplexity and its head, middle and tail:
+//! CCNet (Wenzek et al. 2020, arXiv:1911.00359); words are what white space separates.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::config::{Problem, range};
+
+/// A classifier.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QualityConfig {
+    /// A fastText model, `.bin` or `.ftz`.
+    pub model: String,
+    /// The label whose probability is the score, with or without `__label__`.
+    pub label: String,
+    /// Least score.
+    pub min_score: f64,
+    /// Shape of Pareto sampling; 0: no sampling. MT-NLG: 3.
+    pub pareto_alpha: f64,
+    /// Seed of the sampling.
+    pub seed: u64,
+}
+
+impl Default for QualityConfig {
+    fn default() -> Self {
+        QualityConfig {
+            model: String::new(),
+            label: "hq".to_string(),
+            min_score: 0.0,
+            pareto_alpha: 0.0,
+            seed: 42,
+        }
+    }
+}
+
+impl QualityConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if self.model.is_empty() {
+            problem("model", "\"\"".to_string(), "the path of a fastText model");
+        }
+        if self.label.is_empty() {
+            problem("label", "\"\"".to_string(), "a label of the model");
+        }
+        range(problem, "min_score", self.min_score, 0.0, 1.0);
+        range(problem, "pareto_alpha", self.pareto_alpha, 0.0, 1000.0);
+    }
+
+    /// What a document's score has to reach in Pareto sampling: 1 - a Lomax variate.
+    pub fn pareto_limit(&self, id: &str) -> f64 {
+        let bits = xxh3_64_with_seed(id.as_bytes(), self.seed) >> 11;
+        // in (0, 1]
+        let uniform = (bits as f64 + 1.0) / (1u64 << 53) as f64;
+        1.0 - (uniform.powf(-1.0 / self.pareto_alpha) - 1.0)
+    }
+}
+
+/// A language model.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PerplexityConfig {
+    /// An ARPA file or a binary of KenLM's.
+    pub model: String,
+    /// Least perplexity; 0: none.
+    pub min: f64,
+    /// Greatest perplexity; 0: none.
+    pub max: f64,
+    /// Perplexities up to the first are the head, up to the second the middle, the rest the tail; empty: no buckets.
+    pub buckets: Vec<f64>,
+    /// Lower case first, as CCNet's models want it.
+    pub lowercase: bool,
+}
+
+impl Default for PerplexityConfig {
+    fn default() -> Self {
+        PerplexityConfig {
+            model: String::new(),
+            min: 0.0,
+            max: 0.0,
+            buckets: Vec::new(),
+            lowercase: false,
+        }
+    }
+}
+
+impl PerplexityConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if self.model.is_empty() {
+            problem(
+                "model",
+                "\"\"".to_string(),
+                "the path of an ARPA file or a binary of KenLM's",
+            );
+        }
+        range(problem, "min", self.min, 0.0, f64::MAX);
+        range(problem, "max", self.max, 0.0, f64::MAX);
+        if self.max > 0.0 && self.min > self.max {
+            problem(
+                "min",
+                format!("{} above max {}", self.min, self.max),
+                "at most max",
+            );
+        }
+        let sorted = self.buckets.is_sorted() && self.buckets.iter().all(|b| *b > 0.0);
+        if !(sorted && matches!(self.buckets.len(), 0 | 2)) {
+            problem(
+                "buckets",
+                format!("{:?}", self.buckets),
+                "two perplexities, the lower first, or []",
+            );
+        }
+    }
+
+    /// The bucket of a perplexity.
+    pub fn bucket(&self, perplexity: f64) -> Option<&'static str> {
+        let [head, middle] = self.buckets[..] else {
+            return None;
+        };
+        Some(match perplexity {
+            p if p <= head => "head",
+            p if p <= middle => "middle",
+            _ => "tail",
+        })
+    }
+}
+
+/// A condition of one's own.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExpressionConfig {
+    /// Name of the rule: drops are counted as `expression.NAME`.
+    pub name: String,
+    /// What a kept document meets, such as `chars >= 200 and language == "en"`.
+    pub keep: String,
+}
+
+impl ExpressionConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        if self.name.is_empty() || !self.name.chars().all(plain) {
+            problem(
+                "name",
+                format!("{:?}", self.name),
+                "letters, digits, '-' or '_'",
+            );
+        }
+        if let Err(why) = crate::signals::Expression::parse(&self.keep, &crate::steps::TEXTS) {
+            problem("keep", why, "a condition over figures");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pareto_sampling_keeps_as_many_as_its_law_says_whatever_the_order() {
+        let config = QualityConfig {
+            pareto_alpha: 3.0,
+            ..QualityConfig::default()
+        };
+        for score in [0.1, 0.5, 0.9] {
+            let kept = (0..20_000)
+                .filter(|i| score > config.pareto_limit(&format!("d/{i}")))
+                .count();
+            // P(Lomax > 1 - s) = (2 - s)^-alpha
+            let wanted = 20_000.0 * (2.0f64 - score).powf(-3.0);
+            assert!(
+                (kept as f64 - wanted).abs() < 4.0 * wanted.sqrt(),
+                "{score}: {kept}, {wanted}"
+            );
+        }
+        let other = QualityConfig {
+            seed: 1,
+            ..config.clone()
+        };
+        assert_ne!(
+            config.pareto_limit("a").to_bits(),
+            other.pareto_limit("a").to_bits()
+        );
+    }
+
+    #[test]
+    fn buckets_are_ccnets() {
+        let config = PerplexityConfig {
+            buckets: vec![100.0, 300.0],
+            ..PerplexityConfig::default()
+        };
+        let names = [50.0, 100.0, 101.0, 300.0, 1e9].map(|p| config.bucket(p).unwrap());
+        assert_eq!(names, ["head", "head", "middle", "middle", "tail"]);
+        assert_eq!(PerplexityConfig::default().bucket(1.0), None);
+    }
+}

@@ -1,0 +1,416 @@
+//! What the steps of the chain do to a document: repair it, name it, measure it, judge it.
+//!
+//! Models and lists of steps are opened once, before any data is read. A judge keeps the figures of every rule if a
+//! condition asks for them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::code::identify_code;
+use crate::config::{CodeConfig, LanguageConfig, Step};
+use crate::error::{Error, Result};
+use crate::fasttext::{FastText, FastTextScratch};
+use crate::filter::UrlFilter;
+use crate::language::{Identifier, LanguageScratch, MixtureScratch, mixture, script_shares};
+use crate::ngram::NgramModel;
+use crate::normalize::{NormalizeConfig, Repairs};
+use crate::quality::{ExpressionConfig, PerplexityConfig, QualityConfig};
+use crate::signals::{Expression, Signals};
+use crate::text::{Scratch, chars};
+use crate::verdict::{Judge, KEEP, Measure, Verdict, broken};
+
+/// Names in conditions that stand for texts.
+pub(crate) const TEXTS: [&str; 3] = ["language", "url", "subset"];
+
+/// A document on its way.
+#[derive(Default)]
+pub(crate) struct Draft {
+    pub(crate) id: String,
+    pub(crate) url: Option<String>,
+    pub(crate) subset: Option<String>,
+    pub(crate) language: String,
+    pub(crate) repairs: Repairs,
+    /// Rule of each piece of personal data that was found.
+    pub(crate) personal: Vec<&'static str>,
+    pub(crate) text: String,
+    pub(crate) meta: Option<Value>,
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+pub(crate) struct StepScratch {
+    pub(crate) text: Scratch,
+    language: LanguageScratch,
+    mixture: MixtureScratch,
+    quality: FastTextScratch,
+    labels: Vec<(usize, f32)>,
+    rewritten: String,
+}
+
+/// What a step needs that is not in the job file.
+enum Opened {
+    Nothing,
+    Language(Identifier),
+    Urls(UrlFilter),
+    /// With the number of the label.
+    Quality(FastText, usize),
+    Perplexity(NgramModel),
+    Condition(Expression),
+}
+
+/// The steps of a chain, ready.
+pub(crate) struct Steps {
+    steps: Vec<(Step, Opened)>,
+    keeps_figures: bool,
+}
+
+impl Steps {
+    /// Opens what the steps need.
+    pub(crate) fn open(steps: &[Step]) -> Result<Steps> {
+        let opened = steps.iter().enumerate().map(|(i, step)| {
+            let opened = match step {
+                Step::Language(config) => Opened::Language(open_identifier(i, config)?),
+                Step::Url(config) => Opened::Urls(UrlFilter::open(config)?),
+                Step::Quality(config) => open_quality(i, config)?,
+                Step::Perplexity(config) => {
+                    Opened::Perplexity(NgramModel::open(Path::new(&config.model))?)
+                }
+                Step::Expression(config) => open_condition(i, config, &steps[..i])?,
+                _ => Opened::Nothing,
+            };
+            Ok((step.clone(), opened))
+        });
+        Ok(Steps {
+            steps: opened.collect::<Result<_>>()?,
+            keeps_figures: steps.iter().any(|s| matches!(s, Step::Expression(_))),
+        })
+    }
+
+    /// Runs all of them, up to the first rule that is broken.
+    pub(crate) fn run(&self, draft: &mut Draft, scratch: &mut StepScratch) -> Verdict {
+        let mut judge = match self.keeps_figures {
+            true => Judge::keeping(),
+            false => Judge::strict(),
+        };
+        for (step, opened) in &self.steps {
+            one(step, opened, draft, scratch, &mut judge)?;
+        }
+        KEEP
+    }
+}
+
+fn one(
+    step: &Step,
+    opened: &Opened,
+    draft: &mut Draft,
+    scratch: &mut StepScratch,
+    judge: &mut Judge,
+) -> Verdict {
+    let words = &mut scratch.text;
+    match (step, opened) {
+        (Step::Normalize(config), _) => normalize(config, draft, &mut scratch.rewritten),
+        (Step::Language(config), Opened::Language(identifier)) => {
+            name_language(config, identifier, draft, scratch, judge)?;
+        }
+        (Step::Code(config), _) => name_code(config, draft, judge)?,
+        (Step::Url(_), Opened::Urls(filter)) => filter.judge(draft.url.as_deref())?,
+        (Step::GopherQuality(rules), _) => rules.measure(&draft.text, words, judge)?,
+        (Step::GopherRepetition(rules), _) => rules.measure(&draft.text, words, judge)?,
+        (Step::C4(rules), _) => {
+            rules.measure(&draft.text, words, &mut scratch.rewritten, judge)?;
+            draft.text.clone_from(&scratch.rewritten);
+        }
+        (Step::Dclm(rules), _) => {
+            rules.measure(&draft.text, words, &mut scratch.rewritten, judge)?;
+            draft.text.clone_from(&scratch.rewritten);
+        }
+        (Step::Fineweb(rules), _) => rules.measure(&draft.text, words, judge)?,
+        (Step::Length(rules), _) => rules.measure(&draft.text, judge)?,
+        (Step::Pii(config), _) => {
+            let found = &mut draft.personal;
+            if config.apply(&draft.text, &mut scratch.rewritten, &mut |rule| {
+                found.push(rule)
+            })? {
+                draft.text.clone_from(&scratch.rewritten);
+            }
+        }
+        (Step::Quality(config), Opened::Quality(model, label)) => {
+            score(config, model, *label, draft, scratch, judge)?;
+        }
+        (Step::Perplexity(config), Opened::Perplexity(model)) => {
+            perplexity(config, model, draft, judge)?;
+        }
+        (Step::Expression(config), Opened::Condition(condition)) => {
+            meets(config, condition, draft, judge.measures())?;
+        }
+        _ => {}
+    }
+    KEEP
+}
+
+fn open_quality(step: usize, config: &QualityConfig) -> Result<Opened> {
+    let model = FastText::open(Path::new(&config.model))?;
+    let plain = |label: &str| label.trim_start_matches("__label__").to_string();
+    let label = model
+        .labels()
+        .iter()
+        .position(|l| plain(l) == plain(&config.label));
+    match label {
+        Some(label) => Ok(Opened::Quality(model, label)),
+        None => Err(Error::Config {
+            key: format!("step[{step}].quality.label"),
+            found: format!("{:?}", config.label),
+            wanted: format!("a label of the model {}", config.model),
+        }),
+    }
+}
+
+/// A page of which every rule can be measured: its figures' names are those that conditions may use.
+const PROBE: &str = "The people of the town and those who live with them have to walk to the river that flows by.\n\
+    They have to be back with the others before it is dark, and all of them know that.\n\n\
+    To be there in time is not hard, and of those who have tried most say that the way is short.\n\
+    The river and the hills have been there for longer than the town, and that is good to know.\n\
+    With the first light they set out again, and the old bridge carries them to the other side.\n";
+
+fn open_condition(step: usize, config: &ExpressionConfig, before: &[Step]) -> Result<Opened> {
+    let wrong = |found: String, wanted: String| Error::Config {
+        key: format!("step[{step}].expression.keep"),
+        found,
+        wanted,
+    };
+    let condition = Expression::parse(&config.keep, &TEXTS)
+        .map_err(|why| wrong(why, "a condition over figures".into()))?;
+    let mut known: Vec<String> = OWN.iter().chain(&TEXTS).map(|n| n.to_string()).collect();
+    let (mut judge, mut scratch) = (Judge::measuring(), StepScratch::default());
+    for step in before {
+        let mut draft = Draft {
+            text: PROBE.to_string(),
+            ..Draft::default()
+        };
+        match step {
+            // those that need a model have one figure each
+            Step::Language(_) => known.push("language.min_confidence".into()),
+            Step::Quality(_) => known.push("quality.score".into()),
+            Step::Perplexity(_) => known.push("perplexity.value".into()),
+            _ => drop(one(
+                step,
+                &Opened::Nothing,
+                &mut draft,
+                &mut scratch,
+                &mut judge,
+            )),
+        }
+    }
+    known.extend(judge.measures().iter().map(|m| m.rule.clone()));
+    if let Some(name) = condition.names().find(|n| !known.iter().any(|k| k == n)) {
+        known.sort();
+        known.dedup();
+        let found = format!("{name:?}");
+        return Err(wrong(
+            found,
+            format!("a figure of a step before: {}", known.join(" ")),
+        ));
+    }
+    Ok(Opened::Condition(condition))
+}
+
+/// Figures of the document itself.
+const OWN: [&str; 3] = ["chars", "bytes", "lines"];
+
+/// A document as conditions see it.
+struct Figures<'a> {
+    draft: &'a Draft,
+    measures: &'a [Measure],
+}
+
+impl Signals for Figures<'_> {
+    fn number(&self, name: &str) -> Option<f64> {
+        let text = &self.draft.text;
+        match name {
+            "chars" => Some(chars(text) as f64),
+            "bytes" => Some(text.len() as f64),
+            "lines" => Some(memchr::memchr_iter(b'\n', text.as_bytes()).count() as f64 + 1.0),
+            // a step that is there twice is asked for what it said last
+            _ => self
+                .measures
+                .iter()
+                .rev()
+                .find(|m| m.rule == name)
+                .map(|m| m.value),
+        }
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        match name {
+            "language" => Some(&self.draft.language),
+            "url" => Some(self.draft.url.as_deref().unwrap_or_default()),
+            "subset" => Some(self.draft.subset.as_deref().unwrap_or_default()),
+            _ => None,
+        }
+    }
+}
+
+fn meets(
+    config: &ExpressionConfig,
+    condition: &Expression,
+    draft: &Draft,
+    measures: &[Measure],
+) -> Verdict {
+    let figures = Figures { draft, measures };
+    if condition.holds(&figures) {
+        return KEEP;
+    }
+    let shown = condition.names().map(|name| match figures.text(name) {
+        Some(text) => format!("{name}={text}"),
+        None => match figures.number(name) {
+            Some(number) => format!("{name}={number}"),
+            None => format!("{name}=?"),
+        },
+    });
+    let shown = shown.collect::<Vec<_>>().join(" ");
+    Verdict::Break(broken(
+        &format!("expression.{}", config.name),
+        shown,
+        config.keep.as_str(),
+    ))
+}
+
+fn score(
+    config: &QualityConfig,
+    model: &FastText,
+    label: usize,
+    draft: &mut Draft,
+    scratch: &mut StepScratch,
+    judge: &mut Judge,
+) -> Verdict {
+    let all = model.labels().len();
+    model.predict(&draft.text, all, &mut scratch.quality, &mut scratch.labels);
+    let found = scratch.labels.iter().find(|(l, _)| *l == label);
+    let score = found.map_or(0.0, |(_, p)| f64::from(*p));
+    note(draft, "quality", json!((score * 1e6).round() / 1e6));
+    judge.at_least("quality.score", score, config.min_score)?;
+    if config.pareto_alpha > 0.0 {
+        let limit = config.pareto_limit(&draft.id);
+        if score <= limit {
+            return Verdict::Break(broken("quality.pareto", score, limit));
+        }
+    }
+    KEEP
+}
+
+fn perplexity(
+    config: &PerplexityConfig,
+    model: &NgramModel,
+    draft: &mut Draft,
+    judge: &mut Judge,
+) -> Verdict {
+    let value = match config.lowercase {
+        true => model.document_perplexity(&draft.text.to_lowercase()),
+        false => model.document_perplexity(&draft.text),
+    };
+    note(draft, "perplexity", json!((value * 1e3).round() / 1e3));
+    if let Some(bucket) = config.bucket(value) {
+        note(draft, "perplexity_bucket", bucket.into());
+    }
+    judge.at_least("perplexity.value", value, config.min)?;
+    let most = if config.max > 0.0 {
+        config.max
+    } else {
+        f64::INFINITY
+    };
+    judge.at_most("perplexity.max", value, most)
+}
+
+/// Opens a language step's model and compares what is to be kept with its labels.
+fn open_identifier(step: usize, config: &LanguageConfig) -> Result<Identifier> {
+    let identifier = Identifier::open(&config.model)?;
+    match config.keep.iter().position(|code| !identifier.knows(code)) {
+        None => Ok(identifier),
+        Some(i) => Err(Error::Config {
+            key: format!("step[{step}].language.keep[{i}]"),
+            found: format!("{:?}", config.keep[i]),
+            wanted: format!("a label of the model {}", config.model),
+        }),
+    }
+}
+
+/// Puts a value into the document's `meta`.
+fn note(draft: &mut Draft, key: &str, value: Value) {
+    if !matches!(draft.meta, Some(Value::Object(_))) {
+        draft.meta = Some(json!({}));
+    }
+    if let Some(Value::Object(meta)) = draft.meta.as_mut() {
+        meta.insert(key.to_string(), value);
+    }
+}
+
+fn normalize(config: &NormalizeConfig, draft: &mut Draft, rewritten: &mut String) {
+    draft.repairs = config.repair(&draft.text, rewritten);
+    if !draft.repairs.is_empty() {
+        std::mem::swap(&mut draft.text, rewritten);
+        let made: serde_json::Map<String, Value> = draft
+            .repairs
+            .made()
+            .map(|(name, lines)| (name.to_string(), lines.into()))
+            .collect();
+        note(draft, "normalized", Value::Object(made));
+    }
+}
+
+/// Four digits are more than a share of letters means.
+fn shares<'a>(shares: impl Iterator<Item = (&'a str, f64)>) -> Value {
+    let round = |share: f64| (share * 1e4).round() / 1e4;
+    let pairs = shares.map(|(name, share)| (name.to_string(), round(share).into()));
+    Value::Object(pairs.collect())
+}
+
+fn name_language(
+    config: &LanguageConfig,
+    identifier: &Identifier,
+    draft: &mut Draft,
+    scratch: &mut StepScratch,
+    judge: &mut Judge,
+) -> Verdict {
+    if config.scripts {
+        let found = script_shares(&draft.text);
+        let found = shares(found.iter().map(|(script, share)| (script.code(), *share)));
+        note(draft, "scripts", found);
+    }
+    let confidence = if config.per_paragraph {
+        let found = mixture(identifier, &draft.text, &mut scratch.mixture);
+        let (code, share) = found.main().unwrap_or(("und", 0.0));
+        draft.language = code.to_string();
+        let found = shares(
+            found
+                .shares
+                .iter()
+                .map(|(code, share)| (code.as_str(), *share)),
+        );
+        note(draft, "languages", found);
+        share
+    } else {
+        let (code, confidence) = identifier.identify(&draft.text, &mut scratch.language);
+        draft.language = code.to_string();
+        confidence
+    };
+    if !config.keep.is_empty() && !config.keep.contains(&draft.language) {
+        let wanted = config.keep.join(" ");
+        return Verdict::Break(broken("language.keep", draft.language.as_str(), wanted));
+    }
+    judge.at_least("language.min_confidence", confidence, config.min_confidence)
+}
+
+fn name_code(config: &CodeConfig, draft: &mut Draft, judge: &mut Judge) -> Verdict {
+    let guess = identify_code(&draft.text, draft.url.as_deref());
+    note(draft, "code", Value::String(guess.label.to_string()));
+    if !config.keep.is_empty() && !config.keep.iter().any(|k| k == guess.label) {
+        let wanted = config.keep.join(" ");
+        return Verdict::Break(broken("code.keep", guess.label, wanted));
+    }
+    judge.at_least(
+        "code.min_confidence",
+        guess.confidence,
+        config.min_confidence,
+    )
+}

@@ -1,0 +1,202 @@
+//! Steps of a chain that need lists, models or the figures of others.
+
+use std::io::Write;
+use std::path::Path;
+
+use curate::{
+    CleanDocument, CurateConfig, Curator, Dclm, Error, ExpressionConfig, GopherQuality, Input,
+    PerplexityConfig, PiiAction, PiiConfig, PiiKind, QualityConfig, ShardReport, Silent, Step,
+    UrlConfig, documents, shards,
+};
+use serde_json::{Value, json};
+
+fn config(folder: &Path, records: &[Value], step: Vec<Step>) -> CurateConfig {
+    let path = folder.join("in.jsonl");
+    let mut file = std::fs::File::create(&path).unwrap();
+    records.iter().for_each(|r| writeln!(file, "{r}").unwrap());
+    CurateConfig {
+        inputs: vec![Input {
+            path: path.to_string_lossy().into_owned(),
+            source: "s".to_string(),
+            ..Input::default()
+        }],
+        step,
+        ..CurateConfig::default()
+    }
+}
+
+fn run(records: &[Value], step: Vec<Step>) -> Result<(ShardReport, Vec<CleanDocument>), Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path(), records, step);
+    let curator = Curator::new(&config, None, None, 1)?;
+    let out = folder.path().join("out");
+    let report = curator.run_shard(&shards(&config)?[0], &out, &Silent)?;
+    assert!(report.adds_up());
+    let kept = documents(&out, 0)?.map(|d| d.unwrap()).collect();
+    Ok((report, kept))
+}
+
+/// A page that every heuristic keeps.
+fn page(words: usize) -> String {
+    let sentence =
+        "The people of the town and those who live with them have to walk to the river number ";
+    (0..words.div_ceil(18))
+        .map(|i| format!("{sentence}{i} every day.\n"))
+        .collect()
+}
+
+#[test]
+fn a_condition_sees_what_the_steps_before_it_measured() {
+    let keep =
+        "gopher_quality.short_doc >= 100 and (chars < 3000 or url == 'http://a/') and lines > 1";
+    let expression = Step::Expression(ExpressionConfig {
+        name: "mine".into(),
+        keep: keep.into(),
+    });
+    let records = [
+        json!({"text": page(60)}),
+        json!({"text": page(200)}),
+        json!({"text": page(2000)}),
+        json!({"text": page(2000), "url": "http://a/"}),
+    ];
+    let steps = vec![Step::GopherQuality(GopherQuality::default()), expression];
+    let (report, kept) = run(&records, steps).unwrap();
+    assert_eq!(report.kept, 2);
+    assert_eq!(report.dropped["expression.mine"], 2);
+    assert_eq!(kept[1].url.as_deref(), Some("http://a/"));
+    let shown = report.dropped_samples[0].value.clone().unwrap();
+    let shown = serde_json::to_string(&shown).unwrap();
+    assert!(
+        shown.contains("gopher_quality.short_doc=") && shown.contains("chars="),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_condition_over_what_nothing_measured_is_an_error_before_any_data_is_read() {
+    let expression = |keep: &str| {
+        vec![
+            Step::GopherQuality(GopherQuality::default()),
+            Step::Expression(ExpressionConfig {
+                name: "x".into(),
+                keep: keep.into(),
+            }),
+        ]
+    };
+    let absent = CurateConfig {
+        inputs: vec![Input {
+            path: "/nowhere".into(),
+            ..Input::default()
+        }],
+        step: expression("dclm.min_words > 3"),
+        ..CurateConfig::default()
+    };
+    let message = Curator::new(&absent, None, None, 1)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        message.contains("step[1].expression.keep: found \"dclm.min_words\""),
+        "{message}"
+    );
+    assert!(message.contains("gopher_quality.short_doc"), "{message}");
+    let mut problems = Vec::new();
+    let config = CurateConfig {
+        step: expression("chars >"),
+        ..absent
+    };
+    config.check(&mut |key, found, wanted| problems.push(format!("{key}: {found}: {wanted}")));
+    assert_eq!(
+        problems,
+        [
+            "step[1].expression.keep: byte 7: found the end, wanted a name, a number, a text or `(`: a condition over figures"
+        ]
+    );
+}
+
+#[test]
+fn personal_data_is_replaced_and_counted_and_documents_of_listed_hosts_go() {
+    let records = [
+        json!({"text": "Write to jane@mail.org or call +44 20 7946 0958.", "url": "http://a.org/"}),
+        json!({"text": "Nothing here.", "url": "http://x.bad.org/"}),
+    ];
+    let url = Step::Url(UrlConfig {
+        domains: vec!["bad.org".into()],
+        ..UrlConfig::default()
+    });
+    let pii = Step::Pii(PiiConfig {
+        kinds: vec![PiiKind::Email, PiiKind::Phone],
+        action: PiiAction::Tag,
+        ..PiiConfig::default()
+    });
+    let (report, kept) = run(&records, vec![url, pii]).unwrap();
+    assert_eq!(kept[0].text, "Write to <EMAIL> or call <PHONE>.");
+    assert_eq!(report.dropped["url.domain"], 1);
+    assert_eq!(
+        (report.personal["pii.email"], report.personal["pii.phone"]),
+        (1, 1)
+    );
+}
+
+#[test]
+fn models_score_documents_and_wrong_ones_are_errors_before_any_data_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let arpa = folder.path().join("m.arpa");
+    let text = "\\data\\\nngram 1=4\nngram 2=2\n\n\\1-grams:\n-1.0\t<unk>\n-99\t<s>\t-0.3\n-1.0\t</s>\n-0.5\tgood\t-0.2\n\n\
+                \\2-grams:\n-0.1\t<s> good\n-0.2\tgood </s>\n\n\\end\\\n";
+    std::fs::write(&arpa, text).unwrap();
+    let perplexity = |path: &Path| {
+        Step::Perplexity(PerplexityConfig {
+            model: path.display().to_string(),
+            max: 9.0,
+            buckets: vec![1.5, 5.0],
+            ..PerplexityConfig::default()
+        })
+    };
+    let records = [
+        json!({"text": "good"}),
+        json!({"text": "good good"}),
+        json!({"text": "bad bad bad"}),
+    ];
+    let (report, kept) = run(&records, vec![perplexity(&arpa)]).unwrap();
+    let meta = |i: usize, key: &str| kept[i].meta.as_ref().unwrap()[key].clone();
+    // -0.1 - 0.2 over two words, end included
+    assert_eq!(meta(0, "perplexity"), json!(1.413));
+    assert_eq!(meta(0, "perplexity_bucket"), "head");
+    // -0.1 + (-0.2 - 0.5) - 0.2 over three
+    assert_eq!(meta(1, "perplexity"), json!(2.154));
+    assert_eq!(meta(1, "perplexity_bucket"), "middle");
+    assert_eq!(report.dropped["perplexity.max"], 1);
+
+    std::fs::write(&arpa, &text[..40]).unwrap();
+    assert!(matches!(
+        run(&records, vec![perplexity(&arpa)]),
+        Err(Error::Input { .. })
+    ));
+    let quality = Step::Quality(QualityConfig {
+        model: arpa.display().to_string(),
+        ..QualityConfig::default()
+    });
+    let message = run(&records, vec![quality]).unwrap_err().to_string();
+    assert!(message.contains("m.arpa"), "{message}");
+}
+
+#[test]
+fn dclm_edits_reach_the_kept_text() {
+    let packed = include_bytes!("../data/dclm.json.zst");
+    let rows: Vec<Value> = serde_json::from_slice(&zstd::decode_all(&packed[..]).unwrap()).unwrap();
+    let edited: Vec<&Value> = rows
+        .iter()
+        .filter(|r| r.get("text").is_some())
+        .take(20)
+        .collect();
+    let records: Vec<Value> = edited
+        .iter()
+        .map(|r| json!({ "text": r["input"] }))
+        .collect();
+    let (_, kept) = run(&records, vec![Step::Dclm(Dclm::default())]).unwrap();
+    for (row, kept) in edited.iter().zip(&kept) {
+        assert_eq!(row["text"], kept.text.as_str());
+    }
+    assert_eq!(kept.len(), 20);
+}
