@@ -42,7 +42,7 @@ pub use dedup::{
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use error::{Error, Result};
 pub use extract::{
-    BlockFeatures, ExtractConfig, Extracted, Favour, PageMeta, PageSource, TextFormat,
+    BlockFeatures, ExtractConfig, Extracted, Favour, PageMeta, PageSource, TextForm,
     block_features, extract_html, extract_page,
 };
 pub use fasttext::{FastText, FastTextScratch};

@@ -30,7 +30,7 @@ pub use meta::PageMeta;
 #[serde(deny_unknown_fields, default)]
 pub struct ExtractConfig {
     /// How the text is written.
-    pub format: TextFormat,
+    pub format: TextForm,
     /// What a doubtful block counts as.
     pub favour: Favour,
     /// Readers' comments behind the text. Default: left out.
@@ -42,7 +42,7 @@ pub struct ExtractConfig {
 impl Default for ExtractConfig {
     fn default() -> Self {
         ExtractConfig {
-            format: TextFormat::Text,
+            format: TextForm::Text,
             favour: Favour::Balance,
             comments: false,
             max_page_bytes: 16 << 20,
@@ -53,7 +53,7 @@ impl Default for ExtractConfig {
 /// How extracted text is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TextFormat {
+pub enum TextForm {
     /// Plain text: blank lines between paragraphs, "- " before list items.
     Text,
     /// Markdown: also marks of headings, code, quotes, tables, ordered lists.

@@ -7,7 +7,7 @@
 
 use super::blocks::{Block, Page, Shape};
 use super::marks::mark;
-use super::{ExtractConfig, TextFormat};
+use super::{ExtractConfig, TextForm};
 
 /// Joins the blocks with these numbers.
 pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> String {
@@ -18,7 +18,7 @@ pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> S
     let mut out = Renderer {
         page,
         text: String::with_capacity(bytes),
-        is_markdown: config.format == TextFormat::Markdown,
+        is_markdown: config.format == TextForm::Markdown,
         previous: None,
     };
     for &i in chosen {
