@@ -6,6 +6,7 @@
 mod architecture;
 mod bad_input;
 mod blend_jobs;
+mod curation;
 mod datatrove;
 mod determinism;
 mod documents;
