@@ -18,7 +18,7 @@ use crate::read::{
 use crate::report::Sample;
 use crate::steps::{Draft, StepScratch, Steps};
 use crate::text::{chars, excerpt};
-use crate::verdict::{Reason, Verdict, broken, empty};
+use crate::verdict::{Measure, Reason, Verdict, broken, empty};
 
 /// The steps every record goes through.
 pub(crate) struct Chain {
@@ -53,6 +53,7 @@ pub(crate) struct Kept {
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
     pub(crate) personal: Vec<&'static str>,
+    pub(crate) measures: Vec<Measure>,
     pub(crate) host: Option<String>,
     /// Source, with the subset behind a slash.
     pub(crate) source: String,
@@ -66,6 +67,9 @@ pub(crate) struct Dropped {
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
     pub(crate) personal: Vec<&'static str>,
+    pub(crate) measures: Vec<Measure>,
+    /// Something that has no limit dropped it.
+    pub(crate) is_lost: bool,
     pub(crate) reason: Reason,
     pub(crate) text: String,
 }
@@ -91,7 +95,7 @@ impl Chain {
         });
         Ok(Chain {
             extract: extract.unwrap_or_default(),
-            steps: Steps::open(&config.step)?,
+            steps: Steps::open(&config.step, config.figures)?,
             decontaminator,
             minhasher,
             max_record_bytes: config.max_record_bytes,
@@ -233,11 +237,17 @@ impl Chain {
 
     /// The configured steps, then decontamination.
     fn filter(&self, draft: &mut Draft, scratch: &mut WorkScratch) -> Verdict {
-        self.steps.run(draft, &mut scratch.steps)?;
+        self.steps
+            .run(draft, &mut scratch.steps, &|text| self.after(text))?;
+        self.after(&draft.text)
+    }
+
+    /// What has to hold of the text when all steps are done.
+    fn after(&self, text: &str) -> Verdict {
         if let Some(decontaminator) = &self.decontaminator {
-            decontaminator.judge(&draft.text)?;
+            decontaminator.judge(text)?;
         }
-        if draft.text.is_empty() {
+        if text.is_empty() {
             return Verdict::Break(empty("read.empty"));
         }
         Verdict::Continue(())
@@ -290,6 +300,7 @@ impl Chain {
             language: draft.language,
             repairs: draft.repairs,
             personal: draft.personal,
+            measures: draft.measures,
             host,
             source,
             sample,
@@ -308,6 +319,8 @@ fn dropped(draft: Draft, reason: Reason) -> Outcome {
         language: draft.language,
         repairs: draft.repairs,
         personal: draft.personal,
+        measures: draft.measures,
+        is_lost: draft.is_lost,
         reason,
         text: draft.text,
     }))

@@ -113,6 +113,9 @@ pub struct CurateConfig {
     pub max_bad_records: u64,
     /// A longer record or line (bytes, decompressed) is quarantined without being buffered.
     pub max_record_bytes: u64,
+    /// Also measure every rule of every document, broken or not, and keep the figures in `figures/`: the report then
+    /// shows what other limits would keep. Costs the rules that a dropped document would have been spared.
+    pub figures: bool,
     /// Filters in order; the first broken rule names the drop.
     pub step: Vec<Step>,
 }
@@ -127,6 +130,7 @@ impl Default for CurateConfig {
             memory_mb: 1024,
             max_bad_records: 1000,
             max_record_bytes: 32 << 20,
+            figures: false,
             step: Vec::new(),
         }
     }

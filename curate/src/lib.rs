@@ -63,7 +63,7 @@ pub use quality::{ExpressionConfig, PerplexityConfig, QualityConfig};
 pub use read::{Record, each_record};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, missing_inputs, shards};
-pub use signals::{Choice, Expression, Signals, WhatIf};
+pub use signals::{Choice, Expression, Signals, WhatIf, read_figures};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
 pub use verdict::{Figure, Judge, KEEP, Measure, Reason, Side, Verdict};

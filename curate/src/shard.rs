@@ -23,6 +23,7 @@ use crate::error::{At, Error, Result};
 use crate::progress::Progress;
 use crate::read::{Batch, Reader, can_be_split, find_files};
 use crate::report::{Sample, ShardReport, add};
+use crate::signals::FiguresWriter;
 use crate::text::excerpt;
 use crate::write::{AtomicFile, CleanWriter, JsonLines};
 
@@ -133,6 +134,7 @@ pub struct Curator {
     shape: SignatureShape,
     max_record_bytes: usize,
     output: OutputFormat,
+    figures: bool,
     scratch: Mutex<Vec<WorkScratch>>,
 }
 
@@ -161,6 +163,7 @@ impl Curator {
             shape: SignatureShape::of(minhash),
             max_record_bytes: max,
             output: config.output,
+            figures: config.figures,
             scratch: Mutex::new(Vec::new()),
         })
     }
@@ -175,7 +178,7 @@ impl Curator {
         out: &Path,
         progress: &dyn Progress,
     ) -> Result<ShardReport> {
-        let mut writers = Writers::create(out, shard, self.shape, self.output)?;
+        let mut writers = Writers::create(out, shard, self.shape, self.output, self.figures)?;
         let part = shard.part.as_ref();
         match Reader::open(&shard.path, &shard.input, part, self.max_record_bytes) {
             Ok(mut reader) => self.stream(&mut reader, shard, &mut writers, progress)?,
@@ -252,12 +255,13 @@ impl Curator {
     }
 }
 
-/// The four files of a shard and its counters.
+/// The files of a shard and its counters.
 struct Writers {
     clean: CleanWriter,
     signatures: SignatureWriter,
     dropped: JsonLines,
     errors: AtomicFile,
+    figures: Option<FiguresWriter>,
     report: ShardReport,
     source: PathBuf,
 }
@@ -288,13 +292,18 @@ impl Writers {
         shard: &Shard,
         shape: SignatureShape,
         output: OutputFormat,
+        figures: bool,
     ) -> Result<Writers> {
         let n = shard.number;
+        let name = shard_file("figures", n, "jsonl.zst");
         Ok(Writers {
             clean: CleanWriter::create(out, n, output)?,
             signatures: SignatureWriter::create(out, &shard_file("clean", n, "sig"), shape)?,
             dropped: JsonLines::create(out, &shard_file("dropped", n, "jsonl.zst"))?,
             errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
+            figures: figures
+                .then(|| FiguresWriter::create(out, &name))
+                .transpose()?,
             report: ShardReport::default(),
             source: shard.path.clone(),
         })
@@ -322,6 +331,11 @@ impl Writers {
                         language: drop.language.clone(),
                         excerpt: text.to_string(),
                     });
+                }
+                if let Some(figures) = &mut self.figures
+                    && (drop.is_lost || !drop.measures.is_empty())
+                {
+                    figures.write(&drop.id, &drop.measures, drop.is_lost)?;
                 }
                 self.dropped.write(&DroppedLine {
                     id: &drop.id,
@@ -352,6 +366,9 @@ impl Writers {
                 *report.lengths.entry(power).or_default() += 1;
                 if report.wants_kept() {
                     report.show_kept(&kept.sample);
+                }
+                if let Some(figures) = &mut self.figures {
+                    figures.write(&kept.sample.id, &kept.measures, false)?;
                 }
                 self.signatures.write(&kept.signature)?;
                 self.clean.write_line(&kept.line)
@@ -385,8 +402,11 @@ impl Writers {
             self.clean.finish()?,
             self.dropped.finish()?,
             self.errors.finish()?,
-            self.signatures.finish()?,
         ];
+        if let Some(figures) = self.figures {
+            report.outputs.push(figures.finish()?);
+        }
+        report.outputs.push(self.signatures.finish()?);
         Ok(report)
     }
 }

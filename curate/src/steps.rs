@@ -24,7 +24,7 @@ use crate::verdict::{Judge, KEEP, Measure, Verdict, broken};
 pub(crate) const TEXTS: [&str; 3] = ["language", "url", "subset"];
 
 /// A document on its way.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Draft {
     pub(crate) id: String,
     pub(crate) url: Option<String>,
@@ -35,6 +35,10 @@ pub(crate) struct Draft {
     pub(crate) personal: Vec<&'static str>,
     pub(crate) text: String,
     pub(crate) meta: Option<Value>,
+    /// Every figure, if they are kept.
+    pub(crate) measures: Vec<Measure>,
+    /// Dropped by something that has no limit.
+    pub(crate) is_lost: bool,
 }
 
 /// Buffers of one thread.
@@ -63,11 +67,12 @@ enum Opened {
 pub(crate) struct Steps {
     steps: Vec<(Step, Opened)>,
     keeps_figures: bool,
+    measures_all: bool,
 }
 
 impl Steps {
-    /// Opens what the steps need.
-    pub(crate) fn open(steps: &[Step]) -> Result<Steps> {
+    /// Opens what the steps need; `measures_all` leaves every figure in the drafts.
+    pub(crate) fn open(steps: &[Step], measures_all: bool) -> Result<Steps> {
         let opened = steps.iter().enumerate().map(|(i, step)| {
             let opened = match step {
                 Step::Language(config) => Opened::Language(open_identifier(i, config)?),
@@ -84,11 +89,21 @@ impl Steps {
         Ok(Steps {
             steps: opened.collect::<Result<_>>()?,
             keeps_figures: steps.iter().any(|s| matches!(s, Step::Expression(_))),
+            measures_all,
         })
     }
 
     /// Runs all of them, up to the first rule that is broken.
-    pub(crate) fn run(&self, draft: &mut Draft, scratch: &mut StepScratch) -> Verdict {
+    /// `after` is what comes behind them, which figures have to know of.
+    pub(crate) fn run(
+        &self,
+        draft: &mut Draft,
+        scratch: &mut StepScratch,
+        after: &dyn Fn(&str) -> Verdict,
+    ) -> Verdict {
+        if self.measures_all {
+            return self.measure(draft, scratch, after);
+        }
         let mut judge = match self.keeps_figures {
             true => Judge::keeping(),
             false => Judge::strict(),
@@ -97,6 +112,41 @@ impl Steps {
             one(step, opened, draft, scratch, &mut judge)?;
         }
         KEEP
+    }
+
+    /// The same verdict and the same draft, and every figure: after the first broken rule goes on with a copy.
+    fn measure(
+        &self,
+        draft: &mut Draft,
+        scratch: &mut StepScratch,
+        after: &dyn Fn(&str) -> Verdict,
+    ) -> Verdict {
+        let mut judge = Judge::measuring();
+        let mut verdict = KEEP;
+        let mut on = draft.clone();
+        let mut is_lost = false;
+        for (step, opened) in &self.steps {
+            let stopped = one(step, opened, &mut on, scratch, &mut judge);
+            is_lost = stopped.is_break();
+            if verdict.is_continue() {
+                verdict = judge.verdict();
+                if verdict.is_continue() {
+                    verdict = stopped;
+                }
+                // a step that breaks a rule leaves the text as it was
+                let text = verdict.is_break().then(|| std::mem::take(&mut draft.text));
+                draft.clone_from(&on);
+                if let Some(text) = text {
+                    draft.text = text;
+                }
+            }
+            if is_lost {
+                break;
+            }
+        }
+        draft.measures = judge.measures().to_vec();
+        draft.is_lost = is_lost || after(&on.text).is_break();
+        verdict
     }
 }
 

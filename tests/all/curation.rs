@@ -18,6 +18,7 @@ name = "curation"
 out = {out:?}
 [curate]
 split_mb = 1
+figures = true
 output = "parquet"
 inputs = [
   {{ path = {pages:?}, format = "warc", source = "crawl" }},

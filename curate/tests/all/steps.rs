@@ -200,3 +200,78 @@ fn dclm_edits_reach_the_kept_text() {
     }
     assert_eq!(kept.len(), 20);
 }
+
+#[test]
+fn figures_tell_what_filtering_again_with_another_limit_keeps_and_change_nothing_else() {
+    let packed = include_bytes!("../data/dclm.json.zst");
+    let rows: Vec<Value> = serde_json::from_slice(&zstd::decode_all(&packed[..]).unwrap()).unwrap();
+    let records: Vec<Value> = rows
+        .iter()
+        .take(300)
+        .map(|r| json!({ "text": r["input"] }))
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let curated = |name: &str, figures: bool, quality: GopherQuality| {
+        let steps = vec![
+            Step::GopherQuality(quality),
+            Step::C4(curate::C4Quality::default()),
+            Step::Dclm(Dclm::default()),
+        ];
+        let config = CurateConfig {
+            figures,
+            ..config(folder.path(), &records, steps)
+        };
+        let out = folder.path().join(name);
+        let curator = Curator::new(&config, None, None, 1).unwrap();
+        let report = curator
+            .run_shard(&shards(&config).unwrap()[0], &out, &Silent)
+            .unwrap();
+        (out, report)
+    };
+    let (with, counted) = curated("with", true, GopherQuality::default());
+    let (without, plain) = curated("without", false, GopherQuality::default());
+    assert_eq!(
+        (counted.kept, &counted.dropped),
+        (plain.kept, &plain.dropped)
+    );
+    assert!(
+        counted.kept > 20 && counted.dropped.len() > 8,
+        "{:?}",
+        counted.dropped
+    );
+    for name in [
+        "clean/00000.jsonl.zst",
+        "dropped/00000.jsonl.zst",
+        "clean/00000.sig",
+    ] {
+        let bytes = |out: &Path| std::fs::read(out.join(name)).unwrap();
+        assert!(bytes(&with) == bytes(&without), "{name}");
+    }
+    assert!(!without.join("figures").exists());
+
+    let mut what_if = curate::WhatIf::default();
+    curate::read_figures(&with.join("figures/00000.jsonl.zst"), &mut what_if).unwrap();
+    assert_eq!(what_if.kept(), counted.kept);
+    let mut differ = 0;
+    for least in [30, 60, 120, 250, 400] {
+        let quality = GopherQuality {
+            min_doc_words: least,
+            ..GopherQuality::default()
+        };
+        let (_, again) = curated(&format!("words{least}"), false, quality);
+        let told = what_if.choices("gopher_quality.short_doc", &[least as f64]);
+        assert_eq!(told[0].kept, again.kept, "at least {least} words");
+        differ += usize::from(again.kept != counted.kept);
+    }
+    for most in [0.05, 0.5, 1.0] {
+        let quality = GopherQuality {
+            max_ellipsis_lines_ratio: most,
+            ..GopherQuality::default()
+        };
+        let (_, again) = curated(&format!("dots{most}"), false, quality);
+        let told = what_if.choices("gopher_quality.too_many_end_ellipsis", &[most]);
+        assert_eq!(told[0].kept, again.kept, "at most {most} ellipses");
+        differ += usize::from(again.kept != counted.kept);
+    }
+    assert!(differ >= 3, "{differ}");
+}

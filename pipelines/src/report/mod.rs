@@ -4,6 +4,7 @@ mod html;
 mod sections;
 mod svg;
 mod tokens;
+mod what_if;
 
 use crate::job::Job;
 use serde_json::Value;
@@ -28,6 +29,8 @@ pub(crate) struct Material {
     pub metrics: Vec<Value>,
     /// Lines of `keep/clusters.jsonl`.
     pub clusters: Vec<Value>,
+    /// Figures of all documents, if the job keeps them.
+    pub what_if: curate::WhatIf,
 }
 
 impl Material {
@@ -55,6 +58,7 @@ impl Material {
             generated: value("generated.json"),
             metrics: lines("metrics.jsonl"),
             clusters: lines("keep/clusters.jsonl"),
+            what_if: figures(job, out),
         }
     }
 
@@ -64,10 +68,32 @@ impl Material {
     }
 }
 
+/// Figures of all shards, in their order. One that cannot be read is told in the log of its stage, not here.
+fn figures(job: &Job, out: &Path) -> curate::WhatIf {
+    let mut what_if = curate::WhatIf::default();
+    if job.curate.as_ref().is_some_and(|c| c.figures) {
+        let mut files: Vec<_> = std::fs::read_dir(out.join("figures"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|e| e == "zst"))
+            .collect();
+        files.sort();
+        for file in files {
+            if curate::read_figures(&file, &mut what_if).is_err() {
+                return curate::WhatIf::default();
+            }
+        }
+    }
+    what_if
+}
+
 /// The page.
 pub(crate) fn render(m: &Material) -> String {
     let parts = [
         ("funnel", "Funnel", sections::funnel(m)),
+        ("limits", "Other limits", what_if::what_if(m)),
         ("text", "Languages and hosts", sections::text(m)),
         ("duplicates", "Duplicates", sections::duplicates(m)),
         ("data", "Data", tokens::data(m)),

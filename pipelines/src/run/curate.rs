@@ -44,7 +44,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
     let settings = job
         .curate
         .as_ref()
-        .map(|c| json!([c.step, c.max_record_bytes, c.output]));
+        .map(|c| json!([c.step, c.max_record_bytes, c.output, c.figures]));
     let evaluation = job.decontaminate.iter().flat_map(|d| &d.files);
     let of_steps = job.curate.iter().flat_map(|c| c.step_files());
     let read: Vec<_> = evaluation

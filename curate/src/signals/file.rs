@@ -1,0 +1,110 @@
+//! `figures/NNNNN.jsonl.zst`: what every rule measured in every document of a shard.
+//!
+//! A line is either a rule, before its first figure: `{"rule", "limit", "side"}`, or a document: `{"id", "lost",
+//! "figures": [[number of the rule, value], ...]}`. Rules are numbered as they come. No number is `null`.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{At, Result, damaged};
+use crate::signals::WhatIf;
+use crate::verdict::{Measure, Side};
+use crate::write::{JsonLines, OutputFile};
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Rule {
+        rule: String,
+        limit: Option<f64>,
+        side: Side,
+    },
+    Document {
+        #[serde(borrow)]
+        id: std::borrow::Cow<'a, str>,
+        lost: bool,
+        figures: Vec<(usize, Option<f64>)>,
+    },
+}
+
+/// Writes the file of a shard.
+pub(crate) struct FiguresWriter {
+    lines: JsonLines,
+    rules: Vec<String>,
+}
+
+impl FiguresWriter {
+    pub(crate) fn create(out: &Path, name: &str) -> Result<FiguresWriter> {
+        Ok(FiguresWriter {
+            lines: JsonLines::create(out, name)?,
+            rules: Vec::new(),
+        })
+    }
+
+    /// Appends a document.
+    pub(crate) fn write(&mut self, id: &str, measures: &[Measure], lost: bool) -> Result<()> {
+        let mut figures = Vec::with_capacity(measures.len());
+        for m in measures {
+            let number = match self.rules.iter().position(|r| *r == m.rule) {
+                Some(number) => number,
+                None => {
+                    self.lines.write(&Line::Rule {
+                        rule: m.rule.clone(),
+                        limit: Some(m.limit),
+                        side: m.side,
+                    })?;
+                    self.rules.push(m.rule.clone());
+                    self.rules.len() - 1
+                }
+            };
+            figures.push((number, Some(m.value)));
+        }
+        let id = id.into();
+        self.lines.write(&Line::Document { id, lost, figures })
+    }
+
+    pub(crate) fn finish(self) -> Result<OutputFile> {
+        self.lines.finish()
+    }
+}
+
+/// Adds the figures of a shard to what is known.
+///
+/// # Errors
+/// `Io`; `Damaged` for a line that is neither a rule nor a document.
+pub fn read_figures(path: &Path, what_if: &mut WhatIf) -> Result<()> {
+    let file = std::fs::File::open(path).at(path)?;
+    let decoder = zstd::stream::read::Decoder::new(file).at(path)?;
+    let mut rules: Vec<(String, f64, Side)> = Vec::new();
+    let mut offset = 0;
+    for line in BufReader::new(decoder).lines() {
+        let line = line.at(path)?;
+        let wrong = |found: String| damaged(path, offset, found, "a rule or a document's figures");
+        match serde_json::from_str(&line).map_err(|e| wrong(e.to_string()))? {
+            // a limit of infinity is no number in JSON
+            Line::Rule { rule, limit, side } => {
+                rules.push((rule, limit.unwrap_or(f64::INFINITY), side))
+            }
+            Line::Document { lost, figures, .. } => {
+                let measures: Option<Vec<Measure>> = figures
+                    .into_iter()
+                    .map(|(number, value)| {
+                        let (rule, limit, side) = rules.get(number)?;
+                        Some(Measure {
+                            rule: rule.clone(),
+                            value: value.unwrap_or(f64::NAN),
+                            limit: *limit,
+                            side: *side,
+                        })
+                    })
+                    .collect();
+                let measures = measures.ok_or_else(|| wrong("a number of no rule".into()))?;
+                what_if.add(&measures, lost);
+            }
+        }
+        offset += line.len() as u64 + 1;
+    }
+    Ok(())
+}

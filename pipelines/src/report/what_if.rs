@@ -1,0 +1,52 @@
+//! What other limits would keep, from the figures of every document (`curate.figures = true`).
+
+use super::Material;
+use super::html::{section, table};
+use super::sections::percent;
+use crate::machine::grouped;
+use curate::Side;
+
+/// A table for every rule: limits, and the documents that the filters keep with them.
+pub(super) fn what_if(m: &Material) -> String {
+    let documents = m.what_if.documents();
+    let mut body = String::new();
+    for (rule, limit, side) in m.what_if.rules() {
+        let choices = m.what_if.choices(rule, &m.what_if.candidates(rule));
+        if choices.len() < 2 {
+            continue;
+        }
+        let shown = |x: f64| {
+            format!("{:.6}", x)
+                .trim_end_matches('0')
+                .trim_end_matches('.')
+                .to_string()
+        };
+        let rows: Vec<Vec<String>> = choices
+            .iter()
+            .map(|c| {
+                let own = if c.limit == limit { "as it is" } else { "" };
+                vec![
+                    shown(c.limit),
+                    grouped(c.kept),
+                    percent(c.kept, documents),
+                    own.to_string(),
+                ]
+            })
+            .collect();
+        let what = match side {
+            Side::AtMost => "at most",
+            Side::AtLeast => "at least",
+        };
+        body += &format!("<h3>{}, {what}</h3>", super::html::escape(rule));
+        body += &table(&["limit", "kept", "share", ""], &rows);
+    }
+    if body.is_empty() {
+        return String::new();
+    }
+    section(
+        "limits",
+        "Other limits",
+        "What the filters would keep if one limit were another and all others stayed, before deduplication.",
+        &body,
+    )
+}
