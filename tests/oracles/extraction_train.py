@@ -14,7 +14,7 @@ page the same say. The second ensemble is trained on what the first says of page
 (folds by host), so that hosts never speak for themselves. `--scores` also writes each page's text as
 judged by ensembles that have not seen its host, in the form of extraction_scores.py's cache.
 """
-import argparse, collections, hashlib, json, os, struct, subprocess, sys
+import argparse, collections, hashlib, json, os, struct, subprocess, sys, tempfile
 import numpy as np
 import scipy.optimize, scipy.sparse, scipy.special
 from catboost import CatBoostClassifier, Pool
@@ -223,7 +223,7 @@ class Ensemble:
         self.columns = x.shape[1]
 
     def trees(self):
-        path = f"/tmp/extraction-model-{os.getpid()}.json"
+        path = os.path.join(tempfile.gettempdir(), f"extraction-model-{os.getpid()}.json")
         self.model.save_model(path, format="json")
         model = json.load(open(path))
         os.remove(path)
