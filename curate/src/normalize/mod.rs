@@ -121,22 +121,24 @@ const LONGEST: usize = 1_000_000;
 const ROUNDS: usize = 16;
 
 impl NormalizeConfig {
+    /// Every repair off.
+    pub const NOTHING: NormalizeConfig = NormalizeConfig {
+        mojibake: false,
+        entities: false,
+        c1: false,
+        ligatures: false,
+        widths: false,
+        quotes: false,
+        line_breaks: false,
+        terminal_escapes: false,
+        controls: false,
+        form: Form::None,
+        white_space: false,
+    };
+
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
-        let nothing = NormalizeConfig {
-            mojibake: false,
-            entities: false,
-            c1: false,
-            ligatures: false,
-            widths: false,
-            quotes: false,
-            line_breaks: false,
-            terminal_escapes: false,
-            controls: false,
-            form: Form::None,
-            white_space: false,
-        };
-        if *self == nothing {
+        if *self == NormalizeConfig::NOTHING {
             problem(
                 "form",
                 "none, and everything else off".to_string(),

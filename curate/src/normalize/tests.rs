@@ -9,19 +9,7 @@ fn repair(config: &NormalizeConfig, text: &str) -> String {
 }
 
 fn only(set: impl Fn(&mut NormalizeConfig)) -> NormalizeConfig {
-    let mut config = NormalizeConfig {
-        mojibake: false,
-        entities: false,
-        c1: false,
-        ligatures: false,
-        widths: false,
-        quotes: false,
-        line_breaks: false,
-        terminal_escapes: false,
-        controls: false,
-        form: Form::None,
-        white_space: false,
-    };
+    let mut config = NormalizeConfig::NOTHING;
     set(&mut config);
     config
 }

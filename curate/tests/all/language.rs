@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use curate::{
-    CleanDocument, CodeConfig, CurateConfig, Curator, Error, Form, Format, Input, LanguageConfig,
+    CleanDocument, CodeConfig, CurateConfig, Curator, Error, Format, Input, LanguageConfig,
     NormalizeConfig, ShardReport, Silent, Step, documents, shards,
 };
 
@@ -185,19 +185,7 @@ fn code_is_kept_apart_from_prose() {
 #[test]
 fn bad_values_are_reported_together() {
     let folder = tempfile::tempdir().unwrap();
-    let nothing = NormalizeConfig {
-        mojibake: false,
-        entities: false,
-        c1: false,
-        ligatures: false,
-        widths: false,
-        quotes: false,
-        line_breaks: false,
-        terminal_escapes: false,
-        controls: false,
-        form: Form::None,
-        white_space: false,
-    };
+    let nothing = NormalizeConfig::NOTHING;
     let language = LanguageConfig {
         keep: vec!["en".into(), "klingon".into()],
         min_confidence: 2.0,

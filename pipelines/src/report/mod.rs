@@ -29,8 +29,8 @@ pub(crate) struct Material {
     pub metrics: Vec<Value>,
     /// Lines of `keep/clusters.jsonl`.
     pub clusters: Vec<Value>,
-    /// Figures of all documents, if the job keeps them.
-    pub what_if: curate::WhatIf,
+    /// Figures of all documents, if the job keeps them; or why they cannot be read.
+    pub what_if: Result<curate::WhatIf, String>,
 }
 
 impl Material {
@@ -68,8 +68,8 @@ impl Material {
     }
 }
 
-/// Figures of all shards, in their order. One that cannot be read is told in the log of its stage, not here.
-fn figures(job: &Job, out: &Path) -> curate::WhatIf {
+/// Figures of all shards, in their order.
+fn figures(job: &Job, out: &Path) -> Result<curate::WhatIf, String> {
     let mut what_if = curate::WhatIf::default();
     if job.curate.as_ref().is_some_and(|c| c.figures) {
         let mut files: Vec<_> = std::fs::read_dir(out.join("figures"))
@@ -81,12 +81,10 @@ fn figures(job: &Job, out: &Path) -> curate::WhatIf {
             .collect();
         files.sort();
         for file in files {
-            if curate::read_figures(&file, &mut what_if).is_err() {
-                return curate::WhatIf::default();
-            }
+            curate::read_figures(&file, &mut what_if).map_err(|e| e.to_string())?;
         }
     }
-    what_if
+    Ok(what_if)
 }
 
 /// The page.

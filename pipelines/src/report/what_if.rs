@@ -8,10 +8,18 @@ use curate::Side;
 
 /// A table for every rule: limits, and the documents that the filters keep with them.
 pub(super) fn what_if(m: &Material) -> String {
-    let documents = m.what_if.documents();
     let mut body = String::new();
-    for (rule, limit, side) in m.what_if.rules() {
-        let choices = m.what_if.choices(rule, &m.what_if.candidates(rule));
+    let known = match &m.what_if {
+        Ok(known) => known,
+        Err(why) => {
+            let why = super::html::escape(why);
+            let body = format!("<p class=quiet>The figures cannot be read: {why}</p>");
+            return section("limits", "Other limits", "", &body);
+        }
+    };
+    let documents = known.documents();
+    for (rule, limit, side) in known.rules() {
+        let choices = known.choices(rule, &known.candidates(rule));
         if choices.len() < 2 {
             continue;
         }
