@@ -16,6 +16,7 @@ use crate::read::{
     Batch, Fields, JsonScratch, Raw, Unread, parse_record, parse_response, read_fields,
 };
 use crate::report::Sample;
+use crate::statistics::{TextFigures, measure};
 use crate::steps::{Draft, StepScratch, Steps};
 use crate::text::{chars, excerpt};
 use crate::verdict::{Measure, Reason, Verdict, broken, empty};
@@ -27,6 +28,7 @@ pub(crate) struct Chain {
     decontaminator: Option<Decontaminator>,
     minhasher: Option<Minhasher>,
     max_record_bytes: u64,
+    statistics: bool,
 }
 
 /// Buffers of one thread.
@@ -54,6 +56,8 @@ pub(crate) struct Kept {
     pub(crate) repairs: Repairs,
     pub(crate) personal: Vec<&'static str>,
     pub(crate) measures: Vec<Measure>,
+    pub(crate) url: Option<String>,
+    pub(crate) figures: Option<Box<TextFigures>>,
     pub(crate) host: Option<String>,
     /// Source, with the subset behind a slash.
     pub(crate) source: String,
@@ -68,6 +72,9 @@ pub(crate) struct Dropped {
     pub(crate) repairs: Repairs,
     pub(crate) personal: Vec<&'static str>,
     pub(crate) measures: Vec<Measure>,
+    pub(crate) figures: Option<Box<TextFigures>>,
+    /// Source, with the subset behind a slash.
+    pub(crate) source: String,
     /// Something that has no limit dropped it.
     pub(crate) is_lost: bool,
     pub(crate) reason: Reason,
@@ -99,6 +106,7 @@ impl Chain {
             decontaminator,
             minhasher,
             max_record_bytes: config.max_record_bytes,
+            statistics: config.statistics,
         })
     }
 
@@ -131,10 +139,10 @@ impl Chain {
         let mut draft = match read {
             Ok(draft) => draft,
             Err(Stop::Bad(why)) => return Outcome::Bad(why),
-            Err(Stop::Drop(draft, reason)) => return dropped(*draft, reason),
+            Err(Stop::Drop(draft, reason)) => return self.drop(*draft, reason, input, scratch),
         };
         match self.filter(&mut draft, scratch) {
-            Verdict::Break(reason) => dropped(draft, reason),
+            Verdict::Break(reason) => self.drop(draft, reason, input, scratch),
             Verdict::Continue(()) => self.keep(draft, input, scratch),
         }
     }
@@ -253,6 +261,34 @@ impl Chain {
         Verdict::Continue(())
     }
 
+    /// Figures of a text, if they are asked for and there is one.
+    fn figures(&self, text: &str, scratch: &mut WorkScratch) -> Option<Box<TextFigures>> {
+        let wanted = self.statistics && !text.is_empty();
+        wanted.then(|| Box::new(measure(text, &mut scratch.steps.text)))
+    }
+
+    fn drop(
+        &self,
+        draft: Draft,
+        reason: Reason,
+        input: &Input,
+        scratch: &mut WorkScratch,
+    ) -> Outcome {
+        Outcome::Dropped(Box::new(Dropped {
+            figures: self.figures(&draft.text, scratch),
+            source: source_of(&draft, input),
+            id: draft.id,
+            url: draft.url,
+            language: draft.language,
+            repairs: draft.repairs,
+            personal: draft.personal,
+            measures: draft.measures,
+            is_lost: draft.is_lost,
+            reason,
+            text: draft.text,
+        }))
+    }
+
     fn keep(&self, draft: Draft, input: &Input, scratch: &mut WorkScratch) -> Outcome {
         let mut signature = Signature {
             exact: xxh3_128(draft.text.as_bytes()),
@@ -274,10 +310,8 @@ impl Chain {
             language: draft.language.clone(),
             excerpt: excerpt(&draft.text, SAMPLE_CHARS).to_string(),
         };
-        let source = match &draft.subset {
-            Some(subset) => format!("{}/{subset}", input.source),
-            None => input.source.clone(),
-        };
+        let figures = self.figures(&draft.text, scratch);
+        let source = source_of(&draft, input);
         let host = draft.url.as_deref().and_then(host_of);
         let document = CleanDocument {
             id: draft.id,
@@ -301,6 +335,8 @@ impl Chain {
             repairs: draft.repairs,
             personal: draft.personal,
             measures: draft.measures,
+            url: document.url,
+            figures,
             host,
             source,
             sample,
@@ -312,18 +348,12 @@ fn stop(draft: Draft, reason: Reason) -> Stop {
     Stop::Drop(Box::new(draft), reason)
 }
 
-fn dropped(draft: Draft, reason: Reason) -> Outcome {
-    Outcome::Dropped(Box::new(Dropped {
-        id: draft.id,
-        url: draft.url,
-        language: draft.language,
-        repairs: draft.repairs,
-        personal: draft.personal,
-        measures: draft.measures,
-        is_lost: draft.is_lost,
-        reason,
-        text: draft.text,
-    }))
+/// Source, with the subset behind a slash.
+fn source_of(draft: &Draft, input: &Input) -> String {
+    match &draft.subset {
+        Some(subset) => format!("{}/{subset}", input.source),
+        None => input.source.clone(),
+    }
 }
 
 fn invalid_utf8(e: &std::str::Utf8Error) -> String {

@@ -24,6 +24,7 @@ use crate::progress::Progress;
 use crate::read::{Batch, Reader, can_be_split, find_files};
 use crate::report::{Sample, ShardReport, add};
 use crate::signals::FiguresWriter;
+use crate::statistics::{Seen, State, Statistics};
 use crate::text::excerpt;
 use crate::write::{AtomicFile, CleanWriter, JsonLines};
 
@@ -135,6 +136,7 @@ pub struct Curator {
     max_record_bytes: usize,
     output: OutputFormat,
     figures: bool,
+    statistics: bool,
     scratch: Mutex<Vec<WorkScratch>>,
 }
 
@@ -164,6 +166,7 @@ impl Curator {
             max_record_bytes: max,
             output: config.output,
             figures: config.figures,
+            statistics: config.statistics,
             scratch: Mutex::new(Vec::new()),
         })
     }
@@ -178,13 +181,28 @@ impl Curator {
         out: &Path,
         progress: &dyn Progress,
     ) -> Result<ShardReport> {
-        let mut writers = Writers::create(out, shard, self.shape, self.output, self.figures)?;
+        let mut writers = self.writers(out, shard)?;
         let part = shard.part.as_ref();
         match Reader::open(&shard.path, &shard.input, part, self.max_record_bytes) {
             Ok(mut reader) => self.stream(&mut reader, shard, &mut writers, progress)?,
             Err(e) => writers.quarantine(0, 0, &format!("cannot open: {e}"))?,
         }
-        writers.finish()
+        writers.finish(out, shard.number)
+    }
+
+    fn writers(&self, out: &Path, shard: &Shard) -> Result<Writers> {
+        let n = shard.number;
+        let figures = || FiguresWriter::create(out, &shard_file("figures", n, "jsonl.zst"));
+        Ok(Writers {
+            clean: CleanWriter::create(out, n, self.output)?,
+            signatures: SignatureWriter::create(out, &shard_file("clean", n, "sig"), self.shape)?,
+            dropped: JsonLines::create(out, &shard_file("dropped", n, "jsonl.zst"))?,
+            errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
+            figures: self.figures.then(figures).transpose()?,
+            statistics: self.statistics.then(Statistics::default),
+            report: ShardReport::default(),
+            source: shard.path.clone(),
+        })
     }
 
     /// Reads the next batch while the current one is worked on.
@@ -262,6 +280,7 @@ struct Writers {
     dropped: JsonLines,
     errors: AtomicFile,
     figures: Option<FiguresWriter>,
+    statistics: Option<Statistics>,
     report: ShardReport,
     source: PathBuf,
 }
@@ -287,28 +306,6 @@ struct ErrorLine<'a> {
 }
 
 impl Writers {
-    fn create(
-        out: &Path,
-        shard: &Shard,
-        shape: SignatureShape,
-        output: OutputFormat,
-        figures: bool,
-    ) -> Result<Writers> {
-        let n = shard.number;
-        let name = shard_file("figures", n, "jsonl.zst");
-        Ok(Writers {
-            clean: CleanWriter::create(out, n, output)?,
-            signatures: SignatureWriter::create(out, &shard_file("clean", n, "sig"), shape)?,
-            dropped: JsonLines::create(out, &shard_file("dropped", n, "jsonl.zst"))?,
-            errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
-            figures: figures
-                .then(|| FiguresWriter::create(out, &name))
-                .transpose()?,
-            report: ShardReport::default(),
-            source: shard.path.clone(),
-        })
-    }
-
     fn take(&mut self, offset: u64, number: u64, outcome: Outcome) -> Result<()> {
         match outcome {
             Outcome::Bad(why) => self.quarantine(offset, number, &why),
@@ -336,6 +333,15 @@ impl Writers {
                     && (drop.is_lost || !drop.measures.is_empty())
                 {
                     figures.write(&drop.id, &drop.measures, drop.is_lost)?;
+                }
+                if let (Some(statistics), Some(figures)) = (&mut self.statistics, &drop.figures) {
+                    statistics.add(&Seen {
+                        state: State::Dropped,
+                        source: &drop.source,
+                        language: &drop.language,
+                        figures,
+                        measures: &drop.measures,
+                    });
                 }
                 self.dropped.write(&DroppedLine {
                     id: &drop.id,
@@ -370,6 +376,18 @@ impl Writers {
                 if let Some(figures) = &mut self.figures {
                     figures.write(&kept.sample.id, &kept.measures, false)?;
                 }
+                if let (Some(statistics), Some(figures)) = (&mut self.statistics, &kept.figures) {
+                    statistics.add(&Seen {
+                        state: State::Kept,
+                        source: &kept.source,
+                        language: &kept.language,
+                        figures,
+                        measures: &kept.measures,
+                    });
+                    let (url, host) = (kept.url.as_deref(), kept.host.as_deref());
+                    let signature = &kept.signature;
+                    statistics.name(url, host, signature.exact, signature.chars);
+                }
                 self.signatures.write(&kept.signature)?;
                 self.clean.write_line(&kept.line)
             }
@@ -393,7 +411,7 @@ impl Writers {
         self.errors.write_all(&bytes).at(&self.errors.path())
     }
 
-    fn finish(self) -> Result<ShardReport> {
+    fn finish(self, out: &Path, number: usize) -> Result<ShardReport> {
         let mut report = self.report;
         report.trim_hosts();
         assert!(report.adds_up(), "a record was counted twice or not at all");
@@ -405,6 +423,10 @@ impl Writers {
         ];
         if let Some(figures) = self.figures {
             report.outputs.push(figures.finish()?);
+        }
+        if let Some(statistics) = self.statistics {
+            let name = shard_file("statistics", number, "jsonl.zst");
+            report.outputs.push(statistics.write(out, &name)?);
         }
         report.outputs.push(self.signatures.finish()?);
         Ok(report)

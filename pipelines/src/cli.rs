@@ -83,8 +83,14 @@ enum Verb {
         #[arg(long = "set", value_name = "KEY=VALUE")]
         set: Vec<String>,
     },
-    /// Write report.html.
-    Report(JobArgs),
+    /// Write report.html; or, from kept figures, what the filters would keep with other limits.
+    Report {
+        #[command(flatten)]
+        job: JobArgs,
+        /// Another limit, e.g. --limit gopher_quality.short_doc=80 (repeatable; together they are one question).
+        #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
+        limits: Vec<(String, f64)>,
+    },
     /// Write a checkpoint in Hugging Face form (config.json, model.safetensors).
     Convert {
         /// Checkpoint folder.
@@ -179,7 +185,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             prompt,
             ..
         } => run::generate_from(checkpoint.as_deref(), tokenizer.as_deref(), &prompt),
-        Verb::Report(j) => with_job(&j, run::report),
+        Verb::Report { job, limits } if limits.is_empty() => with_job(&job, run::report),
+        Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert {
             checkpoint,
             tokenizer,
@@ -189,6 +196,16 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Extract { file } => run::extract(&file),
         Verb::Doctor { json } => run::doctor(json),
     }
+}
+
+/// `RULE=NUMBER`.
+fn limit(text: &str) -> Result<(String, f64), String> {
+    let (rule, number) = text.split_once('=').ok_or("expected RULE=NUMBER")?;
+    let number = number
+        .trim()
+        .parse()
+        .map_err(|_| format!("{number:?} is no number"))?;
+    Ok((rule.trim().to_string(), number))
 }
 
 fn with_job(

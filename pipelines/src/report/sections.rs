@@ -233,8 +233,17 @@ pub(super) fn text(m: &Material) -> String {
             ranking(v, colour)
         )
     };
+    let found: String = [
+        ("Texts repaired, by repair", "normalized"),
+        ("Personal data found", "personal"),
+        ("Faulty records that were read", "repaired"),
+    ]
+    .iter()
+    .filter(|(_, key)| c[*key].as_object().is_some_and(|counts| !counts.is_empty()))
+    .map(|(title, key)| half(title, &c[*key], "--b"))
+    .collect();
     let body = format!(
-        "<div class=two>{}{}{}</div><h3>Length of kept documents, characters</h3>{}",
+        "<div class=two>{}{}{}{found}</div><h3>Length of kept documents, characters</h3>{}",
         half("Languages", &c["languages"], "--c"),
         half("Hosts of kept pages", &c["hosts"], "--d"),
         half("Sources", &c["sources"], "--e"),

@@ -41,10 +41,15 @@ fn stage_name(shard: &Shard) -> String {
 /// What a shard's output depends on: not on tasks, threads or the other inputs.
 fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
     let job = &cx.job;
-    let settings = job
-        .curate
-        .as_ref()
-        .map(|c| json!([c.step, c.max_record_bytes, c.output, c.figures]));
+    let settings = job.curate.as_ref().map(|c| {
+        json!([
+            c.step,
+            c.max_record_bytes,
+            c.output,
+            c.figures,
+            c.statistics
+        ])
+    });
     let evaluation = job.decontaminate.iter().flat_map(|d| &d.files);
     let of_steps = job.curate.iter().flat_map(|c| c.step_files());
     let read: Vec<_> = evaluation
@@ -103,11 +108,14 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     run_shards(cx, &curator, &shards, &prints, &todo, &watcher)?;
     let reports = reports(cx)?;
     let sum = total(&reports);
-    let errors = merge_errors(cx, shards.len())?;
+    let mut files = vec![merge_errors(cx, shards.len())?];
+    if config.statistics {
+        files.extend(merge_statistics(cx, shards.len())?);
+    }
     let seconds = progress.seconds();
     let counts = serde_json::to_value(&sum)?;
     cx.manifest
-        .record("curate", &of_all, &[errors], counts, seconds)?;
+        .record("curate", &of_all, &files, counts, seconds)?;
     let dropped: u64 = sum.dropped.values().sum();
     progress.finish(&format!(
         "{} records, {} kept, {} dropped, {} quarantined; {} read",
@@ -216,4 +224,13 @@ fn merge_errors(cx: &Context, shards: usize) -> Result<PathBuf> {
     }
     write_atomically(&cx.out.join("errors.jsonl"), &all)?;
     Ok("errors.jsonl".into())
+}
+
+/// `statistics.json` and `statistics.parquet` for the job.
+fn merge_statistics(cx: &Context, shards: usize) -> Result<[PathBuf; 2]> {
+    let mut sum = curate::Statistics::default();
+    for i in 0..shards {
+        sum.read(&cx.out.join(format!("statistics/{i:05}.jsonl.zst")))?;
+    }
+    Ok(sum.summarize(&cx.out)?.map(|file| file.path.into()))
 }

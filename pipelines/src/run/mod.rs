@@ -18,6 +18,7 @@ pub(crate) use doctor::doctor;
 pub(crate) use generate::{convert, generate_for_job, generate_from};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use merge::merge;
+pub(crate) use report::refilter;
 
 use crate::job::Job;
 use crate::machine::{grouped, peak_rss_bytes, write_atomically};
