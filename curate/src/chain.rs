@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::clock::Spent;
 use crate::config::{CurateConfig, Format, Input, Step};
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{MinhashScratch, Minhasher, Signature};
@@ -122,6 +123,7 @@ impl Chain {
         if let Some(why) = &raw.bad {
             return Outcome::Bad(why.clone());
         }
+        scratch.steps.clock.start();
         let bytes = batch.bytes(raw);
         let draft = Draft {
             id: format!("{}/{stem}/{}", input.source, batch.label(raw)),
@@ -136,6 +138,12 @@ impl Chain {
                 Err(Unread::Drop(fields, reason)) => Err(stop(with_fields(draft, *fields), reason)),
             },
         };
+        // of an archive's records nearly all of this is extraction
+        let is_page = matches!(input.format, Format::Warc);
+        scratch
+            .steps
+            .clock
+            .lap(if is_page { "extract" } else { "parse" });
         let mut draft = match read {
             Ok(draft) => draft,
             Err(Stop::Bad(why)) => return Outcome::Bad(why),
@@ -247,7 +255,11 @@ impl Chain {
     fn filter(&self, draft: &mut Draft, scratch: &mut WorkScratch) -> Verdict {
         self.steps
             .run(draft, &mut scratch.steps, &|text| self.after(text))?;
-        self.after(&draft.text)
+        let verdict = self.after(&draft.text);
+        if self.decontaminator.is_some() {
+            scratch.steps.clock.lap("decontaminate");
+        }
+        verdict
     }
 
     /// What has to hold of the text when all steps are done.
@@ -261,10 +273,20 @@ impl Chain {
         Verdict::Continue(())
     }
 
+    /// What a thread's clock counted, into a sum.
+    pub(crate) fn spent(scratch: &mut WorkScratch, into: &mut Spent) {
+        into.add(&mut scratch.steps.clock);
+    }
+
     /// Figures of a text, if they are asked for and there is one.
     fn figures(&self, text: &str, scratch: &mut WorkScratch) -> Option<Box<TextFigures>> {
-        let wanted = self.statistics && !text.is_empty();
-        wanted.then(|| Box::new(measure(text, &mut scratch.steps.text)))
+        if !self.statistics || text.is_empty() {
+            return None;
+        }
+        scratch.steps.clock.start();
+        let figures = measure(text, &mut scratch.steps.text);
+        scratch.steps.clock.lap("statistics");
+        Some(Box::new(figures))
     }
 
     fn drop(
@@ -302,6 +324,7 @@ impl Chain {
                 minima.clear();
             }
         }
+        scratch.steps.clock.lap("sign");
         let sample = Sample {
             id: draft.id.clone(),
             rule: String::new(),
@@ -327,6 +350,7 @@ impl Chain {
         if let Err(e) = written.and_then(|()| line.write_all(b"\n")) {
             return Outcome::Bad(format!("cannot be written as JSON: {e}"));
         }
+        scratch.steps.clock.lap("write");
         Outcome::Kept(Box::new(Kept {
             line,
             signature,

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod chain;
+mod clock;
 mod code;
 mod config;
 mod decontaminate;

@@ -6,16 +6,18 @@
 //! Under the output folder: `clean/NNNNN.jsonl.zst` (or `.jsonl.gz`, `.parquet`), `clean/NNNNN.sig`, `dropped/NNNNN.jsonl.zst`,
 //! `errors/NNNNN.jsonl`.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSlice;
 use serde::Serialize;
 
 use crate::chain::{Chain, Outcome, WorkScratch};
+use crate::clock::{Clock, Spent};
 use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Input, OutputFormat};
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{Minhasher, SignatureShape, SignatureWriter, shard_file};
@@ -138,6 +140,7 @@ pub struct Curator {
     figures: bool,
     statistics: bool,
     scratch: Mutex<Vec<WorkScratch>>,
+    spent: Mutex<Spent>,
 }
 
 /// Records of a batch that one thread takes at a time.
@@ -168,6 +171,7 @@ impl Curator {
             figures: config.figures,
             statistics: config.statistics,
             scratch: Mutex::new(Vec::new()),
+            spent: Mutex::new(Spent::default()),
         })
     }
 
@@ -216,10 +220,17 @@ impl Curator {
         let by_offset = shard.part.is_some();
         let mut batch = Batch::of_part(by_offset);
         let mut next = Batch::of_part(by_offset);
-        let mut more = reader.fill(&mut batch);
+        let (mut reading, mut writing) = (Clock::default(), Clock::default());
+        let mut fill = |batch: &mut Batch| {
+            reading.start();
+            let filled = reader.fill(batch);
+            reading.lap("read");
+            filled
+        };
+        let mut more = fill(&mut batch);
         while more {
-            let (filled, outcomes) =
-                rayon::join(|| reader.fill(&mut next), || self.work(&batch, shard));
+            let (filled, outcomes) = rayon::join(|| fill(&mut next), || self.work(&batch, shard));
+            writing.start();
             let before = writers.report.kept;
             for (raw, outcome) in batch.records.iter().zip(outcomes) {
                 if let Some(fault) = raw.repaired {
@@ -227,12 +238,16 @@ impl Curator {
                 }
                 writers.take(raw.offset, raw.number, outcome)?;
             }
+            writing.lap("write");
             writers.report.bytes_in += batch.consumed;
             progress.bytes(batch.consumed);
             progress.documents(batch.records.len() as u64, writers.report.kept - before);
             std::mem::swap(&mut batch, &mut next);
             more = filled;
         }
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        spent.add(&mut reading);
+        spent.add(&mut writing);
         Ok(())
     }
 
@@ -256,19 +271,22 @@ impl Curator {
         jobs.into_iter().flatten().collect()
     }
 
+    /// Seconds that all threads spent on each step since this curator was made: `read` (and decompress), `extract` or
+    /// `parse`, the steps by name, `sign`, `statistics`, `write` (and compress).
+    pub fn seconds_by_step(&self) -> BTreeMap<&'static str, f64> {
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.iter_mut().for_each(|s| Chain::spent(s, &mut spent));
+        spent.seconds()
+    }
+
     fn borrow_scratch(&self) -> WorkScratch {
-        let mut pool = self
-            .scratch
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         pool.pop().unwrap_or_default()
     }
 
     fn return_scratch(&self, scratch: WorkScratch) {
-        let mut pool = self
-            .scratch
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         pool.push(scratch);
     }
 }

@@ -113,7 +113,9 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         files.extend(merge_statistics(cx, shards.len())?);
     }
     let seconds = progress.seconds();
-    let counts = serde_json::to_value(&sum)?;
+    let mut counts = serde_json::to_value(&sum)?;
+    // of the shards that this run did
+    counts["seconds_by_step"] = json!(curator.seconds_by_step());
     cx.manifest
         .record("curate", &of_all, &files, counts, seconds)?;
     let dropped: u64 = sum.dropped.values().sum();
