@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSlice;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::chain::{Chain, Outcome, WorkScratch};
 use crate::clock::{Clock, Spent};
@@ -31,7 +31,7 @@ use crate::text::excerpt;
 use crate::write::{AtomicFile, CleanWriter, JsonLines};
 
 /// One input file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shard {
     /// Number of the shard and of its files.
     pub number: usize,

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// A job over two files of pages and 3 MB of texts, of which parts are made.
-fn job(folder: &Path) -> PathBuf {
+pub(crate) fn job(folder: &Path) -> PathBuf {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines/jobs/tiny/data");
     let packed = std::fs::read(data.join("pile-00000.jsonl.zst")).unwrap();
     let texts = folder.join("texts.jsonl");
@@ -57,7 +57,7 @@ minhash = {{ preset = "fineweb" }}
 }
 
 /// Runs both stages with settings of its own; the folder.
-fn run(job: &Path, name: &str, sets: &[&str]) -> PathBuf {
+pub(crate) fn run(job: &Path, name: &str, sets: &[&str]) -> PathBuf {
     let out = job.with_file_name(name);
     for verb in ["curate", "dedup"] {
         let out = format!("out={out:?}");

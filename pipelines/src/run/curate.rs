@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Shard reports in shard order, from the manifest. Empty if the stage has not run.
 pub(crate) fn reports(cx: &Context) -> Result<Vec<ShardReport>> {
-    let Some(config) = &cx.job.curate else {
+    if cx.job.curate.is_none() {
         return Ok(Vec::new());
-    };
+    }
     let mut all = Vec::new();
-    for shard in curate::shards(config)? {
-        let stage = stage_name(&shard);
+    for shard in cx.shards()? {
+        let stage = stage_name(shard);
         let record = cx.manifest.get(&stage).ok_or_else(|| {
             anyhow!("{stage} has not run; run `millrace curate` (or `run`) first")
         })?;
@@ -72,40 +72,86 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
     ]))
 }
 
-pub(super) fn run(cx: &Context) -> Result<()> {
-    let Some(config) = &cx.job.curate else {
-        bail!("the job has no [curate] table")
+fn table(cx: &Context) -> Result<&curate::CurateConfig> {
+    let table = cx.job.curate.as_ref();
+    table.ok_or_else(|| anyhow!("the job has no [curate] table"))
+}
+
+/// Those of the shards whose work is not recorded, by number.
+fn left(cx: &Context, shards: &[Shard], prints: &[String]) -> Vec<usize> {
+    let is_left = |i: &usize| {
+        let done = cx.manifest.done(&stage_name(&shards[*i]), &prints[*i]);
+        done.is_none()
     };
-    let shards = curate::shards(config)?;
+    (0..shards.len()).filter(is_left).collect()
+}
+
+/// Shards whose work is not recorded, by number.
+pub(crate) fn shards_left(cx: &Context) -> Result<Vec<usize>> {
+    let shards = cx.shards()?;
     let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
-    let todo: Vec<usize> = (0..shards.len())
-        .filter(|i| {
-            cx.manifest
-                .done(&stage_name(&shards[*i]), &prints[*i])
-                .is_none()
-        })
+    Ok(left(cx, shards, &prints))
+}
+
+/// The shards `index`, `index + of` and so on, as far as they are left. Nothing is summed up.
+pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
+    let config = table(cx)?;
+    let own: Vec<Shard> = cx
+        .shards()?
+        .iter()
+        .skip(index)
+        .step_by(of)
+        .cloned()
         .collect();
+    let prints: Vec<String> = own.iter().map(|s| shard_fingerprint(cx, s)).collect();
+    let todo = left(cx, &own, &prints);
+    if todo.is_empty() {
+        eprintln!(
+            "curate: task {index} of {of} was done before ({} shards)",
+            own.len()
+        );
+        return Ok(());
+    }
+    let curator = curator(cx, config)?;
+    let bytes = todo.iter().map(|i| own[*i].bytes);
+    let progress = Progress::start(&format!("curate {index}/{of}"), "MB", bytes.sum());
+    run_shards(cx, &curator, &own, &prints, &todo, &Watcher::new(&progress))?;
+    progress.finish(&format!("{} shards", todo.len()));
+    Ok(())
+}
+
+fn curator(cx: &Context, config: &curate::CurateConfig) -> Result<Curator> {
+    let (decontaminate, dedup) = (cx.job.decontaminate.as_ref(), cx.job.dedup.as_ref());
+    Ok(Curator::new(
+        config,
+        decontaminate,
+        dedup,
+        u64::from(cx.job.seed),
+    )?)
+}
+
+pub(super) fn run(cx: &Context) -> Result<()> {
+    let config = table(cx)?;
+    let shards = cx.shards()?;
+    let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
+    let todo = left(cx, shards, &prints);
     let of_all = fingerprint(&json!(prints));
     if todo.is_empty() && cx.manifest.done("curate", &of_all).is_some() {
         eprintln!("curate: done before ({} shards)", shards.len());
         return Ok(());
     }
     cx.manifest.forget("curate");
-    let seed = u64::from(cx.job.seed);
-    let curator = Curator::new(
-        config,
-        cx.job.decontaminate.as_ref(),
-        cx.job.dedup.as_ref(),
-        seed,
-    )?;
+    let curator = curator(cx, config)?;
     let bytes = todo.iter().map(|i| shards[*i].bytes);
     let progress = Progress::start("curate", "MB", bytes.sum());
-    let watcher = Watcher {
-        progress: &progress,
-        kept: AtomicU64::new(0),
-        read: AtomicU64::new(0),
-    };
-    run_shards(cx, &curator, &shards, &prints, &todo, &watcher)?;
+    run_shards(
+        cx,
+        &curator,
+        shards,
+        &prints,
+        &todo,
+        &Watcher::new(&progress),
+    )?;
     let reports = reports(cx)?;
     let sum = total(&reports);
     let mut files = vec![merge_errors(cx, shards.len())?];
@@ -200,6 +246,16 @@ struct Watcher<'a> {
     progress: &'a Progress,
     kept: AtomicU64,
     read: AtomicU64,
+}
+
+impl<'a> Watcher<'a> {
+    fn new(progress: &'a Progress) -> Watcher<'a> {
+        Watcher {
+            progress,
+            kept: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+        }
+    }
 }
 
 impl curate::Progress for Watcher<'_> {
