@@ -1,7 +1,8 @@
 //! The command line: verbs and the few flags they have. Everything else is a key of the job file.
 
-use crate::job::{self, Job};
-use crate::run;
+use crate::job::{self, Executor, Job};
+use crate::{executor, run};
+use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -189,7 +190,7 @@ fn message(e: &anyhow::Error) -> String {
 
 fn dispatch(verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::Run { job, dry_run } => with_job(&job, |cx| run::all(cx, dry_run)),
+        Verb::Run { job, dry_run } => run_or_submit(&job, dry_run),
         Verb::Task {
             job,
             stage,
@@ -249,19 +250,42 @@ fn limit(text: &str) -> Result<(String, f64), String> {
     Ok((rule.trim().to_string(), number))
 }
 
+/// `run`: here, or by handing the job to its executor.
+fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
+    let job = checked(args)?;
+    match job {
+        None => Ok(()),
+        Some(job) if job.executor != Executor::Local => {
+            executor::submit(&run::Context::open_to_submit(job)?, dry_run)
+        }
+        Some(_) if dry_run => {
+            bail!("--dry-run shows what an executor is told; this job has executor = \"local\"")
+        }
+        Some(job) => run::all(&run::Context::open(job)?),
+    }
+}
+
 fn with_job(
     args: &JobArgs,
     verb: impl FnOnce(&run::Context) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let job: Job = job::load(&args.job, &args.set)?;
-    if args.check {
-        let problems = job.missing_inputs();
-        if !problems.is_empty() {
-            let path = args.job.clone();
-            return Err(job::LoadError::Problems { path, problems }.into());
-        }
-        return run::print(&job.to_toml());
+    match checked(args)? {
+        Some(job) => verb(&run::Context::open(job)?),
+        None => Ok(()),
     }
-    let cx = run::Context::open(job)?;
-    verb(&cx)
+}
+
+/// The job; None if it was only to be looked at.
+fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
+    let job: Job = job::load(&args.job, &args.set)?;
+    if !args.check {
+        return Ok(Some(job));
+    }
+    let problems = job.missing_inputs();
+    if !problems.is_empty() {
+        let path = args.job.clone();
+        return Err(job::LoadError::Problems { path, problems }.into());
+    }
+    run::print(&job.to_toml())?;
+    Ok(None)
 }

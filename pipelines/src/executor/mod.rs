@@ -178,7 +178,6 @@ pub(crate) fn submit(cx: &Context, dry_run: bool) -> Result<()> {
         Executor::Kubernetes => job.kubernetes.clone().unwrap_or_default().tasks,
     };
     let work = Work::new(cx, wanted)?;
-    let _lock = cx.hand_over()?;
     match job.executor {
         Executor::Local => bail!("the job is run here"),
         Executor::Slurm => job.slurm.clone().unwrap_or_default().submit(&work, dry_run),

@@ -25,7 +25,7 @@ pub(crate) use report::refilter;
 pub(crate) use status::status;
 pub(crate) use task::task;
 
-use crate::job::{Executor, Job};
+use crate::job::Job;
 use crate::machine::{grouped, peak_rss_bytes, write_atomically};
 use crate::manifest::Manifest;
 use ::curate::Shard;
@@ -41,21 +41,36 @@ pub(crate) struct Context {
     pub out: PathBuf,
     pub manifest: Manifest,
     shards: OnceLock<Vec<Shard>>,
-    lock: File,
+    _lock: File,
 }
 
 impl Context {
     /// Makes the folder, takes the lock, starts the threads, writes the resolved job.
     pub(crate) fn open(job: Job) -> Result<Context> {
-        let out = job.out.clone();
-        std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
-        let lock_path = out.join(".lock");
-        let lock = File::create(&lock_path)
-            .with_context(|| format!("cannot write {}", lock_path.display()))?;
-        if lock.try_lock().is_err() {
-            bail!("another process is running a job in {}", out.display());
+        let lock = lock_in(&job.out, ".lock")?.with_context(|| {
+            format!("another process is running a job in {}", job.out.display())
+        })?;
+        sweep(&job.out);
+        Context::begin(job, lock)
+    }
+
+    /// For handing a job to its executor: what that starts has to find the folder free, and some of it may be at work.
+    pub(crate) fn open_to_submit(job: Job) -> Result<Context> {
+        let lock = lock_in(&job.out, ".submit.lock")?.with_context(|| {
+            format!(
+                "another process is handing over the job in {}",
+                job.out.display()
+            )
+        })?;
+        // nobody is at work
+        if lock_in(&job.out, ".lock")?.is_some() {
+            sweep(&job.out);
         }
-        sweep(&out);
+        Context::begin(job, lock)
+    }
+
+    fn begin(job: Job, lock: File) -> Result<Context> {
+        let out = job.out.clone();
         start_threads(&job);
         write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
         let manifest = Manifest::open(&out);
@@ -64,7 +79,7 @@ impl Context {
             out,
             manifest,
             shards: OnceLock::new(),
-            lock,
+            _lock: lock,
         })
     }
 
@@ -98,23 +113,8 @@ impl Context {
             out,
             manifest,
             shards,
-            lock,
+            _lock: lock,
         })
-    }
-
-    /// Lets other processes do the work: what an executor starts has to find the folder free. Only one process at a time
-    /// may hand work over; the lock that says so is returned.
-    pub(crate) fn hand_over(&self) -> Result<File> {
-        let path = self.out.join(".submit.lock");
-        let lock = File::create(&path).with_context(|| path.display().to_string())?;
-        if lock.try_lock().is_err() {
-            bail!(
-                "another process is handing over the job in {}",
-                self.out.display()
-            );
-        }
-        self.lock.unlock().context("the job's lock")?;
-        Ok(lock)
     }
 
     /// The shards of the curation, listed once a process.
@@ -141,6 +141,14 @@ impl Context {
     }
 }
 
+/// Makes the folder and locks a file in it; None if another process holds it.
+fn lock_in(out: &Path, name: &str) -> Result<Option<File>> {
+    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let path = out.join(name);
+    let lock = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(lock.try_lock().is_ok().then_some(lock))
+}
+
 /// The shards that an executor's tasks share, if the job has been submitted.
 pub(crate) fn submitted_shards(out: &Path) -> Result<Option<Vec<Shard>>> {
     let path = out.join("shards.json");
@@ -159,15 +167,9 @@ fn start_threads(job: &Job) {
         .build_global();
 }
 
-/// `run`: every table of the job, in order; or hands it to its executor.
-pub(crate) fn all(cx: &Context, dry_run: bool) -> Result<()> {
+/// `run`: every table of the job, in order.
+pub(crate) fn all(cx: &Context) -> Result<()> {
     let job = &cx.job;
-    if job.executor != Executor::Local {
-        return crate::executor::submit(cx, dry_run);
-    }
-    if dry_run {
-        bail!("--dry-run shows what an executor is told; this job has executor = \"local\"");
-    }
     eprintln!(
         "millrace {}: job {:?} in {}",
         env!("CARGO_PKG_VERSION"),
