@@ -21,7 +21,7 @@ use crate::decontaminate::Decontaminator;
 use crate::dedup::{Minhasher, SignatureShape, SignatureWriter, shard_file};
 use crate::error::{At, Error, Result};
 use crate::progress::Progress;
-use crate::read::{Batch, Reader, can_be_split, find_files};
+use crate::read::{Batch, Raw, Reader, can_be_split, find_files};
 use crate::report::{Sample, ShardReport, add};
 use crate::signals::FiguresWriter;
 use crate::text::excerpt;
@@ -204,10 +204,7 @@ impl Curator {
                 rayon::join(|| reader.fill(&mut next), || self.work(&batch, shard));
             let before = writers.report.kept;
             for (raw, outcome) in batch.records.iter().zip(outcomes) {
-                if let Some(fault) = raw.repaired {
-                    add(&mut writers.report.repaired, fault, 1);
-                }
-                writers.take(raw.offset, raw.number, outcome)?;
+                writers.take(raw, outcome)?;
             }
             writers.report.bytes_in += batch.consumed;
             progress.bytes(batch.consumed);
@@ -283,6 +280,9 @@ struct ErrorLine<'a> {
     path: &'a str,
     offset: u64,
     record: u64,
+    /// The fault's name if the record was read all the same; without it the record is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repaired: Option<&'a str>,
     why: &'a str,
 }
 
@@ -309,9 +309,13 @@ impl Writers {
         })
     }
 
-    fn take(&mut self, offset: u64, number: u64, outcome: Outcome) -> Result<()> {
+    fn take(&mut self, raw: &Raw, outcome: Outcome) -> Result<()> {
+        if let Some(fault) = raw.repaired.filter(|_| !matches!(outcome, Outcome::Bad(_))) {
+            add(&mut self.report.repaired, fault.name, 1);
+            self.tell(raw.offset, raw.number, Some(fault.name), fault.why)?;
+        }
         match outcome {
-            Outcome::Bad(why) => self.quarantine(offset, number, &why),
+            Outcome::Bad(why) => self.quarantine(raw.offset, raw.number, &why),
             Outcome::Dropped(drop) => {
                 let report = &mut self.report;
                 report.records += 1;
@@ -379,11 +383,17 @@ impl Writers {
     fn quarantine(&mut self, offset: u64, number: u64, why: &str) -> Result<()> {
         self.report.records += 1;
         self.report.quarantined += 1;
+        self.tell(offset, number, None, why)
+    }
+
+    /// A line of the errors file.
+    fn tell(&mut self, offset: u64, record: u64, repaired: Option<&str>, why: &str) -> Result<()> {
         let path = self.source.to_string_lossy();
         let line = ErrorLine {
             path: &path,
             offset,
-            record: number,
+            record,
+            repaired,
             why,
         };
         let mut bytes = serde_json::to_vec(&line)
