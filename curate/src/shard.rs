@@ -20,6 +20,7 @@ use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Input, Outpu
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{Minhasher, SignatureShape, SignatureWriter, shard_file};
 use crate::error::{At, Error, Result};
+use crate::names::{Unnamed, names};
 use crate::progress::Progress;
 use crate::read::{Batch, Raw, Reader, can_be_split, find_files};
 use crate::report::{Sample, ShardReport, add};
@@ -40,30 +41,12 @@ pub struct Shard {
     pub bytes: u64,
     /// The bytes of the file whose records this shard has; None: all of them, by number.
     pub part: Option<Range<u64>>,
+    /// Name of the file in ids: its own without extensions, with as much of its path as it takes to
+    /// tell it from other files of its source.
+    pub name: String,
+    /// State of an object as its store tells it (ETag, or time of the last change); None for files.
+    pub version: Option<String>,
 }
-
-impl Shard {
-    /// File name without the extensions of formats and compressions.
-    pub fn stem(&self) -> String {
-        let name = self
-            .path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let mut stem = name.as_str();
-        for extension in EXTENSIONS {
-            stem = stem.strip_suffix(extension).unwrap_or(stem);
-        }
-        stem.to_string()
-    }
-}
-
-/// Extensions of compressions, then of formats, that ids leave out.
-const EXTENSIONS: [&str; 16] = [
-    ".gz", ".zst", ".bz2", ".xz", ".lz4", ".warc", ".arc", ".wet", ".wat", ".warc", ".jsonl",
-    ".json", ".parquet", ".ndjson", ".xml", ".txt",
-];
 
 /// All shards of a config: inputs in order, folders, patterns and lists expanded, large files cut.
 ///
@@ -101,6 +84,7 @@ pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
 /// As [`shards`].
 pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
     let mut shards = Vec::new();
+    let mut below = Vec::new();
     for input in inputs {
         let files = find_files(input).map_err(|why| Error::Input {
             path: PathBuf::from(&input.path),
@@ -113,8 +97,20 @@ pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
                 input: input.clone(),
                 bytes: file.bytes,
                 part: None,
+                name: String::new(),
+                version: file.version,
             });
+            below.push(file.below);
         }
+    }
+    let unnamed = shards.iter().zip(&below).map(|(shard, below)| Unnamed {
+        source: &shard.input.source,
+        path: &shard.path,
+        below,
+    });
+    let names = names(&unnamed.collect::<Vec<_>>());
+    for (shard, name) in shards.iter_mut().zip(names) {
+        shard.name = name;
     }
     Ok(shards)
 }
@@ -216,7 +212,6 @@ impl Curator {
     }
 
     fn work(&self, batch: &Batch, shard: &Shard) -> Vec<Outcome> {
-        let stem = shard.stem();
         let jobs: Vec<Vec<Outcome>> = batch
             .records
             .par_chunks(RECORDS_PER_JOB)
@@ -225,7 +220,7 @@ impl Curator {
                 let mut scratch = self.borrow_scratch();
                 let run = |raw| {
                     self.chain
-                        .run(batch, raw, &shard.input, &stem, &mut scratch)
+                        .run(batch, raw, &shard.input, &shard.name, &mut scratch)
                 };
                 let outcomes = records.iter().map(run).collect();
                 self.return_scratch(scratch);

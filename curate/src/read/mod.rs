@@ -192,8 +192,20 @@ impl Reader {
                 Kind::Lines(Box::new(reader))
             }
             Format::Text => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
-            Format::Dolma => Kind::Dolma(Box::new(dolma::DolmaReader::open(path, input, max)?)),
-            Format::Wikipedia => Kind::Pages(Box::new(pages::PageReader::open(blob()?, max)?)),
+            Format::Dolma => {
+                let mut reader = dolma::DolmaReader::open(path, input, max)?;
+                if let Some(range) = part {
+                    reader.keep_to(range)?;
+                }
+                Kind::Dolma(Box::new(reader))
+            }
+            Format::Wikipedia => {
+                let mut reader = pages::PageReader::open(blob()?, max)?;
+                if let Some(range) = part {
+                    reader.keep_to(range, blob()?)?;
+                }
+                Kind::Pages(Box::new(reader))
+            }
             Format::Parquet => {
                 let reader = parquet::ParquetReader::open(path, &input.options, part, max)?;
                 Kind::Parquet(Box::new(reader))
@@ -285,14 +297,22 @@ pub fn each_record(
     Ok(())
 }
 
+/// A bzip2 file whose second stream is not in its first bytes is taken for one of a single stream: those
+/// of a wiki's dump are a quarter of this, the first one is its header.
+const FIRST_STREAMS: usize = 4 << 20;
+
 /// True if parts of a file can be read without what comes before them.
 pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
+    let open = || Source::open(place::open(path, &input.options)?, false);
     match input.format {
         Format::Warc | Format::Wet | Format::Wat | Format::Parquet => Ok(true),
-        Format::Jsonl => {
-            let source = Source::open(place::open(path, &input.options)?, false)?;
-            Ok(!source.is_compressed())
+        // attributes lie in other files, whose lines are told by counting
+        Format::Dolma if !input.attributes.is_empty() => Ok(false),
+        Format::Jsonl | Format::Dolma => Ok(!open()?.is_compressed()),
+        Format::Wikipedia => {
+            let mut source = open()?;
+            Ok(!source.is_compressed() || source.has_streams(FIRST_STREAMS)?)
         }
-        Format::Text | Format::Dolma | Format::Wikipedia => Ok(false),
+        Format::Text => Ok(false),
     }
 }

@@ -58,6 +58,8 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         shard.number,
         shard.input,
         identity(&shard.path),
+        shard.version,
+        shard.name,
         shard.bytes,
         shard.part,
         settings,
