@@ -155,7 +155,7 @@ fn dolma_files_and_dumps_give_the_same_documents_whatever_the_size_of_their_part
         .unwrap();
         lines
     });
-    let pages: Vec<String> = (0..12_000).map(|i| page(i, i % 60)).collect();
+    let pages: Vec<String> = (0..2_400).map(|i| page(i, i % 400)).collect();
     let plain = format!("{HEAD}{}</mediawiki>\n", pages.concat());
     let mut streams = bzip2(HEAD.as_bytes());
     // what differs from page to page keeps the streams from compressing to nothing
@@ -174,8 +174,8 @@ fn dolma_files_and_dumps_give_the_same_documents_whatever_the_size_of_their_part
             Format::Dolma,
             30_000,
         ),
-        ("a.xml", plain.into_bytes(), Format::Wikipedia, 12_000),
-        ("a.xml.bz2", streams, Format::Wikipedia, 12_000),
+        ("a.xml", plain.into_bytes(), Format::Wikipedia, 2_400),
+        ("a.xml.bz2", streams, Format::Wikipedia, 2_400),
     ] {
         let path = dir.path().join(name);
         std::fs::write(&path, bytes).unwrap();

@@ -20,7 +20,7 @@ const XZ_MEMORY_KIB: u32 = 256 << 10;
 enum Codec {
     Bzip2(Box<Streams>),
     Xz(Box<XzReader<Window>>),
-    Lz4(FrameDecoder<Window>),
+    Lz4(Box<FrameDecoder<Window>>),
 }
 
 /// A bzip2 file's streams.
@@ -96,9 +96,9 @@ const BLOCK: &[u8] = &[0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
 /// Where a stream starts whose first block is there.
 fn find_stream(bytes: &[u8]) -> Option<usize> {
     let blocks = memchr::memmem::find_iter(bytes, BLOCK);
-    let starts = blocks.filter_map(|block| block.checked_sub(4));
+    let mut starts = blocks.filter_map(|block| block.checked_sub(4));
     let is_start = |at: &usize| matches!(bytes[*at..], [b'B', b'Z', b'h', b'1'..=b'9', ..]);
-    starts.filter(is_start).next()
+    starts.find(is_start)
 }
 
 /// A decompressor over a file.
@@ -122,7 +122,7 @@ impl Stream {
     }
 
     pub(super) fn lz4(window: Window) -> Stream {
-        Stream::new(Codec::Lz4(FrameDecoder::new(window)))
+        Stream::new(Codec::Lz4(Box::new(FrameDecoder::new(window))))
     }
 
     fn new(codec: Codec) -> Stream {
