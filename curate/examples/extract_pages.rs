@@ -1,5 +1,6 @@
 //! Main text of pages given in frames on stdin (length as four bytes, little endian, then the page):
-//! one JSON line each with text, metadata and elapsed seconds. For tests/oracles/extraction_scores.py.
+//! one JSON line each with text, metadata and elapsed seconds. For tests/oracles/extraction_scores.py. With
+//! `--urls` the frame before each page is its address; for tests/oracles/metadata_scores.py.
 //!
 //! With `--features [LOGITS]` the model's view of each page instead, in frames on stdout: blocks and
 //! columns as four bytes each, the columns, then each block's text and then
@@ -13,6 +14,7 @@ use curate::{PageSource, block_features, extract_html};
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has_urls = arguments.first().is_some_and(|a| a == "--urls");
     let wants_features = arguments.first().is_some_and(|a| a == "--features");
     let logits = match arguments.get(1) {
         Some(path) => std::fs::read(path)?,
@@ -25,10 +27,15 @@ fn main() -> std::io::Result<()> {
     let mut input = std::io::stdin().lock();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut used = 0;
-    while let Some(page) = frame(&mut input)? {
+    while let Some(mut page) = frame(&mut input)? {
+        let mut url = None;
+        if has_urls {
+            url = Some(String::from_utf8_lossy(&page).into_owned());
+            page = frame(&mut input)?.unwrap_or_default();
+        }
         if !wants_features {
             let start = Instant::now();
-            let found = extract_html(&page, None);
+            let found = extract_html(&page, url.as_deref());
             let seconds = start.elapsed().as_secs_f64();
             let line =
                 serde_json::json!({ "text": found.text, "meta": found.meta, "seconds": seconds });

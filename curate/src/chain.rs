@@ -111,13 +111,13 @@ impl Chain {
         })
     }
 
-    /// Runs one record; `stem` names its shard in ids.
+    /// Runs one record; `name` names its file in ids.
     pub(crate) fn run(
         &self,
         batch: &Batch,
         raw: &Raw,
         input: &Input,
-        stem: &str,
+        name: &str,
         scratch: &mut WorkScratch,
     ) -> Outcome {
         if let Some(why) = &raw.bad {
@@ -126,7 +126,7 @@ impl Chain {
         scratch.steps.clock.start();
         let bytes = batch.bytes(raw);
         let draft = Draft {
-            id: format!("{}/{stem}/{}", input.source, batch.label(raw)),
+            id: format!("{}/{name}/{}", input.source, batch.label(raw)),
             ..Draft::default()
         };
         let read = match input.format {

@@ -155,7 +155,7 @@ fn records(path: &Path) -> Result<Value> {
     let (mut count, mut bad, mut objects, mut text) = (0u64, 0u64, 0u64, 0u64);
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     let mut repaired: BTreeMap<String, u64> = BTreeMap::new();
-    let mut problems = Vec::new();
+    let (mut problems, mut faults) = (Vec::new(), Vec::new());
     while reader.fill(&mut batch) {
         for raw in &batch.records {
             count += 1;
@@ -167,7 +167,11 @@ fn records(path: &Path) -> Result<Value> {
                 continue;
             }
             if let Some(fault) = raw.repaired {
-                *repaired.entry(fault.to_string()).or_default() += 1;
+                *repaired.entry(fault.name.to_string()).or_default() += 1;
+                if faults.len() < MAX_PROBLEMS {
+                    faults.push(json!({"offset": raw.offset, "record": raw.number,
+                        "repaired": fault.name, "why": fault.why}));
+                }
             }
             let bytes = batch.bytes(raw);
             match format {
@@ -202,6 +206,9 @@ fn records(path: &Path) -> Result<Value> {
     if !repaired.is_empty() {
         value["repaired"] = json!(repaired);
     }
+    // what is lost comes first
+    problems.extend(faults);
+    problems.truncate(MAX_PROBLEMS);
     value["problems"] = problems.into();
     Ok(value)
 }

@@ -13,6 +13,7 @@ mod fasttext;
 mod filter;
 mod inspect;
 mod language;
+mod names;
 mod ngram;
 mod normalize;
 mod pii;

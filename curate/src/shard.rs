@@ -22,8 +22,9 @@ use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Input, Outpu
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{Minhasher, SignatureShape, SignatureWriter, shard_file};
 use crate::error::{At, Error, Result};
+use crate::names::{Unnamed, names};
 use crate::progress::Progress;
-use crate::read::{Batch, Reader, can_be_split, find_files};
+use crate::read::{Batch, Raw, Reader, can_be_split, find_files};
 use crate::report::{Sample, ShardReport, add};
 use crate::signals::FiguresWriter;
 use crate::statistics::{Seen, State, Statistics};
@@ -43,30 +44,12 @@ pub struct Shard {
     pub bytes: u64,
     /// The bytes of the file whose records this shard has; None: all of them, by number.
     pub part: Option<Range<u64>>,
+    /// Name of the file in ids: its own without extensions, with as much of its path as it takes to
+    /// tell it from other files of its source.
+    pub name: String,
+    /// State of an object as its store tells it (ETag, or time of the last change); None for files.
+    pub version: Option<String>,
 }
-
-impl Shard {
-    /// File name without the extensions of formats and compressions.
-    pub fn stem(&self) -> String {
-        let name = self
-            .path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let mut stem = name.as_str();
-        for extension in EXTENSIONS {
-            stem = stem.strip_suffix(extension).unwrap_or(stem);
-        }
-        stem.to_string()
-    }
-}
-
-/// Extensions of compressions, then of formats, that ids leave out.
-const EXTENSIONS: [&str; 16] = [
-    ".gz", ".zst", ".bz2", ".xz", ".lz4", ".warc", ".arc", ".wet", ".wat", ".warc", ".jsonl",
-    ".json", ".parquet", ".ndjson", ".xml", ".txt",
-];
 
 /// All shards of a config: inputs in order, folders, patterns and lists expanded, large files cut.
 ///
@@ -104,6 +87,7 @@ pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
 /// As [`shards`].
 pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
     let mut shards = Vec::new();
+    let mut below = Vec::new();
     for input in inputs {
         let files = find_files(input).map_err(|why| Error::Input {
             path: PathBuf::from(&input.path),
@@ -116,8 +100,20 @@ pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
                 input: input.clone(),
                 bytes: file.bytes,
                 part: None,
+                name: String::new(),
+                version: file.version,
             });
+            below.push(file.below);
         }
+    }
+    let unnamed = shards.iter().zip(&below).map(|(shard, below)| Unnamed {
+        source: &shard.input.source,
+        path: &shard.path,
+        below,
+    });
+    let names = names(&unnamed.collect::<Vec<_>>());
+    for (shard, name) in shards.iter_mut().zip(names) {
+        shard.name = name;
     }
     Ok(shards)
 }
@@ -233,10 +229,7 @@ impl Curator {
             writing.start();
             let before = writers.report.kept;
             for (raw, outcome) in batch.records.iter().zip(outcomes) {
-                if let Some(fault) = raw.repaired {
-                    add(&mut writers.report.repaired, fault, 1);
-                }
-                writers.take(raw.offset, raw.number, outcome)?;
+                writers.take(raw, outcome)?;
             }
             writing.lap("write");
             writers.report.bytes_in += batch.consumed;
@@ -252,7 +245,6 @@ impl Curator {
     }
 
     fn work(&self, batch: &Batch, shard: &Shard) -> Vec<Outcome> {
-        let stem = shard.stem();
         let jobs: Vec<Vec<Outcome>> = batch
             .records
             .par_chunks(RECORDS_PER_JOB)
@@ -261,7 +253,7 @@ impl Curator {
                 let mut scratch = self.borrow_scratch();
                 let run = |raw| {
                     self.chain
-                        .run(batch, raw, &shard.input, &stem, &mut scratch)
+                        .run(batch, raw, &shard.input, &shard.name, &mut scratch)
                 };
                 let outcomes = records.iter().map(run).collect();
                 self.return_scratch(scratch);
@@ -320,13 +312,20 @@ struct ErrorLine<'a> {
     path: &'a str,
     offset: u64,
     record: u64,
+    /// The fault's name if the record was read all the same; without it the record is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repaired: Option<&'a str>,
     why: &'a str,
 }
 
 impl Writers {
-    fn take(&mut self, offset: u64, number: u64, outcome: Outcome) -> Result<()> {
+    fn take(&mut self, raw: &Raw, outcome: Outcome) -> Result<()> {
+        if let Some(fault) = raw.repaired.filter(|_| !matches!(outcome, Outcome::Bad(_))) {
+            add(&mut self.report.repaired, fault.name, 1);
+            self.tell(raw.offset, raw.number, Some(fault.name), fault.why)?;
+        }
         match outcome {
-            Outcome::Bad(why) => self.quarantine(offset, number, &why),
+            Outcome::Bad(why) => self.quarantine(raw.offset, raw.number, &why),
             Outcome::Dropped(drop) => {
                 let report = &mut self.report;
                 report.records += 1;
@@ -415,11 +414,17 @@ impl Writers {
     fn quarantine(&mut self, offset: u64, number: u64, why: &str) -> Result<()> {
         self.report.records += 1;
         self.report.quarantined += 1;
+        self.tell(offset, number, None, why)
+    }
+
+    /// A line of the errors file.
+    fn tell(&mut self, offset: u64, record: u64, repaired: Option<&str>, why: &str) -> Result<()> {
         let path = self.source.to_string_lossy();
         let line = ErrorLine {
             path: &path,
             offset,
-            record: number,
+            record,
+            repaired,
             why,
         };
         let mut bytes = serde_json::to_vec(&line)

@@ -6,6 +6,7 @@
 //! the record is parsed (fields.rs).
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::lines::LineReader;
@@ -67,6 +68,14 @@ impl DolmaReader {
             record: Vec::new(),
             max,
         })
+    }
+
+    /// Only the documents that start in `range` of a plain file; their attributes are elsewhere.
+    pub(super) fn keep_to(&mut self, range: &Range<u64>) -> io::Result<()> {
+        if !self.attributes.is_empty() {
+            return Err(io::Error::other("a range of documents with attributes"));
+        }
+        self.documents.reader.keep_to(range)
     }
 
     pub(super) fn fill(&mut self, batch: &mut Batch) {

@@ -35,6 +35,15 @@ use crate::error::{At, Result};
 use crate::text::narrow;
 use compression::Source;
 
+/// What was wrong with a record that could be read all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Name in reports.
+    pub(crate) name: &'static str,
+    /// In words.
+    pub(crate) why: &'static str,
+}
+
 /// One record of a batch: a slice of the batch's bytes, or why there is none.
 pub(crate) struct Raw {
     /// Byte offset in the file (of the gzip member for WARC, in the decompressed text for lines).
@@ -48,7 +57,7 @@ pub(crate) struct Raw {
     /// Why the record cannot be read.
     pub(crate) bad: Option<String>,
     /// The fault it was read in spite of.
-    pub(crate) repaired: Option<&'static str>,
+    pub(crate) repaired: Option<Fault>,
 }
 
 /// Some records of a file.
@@ -93,20 +102,14 @@ impl Batch {
         &self.data[raw.start as usize..raw.end as usize]
     }
 
-    fn push(&mut self, offset: u64, number: u64, bytes: &[u8], repaired: Option<&'static str>) {
+    fn push(&mut self, offset: u64, number: u64, bytes: &[u8], repaired: Option<Fault>) {
         let start = self.data.len();
         self.data.extend_from_slice(bytes);
         self.push_read(offset, number, start, repaired);
     }
 
     /// A record whose bytes are the batch's from `start` on.
-    fn push_read(
-        &mut self,
-        offset: u64,
-        number: u64,
-        start: usize,
-        repaired: Option<&'static str>,
-    ) {
+    fn push_read(&mut self, offset: u64, number: u64, start: usize, repaired: Option<Fault>) {
         let nth = self.nth(offset);
         self.records.push(Raw {
             offset,
@@ -189,8 +192,20 @@ impl Reader {
                 Kind::Lines(Box::new(reader))
             }
             Format::Text => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
-            Format::Dolma => Kind::Dolma(Box::new(dolma::DolmaReader::open(path, input, max)?)),
-            Format::Wikipedia => Kind::Pages(Box::new(pages::PageReader::open(blob()?, max)?)),
+            Format::Dolma => {
+                let mut reader = dolma::DolmaReader::open(path, input, max)?;
+                if let Some(range) = part {
+                    reader.keep_to(range)?;
+                }
+                Kind::Dolma(Box::new(reader))
+            }
+            Format::Wikipedia => {
+                let mut reader = pages::PageReader::open(blob()?, max)?;
+                if let Some(range) = part {
+                    reader.keep_to(range, blob()?)?;
+                }
+                Kind::Pages(Box::new(reader))
+            }
             Format::Parquet => {
                 let reader = parquet::ParquetReader::open(path, &input.options, part, max)?;
                 Kind::Parquet(Box::new(reader))
@@ -246,6 +261,8 @@ pub struct Record<'a> {
     pub block: &'a [u8],
     /// Why it cannot be read.
     pub bad: Option<&'a str>,
+    /// Name of the fault that it was read in spite of.
+    pub repaired: Option<&'a str>,
 }
 
 /// Hands every record of a file of `input` (or of what starts in a part of it) to `each`.
@@ -273,20 +290,29 @@ pub fn each_record(
                 kind,
                 block,
                 bad: raw.bad.as_deref(),
+                repaired: raw.repaired.map(|fault| fault.name),
             });
         }
     }
     Ok(())
 }
 
+/// A bzip2 file whose second stream is not in its first bytes is taken for one of a single stream: those
+/// of a wiki's dump are a quarter of this, the first one is its header.
+const FIRST_STREAMS: usize = 4 << 20;
+
 /// True if parts of a file can be read without what comes before them.
 pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
+    let open = || Source::open(place::open(path, &input.options)?, false);
     match input.format {
         Format::Warc | Format::Wet | Format::Wat | Format::Parquet => Ok(true),
-        Format::Jsonl => {
-            let source = Source::open(place::open(path, &input.options)?, false)?;
-            Ok(!source.is_compressed())
+        // attributes lie in other files, whose lines are told by counting
+        Format::Dolma if !input.attributes.is_empty() => Ok(false),
+        Format::Jsonl | Format::Dolma => Ok(!open()?.is_compressed()),
+        Format::Wikipedia => {
+            let mut source = open()?;
+            Ok(!source.is_compressed() || source.has_streams(FIRST_STREAMS)?)
         }
-        Format::Text | Format::Dolma | Format::Wikipedia => Ok(false),
+        Format::Text => Ok(false),
     }
 }

@@ -4,9 +4,13 @@
 //! line and escapes `<`, `>`, `&` and `"` in texts, so pages are cut out at their tags without a
 //! general XML parser. A record is the URL of the wiki's main page, a line feed, and the page.
 //! bzip2 dumps of many streams (`-multistream`) are read as one.
+//!
+//! Ranges of a dump: a page belongs to the range that its tag starts in; of a bzip2 dump, to the range
+//! that its stream starts in. The base is read from the head of the dump whatever the range.
 
 use std::borrow::Cow;
 use std::io;
+use std::ops::Range;
 
 use memchr::memmem;
 use serde_json::json;
@@ -36,7 +40,19 @@ pub(crate) struct PageReader {
     base: Vec<u8>,
     end: bool,
     consumed: u64,
+    /// Before the first page of the dump, where the base is told.
+    in_head: bool,
+    /// Pages that start here or later (in the file) belong to another range.
+    stop: u64,
+    ranged: bool,
+    /// The rest belongs to another range, its damage too.
+    is_past: bool,
+    /// (buffer position, file offset) of the bzip2 streams in the buffer.
+    streams: Vec<(usize, u64)>,
 }
+
+/// The base is looked for in so many bytes before the first page.
+const HEAD: usize = 64 << 10;
 
 impl PageReader {
     pub(super) fn open(blob: Box<dyn Blob>, max: usize) -> io::Result<PageReader> {
@@ -51,7 +67,62 @@ impl PageReader {
             base: b"\n".to_vec(),
             end: false,
             consumed: 0,
+            in_head: true,
+            stop: u64::MAX,
+            ranged: false,
+            is_past: false,
+            streams: Vec::new(),
         })
+    }
+
+    /// Only the pages that start in a range of a plain dump or of one of many bzip2 streams; `next` is the
+    /// same file once more, to find where the range after this one starts.
+    pub(super) fn keep_to(&mut self, range: &Range<u64>, next: Box<dyn Blob>) -> io::Result<()> {
+        self.ranged = true;
+        self.stop = range.end;
+        let compressed = self.source.is_compressed();
+        if compressed {
+            let stop = Source::open(next, false)?.sync(range.end)?;
+            self.stop = stop.unwrap_or(u64::MAX);
+        }
+        if range.start == 0 {
+            return Ok(());
+        }
+        while self.buffer.len() < HEAD && memmem::find(&self.buffer, OPEN).is_none() {
+            if !matches!(self.source.next(&mut self.buffer), Piece::Data { .. }) {
+                break;
+            }
+        }
+        self.read_base(memmem::find(&self.buffer, OPEN));
+        self.in_head = false;
+        self.buffer.clear();
+        if compressed {
+            let start = self.source.sync(range.start)?;
+            self.end = start.is_none_or(|start| start >= self.stop);
+        } else {
+            self.source.seek(range.start)?;
+        }
+        self.offset = range.start;
+        self.consumed = self.source.consumed();
+        Ok(())
+    }
+
+    /// Takes the base from what stands before the first page, if that is at hand.
+    fn read_base(&mut self, first: Option<usize>) {
+        let here = &self.buffer[self.at..];
+        if let Some(base) = element(&here[..first.unwrap_or(here.len())], "base") {
+            self.base = [base, b"\n"].concat();
+        }
+    }
+
+    /// What names the page at the current position: its place in the dump, or in a range of a compressed
+    /// one that of its stream.
+    fn place(&self) -> u64 {
+        let stream = self.streams.iter().rev().find(|s| s.0 <= self.at);
+        match stream {
+            Some(stream) if self.ranged => stream.1,
+            _ => self.offset,
+        }
     }
 
     pub(super) fn fill(&mut self, batch: &mut Batch) {
@@ -59,12 +130,17 @@ impl PageReader {
             if !self.go_to_page(batch) {
                 break;
             }
+            if self.place() >= self.stop {
+                self.end = true;
+                self.skip(self.buffer.len() - self.at);
+                break;
+            }
             self.take_page(batch);
         }
-        if self.end && self.number == 0 && batch.records.is_empty() {
+        if self.end && !self.ranged && self.number == 0 && batch.records.is_empty() {
             self.bad(0, "no <page> in the dump".to_string(), batch);
         }
-        batch.consumed = self.source.consumed() - self.consumed;
+        batch.consumed = self.source.consumed().saturating_sub(self.consumed);
         self.consumed = self.source.consumed();
     }
 
@@ -84,24 +160,19 @@ impl PageReader {
         loop {
             let here = &self.buffer[self.at..];
             let page = memmem::find(here, OPEN);
-            if self.number == 0 {
-                let head = &here[..page.unwrap_or(here.len())];
-                if let Some(base) = element(head, "base") {
-                    self.base = [base, b"\n"].concat();
-                }
+            let here = here.len();
+            if self.in_head {
+                self.read_base(page);
             }
             if let Some(i) = page {
+                self.in_head = false;
                 self.skip(i);
                 self.searched = self.at;
                 return true;
             }
             // half a tag stays, and so does half a <base> before the first page
-            let kept = if self.number == 0 {
-                64 << 10
-            } else {
-                OPEN.len()
-            };
-            self.skip(here.len().saturating_sub(kept));
+            let kept = if self.in_head { HEAD } else { OPEN.len() };
+            self.skip(here.saturating_sub(kept));
             if self.end {
                 return false;
             }
@@ -112,10 +183,16 @@ impl PageReader {
 
     /// Hands out the page at the current position.
     fn take_page(&mut self, batch: &mut Batch) {
-        let start = self.offset;
+        let start = self.place();
         loop {
-            let from = self.searched.max(self.at);
-            if let Some(i) = memmem::find(&self.buffer[from..], CLOSE) {
+            let from = self.searched.max(self.at + OPEN.len());
+            let tag = next_tag(&self.buffer[from..]);
+            if let Some((i, Tag::Open)) = tag {
+                let why = "the page does not end before the next one".to_string();
+                self.bad(start, why, batch);
+                return self.skip(from + i - self.at);
+            }
+            if let Some((i, Tag::Close)) = tag {
                 let length = from + i + CLOSE.len() - self.at;
                 if length > self.max {
                     self.bad(start, self.too_long(), batch);
@@ -132,8 +209,10 @@ impl PageReader {
                 return self.skip_page(start, batch);
             }
             if self.end {
-                let why = "the dump ends inside a page".to_string();
-                self.bad(start, why, batch);
+                if !self.is_past {
+                    let why = "the dump ends inside a page".to_string();
+                    self.bad(start, why, batch);
+                }
                 return self.skip(self.buffer.len() - self.at);
             }
             if !self.more(batch) && !self.end {
@@ -152,8 +231,10 @@ impl PageReader {
         self.bad(start, self.too_long(), batch);
         loop {
             let here = &self.buffer[self.at..];
-            if let Some(i) = memmem::find(here, CLOSE) {
-                return self.skip(i + CLOSE.len());
+            match next_tag(here) {
+                Some((i, Tag::Open)) => return self.skip(i),
+                Some((i, Tag::Close)) => return self.skip(i + CLOSE.len()),
+                None => {}
             }
             let kept = here.len().min(CLOSE.len());
             self.skip(here.len() - kept);
@@ -167,20 +248,50 @@ impl PageReader {
     fn more(&mut self, batch: &mut Batch) -> bool {
         self.buffer.drain(..self.at);
         self.searched = self.searched.saturating_sub(self.at);
+        let last = self.streams.iter().rposition(|s| s.0 <= self.at);
+        self.streams.drain(..last.unwrap_or(0));
+        for stream in &mut self.streams {
+            stream.0 = stream.0.saturating_sub(self.at);
+        }
         self.at = 0;
+        let before = self.buffer.len();
         match self.source.next(&mut self.buffer) {
-            Piece::Data { .. } => true,
+            Piece::Data { offset, .. } => {
+                if self.source.is_compressed() && self.streams.last().is_none_or(|s| s.1 != offset)
+                {
+                    self.streams.push((before, offset));
+                }
+                true
+            }
             Piece::End => {
                 self.end = true;
                 false
             }
+            Piece::Damage { offset, .. } if self.ranged && offset >= self.stop => {
+                (self.end, self.is_past) = (true, true);
+                false
+            }
             Piece::Damage { offset, why, .. } => {
-                let start = self.offset;
+                let start = if self.ranged { offset } else { self.offset };
                 self.bad(start, format!("{why} (at file byte {offset})"), batch);
                 false
             }
         }
     }
+}
+
+/// What ends a page: its own end, or the start of the next one where that is missing.
+enum Tag {
+    Open,
+    Close,
+}
+
+/// The first tag of a page.
+fn next_tag(bytes: &[u8]) -> Option<(usize, Tag)> {
+    let close = memmem::find(bytes, CLOSE);
+    let open = memmem::find(&bytes[..close.unwrap_or(bytes.len())], OPEN);
+    let open = open.map(|i| (i, Tag::Open));
+    open.or(close.map(|i| (i, Tag::Close)))
 }
 
 /// Content of the first element of this name.

@@ -85,17 +85,55 @@ fn every_malformed_file_is_quarantined_or_named() {
         let named = found.iter().any(|l| l.starts_with(&format!("bad {why}")));
         assert!(named, "{name}: {found:?}");
     }
-    // what can be read in spite of its fault is read, and the fault counted
-    for (name, fault) in [
+}
+
+#[test]
+fn a_record_read_in_spite_of_a_fault_is_kept_and_told_with_the_faults_name() {
+    let dir = tempfile::tempdir().unwrap();
+    // an answer of a server that gives no reason for its status
+    let body = "HTTP/1.1 200\r\nContent-Type: text/plain\r\n\r\nsome words";
+    let bare = format!(
+        "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://example.com/\r\n\
+        Content-Length: {}\r\n\r\n{body}\r\n\r\n",
+        body.len()
+    );
+    let without_reason = dir.path().join("bare.warc");
+    std::fs::write(&without_reason, bare).unwrap();
+    for (path, fault, kept) in [
         (
-            "example-wget-bad-target-uri.warc.gz",
+            data("malformed/example-wget-bad-target-uri.warc.gz"),
             "warc.uri_in_brackets",
+            3,
         ),
-        ("example-bad.warc.gz.bad", "warc.member_of_several_records"),
+        (
+            data("malformed/example-bad.warc.gz.bad"),
+            "warc.member_of_several_records",
+            1,
+        ),
+        (without_reason, "http.status_without_reason", 1),
     ] {
-        let value = inspect(&data("malformed").join(name)).unwrap();
+        let config = CurateConfig {
+            inputs: vec![Input {
+                path: path.to_string_lossy().into_owned(),
+                ..input(Format::Warc)
+            }],
+            ..CurateConfig::default()
+        };
+        let curator = Curator::new(&config, None, None, 0).unwrap();
+        let out = dir.path().join("out");
+        let shard = &shards(&config).unwrap()[0];
+        let report = curator.run_shard(shard, &out, &Silent).unwrap();
+        let errors = std::fs::read_to_string(out.join("errors/00000.jsonl")).unwrap();
+        assert_eq!((report.quarantined, report.kept), (0, kept), "{errors}");
+        assert!(report.adds_up(), "{report:?}");
+        let name = format!("\"repaired\":\"{fault}\",\"why\":\"");
+        let told = errors.lines().filter(|l| l.contains(&name)).count() as u64;
+        assert!(told > 0 && told == report.repaired[fault], "{errors}");
+        assert!(errors.contains("\"offset\":") && errors.contains("\"record\":"));
+        let value = inspect(&path).unwrap();
         assert_eq!(value["bad"], 0, "{value}");
-        assert!(value["repaired"][fault].as_u64() > Some(0), "{value}");
+        assert_eq!(value["repaired"][fault], told, "{value}");
+        assert_eq!(value["problems"][0]["repaired"], fault, "{value}");
     }
 }
 
@@ -313,6 +351,21 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_damaged_length_of_a_zstd_frame_does_not_swallow_the_next_frame() {
+    let dir = tempfile::tempdir().unwrap();
+    cuttable(dir.path());
+    let path = dir.path().join("frames.warc.zst");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let whole = records(&path, None);
+    let offset = |line: &String| line.split_once(' ').unwrap().0.parse::<usize>().unwrap();
+    // the size of the second frame's first block: it now ends beyond the third frame's start
+    bytes[offset(&whole[1]) + 6] ^= 20;
+    std::fs::write(&path, &bytes).unwrap();
+    let found = records(&path, None);
+    assert!(found.ends_with(&whole[2..]), "{found:?}");
 }
 
 fn run(config: &CurateConfig, out: &Path) -> ShardReport {

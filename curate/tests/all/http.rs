@@ -19,7 +19,8 @@ enum Fault {
     Busy,
     /// Drops as above, and answers to ranges with the whole.
     NoRanges,
-
+    /// Sends no ETag.
+    NoTags,
     /// Always closes in the middle, at the same byte.
     Stuck,
 }
@@ -81,12 +82,12 @@ fn answer(
             )?;
             continue;
         }
-        let Some(body) = files.get(path) else {
+        let Some(whole) = files.get(path) else {
             write!(out, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")?;
             continue;
         };
         let ranged = from > 0 && fault != Fault::NoRanges;
-        let body = if ranged { &body[from..] } else { &body[..] };
+        let body = if ranged { &whole[from..] } else { &whole[..] };
         let status = if ranged {
             "206 Partial Content"
         } else {
@@ -94,9 +95,13 @@ fn answer(
         };
         write!(
             out,
-            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nLast-Modified: Tue, 02 Jan 2024 00:00:00 GMT\r\nETag: \"x\"\r\n",
-            body.len()
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nLast-Modified: Tue, 02 Jan 2024 00:00:{:02} GMT\r\n",
+            body.len(),
+            state(whole)
         )?;
+        if fault != Fault::NoTags {
+            write!(out, "ETag: \"{}\"\r\n", state(whole))?;
+        }
         if ranged {
             let size = from + body.len();
             write!(out, "Content-Range: bytes {from}-{}/{size}\r\n", size - 1)?;
@@ -120,6 +125,11 @@ fn answer(
     Ok(())
 }
 
+/// Stands for the state of an object, in tags and as the second of its last change.
+fn state(bytes: &[u8]) -> u64 {
+    bytes.iter().map(|b| u64::from(*b)).sum::<u64>() % 60
+}
+
 /// S3's answer to a listing.
 fn listing(files: &BTreeMap<String, Vec<u8>>, query: &str) -> String {
     let prefix = query
@@ -132,8 +142,9 @@ fn listing(files: &BTreeMap<String, Vec<u8>>, query: &str) -> String {
         let key = path.trim_start_matches("/bucket/");
         if key.starts_with(&prefix) {
             body += &format!(
-                "<Contents><Key>{key}</Key><Size>{}</Size><LastModified>2024-01-02T00:00:00.000Z</LastModified><ETag>\"x\"</ETag></Contents>",
-                bytes.len()
+                "<Contents><Key>{key}</Key><Size>{}</Size><LastModified>2024-01-02T00:00:00.000Z</LastModified><ETag>\"{}\"</ETag></Contents>",
+                bytes.len(),
+                state(bytes)
             );
         }
     }
@@ -239,6 +250,47 @@ fn an_address_without_an_object_is_an_error_before_anything_runs() {
 }
 
 #[test]
+fn a_changed_object_of_the_same_size_has_another_version() {
+    let versions = |body: &[u8], fault| -> Vec<Option<String>> {
+        let files = BTreeMap::from([("/bucket/a/x.jsonl".to_string(), body.to_vec())]);
+        let server = serve(files, fault);
+        let endpoint = format!("http://{}", server.address);
+        let paths = [
+            format!("{endpoint}/bucket/a/x.jsonl"),
+            "s3://bucket/a/x.jsonl".to_string(),
+            "s3://bucket/a/".to_string(),
+        ];
+        let version = |path: &String| {
+            let mut input = input(path.clone(), Format::Jsonl);
+            if path.starts_with("s3") {
+                input.options = of_s3(&endpoint);
+            }
+            let shards = input_files(&[input]).unwrap();
+            assert_eq!((shards[0].bytes, shards[0].name.as_str()), (2, "x"));
+            shards[0].version.clone()
+        };
+        paths.iter().map(version).collect()
+    };
+    for fault in [Fault::None, Fault::NoTags] {
+        let [one, same, two] = [b"12", b"12", b"13"].map(|body| versions(body, fault));
+        assert_eq!(one, same, "{fault:?}");
+        for (one, two) in one.iter().zip(&two) {
+            assert!(one.is_some() && one != two, "{fault:?} {one:?} {two:?}");
+        }
+    }
+}
+
+/// What reads S3 from `endpoint` without credentials.
+fn of_s3(endpoint: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("aws_endpoint".to_string(), endpoint.to_string()),
+        ("aws_allow_http".to_string(), "true".to_string()),
+        ("aws_skip_signature".to_string(), "true".to_string()),
+        ("aws_region".to_string(), "us-east-1".to_string()),
+    ])
+}
+
+#[test]
 fn lists_and_buckets_give_their_objects() {
     let files = BTreeMap::from([
         (
@@ -253,12 +305,7 @@ fn lists_and_buckets_give_their_objects() {
     ]);
     let server = serve(files, Fault::None);
     let endpoint = format!("http://{}", server.address);
-    let options = BTreeMap::from([
-        ("aws_endpoint".to_string(), endpoint.clone()),
-        ("aws_allow_http".to_string(), "true".to_string()),
-        ("aws_skip_signature".to_string(), "true".to_string()),
-        ("aws_region".to_string(), "us-east-1".to_string()),
-    ]);
+    let options = of_s3(&endpoint);
     let dir = tempfile::tempdir().unwrap();
     let list = dir.path().join("warc.paths");
     std::fs::write(&list, "crawl/1.warc.gz\ncrawl/2.warc.gz\n").unwrap();

@@ -80,6 +80,54 @@ fn duplicates_across_shards_are_removed_and_the_first_is_kept() {
 }
 
 #[test]
+fn files_of_one_name_give_ids_of_their_own_whatever_the_order() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        "one/x.jsonl",
+        "two/x.jsonl",
+        "two/y.jsonl",
+        "deep/a/x.jsonl",
+        "deep/b/x.jsonl",
+    ] {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, format!("{{\"text\":\"the text of {name}\"}}\n")).unwrap();
+    }
+    let input = |name: &str| Input {
+        path: folder.path().join(name).to_string_lossy().into_owned(),
+        source: "s".to_string(),
+        ..Input::default()
+    };
+    let mut inputs = vec![input("one"), input("two"), input("deep/**/*.jsonl")];
+    let mut all = Vec::new();
+    for turn in 0..2 {
+        let config = CurateConfig {
+            inputs: inputs.clone(),
+            ..CurateConfig::default()
+        };
+        let out = folder.path().join(format!("out{turn}"));
+        let count = run(&config, &crate::both(), &out).len();
+        let mut found: Vec<(String, String)> = (0..count)
+            .flat_map(|s| curate::documents(&out, s).unwrap())
+            .map(|d| d.map(|d| (d.id, d.text)).unwrap())
+            .collect();
+        found.sort();
+        all.push(found);
+        inputs.reverse();
+    }
+    let ids: Vec<&str> = all[0].iter().map(|d| d.0.as_str()).collect();
+    let want = [
+        "s/a/x/0",
+        "s/b/x/0",
+        "s/one/x.jsonl/0",
+        "s/two/x.jsonl/0",
+        "s/y/0",
+    ];
+    assert_eq!(ids, want);
+    assert_eq!(all[0], all[1]);
+}
+
+#[test]
 fn bad_lines_are_quarantined_with_offset_and_the_rest_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.jsonl");

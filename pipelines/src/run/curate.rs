@@ -63,6 +63,8 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         shard.number,
         shard.input,
         identity(&shard.path),
+        shard.version,
+        shard.name,
         shard.bytes,
         shard.part,
         settings,

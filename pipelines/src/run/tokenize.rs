@@ -150,7 +150,7 @@ fn upstream(cx: &Context) -> Result<Value> {
         let files = curate::input_files(cx.job.inputs())?;
         let files: Vec<Value> = files
             .iter()
-            .map(|f| json!([identity(&f.path), f.input.format, f.input.source]))
+            .map(|f| json!([identity(&f.path), f.version, f.input.format, f.input.source]))
             .collect();
         return Ok(json!(files));
     }

@@ -3,7 +3,7 @@
 //! The kind is told from the first bytes, never from the name: gzip `1f 8b`, zstd `28 b5 2f fd` (also
 //! behind skippable frames), bzip2 `BZh`, xz `fd 37 7a 58 5a 00`, LZ4 frame `04 22 4d 18`. A damaged
 //! gzip member or zstd frame costs that member: reading goes on at the next one that decompresses to
-//! something sensible. Damage in the other kinds ends the file.
+//! something sensible, and after damage in bzip2 at the next stream. In the other kinds it ends the file.
 //!
 //! A member that expands more than 500 times and past 256 MiB is a bomb and given up: no text does that
 //! (deflate reaches 1,032 times on a run of one byte, zstd 32,000 times).
@@ -145,7 +145,7 @@ impl Source {
         }
     }
 
-    /// Goes to the first member, frame or (in a plain file) WARC record that starts at or after
+    /// Goes to the first member, frame, bzip2 stream or (in a plain file) WARC record that starts at or after
     /// `start` and returns where that is; None if there is none.
     pub(super) fn sync(&mut self, start: u64) -> io::Result<Option<u64>> {
         let records = self.records;
@@ -156,13 +156,22 @@ impl Source {
             }
             State::Zstd(frames) => frames.sync(start)?,
             State::Plain(window) => plain_record(window, start)?,
-            _ => None,
+            State::Stream(stream) => stream.sync(start)?,
+            State::Member(_) | State::Done => None,
         };
         match found {
             Some(offset) => self.consumed = offset,
             None => self.state = State::Done,
         }
         Ok(found)
+    }
+
+    /// True if a bzip2 file has a second stream within its first `bytes`.
+    pub(super) fn has_streams(&mut self, bytes: usize) -> io::Result<bool> {
+        match &mut self.state {
+            State::Stream(stream) => stream.has_streams(bytes),
+            _ => Ok(false),
+        }
     }
 
     /// True for anything but plain files.
@@ -207,7 +216,7 @@ impl Source {
             State::Stream(mut stream) => {
                 let piece = stream.next(out);
                 self.consumed = stream.offset();
-                if matches!(piece, Piece::Data { .. }) {
+                if !stream.is_done() {
                     self.state = State::Stream(stream);
                 }
                 piece

@@ -1,11 +1,13 @@
-//! bzip2, xz and LZ4: kinds without places to go on at after damage.
+//! bzip2, xz and LZ4.
 //!
 //! All are pure Rust: libbz2-rs (bzip2 1.0.8 translated), lzma-rust2, lz4_flex. LZ4 comes as one frame
-//! a WARC record (FastWARC writes it so) or one a file.
+//! a WARC record (FastWARC writes it so) or one a file; bzip2 as one stream, or as many (pbzip2, the
+//! wikis' `-multistream` dumps). Damage ends a file, but for bzip2, which goes on at the next stream: its
+//! ten first bytes are known (`BZh`, level, and pi as the magic of a block).
 
 use std::io::{self, Read};
 
-use bzip2::bufread::MultiBzDecoder;
+use bzip2::{Decompress, Status};
 use lz4_flex::frame::FrameDecoder;
 use lzma_rust2::XzReader;
 
@@ -16,9 +18,87 @@ use crate::read::place::Window;
 const XZ_MEMORY_KIB: u32 = 256 << 10;
 
 enum Codec {
-    Bzip2(MultiBzDecoder<Window>),
+    Bzip2(Box<Streams>),
     Xz(Box<XzReader<Window>>),
-    Lz4(FrameDecoder<Window>),
+    Lz4(Box<FrameDecoder<Window>>),
+}
+
+/// A bzip2 file's streams.
+struct Streams {
+    window: Window,
+    raw: Decompress,
+    /// The stream's last byte has been handed out.
+    ended: bool,
+}
+
+impl Streams {
+    fn new(window: Window) -> Streams {
+        Streams {
+            window,
+            raw: Decompress::new(false),
+            ended: false,
+        }
+    }
+
+    /// What comes next is a new stream.
+    fn restart(&mut self) {
+        self.raw = Decompress::new(false);
+        self.ended = false;
+    }
+
+    /// Goes to the first stream at or after `from`.
+    fn find(&mut self, from: u64) -> io::Result<bool> {
+        self.window.seek(from)?;
+        loop {
+            self.window.fill_to(CHUNK)?;
+            let bytes = self.window.available();
+            if let Some(i) = find_stream(bytes) {
+                self.window.skip(i);
+                self.restart();
+                return Ok(true);
+            }
+            if self.window.at_end() || bytes.len() < BLOCK.len() + 4 {
+                return Ok(false);
+            }
+            let kept = BLOCK.len() + 4 - 1;
+            let n = bytes.len() - kept;
+            self.window.skip(n);
+        }
+    }
+}
+
+impl Read for Streams {
+    /// Reads to the end of the stream, no further.
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while !self.ended && !out.is_empty() {
+            self.window.fill_to(1)?;
+            let at_end = self.window.available().is_empty();
+            let (read, made) = (self.raw.total_in(), self.raw.total_out());
+            let status = self.raw.decompress(self.window.available(), out)?;
+            let used = usize::try_from(self.raw.total_in() - read).unwrap_or(usize::MAX);
+            self.window.skip(used);
+            self.ended = status == Status::StreamEnd;
+            let made = usize::try_from(self.raw.total_out() - made).unwrap_or(usize::MAX);
+            if made > 0 {
+                return Ok(made);
+            }
+            if at_end && !self.ended {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Magic of a block of bzip2.
+const BLOCK: &[u8] = &[0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
+
+/// Where a stream starts whose first block is there.
+fn find_stream(bytes: &[u8]) -> Option<usize> {
+    let blocks = memchr::memmem::find_iter(bytes, BLOCK);
+    let mut starts = blocks.filter_map(|block| block.checked_sub(4));
+    let is_start = |at: &usize| matches!(bytes[*at..], [b'B', b'Z', b'h', b'1'..=b'9', ..]);
+    starts.find(is_start)
 }
 
 /// A decompressor over a file.
@@ -27,11 +107,13 @@ pub(super) struct Stream {
     /// Where the frame starts that is being read, and what it has given so far.
     start: u64,
     made: u64,
+    /// Nothing more is handed out.
+    done: bool,
 }
 
 impl Stream {
     pub(super) fn bzip2(window: Window) -> Stream {
-        Stream::new(Codec::Bzip2(MultiBzDecoder::new(window)))
+        Stream::new(Codec::Bzip2(Box::new(Streams::new(window))))
     }
 
     pub(super) fn xz(window: Window) -> Stream {
@@ -40,7 +122,7 @@ impl Stream {
     }
 
     pub(super) fn lz4(window: Window) -> Stream {
-        Stream::new(Codec::Lz4(FrameDecoder::new(window)))
+        Stream::new(Codec::Lz4(Box::new(FrameDecoder::new(window))))
     }
 
     fn new(codec: Codec) -> Stream {
@@ -48,12 +130,41 @@ impl Stream {
             codec,
             start: 0,
             made: 0,
+            done: false,
         }
+    }
+
+    /// Goes to the first bzip2 stream at or after `start`; the other kinds have no places to enter them.
+    pub(super) fn sync(&mut self, start: u64) -> io::Result<Option<u64>> {
+        let Codec::Bzip2(streams) = &mut self.codec else {
+            return Ok(None);
+        };
+        if !streams.find(start)? {
+            return Ok(None);
+        }
+        self.start = streams.window.offset();
+        self.made = 0;
+        Ok(Some(self.start))
+    }
+
+    /// True if a second bzip2 stream starts within the first `bytes`.
+    pub(super) fn has_streams(&mut self, bytes: usize) -> io::Result<bool> {
+        let Codec::Bzip2(streams) = &mut self.codec else {
+            return Ok(false);
+        };
+        streams.window.fill_to(bytes)?;
+        let rest = streams.window.available().get(1..).unwrap_or_default();
+        Ok(find_stream(rest).is_some())
+    }
+
+    /// True if nothing more will come.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
     }
 
     pub(super) fn offset(&self) -> u64 {
         match &self.codec {
-            Codec::Bzip2(decoder) => decoder.get_ref().offset(),
+            Codec::Bzip2(streams) => streams.window.offset(),
             Codec::Xz(decoder) => decoder.inner().offset(),
             Codec::Lz4(decoder) => decoder.get_ref().offset(),
         }
@@ -69,14 +180,23 @@ impl Stream {
 
     /// A frame has ended: true if another one follows.
     fn another_frame(&mut self) -> io::Result<bool> {
-        let Codec::Lz4(decoder) = &mut self.codec else {
-            return Ok(false);
+        let window = match &mut self.codec {
+            Codec::Bzip2(streams) => {
+                streams.restart();
+                &mut streams.window
+            }
+            Codec::Lz4(decoder) => decoder.get_mut(),
+            Codec::Xz(_) => return Ok(false),
         };
-        let window = decoder.get_mut();
         window.fill_to(1)?;
         self.start = window.offset();
         self.made = 0;
         Ok(!window.available().is_empty())
+    }
+
+    /// Goes behind damage in what starts at `start`.
+    fn skip_damage(&mut self, start: u64) {
+        self.done = !matches!(self.sync(start + 1), Ok(Some(_)));
     }
 
     pub(super) fn next(&mut self, out: &mut Vec<u8>) -> Piece {
@@ -84,7 +204,7 @@ impl Stream {
             let before = out.len();
             out.resize(before + CHUNK, 0);
             let read = match &mut self.codec {
-                Codec::Bzip2(decoder) => decoder.read(&mut out[before..]),
+                Codec::Bzip2(streams) => streams.read(&mut out[before..]),
                 Codec::Xz(decoder) => decoder.read(&mut out[before..]),
                 Codec::Lz4(decoder) => decoder.read(&mut out[before..]),
             };
@@ -92,17 +212,27 @@ impl Stream {
             out.truncate(before + n);
             let starts_member = self.made == 0 && matches!(self.codec, Codec::Lz4(_));
             self.made += n as u64;
+            let start = self.start;
             let why = match read {
                 Ok(0) => match self.another_frame() {
                     Ok(true) => continue,
-                    Ok(false) => return Piece::End,
-                    Err(e) => return cannot_read(self.start, &e),
+                    Ok(false) => {
+                        self.done = true;
+                        return Piece::End;
+                    }
+                    Err(e) => {
+                        self.done = true;
+                        return cannot_read(start, &e);
+                    }
                 },
-                Ok(_) => match bomb(self.made, self.offset() - self.start) {
-                    Some(why) => why,
+                Ok(_) => match bomb(self.made, self.offset() - start) {
+                    Some(why) => {
+                        self.done = true;
+                        why
+                    }
                     None => {
                         return Piece::Data {
-                            offset: self.start,
+                            offset: start,
                             starts_member,
                             ends_member: false,
                         };
@@ -113,8 +243,11 @@ impl Stream {
                 }
                 Err(e) => format!("corrupt {} data: {e}", self.name()),
             };
+            if !self.done {
+                self.skip_damage(start);
+            }
             return Piece::Damage {
-                offset: self.start,
+                offset: start,
                 why,
                 inside: true,
             };

@@ -35,6 +35,8 @@ pub(super) struct Frames {
     decoder: Decoder<'static>,
     /// The frame being read: where it starts, what it has given so far.
     inside: Option<(u64, u64)>,
+    /// Where the frame before starts, if the reader stands right behind it.
+    before: Option<u64>,
     dictionary: Vec<u8>,
     /// Where the dictionary ends: what looks like a frame before is not one of the file's.
     first: u64,
@@ -52,6 +54,7 @@ impl Frames {
             window,
             decoder: Decoder::with_dictionary(&dictionary)?,
             inside: None,
+            before: None,
             dictionary,
             first,
             records,
@@ -97,6 +100,7 @@ impl Frames {
             match step {
                 Ok(end) if end || here >= PIECE => {
                     self.inside = (!end).then_some((offset, given + here));
+                    self.before = end.then_some(offset);
                     return Piece::Data {
                         offset,
                         starts_member: given == 0,
@@ -132,7 +136,9 @@ impl Frames {
             }
             if !is_skippable(bytes) || bytes.len() < 8 {
                 let why = "not a zstd frame".to_string();
-                return Ok(Some(self.skip_damage(offset, why, false)));
+                // a damaged length can take a frame past its end and over the next one
+                let from = self.before.filter(|_| self.records).unwrap_or(offset);
+                return Ok(Some(self.skip_damage(from, why, false)));
             }
             let size = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
             if !skip(&mut self.window, 8 + u64::from(size))? {
@@ -174,7 +180,7 @@ impl Frames {
         {
             self.decoder = decoder;
         }
-        self.inside = None;
+        (self.inside, self.before) = (None, None);
         let sought = self.window.seek(offset + 1);
         if self.bombs > MAX_BOMBS {
             let end = "; the rest of the file is not read";

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::list::Found;
-use super::{Blob, Options};
+use super::{Blob, Options, State};
 
 fn absent<T>() -> io::Result<T> {
     Err(io::Error::new(
@@ -22,7 +22,7 @@ impl Remote {
     }
 }
 
-pub(super) fn size(_url: &Path, _options: &Options) -> io::Result<Option<u64>> {
+pub(super) fn state(_url: &Path, _options: &Options) -> io::Result<State> {
     absent()
 }
 

@@ -9,13 +9,28 @@ use std::path::{Path, PathBuf};
 use super::glob::{fixed_part, is_pattern, matches};
 use super::{Options, is_remote, open, remote};
 use crate::config::Input;
+use crate::names::shared_folder;
 use crate::read::compression::{Piece, Source};
 
 /// A file of an input.
 pub(crate) struct Found {
     pub(crate) path: PathBuf,
+    /// Path below the folder, the pattern's fixed part, or the folder that a list's lines share.
+    pub(crate) below: String,
     /// Size in bytes; 0 if it is not known without asking for each.
     pub(crate) bytes: u64,
+    /// What a store says of an object's state: its ETag, or when it was changed.
+    pub(crate) version: Option<String>,
+}
+
+impl Found {
+    /// The file with its path below `folder`.
+    fn below(mut self, folder: &str) -> Found {
+        let path = self.path.to_string_lossy();
+        let below = path.strip_prefix(folder).unwrap_or(&path);
+        self.below = below.trim_start_matches('/').to_string();
+        self
+    }
 }
 
 /// Largest list of paths, decompressed: a million paths of Common Crawl are 140 MB.
@@ -30,9 +45,10 @@ pub(crate) fn find(input: &Input) -> Result<Vec<Found>, String> {
     let options = &input.options;
     if is_list(&input.path) {
         let paths = read_list(path, options).map_err(|e| e.to_string())?;
+        let folder = format!("{}{}", input.prefix, shared_folder(&paths));
         let files: Vec<Found> = paths
             .iter()
-            .map(|line| file(PathBuf::from(format!("{}{line}", input.prefix))))
+            .map(|line| file(PathBuf::from(format!("{}{line}", input.prefix))).below(&folder))
             .collect();
         return some(files, "a list without paths");
     }
@@ -72,7 +88,13 @@ fn file(path: PathBuf) -> Found {
     } else {
         std::fs::metadata(&path).map_or(0, |m| m.len())
     };
-    Found { path, bytes }
+    let name = path.file_name().unwrap_or_default();
+    Found {
+        below: name.to_string_lossy().into_owned(),
+        path,
+        bytes,
+        version: None,
+    }
 }
 
 /// `x.paths`, `x.paths.gz`, ...
@@ -139,7 +161,8 @@ fn matching(pattern: &str) -> Result<Vec<Found>, String> {
         }
     }
     files.sort();
-    Ok(files.into_iter().map(file).collect())
+    let files = files.into_iter().map(|path| file(path).below(fixed));
+    Ok(files.collect())
 }
 
 /// One object, the objects below a URL that ends in a slash, or those that match a pattern.
@@ -152,10 +175,11 @@ fn remote_files(url: &str, options: &Options) -> Result<Vec<Found>, String> {
     } else if url.ends_with('/') {
         url
     } else {
-        let bytes = remote::size(Path::new(url), options).map_err(|e| e.to_string())?;
+        let state = remote::state(Path::new(url), options).map_err(|e| e.to_string())?;
         return Ok(vec![Found {
-            path: PathBuf::from(url),
-            bytes: bytes.unwrap_or(0),
+            bytes: state.bytes.unwrap_or(0),
+            version: state.version,
+            ..file(PathBuf::from(url))
         }]);
     };
     let mut found = remote::list(below, options).map_err(|e| e.to_string())?;
@@ -163,6 +187,7 @@ fn remote_files(url: &str, options: &Options) -> Result<Vec<Found>, String> {
         found.retain(|f| matches(url, &f.path.to_string_lossy()));
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
+    let found = found.into_iter().map(|f| f.below(below)).collect();
     some(found, "no object there")
 }
 
@@ -201,6 +226,28 @@ mod tests {
         assert_eq!(folder, [at("a/1.gz"), at("a/2.gz"), at("a/x.txt")]);
         assert!(find(&input(&root.join("a/*.zst"), "")).is_err());
         assert!(find(&input(&root.join("nowhere/*.zst"), "")).is_err());
+    }
+
+    #[test]
+    fn files_stand_below_what_the_input_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        for name in ["a/1.gz", "a/b/1.gz"] {
+            std::fs::write(root.join(name), "x").unwrap();
+        }
+        let list = root.join("x.paths");
+        std::fs::write(&list, "k/l/1.gz\nk/m/1.gz\n").unwrap();
+        for (path, want) in [
+            (root.join("a/b/1.gz"), vec!["1.gz"]),
+            (root.join("a"), vec!["1.gz"]),
+            (root.join("**/*.gz"), vec!["a/1.gz", "a/b/1.gz"]),
+            (list, vec!["l/1.gz", "m/1.gz"]),
+        ] {
+            let found = find(&input(&path, "s3://bucket/")).unwrap();
+            let below: Vec<&str> = found.iter().map(|f| f.below.as_str()).collect();
+            assert_eq!(below, want, "{}", path.display());
+        }
     }
 
     #[test]

@@ -25,6 +25,15 @@ pub(crate) use window::Window;
 /// Settings of an object store, by the names of the `object_store` crate.
 pub(crate) type Options = BTreeMap<String, String>;
 
+/// What a server tells of an object before it is read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    /// Size; None if the server does not say.
+    pub(crate) bytes: Option<u64>,
+    /// ETag, or the time of the last change where there is none.
+    pub(crate) version: Option<String>,
+}
+
 /// Bytes that are read in order, from any offset on.
 pub(crate) trait Blob: Read + Send {
     /// The next read starts at this offset.

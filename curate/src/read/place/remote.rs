@@ -20,14 +20,14 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::{
-    BackoffConfig, GetOptions, GetRange, ObjectStore, ObjectStoreExt, ObjectStoreScheme,
-    RetryConfig,
+    BackoffConfig, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt,
+    ObjectStoreScheme, RetryConfig,
 };
 use tokio::runtime::Runtime;
 use url::Url;
 
 use super::list::Found;
-use super::{Blob, Options};
+use super::{Blob, Options, State};
 
 /// How often a stream may break off in a row without a byte in between.
 const MAX_FAILURES: u32 = 6;
@@ -138,9 +138,20 @@ fn build(
     })
 }
 
-/// Size of an object; None if the server does not say.
-pub(super) fn size(url: &Path, options: &Options) -> io::Result<Option<u64>> {
-    Remote::open(url, options)?.size()
+/// Size and version of an object.
+pub(super) fn state(url: &Path, options: &Options) -> io::Result<State> {
+    let remote = Remote::open(url, options)?;
+    Ok(State {
+        bytes: remote.size,
+        version: remote.version,
+    })
+}
+
+/// The ETag, or the time of the last change; the library says 1970 where the server says nothing.
+fn version(meta: &ObjectMeta) -> Option<String> {
+    let changed = meta.last_modified.timestamp();
+    let time = (changed != 0).then(|| meta.last_modified.to_rfc3339());
+    meta.e_tag.clone().or(time)
 }
 
 /// Every object below a URL.
@@ -152,7 +163,9 @@ pub(super) fn list(url: &str, options: &Options) -> io::Result<Vec<Found>> {
         let meta = meta.map_err(|e| told(&e))?;
         found.push(Found {
             path: format!("{}/{}", store.base, meta.location).into(),
+            below: String::new(),
             bytes: meta.size,
+            version: version(&meta),
         });
     }
     Ok(found)
@@ -170,6 +183,7 @@ pub(super) struct Remote {
     behind: u64,
     size: Option<u64>,
     e_tag: Option<String>,
+    version: Option<String>,
     /// The server answers to ranges.
     ranges: bool,
     failures: u32,
@@ -187,6 +201,7 @@ impl Remote {
             behind: 0,
             size: None,
             e_tag: None,
+            version: None,
             ranges: true,
             failures: 0,
         };
@@ -194,6 +209,7 @@ impl Remote {
         match remote.store.runtime.block_on(head) {
             Ok(meta) => {
                 remote.size = Some(meta.size);
+                remote.version = version(&meta);
                 remote.e_tag = meta.e_tag;
             }
             // Not every server answers HEAD: the first read tells.
@@ -215,6 +231,7 @@ impl Remote {
         match self.store.runtime.block_on(get) {
             Ok(got) => {
                 self.size = Some(got.meta.size);
+                self.version = self.version.take().or_else(|| version(&got.meta));
                 self.e_tag = self.e_tag.take().or_else(|| got.meta.e_tag.clone());
                 self.behind = if ranged { 0 } else { self.offset };
                 self.stream = Some(got.into_stream());

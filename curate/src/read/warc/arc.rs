@@ -7,11 +7,18 @@
 
 use super::header::WarcRecord;
 use super::{Found, WarcReader};
+use crate::read::Fault;
 
 /// What the first record's line starts with.
 pub(super) const START: &[u8] = b"filedesc://";
 /// A longer line is garbage.
 const MAX_LINE: usize = 16 << 10;
+
+/// The format forbids it, crawlers have written it.
+const SPACE_IN_URL: Fault = Fault {
+    name: "arc.space_in_url",
+    why: "the URL of the ARC header has spaces in it",
+};
 
 /// The line before a block.
 struct Line<'a> {
@@ -47,10 +54,10 @@ fn parse_line(line: &[u8]) -> Result<Line<'_>, String> {
 }
 
 /// The fault of a record that did not keep it from being read.
-pub(super) fn repair(record: &[u8]) -> Option<&'static str> {
+pub(super) fn repair(record: &[u8]) -> Option<Fault> {
     let end = memchr::memchr(b'\n', record)?;
     let line = parse_line(&record[..end]).ok()?;
-    line.url.contains(' ').then_some("arc.space_in_url")
+    line.url.contains(' ').then_some(SPACE_IN_URL)
 }
 
 /// Splits a record into fields and block.

@@ -3,6 +3,7 @@
 use memchr::memmem;
 
 use super::MAGIC;
+use crate::read::Fault;
 
 /// A header block longer than this is taken for garbage.
 pub(super) const MAX_HEADER: usize = 64 << 10;
@@ -94,15 +95,32 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Option<WarcRecord<'_>> {
     })
 }
 
-/// The name of a fault that does not keep a record from being read, if it has one.
-pub(super) fn repair(head: &[u8], body: &[u8]) -> Option<&'static str> {
+/// wget has written it so, by the letter of the grammar in ISO 28500:2009.
+const URI_IN_BRACKETS: Fault = Fault {
+    name: "warc.uri_in_brackets",
+    why: "WARC-Target-URI stands in angle brackets",
+};
+
+/// `HTTP/1.0 204` and no more.
+const STATUS_WITHOUT_REASON: Fault = Fault {
+    name: "http.status_without_reason",
+    why: "HTTP status line without a reason",
+};
+
+/// The standard's annex D: each record is a gzip member of its own.
+pub(super) const MEMBER_OF_SEVERAL: Fault = Fault {
+    name: "warc.member_of_several_records",
+    why: "not the first record of its gzip member",
+};
+
+/// The fault that does not keep a record from being read, if it has one.
+pub(super) fn repair(head: &[u8], body: &[u8]) -> Option<Fault> {
     if memmem::find(head, b"-URI: <").is_some() {
-        // wget has written it so, by the letter of the grammar in ISO 28500:2009
-        return Some("warc.uri_in_brackets");
+        return Some(URI_IN_BRACKETS);
     }
     let status = body.strip_prefix(b"HTTP/")?;
     let line = &status[..memchr::memchr(b'\n', &status[..status.len().min(256)])?];
     let words = line.split(|b| b.is_ascii_whitespace());
     let words = words.filter(|w| !w.is_empty()).count();
-    (words == 2).then_some("http.status_without_reason")
+    (words == 2).then_some(STATUS_WITHOUT_REASON)
 }

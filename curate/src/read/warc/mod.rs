@@ -20,9 +20,9 @@ use std::io;
 
 use memchr::memmem;
 
-use super::Batch;
 use super::compression::{Piece, Source};
 use super::place::Blob;
+use super::{Batch, Fault};
 pub(crate) use header::parse_record;
 use header::{MAX_HEADER, header_value, is_start, parse_length};
 
@@ -180,16 +180,15 @@ impl WarcReader {
     }
 
     /// The fault of the record up to `end` that did not keep it from being read.
-    fn repaired(&self, end: usize) -> Option<&'static str> {
+    fn repaired(&self, end: usize) -> Option<Fault> {
         let record = &self.buffer[self.at..end];
         if self.arc {
             return arc::repair(record);
         }
         let (head, body) = record.split_at(header::end_from(record, 0)?);
         let fault = header::repair(head, body);
-        // the standard's annex D: each record is a member of its own
         let gzip = self.source.is_gzip() && !self.piece_at(self.at);
-        fault.or(gzip.then_some("warc.member_of_several_records"))
+        fault.or(gzip.then_some(header::MEMBER_OF_SEVERAL))
     }
 
     fn bad(&mut self, offset: u64, why: String, batch: &mut Batch) {
