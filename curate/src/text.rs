@@ -19,6 +19,7 @@ pub struct Scratch {
     pub(crate) word_chars: Vec<u32>,
     pub(crate) rolling: Vec<u64>,
     pub(crate) set: crate::filter::HashCounts,
+    pub(crate) plain: crate::filter::PlainWords,
     /// Text of the last split, to skip a repeated split of the same text.
     split_of: Cell<Option<(u64, usize)>>,
 }

@@ -12,6 +12,7 @@ mod golden;
 #[cfg(feature = "object-store")]
 mod http;
 mod language;
+mod profiles;
 mod shard;
 mod steps;
 
