@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::code::CODE_LABELS;
 use crate::extract::ExtractConfig;
 use crate::filter::{
-    BadWords, C4Quality, Dclm, Dolma, FinewebQuality, GopherQuality, GopherRepetition, Length,
-    Lines, MassiveText, Nemo, Openwebtext, Redpajama, UrlConfig,
+    BadWords, C4Quality, Dclm, Dolma, Fineweb2, FinewebQuality, GopherQuality, GopherRepetition,
+    Length, Lines, MassiveText, Nemo, Openwebtext, Redpajama, UrlConfig,
 };
 use crate::language::BUILT_IN;
 use crate::normalize::NormalizeConfig;
@@ -159,6 +159,8 @@ pub enum Step {
     Fineweb(FinewebQuality),
     /// DCLM-baseline's heuristics.
     Dclm(Dclm),
+    /// FineWeb-2's filters for one language.
+    Fineweb2(Fineweb2),
     /// Dolma's Gopher rules.
     Dolma(Dolma),
     /// NeMo Curator's heuristics.
@@ -438,6 +440,7 @@ impl Step {
             Step::C4(c) => c.check(&mut inner),
             Step::Fineweb(c) => c.check(&mut inner),
             Step::Dclm(c) => c.check(&mut inner),
+            Step::Fineweb2(c) => c.check(&mut inner),
             Step::Dolma(c) => c.check(&mut inner),
             Step::Nemo(c) => c.check(&mut inner),
             Step::MassiveText(c) => c.check(&mut inner),
@@ -466,6 +469,7 @@ impl Step {
             Step::C4(_) => "c4",
             Step::Fineweb(_) => "fineweb",
             Step::Dclm(_) => "dclm",
+            Step::Fineweb2(_) => "fineweb2",
             Step::Dolma(_) => "dolma",
             Step::Nemo(_) => "nemo",
             Step::MassiveText(_) => "massive_text",

@@ -11,7 +11,9 @@ use crate::code::identify_code;
 use crate::config::{CodeConfig, LanguageConfig, Step};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastText, FastTextScratch};
-use crate::filter::{BadWordsFilter, LineEditor, Redpajama, RedpajamaSignals, UrlFilter};
+use crate::filter::{
+    BadWordsFilter, Fineweb2Filter, LineEditor, Redpajama, RedpajamaSignals, UrlFilter,
+};
 use crate::language::{Identifier, LanguageScratch, MixtureScratch, mixture, script_shares};
 use crate::ngram::NgramModel;
 use crate::normalize::{NormalizeConfig, Repairs};
@@ -58,6 +60,7 @@ enum Opened {
     Language(Identifier),
     Urls(UrlFilter),
     BadWords(BadWordsFilter),
+    Fineweb2(Fineweb2Filter),
     Signals(RedpajamaSignals),
     Lines(LineEditor),
     /// With the number of the label.
@@ -81,6 +84,7 @@ impl Steps {
                 Step::Language(config) => Opened::Language(open_identifier(i, config)?),
                 Step::Url(config) => Opened::Urls(UrlFilter::open(config)?),
                 Step::BadWords(config) => Opened::BadWords(BadWordsFilter::open(config)?),
+                Step::Fineweb2(config) => Opened::Fineweb2(Fineweb2Filter::open(config)?),
                 Step::Redpajama(config) => Opened::Signals(RedpajamaSignals::open(config)?),
                 Step::Lines(config) => Opened::Lines(LineEditor::open(config)?),
                 Step::Quality(config) => open_quality(i, config)?,
@@ -181,6 +185,9 @@ fn one(
             rules.measure(&draft.text, words, &mut scratch.rewritten, judge)?;
             draft.text.clone_from(&scratch.rewritten);
         }
+        (Step::Fineweb2(_), Opened::Fineweb2(filter)) => {
+            filter.measure(&draft.text, words, judge)?;
+        }
         (Step::Dolma(rules), _) => rules.measure(&draft.text, words, judge)?,
         (Step::Nemo(rules), _) => rules.measure(&draft.text, words, judge)?,
         (Step::MassiveText(rules), _) => rules.measure(&draft.text, words, judge)?,
@@ -269,6 +276,10 @@ fn open_condition(step: usize, config: &ExpressionConfig, before: &[Step]) -> Re
             Step::Perplexity(_) => known.push("perplexity.value".into()),
             Step::BadWords(_) => known.push("bad_words.ratio".into()),
             Step::Lines(_) => known.push("lines.removed_ratio".into()),
+            Step::Fineweb2(config) => {
+                let filter = Fineweb2Filter::open(config)?;
+                drop(filter.measure(PROBE, &mut scratch.text, &mut judge));
+            }
             Step::Redpajama(config) => {
                 let signals = RedpajamaSignals::open(config)?.of(PROBE);
                 let names = signals.iter().map(|s| format!("redpajama.{}", s.name));

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use curate::{
-    BadWords, BadWordsFilter, C4Profile, C4Quality, Dclm, Dolma, DolmaGopher, Judge, Measure, Nemo,
-    Redpajama, RedpajamaSignals, Scratch, Verdict,
+    BadWords, BadWordsFilter, C4Profile, C4Quality, Dclm, Dolma, DolmaGopher, Fineweb2,
+    Fineweb2Filter, Judge, Measure, Nemo, Redpajama, RedpajamaSignals, Scratch, Verdict,
 };
 use serde_json::Value;
 
@@ -329,4 +329,42 @@ fn bad_words_as_c4_finds_them() {
         }
     }
     assert!(found[0] > 100 && found[1] > 5, "{found:?}");
+}
+
+#[test]
+fn fineweb_2_in_many_languages() {
+    let rows = rows(include_bytes!("../data/profiles/fineweb2.json.zst"));
+    let mut scratch = Scratch::new();
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut languages = BTreeMap::new();
+    for (i, row) in rows.iter().enumerate() {
+        let language = row["language"].as_str().unwrap();
+        let filter = languages.entry(language).or_insert_with(|| {
+            Fineweb2Filter::open(&Fineweb2 {
+                language: language.into(),
+                ..Fineweb2::default()
+            })
+            .unwrap()
+        });
+        if let Some(theirs) = row["words"].as_array() {
+            let words = filter.words(text(row), &mut scratch);
+            let theirs: Vec<&str> = theirs.iter().map(|w| w.as_str().unwrap()).collect();
+            assert_eq!(words, theirs, "row {i} {language}");
+        }
+        let ours = match filter.judge(text(row), &mut scratch) {
+            Verdict::Continue(()) => "kept".to_string(),
+            Verdict::Break(reason) => {
+                let (filter, rule) = reason.rule.split_once('.').unwrap();
+                let prefix = match filter {
+                    "gopher_quality" => "gopher_",
+                    _ => "",
+                };
+                format!("{prefix}{rule}")
+            }
+        };
+        let theirs = row["verdict"].as_str().unwrap_or("kept");
+        assert_eq!(ours, theirs, "row {i} {language} {:?}", text(row));
+        *seen.entry(ours).or_default() += 1;
+    }
+    assert!(seen.len() > 8 && languages.len() > 12, "{seen:?}");
 }

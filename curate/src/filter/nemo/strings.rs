@@ -87,7 +87,7 @@ impl Ends {
                 let at = line.len().saturating_sub(mark.len());
                 line.as_bytes()[at..].eq_ignore_ascii_case(mark.as_bytes())
             };
-            found.ellipses += usize::from(ELLIPSES.iter().any(|m| ends(&m)));
+            found.ellipses += usize::from(ELLIPSES.iter().any(ends));
         }
         found
     }
