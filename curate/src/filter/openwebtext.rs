@@ -98,7 +98,8 @@ fn join(text: &str, out: &mut String) {
     let mut before = '\n';
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        let run = if matches!(c, ' ' | '\n') {
+        // a run is counted where it is taken as a whole, so that none is counted twice
+        let run = if c == ' ' || (c == '\n' && is_word(before)) {
             rest.bytes().take_while(|&b| char::from(b) == c).count()
         } else {
             1

@@ -225,7 +225,7 @@ fn no_awkward_document_takes_more_than_its_size_explains() {
                 .unwrap_or_default()
         };
         // what a computer that does other things needs to notice anything
-        let usual = best(&plain).max(Duration::from_millis(4));
+        let usual = best(&plain).max(Duration::from_millis(10));
         for (kind, text) in awkward(bytes) {
             let mut found = took(&filter, &text, true);
             if found > usual * 12 {
@@ -240,9 +240,9 @@ fn no_awkward_document_takes_more_than_its_size_explains() {
 }
 
 #[test]
-fn twice_the_document_takes_about_twice_the_time() {
+fn four_times_the_document_does_not_take_sixteen_times_as_long() {
     for (name, filter) in filters() {
-        let (small, large) = (awkward(300_000), awkward(1_200_000));
+        let (small, large) = (awkward(150_000), awkward(600_000));
         for ((kind, small), (_, large)) in small.iter().zip(&large) {
             let once = |text: &str| took(&filter, text, true).max(Duration::from_millis(3));
             let grows = || once(large).as_secs_f64() / once(small).as_secs_f64();
