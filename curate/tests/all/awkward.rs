@@ -270,10 +270,9 @@ fn fifty_megabytes_of_anything_are_judged() {
 #[test]
 fn surrogates_that_have_no_partner_cost_their_line_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let page =
-        "It was a day as good as any to be out with the others and to have a look at the sea.";
+    let page = "Travellers between those mountains remembered that nobody answered questions of the villagers.";
     let lines = [
-        format!(r#"{{"text": "{page} \ud83d\ude00"}}"#),
+        format!(r#"{{"text": "{page} \ud83d\ude00."}}"#),
         format!(r#"{{"text": "{page} \ud83d"}}"#),
         format!(r#"{{"text": "\udc00 {page}"}}"#),
         format!(r#"{{"text": "{page} \udc00\ud83d"}}"#),
@@ -310,5 +309,5 @@ fn surrogates_that_have_no_partner_cost_their_line_alone() {
     );
     let kept: Vec<_> = documents(&out, 0).unwrap().map(|d| d.unwrap()).collect();
     let meta = kept[0].meta.as_ref().unwrap();
-    assert_eq!(meta["quality_signals"]["rps_doc_word_count"][0][2], 21.0);
+    assert_eq!(meta["quality_signals"]["rps_doc_word_count"][0][2], 13.0);
 }
