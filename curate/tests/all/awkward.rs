@@ -288,7 +288,7 @@ fn surrogates_that_have_no_partner_cost_their_line_alone() {
         step: vec![
             Step::Nemo(
                 serde_json::from_str(
-                    r#"{"limits": {"min_words": 1, "max_duplicated_10_gram_ratio": false}}"#,
+                    r#"{"limits": {"min_words": 1, "max_top_2_gram_ratio": false, "max_top_3_gram_ratio": false, "max_top_4_gram_ratio": false}}"#,
                 )
                 .unwrap(),
             ),
