@@ -15,6 +15,7 @@ mod http;
 mod language;
 mod profiles;
 mod shard;
+mod statistics;
 mod steps;
 
 /// Exact and MinHash deduplication with the defaults of each.
