@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::code::CODE_LABELS;
 use crate::extract::ExtractConfig;
 use crate::filter::{
-    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, UrlConfig,
+    BadWords, C4Quality, Dclm, Dolma, Fineweb2, FinewebQuality, GopherQuality, GopherRepetition,
+    Length, Lines, MassiveText, Nemo, Openwebtext, Redpajama, UrlConfig,
 };
 use crate::language::BUILT_IN;
 use crate::normalize::NormalizeConfig;
@@ -162,6 +163,22 @@ pub enum Step {
     Fineweb(FinewebQuality),
     /// DCLM-baseline's heuristics.
     Dclm(Dclm),
+    /// FineWeb-2's filters for one language.
+    Fineweb2(Fineweb2),
+    /// Dolma's Gopher rules.
+    Dolma(Dolma),
+    /// NeMo Curator's heuristics.
+    Nemo(Nemo),
+    /// Gopher's rules as the paper words them.
+    MassiveText(MassiveText),
+    /// Megatron-LM's clean-up of OpenWebText.
+    Openwebtext(Openwebtext),
+    /// RedPajama-v2's quality signals.
+    Redpajama(Redpajama),
+    /// Lists of bad words.
+    BadWords(BadWords),
+    /// Edits of lines.
+    Lines(Lines),
     /// Lists of domains, addresses and their words.
     Url(UrlConfig),
     /// Bounds on the text's length.
@@ -327,6 +344,8 @@ impl CurateConfig {
             Step::Quality(c) => vec![PathBuf::from(&c.model)],
             Step::Perplexity(c) => vec![PathBuf::from(&c.model)],
             Step::Url(c) => c.files(),
+            Step::BadWords(c) => c.files(),
+            Step::Redpajama(c) => c.file().into_iter().collect(),
             _ => Vec::new(),
         });
         files.collect()
@@ -425,6 +444,14 @@ impl Step {
             Step::C4(c) => c.check(&mut inner),
             Step::Fineweb(c) => c.check(&mut inner),
             Step::Dclm(c) => c.check(&mut inner),
+            Step::Fineweb2(c) => c.check(&mut inner),
+            Step::Dolma(c) => c.check(&mut inner),
+            Step::Nemo(c) => c.check(&mut inner),
+            Step::MassiveText(c) => c.check(&mut inner),
+            Step::Openwebtext(c) => c.check(&mut inner),
+            Step::Redpajama(c) => c.check(&mut inner),
+            Step::BadWords(c) => c.check(&mut inner),
+            Step::Lines(c) => c.check(&mut inner),
             Step::Url(c) => c.check(&mut inner),
             Step::Length(c) => c.check(&mut inner),
             Step::Pii(c) => c.check(&mut inner),
@@ -446,6 +473,14 @@ impl Step {
             Step::C4(_) => "c4",
             Step::Fineweb(_) => "fineweb",
             Step::Dclm(_) => "dclm",
+            Step::Fineweb2(_) => "fineweb2",
+            Step::Dolma(_) => "dolma",
+            Step::Nemo(_) => "nemo",
+            Step::MassiveText(_) => "massive_text",
+            Step::Openwebtext(_) => "openwebtext",
+            Step::Redpajama(_) => "redpajama",
+            Step::BadWords(_) => "bad_words",
+            Step::Lines(_) => "lines",
             Step::Url(_) => "url",
             Step::Length(_) => "length",
             Step::Pii(_) => "pii",

@@ -50,8 +50,10 @@ pub use extract::{
 };
 pub use fasttext::{FastText, FastTextScratch};
 pub use filter::{
-    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile, UrlConfig,
-    UrlFilter,
+    BadWords, BadWordsFilter, C4Profile, C4Quality, Dclm, Dolma, DolmaGopher, Fineweb2,
+    Fineweb2Filter, FinewebQuality, GopherQuality, GopherRepetition, Length, Limit, Limits,
+    LineAction, LineEdit, LineEditor, Lines, MassiveText, Nemo, Openwebtext, Profile,
+    QualitySignal, Redpajama, RedpajamaSignals, UrlConfig, UrlFilter,
 };
 pub use inspect::{inspect, kind_of};
 pub use language::{

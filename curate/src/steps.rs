@@ -12,7 +12,9 @@ use crate::code::identify_code;
 use crate::config::{CodeConfig, LanguageConfig, Step};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastText, FastTextScratch};
-use crate::filter::UrlFilter;
+use crate::filter::{
+    BadWordsFilter, Fineweb2Filter, LineEditor, Redpajama, RedpajamaSignals, UrlFilter,
+};
 use crate::language::{Identifier, LanguageScratch, MixtureScratch, mixture, script_shares};
 use crate::ngram::NgramModel;
 use crate::normalize::{NormalizeConfig, Repairs};
@@ -59,6 +61,10 @@ enum Opened {
     Nothing,
     Language(Identifier),
     Urls(UrlFilter),
+    BadWords(BadWordsFilter),
+    Fineweb2(Fineweb2Filter),
+    Signals(RedpajamaSignals),
+    Lines(LineEditor),
     /// With the number of the label.
     Quality(FastText, usize),
     Perplexity(NgramModel),
@@ -79,6 +85,10 @@ impl Steps {
             let opened = match step {
                 Step::Language(config) => Opened::Language(open_identifier(i, config)?),
                 Step::Url(config) => Opened::Urls(UrlFilter::open(config)?),
+                Step::BadWords(config) => Opened::BadWords(BadWordsFilter::open(config)?),
+                Step::Fineweb2(config) => Opened::Fineweb2(Fineweb2Filter::open(config)?),
+                Step::Redpajama(config) => Opened::Signals(RedpajamaSignals::open(config)?),
+                Step::Lines(config) => Opened::Lines(LineEditor::open(config)?),
                 Step::Quality(config) => open_quality(i, config)?,
                 Step::Perplexity(config) => {
                     Opened::Perplexity(NgramModel::open(Path::new(&config.model))?)
@@ -180,6 +190,27 @@ fn one(
             rules.measure(&draft.text, words, &mut scratch.rewritten, judge)?;
             draft.text.clone_from(&scratch.rewritten);
         }
+        (Step::Fineweb2(_), Opened::Fineweb2(filter)) => {
+            filter.measure(&draft.text, words, judge)?;
+        }
+        (Step::Dolma(rules), _) => rules.measure(&draft.text, words, judge)?,
+        (Step::Nemo(rules), _) => rules.measure(&draft.text, words, judge)?,
+        (Step::MassiveText(rules), _) => rules.measure(&draft.text, words, judge)?,
+        (Step::Openwebtext(rules), _) => {
+            let out = &mut scratch.rewritten;
+            rules.measure(&draft.text, &draft.language, out, judge)?;
+            draft.text.clone_from(out);
+        }
+        (Step::Redpajama(config), Opened::Signals(signals)) => {
+            quality_signals(config, signals, draft, judge)?;
+        }
+        (Step::BadWords(_), Opened::BadWords(filter)) => {
+            filter.measure(&draft.text, &draft.id, &draft.language, judge)?;
+        }
+        (Step::Lines(_), Opened::Lines(editor)) => {
+            editor.measure(&draft.text, &mut scratch.rewritten, judge)?;
+            draft.text.clone_from(&scratch.rewritten);
+        }
         (Step::Fineweb(rules), _) => rules.measure(&draft.text, words, judge)?,
         (Step::Length(rules), _) => rules.measure(&draft.text, judge)?,
         (Step::Pii(config), _) => {
@@ -248,6 +279,17 @@ fn open_condition(step: usize, config: &ExpressionConfig, before: &[Step]) -> Re
             Step::Language(_) => known.push("language.min_confidence".into()),
             Step::Quality(_) => known.push("quality.score".into()),
             Step::Perplexity(_) => known.push("perplexity.value".into()),
+            Step::BadWords(_) => known.push("bad_words.ratio".into()),
+            Step::Lines(_) => known.push("lines.removed_ratio".into()),
+            Step::Fineweb2(config) => {
+                let filter = Fineweb2Filter::open(config)?;
+                drop(filter.measure(PROBE, &mut scratch.text, &mut judge));
+            }
+            Step::Redpajama(config) => {
+                let signals = RedpajamaSignals::open(config)?.of(PROBE);
+                let names = signals.iter().map(|s| format!("redpajama.{}", s.name));
+                known.extend(names);
+            }
             _ => drop(one(
                 step,
                 &Opened::Nothing,
@@ -329,6 +371,24 @@ fn meets(
         shown,
         config.keep.as_str(),
     ))
+}
+
+/// Signals cost more than any filter: they are counted only for those who ask.
+fn quality_signals(
+    config: &Redpajama,
+    signals: &RedpajamaSignals,
+    draft: &mut Draft,
+    judge: &mut Judge,
+) -> Verdict {
+    if !config.store && judge.may_stop_counting() {
+        return KEEP;
+    }
+    let found = signals.of(&draft.text);
+    if config.store {
+        let stored = found.iter().map(|s| (s.name.to_string(), json!(s.spans)));
+        note(draft, "quality_signals", Value::Object(stored.collect()));
+    }
+    signals.measure(&found, judge)
 }
 
 fn score(

@@ -195,7 +195,7 @@ fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Pieces between runs of newlines.
-fn runs_of_lines(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn runs_of_lines(text: &str) -> impl Iterator<Item = &str> {
     split_newlines(text, 1)
 }
 
