@@ -25,6 +25,12 @@ pub struct QualityConfig {
     pub pareto_alpha: f64,
     /// Seed of the sampling.
     pub seed: u64,
+    /// Scores that part documents into buckets, the lowest first, as `millrace classifier score` finds them: the bucket is
+    /// the number of those that the score reaches. Of several steps with buckets the greatest counts. Nemotron-CC (Su et
+    /// al. 2024, arXiv:2412.02595): 19, of a sample's scores. Empty: none.
+    pub buckets: Vec<f64>,
+    /// Least bucket.
+    pub min_bucket: u64,
 }
 
 impl Default for QualityConfig {
@@ -35,6 +41,8 @@ impl Default for QualityConfig {
             min_score: 0.0,
             pareto_alpha: 0.0,
             seed: 42,
+            buckets: Vec::new(),
+            min_bucket: 0,
         }
     }
 }
@@ -50,6 +58,27 @@ impl QualityConfig {
         }
         range(problem, "min_score", self.min_score, 0.0, 1.0);
         range(problem, "pareto_alpha", self.pareto_alpha, 0.0, 1000.0);
+        let inside = self.buckets.iter().all(|b| (0.0..=1.0).contains(b));
+        if !inside || !self.buckets.is_sorted() {
+            problem(
+                "buckets",
+                format!("{:?}", self.buckets),
+                "scores from 0 to 1, the lowest first",
+            );
+        }
+        if self.min_bucket > self.buckets.len() as u64 {
+            problem(
+                "min_bucket",
+                self.min_bucket.to_string(),
+                "at most the number of `buckets`",
+            );
+        }
+    }
+
+    /// The bucket of a score: as documents keep it, to six places.
+    pub fn bucket(&self, score: f64) -> u64 {
+        let score = (score * 1e6).round() / 1e6;
+        self.buckets.partition_point(|b| *b <= score) as u64
     }
 
     /// What a document's score has to reach in Pareto sampling: 1 - a Lomax variate.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::code::identify_code;
 use crate::config::{CodeConfig, LanguageConfig, Step};
+use crate::dsir::{Dsir, DsirConfig, DsirScratch};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastText, FastTextScratch};
 use crate::filter::UrlFilter;
@@ -48,6 +49,7 @@ pub(crate) struct StepScratch {
     language: LanguageScratch,
     mixture: MixtureScratch,
     quality: FastTextScratch,
+    dsir: DsirScratch,
     labels: Vec<(usize, f32)>,
     rewritten: String,
 }
@@ -60,6 +62,7 @@ enum Opened {
     /// With the number of the label.
     Quality(FastText, usize),
     Perplexity(NgramModel),
+    Dsir(Dsir),
     Condition(Expression),
 }
 
@@ -81,6 +84,7 @@ impl Steps {
                 Step::Perplexity(config) => {
                     Opened::Perplexity(NgramModel::open(Path::new(&config.model))?)
                 }
+                Step::Dsir(config) => Opened::Dsir(Dsir::open(Path::new(&config.model))?),
                 Step::Expression(config) => open_condition(i, config, &steps[..i])?,
                 _ => Opened::Nothing,
             };
@@ -191,6 +195,9 @@ fn one(
         (Step::Perplexity(config), Opened::Perplexity(model)) => {
             perplexity(config, model, draft, judge)?;
         }
+        (Step::Dsir(config), Opened::Dsir(model)) => {
+            resample(config, model, draft, scratch, judge)?
+        }
         (Step::Expression(config), Opened::Condition(condition)) => {
             meets(config, condition, draft, judge.measures())?;
         }
@@ -201,12 +208,7 @@ fn one(
 
 fn open_quality(step: usize, config: &QualityConfig) -> Result<Opened> {
     let model = FastText::open(Path::new(&config.model))?;
-    let plain = |label: &str| label.trim_start_matches("__label__").to_string();
-    let label = model
-        .labels()
-        .iter()
-        .position(|l| plain(l) == plain(&config.label));
-    match label {
+    match model.label(&config.label) {
         Some(label) => Ok(Opened::Quality(model, label)),
         None => Err(Error::Config {
             key: format!("step[{step}].quality.label"),
@@ -239,9 +241,13 @@ fn open_condition(step: usize, config: &ExpressionConfig, before: &[Step]) -> Re
             ..Draft::default()
         };
         match step {
-            // those that need a model have one figure each
+            // those that need a model
             Step::Language(_) => known.push("language.min_confidence".into()),
-            Step::Quality(_) => known.push("quality.score".into()),
+            Step::Quality(_) => known.extend(["quality.score", "quality.bucket"].map(String::from)),
+            Step::Dsir(_) => {
+                let figures = ["dsir.words", "dsir.weight", "dsir.key"];
+                known.extend(figures.map(String::from));
+            }
             Step::Perplexity(_) => known.push("perplexity.value".into()),
             _ => drop(one(
                 step,
@@ -340,6 +346,16 @@ fn score(
     let score = found.map_or(0.0, |(_, p)| f64::from(*p));
     note(draft, "quality", json!((score * 1e6).round() / 1e6));
     judge.at_least("quality.score", score, config.min_score)?;
+    if !config.buckets.is_empty() {
+        // of several models the greatest bucket counts
+        let before = draft
+            .meta
+            .as_ref()
+            .and_then(|m| m["quality_bucket"].as_u64());
+        let bucket = config.bucket(score).max(before.unwrap_or(0));
+        note(draft, "quality_bucket", bucket.into());
+        judge.at_least("quality.bucket", bucket as f64, config.min_bucket as f64)?;
+    }
     if config.pareto_alpha > 0.0 {
         let limit = config.pareto_limit(&draft.id);
         if score <= limit {
@@ -347,6 +363,21 @@ fn score(
         }
     }
     KEEP
+}
+
+fn resample(
+    config: &DsirConfig,
+    model: &Dsir,
+    draft: &mut Draft,
+    scratch: &mut StepScratch,
+    judge: &mut Judge,
+) -> Verdict {
+    let (weight, words) = model.weigh(&draft.text, &mut scratch.dsir);
+    let key = weight + config.noise(&draft.id);
+    note(draft, "dsir", json!({ "weight": weight, "key": key }));
+    judge.at_least("dsir.words", words as f64, config.min_words as f64)?;
+    judge.at_least("dsir.weight", weight, f64::NEG_INFINITY)?;
+    judge.at_least("dsir.key", key, config.min_key.unwrap_or(f64::NEG_INFINITY))
 }
 
 fn perplexity(

@@ -8,6 +8,7 @@ mod eval;
 mod generate;
 mod inspect;
 mod merge;
+mod models;
 mod report;
 mod texts;
 mod tokenize;
@@ -18,6 +19,7 @@ pub(crate) use doctor::doctor;
 pub(crate) use generate::{convert, generate_for_job, generate_from};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use merge::merge;
+pub(crate) use models::{Classifier, Dsir, Ngram, classifier, dsir, ngram};
 
 use crate::job::Job;
 use crate::machine::{grouped, peak_rss_bytes, write_atomically};
