@@ -3,8 +3,9 @@
 //! Paper: Xie et al. 2023, arXiv:2302.03169. Features are words and pairs of words hashed to 10,000 buckets; with the
 //! shares t of the target's and r of the raw texts' features in each bucket a document weighs the sum over its features of
 //! log(t + 1e-8) - log(r + 1e-8). The k documents with the greatest weight plus Gumbel noise are a draw without
-//! replacement. Words are those of the authors' package (data-selection 1.0): `\w+|[^\w\s]+` of Python over the lower-cased
-//! text, an n-gram's words joined by a space, SHA-256 modulo the buckets; weights equal its own.
+//! replacement. Words are those of the authors' package (data-selection 1.0 with NLTK 3.10, whose regular expressions know
+//! Unicode's words; older ones leave marks out of them): `\w+|[^\w\s]+` over the lower-cased text, an n-gram's words joined
+//! by a space, SHA-256 modulo the buckets; weights equal its own.
 //!
 //! We differ: the noise is made of a document's id and a seed, so that neither order nor shards matter; the k greatest are
 //! found in two passes (the step `dsir` measures, `dsir_cut` finds the limit, the step obeys it); `xxh3` may take SHA-256's
@@ -14,7 +15,9 @@
 use std::collections::BinaryHeap;
 use std::io::Write;
 use std::path::Path;
+use std::sync::LazyLock;
 
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -25,12 +28,14 @@ use crate::corpus::{Corpus, CorpusCounts};
 use crate::document::kept_documents;
 use crate::error::{At, Error, Result};
 use crate::progress::Progress;
-use crate::unicode::{LETTER, SPACE, is};
 use crate::write::{AtomicFile, clean_file};
 
 /// What stands at the start of a model file.
 const KIND: &str = "dsir";
 const MOST_BUCKETS: usize = 1 << 24;
+/// NLTK's WordPunctTokenizer.
+static WORDS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\w+|[^\w\s]+").expect("the pattern is one"));
 /// Added to shares before the logarithm.
 const SMOOTH: f64 = 1e-8;
 
@@ -164,16 +169,11 @@ impl DsirTraining {
         words.clear();
         // the whole text, because a final sigma hangs on what stands before it
         lower.push_str(&text.to_lowercase());
-        let mut last = Class::Space;
-        for (at, c) in lower.char_indices() {
-            let class = Class::of(c);
-            match words.last_mut() {
-                Some(word) if class == last && class != Class::Space => word.1 = at + c.len_utf8(),
-                _ if class != Class::Space => words.push((at, at + c.len_utf8())),
-                _ => {}
-            }
-            last = class;
-        }
+        words.extend(
+            WORDS
+                .find_iter(lower)
+                .map(|word| (word.start(), word.end())),
+        );
         for n in 1..=self.ngrams {
             for several in words.windows(n) {
                 gram.clear();
@@ -258,24 +258,6 @@ impl DsirTraining {
         writeln!(file).at(out)?;
         file.finish()?;
         Ok(report)
-    }
-}
-
-/// What a character is in Python's regular expressions.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Word,
-    Space,
-    Other,
-}
-
-impl Class {
-    fn of(c: char) -> Class {
-        match c {
-            c if c == '_' || is(c, LETTER) || c.is_numeric() => Class::Word,
-            c if is(c, SPACE) => Class::Space,
-            _ => Class::Other,
-        }
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Texts {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Loss {
+pub(crate) enum Loss {
     Softmax,
     Hs,
     Ova,
@@ -153,7 +153,7 @@ pub(crate) enum Ngram {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Hash {
+pub(crate) enum Hash {
     Sha256,
     Xxh3,
 }

@@ -217,7 +217,7 @@ mod tests {
     fn chosen(texts: &[(String, u32)], per_label: usize, balanced: bool) -> Vec<(String, u32)> {
         let folder = tempfile::tempdir().unwrap();
         let mut collector = Collector::new(folder.path(), 7, per_label).unwrap();
-        ["a", "__label__b"].map(|l| collector.label(l));
+        assert_eq!(["a", "__label__b"].map(|l| collector.label(l)), [0, 1]);
         for (text, label) in texts {
             collector.add(text, vec![*label]).unwrap();
         }
