@@ -4,13 +4,12 @@
 //! n-grams, `<` and `>` being put around it. Hash: FNV-1a over bytes taken as signed, 32 bits; word
 //! n-grams chain the hashes of words, sign-extended to 64 bits, with the factor 116049371. Both modulo
 //! `bucket`. Pruned models keep only some buckets. As fastText 0.9.2.
-//! We differ: words are told apart by 64 bits of XXH3; kept buckets are found by a bit map, remainders by
+//! We differ: words are told apart by 64 bits of FNV-1a; kept buckets are found by a bit map, remainders by
 //! multiplication (Lemire et al. 2019, arXiv:1902.01961); the rows are the same.
 
 use std::io::Read;
 
 use rustc_hash::FxHashMap;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::source::Source;
 use crate::error::Result;
@@ -91,6 +90,18 @@ pub(super) fn mix(hash: u32, byte: u8) -> u32 {
     (hash ^ byte.cast_signed() as u32).wrapping_mul(16_777_619)
 }
 
+/// FNV-1a, 64 bits: what tells words apart. Grows byte by byte beside the other one.
+pub(super) const KEY_SEED: u64 = 0xcbf2_9ce4_8422_2325;
+
+#[inline]
+pub(super) fn mix_key(key: u64, byte: u8) -> u64 {
+    (key ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+}
+
+pub(super) fn key(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(KEY_SEED, |k, &b| mix_key(k, b))
+}
+
 pub(super) fn hash(bytes: &[u8]) -> u32 {
     bytes.iter().fold(SEED, |h, &b| mix(h, b))
 }
@@ -157,7 +168,7 @@ impl Dictionary {
         let rows = words.iter().enumerate();
         Dictionary {
             shape,
-            words: rows.map(|(row, (word, _))| (xxh3_64(word), row)).collect(),
+            words: rows.map(|(row, (word, _))| (key(word), row)).collect(),
             word_count: words.len(),
             labels: labels.iter().map(|l| l.0.clone()).collect(),
             label_counts: labels.iter().map(|l| l.1).collect(),
@@ -194,7 +205,7 @@ impl Dictionary {
             let count = source.i64("count of an entry")?;
             match (source.u8("type of an entry")?, id < words) {
                 (0, true) => {
-                    made.words.entry(xxh3_64(&word)).or_insert(id);
+                    made.words.entry(key(&word)).or_insert(id);
                 }
                 (1, false) => {
                     let name = String::from_utf8_lossy(&word);
@@ -239,7 +250,7 @@ impl Dictionary {
     }
 
     pub(super) fn token(&self, word: &[u8]) -> Token {
-        match self.words.get(&xxh3_64(word)) {
+        match self.words.get(&key(word)) {
             Some(&id) => Token::Known(id),
             None if word.starts_with(LABEL.as_bytes()) => Token::Label,
             None => Token::Unknown,

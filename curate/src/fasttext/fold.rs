@@ -8,9 +8,7 @@
 //! Folding rounds each number to f32, by at most 2^-25 of it; p changes by a quarter of that at most, which
 //! [`MOST`] holds below 1e-5.
 
-use xxhash_rust::xxh3::xxh3_64;
-
-use super::dictionary::{CHAIN, Dictionary, END, LABEL, SEED, mix};
+use super::dictionary::{CHAIN, Dictionary, END, KEY_SEED, LABEL, SEED, mix, mix_key};
 use super::loss::{Output, log, single};
 use super::matrix::Matrix;
 
@@ -18,6 +16,10 @@ use super::matrix::Matrix;
 const MOST: f64 = 256.0;
 /// Longest word n-grams.
 const MOST_NGRAMS: usize = 8;
+/// Words that are looked up together.
+const BATCH: usize = 64;
+/// Words before them that n-grams may begin with.
+const BEFORE: usize = MOST_NGRAMS - 1;
 
 /// A word's hash, its number, and whether the slot is taken.
 #[derive(Clone, Copy, Default)]
@@ -28,7 +30,7 @@ struct Slot {
 }
 
 pub(super) struct Folded {
-    /// At `key & mask` or behind; never full.
+    /// At a word's home or behind; never full.
     slots: Vec<Slot>,
     mask: usize,
     buckets: Vec<f32>,
@@ -42,7 +44,7 @@ impl Folded {
     /// The same model folded; nothing if it cannot be.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the low bits of a hash; bounded by MOST"
+        reason = "single precision, bounded by MOST"
     )]
     pub(super) fn of(
         dictionary: &Dictionary,
@@ -78,7 +80,7 @@ impl Folded {
         };
         for (&key, &at) in &dictionary.words {
             let number = number(at)?;
-            let mut slot = key as usize & made.mask;
+            let mut slot = made.home(key);
             while made.slots[slot].is_taken {
                 slot = (slot + 1) & made.mask;
             }
@@ -96,11 +98,18 @@ impl Folded {
         Some(made)
     }
 
+    /// Where a word lies, or those before it in the way.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits of a hash")]
-    fn find(&self, word: &[u8]) -> Option<f32> {
-        let key = xxh3_64(word);
-        let mut at = key as usize & self.mask;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the high bits of a product"
+    )]
+    fn home(&self, key: u64) -> usize {
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & self.mask
+    }
+
+    fn find(&self, key: u64) -> Option<f32> {
+        let mut at = self.home(key);
         loop {
             let slot = self.slots[at];
             if !slot.is_taken {
@@ -134,23 +143,26 @@ impl Folded {
             model: self,
             sum: 0.0,
             features: 0,
-            chains: [0; MOST_NGRAMS],
-            open: 0,
+            keys: [0; BATCH],
+            hashes: [0; BEFORE + BATCH],
+            filled: 0,
+            before: 0,
         };
         let bytes = text.as_bytes();
-        let (mut start, mut hash) = (0, SEED);
+        let (mut start, mut hash, mut key) = (0, SEED, KEY_SEED);
         for (at, &byte) in bytes.iter().enumerate() {
             if !is_space(byte) {
                 hash = mix(hash, byte);
+                key = mix_key(key, byte);
                 continue;
             }
-            if start < at && !sums.word(&bytes[start..at], hash) {
+            if start < at && !sums.word(&bytes[start..at], hash, key) {
                 return sums.finish();
             }
-            (start, hash) = (at + 1, SEED);
+            (start, hash, key) = (at + 1, SEED, KEY_SEED);
         }
         if start < bytes.len() {
-            sums.word(&bytes[start..], hash);
+            sums.word(&bytes[start..], hash, key);
         }
         sums.finish()
     }
@@ -163,66 +175,84 @@ fn is_space(byte: u8) -> bool {
     byte <= b' ' && SPACES >> byte & 1 == 1
 }
 
-/// A text on its way.
+/// A text on its way. Words are looked up in batches: nothing hangs on a number before all of a batch are asked for, so
+/// that the memory's answers overlap.
 struct Sums<'a> {
     model: &'a Folded,
     sum: f64,
     features: u64,
-    /// Hashes of the last words, of the last two, and so on, to which the next word is added.
-    chains: [u64; MOST_NGRAMS],
-    open: usize,
+    /// Words of the batch.
+    keys: [u64; BATCH],
+    /// Theirs from `BEFORE` on; in front those of the words before.
+    hashes: [u32; BEFORE + BATCH],
+    filled: usize,
+    /// Words before the batch, as far as n-grams reach.
+    before: usize,
 }
 
 impl Sums<'_> {
     /// False if the word ends the text.
     #[inline]
-    fn word(&mut self, word: &[u8], hash: u32) -> bool {
-        match self.model.find(word) {
-            Some(number) => {
-                // a written end of text ends it, as in fastText
-                if word == END {
-                    return false;
-                }
-                self.add(number);
-            }
-            None if word == END => return false,
-            None if word.starts_with(LABEL.as_bytes()) => return true,
-            None => {}
+    fn word(&mut self, word: &[u8], hash: u32, key: u64) -> bool {
+        // first bytes that are rare: both tests are foreseen
+        if word[0] == b'<' && word == END {
+            return false;
         }
-        self.chain(hash);
+        let is_label = word[0] == b'_' && word.starts_with(LABEL.as_bytes());
+        if is_label && self.model.find(key).is_none() {
+            return true;
+        }
+        self.push(hash, key);
         true
     }
 
     #[inline]
-    fn add(&mut self, number: f32) {
-        self.sum += f64::from(number);
-        self.features += 1;
+    fn push(&mut self, hash: u32, key: u64) {
+        self.keys[self.filled] = key;
+        self.hashes[BEFORE + self.filled] = hash;
+        self.filled += 1;
+        if self.filled == BATCH {
+            self.flush();
+        }
     }
 
-    #[inline]
-    fn chain(&mut self, hash: u32) {
-        let most = self.model.ngrams - 1;
-        if most == 0 {
-            return;
+    fn flush(&mut self) {
+        let (model, keys) = (self.model, &self.keys[..self.filled]);
+        let mut home = [Slot::default(); BATCH];
+        for (slot, key) in home.iter_mut().zip(keys) {
+            *slot = model.slots[model.home(*key)];
         }
-        let wide = i64::from(hash.cast_signed()).cast_unsigned();
-        for i in 0..self.open {
-            let chain = self.chains[i].wrapping_mul(CHAIN).wrapping_add(wide);
-            self.chains[i] = chain;
-            let number = self.model.bucket(chain);
-            self.add(number);
+        for (slot, key) in home.iter().zip(keys) {
+            let number = match slot.is_taken && slot.key == *key {
+                true => Some(slot.number),
+                false => model.find(*key),
+            };
+            if let Some(number) = number {
+                self.sum += f64::from(number);
+                self.features += 1;
+            }
         }
-        // the newest first, the oldest falls off
-        self.open = (self.open + 1).min(most);
-        self.chains.copy_within(..self.open - 1, 1);
-        self.chains[0] = wide;
+        let wide = |h: u32| i64::from(h.cast_signed()).cast_unsigned();
+        let end = BEFORE + self.filled;
+        for words in 2..=model.ngrams {
+            // the last word of the first n-gram whose words are all there
+            let first = BEFORE + (words - 1).saturating_sub(self.before);
+            for last in first..end {
+                let gram = &self.hashes[last + 1 - words..=last];
+                let chain = |h: u64, next: &u32| h.wrapping_mul(CHAIN).wrapping_add(wide(*next));
+                let hash = gram[1..].iter().fold(wide(gram[0]), chain);
+                self.sum += f64::from(model.bucket(hash));
+                self.features += 1;
+            }
+        }
+        self.before = (self.before + self.filled).min(BEFORE);
+        self.hashes.copy_within(end - BEFORE..end, 0);
+        self.filled = 0;
     }
 
     fn finish(mut self) -> Option<[f32; 2]> {
-        if let Some(number) = self.model.find(END) {
-            self.add(number);
-        }
-        self.chain(super::dictionary::hash(END));
+        self.push(super::dictionary::hash(END), super::dictionary::key(END));
+        self.flush();
         if self.features == 0 {
             return None;
         }
