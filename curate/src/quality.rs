@@ -228,4 +228,31 @@ mod tests {
         assert_eq!(names, ["head", "head", "middle", "middle", "tail"]);
         assert_eq!(PerplexityConfig::default().bucket(1.0), None);
     }
+
+    #[test]
+    fn quality_buckets_count_the_thresholds_that_a_score_reaches() {
+        let config = QualityConfig {
+            model: "m.bin".into(),
+            buckets: vec![0.1, 0.5, 0.5, 0.9],
+            ..QualityConfig::default()
+        };
+        let found = [0.0, 0.099_999_9, 0.1, 0.5, 0.899, 1.0].map(|score| config.bucket(score));
+        // scores are kept to six places
+        assert_eq!(found, [0, 1, 1, 3, 3, 4]);
+        let problems = |config: &QualityConfig| {
+            let mut all = Vec::new();
+            config.check(&mut |key, found, _| all.push(format!("{key}: {found}")));
+            all
+        };
+        assert!(problems(&config).is_empty());
+        let wrong = QualityConfig {
+            buckets: vec![0.5, 0.1, 2.0],
+            min_bucket: 4,
+            ..config
+        };
+        assert_eq!(
+            problems(&wrong),
+            ["buckets: [0.5, 0.1, 2.0]", "min_bucket: 4"]
+        );
+    }
 }

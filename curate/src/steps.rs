@@ -376,8 +376,9 @@ fn resample(
     let key = weight + config.noise(&draft.id);
     note(draft, "dsir", json!({ "weight": weight, "key": key }));
     judge.at_least("dsir.words", words as f64, config.min_words as f64)?;
-    judge.at_least("dsir.weight", weight, f64::NEG_INFINITY)?;
-    judge.at_least("dsir.key", key, config.min_key.unwrap_or(f64::NEG_INFINITY))
+    // no limit at all: infinity is no number in the files of figures
+    judge.at_least("dsir.weight", weight, f64::MIN)?;
+    judge.at_least("dsir.key", key, config.min_key.unwrap_or(f64::MIN))
 }
 
 fn perplexity(

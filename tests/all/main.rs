@@ -13,5 +13,6 @@ mod documents;
 mod jobs;
 mod megatron;
 mod megatron_masked;
+mod models;
 mod samplers;
 mod tokenize;

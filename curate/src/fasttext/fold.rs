@@ -100,10 +100,6 @@ impl Folded {
 
     /// Where a word lies, or those before it in the way.
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the high bits of a product"
-    )]
     fn home(&self, key: u64) -> usize {
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & self.mask
     }

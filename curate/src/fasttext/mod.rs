@@ -44,7 +44,7 @@ pub struct FastText {
 
 enum Body {
     Folded(Folded),
-    Layers(Layers),
+    Layers(Box<Layers>),
 }
 
 struct Layers {
@@ -141,7 +141,7 @@ impl FastText {
         let content = source.end()?;
         let body = match Folded::of(&dictionary, &input, &output, dim) {
             Some(folded) => Body::Folded(folded),
-            None => Body::Layers(Layers { dim, input, output }),
+            None => Body::Layers(Box::new(Layers { dim, input, output })),
         };
         Ok(FastText {
             dictionary,

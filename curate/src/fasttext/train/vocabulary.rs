@@ -68,7 +68,7 @@ pub(super) fn count(examples: &Examples, min_count: i64) -> Result<Vocabulary> {
         .words
         .into_iter()
         .filter(|(_, (count, _))| *count >= min_count);
-    let mut words: Vec<(Box<[u8]>, (i64, u64))> = words.collect();
+    let mut words = words.collect::<Vec<_>>();
     words.sort_unstable_by_key(|(_, (count, first))| (-count, *first));
     // a label of which all examples were held out is none
     let mut order: Vec<usize> = (0..of_labels.len()).filter(|l| of_labels[*l] > 0).collect();

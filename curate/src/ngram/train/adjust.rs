@@ -158,8 +158,8 @@ pub(super) fn adjust(folder: &Path, full: Merge, prune: &[u64], bytes: usize) ->
         chain.key = key;
         chain.depth = order - 1;
         let mut is_full = true;
-        for place in same..order - 1 {
-            let begins = key[place] == BEGIN;
+        for (place, word) in key.iter().enumerate().take(order - 1).skip(same) {
+            let begins = *word == BEGIN;
             chain.adjusted[place] = if begins { count } else { 1 };
             chain.actual[place] = count;
             if begins {
