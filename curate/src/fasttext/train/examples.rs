@@ -26,6 +26,13 @@ pub(super) struct Example {
     set: u32,
 }
 
+impl Example {
+    /// Bytes of its text.
+    pub(super) fn bytes(&self) -> u64 {
+        self.length.into()
+    }
+}
+
 /// Takes texts.
 pub(super) struct Collector {
     folder: PathBuf,

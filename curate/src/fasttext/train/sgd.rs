@@ -13,13 +13,14 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 use super::examples::{Example, Examples, is_space};
 use super::{ClassifierLoss, ClassifierTraining};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fasttext::dictionary::{Dictionary, END, LABEL, Token, hash};
 use crate::fasttext::loss::tree;
 use crate::progress::Progress;
 
-/// Texts that are hashed at a time.
+/// Texts that are hashed at a time, and their bytes.
 const BATCH: usize = 256;
+const BATCH_BYTES: u64 = 16 << 20;
 /// Tokens after which the rate is computed anew.
 const UPDATE_TOKENS: u64 = 100;
 
@@ -210,6 +211,20 @@ impl Descent<'_> {
     }
 }
 
+/// Examples in order, cut where a batch is full.
+fn batches(examples: &[Example]) -> Vec<&[Example]> {
+    let (mut made, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (i, example) in examples.iter().enumerate() {
+        if i > start && (i - start == BATCH || bytes + example.bytes() > BATCH_BYTES) {
+            made.push(&examples[start..i]);
+            (start, bytes) = (i, 0);
+        }
+        bytes += example.bytes();
+    }
+    made.push(&examples[start..]);
+    made
+}
+
 fn ready(examples: &Examples, batch: &[Example], dictionary: &Dictionary) -> Result<Vec<Ready>> {
     let one = |example: &Example| {
         let text = examples.text(example)?;
@@ -249,8 +264,9 @@ pub(super) fn descend(
     let all = (tokens * settings.epochs as u64).max(1) as f64;
     let (mut counted, mut since) = (0u64, 0u64);
     let mut losses = Vec::new();
+    let all_batches = batches(&examples.train);
     for epoch in 0..settings.epochs {
-        let mut batches = examples.train.chunks(BATCH);
+        let mut batches = all_batches.iter().copied();
         let mut batch = batches.next().unwrap_or_default();
         let mut now = ready(examples, batch, dictionary)?;
         let (mut loss, mut steps) = (0.0, 0u64);
@@ -288,6 +304,16 @@ pub(super) fn descend(
             }
         }
         losses.push(loss / steps.max(1) as f64);
+        if !descent.weights.output.iter().all(|x| x.is_finite()) {
+            return Err(Error::Config {
+                key: "rate".into(),
+                found: settings.rate.to_string(),
+                wanted: format!(
+                    "less: weights were beyond all numbers in epoch {}",
+                    epoch + 1
+                ),
+            });
+        }
     }
     Ok((weights, losses))
 }

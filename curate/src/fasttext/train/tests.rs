@@ -235,6 +235,16 @@ fn what_cannot_be_trained_is_said_and_leaves_no_model() {
         message(small(), &inputs[..1]),
         "labels: found examples of [\"hq\"] alone, wanted at least two labels"
     );
+    let fast = ClassifierTraining {
+        rate: 100.0,
+        epochs: 100,
+        ..small()
+    };
+    let diverged = message(fast, &inputs);
+    assert!(
+        diverged.starts_with("rate: found 100, wanted less"),
+        "{diverged}"
+    );
     let plain =
         ClassifierInput::Labelled(corpus(folder.path().join("plain.txt"), &["no label here"]));
     assert!(message(small(), &[plain]).starts_with("labels: found examples of [] alone"));

@@ -58,6 +58,11 @@ impl Vocabulary {
     }
 }
 
+/// What separates words in models and where they are asked, and zeros.
+fn is_space(c: char) -> bool {
+    c.is_ascii_whitespace() || matches!(c, '\0' | '\x0b')
+}
+
 /// Counts n-grams.
 pub(super) struct Counter {
     order: usize,
@@ -106,7 +111,7 @@ impl Counter {
             let mut last = [BEGIN; MOST];
             last[self.order..].fill(0);
             let mut is_empty = true;
-            for word in line.split_ascii_whitespace() {
+            for word in line.split(is_space).filter(|w| !w.is_empty()) {
                 let number = self.vocabulary.number(word)?;
                 if number <= END {
                     self.marks += 1;

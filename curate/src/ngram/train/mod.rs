@@ -119,7 +119,6 @@ impl NgramTraining {
         };
         let name = out.file_name().unwrap_or_default().to_string_lossy();
         std::fs::create_dir_all(folder).at(folder)?;
-        let file = AtomicFile::create(folder, &name)?;
         let half = self.memory_mb << 19;
         let mut counter = count::Counter::new(folder, self.order, self.lowercase, half)?;
         let read: CorpusCounts = corpus.each(progress, &mut |text| counter.add(text))?;
@@ -144,6 +143,7 @@ impl NgramTraining {
             }
         }
         let statistics = adjusted.statistics.clone();
+        let file = AtomicFile::create(folder, &name)?;
         let ngrams = estimate::write(folder, adjusted, &discounts, &vocabulary, half, file)?;
         Ok(NgramReport {
             documents: read.documents,
