@@ -117,6 +117,9 @@ pub struct CurateConfig {
     /// Also measure every rule of every document, broken or not, and keep the figures in `figures/`: the report then
     /// shows what other limits would keep. Costs the rules that a dropped document would have been spared.
     pub figures: bool,
+    /// Measure every document's text (datatrove's document, line, paragraph and word statistics), by source and language;
+    /// with `figures` also what the rules measured. Summed up in `statistics.json` and `statistics.parquet`.
+    pub statistics: bool,
     /// Filters in order; the first broken rule names the drop.
     pub step: Vec<Step>,
 }
@@ -132,6 +135,7 @@ impl Default for CurateConfig {
             max_bad_records: 1000,
             max_record_bytes: 32 << 20,
             figures: false,
+            statistics: false,
             step: Vec::new(),
         }
     }

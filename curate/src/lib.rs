@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod chain;
+mod clock;
 mod code;
 mod config;
 mod corpus;
@@ -23,6 +24,7 @@ mod read;
 mod report;
 mod shard;
 mod signals;
+mod statistics;
 mod steps;
 mod text;
 mod texts;
@@ -72,7 +74,11 @@ pub use quality::{ExpressionConfig, PerplexityConfig, QualityConfig};
 pub use read::{Record, each_record};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, missing_inputs, shards};
-pub use signals::{Choice, Expression, Signals, WhatIf, read_figures};
+pub use signals::{Candidates, Choice, Expression, Refilter, Signals, WhatIf, read_figures};
+pub use statistics::{
+    Distinct, Distribution, FIGURES, Frequent, QUANTILES, Row, State, Statistics, TextFigures,
+    measure,
+};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
 pub use verdict::{Figure, Judge, KEEP, Measure, Reason, Side, Verdict};

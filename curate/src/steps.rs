@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::clock::Clock;
 use crate::code::identify_code;
 use crate::config::{CodeConfig, LanguageConfig, Step};
 use crate::dsir::{Dsir, DsirConfig, DsirScratch};
@@ -46,6 +47,7 @@ pub(crate) struct Draft {
 #[derive(Default)]
 pub(crate) struct StepScratch {
     pub(crate) text: Scratch,
+    pub(crate) clock: Clock,
     language: LanguageScratch,
     mixture: MixtureScratch,
     quality: FastTextScratch,
@@ -113,7 +115,9 @@ impl Steps {
             false => Judge::strict(),
         };
         for (step, opened) in &self.steps {
-            one(step, opened, draft, scratch, &mut judge)?;
+            let verdict = one(step, opened, draft, scratch, &mut judge);
+            scratch.clock.lap(step.name());
+            verdict?;
         }
         KEEP
     }
@@ -131,6 +135,7 @@ impl Steps {
         let mut is_lost = false;
         for (step, opened) in &self.steps {
             let stopped = one(step, opened, &mut on, scratch, &mut judge);
+            scratch.clock.lap(step.name());
             is_lost = stopped.is_break();
             if verdict.is_continue() {
                 verdict = judge.verdict();

@@ -31,7 +31,38 @@ pub(crate) struct JobArgs {
 #[derive(Subcommand)]
 enum Verb {
     /// Run every stage of a job; finished stages are skipped, a killed run goes on where it was.
-    Run(JobArgs),
+    Run {
+        #[command(flatten)]
+        job: JobArgs,
+        /// Print what the job's executor would be told, and stop.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// One task of a stage, as executors run it.
+    Task {
+        #[command(flatten)]
+        job: JobArgs,
+        /// Stage with tasks: curate.
+        #[arg(long)]
+        stage: String,
+        /// Number of the task, from 0.
+        #[arg(long)]
+        index: usize,
+        /// Number of tasks.
+        #[arg(long)]
+        of: usize,
+    },
+    /// How far a job is, from the files in its folder.
+    Status {
+        /// Job file (TOML).
+        job: PathBuf,
+        /// Override one key of the job.
+        #[arg(long = "set", value_name = "KEY=VALUE")]
+        set: Vec<String>,
+        /// As JSON on stdout.
+        #[arg(long)]
+        json: bool,
+    },
     /// Read, extract and filter.
     Curate(JobArgs),
     /// Mark exact and near duplicates.
@@ -83,8 +114,14 @@ enum Verb {
         #[arg(long = "set", value_name = "KEY=VALUE")]
         set: Vec<String>,
     },
-    /// Write report.html.
-    Report(JobArgs),
+    /// Write report.html; or, from kept figures, what the filters would keep with other limits.
+    Report {
+        #[command(flatten)]
+        job: JobArgs,
+        /// Another limit, e.g. --limit gopher_quality.short_doc=80 (repeatable; together they are one question).
+        #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
+        limits: Vec<(String, f64)>,
+    },
     /// Write a checkpoint in Hugging Face form (config.json, model.safetensors).
     Convert {
         /// Checkpoint folder.
@@ -161,7 +198,17 @@ fn message(e: &anyhow::Error) -> String {
 
 fn dispatch(verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::Run(j) => with_job(&j, run::all),
+        Verb::Run { job, dry_run } => with_job(&job, |cx| run::all(cx, dry_run)),
+        Verb::Task {
+            job,
+            stage,
+            index,
+            of,
+        } => {
+            let cx = run::Context::open_for_task(job::load(&job.job, &job.set)?)?;
+            run::task(&cx, &stage, index, of)
+        }
+        Verb::Status { job, set, json } => run::status(&job::load(&job, &set)?, json),
         Verb::Curate(j) => with_job(&j, run::curate),
         Verb::Dedup(j) => with_job(&j, run::dedup),
         Verb::Tokenize(j) => with_job(&j, run::tokenize),
@@ -188,7 +235,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             prompt,
             ..
         } => run::generate_from(checkpoint.as_deref(), tokenizer.as_deref(), &prompt),
-        Verb::Report(j) => with_job(&j, run::report),
+        Verb::Report { job, limits } if limits.is_empty() => with_job(&job, run::report),
+        Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert {
             checkpoint,
             tokenizer,
@@ -201,6 +249,16 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Dsir(verb) => run::dsir(verb),
         Verb::Doctor { json } => run::doctor(json),
     }
+}
+
+/// `RULE=NUMBER`.
+fn limit(text: &str) -> Result<(String, f64), String> {
+    let (rule, number) = text.split_once('=').ok_or("expected RULE=NUMBER")?;
+    let number = number
+        .trim()
+        .parse()
+        .map_err(|_| format!("{number:?} is no number"))?;
+    Ok((rule.trim().to_string(), number))
 }
 
 fn with_job(

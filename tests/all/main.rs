@@ -10,6 +10,7 @@ mod curation;
 mod datatrove;
 mod determinism;
 mod documents;
+mod executors;
 mod jobs;
 mod megatron;
 mod megatron_masked;

@@ -16,7 +16,7 @@ use crate::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
 
 /// A bit for each of the words of which some must occur; 0 for any other word.
-fn stop_word(word: &[u8]) -> u32 {
+pub(crate) fn stop_word(word: &[u8]) -> u32 {
     match word {
         b"the" => 1,
         b"be" => 2,

@@ -225,7 +225,7 @@ fn split_newlines(text: &str, least: usize) -> impl Iterator<Item = &str> {
 }
 
 /// (pieces, duplicate pieces, characters in duplicate pieces).
-pub(super) fn duplicates<'a>(
+pub(crate) fn duplicates<'a>(
     pieces: impl Iterator<Item = &'a str>,
     most: usize,
     set: &mut HashCounts,

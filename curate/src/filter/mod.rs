@@ -18,7 +18,9 @@ pub(crate) use counts::HashCounts;
 pub use dclm::Dclm;
 pub use fineweb::FinewebQuality;
 pub use gopher_quality::GopherQuality;
+pub(crate) use gopher_quality::stop_word;
 pub use gopher_repetition::GopherRepetition;
+pub(crate) use gopher_repetition::duplicates;
 pub use length::Length;
 pub use url::{UrlConfig, UrlFilter};
 

@@ -13,6 +13,7 @@ mod golden;
 mod http;
 mod language;
 mod shard;
+mod statistics;
 mod steps;
 
 /// Exact and MinHash deduplication with the defaults of each.

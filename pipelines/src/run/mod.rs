@@ -10,31 +10,40 @@ mod inspect;
 mod merge;
 mod models;
 mod report;
+mod status;
+mod task;
 mod texts;
 mod tokenize;
 mod train;
 
+pub(crate) use self::curate::shards_left;
 pub(crate) use blend::{Blended, blend};
 pub(crate) use doctor::doctor;
 pub(crate) use generate::{convert, generate_for_job, generate_from};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use merge::merge;
 pub(crate) use models::{Classifier, Dsir, Ngram, classifier, dsir, ngram};
+pub(crate) use report::refilter;
+pub(crate) use status::status;
+pub(crate) use task::task;
 
-use crate::job::Job;
+use crate::job::{Executor, Job};
 use crate::machine::{grouped, peak_rss_bytes, write_atomically};
 use crate::manifest::Manifest;
+use ::curate::Shard;
 use anyhow::{Context as _, Result, bail};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// An opened job: its folder, its manifest, and the lock that keeps a second process out.
 pub(crate) struct Context {
     pub job: Job,
     pub out: PathBuf,
     pub manifest: Manifest,
-    _lock: File,
+    shards: OnceLock<Vec<Shard>>,
+    lock: File,
 }
 
 impl Context {
@@ -49,18 +58,79 @@ impl Context {
             bail!("another process is running a job in {}", out.display());
         }
         sweep(&out);
-        // fails only if a pool exists already, which then serves as well
-        let _ = rayon::ThreadPoolBuilder::new()
-            .num_threads(job.threads)
-            .build_global();
+        start_threads(&job);
         write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
         let manifest = Manifest::open(&out);
         Ok(Context {
             job,
             out,
             manifest,
-            _lock: lock,
+            shards: OnceLock::new(),
+            lock,
         })
+    }
+
+    /// For a task of an executor: others of its kind may be at work in the folder, a whole job not.
+    pub(crate) fn open_for_task(job: Job) -> Result<Context> {
+        let out = job.out.clone();
+        let lock_path = out.join(".lock");
+        let lock = File::open(&lock_path).with_context(|| {
+            format!(
+                "{} is not there; the job has not been submitted",
+                lock_path.display()
+            )
+        })?;
+        if lock.try_lock_shared().is_err() {
+            bail!(
+                "another process is running the whole job in {}",
+                out.display()
+            );
+        }
+        let shards = match submitted_shards(&out)? {
+            Some(shards) => OnceLock::from(shards),
+            None => bail!(
+                "{} has no shards.json; the job has not been submitted",
+                out.display()
+            ),
+        };
+        start_threads(&job);
+        let manifest = Manifest::open(&out);
+        Ok(Context {
+            job,
+            out,
+            manifest,
+            shards,
+            lock,
+        })
+    }
+
+    /// Lets other processes do the work: what an executor starts has to find the folder free. Only one process at a time
+    /// may hand work over; the lock that says so is returned.
+    pub(crate) fn hand_over(&self) -> Result<File> {
+        let path = self.out.join(".submit.lock");
+        let lock = File::create(&path).with_context(|| path.display().to_string())?;
+        if lock.try_lock().is_err() {
+            bail!(
+                "another process is handing over the job in {}",
+                self.out.display()
+            );
+        }
+        self.lock.unlock().context("the job's lock")?;
+        Ok(lock)
+    }
+
+    /// The shards of the curation, listed once a process.
+    pub(crate) fn shards(&self) -> Result<&[Shard]> {
+        if let Some(shards) = self.shards.get() {
+            return Ok(shards);
+        }
+        let config = self
+            .job
+            .curate
+            .as_ref()
+            .context("the job has no [curate] table")?;
+        let shards = ::curate::shards(config)?;
+        Ok(self.shards.get_or_init(|| shards))
     }
 
     /// Seconds of all recorded stages.
@@ -73,9 +143,33 @@ impl Context {
     }
 }
 
-/// `run`: every table of the job, in order.
-pub(crate) fn all(cx: &Context) -> Result<()> {
+/// The shards that an executor's tasks share, if the job has been submitted.
+pub(crate) fn submitted_shards(out: &Path) -> Result<Option<Vec<Shard>>> {
+    let path = out.join("shards.json");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => serde_json::from_str(&text)
+            .map(Some)
+            .with_context(|| format!("{} is no list of shards", path.display())),
+        Err(_) => Ok(None),
+    }
+}
+
+fn start_threads(job: &Job) {
+    // fails only if a pool exists already, which then serves as well
+    let _ = rayon::ThreadPoolBuilder::new()
+        .num_threads(job.threads)
+        .build_global();
+}
+
+/// `run`: every table of the job, in order; or hands it to its executor.
+pub(crate) fn all(cx: &Context, dry_run: bool) -> Result<()> {
     let job = &cx.job;
+    if job.executor != Executor::Local {
+        return crate::executor::submit(cx, dry_run);
+    }
+    if dry_run {
+        bail!("--dry-run shows what an executor is told; this job has executor = \"local\"");
+    }
     eprintln!(
         "millrace {}: job {:?} in {}",
         env!("CARGO_PKG_VERSION"),
@@ -144,7 +238,9 @@ pub(crate) fn print(text: &str) -> Result<()> {
 fn sweep(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        let is_temporary = entry.file_name().to_string_lossy().starts_with(".tmp");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_temporary =
+            name.starts_with(".tmp") || (name.starts_with('.') && name.ends_with(".tmp"));
         if path.is_dir() && !path.is_symlink() {
             sweep(&path);
         } else if is_temporary {
