@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::code::CODE_LABELS;
+use crate::dsir::DsirConfig;
 use crate::extract::ExtractConfig;
 use crate::filter::{
     BadWords, C4Quality, Dclm, Dolma, Fineweb2, FinewebQuality, GopherQuality, GopherRepetition,
@@ -189,6 +190,8 @@ pub enum Step {
     Quality(QualityConfig),
     /// A language model's perplexity.
     Perplexity(PerplexityConfig),
+    /// Importance resampling towards a target.
+    Dsir(DsirConfig),
     /// A condition over the figures of the steps before.
     Expression(ExpressionConfig),
 }
@@ -343,6 +346,7 @@ impl CurateConfig {
             Step::Language(c) if c.model != BUILT_IN => vec![PathBuf::from(&c.model)],
             Step::Quality(c) => vec![PathBuf::from(&c.model)],
             Step::Perplexity(c) => vec![PathBuf::from(&c.model)],
+            Step::Dsir(c) => vec![PathBuf::from(&c.model)],
             Step::Url(c) => c.files(),
             Step::BadWords(c) => c.files(),
             Step::Redpajama(c) => c.file().into_iter().collect(),
@@ -457,6 +461,7 @@ impl Step {
             Step::Pii(c) => c.check(&mut inner),
             Step::Quality(c) => c.check(&mut inner),
             Step::Perplexity(c) => c.check(&mut inner),
+            Step::Dsir(c) => c.check(&mut inner),
             Step::Expression(c) => c.check(&mut inner),
         }
     }
@@ -486,6 +491,7 @@ impl Step {
             Step::Pii(_) => "pii",
             Step::Quality(_) => "quality",
             Step::Perplexity(_) => "perplexity",
+            Step::Dsir(_) => "dsir",
             Step::Expression(_) => "expression",
         }
     }

@@ -4,9 +4,11 @@ mod chain;
 mod clock;
 mod code;
 mod config;
+mod corpus;
 mod decontaminate;
 mod dedup;
 mod document;
+mod dsir;
 mod error;
 mod extract;
 mod fasttext;
@@ -37,18 +39,23 @@ pub use config::{
     CodeConfig, CurateConfig, DecontaminateConfig, DedupConfig, ExactConfig, Format, Input,
     KeepPolicy, LanguageConfig, MinhashConfig, OutputFormat, Problem, Step,
 };
+pub use corpus::{Corpus, CorpusCounts};
 pub use decontaminate::Decontaminator;
 pub use dedup::{
     DedupReport, Fate, KeepList, MinhashScratch, Minhasher, Signature, SignatureReader,
     SignatureShape, dedup,
 };
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
+pub use dsir::{Dsir, DsirConfig, DsirCut, DsirHash, DsirReport, DsirSide, DsirTraining, dsir_cut};
 pub use error::{Error, Result};
 pub use extract::{
     BlockFeatures, ExtractConfig, Extracted, Favour, PageMeta, PageSource, TextForm,
     block_features, extract_html, extract_page,
 };
-pub use fasttext::{FastText, FastTextScratch};
+pub use fasttext::{
+    ClassifierInput, ClassifierLoss, ClassifierReport, ClassifierTraining, FastText,
+    FastTextScratch, HeldOut, LabelFigures, ScoreReport, score_corpus,
+};
 pub use filter::{
     BadWords, BadWordsFilter, C4Profile, C4Quality, Dclm, Dolma, DolmaGopher, Fineweb2,
     Fineweb2Filter, FinewebQuality, GopherQuality, GopherRepetition, Length, Limit, Limits,
@@ -60,7 +67,9 @@ pub use language::{
     Guess, Identifier, LanguageExamples, LanguageScratch, LanguageTraining, Mixture,
     MixtureScratch, Script, identify, languages, mixture, script_shares,
 };
-pub use ngram::{NgramModel, NgramState};
+pub use ngram::{
+    NgramModel, NgramReport, NgramState, NgramTraining, PerplexityCuts, perplexity_cuts,
+};
 pub use normalize::{Form, NormalizeConfig, REPAIRS, Repairs};
 pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::clock::Clock;
 use crate::code::identify_code;
 use crate::config::{CodeConfig, LanguageConfig, Step};
+use crate::dsir::{Dsir, DsirConfig, DsirScratch};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastText, FastTextScratch};
 use crate::filter::{
@@ -52,6 +53,7 @@ pub(crate) struct StepScratch {
     language: LanguageScratch,
     mixture: MixtureScratch,
     quality: FastTextScratch,
+    dsir: DsirScratch,
     labels: Vec<(usize, f32)>,
     rewritten: String,
 }
@@ -68,6 +70,7 @@ enum Opened {
     /// With the number of the label.
     Quality(FastText, usize),
     Perplexity(NgramModel),
+    Dsir(Dsir),
     Condition(Expression),
 }
 
@@ -93,6 +96,7 @@ impl Steps {
                 Step::Perplexity(config) => {
                     Opened::Perplexity(NgramModel::open(Path::new(&config.model))?)
                 }
+                Step::Dsir(config) => Opened::Dsir(Dsir::open(Path::new(&config.model))?),
                 Step::Expression(config) => open_condition(i, config, &steps[..i])?,
                 _ => Opened::Nothing,
             };
@@ -227,6 +231,9 @@ fn one(
         (Step::Perplexity(config), Opened::Perplexity(model)) => {
             perplexity(config, model, draft, judge)?;
         }
+        (Step::Dsir(config), Opened::Dsir(model)) => {
+            resample(config, model, draft, scratch, judge)?
+        }
         (Step::Expression(config), Opened::Condition(condition)) => {
             meets(config, condition, draft, judge.measures())?;
         }
@@ -237,12 +244,7 @@ fn one(
 
 fn open_quality(step: usize, config: &QualityConfig) -> Result<Opened> {
     let model = FastText::open(Path::new(&config.model))?;
-    let plain = |label: &str| label.trim_start_matches("__label__").to_string();
-    let label = model
-        .labels()
-        .iter()
-        .position(|l| plain(l) == plain(&config.label));
-    match label {
+    match model.label(&config.label) {
         Some(label) => Ok(Opened::Quality(model, label)),
         None => Err(Error::Config {
             key: format!("step[{step}].quality.label"),
@@ -275,9 +277,13 @@ fn open_condition(step: usize, config: &ExpressionConfig, before: &[Step]) -> Re
             ..Draft::default()
         };
         match step {
-            // those that need a model have one figure each
+            // those that need a model
             Step::Language(_) => known.push("language.min_confidence".into()),
-            Step::Quality(_) => known.push("quality.score".into()),
+            Step::Quality(_) => known.extend(["quality.score", "quality.bucket"].map(String::from)),
+            Step::Dsir(_) => {
+                let figures = ["dsir.words", "dsir.weight", "dsir.key"];
+                known.extend(figures.map(String::from));
+            }
             Step::Perplexity(_) => known.push("perplexity.value".into()),
             Step::BadWords(_) => known.push("bad_words.ratio".into()),
             Step::Lines(_) => known.push("lines.removed_ratio".into()),
@@ -405,6 +411,16 @@ fn score(
     let score = found.map_or(0.0, |(_, p)| f64::from(*p));
     note(draft, "quality", json!((score * 1e6).round() / 1e6));
     judge.at_least("quality.score", score, config.min_score)?;
+    if !config.buckets.is_empty() {
+        // of several models the greatest bucket counts
+        let before = draft
+            .meta
+            .as_ref()
+            .and_then(|m| m["quality_bucket"].as_u64());
+        let bucket = config.bucket(score).max(before.unwrap_or(0));
+        note(draft, "quality_bucket", bucket.into());
+        judge.at_least("quality.bucket", bucket as f64, config.min_bucket as f64)?;
+    }
     if config.pareto_alpha > 0.0 {
         let limit = config.pareto_limit(&draft.id);
         if score <= limit {
@@ -412,6 +428,22 @@ fn score(
         }
     }
     KEEP
+}
+
+fn resample(
+    config: &DsirConfig,
+    model: &Dsir,
+    draft: &mut Draft,
+    scratch: &mut StepScratch,
+    judge: &mut Judge,
+) -> Verdict {
+    let (weight, words) = model.weigh(&draft.text, &mut scratch.dsir);
+    let key = weight + config.noise(&draft.id);
+    note(draft, "dsir", json!({ "weight": weight, "key": key }));
+    judge.at_least("dsir.words", words as f64, config.min_words as f64)?;
+    // no limit at all: infinity is no number in the files of figures
+    judge.at_least("dsir.weight", weight, f64::MIN)?;
+    judge.at_least("dsir.key", key, config.min_key.unwrap_or(f64::MIN))
 }
 
 fn perplexity(

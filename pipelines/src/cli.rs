@@ -147,6 +147,15 @@ enum Verb {
         /// HTML file or WARC.
         file: PathBuf,
     },
+    /// Train a quality classifier, or score texts with one.
+    #[command(subcommand)]
+    Classifier(run::Classifier),
+    /// Train an n-gram language model, or find the perplexities that part texts into buckets.
+    #[command(subcommand)]
+    Ngram(run::Ngram),
+    /// Importance resampling towards a target (DSIR).
+    #[command(subcommand)]
+    Dsir(run::Dsir),
     /// What this machine offers and what would be used.
     Doctor {
         /// As JSON on stdout.
@@ -236,6 +245,9 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         } => run::convert(&checkpoint, tokenizer.as_deref(), &out),
         Verb::Inspect { path, json } => run::inspect(&path, json),
         Verb::Extract { file } => run::extract(&file),
+        Verb::Classifier(verb) => run::classifier(verb),
+        Verb::Ngram(verb) => run::ngram(verb),
+        Verb::Dsir(verb) => run::dsir(verb),
         Verb::Doctor { json } => run::doctor(json),
     }
 }

@@ -14,5 +14,6 @@ mod executors;
 mod jobs;
 mod megatron;
 mod megatron_masked;
+mod models;
 mod samplers;
 mod tokenize;
