@@ -9,8 +9,9 @@ use std::io::BufRead;
 use std::time::Instant;
 
 use curate::{
-    C4Quality, FinewebQuality, GopherQuality, GopherRepetition, MinhashConfig, MinhashScratch,
-    Minhasher, Scratch, Splitter, Verdict, extract_html, identify,
+    C4Quality, Dclm, Dolma, FinewebQuality, GopherQuality, GopherRepetition, Judge, MassiveText,
+    MinhashConfig, MinhashScratch, Minhasher, Nemo, Redpajama, RedpajamaSignals, Scratch, Splitter,
+    Verdict, extract_html, identify,
 };
 
 fn time(name: &str, bytes: usize, mut stage: impl FnMut() -> usize) {
@@ -99,6 +100,33 @@ fn texts(path: &str) -> std::io::Result<()> {
         };
         texts.iter().map(|t| kept(&chain(t))).sum()
     });
+    time("dclm", bytes, || {
+        let rules = Dclm::default();
+        texts
+            .iter()
+            .map(|t| kept(&rules.judge(t, &mut scratch, &mut out)))
+            .sum()
+    });
+    time("nemo, every figure", bytes, || {
+        let rules = Nemo::default();
+        let mut judge = |t: &String| rules.measure(t, &mut scratch, &mut Judge::measuring());
+        texts.iter().map(|t| kept(&judge(t))).sum()
+    });
+    time("dolma, every figure", bytes, || {
+        let rules = Dolma::default();
+        let mut judge = |t: &String| rules.measure(t, &mut scratch, &mut Judge::measuring());
+        texts.iter().map(|t| kept(&judge(t))).sum()
+    });
+    time("massive_text, every figure", bytes, || {
+        let rules = MassiveText::default();
+        let mut judge = |t: &String| rules.measure(t, &mut scratch, &mut Judge::measuring());
+        texts.iter().map(|t| kept(&judge(t))).sum()
+    });
+    if let Ok(signals) = RedpajamaSignals::open(&Redpajama::default()) {
+        time("redpajama signals", bytes, || {
+            texts.iter().map(|t| signals.of(t).len()).sum()
+        });
+    }
     let hasher = Minhasher::new(&MinhashConfig::default());
     let mut buffers = MinhashScratch::default();
     time("minhash shingles", bytes, || {

@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::clock::Spent;
 use crate::config::{CurateConfig, Format, Input, Step};
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{MinhashScratch, Minhasher, Signature};
@@ -16,6 +17,7 @@ use crate::read::{
     Batch, Fields, JsonScratch, Raw, Unread, parse_record, parse_response, read_fields,
 };
 use crate::report::Sample;
+use crate::statistics::{TextFigures, measure};
 use crate::steps::{Draft, StepScratch, Steps};
 use crate::text::{chars, excerpt};
 use crate::verdict::{Measure, Reason, Verdict, broken, empty};
@@ -27,6 +29,7 @@ pub(crate) struct Chain {
     decontaminator: Option<Decontaminator>,
     minhasher: Option<Minhasher>,
     max_record_bytes: u64,
+    statistics: bool,
 }
 
 /// Buffers of one thread.
@@ -54,6 +57,8 @@ pub(crate) struct Kept {
     pub(crate) repairs: Repairs,
     pub(crate) personal: Vec<&'static str>,
     pub(crate) measures: Vec<Measure>,
+    pub(crate) url: Option<String>,
+    pub(crate) figures: Option<Box<TextFigures>>,
     pub(crate) host: Option<String>,
     /// Source, with the subset behind a slash.
     pub(crate) source: String,
@@ -68,6 +73,9 @@ pub(crate) struct Dropped {
     pub(crate) repairs: Repairs,
     pub(crate) personal: Vec<&'static str>,
     pub(crate) measures: Vec<Measure>,
+    pub(crate) figures: Option<Box<TextFigures>>,
+    /// Source, with the subset behind a slash.
+    pub(crate) source: String,
     /// Something that has no limit dropped it.
     pub(crate) is_lost: bool,
     pub(crate) reason: Reason,
@@ -99,6 +107,7 @@ impl Chain {
             decontaminator,
             minhasher,
             max_record_bytes: config.max_record_bytes,
+            statistics: config.statistics,
         })
     }
 
@@ -114,6 +123,7 @@ impl Chain {
         if let Some(why) = &raw.bad {
             return Outcome::Bad(why.clone());
         }
+        scratch.steps.clock.start();
         let bytes = batch.bytes(raw);
         let draft = Draft {
             id: format!("{}/{name}/{}", input.source, batch.label(raw)),
@@ -128,13 +138,19 @@ impl Chain {
                 Err(Unread::Drop(fields, reason)) => Err(stop(with_fields(draft, *fields), reason)),
             },
         };
+        // of an archive's records nearly all of this is extraction
+        let is_page = matches!(input.format, Format::Warc);
+        scratch
+            .steps
+            .clock
+            .lap(if is_page { "extract" } else { "parse" });
         let mut draft = match read {
             Ok(draft) => draft,
             Err(Stop::Bad(why)) => return Outcome::Bad(why),
-            Err(Stop::Drop(draft, reason)) => return dropped(*draft, reason),
+            Err(Stop::Drop(draft, reason)) => return self.drop(*draft, reason, input, scratch),
         };
         match self.filter(&mut draft, scratch) {
-            Verdict::Break(reason) => dropped(draft, reason),
+            Verdict::Break(reason) => self.drop(draft, reason, input, scratch),
             Verdict::Continue(()) => self.keep(draft, input, scratch),
         }
     }
@@ -239,7 +255,11 @@ impl Chain {
     fn filter(&self, draft: &mut Draft, scratch: &mut WorkScratch) -> Verdict {
         self.steps
             .run(draft, &mut scratch.steps, &|text| self.after(text))?;
-        self.after(&draft.text)
+        let verdict = self.after(&draft.text);
+        if self.decontaminator.is_some() {
+            scratch.steps.clock.lap("decontaminate");
+        }
+        verdict
     }
 
     /// What has to hold of the text when all steps are done.
@@ -251,6 +271,44 @@ impl Chain {
             return Verdict::Break(empty("read.empty"));
         }
         Verdict::Continue(())
+    }
+
+    /// What a thread's clock counted, into a sum.
+    pub(crate) fn spent(scratch: &mut WorkScratch, into: &mut Spent) {
+        into.add(&mut scratch.steps.clock);
+    }
+
+    /// Figures of a text, if they are asked for and there is one.
+    fn figures(&self, text: &str, scratch: &mut WorkScratch) -> Option<Box<TextFigures>> {
+        if !self.statistics || text.is_empty() {
+            return None;
+        }
+        scratch.steps.clock.start();
+        let figures = measure(text, &mut scratch.steps.text);
+        scratch.steps.clock.lap("statistics");
+        Some(Box::new(figures))
+    }
+
+    fn drop(
+        &self,
+        draft: Draft,
+        reason: Reason,
+        input: &Input,
+        scratch: &mut WorkScratch,
+    ) -> Outcome {
+        Outcome::Dropped(Box::new(Dropped {
+            figures: self.figures(&draft.text, scratch),
+            source: source_of(&draft, input),
+            id: draft.id,
+            url: draft.url,
+            language: draft.language,
+            repairs: draft.repairs,
+            personal: draft.personal,
+            measures: draft.measures,
+            is_lost: draft.is_lost,
+            reason,
+            text: draft.text,
+        }))
     }
 
     fn keep(&self, draft: Draft, input: &Input, scratch: &mut WorkScratch) -> Outcome {
@@ -266,6 +324,7 @@ impl Chain {
                 minima.clear();
             }
         }
+        scratch.steps.clock.lap("sign");
         let sample = Sample {
             id: draft.id.clone(),
             rule: String::new(),
@@ -274,10 +333,8 @@ impl Chain {
             language: draft.language.clone(),
             excerpt: excerpt(&draft.text, SAMPLE_CHARS).to_string(),
         };
-        let source = match &draft.subset {
-            Some(subset) => format!("{}/{subset}", input.source),
-            None => input.source.clone(),
-        };
+        let figures = self.figures(&draft.text, scratch);
+        let source = source_of(&draft, input);
         let host = draft.url.as_deref().and_then(host_of);
         let document = CleanDocument {
             id: draft.id,
@@ -293,6 +350,7 @@ impl Chain {
         if let Err(e) = written.and_then(|()| line.write_all(b"\n")) {
             return Outcome::Bad(format!("cannot be written as JSON: {e}"));
         }
+        scratch.steps.clock.lap("write");
         Outcome::Kept(Box::new(Kept {
             line,
             signature,
@@ -301,6 +359,8 @@ impl Chain {
             repairs: draft.repairs,
             personal: draft.personal,
             measures: draft.measures,
+            url: document.url,
+            figures,
             host,
             source,
             sample,
@@ -312,18 +372,12 @@ fn stop(draft: Draft, reason: Reason) -> Stop {
     Stop::Drop(Box::new(draft), reason)
 }
 
-fn dropped(draft: Draft, reason: Reason) -> Outcome {
-    Outcome::Dropped(Box::new(Dropped {
-        id: draft.id,
-        url: draft.url,
-        language: draft.language,
-        repairs: draft.repairs,
-        personal: draft.personal,
-        measures: draft.measures,
-        is_lost: draft.is_lost,
-        reason,
-        text: draft.text,
-    }))
+/// Source, with the subset behind a slash.
+fn source_of(draft: &Draft, input: &Input) -> String {
+    match &draft.subset {
+        Some(subset) => format!("{}/{subset}", input.source),
+        None => input.source.clone(),
+    }
 }
 
 fn invalid_utf8(e: &std::str::Utf8Error) -> String {

@@ -10,9 +10,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::code::CODE_LABELS;
+use crate::dsir::DsirConfig;
 use crate::extract::ExtractConfig;
 use crate::filter::{
-    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, UrlConfig,
+    BadWords, C4Quality, Dclm, Dolma, Fineweb2, FinewebQuality, GopherQuality, GopherRepetition,
+    Length, Lines, MassiveText, Nemo, Openwebtext, Redpajama, UrlConfig,
 };
 use crate::language::BUILT_IN;
 use crate::normalize::NormalizeConfig;
@@ -116,6 +118,9 @@ pub struct CurateConfig {
     /// Also measure every rule of every document, broken or not, and keep the figures in `figures/`: the report then
     /// shows what other limits would keep. Costs the rules that a dropped document would have been spared.
     pub figures: bool,
+    /// Measure every document's text (datatrove's document, line, paragraph and word statistics), by source and language;
+    /// with `figures` also what the rules measured. Summed up in `statistics.json` and `statistics.parquet`.
+    pub statistics: bool,
     /// Filters in order; the first broken rule names the drop.
     pub step: Vec<Step>,
 }
@@ -131,6 +136,7 @@ impl Default for CurateConfig {
             max_bad_records: 1000,
             max_record_bytes: 32 << 20,
             figures: false,
+            statistics: false,
             step: Vec::new(),
         }
     }
@@ -158,6 +164,22 @@ pub enum Step {
     Fineweb(FinewebQuality),
     /// DCLM-baseline's heuristics.
     Dclm(Dclm),
+    /// FineWeb-2's filters for one language.
+    Fineweb2(Fineweb2),
+    /// Dolma's Gopher rules.
+    Dolma(Dolma),
+    /// NeMo Curator's heuristics.
+    Nemo(Nemo),
+    /// Gopher's rules as the paper words them.
+    MassiveText(MassiveText),
+    /// Megatron-LM's clean-up of OpenWebText.
+    Openwebtext(Openwebtext),
+    /// RedPajama-v2's quality signals.
+    Redpajama(Redpajama),
+    /// Lists of bad words.
+    BadWords(BadWords),
+    /// Edits of lines.
+    Lines(Lines),
     /// Lists of domains, addresses and their words.
     Url(UrlConfig),
     /// Bounds on the text's length.
@@ -168,6 +190,8 @@ pub enum Step {
     Quality(QualityConfig),
     /// A language model's perplexity.
     Perplexity(PerplexityConfig),
+    /// Importance resampling towards a target.
+    Dsir(DsirConfig),
     /// A condition over the figures of the steps before.
     Expression(ExpressionConfig),
 }
@@ -322,7 +346,10 @@ impl CurateConfig {
             Step::Language(c) if c.model != BUILT_IN => vec![PathBuf::from(&c.model)],
             Step::Quality(c) => vec![PathBuf::from(&c.model)],
             Step::Perplexity(c) => vec![PathBuf::from(&c.model)],
+            Step::Dsir(c) => vec![PathBuf::from(&c.model)],
             Step::Url(c) => c.files(),
+            Step::BadWords(c) => c.files(),
+            Step::Redpajama(c) => c.file().into_iter().collect(),
             _ => Vec::new(),
         });
         files.collect()
@@ -421,11 +448,20 @@ impl Step {
             Step::C4(c) => c.check(&mut inner),
             Step::Fineweb(c) => c.check(&mut inner),
             Step::Dclm(c) => c.check(&mut inner),
+            Step::Fineweb2(c) => c.check(&mut inner),
+            Step::Dolma(c) => c.check(&mut inner),
+            Step::Nemo(c) => c.check(&mut inner),
+            Step::MassiveText(c) => c.check(&mut inner),
+            Step::Openwebtext(c) => c.check(&mut inner),
+            Step::Redpajama(c) => c.check(&mut inner),
+            Step::BadWords(c) => c.check(&mut inner),
+            Step::Lines(c) => c.check(&mut inner),
             Step::Url(c) => c.check(&mut inner),
             Step::Length(c) => c.check(&mut inner),
             Step::Pii(c) => c.check(&mut inner),
             Step::Quality(c) => c.check(&mut inner),
             Step::Perplexity(c) => c.check(&mut inner),
+            Step::Dsir(c) => c.check(&mut inner),
             Step::Expression(c) => c.check(&mut inner),
         }
     }
@@ -442,11 +478,20 @@ impl Step {
             Step::C4(_) => "c4",
             Step::Fineweb(_) => "fineweb",
             Step::Dclm(_) => "dclm",
+            Step::Fineweb2(_) => "fineweb2",
+            Step::Dolma(_) => "dolma",
+            Step::Nemo(_) => "nemo",
+            Step::MassiveText(_) => "massive_text",
+            Step::Openwebtext(_) => "openwebtext",
+            Step::Redpajama(_) => "redpajama",
+            Step::BadWords(_) => "bad_words",
+            Step::Lines(_) => "lines",
             Step::Url(_) => "url",
             Step::Length(_) => "length",
             Step::Pii(_) => "pii",
             Step::Quality(_) => "quality",
             Step::Perplexity(_) => "perplexity",
+            Step::Dsir(_) => "dsir",
             Step::Expression(_) => "expression",
         }
     }

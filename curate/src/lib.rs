@@ -1,11 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod chain;
+mod clock;
 mod code;
 mod config;
+mod corpus;
 mod decontaminate;
 mod dedup;
 mod document;
+mod dsir;
 mod error;
 mod extract;
 mod fasttext;
@@ -22,6 +25,7 @@ mod read;
 mod report;
 mod shard;
 mod signals;
+mod statistics;
 mod steps;
 mod text;
 mod texts;
@@ -35,28 +39,37 @@ pub use config::{
     CodeConfig, CurateConfig, DecontaminateConfig, DedupConfig, ExactConfig, Format, Input,
     KeepPolicy, LanguageConfig, MinhashConfig, OutputFormat, Problem, Step,
 };
+pub use corpus::{Corpus, CorpusCounts};
 pub use decontaminate::Decontaminator;
 pub use dedup::{
     DedupReport, Fate, KeepList, MinhashScratch, Minhasher, Signature, SignatureReader,
     SignatureShape, dedup,
 };
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
+pub use dsir::{Dsir, DsirConfig, DsirCut, DsirHash, DsirReport, DsirSide, DsirTraining, dsir_cut};
 pub use error::{Error, Result};
 pub use extract::{
     BlockFeatures, ExtractConfig, Extracted, Favour, PageMeta, PageSource, TextForm,
     block_features, extract_html, extract_page,
 };
-pub use fasttext::{FastText, FastTextScratch};
+pub use fasttext::{
+    ClassifierInput, ClassifierLoss, ClassifierReport, ClassifierTraining, FastText,
+    FastTextScratch, HeldOut, LabelFigures, ScoreReport, score_corpus,
+};
 pub use filter::{
-    C4Quality, Dclm, FinewebQuality, GopherQuality, GopherRepetition, Length, Profile, UrlConfig,
-    UrlFilter,
+    BadWords, BadWordsFilter, C4Profile, C4Quality, Dclm, Dolma, DolmaGopher, Fineweb2,
+    Fineweb2Filter, FinewebQuality, GopherQuality, GopherRepetition, Length, Limit, Limits,
+    LineAction, LineEdit, LineEditor, Lines, MassiveText, Nemo, Openwebtext, Profile,
+    QualitySignal, Redpajama, RedpajamaSignals, UrlConfig, UrlFilter,
 };
 pub use inspect::{inspect, kind_of};
 pub use language::{
     Guess, Identifier, LanguageExamples, LanguageScratch, LanguageTraining, Mixture,
     MixtureScratch, Script, identify, languages, mixture, script_shares,
 };
-pub use ngram::{NgramModel, NgramState};
+pub use ngram::{
+    NgramModel, NgramReport, NgramState, NgramTraining, PerplexityCuts, perplexity_cuts,
+};
 pub use normalize::{Form, NormalizeConfig, REPAIRS, Repairs};
 pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
@@ -64,7 +77,11 @@ pub use quality::{ExpressionConfig, PerplexityConfig, QualityConfig};
 pub use read::{Record, each_record};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, Shard, input_files, missing_inputs, shards};
-pub use signals::{Choice, Expression, Signals, WhatIf, read_figures};
+pub use signals::{Candidates, Choice, Expression, Refilter, Signals, WhatIf, read_figures};
+pub use statistics::{
+    Distinct, Distribution, FIGURES, Frequent, QUANTILES, Row, State, Statistics, TextFigures,
+    measure,
+};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
 pub use verdict::{Figure, Judge, KEEP, Measure, Reason, Side, Verdict};

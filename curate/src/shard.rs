@@ -6,16 +6,18 @@
 //! Under the output folder: `clean/NNNNN.jsonl.zst` (or `.jsonl.gz`, `.parquet`), `clean/NNNNN.sig`, `dropped/NNNNN.jsonl.zst`,
 //! `errors/NNNNN.jsonl`.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSlice;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::chain::{Chain, Outcome, WorkScratch};
+use crate::clock::{Clock, Spent};
 use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Input, OutputFormat};
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{Minhasher, SignatureShape, SignatureWriter, shard_file};
@@ -25,11 +27,12 @@ use crate::progress::Progress;
 use crate::read::{Batch, Raw, Reader, can_be_split, find_files};
 use crate::report::{Sample, ShardReport, add};
 use crate::signals::FiguresWriter;
+use crate::statistics::{Seen, State, Statistics};
 use crate::text::excerpt;
 use crate::write::{AtomicFile, CleanWriter, JsonLines};
 
 /// One input file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shard {
     /// Number of the shard and of its files.
     pub number: usize,
@@ -131,7 +134,9 @@ pub struct Curator {
     max_record_bytes: usize,
     output: OutputFormat,
     figures: bool,
+    statistics: bool,
     scratch: Mutex<Vec<WorkScratch>>,
+    spent: Mutex<Spent>,
 }
 
 /// Records of a batch that one thread takes at a time.
@@ -160,7 +165,9 @@ impl Curator {
             max_record_bytes: max,
             output: config.output,
             figures: config.figures,
+            statistics: config.statistics,
             scratch: Mutex::new(Vec::new()),
+            spent: Mutex::new(Spent::default()),
         })
     }
 
@@ -174,13 +181,28 @@ impl Curator {
         out: &Path,
         progress: &dyn Progress,
     ) -> Result<ShardReport> {
-        let mut writers = Writers::create(out, shard, self.shape, self.output, self.figures)?;
+        let mut writers = self.writers(out, shard)?;
         let part = shard.part.as_ref();
         match Reader::open(&shard.path, &shard.input, part, self.max_record_bytes) {
             Ok(mut reader) => self.stream(&mut reader, shard, &mut writers, progress)?,
             Err(e) => writers.quarantine(0, 0, &format!("cannot open: {e}"))?,
         }
-        writers.finish()
+        writers.finish(out, shard.number)
+    }
+
+    fn writers(&self, out: &Path, shard: &Shard) -> Result<Writers> {
+        let n = shard.number;
+        let figures = || FiguresWriter::create(out, &shard_file("figures", n, "jsonl.zst"));
+        Ok(Writers {
+            clean: CleanWriter::create(out, n, self.output)?,
+            signatures: SignatureWriter::create(out, &shard_file("clean", n, "sig"), self.shape)?,
+            dropped: JsonLines::create(out, &shard_file("dropped", n, "jsonl.zst"))?,
+            errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
+            figures: self.figures.then(figures).transpose()?,
+            statistics: self.statistics.then(Statistics::default),
+            report: ShardReport::default(),
+            source: shard.path.clone(),
+        })
     }
 
     /// Reads the next batch while the current one is worked on.
@@ -194,20 +216,31 @@ impl Curator {
         let by_offset = shard.part.is_some();
         let mut batch = Batch::of_part(by_offset);
         let mut next = Batch::of_part(by_offset);
-        let mut more = reader.fill(&mut batch);
+        let (mut reading, mut writing) = (Clock::default(), Clock::default());
+        let mut fill = |batch: &mut Batch| {
+            reading.start();
+            let filled = reader.fill(batch);
+            reading.lap("read");
+            filled
+        };
+        let mut more = fill(&mut batch);
         while more {
-            let (filled, outcomes) =
-                rayon::join(|| reader.fill(&mut next), || self.work(&batch, shard));
+            let (filled, outcomes) = rayon::join(|| fill(&mut next), || self.work(&batch, shard));
+            writing.start();
             let before = writers.report.kept;
             for (raw, outcome) in batch.records.iter().zip(outcomes) {
                 writers.take(raw, outcome)?;
             }
+            writing.lap("write");
             writers.report.bytes_in += batch.consumed;
             progress.bytes(batch.consumed);
             progress.documents(batch.records.len() as u64, writers.report.kept - before);
             std::mem::swap(&mut batch, &mut next);
             more = filled;
         }
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        spent.add(&mut reading);
+        spent.add(&mut writing);
         Ok(())
     }
 
@@ -230,19 +263,22 @@ impl Curator {
         jobs.into_iter().flatten().collect()
     }
 
+    /// Seconds that all threads spent on each step since this curator was made: `read` (and decompress), `extract` or
+    /// `parse`, the steps by name, `sign`, `statistics`, `write` (and compress).
+    pub fn seconds_by_step(&self) -> BTreeMap<&'static str, f64> {
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.iter_mut().for_each(|s| Chain::spent(s, &mut spent));
+        spent.seconds()
+    }
+
     fn borrow_scratch(&self) -> WorkScratch {
-        let mut pool = self
-            .scratch
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         pool.pop().unwrap_or_default()
     }
 
     fn return_scratch(&self, scratch: WorkScratch) {
-        let mut pool = self
-            .scratch
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         pool.push(scratch);
     }
 }
@@ -254,6 +290,7 @@ struct Writers {
     dropped: JsonLines,
     errors: AtomicFile,
     figures: Option<FiguresWriter>,
+    statistics: Option<Statistics>,
     report: ShardReport,
     source: PathBuf,
 }
@@ -282,28 +319,6 @@ struct ErrorLine<'a> {
 }
 
 impl Writers {
-    fn create(
-        out: &Path,
-        shard: &Shard,
-        shape: SignatureShape,
-        output: OutputFormat,
-        figures: bool,
-    ) -> Result<Writers> {
-        let n = shard.number;
-        let name = shard_file("figures", n, "jsonl.zst");
-        Ok(Writers {
-            clean: CleanWriter::create(out, n, output)?,
-            signatures: SignatureWriter::create(out, &shard_file("clean", n, "sig"), shape)?,
-            dropped: JsonLines::create(out, &shard_file("dropped", n, "jsonl.zst"))?,
-            errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
-            figures: figures
-                .then(|| FiguresWriter::create(out, &name))
-                .transpose()?,
-            report: ShardReport::default(),
-            source: shard.path.clone(),
-        })
-    }
-
     fn take(&mut self, raw: &Raw, outcome: Outcome) -> Result<()> {
         if let Some(fault) = raw.repaired.filter(|_| !matches!(outcome, Outcome::Bad(_))) {
             add(&mut self.report.repaired, fault.name, 1);
@@ -335,6 +350,15 @@ impl Writers {
                     && (drop.is_lost || !drop.measures.is_empty())
                 {
                     figures.write(&drop.id, &drop.measures, drop.is_lost)?;
+                }
+                if let (Some(statistics), Some(figures)) = (&mut self.statistics, &drop.figures) {
+                    statistics.add(&Seen {
+                        state: State::Dropped,
+                        source: &drop.source,
+                        language: &drop.language,
+                        figures,
+                        measures: &drop.measures,
+                    });
                 }
                 self.dropped.write(&DroppedLine {
                     id: &drop.id,
@@ -369,6 +393,18 @@ impl Writers {
                 if let Some(figures) = &mut self.figures {
                     figures.write(&kept.sample.id, &kept.measures, false)?;
                 }
+                if let (Some(statistics), Some(figures)) = (&mut self.statistics, &kept.figures) {
+                    statistics.add(&Seen {
+                        state: State::Kept,
+                        source: &kept.source,
+                        language: &kept.language,
+                        figures,
+                        measures: &kept.measures,
+                    });
+                    let (url, host) = (kept.url.as_deref(), kept.host.as_deref());
+                    let signature = &kept.signature;
+                    statistics.name(url, host, signature.exact, signature.chars);
+                }
                 self.signatures.write(&kept.signature)?;
                 self.clean.write_line(&kept.line)
             }
@@ -398,7 +434,7 @@ impl Writers {
         self.errors.write_all(&bytes).at(&self.errors.path())
     }
 
-    fn finish(self) -> Result<ShardReport> {
+    fn finish(self, out: &Path, number: usize) -> Result<ShardReport> {
         let mut report = self.report;
         report.trim_hosts();
         assert!(report.adds_up(), "a record was counted twice or not at all");
@@ -410,6 +446,10 @@ impl Writers {
         ];
         if let Some(figures) = self.figures {
             report.outputs.push(figures.finish()?);
+        }
+        if let Some(statistics) = self.statistics {
+            let name = shard_file("statistics", number, "jsonl.zst");
+            report.outputs.push(statistics.write(out, &name)?);
         }
         report.outputs.push(self.signatures.finish()?);
         Ok(report)

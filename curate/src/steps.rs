@@ -7,11 +7,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::clock::Clock;
 use crate::code::identify_code;
 use crate::config::{CodeConfig, LanguageConfig, Step};
+use crate::dsir::{Dsir, DsirConfig, DsirScratch};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastText, FastTextScratch};
-use crate::filter::UrlFilter;
+use crate::filter::{
+    BadWordsFilter, Fineweb2Filter, LineEditor, Redpajama, RedpajamaSignals, UrlFilter,
+};
 use crate::language::{Identifier, LanguageScratch, MixtureScratch, mixture, script_shares};
 use crate::ngram::NgramModel;
 use crate::normalize::{NormalizeConfig, Repairs};
@@ -45,9 +49,11 @@ pub(crate) struct Draft {
 #[derive(Default)]
 pub(crate) struct StepScratch {
     pub(crate) text: Scratch,
+    pub(crate) clock: Clock,
     language: LanguageScratch,
     mixture: MixtureScratch,
     quality: FastTextScratch,
+    dsir: DsirScratch,
     labels: Vec<(usize, f32)>,
     rewritten: String,
 }
@@ -57,9 +63,14 @@ enum Opened {
     Nothing,
     Language(Identifier),
     Urls(UrlFilter),
+    BadWords(BadWordsFilter),
+    Fineweb2(Fineweb2Filter),
+    Signals(RedpajamaSignals),
+    Lines(LineEditor),
     /// With the number of the label.
     Quality(FastText, usize),
     Perplexity(NgramModel),
+    Dsir(Dsir),
     Condition(Expression),
 }
 
@@ -77,10 +88,15 @@ impl Steps {
             let opened = match step {
                 Step::Language(config) => Opened::Language(open_identifier(i, config)?),
                 Step::Url(config) => Opened::Urls(UrlFilter::open(config)?),
+                Step::BadWords(config) => Opened::BadWords(BadWordsFilter::open(config)?),
+                Step::Fineweb2(config) => Opened::Fineweb2(Fineweb2Filter::open(config)?),
+                Step::Redpajama(config) => Opened::Signals(RedpajamaSignals::open(config)?),
+                Step::Lines(config) => Opened::Lines(LineEditor::open(config)?),
                 Step::Quality(config) => open_quality(i, config)?,
                 Step::Perplexity(config) => {
                     Opened::Perplexity(NgramModel::open(Path::new(&config.model))?)
                 }
+                Step::Dsir(config) => Opened::Dsir(Dsir::open(Path::new(&config.model))?),
                 Step::Expression(config) => open_condition(i, config, &steps[..i])?,
                 _ => Opened::Nothing,
             };
@@ -109,7 +125,9 @@ impl Steps {
             false => Judge::strict(),
         };
         for (step, opened) in &self.steps {
-            one(step, opened, draft, scratch, &mut judge)?;
+            let verdict = one(step, opened, draft, scratch, &mut judge);
+            scratch.clock.lap(step.name());
+            verdict?;
         }
         KEEP
     }
@@ -127,6 +145,7 @@ impl Steps {
         let mut is_lost = false;
         for (step, opened) in &self.steps {
             let stopped = one(step, opened, &mut on, scratch, &mut judge);
+            scratch.clock.lap(step.name());
             is_lost = stopped.is_break();
             if verdict.is_continue() {
                 verdict = judge.verdict();
@@ -175,6 +194,27 @@ fn one(
             rules.measure(&draft.text, words, &mut scratch.rewritten, judge)?;
             draft.text.clone_from(&scratch.rewritten);
         }
+        (Step::Fineweb2(_), Opened::Fineweb2(filter)) => {
+            filter.measure(&draft.text, words, judge)?;
+        }
+        (Step::Dolma(rules), _) => rules.measure(&draft.text, words, judge)?,
+        (Step::Nemo(rules), _) => rules.measure(&draft.text, words, judge)?,
+        (Step::MassiveText(rules), _) => rules.measure(&draft.text, words, judge)?,
+        (Step::Openwebtext(rules), _) => {
+            let out = &mut scratch.rewritten;
+            rules.measure(&draft.text, &draft.language, out, judge)?;
+            draft.text.clone_from(out);
+        }
+        (Step::Redpajama(config), Opened::Signals(signals)) => {
+            quality_signals(config, signals, draft, judge)?;
+        }
+        (Step::BadWords(_), Opened::BadWords(filter)) => {
+            filter.measure(&draft.text, &draft.id, &draft.language, judge)?;
+        }
+        (Step::Lines(_), Opened::Lines(editor)) => {
+            editor.measure(&draft.text, &mut scratch.rewritten, judge)?;
+            draft.text.clone_from(&scratch.rewritten);
+        }
         (Step::Fineweb(rules), _) => rules.measure(&draft.text, words, judge)?,
         (Step::Length(rules), _) => rules.measure(&draft.text, judge)?,
         (Step::Pii(config), _) => {
@@ -191,6 +231,9 @@ fn one(
         (Step::Perplexity(config), Opened::Perplexity(model)) => {
             perplexity(config, model, draft, judge)?;
         }
+        (Step::Dsir(config), Opened::Dsir(model)) => {
+            resample(config, model, draft, scratch, judge)?
+        }
         (Step::Expression(config), Opened::Condition(condition)) => {
             meets(config, condition, draft, judge.measures())?;
         }
@@ -201,12 +244,7 @@ fn one(
 
 fn open_quality(step: usize, config: &QualityConfig) -> Result<Opened> {
     let model = FastText::open(Path::new(&config.model))?;
-    let plain = |label: &str| label.trim_start_matches("__label__").to_string();
-    let label = model
-        .labels()
-        .iter()
-        .position(|l| plain(l) == plain(&config.label));
-    match label {
+    match model.label(&config.label) {
         Some(label) => Ok(Opened::Quality(model, label)),
         None => Err(Error::Config {
             key: format!("step[{step}].quality.label"),
@@ -239,10 +277,25 @@ fn open_condition(step: usize, config: &ExpressionConfig, before: &[Step]) -> Re
             ..Draft::default()
         };
         match step {
-            // those that need a model have one figure each
+            // those that need a model
             Step::Language(_) => known.push("language.min_confidence".into()),
-            Step::Quality(_) => known.push("quality.score".into()),
+            Step::Quality(_) => known.extend(["quality.score", "quality.bucket"].map(String::from)),
+            Step::Dsir(_) => {
+                let figures = ["dsir.words", "dsir.weight", "dsir.key"];
+                known.extend(figures.map(String::from));
+            }
             Step::Perplexity(_) => known.push("perplexity.value".into()),
+            Step::BadWords(_) => known.push("bad_words.ratio".into()),
+            Step::Lines(_) => known.push("lines.removed_ratio".into()),
+            Step::Fineweb2(config) => {
+                let filter = Fineweb2Filter::open(config)?;
+                drop(filter.measure(PROBE, &mut scratch.text, &mut judge));
+            }
+            Step::Redpajama(config) => {
+                let signals = RedpajamaSignals::open(config)?.of(PROBE);
+                let names = signals.iter().map(|s| format!("redpajama.{}", s.name));
+                known.extend(names);
+            }
             _ => drop(one(
                 step,
                 &Opened::Nothing,
@@ -326,6 +379,24 @@ fn meets(
     ))
 }
 
+/// Signals cost more than any filter: they are counted only for those who ask.
+fn quality_signals(
+    config: &Redpajama,
+    signals: &RedpajamaSignals,
+    draft: &mut Draft,
+    judge: &mut Judge,
+) -> Verdict {
+    if !config.store && judge.may_stop_counting() {
+        return KEEP;
+    }
+    let found = signals.of(&draft.text);
+    if config.store {
+        let stored = found.iter().map(|s| (s.name.to_string(), json!(s.spans)));
+        note(draft, "quality_signals", Value::Object(stored.collect()));
+    }
+    signals.measure(&found, judge)
+}
+
 fn score(
     config: &QualityConfig,
     model: &FastText,
@@ -340,6 +411,16 @@ fn score(
     let score = found.map_or(0.0, |(_, p)| f64::from(*p));
     note(draft, "quality", json!((score * 1e6).round() / 1e6));
     judge.at_least("quality.score", score, config.min_score)?;
+    if !config.buckets.is_empty() {
+        // of several models the greatest bucket counts
+        let before = draft
+            .meta
+            .as_ref()
+            .and_then(|m| m["quality_bucket"].as_u64());
+        let bucket = config.bucket(score).max(before.unwrap_or(0));
+        note(draft, "quality_bucket", bucket.into());
+        judge.at_least("quality.bucket", bucket as f64, config.min_bucket as f64)?;
+    }
     if config.pareto_alpha > 0.0 {
         let limit = config.pareto_limit(&draft.id);
         if score <= limit {
@@ -347,6 +428,22 @@ fn score(
         }
     }
     KEEP
+}
+
+fn resample(
+    config: &DsirConfig,
+    model: &Dsir,
+    draft: &mut Draft,
+    scratch: &mut StepScratch,
+    judge: &mut Judge,
+) -> Verdict {
+    let (weight, words) = model.weigh(&draft.text, &mut scratch.dsir);
+    let key = weight + config.noise(&draft.id);
+    note(draft, "dsir", json!({ "weight": weight, "key": key }));
+    judge.at_least("dsir.words", words as f64, config.min_words as f64)?;
+    // no limit at all: infinity is no number in the files of figures
+    judge.at_least("dsir.weight", weight, f64::MIN)?;
+    judge.at_least("dsir.key", key, config.min_key.unwrap_or(f64::MIN))
 }
 
 fn perplexity(

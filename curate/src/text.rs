@@ -7,18 +7,23 @@ use std::cell::Cell;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::words::{Splitter, Word};
+use crate::words::{Splitter, Tongue, Word};
 
 /// Buffers that outlive a document; one per thread.
 #[derive(Default)]
 pub struct Scratch {
+    /// For English.
     pub(crate) splitter: Splitter,
+    /// Whose words `split` makes, and the splitter for them if it is not English.
+    tongue: Tongue,
+    other: Option<(Tongue, Splitter)>,
     pub(crate) words: Vec<Word>,
     pub(crate) line_words: Vec<Word>,
     pub(crate) word_hashes: Vec<u64>,
     pub(crate) word_chars: Vec<u32>,
     pub(crate) rolling: Vec<u64>,
     pub(crate) set: crate::filter::HashCounts,
+    pub(crate) plain: crate::filter::PlainWords,
     /// Text of the last split, to skip a repeated split of the same text.
     split_of: Cell<Option<(u64, usize)>>,
 }
@@ -29,6 +34,20 @@ impl Scratch {
         Scratch::default()
     }
 
+    /// From here on [`Scratch::split`] makes the words of this tongue.
+    pub(crate) fn speak(&mut self, tongue: Tongue) {
+        if self.tongue == tongue {
+            return;
+        }
+        self.split_of.set(None);
+        self.tongue = tongue;
+        // a job seldom has a second language besides English
+        let has = self.other.as_ref().is_some_and(|(t, _)| *t == tongue);
+        if tongue != Tongue::English && !has {
+            self.other = Some((tongue, Splitter::of(tongue)));
+        }
+    }
+
     /// Fills the word buffers for `text`; a second call for the same text costs one hash.
     pub fn split(&mut self, text: &str) {
         let key = Some((xxh3_64(text.as_bytes()), text.len()));
@@ -36,7 +55,11 @@ impl Scratch {
             return;
         }
         self.split_of.set(key);
-        self.splitter.split(text, &mut self.words);
+        let splitter = match &mut self.other {
+            Some((tongue, splitter)) if *tongue == self.tongue => splitter,
+            _ => &mut self.splitter,
+        };
+        splitter.split(text, &mut self.words);
         self.word_hashes.clear();
         self.word_chars.clear();
     }

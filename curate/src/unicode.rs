@@ -195,6 +195,14 @@ fn build() -> Box<[u16]> {
     table
 }
 
+/// Python's `\w` of a character.
+pub(crate) fn is_word(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_alphanumeric() || c == '_';
+    }
+    is(c, LETTER) || c.is_numeric()
+}
+
 /// `str.strip`.
 pub(crate) fn strip(s: &str) -> &str {
     s.trim_matches(|c| is(c, SPACE))

@@ -168,7 +168,8 @@ impl Judge {
         self.compare(rule, value, limit, Side::AtLeast)
     }
 
-    fn compare(&mut self, rule: &str, value: f64, limit: f64, side: Side) -> Verdict {
+    /// Breaks with `rule` when `value` is on the wrong side of `limit`.
+    pub(crate) fn compare(&mut self, rule: &str, value: f64, limit: f64, side: Side) -> Verdict {
         if self.keeps {
             self.measures.push(Measure {
                 rule: rule.to_string(),

@@ -1,7 +1,8 @@
 //! The command line: verbs and the few flags they have. Everything else is a key of the job file.
 
-use crate::job::{self, Job};
-use crate::run;
+use crate::job::{self, Executor, Job};
+use crate::{executor, run};
+use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -31,7 +32,38 @@ pub(crate) struct JobArgs {
 #[derive(Subcommand)]
 enum Verb {
     /// Run every stage of a job; finished stages are skipped, a killed run goes on where it was.
-    Run(JobArgs),
+    Run {
+        #[command(flatten)]
+        job: JobArgs,
+        /// Print what the job's executor would be told, and stop.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// One task of a stage, as executors run it.
+    Task {
+        #[command(flatten)]
+        job: JobArgs,
+        /// Stage with tasks: curate.
+        #[arg(long)]
+        stage: String,
+        /// Number of the task, from 0.
+        #[arg(long)]
+        index: usize,
+        /// Number of tasks.
+        #[arg(long)]
+        of: usize,
+    },
+    /// How far a job is, from the files in its folder.
+    Status {
+        /// Job file (TOML).
+        job: PathBuf,
+        /// Override one key of the job.
+        #[arg(long = "set", value_name = "KEY=VALUE")]
+        set: Vec<String>,
+        /// As JSON on stdout.
+        #[arg(long)]
+        json: bool,
+    },
     /// Read, extract and filter.
     Curate(JobArgs),
     /// Mark exact and near duplicates.
@@ -83,8 +115,14 @@ enum Verb {
         #[arg(long = "set", value_name = "KEY=VALUE")]
         set: Vec<String>,
     },
-    /// Write report.html.
-    Report(JobArgs),
+    /// Write report.html; or, from kept figures, what the filters would keep with other limits.
+    Report {
+        #[command(flatten)]
+        job: JobArgs,
+        /// Another limit, e.g. --limit gopher_quality.short_doc=80 (repeatable; together they are one question).
+        #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
+        limits: Vec<(String, f64)>,
+    },
     /// Write a checkpoint in Hugging Face form (config.json, model.safetensors).
     Convert {
         /// Checkpoint folder.
@@ -109,6 +147,15 @@ enum Verb {
         /// HTML file or WARC.
         file: PathBuf,
     },
+    /// Train a quality classifier, or score texts with one.
+    #[command(subcommand)]
+    Classifier(run::Classifier),
+    /// Train an n-gram language model, or find the perplexities that part texts into buckets.
+    #[command(subcommand)]
+    Ngram(run::Ngram),
+    /// Importance resampling towards a target (DSIR).
+    #[command(subcommand)]
+    Dsir(run::Dsir),
     /// What this machine offers and what would be used.
     Doctor {
         /// As JSON on stdout.
@@ -152,7 +199,17 @@ fn message(e: &anyhow::Error) -> String {
 
 fn dispatch(verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::Run(j) => with_job(&j, run::all),
+        Verb::Run { job, dry_run } => run_or_submit(&job, dry_run),
+        Verb::Task {
+            job,
+            stage,
+            index,
+            of,
+        } => {
+            let cx = run::Context::open_for_task(job::load(&job.job, &job.set)?)?;
+            run::task(&cx, &stage, index, of)
+        }
+        Verb::Status { job, set, json } => run::status(&job::load(&job, &set)?, json),
         Verb::Curate(j) => with_job(&j, run::curate),
         Verb::Dedup(j) => with_job(&j, run::dedup),
         Verb::Tokenize(j) => with_job(&j, run::tokenize),
@@ -179,7 +236,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             prompt,
             ..
         } => run::generate_from(checkpoint.as_deref(), tokenizer.as_deref(), &prompt),
-        Verb::Report(j) => with_job(&j, run::report),
+        Verb::Report { job, limits } if limits.is_empty() => with_job(&job, run::report),
+        Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert {
             checkpoint,
             tokenizer,
@@ -187,7 +245,35 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         } => run::convert(&checkpoint, tokenizer.as_deref(), &out),
         Verb::Inspect { path, json } => run::inspect(&path, json),
         Verb::Extract { file } => run::extract(&file),
+        Verb::Classifier(verb) => run::classifier(verb),
+        Verb::Ngram(verb) => run::ngram(verb),
+        Verb::Dsir(verb) => run::dsir(verb),
         Verb::Doctor { json } => run::doctor(json),
+    }
+}
+
+/// `RULE=NUMBER`.
+fn limit(text: &str) -> Result<(String, f64), String> {
+    let (rule, number) = text.split_once('=').ok_or("expected RULE=NUMBER")?;
+    let number = number
+        .trim()
+        .parse()
+        .map_err(|_| format!("{number:?} is no number"))?;
+    Ok((rule.trim().to_string(), number))
+}
+
+/// `run`: here, or by handing the job to its executor.
+fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
+    let job = checked(args)?;
+    match job {
+        None => Ok(()),
+        Some(job) if job.executor != Executor::Local => {
+            executor::submit(&run::Context::open_to_submit(job)?, dry_run)
+        }
+        Some(_) if dry_run => {
+            bail!("--dry-run shows what an executor is told; this job has executor = \"local\"")
+        }
+        Some(job) => run::all(&run::Context::open(job)?),
     }
 }
 
@@ -195,15 +281,23 @@ fn with_job(
     args: &JobArgs,
     verb: impl FnOnce(&run::Context) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let job: Job = job::load(&args.job, &args.set)?;
-    if args.check {
-        let problems = job.missing_inputs();
-        if !problems.is_empty() {
-            let path = args.job.clone();
-            return Err(job::LoadError::Problems { path, problems }.into());
-        }
-        return run::print(&job.to_toml());
+    match checked(args)? {
+        Some(job) => verb(&run::Context::open(job)?),
+        None => Ok(()),
     }
-    let cx = run::Context::open(job)?;
-    verb(&cx)
+}
+
+/// The job; None if it was only to be looked at.
+fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
+    let job: Job = job::load(&args.job, &args.set)?;
+    if !args.check {
+        return Ok(Some(job));
+    }
+    let problems = job.missing_inputs();
+    if !problems.is_empty() {
+        let path = args.job.clone();
+        return Err(job::LoadError::Problems { path, problems }.into());
+    }
+    run::print(&job.to_toml())?;
+    Ok(None)
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod executor;
 mod job;
 mod machine;
 mod manifest;

@@ -1,7 +1,9 @@
 //! `manifest.json`: which stages are done, from what, with which counts and checksums.
 //!
 //! A stage is skipped only if its fingerprint (its settings and everything it reads) is unchanged and every file it
-//! wrote still has its size and checksum: a record is verified before it is trusted.
+//! wrote still has its size and checksum: a record is verified before it is trusted. Shards of a curation have a file each,
+//! `records/curate/NNNNN.json`, so that processes on many machines can record theirs side by side, and so that the manifest
+//! does not grow with the corpus.
 
 use crate::machine::{checksum, checksum_bytes, peak_rss_bytes, write_atomically};
 use anyhow::{Context, Result};
@@ -36,7 +38,10 @@ pub(crate) struct Record {
     pub peak_rss_bytes: u64,
 }
 
-/// The file and its records. Shared by tasks of one process.
+/// Stages that are parts: their records are files of their own.
+const PARTS: &str = "curate/";
+
+/// The file and its records. Shared by tasks of one process; records of parts also by processes.
 pub(crate) struct Manifest {
     out: PathBuf,
     records: Mutex<BTreeMap<String, Record>>,
@@ -55,6 +60,10 @@ impl Manifest {
 
     /// The record of `stage`, if there is one.
     pub(crate) fn get(&self, stage: &str) -> Option<Record> {
+        if stage.starts_with(PARTS) {
+            let text = std::fs::read_to_string(self.part(stage)).ok()?;
+            return serde_json::from_str(&text).ok();
+        }
         self.records
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -101,12 +110,22 @@ impl Manifest {
             seconds,
             peak_rss_bytes: peak_rss_bytes(),
         };
+        if stage.starts_with(PARTS) {
+            let mut text = serde_json::to_string_pretty(&record).context("a record")?;
+            text.push('\n');
+            write_atomically(&self.part(stage), text.as_bytes())?;
+            return Ok(record);
+        }
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         records.insert(stage.to_string(), record.clone());
         let mut text = serde_json::to_string_pretty(&*records).context("manifest")?;
         text.push('\n');
         write_atomically(&self.out.join("manifest.json"), text.as_bytes())?;
         Ok(record)
+    }
+
+    fn part(&self, stage: &str) -> PathBuf {
+        self.out.join("records").join(format!("{stage}.json"))
     }
 
     /// Forgets `stage`, so that a failure halfway cannot leave the record of older files.
@@ -154,6 +173,22 @@ mod tests {
         assert!(m.done("s", "f").is_none(), "same size, other bytes");
         std::fs::remove_file(dir.path().join("a")).unwrap();
         assert!(m.done("s", "f").is_none());
+    }
+
+    #[test]
+    fn parts_recorded_by_several_processes_are_seen_by_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (Manifest::open(dir.path()), Manifest::open(dir.path()));
+        std::fs::write(dir.path().join("x"), b"x").unwrap();
+        for (m, stage) in [(&a, "curate/00000"), (&b, "curate/00001")] {
+            m.record(stage, "f", &["x".into()], serde_json::json!({}), 0.0)
+                .unwrap();
+        }
+        for stage in ["curate/00000", "curate/00001"] {
+            assert!(a.done(stage, "f").is_some() && b.done(stage, "f").is_some());
+        }
+        std::fs::write(dir.path().join("records/curate/00000.json"), b"{").unwrap();
+        assert!(a.done("curate/00000", "f").is_none());
     }
 
     #[test]

@@ -143,7 +143,7 @@ pub(crate) fn metrics(out: &Path) -> Vec<Value> {
     lines
 }
 
-/// Every file of a job but those that tell the time, by name; metrics without their clocks.
+/// Every file of a job but those that tell the time or who ran it, by name; metrics without their clocks.
 pub(crate) fn results(out: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![out.to_path_buf()];
@@ -157,10 +157,14 @@ pub(crate) fn results(out: &Path) -> BTreeMap<String, Vec<u8>> {
                 "job.toml",
                 ".lock",
                 "metrics.jsonl",
+                ".submit.lock",
+                "shards.json",
+                "executor.json",
             ];
+            let told = ["records/", "slurm/", "kubernetes/"];
             if path.is_dir() {
                 folders.push(path);
-            } else if !timed.contains(&name.as_str()) {
+            } else if !timed.contains(&name.as_str()) && !told.iter().any(|t| name.starts_with(t)) {
                 found.insert(name, std::fs::read(&path).unwrap());
             }
         }

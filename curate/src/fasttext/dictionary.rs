@@ -4,8 +4,8 @@
 //! n-grams, `<` and `>` being put around it. Hash: FNV-1a over bytes taken as signed, 32 bits; word
 //! n-grams chain the hashes of words, sign-extended to 64 bits, with the factor 116049371. Both modulo
 //! `bucket`. Pruned models keep only some buckets. As fastText 0.9.2.
-//! We differ: kept buckets are found by a bit map, remainders by multiplication (Lemire et al. 2019,
-//! arXiv:1902.01961); the rows are the same.
+//! We differ: words are told apart by 64 bits of FNV-1a; kept buckets are found by a bit map, remainders by
+//! multiplication (Lemire et al. 2019, arXiv:1902.01961); the rows are the same.
 
 use std::io::Read;
 
@@ -18,7 +18,7 @@ use crate::error::Result;
 pub(super) const END: &[u8] = b"</s>";
 /// What labels begin with.
 pub(super) const LABEL: &str = "__label__";
-const CHAIN: u64 = 116_049_371;
+pub(super) const CHAIN: u64 = 116_049_371;
 
 /// Sizes from the model's header.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +38,9 @@ pub(super) enum Token {
 }
 
 pub(super) struct Dictionary {
-    shape: Shape,
-    words: FxHashMap<Box<[u8]>, usize>,
+    pub(super) shape: Shape,
+    /// Rows by hash.
+    pub(super) words: FxHashMap<u64, usize>,
     pub(super) word_count: usize,
     pub(super) labels: Vec<String>,
     pub(super) label_counts: Vec<i64>,
@@ -82,11 +83,23 @@ impl Remainder {
     }
 }
 
-const SEED: u32 = 2_166_136_261;
+pub(super) const SEED: u32 = 2_166_136_261;
 
 #[inline]
-fn mix(hash: u32, byte: u8) -> u32 {
+pub(super) fn mix(hash: u32, byte: u8) -> u32 {
     (hash ^ byte.cast_signed() as u32).wrapping_mul(16_777_619)
+}
+
+/// FNV-1a, 64 bits: what tells words apart. Grows byte by byte beside the other one.
+pub(super) const KEY_SEED: u64 = 0xcbf2_9ce4_8422_2325;
+
+#[inline]
+pub(super) fn mix_key(key: u64, byte: u8) -> u64 {
+    (key ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+}
+
+pub(super) fn key(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(KEY_SEED, |k, &b| mix_key(k, b))
 }
 
 pub(super) fn hash(bytes: &[u8]) -> u32 {
@@ -146,6 +159,24 @@ impl Kept {
 }
 
 impl Dictionary {
+    /// Of words and labels in the order of their rows, with their counts.
+    pub(super) fn of(
+        shape: Shape,
+        words: &[(Box<[u8]>, i64)],
+        labels: &[(String, i64)],
+    ) -> Dictionary {
+        let rows = words.iter().enumerate();
+        Dictionary {
+            shape,
+            words: rows.map(|(row, (word, _))| (key(word), row)).collect(),
+            word_count: words.len(),
+            labels: labels.iter().map(|l| l.0.clone()).collect(),
+            label_counts: labels.iter().map(|l| l.1).collect(),
+            kept: None,
+            remainder: Remainder::new(shape.bucket),
+        }
+    }
+
     pub(super) fn read<R: Read>(source: &mut Source<R>, shape: Shape) -> Result<Dictionary> {
         let entries = source.count("dictionary entries", 1, i32::MAX)?;
         let words = source.count("words", 0, i32::MAX)?;
@@ -174,7 +205,7 @@ impl Dictionary {
             let count = source.i64("count of an entry")?;
             match (source.u8("type of an entry")?, id < words) {
                 (0, true) => {
-                    made.words.entry(word.as_slice().into()).or_insert(id);
+                    made.words.entry(key(&word)).or_insert(id);
                 }
                 (1, false) => {
                     let name = String::from_utf8_lossy(&word);
@@ -219,7 +250,7 @@ impl Dictionary {
     }
 
     pub(super) fn token(&self, word: &[u8]) -> Token {
-        match self.words.get(word) {
+        match self.words.get(&key(word)) {
             Some(&id) => Token::Known(id),
             None if word.starts_with(LABEL.as_bytes()) => Token::Label,
             None => Token::Unknown,

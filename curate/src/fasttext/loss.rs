@@ -42,13 +42,13 @@ pub(super) fn single(x: f64) -> f32 {
     x as f32
 }
 
-fn log(x: f32) -> f32 {
+pub(super) fn log(x: f32) -> f32 {
     single((f64::from(x) + 1e-5).ln())
 }
 
 /// The Huffman tree: children of the inner nodes, which are numbered from `counts.len()`; a leaf is
 /// its label. `counts` fall, as fastText sorts labels by frequency.
-fn tree(counts: &[i64]) -> Vec<(usize, usize)> {
+pub(super) fn tree(counts: &[i64]) -> Vec<(usize, usize)> {
     let leaves = counts.len();
     let mut sums: Vec<i64> = counts.to_vec();
     let mut children = Vec::with_capacity(leaves.saturating_sub(1));
@@ -96,6 +96,21 @@ impl Output {
             },
             sigmoid: (0..=STEPS).map(step).collect(),
         })
+    }
+
+    /// What a hidden vector is multiplied with to give the second label's output less the first one's, if that is all
+    /// that the probabilities hang on: softmax over two labels.
+    pub(super) fn difference(&self, dim: usize) -> Option<Vec<f64>> {
+        if self.kind != Kind::Softmax || self.labels != 2 {
+            return None;
+        }
+        let row = |label: usize| {
+            let mut row = vec![0.0; dim];
+            self.weights.add(label, &mut row);
+            row
+        };
+        let pairs = row(1).into_iter().zip(row(0));
+        Some(pairs.map(|(b, a)| f64::from(b) - f64::from(a)).collect())
     }
 
     /// Fills `best` with the `k` best labels.

@@ -5,14 +5,22 @@
 //! classifiers). Papers: Joulin et al. 2016, arXiv:1607.01759 and arXiv:1612.03651. Format and
 //! arithmetic: fastText 0.9.2 (model version 12; 11 of older supervised models).
 //!
-//! We differ: line feeds are white space (fastText's Python wrapper refuses them); the rows of a word
+//! We differ: models of two labels are folded to one number a row (`fold.rs`); line feeds are white space
+//! (fastText's Python wrapper refuses them); the rows of a word
 //! are summed before they are added to the text's, and sums of recent words are remembered, so sums
 //! round differently in the last bits (the result does not depend on what is remembered).
 
 mod dictionary;
+mod fold;
 mod loss;
 mod matrix;
 mod source;
+mod train;
+
+pub use self::train::{
+    ClassifierInput, ClassifierLoss, ClassifierReport, ClassifierTraining, HeldOut, LabelFigures,
+    ScoreReport, score_corpus,
+};
 
 use std::io::Read;
 use std::path::Path;
@@ -20,6 +28,7 @@ use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::dictionary::{Dictionary, END, Shape, Token};
+use self::fold::Folded;
 use self::loss::{Kind, Output};
 use self::matrix::{Matrix, add};
 use self::source::Source;
@@ -27,12 +36,21 @@ use crate::error::Result;
 
 /// A supervised fastText model.
 pub struct FastText {
-    dim: usize,
     dictionary: Dictionary,
-    input: Matrix,
-    output: Output,
+    body: Body,
     /// Hash of the file, which tells models apart.
     content: u64,
+}
+
+enum Body {
+    Folded(Folded),
+    Layers(Box<Layers>),
+}
+
+struct Layers {
+    dim: usize,
+    input: Matrix,
+    output: Output,
 }
 
 /// Buffers of one thread; may be shared by models of any shape, one after the other.
@@ -120,18 +138,28 @@ impl FastText {
         let input = Matrix::read(source, quantised, dictionary.rows(), dim, "input matrix")?;
         let packed = source.flag("quantised output")? && quantised;
         let output = Output::read(source, packed, kind, dim, &dictionary.label_counts)?;
+        let content = source.end()?;
+        let body = match Folded::of(&dictionary, &input, &output, dim) {
+            Some(folded) => Body::Folded(folded),
+            None => Body::Layers(Box::new(Layers { dim, input, output })),
+        };
         Ok(FastText {
-            dim,
             dictionary,
-            input,
-            output,
-            content: source.end()?,
+            body,
+            content,
         })
     }
 
     /// Labels without their `__label__`, in the model's order.
     pub fn labels(&self) -> &[String] {
         &self.dictionary.labels
+    }
+
+    /// Number of a label, with or without its `__label__`.
+    pub fn label(&self, name: &str) -> Option<usize> {
+        let plain = |label: &str| label.trim_start_matches(dictionary::LABEL).to_string();
+        let name = plain(name);
+        self.labels().iter().position(|l| plain(l) == name)
     }
 
     /// Fills `found` with the `k` most probable labels (index into [`FastText::labels`],
@@ -144,17 +172,28 @@ impl FastText {
         found: &mut Vec<(usize, f32)>,
     ) {
         found.clear();
-        scratch.prepare(self);
+        let layers = match &self.body {
+            Body::Layers(layers) => layers,
+            Body::Folded(folded) => {
+                let Some(p) = folded.probabilities(text) else {
+                    return;
+                };
+                let both = if p[1] > p[0] { [1, 0] } else { [0, 1] };
+                found.extend(both.iter().take(k).map(|&label| (label, p[label])));
+                return;
+            }
+        };
+        scratch.prepare(self.content, layers.dim);
         let mut features = 0u64;
         let is_space = |b: &u8| matches!(b, b' ' | b'\n' | b'\r' | b'\t' | 0x0b | 0x0c | 0);
         let words = text.as_bytes().split(is_space).filter(|w| !w.is_empty());
         // a written end of text ends it, as in fastText
         for word in words.take_while(|w| *w != END) {
-            features += self.take(word, scratch);
+            features += self.take(layers, word, scratch);
         }
-        features += self.take(END, scratch);
+        features += self.take(layers, END, scratch);
         scratch.word.fill(0.0);
-        let (input, word) = (&self.input, &mut scratch.word);
+        let (input, word) = (&layers.input, &mut scratch.word);
         self.dictionary.word_ngrams(&scratch.hashes, |row| {
             features += 1;
             input.add(row, word);
@@ -165,7 +204,8 @@ impl FastText {
         add(&scratch.word, &mut scratch.hidden);
         let scale = loss::single(1.0 / features as f64);
         scratch.hidden.iter_mut().for_each(|x| *x *= scale);
-        self.output
+        layers
+            .output
             .best(&scratch.hidden, k, &mut scratch.scores, &mut scratch.best);
         found.extend(
             scratch
@@ -176,8 +216,8 @@ impl FastText {
     }
 
     /// Adds a word to the hidden vector; returns its number of features.
-    fn take(&self, word: &[u8], scratch: &mut FastTextScratch) -> u64 {
-        let dim = self.dim;
+    fn take(&self, layers: &Layers, word: &[u8], scratch: &mut FastTextScratch) -> u64 {
+        let dim = layers.dim;
         if self.dictionary.has_word_ngrams() && self.dictionary.token(word) != Token::Label {
             scratch.hashes.push(dictionary::hash(word));
         }
@@ -189,7 +229,7 @@ impl FastText {
             add(sum, &mut scratch.hidden);
             return u64::from(scratch.recent.keys[slot].1);
         }
-        let (mut features, sum, input) = (0u32, &mut scratch.word, &self.input);
+        let (mut features, sum, input) = (0u32, &mut scratch.word, &layers.input);
         sum.fill(0.0);
         let mut feature = |row| {
             features += 1;
@@ -218,17 +258,17 @@ impl FastTextScratch {
         FastTextScratch::default()
     }
 
-    fn prepare(&mut self, model: &FastText) {
+    fn prepare(&mut self, model: u64, dim: usize) {
         self.hashes.clear();
         self.hidden.clear();
-        self.hidden.resize(model.dim, 0.0);
-        self.word.resize(model.dim, 0.0);
-        if self.recent.owner != model.content || self.recent.keys.is_empty() {
-            let slots = (RECENT / 4 / model.dim).clamp(16, 1 << 13);
+        self.hidden.resize(dim, 0.0);
+        self.word.resize(dim, 0.0);
+        if self.recent.owner != model || self.recent.keys.is_empty() {
+            let slots = (RECENT / 4 / dim).clamp(16, 1 << 13);
             let slots = 1 << slots.ilog2();
-            self.recent.owner = model.content;
+            self.recent.owner = model;
             self.recent.keys = vec![(0, 0); slots];
-            self.recent.sums = vec![0.0; slots * model.dim];
+            self.recent.sums = vec![0.0; slots * dim];
         }
     }
 }

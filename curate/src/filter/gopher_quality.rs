@@ -16,7 +16,7 @@ use crate::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
 
 /// A bit for each of the words of which some must occur; 0 for any other word.
-fn stop_word(word: &[u8]) -> u32 {
+pub(crate) fn stop_word(word: &[u8]) -> u128 {
     match word {
         b"the" => 1,
         b"be" => 2,
@@ -134,8 +134,19 @@ impl GopherQuality {
 
     /// Lets `judge` compare every figure of a text.
     pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
+        self.measure_with(&stop_word, text, scratch, judge)
+    }
+
+    /// The same with other stop words: a bit for each.
+    pub(super) fn measure_with(
+        &self,
+        stop_word: &impl Fn(&[u8]) -> u128,
+        text: &str,
+        scratch: &mut Scratch,
+        judge: &mut Judge,
+    ) -> Verdict {
         scratch.split(text);
-        let counts = WordCounts::of(text, scratch);
+        let counts = WordCounts::of(stop_word, text, scratch);
         let (all, real) = (scratch.words().len() as f64, counts.real as f64);
         if scratch.words().is_empty() {
             let least = self.min_doc_words as f64;
@@ -238,14 +249,14 @@ struct WordCounts {
 }
 
 impl WordCounts {
-    fn of(text: &str, scratch: &Scratch) -> WordCounts {
+    fn of(stop_word: &impl Fn(&[u8]) -> u128, text: &str, scratch: &Scratch) -> WordCounts {
         let mut counts = WordCounts {
             real: 0,
             chars: 0,
             alpha: 0,
             stop_words: 0,
         };
-        let mut seen = 0u32;
+        let mut seen = 0u128;
         let table = unicode::table();
         for word in &scratch.words {
             let w = word.of(text);

@@ -195,7 +195,7 @@ fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Pieces between runs of newlines.
-fn runs_of_lines(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn runs_of_lines(text: &str) -> impl Iterator<Item = &str> {
     split_newlines(text, 1)
 }
 
@@ -225,7 +225,7 @@ fn split_newlines(text: &str, least: usize) -> impl Iterator<Item = &str> {
 }
 
 /// (pieces, duplicate pieces, characters in duplicate pieces).
-pub(super) fn duplicates<'a>(
+pub(crate) fn duplicates<'a>(
     pieces: impl Iterator<Item = &'a str>,
     most: usize,
     set: &mut HashCounts,

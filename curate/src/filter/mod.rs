@@ -4,22 +4,44 @@
 //! rules run in datatrove's order. A recipe that others publish as a whole (DCLM's) is a filter of its own, in its order.
 //! The first broken rule names the drop.
 
+mod bad_words;
 mod c4;
 mod counts;
 mod dclm;
+mod dolma;
 mod fineweb;
+mod fineweb2;
 mod gopher_quality;
 mod gopher_repetition;
 mod length;
+mod limits;
+mod lines;
+mod massive_text;
+mod nemo;
+mod openwebtext;
+mod plain;
+mod redpajama;
 mod url;
 
-pub use c4::C4Quality;
+pub use bad_words::{BadWords, BadWordsFilter};
+pub use c4::{C4Profile, C4Quality};
 pub(crate) use counts::HashCounts;
 pub use dclm::Dclm;
+pub use dolma::{Dolma, DolmaGopher};
 pub use fineweb::FinewebQuality;
+pub use fineweb2::{Fineweb2, Fineweb2Filter};
 pub use gopher_quality::GopherQuality;
+pub(crate) use gopher_quality::stop_word;
 pub use gopher_repetition::GopherRepetition;
+pub(crate) use gopher_repetition::duplicates;
 pub use length::Length;
+pub use limits::{Limit, Limits};
+pub use lines::{LineAction, LineEdit, LineEditor, Lines};
+pub use massive_text::MassiveText;
+pub use nemo::Nemo;
+pub use openwebtext::Openwebtext;
+pub(crate) use plain::PlainWords;
+pub use redpajama::{QualitySignal, Redpajama, RedpajamaSignals};
 pub use url::{UrlConfig, UrlFilter};
 
 use serde::{Deserialize, Serialize};

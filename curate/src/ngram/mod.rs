@@ -7,7 +7,12 @@
 mod arpa;
 mod binary;
 mod bits;
+mod cuts;
+mod train;
 mod trie;
+
+pub use self::cuts::{PerplexityCuts, perplexity_cuts};
+pub use self::train::{NgramReport, NgramTraining};
 
 use std::path::Path;
 

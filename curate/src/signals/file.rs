@@ -9,7 +9,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Result, damaged};
-use crate::signals::WhatIf;
 use crate::verdict::{Measure, Side};
 use crate::write::{JsonLines, OutputFile};
 
@@ -70,11 +69,11 @@ impl FiguresWriter {
     }
 }
 
-/// Adds the figures of a shard to what is known.
+/// Calls `each` for every document of a shard: its figures, and whether something without a limit dropped it.
 ///
 /// # Errors
 /// `Io`; `Damaged` for a line that is neither a rule nor a document.
-pub fn read_figures(path: &Path, what_if: &mut WhatIf) -> Result<()> {
+pub fn read_figures(path: &Path, mut each: impl FnMut(&[Measure], bool)) -> Result<()> {
     let file = std::fs::File::open(path).at(path)?;
     let decoder = zstd::stream::read::Decoder::new(file).at(path)?;
     let mut rules: Vec<(String, f64, Side)> = Vec::new();
@@ -101,7 +100,7 @@ pub fn read_figures(path: &Path, what_if: &mut WhatIf) -> Result<()> {
                     })
                     .collect();
                 let measures = measures.ok_or_else(|| wrong("a number of no rule".into()))?;
-                what_if.add(&measures, lost);
+                each(&measures, lost);
             }
         }
         offset += line.len() as u64 + 1;

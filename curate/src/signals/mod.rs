@@ -7,4 +7,4 @@ mod what_if;
 pub use expression::{Expression, Signals};
 pub(crate) use file::FiguresWriter;
 pub use file::read_figures;
-pub use what_if::{Choice, WhatIf};
+pub use what_if::{Candidates, Choice, Refilter, WhatIf};

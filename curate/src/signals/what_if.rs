@@ -1,31 +1,16 @@
-//! What a filter would keep with another limit, told from figures alone.
+//! What a filter would keep with other limits, told from figures alone.
 //!
-//! A limit of one rule decides about the documents that break no other rule; their figures, sorted, answer for every limit.
-//! Exact for rules whose figures do not hang on limits, which is all of them: limits decide, they do not measure.
+//! A limit of one rule decides about the documents that break no other rule: a first pass over the figures learns how these
+//! are spread and so which limits are worth a look, a second one counts what each of them keeps. Several limits changed
+//! together are one pass. Counts are exact for rules whose figures do not hang on limits, which is all of them: limits
+//! decide, they do not measure. Memory is a few numbers a rule, whatever the corpus.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::statistics::Distribution;
 use crate::verdict::{Measure, Side};
-
-/// Figures of the documents of a corpus, rule by rule.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct WhatIf {
-    rules: BTreeMap<String, Rule>,
-    documents: u64,
-    kept: u64,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Rule {
-    limit: f64,
-    side: Side,
-    /// Figures of the documents that no other rule drops.
-    decides: Vec<f64>,
-    /// Documents that no other rule drops and that this one did not measure: it keeps them.
-    unmeasured: u64,
-}
 
 /// What one limit keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,40 +21,125 @@ pub struct Choice {
     pub kept: u64,
 }
 
+/// First pass: limits worth a look.
+#[derive(Clone, Debug, Default)]
+pub struct Candidates {
+    rules: BTreeMap<String, Deciding>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Deciding {
+    limit: f64,
+    /// Figures of documents that break no rule.
+    kept: Distribution,
+    /// Figures of documents that this rule alone drops.
+    dropped: Distribution,
+}
+
+impl Candidates {
+    /// Adds a document; `lost` if something without a limit dropped it.
+    pub fn add(&mut self, measures: &[Measure], lost: bool) {
+        for m in measures {
+            self.rules.entry(m.rule.clone()).or_default().limit = m.limit;
+        }
+        let Some(decides) = deciding(measures, lost) else {
+            return;
+        };
+        for m in decides {
+            if let Some(rule) = self.rules.get_mut(&m.rule) {
+                match m.side.breaks(m.value, m.limit) {
+                    true => rule.dropped.add(m.value),
+                    false => rule.kept.add(m.value),
+                }
+            }
+        }
+    }
+
+    /// For each rule its own limit, figures at some shares of what it keeps and of what it alone drops.
+    pub fn limits(&self) -> BTreeMap<String, Vec<f64>> {
+        let of = |rule: &Deciding| {
+            let mut limits = vec![rule.limit];
+            let at =
+                |spread: &Distribution, percent: u8| spread.quantile(f64::from(percent) / 100.0);
+            limits.extend(
+                [1, 5, 10, 25, 50, 75, 90, 95, 99]
+                    .iter()
+                    .filter_map(|p| at(&rule.kept, *p)),
+            );
+            limits.extend(
+                [0, 25, 50, 75, 100]
+                    .iter()
+                    .filter_map(|p| at(&rule.dropped, *p)),
+            );
+            limits.sort_by(f64::total_cmp);
+            limits.dedup();
+            limits
+        };
+        let rules = self.rules.iter();
+        rules.map(|(name, rule)| (name.clone(), of(rule))).collect()
+    }
+}
+
+/// Second pass: what each limit keeps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WhatIf {
+    asked: BTreeMap<String, Vec<f64>>,
+    rules: BTreeMap<String, Rule>,
+    documents: u64,
+    kept: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Rule {
+    limit: f64,
+    side: Side,
+    choices: Vec<Choice>,
+}
+
 impl WhatIf {
+    /// Counts for these limits of each rule.
+    pub fn new(asked: BTreeMap<String, Vec<f64>>) -> WhatIf {
+        WhatIf {
+            asked,
+            ..WhatIf::default()
+        }
+    }
+
     /// Adds a document; `lost` if something without a limit dropped it.
     pub fn add(&mut self, measures: &[Measure], lost: bool) {
         self.documents += 1;
         for m in measures {
-            self.rules.entry(m.rule.clone()).or_insert_with(|| Rule {
-                limit: m.limit,
-                side: m.side,
-                decides: Vec::new(),
-                // those that were kept before this rule was heard of
-                unmeasured: self.kept,
-            });
+            if !self.rules.contains_key(&m.rule) {
+                let limits = self.asked.get(&m.rule).map_or(&[][..], Vec::as_slice);
+                // it keeps those that were kept before it was heard of
+                let choice = |limit: &f64| Choice {
+                    limit: *limit,
+                    kept: self.kept,
+                };
+                let rule = Rule {
+                    limit: m.limit,
+                    side: m.side,
+                    choices: limits.iter().map(choice).collect(),
+                };
+                self.rules.insert(m.rule.clone(), rule);
+            }
         }
-        let mut broken = measures.iter().filter(|m| m.side.breaks(m.value, m.limit));
-        let (first, second) = (broken.next(), broken.next());
-        if lost || second.is_some() {
+        let Some(decides) = deciding(measures, lost) else {
+            return;
+        };
+        // this rule alone drops it
+        if let [only] = decides
+            && only.side.breaks(only.value, only.limit)
+        {
+            if let Some(rule) = self.rules.get_mut(&only.rule) {
+                rule.count(Some(only.value));
+            }
             return;
         }
-        match first {
-            // this rule alone drops it
-            Some(only) => {
-                if let Some(rule) = self.rules.get_mut(&only.rule) {
-                    rule.decides.push(only.value);
-                }
-            }
-            None => {
-                self.kept += 1;
-                for (name, rule) in &mut self.rules {
-                    match measures.iter().find(|m| m.rule == *name) {
-                        Some(m) => rule.decides.push(m.value),
-                        None => rule.unmeasured += 1,
-                    }
-                }
-            }
+        self.kept += 1;
+        for (name, rule) in &mut self.rules {
+            let measured = measures.iter().find(|m| m.rule == *name);
+            rule.count(measured.map(|m| m.value));
         }
     }
 
@@ -90,45 +160,81 @@ impl WhatIf {
             .map(|(name, r)| (name.as_str(), r.limit, r.side))
     }
 
-    /// What `rule` keeps with each of `limits`; nothing for a rule that was not measured.
-    pub fn choices(&self, rule: &str, limits: &[f64]) -> Vec<Choice> {
-        let Some(rule) = self.rules.get(rule) else {
-            return Vec::new();
-        };
-        let kept = |limit: f64| {
-            let passes = rule
-                .decides
-                .iter()
-                .filter(|v| !rule.side.breaks(**v, limit));
-            rule.unmeasured + passes.count() as u64
-        };
-        let choice = |limit: &f64| Choice {
-            limit: *limit,
-            kept: kept(*limit),
-        };
-        limits.iter().map(choice).collect()
+    /// What `rule` keeps with each of the limits asked for; nothing for a rule that was not measured.
+    pub fn choices(&self, rule: &str) -> &[Choice] {
+        self.rules.get(rule).map_or(&[], |r| &r.choices)
+    }
+}
+
+impl Rule {
+    /// A document that no other rule drops; what was not measured is kept.
+    fn count(&mut self, value: Option<f64>) {
+        for choice in &mut self.choices {
+            let breaks = value.is_some_and(|v| self.side.breaks(v, choice.limit));
+            choice.kept += u64::from(!breaks);
+        }
+    }
+}
+
+/// The figures whose limits decide about a document: all if it breaks no rule, the one if it breaks one.
+fn deciding(measures: &[Measure], lost: bool) -> Option<&[Measure]> {
+    let mut broken = (0..measures.len()).filter(|i| {
+        let m = &measures[*i];
+        m.side.breaks(m.value, m.limit)
+    });
+    match (lost, broken.next(), broken.next()) {
+        (false, None, _) => Some(measures),
+        (false, Some(i), None) => Some(&measures[i..=i]),
+        _ => None,
+    }
+}
+
+/// The funnel with several limits changed together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Refilter {
+    changes: BTreeMap<String, f64>,
+    known: BTreeMap<String, f64>,
+    /// Documents that were added.
+    pub documents: u64,
+    /// Documents that break no rule.
+    pub kept: u64,
+    /// The others, by the first rule they break.
+    pub dropped: BTreeMap<String, u64>,
+    /// Dropped by something that has no limit.
+    pub lost: u64,
+}
+
+impl Refilter {
+    /// New limits by rule.
+    pub fn new(changes: BTreeMap<String, f64>) -> Refilter {
+        Refilter {
+            changes,
+            ..Refilter::default()
+        }
     }
 
-    /// Limits worth a look: the figures at these shares of the documents that the rule decides about, and its own limit.
-    pub fn candidates(&self, rule: &str) -> Vec<f64> {
-        let Some(rule) = self.rules.get(rule) else {
-            return Vec::new();
-        };
-        let mut sorted: Vec<f64> = rule
-            .decides
-            .iter()
-            .copied()
-            .filter(|v| v.is_finite())
-            .collect();
-        sorted.sort_by(f64::total_cmp);
-        let mut limits = vec![rule.limit];
-        for percent in [1, 5, 10, 25, 50, 75, 90, 95, 99] {
-            let at = (sorted.len() * percent).div_ceil(100).max(1) - 1;
-            limits.extend(sorted.get(at));
+    /// Adds a document; `lost` if something without a limit dropped it.
+    pub fn add(&mut self, measures: &[Measure], lost: bool) {
+        self.documents += 1;
+        for m in measures {
+            if !self.known.contains_key(&m.rule) {
+                self.known.insert(m.rule.clone(), m.limit);
+            }
         }
-        limits.sort_by(f64::total_cmp);
-        limits.dedup();
-        limits
+        let breaks = |m: &&Measure| {
+            let limit = self.changes.get(&m.rule).copied().unwrap_or(m.limit);
+            m.side.breaks(m.value, limit)
+        };
+        match measures.iter().find(breaks) {
+            Some(m) => *self.dropped.entry(m.rule.clone()).or_default() += 1,
+            None if lost => self.lost += 1,
+            None => self.kept += 1,
+        }
+    }
+
+    /// Every rule that was seen, with the limit it had.
+    pub fn known(&self) -> &BTreeMap<String, f64> {
+        &self.known
     }
 }
 
@@ -161,30 +267,35 @@ mod tests {
                 .filter(|(m, lost)| !lost && !m.iter().any(|m| m.side.breaks(m.value, m.limit)))
                 .count() as u64
         };
-        let mut what_if = WhatIf::default();
+        let limits = || (0..100).map(f64::from).collect::<Vec<_>>();
+        let mut what_if = WhatIf::new(["a", "b"].map(|r| (r.into(), limits())).into());
+        let mut candidates = Candidates::default();
         for i in 0..400 {
             let (measures, lost) = document(i, 40.0, 60.0);
             what_if.add(&measures, lost);
+            candidates.add(&measures, lost);
         }
         assert_eq!(
             (what_if.documents(), what_if.kept()),
             (400, kept(40.0, 60.0))
         );
-        for limit in 0..100 {
-            let limit = f64::from(limit);
-            assert_eq!(
-                what_if.choices("a", &[limit])[0].kept,
-                kept(limit, 60.0),
-                "a {limit}"
-            );
-            assert_eq!(
-                what_if.choices("b", &[limit])[0].kept,
-                kept(40.0, limit),
-                "b {limit}"
-            );
+        for (i, limit) in limits().into_iter().enumerate() {
+            let found = ["a", "b"].map(|r| what_if.choices(r)[i].kept);
+            assert_eq!(found, [kept(limit, 60.0), kept(40.0, limit)], "{limit}");
         }
-        let candidates = what_if.candidates("a");
-        assert!(candidates.len() > 5 && candidates.is_sorted() && candidates.contains(&40.0));
-        assert!(what_if.choices("c", &[1.0]).is_empty());
+        let limits = &candidates.limits()["a"];
+        assert!(limits.len() > 5 && limits.is_sorted() && limits.contains(&40.0));
+        assert!(what_if.choices("c").is_empty());
+        for (least, most) in [(40.0, 60.0), (10.0, 90.0), (0.0, 0.0)] {
+            let mut again =
+                Refilter::new([("a".to_string(), least), ("b".to_string(), most)].into());
+            (0..400).for_each(|i| {
+                let (measures, lost) = document(i, 40.0, 60.0);
+                again.add(&measures, lost);
+            });
+            assert_eq!(again.kept, kept(least, most));
+            let dropped: u64 = again.dropped.values().sum();
+            assert_eq!(again.kept + again.lost + dropped, 400);
+        }
     }
 }

@@ -110,14 +110,15 @@ fn full_stop(s: &str, head: &str) -> usize {
     usize::from(degrees || capitals)
 }
 
-/// Pushes the byte ranges of the infixes of `s`.
-pub(super) fn infixes(s: &str, found: &mut Vec<(usize, usize)>) {
+/// Pushes the byte ranges of the infixes of `s`. English (and some others) also splits at a hyphen between a digit and a
+/// letter: `after_digits`.
+pub(super) fn infixes(s: &str, after_digits: bool, found: &mut Vec<(usize, usize)>) {
     let mut at = 0;
     let mut before: Option<char> = None;
     while at < s.len() {
         let rest = &s[at..];
         let Some(c) = rest.chars().next() else { return };
-        let width = infix_at(c, rest, before);
+        let width = infix_at(c, rest, before, after_digits);
         if width > 0 {
             found.push((at, at + width));
             before = s[at..at + width].chars().next_back();
@@ -130,7 +131,7 @@ pub(super) fn infixes(s: &str, found: &mut Vec<(usize, usize)>) {
 }
 
 /// Byte length of the infix that starts with `c` at the start of `rest`, 0 if none.
-fn infix_at(c: char, rest: &str, before: Option<char>) -> usize {
+fn infix_at(c: char, rest: &str, before: Option<char>, after_digits: bool) -> usize {
     let after = rest[c.len_utf8()..].chars().next();
     let alpha = |c: Option<char>| c.is_some_and(|c| is(c, ALPHA));
     let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
@@ -154,9 +155,11 @@ fn infix_at(c: char, rest: &str, before: Option<char>) -> usize {
             if digit(before) && (digit(after) || after == Some('-')) {
                 return 1;
             }
-            hyphen(rest, word_before())
+            hyphen(rest, alpha(before) || (after_digits && digit(before)))
         }
-        '\u{2013}' | '\u{2014}' | '~' => hyphen(rest, word_before()),
+        '\u{2013}' | '\u{2014}' | '~' => {
+            hyphen(rest, alpha(before) || (after_digits && digit(before)))
+        }
         c if c >= '\u{a6}' && flags(c) & ICON != 0 => c.len_utf8(),
         _ => 0,
     }

@@ -1,4 +1,5 @@
-//! Words as spaCy's blank English tokenizer makes them, which is what datatrove counts.
+//! Words as spaCy's blank English tokenizer makes them, which is what datatrove counts; and those of languages for which
+//! spaCy has its default rules and no words.
 //!
 //! A text is cut at whitespace; each run is split by special cases, then prefixes and suffixes are
 //! peeled off, then URLs are kept whole, then infixes split the middle; last, sequences of words
@@ -49,8 +50,21 @@ impl Word {
     }
 }
 
+/// Whose words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tongue {
+    /// spaCy's English.
+    #[default]
+    English,
+    /// English rules without English words (spaCy's Tswana and Luganda).
+    Base,
+    /// spaCy's `xx`, multi-language, and languages that are no different.
+    Other,
+}
+
 /// Tables that all splitters share.
 pub(crate) struct Rules {
+    tongue: Tongue,
     specials: Specials,
     /// Bytes of the longest special case: longer runs need no look-up, which hashes the whole run.
     longest: usize,
@@ -58,12 +72,20 @@ pub(crate) struct Rules {
     phrases: Phrases,
 }
 
-static RULES: LazyLock<Rules> = LazyLock::new(Rules::new);
+static RULES: [LazyLock<Rules>; 3] = [
+    LazyLock::new(|| Rules::of(Tongue::English)),
+    LazyLock::new(|| Rules::of(Tongue::Base)),
+    LazyLock::new(|| Rules::of(Tongue::Other)),
+];
 
 impl Rules {
-    fn new() -> Rules {
-        let specials = special::specials();
+    fn of(tongue: Tongue) -> Rules {
+        let specials = match tongue {
+            Tongue::English => special::specials(),
+            Tongue::Base | Tongue::Other => special::base(),
+        };
         let mut rules = Rules {
+            tongue,
             longest: specials.keys().map(|word| word.len()).max().unwrap_or(0),
             specials,
             units: affix::units(),
@@ -73,7 +95,7 @@ impl Rules {
         words.sort_unstable();
         for word in &words {
             let mut found = Vec::new();
-            affix::infixes(word, &mut found);
+            affix::infixes(word, rules.tongue != Tongue::Other, &mut found);
             if affix::prefix(word) > 0 || !found.is_empty() || affix::suffix(word, &rules.units) > 0
             {
                 let mut cuts = Vec::new();
@@ -138,16 +160,16 @@ impl Rules {
         } else if url::is_url(middle) {
             cuts.push(narrow(end));
         } else {
-            split_infixes(middle, start, cuts);
+            split_infixes(middle, start, self.tongue != Tongue::Other, cuts);
         }
         cuts.extend(suffixes.iter().rev().map(|&s| narrow(s)));
     }
 }
 
 /// Pushes the ends of the words of `middle`, which starts at `start` of its run, split at infixes.
-fn split_infixes(middle: &str, start: usize, cuts: &mut Vec<u32>) {
+fn split_infixes(middle: &str, start: usize, after_digits: bool, cuts: &mut Vec<u32>) {
     let mut found = Vec::new();
-    affix::infixes(middle, &mut found);
+    affix::infixes(middle, after_digits, &mut found);
     let mut done = 0;
     for (a, b) in found {
         // An infix at the very start stays with what follows, as spaCy has it.
@@ -201,10 +223,15 @@ impl Default for Splitter {
 }
 
 impl Splitter {
-    /// An empty cache over the shared rules.
+    /// An empty cache over the shared rules for English.
     pub fn new() -> Splitter {
+        Splitter::of(Tongue::English)
+    }
+
+    /// The same for other languages.
+    pub(crate) fn of(tongue: Tongue) -> Splitter {
         Splitter {
-            rules: &RULES,
+            rules: &RULES[tongue as usize],
             cache: vec![EMPTY; 1 << CACHE_BITS],
             cuts: Vec::new(),
         }

@@ -1,7 +1,7 @@
 //! Words that are split (or kept whole) by table: contractions, abbreviations, times, emoticons.
 //!
 //! The list is that of spaCy 3.8's blank English tokenizer (lang/tokenizer_exceptions.py and
-//! lang/en/tokenizer_exceptions.py), built here from its generating rules: 1347 entries.
+//! lang/en/tokenizer_exceptions.py), built here from its generating rules: 1347 entries, of which 176 are every language's.
 //! An entry is the pieces a word splits into; joined, they are the word.
 
 use rustc_hash::FxHashMap;
@@ -26,8 +26,11 @@ const EMOTICONS_WIDE: [&str; 6] = [
     "(\u{256f}\u{b0}\u{25a1}\u{b0}\u{ff09}\u{256f}\u{fe35}\u{253b}\u{2501}\u{253b}",
 ];
 
-/// Kept whole.
-const WHOLE: &str = r#"\t \n ' \") <space> '' C++ 'S 's and/or w/o 're 'Cause 'cause 'cos 'Cos 'coz 'Coz 'cuz
+/// Kept whole in every language.
+const BASE_WHOLE: &str = r#"\t \n ' \") <space> '' C++"#;
+
+/// Kept whole in English.
+const WHOLE: &str = r#"'S 's and/or w/o 're 'Cause 'cause 'cos 'Cos 'coz 'Coz 'cuz
     'Cuz 'bout ma'am Ma'am o'clock O'clock lovin' Lovin' lovin Lovin havin' Havin' havin Havin doin'
     Doin' doin Doin goin' Goin' goin Goin nothin' Nothin' nothin Nothin nuthin' Nuthin' nuthin Nuthin
     ol' Ol' ol Ol somethin' Somethin' somethin Somethin em 'em ll 'll nuff 'nuff 'd
@@ -132,22 +135,15 @@ impl Builder {
         self.contract(verb, &pieces);
     }
 
-    fn lists(&mut self) {
+    /// What every language has.
+    fn base(&mut self) {
         for word in EMOTICONS.split_ascii_whitespace().chain(EMOTICONS_WIDE) {
             self.add(&[word]);
         }
-        for word in WHOLE.split_ascii_whitespace() {
+        for word in BASE_WHOLE.split_ascii_whitespace() {
             self.add(&[word]);
         }
-        for word in [
-            " ",
-            "\t",
-            "\n",
-            "\u{2014}",
-            "\u{a0}",
-            "\u{2018}S",
-            "\u{2018}s",
-        ] {
+        for word in [" ", "\t", "\n", "\u{2014}", "\u{a0}"] {
             self.add(&[word]);
         }
         for letter in ('a'..='z').chain(['\u{e4}', '\u{f6}', '\u{fc}']) {
@@ -156,6 +152,15 @@ impl Builder {
         for unit in "cfkCFK".chars() {
             self.add(&["\u{b0}", &unit.to_string(), "."]);
         }
+    }
+
+    /// English words.
+    fn english(&mut self) {
+        for word in WHOLE.split_ascii_whitespace() {
+            self.add(&[word]);
+        }
+        self.add(&["\u{2018}S"]);
+        self.add(&["\u{2018}s"]);
         for word in SPLIT.split_ascii_whitespace() {
             let pieces: Vec<&str> = word.split('|').collect();
             self.add(&pieces);
@@ -183,12 +188,22 @@ fn without_apostrophe(piece: &str) -> &str {
     }
 }
 
-/// All special words, with every straight apostrophe also as a curly one.
+/// The special words of a language without words of its own.
+pub(super) fn base() -> Specials {
+    let mut b = Builder {
+        specials: Specials::default(),
+    };
+    b.base();
+    b.specials
+}
+
+/// All special words of English, with every straight apostrophe also as a curly one.
 pub(super) fn specials() -> Specials {
     let mut b = Builder {
         specials: Specials::default(),
     };
-    b.lists();
+    b.base();
+    b.english();
     b.contractions();
     b.verbs();
     NEVER.iter().for_each(|w| {
@@ -225,6 +240,7 @@ mod tests {
     #[test]
     fn the_list_has_spacys_size() {
         assert_eq!(specials().len(), 1347);
+        assert_eq!(base().len(), 176);
     }
 
     #[test]

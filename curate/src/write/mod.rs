@@ -1,14 +1,16 @@
 //! Files that are either complete or absent.
 //!
 //! A file is written to a temporary name in its folder, flushed to disk, renamed, and the folder is
-//! flushed; a kill at any instant leaves the old file or the new one. The temporary name is derived
-//! from the final one, so an interrupted run leaves nothing behind once it is repeated.
+//! flushed; a kill at any instant leaves the old file or the new one. Temporary names are `.NAME.*.tmp`, another
+//! one each time, so that two processes that make the same file cannot spoil each other's; what killed ones leave
+//! behind is for the job to sweep.
 
 mod clean;
 mod lines;
 mod parquet;
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -55,6 +57,7 @@ pub(crate) struct AtomicFile {
     bytes: u64,
     root: PathBuf,
     name: String,
+    temporary: PathBuf,
 }
 
 impl AtomicFile {
@@ -72,6 +75,7 @@ impl AtomicFile {
             bytes: 0,
             root: root.to_path_buf(),
             name: name.to_string(),
+            temporary,
         })
     }
 
@@ -88,7 +92,7 @@ impl AtomicFile {
     /// Makes the file visible under its name.
     pub(crate) fn finish(self) -> Result<OutputFile> {
         let path = self.path();
-        let temporary = temporary(&path);
+        let temporary = self.temporary;
         let file = self
             .file
             .into_inner()
@@ -121,11 +125,12 @@ impl Write for AtomicFile {
     }
 }
 
-/// `folder/.name.tmp` for `folder/name`.
+/// `folder/.name.RANDOM.tmp` for `folder/name`.
 fn temporary(path: &Path) -> PathBuf {
     let name = path
         .file_name()
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default();
-    path.with_file_name(format!(".{name}.tmp"))
+    let random = RandomState::new().build_hasher().finish();
+    path.with_file_name(format!(".{name}.{random:016x}.tmp"))
 }

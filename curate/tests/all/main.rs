@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod archives;
+mod awkward;
 mod bad_input;
 mod dclm;
 mod extraction;
@@ -13,7 +14,9 @@ mod golden;
 mod http;
 mod language;
 mod parts;
+mod profiles;
 mod shard;
+mod statistics;
 mod steps;
 
 /// Exact and MinHash deduplication with the defaults of each.

@@ -249,29 +249,50 @@ fn figures_tell_what_filtering_again_with_another_limit_keeps_and_change_nothing
     }
     assert!(!without.join("figures").exists());
 
-    let mut what_if = curate::WhatIf::default();
-    curate::read_figures(&with.join("figures/00000.jsonl.zst"), &mut what_if).unwrap();
+    let (words, dots) = (
+        "gopher_quality.short_doc",
+        "gopher_quality.too_many_end_ellipsis",
+    );
+    let (least, most) = ([30, 60, 120, 250, 400], [0.05, 0.5, 1.0]);
+    let figures = with.join("figures/00000.jsonl.zst");
+    let mut what_if = curate::WhatIf::new(
+        [
+            (words.to_string(), least.map(|n| n as f64).to_vec()),
+            (dots.to_string(), most.to_vec()),
+        ]
+        .into(),
+    );
+    curate::read_figures(&figures, |measures, lost| what_if.add(measures, lost)).unwrap();
     assert_eq!(what_if.kept(), counted.kept);
     let mut differ = 0;
-    for least in [30, 60, 120, 250, 400] {
-        let quality = GopherQuality {
-            min_doc_words: least,
-            ..GopherQuality::default()
-        };
-        let (_, again) = curated(&format!("words{least}"), false, quality);
-        let told = what_if.choices("gopher_quality.short_doc", &[least as f64]);
-        assert_eq!(told[0].kept, again.kept, "at least {least} words");
+    let quality = |least, most| GopherQuality {
+        min_doc_words: least,
+        max_ellipsis_lines_ratio: most,
+        ..GopherQuality::default()
+    };
+    for (i, least) in least.into_iter().enumerate() {
+        let (_, again) = curated(&format!("words{least}"), false, quality(least, 0.3));
+        let told = what_if.choices(words)[i].kept;
+        assert_eq!(told, again.kept, "at least {least} words");
         differ += usize::from(again.kept != counted.kept);
     }
-    for most in [0.05, 0.5, 1.0] {
-        let quality = GopherQuality {
-            max_ellipsis_lines_ratio: most,
-            ..GopherQuality::default()
-        };
-        let (_, again) = curated(&format!("dots{most}"), false, quality);
-        let told = what_if.choices("gopher_quality.too_many_end_ellipsis", &[most]);
-        assert_eq!(told[0].kept, again.kept, "at most {most} ellipses");
+    for (i, most) in most.into_iter().enumerate() {
+        let (_, again) = curated(&format!("dots{most}"), false, quality(50, most));
+        let told = what_if.choices(dots)[i].kept;
+        assert_eq!(told, again.kept, "at most {most} ellipses");
         differ += usize::from(again.kept != counted.kept);
     }
     assert!(differ >= 3, "{differ}");
+
+    // both at once, and where every other document goes
+    let changes = [(words.to_string(), 120.0), (dots.to_string(), 0.05)];
+    let mut both = curate::Refilter::new(changes.into());
+    curate::read_figures(&figures, |measures, lost| both.add(measures, lost)).unwrap();
+    let (_, again) = curated("both", false, quality(120, 0.05));
+    assert_eq!(both.kept, again.kept);
+    for (rule, limit) in both.known() {
+        let told = both.dropped.get(rule).copied().unwrap_or(0);
+        let found = again.dropped.get(rule).copied().unwrap_or(0);
+        assert_eq!(told, found, "{rule} ({limit})");
+    }
 }

@@ -10,6 +10,7 @@ pub use load::load;
 pub(crate) use tokenize::TokenDataset;
 pub(crate) use tokenize::Tokenize;
 
+use crate::executor::{Kubernetes, Ray, Slurm};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -29,6 +30,15 @@ pub struct Job {
     pub determinism: train::Determinism,
     /// Who runs the tasks.
     pub executor: Executor,
+    /// Settings of `executor = "slurm"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<Slurm>,
+    /// Settings of `executor = "ray"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ray: Option<Ray>,
+    /// Settings of `executor = "kubernetes"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<Kubernetes>,
     /// Read, extract, filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub curate: Option<curate::CurateConfig>,
@@ -72,6 +82,9 @@ impl Default for Job {
             threads: 0,
             determinism: train::Determinism::Layout,
             executor: Executor::Local,
+            slurm: None,
+            ray: None,
+            kubernetes: None,
             curate: None,
             decontaminate: None,
             dedup: None,
@@ -93,6 +106,12 @@ impl Default for Job {
 pub enum Executor {
     /// This process.
     Local,
+    /// Arrays of Slurm.
+    Slurm,
+    /// Jobs of Ray.
+    Ray,
+    /// Indexed Jobs, rendered for kubectl.
+    Kubernetes,
 }
 
 /// `[blend]`.
@@ -367,6 +386,19 @@ impl Job {
 
     /// Every contradiction between tables and within them.
     pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
+        if let Some(slurm) = &self.slurm {
+            slurm.check(problems);
+        }
+        if let Some(ray) = &self.ray {
+            ray.check(problems);
+        }
+        let kubernetes = match (&self.kubernetes, self.executor) {
+            (None, Executor::Kubernetes) => Some(Kubernetes::default()),
+            (table, _) => table.clone(),
+        };
+        if let Some(kubernetes) = kubernetes {
+            kubernetes.check(problems);
+        }
         let mut add = |key: &str, found: String, wanted: &str| {
             problems.push(Problem {
                 key: key.into(),

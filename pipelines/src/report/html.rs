@@ -103,7 +103,7 @@ svg{width:100%;height:auto;display:block}.grid{stroke:var(--line)}.level{stroke:
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}th{color:var(--quiet);font-weight:500}.number{font-variant-numeric:tabular-nums;white-space:nowrap}\
 figure{margin:0 0 12px;border-left:4px solid var(--line);padding:2px 0 2px 14px}figure.kept{border-color:var(--c)}figure.dropped{border-color:var(--b)}figure.made{border-color:var(--a)}figure.duplicate{border-color:var(--e)}\
 figcaption{font-size:.85rem;color:var(--quiet);overflow-wrap:anywhere}pre{margin:.3em 0 0;white-space:pre-wrap;overflow-wrap:anywhere;font:.875rem/1.5 ui-monospace,'SF Mono',Menlo,Consolas,monospace;max-height:16em;overflow:auto}\
-details pre{max-height:none}summary{cursor:pointer}\
+details{border-bottom:1px solid var(--line);padding:6px 0}details pre{max-height:none}summary{cursor:pointer;overflow-wrap:anywhere}\
 footer{color:var(--quiet);font-size:.85rem;padding-bottom:40px}\
 @media(max-width:520px){body{font-size:15px}section{padding:16px 14px}header,main,footer{padding-left:12px;padding-right:12px}.bar{grid-template-columns:34% 1fr 104px;gap:8px}.axis,.label{font-size:20px}}";
 

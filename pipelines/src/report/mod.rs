@@ -2,13 +2,14 @@
 
 mod html;
 mod sections;
+mod statistics;
 mod svg;
 mod tokens;
 mod what_if;
 
 use crate::job::Job;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Everything the page is made from. Missing files are `null`: a job may have only some stages.
 pub(crate) struct Material {
@@ -29,6 +30,8 @@ pub(crate) struct Material {
     pub metrics: Vec<Value>,
     /// Lines of `keep/clusters.jsonl`.
     pub clusters: Vec<Value>,
+    /// `statistics.json`.
+    pub statistics: Value,
     /// Figures of all documents, if the job keeps them; or why they cannot be read.
     pub what_if: Result<curate::WhatIf, String>,
 }
@@ -58,6 +61,7 @@ impl Material {
             generated: value("generated.json"),
             metrics: lines("metrics.jsonl"),
             clusters: lines("keep/clusters.jsonl"),
+            statistics: value("statistics.json"),
             what_if: figures(job, out),
         }
     }
@@ -68,23 +72,39 @@ impl Material {
     }
 }
 
-/// Figures of all shards, in their order.
+/// What other limits would keep: the figures are read once to choose limits and once to count.
 fn figures(job: &Job, out: &Path) -> Result<curate::WhatIf, String> {
-    let mut what_if = curate::WhatIf::default();
-    if job.curate.as_ref().is_some_and(|c| c.figures) {
-        let mut files: Vec<_> = std::fs::read_dir(out.join("figures"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "zst"))
-            .collect();
-        files.sort();
-        for file in files {
-            curate::read_figures(&file, &mut what_if).map_err(|e| e.to_string())?;
-        }
-    }
+    let mut candidates = curate::Candidates::default();
+    each_figure(job, out, |measures, lost| candidates.add(measures, lost))?;
+    let mut what_if = curate::WhatIf::new(candidates.limits());
+    each_figure(job, out, |measures, lost| what_if.add(measures, lost))?;
     Ok(what_if)
+}
+
+/// Calls `each` for the figures of every document, shard by shard; for none if the job keeps none.
+pub(crate) fn each_figure(
+    job: &Job,
+    out: &Path,
+    mut each: impl FnMut(&[curate::Measure], bool),
+) -> Result<(), String> {
+    let keeps = job.curate.as_ref().is_some_and(|c| c.figures);
+    for file in shard_files(out, "figures").iter().filter(|_| keeps) {
+        curate::read_figures(file, &mut each).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// Files of all shards in a folder, in their order.
+fn shard_files(out: &Path, folder: &str) -> Vec<PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(out.join(folder))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "zst"))
+        .collect();
+    files.sort();
+    files
 }
 
 /// The page.
@@ -93,6 +113,7 @@ pub(crate) fn render(m: &Material) -> String {
         ("funnel", "Funnel", sections::funnel(m)),
         ("limits", "Other limits", what_if::what_if(m)),
         ("text", "Languages and hosts", sections::text(m)),
+        ("statistics", "Statistics", statistics::statistics(m)),
         ("duplicates", "Duplicates", sections::duplicates(m)),
         ("data", "Data", tokens::data(m)),
         ("training", "Training", sections::training(m)),

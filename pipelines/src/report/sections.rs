@@ -233,8 +233,17 @@ pub(super) fn text(m: &Material) -> String {
             ranking(v, colour)
         )
     };
+    let found: String = [
+        ("Texts repaired, by repair", "normalized"),
+        ("Personal data found", "personal"),
+        ("Faulty records that were read", "repaired"),
+    ]
+    .iter()
+    .filter(|(_, key)| c[*key].as_object().is_some_and(|counts| !counts.is_empty()))
+    .map(|(title, key)| half(title, &c[*key], "--b"))
+    .collect();
     let body = format!(
-        "<div class=two>{}{}{}</div><h3>Length of kept documents, characters</h3>{}",
+        "<div class=two>{}{}{}{found}</div><h3>Length of kept documents, characters</h3>{}",
         half("Languages", &c["languages"], "--c"),
         half("Hosts of kept pages", &c["hosts"], "--d"),
         half("Sources", &c["sources"], "--e"),
@@ -468,6 +477,23 @@ pub(super) fn samples(m: &Material) -> String {
     )
 }
 
+/// Bars of seconds by name, longest first.
+fn seconds(spent: &Value) -> String {
+    let entries = spent.as_object().into_iter().flatten();
+    let mut rows: Vec<(&String, f64)> = entries
+        .filter_map(|(step, s)| Some((step, s.as_f64()?)))
+        .collect();
+    rows.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let all: f64 = rows.iter().map(|r| r.1).sum();
+    let bar = |(step, s): &(&String, f64)| Bar {
+        name: step.to_string(),
+        value: *s,
+        label: format!("{s:.2} ({:.1}%)", 100.0 * s / all.max(f64::MIN_POSITIVE)),
+        colour: "--c",
+    };
+    bars(&rows.iter().map(bar).collect::<Vec<_>>())
+}
+
 /// Time and memory of every stage, and the job itself.
 pub(super) fn stages(m: &Material) -> String {
     let records = m
@@ -486,11 +512,19 @@ pub(super) fn stages(m: &Material) -> String {
             ]
         })
         .collect();
+    let spent = &m.counts("curate")["seconds_by_step"];
+    let spent = match spent.is_object() {
+        true => format!(
+            "<h3>Curation, seconds of all threads</h3>{}",
+            seconds(spent)
+        ),
+        false => String::new(),
+    };
     let job = format!(
         "<details><summary>The job as it ran</summary><pre>{}</pre></details>",
         escape(&m.job.to_toml())
     );
-    let body = table(&["stage", "seconds", "peak memory", "fingerprint"], &rows) + &job;
+    let body = table(&["stage", "seconds", "peak memory", "fingerprint"], &rows) + &spent + &job;
     section(
         "stages",
         "Stages",

@@ -8,7 +8,7 @@ use curate::Side;
 
 /// A table for every rule: limits, and the documents that the filters keep with them.
 pub(super) fn what_if(m: &Material) -> String {
-    let mut body = String::new();
+    let mut rules: Vec<(u64, String)> = Vec::new();
     let known = match &m.what_if {
         Ok(known) => known,
         Err(why) => {
@@ -19,7 +19,7 @@ pub(super) fn what_if(m: &Material) -> String {
     };
     let documents = known.documents();
     for (rule, limit, side) in known.rules() {
-        let choices = known.choices(rule, &known.candidates(rule));
+        let choices = known.choices(rule);
         if choices.len() < 2 {
             continue;
         }
@@ -45,16 +45,28 @@ pub(super) fn what_if(m: &Material) -> String {
             Side::AtMost => "at most",
             Side::AtLeast => "at least",
         };
-        body += &format!("<h3>{}, {what}</h3>", super::html::escape(rule));
-        body += &table(&["limit", "kept", "share", ""], &rows);
+        // the documents that it alone drops
+        let most = choices.iter().map(|c| c.kept).max().unwrap_or(0);
+        let alone = most.saturating_sub(known.kept());
+        let folded = format!(
+            "<details><summary>{} <span class=quiet>{what} {}; without it {} more</span></summary>{}</details>",
+            super::html::escape(rule),
+            shown(limit),
+            grouped(alone),
+            table(&["limit", "kept", "share", ""], &rows)
+        );
+        rules.push((alone, folded));
     }
-    if body.is_empty() {
+    if rules.is_empty() {
         return String::new();
     }
+    // those first that decide about the most
+    rules.sort_by_key(|(alone, _)| std::cmp::Reverse(*alone));
+    let body: String = rules.into_iter().map(|(_, folded)| folded).collect();
     section(
         "limits",
         "Other limits",
-        "What the filters would keep if one limit were another and all others stayed, before deduplication.",
+        "What the filters would keep if one limit were another and all others stayed, before deduplication; the rules first that alone drop the most. millrace report JOB --limit RULE=NUMBER answers for several together.",
         &body,
     )
 }

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Shard reports in shard order, from the manifest. Empty if the stage has not run.
 pub(crate) fn reports(cx: &Context) -> Result<Vec<ShardReport>> {
-    let Some(config) = &cx.job.curate else {
+    if cx.job.curate.is_none() {
         return Ok(Vec::new());
-    };
+    }
     let mut all = Vec::new();
-    for shard in curate::shards(config)? {
-        let stage = stage_name(&shard);
+    for shard in cx.shards()? {
+        let stage = stage_name(shard);
         let record = cx.manifest.get(&stage).ok_or_else(|| {
             anyhow!("{stage} has not run; run `millrace curate` (or `run`) first")
         })?;
@@ -41,10 +41,15 @@ fn stage_name(shard: &Shard) -> String {
 /// What a shard's output depends on: not on tasks, threads or the other inputs.
 fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
     let job = &cx.job;
-    let settings = job
-        .curate
-        .as_ref()
-        .map(|c| json!([c.step, c.max_record_bytes, c.output, c.figures]));
+    let settings = job.curate.as_ref().map(|c| {
+        json!([
+            c.step,
+            c.max_record_bytes,
+            c.output,
+            c.figures,
+            c.statistics
+        ])
+    });
     let evaluation = job.decontaminate.iter().flat_map(|d| &d.files);
     let of_steps = job.curate.iter().flat_map(|c| c.step_files());
     let read: Vec<_> = evaluation
@@ -69,47 +74,98 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
     ]))
 }
 
-pub(super) fn run(cx: &Context) -> Result<()> {
-    let Some(config) = &cx.job.curate else {
-        bail!("the job has no [curate] table")
+fn table(cx: &Context) -> Result<&curate::CurateConfig> {
+    let table = cx.job.curate.as_ref();
+    table.ok_or_else(|| anyhow!("the job has no [curate] table"))
+}
+
+/// Those of the shards whose work is not recorded, by number.
+fn left(cx: &Context, shards: &[Shard], prints: &[String]) -> Vec<usize> {
+    let is_left = |i: &usize| {
+        let done = cx.manifest.done(&stage_name(&shards[*i]), &prints[*i]);
+        done.is_none()
     };
-    let shards = curate::shards(config)?;
+    (0..shards.len()).filter(is_left).collect()
+}
+
+/// Shards whose work is not recorded, by number.
+pub(crate) fn shards_left(cx: &Context) -> Result<Vec<usize>> {
+    let shards = cx.shards()?;
     let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
-    let todo: Vec<usize> = (0..shards.len())
-        .filter(|i| {
-            cx.manifest
-                .done(&stage_name(&shards[*i]), &prints[*i])
-                .is_none()
-        })
+    Ok(left(cx, shards, &prints))
+}
+
+/// The shards `index`, `index + of` and so on, as far as they are left. Nothing is summed up.
+pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
+    let config = table(cx)?;
+    let own: Vec<Shard> = cx
+        .shards()?
+        .iter()
+        .skip(index)
+        .step_by(of)
+        .cloned()
         .collect();
+    let prints: Vec<String> = own.iter().map(|s| shard_fingerprint(cx, s)).collect();
+    let todo = left(cx, &own, &prints);
+    if todo.is_empty() {
+        eprintln!(
+            "curate: task {index} of {of} was done before ({} shards)",
+            own.len()
+        );
+        return Ok(());
+    }
+    let curator = curator(cx, config)?;
+    let bytes = todo.iter().map(|i| own[*i].bytes);
+    let progress = Progress::start(&format!("curate {index}/{of}"), "MB", bytes.sum());
+    run_shards(cx, &curator, &own, &prints, &todo, &Watcher::new(&progress))?;
+    progress.finish(&format!("{} shards", todo.len()));
+    Ok(())
+}
+
+fn curator(cx: &Context, config: &curate::CurateConfig) -> Result<Curator> {
+    let (decontaminate, dedup) = (cx.job.decontaminate.as_ref(), cx.job.dedup.as_ref());
+    Ok(Curator::new(
+        config,
+        decontaminate,
+        dedup,
+        u64::from(cx.job.seed),
+    )?)
+}
+
+pub(super) fn run(cx: &Context) -> Result<()> {
+    let config = table(cx)?;
+    let shards = cx.shards()?;
+    let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
+    let todo = left(cx, shards, &prints);
     let of_all = fingerprint(&json!(prints));
     if todo.is_empty() && cx.manifest.done("curate", &of_all).is_some() {
         eprintln!("curate: done before ({} shards)", shards.len());
         return Ok(());
     }
     cx.manifest.forget("curate");
-    let seed = u64::from(cx.job.seed);
-    let curator = Curator::new(
-        config,
-        cx.job.decontaminate.as_ref(),
-        cx.job.dedup.as_ref(),
-        seed,
-    )?;
+    let curator = curator(cx, config)?;
     let bytes = todo.iter().map(|i| shards[*i].bytes);
     let progress = Progress::start("curate", "MB", bytes.sum());
-    let watcher = Watcher {
-        progress: &progress,
-        kept: AtomicU64::new(0),
-        read: AtomicU64::new(0),
-    };
-    run_shards(cx, &curator, &shards, &prints, &todo, &watcher)?;
+    run_shards(
+        cx,
+        &curator,
+        shards,
+        &prints,
+        &todo,
+        &Watcher::new(&progress),
+    )?;
     let reports = reports(cx)?;
     let sum = total(&reports);
-    let errors = merge_errors(cx, shards.len())?;
+    let mut files = vec![merge_errors(cx, shards.len())?];
+    if config.statistics {
+        files.extend(merge_statistics(cx, shards.len())?);
+    }
     let seconds = progress.seconds();
-    let counts = serde_json::to_value(&sum)?;
+    let mut counts = serde_json::to_value(&sum)?;
+    // of the shards that this run did
+    counts["seconds_by_step"] = json!(curator.seconds_by_step());
     cx.manifest
-        .record("curate", &of_all, &[errors], counts, seconds)?;
+        .record("curate", &of_all, &files, counts, seconds)?;
     let dropped: u64 = sum.dropped.values().sum();
     progress.finish(&format!(
         "{} records, {} kept, {} dropped, {} quarantined; {} read",
@@ -194,6 +250,16 @@ struct Watcher<'a> {
     read: AtomicU64,
 }
 
+impl<'a> Watcher<'a> {
+    fn new(progress: &'a Progress) -> Watcher<'a> {
+        Watcher {
+            progress,
+            kept: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+        }
+    }
+}
+
 impl curate::Progress for Watcher<'_> {
     fn bytes(&self, read: u64) {
         self.progress.add(read);
@@ -218,4 +284,13 @@ fn merge_errors(cx: &Context, shards: usize) -> Result<PathBuf> {
     }
     write_atomically(&cx.out.join("errors.jsonl"), &all)?;
     Ok("errors.jsonl".into())
+}
+
+/// `statistics.json` and `statistics.parquet` for the job.
+fn merge_statistics(cx: &Context, shards: usize) -> Result<[PathBuf; 2]> {
+    let mut sum = curate::Statistics::default();
+    for i in 0..shards {
+        sum.read(&cx.out.join(format!("statistics/{i:05}.jsonl.zst")))?;
+    }
+    Ok(sum.summarize(&cx.out)?.map(|file| file.path.into()))
 }

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 /// Checksums of the curation outputs: what dedup and tokenize read.
 pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
-    let Some(config) = &cx.job.curate else {
+    if cx.job.curate.is_none() {
         bail!("the job has no [curate] table")
-    };
-    let shards = curate::shards(config)?.len();
+    }
+    let shards = cx.shards()?.len();
     let mut sums = Vec::new();
     for i in 0..shards {
         let stage = format!("curate/{i:05}");

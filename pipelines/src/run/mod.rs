@@ -8,57 +8,129 @@ mod eval;
 mod generate;
 mod inspect;
 mod merge;
+mod models;
 mod report;
+mod status;
+mod task;
 mod texts;
 mod tokenize;
 mod train;
 
+pub(crate) use self::curate::shards_left;
 pub(crate) use blend::{Blended, blend};
 pub(crate) use doctor::doctor;
 pub(crate) use generate::{convert, generate_for_job, generate_from};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use merge::merge;
+pub(crate) use models::{Classifier, Dsir, Ngram, classifier, dsir, ngram};
+pub(crate) use report::refilter;
+pub(crate) use status::status;
+pub(crate) use task::task;
 
 use crate::job::Job;
 use crate::machine::{grouped, peak_rss_bytes, write_atomically};
 use crate::manifest::Manifest;
+use ::curate::Shard;
 use anyhow::{Context as _, Result, bail};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// An opened job: its folder, its manifest, and the lock that keeps a second process out.
 pub(crate) struct Context {
     pub job: Job,
     pub out: PathBuf,
     pub manifest: Manifest,
+    shards: OnceLock<Vec<Shard>>,
     _lock: File,
 }
 
 impl Context {
     /// Makes the folder, takes the lock, starts the threads, writes the resolved job.
     pub(crate) fn open(job: Job) -> Result<Context> {
-        let out = job.out.clone();
-        std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
-        let lock_path = out.join(".lock");
-        let lock = File::create(&lock_path)
-            .with_context(|| format!("cannot write {}", lock_path.display()))?;
-        if lock.try_lock().is_err() {
-            bail!("another process is running a job in {}", out.display());
+        let lock = lock_in(&job.out, ".lock")?.with_context(|| {
+            format!("another process is running a job in {}", job.out.display())
+        })?;
+        sweep(&job.out);
+        Context::begin(job, lock)
+    }
+
+    /// For handing a job to its executor: what that starts has to find the folder free, and some of it may be at work.
+    pub(crate) fn open_to_submit(job: Job) -> Result<Context> {
+        let lock = lock_in(&job.out, ".submit.lock")?.with_context(|| {
+            format!(
+                "another process is handing over the job in {}",
+                job.out.display()
+            )
+        })?;
+        // nobody is at work
+        if lock_in(&job.out, ".lock")?.is_some() {
+            sweep(&job.out);
         }
-        sweep(&out);
-        // fails only if a pool exists already, which then serves as well
-        let _ = rayon::ThreadPoolBuilder::new()
-            .num_threads(job.threads)
-            .build_global();
+        Context::begin(job, lock)
+    }
+
+    fn begin(job: Job, lock: File) -> Result<Context> {
+        let out = job.out.clone();
+        start_threads(&job);
         write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
         let manifest = Manifest::open(&out);
         Ok(Context {
             job,
             out,
             manifest,
+            shards: OnceLock::new(),
             _lock: lock,
         })
+    }
+
+    /// For a task of an executor: others of its kind may be at work in the folder, a whole job not.
+    pub(crate) fn open_for_task(job: Job) -> Result<Context> {
+        let out = job.out.clone();
+        let lock_path = out.join(".lock");
+        let lock = File::open(&lock_path).with_context(|| {
+            format!(
+                "{} is not there; the job has not been submitted",
+                lock_path.display()
+            )
+        })?;
+        if lock.try_lock_shared().is_err() {
+            bail!(
+                "another process is running the whole job in {}",
+                out.display()
+            );
+        }
+        let shards = match submitted_shards(&out)? {
+            Some(shards) => OnceLock::from(shards),
+            None => bail!(
+                "{} has no shards.json; the job has not been submitted",
+                out.display()
+            ),
+        };
+        start_threads(&job);
+        let manifest = Manifest::open(&out);
+        Ok(Context {
+            job,
+            out,
+            manifest,
+            shards,
+            _lock: lock,
+        })
+    }
+
+    /// The shards of the curation, listed once a process.
+    pub(crate) fn shards(&self) -> Result<&[Shard]> {
+        if let Some(shards) = self.shards.get() {
+            return Ok(shards);
+        }
+        let config = self
+            .job
+            .curate
+            .as_ref()
+            .context("the job has no [curate] table")?;
+        let shards = ::curate::shards(config)?;
+        Ok(self.shards.get_or_init(|| shards))
     }
 
     /// Seconds of all recorded stages.
@@ -69,6 +141,32 @@ impl Context {
             .map(|r| r.seconds)
             .sum()
     }
+}
+
+/// Makes the folder and locks a file in it; None if another process holds it.
+fn lock_in(out: &Path, name: &str) -> Result<Option<File>> {
+    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let path = out.join(name);
+    let lock = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(lock.try_lock().is_ok().then_some(lock))
+}
+
+/// The shards that an executor's tasks share, if the job has been submitted.
+pub(crate) fn submitted_shards(out: &Path) -> Result<Option<Vec<Shard>>> {
+    let path = out.join("shards.json");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => serde_json::from_str(&text)
+            .map(Some)
+            .with_context(|| format!("{} is no list of shards", path.display())),
+        Err(_) => Ok(None),
+    }
+}
+
+fn start_threads(job: &Job) {
+    // fails only if a pool exists already, which then serves as well
+    let _ = rayon::ThreadPoolBuilder::new()
+        .num_threads(job.threads)
+        .build_global();
 }
 
 /// `run`: every table of the job, in order.
@@ -142,7 +240,9 @@ pub(crate) fn print(text: &str) -> Result<()> {
 fn sweep(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        let is_temporary = entry.file_name().to_string_lossy().starts_with(".tmp");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_temporary =
+            name.starts_with(".tmp") || (name.starts_with('.') && name.ends_with(".tmp"));
         if path.is_dir() && !path.is_symlink() {
             sweep(&path);
         } else if is_temporary {

@@ -1,9 +1,9 @@
-//! `report`: the page, always written anew since it costs milliseconds.
+//! `report`: the page, always written anew since it costs milliseconds; with `--limit` the filters asked again.
 
 use super::Context;
-use crate::machine::{megabytes, write_atomically};
-use crate::report::{Material, render};
-use anyhow::{Result, bail};
+use crate::machine::{grouped, megabytes, write_atomically};
+use crate::report::{Material, each_figure, render};
+use anyhow::{Result, anyhow, bail};
 
 pub(super) fn run(cx: &Context) -> Result<()> {
     if !cx.out.join("manifest.json").exists() {
@@ -21,4 +21,42 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         megabytes(page.len() as u64)
     );
     Ok(())
+}
+
+/// What the filters would keep with these limits, from the figures of every document.
+pub(crate) fn refilter(cx: &Context, limits: &[(String, f64)]) -> Result<()> {
+    if !cx.job.curate.as_ref().is_some_and(|c| c.figures) {
+        bail!("the job keeps no figures; set curate.figures = true and run `millrace curate`");
+    }
+    let ask = |changes: &[(String, f64)]| {
+        let mut told = curate::Refilter::new(changes.iter().cloned().collect());
+        each_figure(&cx.job, &cx.out, |measures, lost| told.add(measures, lost))
+            .map_err(|e| anyhow!(e))?;
+        Ok::<_, anyhow::Error>(told)
+    };
+    let (now, then) = (ask(&[])?, ask(limits)?);
+    if let Some((rule, _)) = limits
+        .iter()
+        .find(|(rule, _)| !now.known().contains_key(rule))
+    {
+        let known: Vec<&str> = now.known().keys().map(String::as_str).collect();
+        bail!(
+            "no figures of a rule {rule:?}; there are those of: {}",
+            known.join(" ")
+        );
+    }
+    let mut text = format!("{:<48} {:>12} {:>12}\n", "", "now", "then");
+    let mut line = |name: &str, now: u64, then: u64| {
+        text += &format!("{name:<48} {:>12} {:>12}\n", grouped(now), grouped(then));
+    };
+    line("kept", now.kept, then.kept);
+    for rule in now.known().keys() {
+        let of = |told: &curate::Refilter| told.dropped.get(rule).copied().unwrap_or(0);
+        if of(&now) + of(&then) > 0 {
+            line(rule, of(&now), of(&then));
+        }
+    }
+    line("dropped by rules without a limit", now.lost, then.lost);
+    line("documents", now.documents, then.documents);
+    super::print(&text)
 }

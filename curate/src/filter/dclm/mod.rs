@@ -3,9 +3,10 @@
 //! Paper: Li et al. 2024, arXiv:2406.11794, after RefinedWeb (Penedo et al. 2023, arXiv:2306.01116). Definitions: the
 //! repository's `dclm_baseline_refinedweb.yaml` and `baselines/mappers` at commit 361714b, in its order. The names are
 //! Gopher's and the rules are not: words are split at white space, stop words count with repeats, a duplicate line is
-//! every copy, n-grams are over Unicode words without punctuation. Addresses, language and the removal of addresses from
-//! text are steps of their own. We differ: repeated items are compared by 64-bit hashes.
+//! every copy, n-grams are over Unicode words without punctuation. Address lists and language are steps of their own. We
+//! differ: repeated items are compared by 64-bit hashes.
 
+mod addresses;
 mod lines;
 mod repetition;
 
@@ -20,6 +21,8 @@ use crate::verdict::{Judge, KEEP, Verdict, broken};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dclm {
+    /// Take addresses out of the text first.
+    pub remove_urls: bool,
     /// Fewest words that start with a letter or a digit.
     pub min_words: usize,
     /// Most of them.
@@ -49,6 +52,7 @@ pub struct Dclm {
 impl Default for Dclm {
     fn default() -> Self {
         Dclm {
+            remove_urls: true,
             min_words: 50,
             max_words: 100_000,
             min_mean_word_length: 3.0,
@@ -105,7 +109,15 @@ impl Dclm {
         judge: &mut Judge,
     ) -> Verdict {
         out.clear();
-        lines::at_most_two_newlines(text, out);
+        if self.remove_urls {
+            let without = addresses::without(text);
+            if without.is_empty() {
+                return Verdict::Break(broken("dclm.empty", 0.0, 1.0));
+            }
+            lines::at_most_two_newlines(&without, out);
+        } else {
+            lines::at_most_two_newlines(text, out);
+        }
         let page = std::mem::take(out);
         self.page(&page, judge)?;
         if self.repetition {

@@ -1,12 +1,23 @@
 //! C4 rules: which lines of a page stay, and whether enough of it does.
 //!
-//! Paper: Raffel et al. 2019, arXiv:1910.10683, sec. 2.2. Definitions: datatrove 0.10.1
-//! `C4QualityFilter`. For each line of `str.splitlines`, stripped: drop it if a whitespace word is
+//! Paper: Raffel et al. 2019, arXiv:1910.10683, sec. 2.2. Three programs mean three things by them, see [`C4Profile`].
+//!
+//! `datatrove` (0.10.1, `C4QualityFilter`) reads the paper. For each line of `str.splitlines`, stripped: drop it if a whitespace word is
 //! longer than `max_word_length`; delete citations `[12]`, `[edit]`, `[citation needed]`; it must end
 //! in `. ? ! " '` and not in `...`; it must have `min_words_per_line` words (counted before the
 //! citations went); a line with "lorem ipsum" or `{` drops the page; a line with "javascript" or a
 //! policy phrase is dropped. Fewer than `min_num_sentences` sentences (spaCy's sentencizer) in what
 //! stays drops the page. The kept lines, joined by line feeds, are the new text.
+//!
+//! `google` (tensorflow-datasets 4.9.4, `text/c4_utils.py`: the code that made C4) does not let a line end in `'`, wants
+//! 5 words a line, counted when citations are gone, and 3 sentences. Its bad words are the step `bad_words`, its
+//! paragraphs that occur on other pages are deduplication. We differ: sentences are spaCy's, there NLTK's.
+//!
+//! `dolma` (1.2.1, tagger `c4_v2` with `configs/c4-replication/mixer.yaml`) drops a page for "javascript" too and counts
+//! no sentences; lines go with their line feeds. We differ: there spans are counted in the lower-case text, which
+//! shifts them behind a letter that becomes two.
+
+mod dolma;
 
 use std::sync::LazyLock;
 
@@ -14,32 +25,45 @@ use aho_corasick::AhoCorasick;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use super::Profile;
+use super::plain;
 use crate::config::Problem;
 use crate::text::{Scratch, chars};
 use crate::unicode::{self, PUNCT, SENTENCE, SPACE};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
 use crate::words::Word;
 
-/// C4 quality. Numbers of 0 switch a rule off.
+/// Whose reading of C4's rules is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum C4Profile {
+    /// datatrove's, of the paper.
+    #[default]
+    Datatrove,
+    /// The code that made C4.
+    Google,
+    /// dolma's.
+    Dolma,
+}
+
+/// C4 quality. What a job file leaves out is as the profile has it. Numbers of 0 switch a rule off.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(from = "Given")]
 pub struct C4Quality {
     /// Whose definition.
-    pub profile: Profile,
+    pub profile: C4Profile,
     /// Delete `[12]`, `[edit]`, `[citation needed]`.
     pub remove_citations: bool,
     /// Drop lines that do not end like a sentence. FineWeb's recipe sets this to false.
     pub filter_no_terminal_punct: bool,
-    /// Fewest sentences of a page. Paper: 5.
+    /// Fewest sentences of a page. Paper: 5; Google: 3.
     pub min_num_sentences: usize,
-    /// Fewest words of a line. Paper: 3.
+    /// Fewest words of a line. Paper: 3; Google: 5.
     pub min_words_per_line: usize,
     /// Longest word of a line in characters. 1000.
     pub max_word_length: usize,
     /// Drop pages with "lorem ipsum".
     pub filter_lorem_ipsum: bool,
-    /// Drop lines with "javascript".
+    /// Drop lines with "javascript"; dolma: pages.
     pub filter_javascript: bool,
     /// Drop pages with `{`.
     pub filter_curly_bracket: bool,
@@ -49,17 +73,44 @@ pub struct C4Quality {
 
 impl Default for C4Quality {
     fn default() -> Self {
+        C4Quality::of(C4Profile::default())
+    }
+}
+
+/// What a job file says.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Given {
+    profile: C4Profile,
+    remove_citations: Option<bool>,
+    filter_no_terminal_punct: Option<bool>,
+    min_num_sentences: Option<usize>,
+    min_words_per_line: Option<usize>,
+    max_word_length: Option<usize>,
+    filter_lorem_ipsum: Option<bool>,
+    filter_javascript: Option<bool>,
+    filter_curly_bracket: Option<bool>,
+    filter_policy: Option<bool>,
+}
+
+impl From<Given> for C4Quality {
+    fn from(given: Given) -> C4Quality {
+        let own = C4Quality::of(given.profile);
         C4Quality {
-            profile: Profile::Datatrove,
-            remove_citations: true,
-            filter_no_terminal_punct: true,
-            min_num_sentences: 5,
-            min_words_per_line: 3,
-            max_word_length: 1000,
-            filter_lorem_ipsum: true,
-            filter_javascript: true,
-            filter_curly_bracket: true,
-            filter_policy: true,
+            profile: given.profile,
+            remove_citations: given.remove_citations.unwrap_or(own.remove_citations),
+            filter_no_terminal_punct: given
+                .filter_no_terminal_punct
+                .unwrap_or(own.filter_no_terminal_punct),
+            min_num_sentences: given.min_num_sentences.unwrap_or(own.min_num_sentences),
+            min_words_per_line: given.min_words_per_line.unwrap_or(own.min_words_per_line),
+            max_word_length: given.max_word_length.unwrap_or(own.max_word_length),
+            filter_lorem_ipsum: given.filter_lorem_ipsum.unwrap_or(own.filter_lorem_ipsum),
+            filter_javascript: given.filter_javascript.unwrap_or(own.filter_javascript),
+            filter_curly_bracket: given
+                .filter_curly_bracket
+                .unwrap_or(own.filter_curly_bracket),
+            filter_policy: given.filter_policy.unwrap_or(own.filter_policy),
         }
     }
 }
@@ -103,8 +154,52 @@ fn phrases(line: &str) -> u32 {
 }
 
 impl C4Quality {
+    /// The rules as a profile has them.
+    pub fn of(profile: C4Profile) -> C4Quality {
+        let paper = C4Quality {
+            profile,
+            remove_citations: true,
+            filter_no_terminal_punct: true,
+            min_num_sentences: 5,
+            min_words_per_line: 3,
+            max_word_length: 1000,
+            filter_lorem_ipsum: true,
+            filter_javascript: true,
+            filter_curly_bracket: true,
+            filter_policy: true,
+        };
+        match profile {
+            C4Profile::Datatrove => paper,
+            C4Profile::Google => C4Quality {
+                min_num_sentences: 3,
+                min_words_per_line: 5,
+                ..paper
+            },
+            C4Profile::Dolma => C4Quality {
+                remove_citations: false,
+                min_num_sentences: 0,
+                max_word_length: 0,
+                filter_policy: false,
+                ..paper
+            },
+        }
+    }
+
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
+        if self.profile == C4Profile::Dolma {
+            for (key, is) in [
+                ("remove_citations", self.remove_citations),
+                ("min_num_sentences", self.min_num_sentences > 0),
+                ("max_word_length", self.max_word_length > 0),
+                ("filter_policy", self.filter_policy),
+            ] {
+                if is {
+                    let wanted = "nothing: the profile \"dolma\" has no such rule";
+                    problem(key, "a value".to_string(), wanted);
+                }
+            }
+        }
         crate::config::range(
             problem,
             "max_word_length",
@@ -128,11 +223,15 @@ impl C4Quality {
         judge: &mut Judge,
     ) -> Verdict {
         out.clear();
+        if self.profile == C4Profile::Dolma {
+            return dolma::measure(self, text, out);
+        }
+        let google = self.profile == C4Profile::Google;
         let mut sentences = 0;
         for line in unicode::split_lines(text) {
             let mut line = unicode::strip(line);
             let cleaned: String;
-            let Some(words) = self.whitespace_words(line) else {
+            let Some(mut words) = self.whitespace_words(line) else {
                 continue;
             };
             if self.remove_citations
@@ -141,10 +240,12 @@ impl C4Quality {
             {
                 cleaned = regex.replace_all(line, "").into_owned();
                 line = &cleaned;
+                if google {
+                    words = plain::words(line).count();
+                }
             }
-            if self.filter_no_terminal_punct
-                && (!line.ends_with(['.', '?', '!', '"', '\'']) || line.ends_with("..."))
-            {
+            let ends = line.ends_with(['.', '?', '!', '"']) || (!google && line.ends_with('\''));
+            if self.filter_no_terminal_punct && (!ends || line.ends_with("...")) {
                 continue;
             }
             if words < self.min_words_per_line {

@@ -1,0 +1,284 @@
+//! FineWeb-2's filters for one language: Gopher repetition, FineWeb and Gopher quality with thresholds and stop words of its own.
+//!
+//! Paper: Penedo et al. 2025, arXiv:2506.20920. Definitions: huggingface/fineweb-2 d0defb2, `fineweb-2-pipeline.py` and
+//! `configs/`, over datatrove 0.10.1: rules on paragraphs and characters of duplicate lines are off, short lines are not
+//! looked at, `char_duplicates_ratio` is 0.1; drops carry the names of the filters. The least confidence in the language is the step
+//! `language`. Words are datatrove's, as far as they are exact: of the 1,929 languages of `languages.tsv.zst`
+//! (tests/oracles/fineweb2_languages.py) 1,336 have spaCy's English or default rules. The others need words of an outside
+//! program; they are errors that name it.
+
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use super::{FinewebQuality, GopherQuality, GopherRepetition, Limit, Limits};
+use crate::config::Problem;
+use crate::error::{Error, Result};
+use crate::text::Scratch;
+use crate::verdict::{Judge, Verdict};
+use crate::words::Tongue;
+
+/// FineWeb-2's filters.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fineweb2 {
+    /// Language and script as FineWeb-2 names them, for example `swh_Latn`.
+    pub language: String,
+    /// Stop words; empty: the published ones.
+    pub stop_words: Vec<String>,
+    /// Limits that differ from the published ones; `false` switches a rule off.
+    pub limits: Limits,
+}
+
+/// Names of limits, in the order of the columns of the table.
+const NAMES: [&str; 15] = [
+    "dup_line_frac",
+    "top_2_gram",
+    "top_3_gram",
+    "top_4_gram",
+    "duplicated_5_n_grams",
+    "duplicated_6_n_grams",
+    "duplicated_7_n_grams",
+    "duplicated_8_n_grams",
+    "duplicated_9_n_grams",
+    "duplicated_10_n_grams",
+    "line_punct_ratio",
+    "list_ratio",
+    "min_avg_word_length",
+    "max_avg_word_length",
+    "min_alpha_words_ratio",
+];
+
+/// Further limits, the same for all languages.
+const COMMON: [&str; 4] = [
+    "char_dup_ratio",
+    "min_doc_words",
+    "max_doc_words",
+    "min_stop_words",
+];
+
+/// More would not fit the bits of what was seen.
+const MOST_STOP_WORDS: usize = 128;
+
+/// Lines of the table.
+static LANGUAGES: LazyLock<String> = LazyLock::new(|| {
+    let packed = include_bytes!("languages.tsv.zst");
+    let text = zstd::decode_all(&packed[..]).unwrap_or_default();
+    String::from_utf8(text).unwrap_or_default()
+});
+
+/// A language whose words are known.
+struct Language {
+    tongue: Tongue,
+    limits: [f64; 15],
+    stop_words: Vec<&'static str>,
+}
+
+/// Finds a language; otherwise what is wrong with it.
+fn language(code: &str) -> Result<Language, String> {
+    let line = LANGUAGES.lines().find_map(|line| {
+        let rest = line.strip_prefix(code)?.strip_prefix('\t')?;
+        (!code.is_empty()).then_some(rest)
+    });
+    let wanted = "a language of FineWeb-2 with its script, such as \"swh_Latn\"";
+    let mut fields = line.ok_or(wanted)?.split('\t');
+    let tongue = match fields.next().unwrap_or_default() {
+        "en" => Tongue::English,
+        "base" => Tongue::Base,
+        "xx" => Tongue::Other,
+        program => {
+            return Err(format!(
+                "a language whose words need no outside program; those of {code} are {program}'s"
+            ));
+        }
+    };
+    let mut limits = [0.0; 15];
+    for limit in &mut limits {
+        let field = fields.next().unwrap_or_default();
+        *limit = field.parse().map_err(|_| wanted.to_string())?;
+    }
+    Ok(Language {
+        tongue,
+        limits,
+        stop_words: fields.collect(),
+    })
+}
+
+impl Fineweb2 {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        match language(&self.language) {
+            Err(wanted) => problem("language", format!("{:?}", self.language), &wanted),
+            Ok(found) if found.stop_words.is_empty() && self.stop_words.is_empty() => {
+                let wanted = "some: the language has no list of its own";
+                problem("stop_words", "[]".to_string(), wanted);
+            }
+            Ok(_) => {}
+        }
+        if self.stop_words.len() > MOST_STOP_WORDS {
+            let found = format!("{} words", self.stop_words.len());
+            problem("stop_words", found, "at most 128 words");
+        }
+        for (name, limit) in &self.limits.0 {
+            let is_known = NAMES.iter().chain(&COMMON).any(|n| n == name);
+            let is_right = match limit {
+                Limit::Is(on) => !on,
+                Limit::Number(n) => n.is_finite() && *n >= 0.0,
+            };
+            if !is_known || !is_right {
+                let known: Vec<&str> = NAMES.iter().chain(&COMMON).copied().collect();
+                let wanted = format!("a number or false for one of {}", known.join(" "));
+                problem(&format!("limits.{name}"), format!("{limit:?}"), &wanted);
+            }
+        }
+    }
+}
+
+/// The filters of a language, ready.
+pub struct Fineweb2Filter {
+    tongue: Tongue,
+    repetition: GopherRepetition,
+    fineweb: FinewebQuality,
+    quality: GopherQuality,
+    /// Word to its bit.
+    stop_words: FxHashMap<Box<[u8]>, u8>,
+}
+
+impl Fineweb2Filter {
+    /// Looks the language up.
+    ///
+    /// # Errors
+    /// `Config` for a language that is not known, or whose words are not.
+    pub fn open(config: &Fineweb2) -> Result<Fineweb2Filter> {
+        let found = language(&config.language).map_err(|wanted| Error::Config {
+            key: "fineweb2.language".into(),
+            found: format!("{:?}", config.language),
+            wanted,
+        })?;
+        // a rule is off where its limit is out of reach
+        let limit = |name: &str, published: f64, off: f64| match config.limits.0.get(name) {
+            Some(Limit::Number(n)) => *n,
+            Some(Limit::Is(_)) => off,
+            None => published,
+        };
+        let of = |i: usize, off: f64| limit(NAMES[i], found.limits[i], off);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counts that `check` found to be finite and not negative; a cast saturates"
+        )]
+        let count = |name: &str, published: f64| limit(name, published, 0.0) as usize;
+        let words = match config.stop_words.is_empty() {
+            true => found.stop_words.iter().map(|w| w.as_bytes()).collect(),
+            false => config
+                .stop_words
+                .iter()
+                .map(|w| w.as_bytes())
+                .collect::<Vec<_>>(),
+        };
+        Ok(Fineweb2Filter {
+            tongue: found.tongue,
+            repetition: GopherRepetition {
+                dup_line_frac: of(0, 0.0),
+                dup_para_frac: 0.0,
+                dup_line_char_frac: 0.0,
+                dup_para_char_frac: 0.0,
+                top_n_grams: (2..=4).map(|n| (n, of(n - 1, 1e9))).collect(),
+                dup_n_grams: (5..=10).map(|n| (n, of(n - 1, 1e9))).collect(),
+                ..GopherRepetition::default()
+            },
+            fineweb: FinewebQuality {
+                line_punct_thr: of(10, 0.0),
+                short_line_thr: 999.0,
+                char_duplicates_ratio: limit("char_dup_ratio", 0.1, 1e9),
+                new_line_ratio: of(11, 1e9),
+                ..FinewebQuality::default()
+            },
+            quality: GopherQuality {
+                min_doc_words: count("min_doc_words", 50.0),
+                max_doc_words: count("max_doc_words", 100_000.0),
+                min_avg_word_length: of(12, 0.0),
+                max_avg_word_length: of(13, 0.0),
+                min_alpha_words_ratio: of(14, 0.0),
+                min_stop_words: count("min_stop_words", 2.0),
+                ..GopherQuality::default()
+            },
+            stop_words: words.into_iter().map(Box::from).zip(0..128).collect(),
+        })
+    }
+
+    /// The words of a text.
+    pub fn words<'a>(&self, text: &'a str, scratch: &mut Scratch) -> Vec<&'a str> {
+        scratch.speak(self.tongue);
+        scratch.split(text);
+        let words = scratch.words().iter().map(|w| w.of(text)).collect();
+        scratch.speak(Tongue::English);
+        words
+    }
+
+    /// Judges a text.
+    pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
+        self.measure(text, scratch, &mut Judge::strict())
+    }
+
+    /// Lets `judge` compare every figure of a text.
+    pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
+        scratch.speak(self.tongue);
+        let verdict = self.rules(text, scratch, judge);
+        scratch.speak(Tongue::English);
+        verdict
+    }
+
+    fn rules(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
+        self.repetition.measure(text, scratch, judge)?;
+        self.fineweb.measure(text, scratch, judge)?;
+        let bit = |word: &[u8]| self.stop_words.get(word).map_or(0, |&bit| 1u128 << bit);
+        self.quality.measure_with(&bit, text, scratch, judge)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(json: &str) -> Vec<String> {
+        let config: Fineweb2 = serde_json::from_str(json).unwrap();
+        let mut found = Vec::new();
+        config.check(&mut |k, f, w| found.push(format!("{k}: {f}: {w}")));
+        found
+    }
+
+    #[test]
+    fn the_table_has_every_language_and_every_known_one_can_be_opened() {
+        let codes: Vec<&str> = LANGUAGES
+            .lines()
+            .filter_map(|l| l.split('\t').next())
+            .collect();
+        assert_eq!(codes.len(), 1929);
+        let known = codes.iter().filter(|code| {
+            let config = Fineweb2 {
+                language: code.to_string(),
+                ..Fineweb2::default()
+            };
+            let mut is_right = true;
+            config.check(&mut |_, _, _| is_right = false);
+            is_right && Fineweb2Filter::open(&config).is_ok()
+        });
+        assert_eq!(known.count(), 1336);
+    }
+
+    #[test]
+    fn languages_whose_words_are_anothers_are_told_with_its_name() {
+        let found = problems(r#"{"language": "deu_Latn"}"#);
+        assert!(
+            found[0].contains("those of deu_Latn are spaCy de's"),
+            "{found:?}"
+        );
+        assert!(problems(r#"{"language": "tha_Thai"}"#)[0].contains("Thai's"));
+        assert!(problems("{}")[0].contains("such as \"swh_Latn\""));
+        assert!(problems(r#"{"language": "swh_Latn"}"#).is_empty());
+        let wrong = r#"{"language": "swh_Latn", "limits": {"list": 1, "list_ratio": true}}"#;
+        assert_eq!(problems(wrong).len(), 2);
+    }
+}

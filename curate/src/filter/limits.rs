@@ -1,0 +1,138 @@
+//! Rules in tables: what a recipe publishes as a list of figures with limits is written down, and overridden, as one.
+//!
+//! A rule has a name, a side and the published limit. A job file changes single limits: `limits = { max_urls = 0.3,
+//! max_numbers = false }`, where `false` switches a rule off.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Problem;
+use crate::verdict::{Judge, KEEP, Side, Verdict};
+
+/// One rule of a recipe.
+#[derive(Debug)]
+pub(super) struct Rule {
+    /// `recipe.rule`, stable.
+    pub(super) name: &'static str,
+    pub(super) side: Side,
+    /// As published.
+    pub(super) limit: f64,
+}
+
+impl Rule {
+    /// The limit is the most that is allowed.
+    pub(super) const fn at_most(name: &'static str, limit: f64) -> Rule {
+        Rule {
+            name,
+            side: Side::AtMost,
+            limit,
+        }
+    }
+
+    /// The limit is the least that is allowed.
+    pub(super) const fn at_least(name: &'static str, limit: f64) -> Rule {
+        Rule {
+            name,
+            side: Side::AtLeast,
+            limit,
+        }
+    }
+
+    /// The name without the recipe's.
+    fn short(&self) -> &'static str {
+        self.name.split_once('.').map_or(self.name, |(_, s)| s)
+    }
+}
+
+/// What a job file says of one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Limit {
+    /// Another limit than the published one.
+    Number(f64),
+    /// `false`: the rule is off.
+    Is(bool),
+}
+
+/// Limits that differ from the published ones, by the rule's name without the recipe's.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Limits(pub BTreeMap<String, Limit>);
+
+impl Limits {
+    /// Reports names that no rule has, and what is neither a number nor `false`.
+    pub(super) fn check(&self, rules: &[Rule], problem: Problem<'_>) {
+        for (name, limit) in &self.0 {
+            let key = format!("limits.{name}");
+            if !rules.iter().any(|r| r.short() == name) {
+                let known: Vec<&str> = rules.iter().map(Rule::short).collect();
+                problem(
+                    &key,
+                    format!("{name:?}"),
+                    &format!("one of {}", known.join(" ")),
+                );
+            }
+            let found = match limit {
+                Limit::Is(false) => continue,
+                Limit::Number(n) if n.is_finite() => continue,
+                Limit::Number(n) => n.to_string(),
+                Limit::Is(true) => "true".to_string(),
+            };
+            problem(&key, found, "a number, or false to switch the rule off");
+        }
+    }
+
+    /// Compares a figure with the rule's limit.
+    pub(super) fn compare(&self, rule: &Rule, value: f64, judge: &mut Judge) -> Verdict {
+        let mut limit = rule.limit;
+        if !self.0.is_empty() {
+            match self.0.get(rule.short()) {
+                Some(Limit::Is(_)) => return KEEP,
+                Some(Limit::Number(other)) => limit = *other,
+                None => {}
+            }
+        }
+        judge.compare(rule.name, value, limit, rule.side)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: [Rule; 2] = [
+        Rule::at_least("r.min_words", 50.0),
+        Rule::at_most("r.max_urls", 0.2),
+    ];
+
+    fn limits(json: &str) -> Limits {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_limit_can_be_changed_and_a_rule_switched_off() {
+        let holds = |limits: &Limits, value| {
+            limits
+                .compare(&RULES[0], value, &mut Judge::strict())
+                .is_continue()
+        };
+        assert!(!holds(&limits("{}"), 49.0) && holds(&limits("{}"), 50.0));
+        assert!(holds(&limits(r#"{"min_words": 40}"#), 49.0));
+        assert!(holds(&limits(r#"{"min_words": false}"#), 0.0));
+    }
+
+    #[test]
+    fn unknown_names_and_wrong_values_are_all_told() {
+        let mut found = Vec::new();
+        let wrong = limits(r#"{"min_word": 3, "max_urls": true}"#);
+        wrong.check(&RULES, &mut |k, f, w| found.push(format!("{k}: {f}: {w}")));
+        assert_eq!(
+            found,
+            [
+                "limits.max_urls: true: a number, or false to switch the rule off",
+                "limits.min_word: \"min_word\": one of min_words max_urls"
+            ]
+        );
+    }
+}

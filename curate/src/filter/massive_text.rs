@@ -1,0 +1,170 @@
+//! MassiveText: Gopher's quality and repetition rules, with stop words, as the paper words them.
+//!
+//! Paper: Rae et al. 2021, arXiv:2112.11446, app. A.1 and table A1. The paper defines neither words nor lines; here words
+//! lie between white space, lines between line feeds, paragraphs between empty lines, pieces without text are none. A
+//! duplicate is every copy but the first. The characters of duplicate n-grams count once where n-grams overlap, as the paper
+//! asks (datatrove's figure, step `gopher_repetition`, is another); shares are of all characters of words. Rules run in
+//! the paper's order. The repetition rules come after the quality rules.
+
+use serde::{Deserialize, Serialize};
+
+use super::limits::{Limits, Rule};
+use super::plain::{Copies, covered_chars, most_frequent, share};
+use crate::config::Problem;
+use crate::text::Scratch;
+use crate::unicode::{self, LETTER};
+use crate::verdict::{Judge, KEEP, Verdict, empty};
+
+/// MassiveText's rules.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MassiveText {
+    /// Limits that differ from the paper's; `false` switches a rule off.
+    pub limits: Limits,
+}
+
+const RULES: [Rule; 23] = [
+    Rule::at_least("massive_text.min_words", 50.0),
+    Rule::at_most("massive_text.max_words", 100_000.0),
+    Rule::at_least("massive_text.min_mean_word_length", 3.0),
+    Rule::at_most("massive_text.max_mean_word_length", 10.0),
+    Rule::at_most("massive_text.max_hash_ratio", 0.1),
+    Rule::at_most("massive_text.max_ellipsis_ratio", 0.1),
+    Rule::at_most("massive_text.max_bullet_line_ratio", 0.9),
+    Rule::at_most("massive_text.max_ellipsis_line_ratio", 0.3),
+    Rule::at_least("massive_text.min_alphabetic_word_ratio", 0.8),
+    Rule::at_least("massive_text.min_stop_words", 2.0),
+    Rule::at_most("massive_text.max_duplicate_line_ratio", 0.3),
+    Rule::at_most("massive_text.max_duplicate_paragraph_ratio", 0.3),
+    Rule::at_most("massive_text.max_duplicate_line_char_ratio", 0.2),
+    Rule::at_most("massive_text.max_duplicate_paragraph_char_ratio", 0.2),
+    Rule::at_most("massive_text.max_top_2_gram_ratio", 0.2),
+    Rule::at_most("massive_text.max_top_3_gram_ratio", 0.18),
+    Rule::at_most("massive_text.max_top_4_gram_ratio", 0.16),
+    Rule::at_most("massive_text.max_duplicate_5_gram_ratio", 0.15),
+    Rule::at_most("massive_text.max_duplicate_6_gram_ratio", 0.14),
+    Rule::at_most("massive_text.max_duplicate_7_gram_ratio", 0.13),
+    Rule::at_most("massive_text.max_duplicate_8_gram_ratio", 0.12),
+    Rule::at_most("massive_text.max_duplicate_9_gram_ratio", 0.11),
+    Rule::at_most("massive_text.max_duplicate_10_gram_ratio", 0.1),
+];
+
+/// Of which two must occur.
+const STOP_WORDS: [&str; 8] = ["the", "be", "to", "of", "and", "that", "have", "with"];
+
+impl MassiveText {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        self.limits.check(&RULES, problem);
+    }
+
+    /// Judges a text.
+    pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
+        self.measure(text, scratch, &mut Judge::strict())
+    }
+
+    /// Lets `judge` compare every figure of a text.
+    pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
+        let Scratch { plain, set, .. } = scratch;
+        plain.split(text);
+        if plain.len() == 0 {
+            return Verdict::Break(empty("massive_text.empty"));
+        }
+        let mut rules = RULES.iter();
+        let mut next = |value: f64| match rules.next() {
+            Some(rule) => self.limits.compare(rule, value, judge),
+            None => KEEP,
+        };
+        let (count, all) = (plain.len(), plain.all_chars());
+        next(count as f64)?;
+        next(count as f64)?;
+        let mean = share(all, count);
+        next(mean)?;
+        next(mean)?;
+        let times = |s: &str| memchr::memmem::find_iter(text.as_bytes(), s).count();
+        next(share(times("#"), count))?;
+        next(share(times("...") + times("\u{2026}"), count))?;
+        let lines = || pieces(text, "\n");
+        let whole = lines().count();
+        let bullets = lines().filter(|l| l.starts_with(['\u{2022}', '-', '*']));
+        next(share(bullets.count(), whole))?;
+        let dots = lines().filter(|l| l.ends_with("...") || l.ends_with('\u{2026}'));
+        next(share(dots.count(), whole))?;
+        let words = || plain.words.iter().map(|w| w.of(text));
+        let alphabetic = words().filter(|w| w.chars().any(|c| unicode::is(c, LETTER)));
+        next(share(alphabetic.count(), count))?;
+        let stops = STOP_WORDS.iter().filter(|s| words().any(|w| w == **s));
+        next(stops.count() as f64)?;
+        let lines = Copies::of(lines(), set);
+        let paragraphs = Copies::of(pieces(text, "\n\n"), set);
+        for copies in [&lines, &paragraphs] {
+            next(share(copies.pieces - copies.distinct, copies.pieces))?;
+        }
+        for copies in [&lines, &paragraphs] {
+            next(share(copies.chars - copies.distinct_chars, copies.chars))?;
+        }
+        for n in [2, 3, 4] {
+            let (keys, chars) = plain.grams(n);
+            let top = most_frequent(keys, set).map_or(0, |(first, times)| {
+                let length: usize = chars[first..first + n].iter().map(|&c| c as usize).sum();
+                length * times as usize
+            });
+            next(share(top, all))?;
+        }
+        for n in 5..=10 {
+            let (keys, chars) = plain.grams(n);
+            next(share(covered_chars(keys, n, chars, set), all))?;
+        }
+        KEEP
+    }
+}
+
+/// Pieces with text, stripped.
+fn pieces<'a>(text: &'a str, separator: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(separator)
+        .map(unicode::strip)
+        .filter(|p| !p.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::Measure;
+
+    fn figures(text: &str) -> Vec<Measure> {
+        let mut judge = Judge::measuring();
+        let verdict = MassiveText::default().measure(text, &mut Scratch::new(), &mut judge);
+        assert!(verdict.is_continue());
+        judge.measures().to_vec()
+    }
+
+    fn figure(text: &str, rule: &str) -> f64 {
+        let found = figures(text);
+        let name = format!("massive_text.{rule}");
+        found.iter().find(|m| m.rule == name).unwrap().value
+    }
+
+    #[test]
+    fn figures_can_be_counted_by_hand() {
+        let text = "the cat and\n- the dog\n\nthe cat and\n# a b...";
+        assert_eq!(figures(text).len(), RULES.len());
+        assert_eq!(figure(text, "min_words"), 12.0);
+        assert_eq!(figure(text, "max_mean_word_length"), 31.0 / 12.0);
+        assert_eq!(figure(text, "max_hash_ratio"), 1.0 / 12.0);
+        assert_eq!(figure(text, "max_bullet_line_ratio"), 0.25);
+        assert_eq!(figure(text, "max_ellipsis_line_ratio"), 0.25);
+        assert_eq!(figure(text, "min_alphabetic_word_ratio"), 10.0 / 12.0);
+        assert_eq!(figure(text, "min_stop_words"), 2.0);
+        assert_eq!(figure(text, "max_duplicate_line_ratio"), 0.25);
+        assert_eq!(figure(text, "max_duplicate_line_char_ratio"), 11.0 / 39.0);
+        assert_eq!(figure(text, "max_duplicate_paragraph_ratio"), 0.0);
+        assert_eq!(figure(text, "max_top_2_gram_ratio"), 12.0 / 31.0);
+    }
+
+    #[test]
+    fn overlapping_duplicates_count_their_characters_once() {
+        let text = "a b c d e a b c d e f";
+        assert_eq!(figure(text, "max_duplicate_5_gram_ratio"), 10.0 / 11.0);
+        assert_eq!(figure(text, "max_duplicate_6_gram_ratio"), 0.0);
+    }
+}

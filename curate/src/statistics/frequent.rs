@@ -1,0 +1,143 @@
+//! The most frequent names of many: exact while they are few, with a stated error beyond.
+//!
+//! Misra and Gries 1982 in the mergeable form of Agarwal et al. 2012: when too many names are held, the count of the first
+//! that is too many is taken from all, and names without a count go. A count is then too small by at most the sum of what
+//! was taken, which is told; it is at most the documents seen over the names held.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Names that stay when there are too many.
+const HELD: usize = 32_768;
+
+/// Documents and characters by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Frequent {
+    /// (documents, characters of those counted).
+    names: BTreeMap<String, (u64, u64)>,
+    /// Most by which a number of documents is too small; 0: all are exact.
+    error: u64,
+    documents: u64,
+}
+
+impl Frequent {
+    /// Adds a document.
+    pub fn add(&mut self, name: &str, chars: u64) {
+        self.documents += 1;
+        self.put(name, (1, chars));
+        self.reduce();
+    }
+
+    /// Adds what another one counted.
+    pub fn merge(&mut self, other: &Frequent) {
+        self.documents += other.documents;
+        self.error += other.error;
+        other.names.iter().for_each(|(n, c)| self.put(n, *c));
+        self.reduce();
+    }
+
+    /// Documents added.
+    pub fn documents(&self) -> u64 {
+        self.documents
+    }
+
+    /// Most by which a number of documents is too small.
+    pub fn error(&self) -> u64 {
+        self.error
+    }
+
+    /// The `most` first (name, documents, characters), largest first, ties by name.
+    pub fn top(&self, most: usize) -> Vec<(&str, u64, u64)> {
+        let mut all: Vec<_> = self
+            .names
+            .iter()
+            .map(|(name, (n, chars))| (name.as_str(), *n, *chars))
+            .collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+        all.truncate(most);
+        all
+    }
+
+    fn put(&mut self, name: &str, (n, chars): (u64, u64)) {
+        match self.names.get_mut(name) {
+            Some(held) => {
+                held.0 += n;
+                held.1 += chars;
+            }
+            None => {
+                self.names.insert(name.to_string(), (n, chars));
+            }
+        }
+    }
+
+    /// At twice what is held, so that it happens once in a while only.
+    fn reduce(&mut self) {
+        if self.names.len() < 2 * HELD {
+            return;
+        }
+        let mut counts: Vec<u64> = self.names.values().map(|c| c.0).collect();
+        let (_, taken, _) = counts.select_nth_unstable_by(HELD, |a, b| b.cmp(a));
+        let taken = *taken;
+        self.error += taken;
+        self.names.retain(|_, (n, chars)| {
+            // what is left of the characters is in proportion
+            let left = n.saturating_sub(taken);
+            let part = u128::from(*chars) * u128::from(left) / u128::from((*n).max(1));
+            *chars = u64::try_from(part).unwrap_or(u64::MAX);
+            *n = left;
+            left > 0
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_names_are_exact_in_any_order() {
+        let mut whole = Frequent::default();
+        let mut parts = [Frequent::default(), Frequent::default()];
+        for i in 0..10_000u64 {
+            let name = format!("n{}", (i * i) % 301);
+            whole.add(&name, i);
+            parts[usize::try_from(i % 2).unwrap()].add(&name, i);
+        }
+        let [a, mut b] = parts;
+        b.merge(&a);
+        assert_eq!((&b, b.error(), b.documents()), (&whole, 0, 10_000));
+        let count = (0..10_000u64).filter(|i| (i * i) % 301 == 0).count() as u64;
+        let of_zero = whole
+            .top(usize::MAX)
+            .into_iter()
+            .find(|t| t.0 == "n0")
+            .unwrap();
+        assert_eq!(of_zero.1, count);
+        assert!(whole.top(301).is_sorted_by(|a, b| a.1 >= b.1));
+    }
+
+    #[test]
+    fn frequent_names_survive_many_rare_ones_within_the_stated_error() {
+        let mut f = Frequent::default();
+        let n = 400_000u64;
+        for i in 0..n {
+            match i % 4 {
+                0 => f.add(&format!("often{}", i % 12), 2),
+                _ => f.add(&format!("rare{i}"), 1),
+            }
+        }
+        assert!(
+            f.error() > 0 && f.error() <= n / HELD as u64,
+            "{}",
+            f.error()
+        );
+        for (name, found, chars) in f.top(3) {
+            let of: u64 = name.strip_prefix("often").unwrap().parse().unwrap();
+            let wanted = (0..n).filter(|i| i % 4 == 0 && i % 12 == of).count() as u64;
+            assert!(found <= wanted && found + f.error() >= wanted);
+            assert_eq!(chars, 2 * found);
+        }
+        assert!(f.names.len() < 2 * HELD);
+    }
+}

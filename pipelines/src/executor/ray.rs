@@ -1,0 +1,264 @@
+//! Ray: one job a task over the Jobs REST API (`/api/jobs/`), watched from here; then the rest of the job as one more.
+//!
+//! Ray's jobs know no dependencies, so this process waits: it shows how far the tasks are, submits failed ones again, and
+//! when it is killed the same command finds the jobs that are still under way and goes on watching them.
+
+use super::{Submission, SubmittedJob, Work, quoted};
+use crate::job::Problem;
+use crate::progress::Progress;
+use crate::run::print;
+use anyhow::{Context as _, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// `[ray]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ray {
+    /// Of the dashboard, `http://HOST:PORT`.
+    pub address: String,
+    /// Tasks that the shards are dealt to; 0: one a shard.
+    pub tasks: usize,
+    /// Tasks that are submitted at once; 0: all. Ray queues those that find no processors.
+    pub at_once: usize,
+    /// Processors of a task, which is also the number of threads.
+    pub cpus: usize,
+    /// How often a failed task is submitted again.
+    pub retries: usize,
+}
+
+impl Default for Ray {
+    fn default() -> Self {
+        Ray {
+            address: "http://127.0.0.1:8265".into(),
+            tasks: 0,
+            at_once: 0,
+            cpus: 1,
+            retries: 3,
+        }
+    }
+}
+
+/// Between two looks at the jobs.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Failures of the dashboard in a row that are waited out.
+const PATIENCE: usize = 60;
+
+/// A job that is under way.
+struct Running {
+    id: String,
+    /// None: the rest.
+    task: Option<usize>,
+    attempt: usize,
+}
+
+impl Ray {
+    /// Reports every contradiction.
+    pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
+        let mut add = |key: &str, found: String, wanted: &str| {
+            problems.push(Problem {
+                key: format!("ray.{key}"),
+                found,
+                wanted: wanted.into(),
+            });
+        };
+        if !self.address.starts_with("http://") {
+            add(
+                "address",
+                format!("{:?}", self.address),
+                "http://HOST:PORT of the dashboard",
+            );
+        }
+        if self.cpus == 0 {
+            add("cpus", "0".into(), "1 or more");
+        }
+    }
+
+    pub(super) fn submit(&self, work: &Work, dry_run: bool) -> Result<()> {
+        if dry_run {
+            let mut text = String::new();
+            for task in work.todo.iter().map(|t| Some(*t)).chain([None]) {
+                text += &format!(
+                    "POST {}/api/jobs/ {}\n",
+                    self.address,
+                    self.body(work, task, 0)
+                );
+            }
+            return print(&text);
+        }
+        let progress = Progress::start("ray", "tasks", work.tasks as u64);
+        progress.add((work.tasks - work.todo.len()) as u64);
+        let mut waiting: Vec<(usize, usize)> = work.todo.iter().rev().map(|t| (*t, 0)).collect();
+        let mut running = self.adopt(work, &mut waiting);
+        let most = if self.at_once == 0 {
+            usize::MAX
+        } else {
+            self.at_once
+        };
+        while !waiting.is_empty() || !running.is_empty() {
+            while running.len() < most
+                && let Some((task, attempt)) = waiting.pop()
+            {
+                running.push(self.start(work, Some(task), attempt)?);
+                self.remember(work, &running)?;
+            }
+            for (task, attempt) in self.look(&mut running, &progress)? {
+                waiting.push((task.unwrap_or(0), attempt));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        progress.finish(&format!("{} tasks", work.tasks));
+        let mut rest = vec![self.start(work, None, 0)?];
+        self.remember(work, &rest)?;
+        let progress = Progress::start("ray", "tasks", 1);
+        while !rest.is_empty() {
+            for (_, attempt) in self.look(&mut rest, &progress)? {
+                rest.push(self.start(work, None, attempt)?);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        progress.finish("the rest of the job");
+        Ok(())
+    }
+
+    /// Jobs of an earlier process that are still under way; their tasks wait no longer.
+    fn adopt(&self, work: &Work, waiting: &mut Vec<(usize, usize)>) -> Vec<Running> {
+        let before = Submission::read(&work.out()).filter(|s| s.executor == "ray");
+        let mut running = Vec::new();
+        for job in before.iter().flat_map(|s| &s.jobs) {
+            let alive =
+                matches!(self.status(&job.id), Ok((s, _)) if s == "RUNNING" || s == "PENDING");
+            if let (true, [task]) = (alive, &job.tasks[..]) {
+                waiting.retain(|(t, _)| t != task);
+                running.push(Running {
+                    id: job.id.clone(),
+                    task: Some(*task),
+                    attempt: 0,
+                });
+            }
+        }
+        running
+    }
+
+    fn remember(&self, work: &Work, running: &[Running]) -> Result<()> {
+        let job = |r: &Running| SubmittedJob {
+            id: r.id.clone(),
+            tasks: r.task.into_iter().collect(),
+        };
+        let told = Submission {
+            executor: "ray".into(),
+            jobs: running.iter().map(job).collect(),
+        };
+        told.write(&work.out())
+    }
+
+    /// Takes those that have ended out of `running`; (task, attempt) of those to submit again.
+    fn look(
+        &self,
+        running: &mut Vec<Running>,
+        progress: &Progress,
+    ) -> Result<Vec<(Option<usize>, usize)>> {
+        let mut again = Vec::new();
+        let mut left = Vec::new();
+        for job in running.drain(..) {
+            let (status, why) = self.patiently(|| self.status(&job.id))?;
+            match status.as_str() {
+                "SUCCEEDED" => progress.add(1),
+                "FAILED" | "STOPPED" if job.attempt < self.retries => {
+                    again.push((job.task, job.attempt + 1));
+                }
+                "FAILED" | "STOPPED" => {
+                    let log = self.log(&job.id);
+                    bail!(
+                        "the Ray job {} {} for the {}th time: {why}\n{log}",
+                        job.id,
+                        status.to_lowercase(),
+                        job.attempt + 1
+                    );
+                }
+                _ => left.push(job),
+            }
+        }
+        *running = left;
+        Ok(again)
+    }
+
+    fn start(&self, work: &Work, task: Option<usize>, attempt: usize) -> Result<Running> {
+        let body = self.body(work, task, attempt);
+        let told = self.patiently(|| self.post(&body))?;
+        let id = told["submission_id"].as_str().or(told["job_id"].as_str());
+        let id = id.ok_or_else(|| anyhow!("Ray answered {told}, expected a submission_id"))?;
+        Ok(Running {
+            id: id.to_string(),
+            task,
+            attempt,
+        })
+    }
+
+    fn body(&self, work: &Work, task: Option<usize>, attempt: usize) -> Value {
+        let (args, what) = match task {
+            Some(task) => (
+                work.task(&task.to_string(), self.cpus),
+                format!("{task} of {}", work.tasks),
+            ),
+            None => (work.rest(self.cpus), "rest".to_string()),
+        };
+        let words: Vec<String> = args.iter().map(|a| quoted(a)).collect();
+        let folder = quoted(&work.folder.to_string_lossy());
+        json!({
+            "entrypoint": format!("cd {folder} && exec {}", words.join(" ")),
+            "entrypoint_num_cpus": self.cpus,
+            "metadata": {"name": work.name(), "task": what, "attempt": attempt.to_string()},
+        })
+    }
+
+    /// A dashboard that restarts or is busy is asked again.
+    fn patiently<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
+        let mut failures = 0;
+        loop {
+            match ask() {
+                Ok(told) => return Ok(told),
+                Err(_) if failures < PATIENCE => failures += 1,
+                Err(e) => return Err(e),
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn post(&self, body: &Value) -> Result<Value> {
+        let url = format!("{}/api/jobs/", self.address);
+        let mut told = ureq::post(&url)
+            .send_json(body)
+            .with_context(|| format!("POST {url}"))?;
+        told.body_mut()
+            .read_json()
+            .with_context(|| format!("the answer of {url}"))
+    }
+
+    /// (status, message) of a job.
+    fn status(&self, id: &str) -> Result<(String, String)> {
+        let url = format!("{}/api/jobs/{id}", self.address);
+        let mut told = ureq::get(&url)
+            .call()
+            .with_context(|| format!("GET {url}"))?;
+        let told: Value = told
+            .body_mut()
+            .read_json()
+            .with_context(|| format!("the answer of {url}"))?;
+        let text = |key: &str| told[key].as_str().unwrap_or_default().to_string();
+        Ok((text("status"), text("message")))
+    }
+
+    /// The last lines a job printed, if the dashboard has them.
+    fn log(&self, id: &str) -> String {
+        let url = format!("{}/api/jobs/{id}/logs", self.address);
+        let told = || -> Result<Value> { Ok(ureq::get(&url).call()?.body_mut().read_json()?) };
+        let text = told()
+            .ok()
+            .and_then(|t| t["logs"].as_str().map(str::to_string));
+        let text = text.unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+}

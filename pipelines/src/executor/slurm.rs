@@ -1,0 +1,265 @@
+//! Slurm: an array of tasks, and behind it (`afterok`) the rest of the job.
+//!
+//! Arrays longer than the site allows (`MaxArraySize`) become several. Only tasks with something left are submitted, so the
+//! same command after a failure runs what is missing. Written for `sbatch --parsable` and environment variables, which
+//! Slurm 22.05 and later share.
+
+use super::{Submission, SubmittedJob, Work, quoted, ranges};
+use crate::job::Problem;
+use crate::machine::write_atomically;
+use crate::run::print;
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::process::Command;
+
+/// `[slurm]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Slurm {
+    /// Tasks that the shards are dealt to; 0: one a shard.
+    pub tasks: usize,
+    /// Tasks that may run at once; 0: as many as Slurm allows.
+    pub at_once: usize,
+    /// Longest array of the site; 0: as `scontrol show config` tells, or 1001.
+    pub max_array: usize,
+    /// `--partition`; empty: the site's default, likewise for the next three.
+    pub partition: String,
+    /// `--account`.
+    pub account: String,
+    /// `--qos`.
+    pub qos: String,
+    /// `--time` of a task and of the rest.
+    pub time: String,
+    /// `--cpus-per-task`, which is also the number of threads; 0: Slurm's default.
+    pub cpus_per_task: usize,
+    /// `--mem` of a task in MiB; 0: Slurm's default.
+    pub mem_mb: u64,
+    /// More options of sbatch, one each, such as `--constraint=local`.
+    pub options: Vec<String>,
+    /// Lines of shell before the program starts, such as `module load zstd`.
+    pub setup: String,
+}
+
+/// `MaxArraySize` where nothing says otherwise: Slurm's own default.
+const MAX_ARRAY: usize = 1001;
+
+impl Slurm {
+    /// Reports every contradiction.
+    pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
+        for (i, option) in self.options.iter().enumerate() {
+            if !option.starts_with('-') || option.contains('\n') {
+                problems.push(Problem {
+                    key: format!("slurm.options[{i}]"),
+                    found: format!("{option:?}"),
+                    wanted: "an option of sbatch, such as --constraint=local".into(),
+                });
+            }
+        }
+    }
+
+    pub(super) fn submit(&self, work: &Work, dry_run: bool) -> Result<()> {
+        let out = work.out();
+        if !dry_run {
+            self.refuse_twice(&out)?;
+            std::fs::create_dir_all(out.join("slurm"))?;
+        }
+        let longest = match self.max_array {
+            0 => site_limit(),
+            n => n,
+        };
+        let mut told = Submission {
+            executor: "slurm".into(),
+            jobs: Vec::new(),
+        };
+        for (number, first) in (0..work.tasks).step_by(longest).enumerate() {
+            let own = |t: &&usize| (first..first + longest).contains(*t);
+            let tasks: Vec<usize> = work.todo.iter().filter(own).copied().collect();
+            if tasks.is_empty() {
+                continue;
+            }
+            let script = self.array(work, first, &tasks);
+            let file = out.join(format!("slurm/curate-{number}.sh"));
+            if let Some(id) = hand_over(&file, &script, &[], dry_run)? {
+                told.jobs.push(SubmittedJob { id, tasks });
+                told.write(&out)?;
+            }
+        }
+        let mut after = Vec::new();
+        if !told.jobs.is_empty() {
+            let ids: Vec<&str> = told.jobs.iter().map(|j| j.id.as_str()).collect();
+            after.push(format!("--dependency=afterok:{}", ids.join(":")));
+            // one that can never start would wait for ever
+            after.push("--kill-on-invalid-dep=yes".to_string());
+        }
+        let script = self.script(work, "rest", &[], &shell(&work.rest(self.cpus_per_task)));
+        let file = out.join("slurm/rest.sh");
+        if let Some(id) = hand_over(&file, &script, &after, dry_run)? {
+            told.jobs.push(SubmittedJob {
+                id,
+                tasks: Vec::new(),
+            });
+            told.write(&out)?;
+            let ids: Vec<&str> = told.jobs.iter().map(|j| j.id.as_str()).collect();
+            eprintln!(
+                "slurm: {} of {} tasks in jobs {}; `millrace status` tells how far they are",
+                work.todo.len(),
+                work.tasks,
+                ids.join(" ")
+            );
+        }
+        Ok(())
+    }
+
+    /// The script of tasks `first` and on, of which `tasks` are to run.
+    fn array(&self, work: &Work, first: usize, tasks: &[usize]) -> String {
+        let indices: Vec<usize> = tasks.iter().map(|t| t - first).collect();
+        let limit = match self.at_once {
+            0 => String::new(),
+            n => format!("%{n}"),
+        };
+        let array = format!("--array={}{limit}", ranges(&indices));
+        let mut line = shell(&work.task("INDEX", self.cpus_per_task));
+        let index = match first {
+            0 => "\"$SLURM_ARRAY_TASK_ID\"".to_string(),
+            n => format!("$((SLURM_ARRAY_TASK_ID + {n}))"),
+        };
+        line = line.replace(" INDEX ", &format!(" {index} "));
+        self.script(work, "curate", &[array], &line)
+    }
+
+    fn script(&self, work: &Work, stage: &str, more: &[String], line: &str) -> String {
+        let log = if stage == "rest" {
+            "rest-%j"
+        } else {
+            "curate-%A_%a"
+        };
+        let mut options = vec![
+            format!("--job-name={}-{stage}", work.name()),
+            format!(
+                "--output={}",
+                work.out().join(format!("slurm/{log}.log")).display()
+            ),
+            format!("--chdir={}", work.folder.display()),
+            "--requeue".to_string(),
+            "--open-mode=append".to_string(),
+        ];
+        for (name, value) in [
+            ("partition", self.partition.clone()),
+            ("account", self.account.clone()),
+            ("qos", self.qos.clone()),
+            ("time", self.time.clone()),
+            ("cpus-per-task", some(self.cpus_per_task as u64)),
+            ("mem", some(self.mem_mb)),
+        ] {
+            if !value.is_empty() {
+                options.push(format!("--{name}={value}"));
+            }
+        }
+        options.extend(more.iter().cloned());
+        options.extend(self.options.iter().cloned());
+        let mut text = String::from("#!/bin/bash\n");
+        for option in options {
+            text += &format!("#SBATCH {}\n", quoted(&option));
+        }
+        if !self.setup.is_empty() {
+            text += &format!("{}\n", self.setup.trim_end());
+        }
+        text + &format!("exec {line}\n")
+    }
+
+    /// An array that is still under way would do the same work a second time.
+    fn refuse_twice(&self, out: &Path) -> Result<()> {
+        let Some(before) = Submission::read(out).filter(|s| s.executor == "slurm") else {
+            return Ok(());
+        };
+        let ids: Vec<&str> = before.jobs.iter().map(|j| j.id.as_str()).collect();
+        let asked = Command::new("squeue")
+            .args(["-h", "-o", "%i", "-j", &ids.join(",")])
+            .output();
+        // squeue fails once none of them is known any more
+        let Ok(asked) = asked else { return Ok(()) };
+        let alive = String::from_utf8_lossy(&asked.stdout).trim().to_string();
+        if asked.status.success() && !alive.is_empty() {
+            bail!(
+                "the job was submitted before and is under way as {}; `millrace status` tells how far, `scancel` stops it",
+                alive.split_whitespace().collect::<Vec<_>>().join(" ")
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A number, or nothing for 0.
+fn some(n: u64) -> String {
+    match n {
+        0 => String::new(),
+        n => n.to_string(),
+    }
+}
+
+fn shell(args: &[String]) -> String {
+    args.iter().map(|a| quoted(a)).collect::<Vec<_>>().join(" ")
+}
+
+/// Longest array the site allows.
+fn site_limit() -> usize {
+    let told = Command::new("scontrol").args(["show", "config"]).output();
+    let text = told.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+    let line = |text: &str| {
+        let line = text
+            .lines()
+            .find(|l| l.trim_start().starts_with("MaxArraySize"))?;
+        line.split('=').nth(1)?.trim().parse::<usize>().ok()
+    };
+    text.ok()
+        .and_then(|t| line(&t))
+        .filter(|n| *n > 0)
+        .unwrap_or(MAX_ARRAY)
+}
+
+/// Writes a script and submits it; its id, or None if it was only printed.
+fn hand_over(
+    file: &Path,
+    script: &str,
+    options: &[String],
+    dry_run: bool,
+) -> Result<Option<String>> {
+    if dry_run {
+        let options = options.join(" ");
+        print(&format!(
+            "# sbatch --parsable {options} {}\n{script}\n",
+            file.display()
+        ))?;
+        return Ok(None);
+    }
+    write_atomically(file, script.as_bytes())?;
+    let told = Command::new("sbatch")
+        .arg("--parsable")
+        .args(options)
+        .arg(file)
+        .output()
+        .context("cannot run sbatch; is this a machine that submits to Slurm?")?;
+    if !told.status.success() {
+        bail!(
+            "sbatch refused {}: {}",
+            file.display(),
+            String::from_utf8_lossy(&told.stderr).trim()
+        );
+    }
+    // the cluster's name may stand behind a semicolon
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    let id = text
+        .trim()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .to_string();
+    if id.is_empty() || !id.bytes().all(|b| b.is_ascii_digit()) {
+        bail!(
+            "sbatch answered {:?}, expected the number of a job",
+            text.trim()
+        );
+    }
+    Ok(Some(id))
+}

@@ -1,0 +1,360 @@
+//! `classifier`, `ngram`, `dsir`: models of quality, trained from texts and used by steps of `[curate]`.
+
+use crate::progress::Progress as Bar;
+use anyhow::Result;
+use clap::{Args, Subcommand, ValueEnum};
+use curate::{
+    ClassifierInput, ClassifierLoss, ClassifierTraining, Corpus, DsirHash, DsirTraining,
+    NgramTraining, dsir_cut, perplexity_cuts, score_corpus,
+};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// What to do with a classifier.
+#[derive(Subcommand)]
+pub(crate) enum Classifier {
+    /// Train a fastText model on texts of two or more labels; the report goes to stdout.
+    Train(TrainClassifier),
+    /// Score texts; prints how the scores lie and the thresholds that part them into buckets of one size.
+    Score {
+        /// Model (.bin or .ftz).
+        #[arg(long, value_name = "FILE")]
+        model: PathBuf,
+        /// Label whose probability is the score.
+        #[arg(long, default_value = "hq")]
+        label: String,
+        /// Number of buckets; 20 as in Nemotron-CC.
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        buckets: usize,
+        #[command(flatten)]
+        texts: Texts,
+    },
+}
+
+/// Texts: .jsonl and .parquet files, lines of any other file, job folders; compressed or not, patterns too.
+#[derive(Args)]
+pub(crate) struct Texts {
+    /// Files, patterns, or folders of jobs.
+    #[arg(required = true)]
+    inputs: Vec<String>,
+    /// Field that holds the text.
+    #[arg(long, default_value = "text", value_name = "NAME")]
+    field: String,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Loss {
+    Softmax,
+    Hs,
+    Ova,
+}
+
+#[derive(Args)]
+pub(crate) struct TrainClassifier {
+    /// Model to write (.bin).
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Texts of the label hq (repeatable).
+    #[arg(long, value_name = "PATH")]
+    positive: Vec<String>,
+    /// Texts of the label lq (repeatable).
+    #[arg(long, value_name = "PATH")]
+    negative: Vec<String>,
+    /// Texts of another label (repeatable).
+    #[arg(long = "texts", value_name = "LABEL=PATH")]
+    texts: Vec<String>,
+    /// Lines as fastText reads them, with __label__NAME among the words (repeatable).
+    #[arg(long, value_name = "PATH")]
+    labelled: Vec<String>,
+    /// Field that holds the text.
+    #[arg(long, default_value = "text", value_name = "NAME")]
+    field: String,
+    /// Numbers of a row.
+    #[arg(long, default_value_t = 100)]
+    dim: usize,
+    /// First learning rate.
+    #[arg(long, default_value_t = 0.1)]
+    rate: f64,
+    /// Times that every text is read.
+    #[arg(long, default_value_t = 5)]
+    epochs: usize,
+    /// Longest word n-grams.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    word_ngrams: usize,
+    /// Times that a word must be there.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    min_count: i64,
+    /// Rows that n-grams share.
+    #[arg(long, default_value_t = 2_000_000, value_name = "N")]
+    buckets: u32,
+    /// Shortest character n-grams.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    min_chars: usize,
+    /// Longest character n-grams; 0: none.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    max_chars: usize,
+    /// Last layer.
+    #[arg(long, value_enum, default_value = "softmax")]
+    loss: Loss,
+    /// Of the choice, the order and the first weights.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Share of the texts that is kept for the report.
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    held_out: f64,
+    /// Texts of a label at most; 0: all.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    per_label: usize,
+    /// All texts, though labels have more or fewer; otherwise as many of each as the rarest has.
+    #[arg(long)]
+    unbalanced: bool,
+}
+
+/// What to do with an n-gram model.
+#[derive(Subcommand)]
+pub(crate) enum Ngram {
+    /// Estimate a model with modified Kneser-Ney smoothing, as KenLM's lmplz; each line of a text is a sentence.
+    Train {
+        /// Model to write (ARPA).
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// Words of the longest n-grams, 2 to 5.
+        #[arg(long, default_value_t = 5, value_name = "N")]
+        order: usize,
+        /// Counts up to which n-grams are left out, by length, e.g. 0,0,1.
+        #[arg(long, value_delimiter = ',', value_name = "N,N,..")]
+        prune: Vec<u64>,
+        /// Fixed discounts where the counts give none.
+        #[arg(long)]
+        discount_fallback: bool,
+        /// Lower case first.
+        #[arg(long)]
+        lowercase: bool,
+        /// Memory for sorting in MiB.
+        #[arg(long, default_value_t = 1024, value_name = "MB")]
+        memory_mb: usize,
+        #[command(flatten)]
+        texts: Texts,
+    },
+    /// Perplexities that part texts into head, middle and tail.
+    Buckets {
+        /// Model (ARPA or a binary of KenLM's).
+        #[arg(long, value_name = "FILE")]
+        model: PathBuf,
+        /// Shares of the texts below each cut.
+        #[arg(long, value_delimiter = ',', default_values_t = [1.0 / 3.0, 2.0 / 3.0], value_name = "SHARE,..")]
+        shares: Vec<f64>,
+        /// Lower case first.
+        #[arg(long)]
+        lowercase: bool,
+        #[command(flatten)]
+        texts: Texts,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Hash {
+    Sha256,
+    Xxh3,
+}
+
+/// What to do for importance resampling.
+#[derive(Subcommand)]
+pub(crate) enum Dsir {
+    /// Count hashed words and pairs of words of a target and of raw texts.
+    Fit {
+        /// Model to write (JSON).
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// Texts like those that are wanted (repeatable).
+        #[arg(long, required = true, value_name = "PATH")]
+        target: Vec<String>,
+        /// Texts like those that are chosen from (repeatable).
+        #[arg(long, required = true, value_name = "PATH")]
+        raw: Vec<String>,
+        /// Longest word n-grams.
+        #[arg(long, default_value_t = 2, value_name = "N")]
+        ngrams: usize,
+        /// Buckets of n-grams.
+        #[arg(long, default_value_t = 10_000, value_name = "N")]
+        buckets: usize,
+        /// sha256 equals the authors' package; xxh3 is faster.
+        #[arg(long, value_enum, default_value = "sha256")]
+        hash: Hash,
+        /// Field that holds the text.
+        #[arg(long, default_value = "text", value_name = "NAME")]
+        field: String,
+    },
+    /// The limit that keeps a number of the documents that a job's step dsir has measured.
+    Cut {
+        /// Documents to keep.
+        #[arg(long, value_name = "N")]
+        count: usize,
+        /// Folders of jobs, or clean shards.
+        #[arg(required = true)]
+        inputs: Vec<String>,
+    },
+}
+
+/// Progress of reading and training.
+struct Shown(Bar);
+
+impl curate::Progress for Shown {
+    fn bytes(&self, _read: u64) {}
+    fn documents(&self, read: u64, _kept: u64) {
+        self.0.add(read);
+    }
+}
+
+fn shown(stage: &str) -> Shown {
+    Shown(Bar::start(stage, "documents", 0))
+}
+
+/// A report to stdout, a line about it to stderr.
+fn done(shown: Shown, report: &impl Serialize, said: &str) -> Result<()> {
+    shown.0.finish(said);
+    super::print(&format!("{}\n", serde_json::to_string_pretty(report)?))
+}
+
+/// `classifier`.
+pub(crate) fn classifier(verb: Classifier) -> Result<()> {
+    match verb {
+        Classifier::Train(args) => train_classifier(&args),
+        Classifier::Score {
+            model,
+            label,
+            buckets,
+            texts,
+        } => {
+            let corpus = Corpus::find(&texts.inputs, &texts.field)?;
+            let shown = shown("score");
+            let report = score_corpus(&model, &label, buckets, &corpus, &shown)?;
+            done(shown, &report, &format!("{} documents", report.documents))
+        }
+    }
+}
+
+fn train_classifier(args: &TrainClassifier) -> Result<()> {
+    let find = |paths: &[String]| Corpus::find(paths, &args.field);
+    let mut inputs = Vec::new();
+    for (label, paths) in [("hq", &args.positive), ("lq", &args.negative)] {
+        if !paths.is_empty() {
+            let (label, corpus) = (label.to_string(), find(paths)?);
+            inputs.push(ClassifierInput::Of { label, corpus });
+        }
+    }
+    for text in &args.texts {
+        let Some((label, path)) = text.split_once('=').filter(|t| !t.0.is_empty()) else {
+            anyhow::bail!("--texts: found {text:?}, wanted LABEL=PATH");
+        };
+        let corpus = find(&[path.to_string()])?;
+        let label = label.to_string();
+        inputs.push(ClassifierInput::Of { label, corpus });
+    }
+    if !args.labelled.is_empty() {
+        inputs.push(ClassifierInput::Labelled(find(&args.labelled)?));
+    }
+    let training = ClassifierTraining {
+        dim: args.dim,
+        rate: args.rate,
+        epochs: args.epochs,
+        word_ngrams: args.word_ngrams,
+        min_count: args.min_count,
+        buckets: args.buckets,
+        min_chars: args.min_chars,
+        max_chars: args.max_chars,
+        loss: match args.loss {
+            Loss::Softmax => ClassifierLoss::Softmax,
+            Loss::Hs => ClassifierLoss::Hs,
+            Loss::Ova => ClassifierLoss::Ova,
+        },
+        seed: args.seed,
+        held_out: args.held_out,
+        per_label: args.per_label,
+        balanced: !args.unbalanced,
+    };
+    let shown = shown("classifier");
+    let report = training.train(&inputs, &args.out, &shown)?;
+    let said = format!(
+        "{}: {} examples, accuracy {:.4} on {} held out",
+        args.out.display(),
+        report.examples,
+        report.held_out.accuracy,
+        report.held_out.texts
+    );
+    done(shown, &report, &said)
+}
+
+/// `ngram`.
+pub(crate) fn ngram(verb: Ngram) -> Result<()> {
+    match verb {
+        Ngram::Train {
+            out,
+            order,
+            prune,
+            discount_fallback,
+            lowercase,
+            memory_mb,
+            texts,
+        } => {
+            let training = NgramTraining {
+                order,
+                prune,
+                discount_fallback,
+                lowercase,
+                memory_mb,
+            };
+            let corpus = Corpus::find(&texts.inputs, &texts.field)?;
+            let shown = shown("ngram");
+            let report = training.train(&corpus, &out, &shown)?;
+            let said = format!("{}: {} words", out.display(), report.words);
+            done(shown, &report, &said)
+        }
+        Ngram::Buckets {
+            model,
+            shares,
+            lowercase,
+            texts,
+        } => {
+            let corpus = Corpus::find(&texts.inputs, &texts.field)?;
+            let shown = shown("buckets");
+            let report = perplexity_cuts(&model, &shares, lowercase, &corpus, &shown)?;
+            done(shown, &report, &format!("{} documents", report.documents))
+        }
+    }
+}
+
+/// `dsir`.
+pub(crate) fn dsir(verb: Dsir) -> Result<()> {
+    match verb {
+        Dsir::Fit {
+            out,
+            target,
+            raw,
+            ngrams,
+            buckets,
+            hash,
+            field,
+        } => {
+            let training = DsirTraining {
+                ngrams,
+                buckets,
+                hash: match hash {
+                    Hash::Sha256 => DsirHash::Sha256,
+                    Hash::Xxh3 => DsirHash::Xxh3,
+                },
+            };
+            let target = Corpus::find(&target, &field)?;
+            let raw = Corpus::find(&raw, &field)?;
+            let shown = shown("dsir");
+            let report = training.fit(&target, &raw, &out, &shown)?;
+            done(shown, &report, &out.display().to_string())
+        }
+        Dsir::Cut { count, inputs } => {
+            let paths: Vec<&Path> = inputs.iter().map(Path::new).collect();
+            let shown = shown("dsir");
+            let report = dsir_cut(&paths, count, &shown)?;
+            done(shown, &report, &format!("{} documents", report.documents))
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `status`: how far a job is, told from the files in its folder alone, while others run it or not.
+
+use super::task::{TaskState, is_alive, read_state};
+use crate::executor::Submission;
+use crate::job::Job;
+use crate::machine::{grouped, megabytes};
+use crate::manifest::{Manifest, Record};
+use anyhow::{Context as _, Result, bail};
+use curate::{Shard, ShardReport};
+use serde_json::json;
+use std::path::Path;
+
+/// Stages in the order of a run.
+const STAGES: [&str; 7] = [
+    "curate", "dedup", "tokenize", "blend", "train", "eval", "generate",
+];
+
+/// Prints a line a stage, and for a curation its shards and tasks.
+pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
+    let out = &job.out;
+    if !out.join("job.toml").exists() {
+        bail!("nothing has run in {} yet", out.display());
+    }
+    let manifest = Manifest::open(out);
+    let done: Vec<(&str, Record)> = STAGES
+        .iter()
+        .filter_map(|stage| Some((*stage, manifest.get(stage)?)))
+        .collect();
+    let shards = shards(job, out)?;
+    let mut sum = ShardReport::default();
+    let (mut finished, mut bytes) = (0, 0);
+    for shard in &shards {
+        let Some(record) = manifest.get(&format!("curate/{:05}", shard.number)) else {
+            continue;
+        };
+        let report: ShardReport = serde_json::from_value(record.counts)
+            .with_context(|| format!("counts of shard {}", shard.number))?;
+        finished += 1;
+        bytes += shard.bytes;
+        sum.merge(&report);
+    }
+    let whole: u64 = shards.iter().map(|s| s.bytes).sum();
+    let tasks = tasks(out);
+    let alive = tasks.iter().filter(|t| t.2).count();
+    let died: Vec<&str> = tasks
+        .iter()
+        .filter(|t| !t.1.is_done && !t.2)
+        .map(|t| t.0.as_str())
+        .collect();
+    let submitted = Submission::read(out);
+    if is_json {
+        let told = json!({
+            "stages_done": done.iter().map(|d| d.0).collect::<Vec<_>>(),
+            "shards": shards.len(), "shards_done": finished,
+            "bytes": whole, "bytes_done": bytes,
+            "records": sum.records, "kept": sum.kept, "quarantined": sum.quarantined,
+            "tasks_running": alive, "tasks_died": died, "submitted": submitted,
+        });
+        return super::print(&format!("{told}\n"));
+    }
+    let mut text = String::new();
+    if !shards.is_empty() {
+        text += &format!(
+            "curate    {finished} of {} shards, {} of {}; {} records, {} kept, {} quarantined\n",
+            shards.len(),
+            megabytes(bytes),
+            megabytes(whole),
+            grouped(sum.records),
+            grouped(sum.kept),
+            grouped(sum.quarantined)
+        );
+    }
+    if let Some(s) = &submitted {
+        let ids: Vec<&str> = s.jobs.iter().map(|j| j.id.as_str()).collect();
+        text += &format!("{:<9} jobs {}\n", s.executor, ids.join(" "));
+    }
+    if !tasks.is_empty() {
+        text += &format!("tasks     {} started, {alive} running\n", tasks.len());
+    }
+    for name in &died {
+        text += &format!(
+            "          {name} ended without finishing; it goes on where it was when it is started again\n"
+        );
+    }
+    for (stage, record) in &done {
+        text += &format!("{stage:<9} done, {:.1} s\n", record.seconds);
+    }
+    super::print(&text)
+}
+
+/// The shards as they were submitted, or as they are listed now.
+fn shards(job: &Job, out: &Path) -> Result<Vec<Shard>> {
+    if let Some(listed) = super::submitted_shards(out)? {
+        return Ok(listed);
+    }
+    match &job.curate {
+        Some(config) => Ok(curate::shards(config)?),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// (name, what it says, whether it is alive) of every task that was started.
+fn tasks(out: &Path) -> Vec<(String, TaskState, bool)> {
+    let entries = std::fs::read_dir(out.join("records/tasks"));
+    let mut found: Vec<_> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .filter_map(|path| {
+            let file = path.with_extension("");
+            let name = file.file_name()?.to_string_lossy().into_owned();
+            Some((name, read_state(&file)?, is_alive(&file)))
+        })
+        .collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}

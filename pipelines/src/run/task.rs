@@ -1,0 +1,77 @@
+//! `task`: one task of a stage, for executors. It holds a lock of its own, so that a second one of the same number is
+//! refused, and leaves the finishing of the stage to the job.
+
+use super::Context;
+use crate::machine::write_atomically;
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// What a task says of itself, in `records/tasks/`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TaskState {
+    /// Machine it runs on.
+    pub host: String,
+    /// Process.
+    pub pid: u32,
+    /// Set when it has ended well.
+    pub is_done: bool,
+}
+
+/// `records/tasks/curate-00003-of-00010`, without extension.
+pub(crate) fn state_file(out: &Path, index: usize, of: usize) -> PathBuf {
+    out.join(format!("records/tasks/curate-{index:05}-of-{of:05}"))
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_string()
+}
+
+/// Runs the shards of task `index` of `of` that are not recorded yet.
+pub(crate) fn task(cx: &Context, stage: &str, index: usize, of: usize) -> Result<()> {
+    if stage != "curate" {
+        bail!("no stage {stage:?} has tasks; there is: curate");
+    }
+    if index >= of {
+        bail!("task {index} of {of}: expected a number below {of}");
+    }
+    let file = state_file(&cx.out, index, of);
+    let path = file.with_extension("lock");
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let lock = File::create(&path).with_context(|| path.display().to_string())?;
+    if lock.try_lock().is_err() {
+        let who =
+            read_state(&file).map_or(String::new(), |s| format!(" ({} on {})", s.pid, s.host));
+        bail!("another process{who} is doing task {index} of {of} of {stage}");
+    }
+    let state = TaskState {
+        host: hostname(),
+        pid: std::process::id(),
+        is_done: false,
+    };
+    let tell = |state: &TaskState| {
+        let text = serde_json::to_string(state)? + "\n";
+        write_atomically(&file.with_extension("json"), text.as_bytes())
+    };
+    tell(&state)?;
+    super::curate::run_task(cx, index, of)?;
+    tell(&TaskState {
+        is_done: true,
+        ..state
+    })
+}
+
+/// What a task says of itself.
+pub(crate) fn read_state(file: &Path) -> Option<TaskState> {
+    let text = std::fs::read_to_string(file.with_extension("json")).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Whether a task's process is alive: it holds its lock.
+pub(crate) fn is_alive(file: &Path) -> bool {
+    let lock = File::open(file.with_extension("lock"));
+    lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
+}
