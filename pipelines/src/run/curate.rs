@@ -197,7 +197,8 @@ fn run_shards(
 ) -> Result<()> {
     let asked = cx.job.curate.as_ref().map_or(0, |c| c.tasks);
     let tasks = if asked == 0 {
-        rayon::current_num_threads()
+        // what some wait for, discs above all, hides behind the work of the others
+        rayon::current_num_threads() + 2
     } else {
         asked
     };
