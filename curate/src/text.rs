@@ -21,7 +21,7 @@ pub struct Scratch {
     pub(crate) line_words: Vec<Word>,
     pub(crate) word_hashes: Vec<u64>,
     pub(crate) word_chars: Vec<u32>,
-    pub(crate) rolling: Vec<u64>,
+    pub(crate) grams: crate::filter::NGrams,
     pub(crate) set: crate::filter::HashCounts,
     pub(crate) plain: crate::filter::PlainWords,
     /// Text of the last split, to skip a repeated split of the same text.

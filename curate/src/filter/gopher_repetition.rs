@@ -4,8 +4,8 @@
 //! `GopherRepetitionFilter`: a duplicate is every occurrence after the first; shares of characters
 //! are over the whole text in code points; the top n-gram counts even when it occurs once (joined by
 //! spaces); duplicate n-grams are compared without separators and a hit skips its n words.
-//! We differ: items are compared by 64-bit hashes instead of strings (see `counts.rs`); those of
-//! concatenated words are polynomials modulo 2^64, which text written to fool them can make collide.
+//! We differ: items are compared by 64-bit hashes instead of strings (see `counts.rs`), n-grams only where they can occur
+//! twice (see `n_grams.rs`).
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -56,9 +56,6 @@ impl Default for GopherRepetition {
         }
     }
 }
-
-/// Base of the polynomials modulo 2^64 that hash concatenated words; any odd number without pattern.
-const BASE: u64 = 0x0f6a_2d19_83c7_55e1;
 
 impl GopherRepetition {
     /// Reports every contradiction.
@@ -147,46 +144,24 @@ impl GopherRepetition {
         scratch: &mut Scratch,
         judge: &mut Judge,
     ) -> Verdict {
-        let words = scratch.words.len();
-        // Concatenation hash of each word and BASE^length to append it.
-        let hashes: Vec<(u64, u64)> = scratch
-            .words
-            .iter()
-            .map(|w| concatenation(w.of(text).as_bytes()))
-            .collect();
-        scratch.rolling.clear();
-        scratch.rolling.resize(words, 0);
-        let mut grown = 0;
+        let Scratch {
+            words,
+            word_chars,
+            grams,
+            set,
+            ..
+        } = scratch;
+        let Some(least) = self.dup_n_grams.iter().map(|&(n, _)| n).min() else {
+            return KEEP;
+        };
+        grams.join(words.iter().map(|w| w.of(text)), least);
         for &(n, limit) in &self.dup_n_grams {
-            if n < grown {
-                scratch.rolling.fill(0);
-                grown = 0;
-            }
-            // rolling[i] is the hash of words i..i+grown without separators.
-            for k in grown..n {
-                for i in 0..words.saturating_sub(k) {
-                    let (hash, power) = hashes[i + k];
-                    scratch.rolling[i] = scratch.rolling[i].wrapping_mul(power).wrapping_add(hash);
-                }
-            }
-            grown = n;
-            let found = repeated_chars(n, scratch) as f64;
+            let found = grams.repeated_chars(n, word_chars, set) as f64;
             let rule = format!("gopher_repetition.duplicated_{n}_n_grams");
             judge.at_most(&rule, found / length, limit)?;
         }
         KEEP
     }
-}
-
-/// Polynomial hash of a word's bytes and BASE to the power of its length.
-fn concatenation(bytes: &[u8]) -> (u64, u64) {
-    let mut hash = 0u64;
-    let mut power = 1u64;
-    for &b in bytes {
-        hash = hash.wrapping_mul(BASE).wrapping_add(u64::from(b) + 1);
-        power = power.wrapping_mul(BASE);
-    }
-    (hash, power)
 }
 
 /// Pieces between runs of two or more newlines.
@@ -247,44 +222,15 @@ pub(crate) fn duplicates<'a>(
 
 /// Characters of the most frequent n-gram times its count; None if there is no n-gram.
 fn top_n_gram(n: usize, scratch: &mut Scratch) -> Option<usize> {
-    let hashes = &scratch.word_hashes;
-    if hashes.len() < n {
-        return None;
-    }
-    let key = |i: usize| {
-        hashes[i..i + n].iter().fold(0u64, |h, w| {
-            (h.rotate_left(5) ^ w).wrapping_mul(0x517c_c1b7_2722_0a95)
-        })
-    };
-    scratch.set.clear(hashes.len());
-    let mut most = 0;
-    for i in 0..=hashes.len() - n {
-        most = most.max(scratch.set.add(key(i)) + 1);
-    }
-    // The first n-gram to appear wins among equals, as in Counter.most_common.
-    let first = (0..=hashes.len() - n).find(|&i| most == 1 || scratch.set.get(key(i)) == most)?;
-    let length: usize = scratch.word_chars[first..first + n]
-        .iter()
-        .map(|&c| c as usize)
-        .sum();
+    let Scratch {
+        word_hashes,
+        word_chars,
+        grams,
+        set,
+        ..
+    } = scratch;
+    let (first, most) = grams.top(n, word_hashes, set)?;
+    let words = word_chars[first..first + n].iter();
+    let length: usize = words.map(|&c| c as usize).sum();
     Some((length + n - 1) * most as usize)
-}
-
-/// Characters in n-grams seen before, skipping n words at each hit.
-fn repeated_chars(n: usize, scratch: &mut Scratch) -> usize {
-    let words = scratch.words.len();
-    scratch.set.clear(words);
-    let (mut found, mut at) = (0, 0);
-    while at + n <= words {
-        if scratch.set.add(scratch.rolling[at]) > 0 {
-            found += scratch.word_chars[at..at + n]
-                .iter()
-                .map(|&c| c as usize)
-                .sum::<usize>();
-            at += n;
-        } else {
-            at += 1;
-        }
-    }
-    found
 }
