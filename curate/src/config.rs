@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::code::CODE_LABELS;
+use crate::dedup::{LinesConfig, SubstringConfig, UrlDedupConfig};
 use crate::dsir::DsirConfig;
 use crate::extract::ExtractConfig;
 use crate::filter::{
@@ -245,6 +246,12 @@ pub struct DedupConfig {
     pub exact: Option<ExactConfig>,
     /// Near duplicates; absent: off.
     pub minhash: Option<MinhashConfig>,
+    /// Documents with the same address, among those that are left; absent: off.
+    pub url: Option<UrlDedupConfig>,
+    /// Lines or paragraphs that came before, in what is left; absent: off.
+    pub lines: Option<LinesConfig>,
+    /// Long stretches of bytes that came before, in what is left then; absent: off.
+    pub substring: Option<SubstringConfig>,
     /// Which document of a cluster survives.
     pub keep: KeepPolicy,
     /// Memory budget of the sort in MiB; more goes to sorted runs on disk.
@@ -256,6 +263,9 @@ impl Default for DedupConfig {
         DedupConfig {
             exact: None,
             minhash: None,
+            url: None,
+            lines: None,
+            substring: None,
             keep: KeepPolicy::First,
             memory_mb: 512,
         }
@@ -543,10 +553,17 @@ impl DedupConfig {
         if let Some(m) = &self.minhash {
             m.check(&mut |k, f, w| problem(&format!("minhash.{k}"), f, w));
         }
-        if self.exact.is_none() && self.minhash.is_none() {
+        if let Some(lines) = &self.lines {
+            lines.check(&mut |k, f, w| problem(&format!("lines.{k}"), f, w));
+        }
+        if let Some(substring) = &self.substring {
+            substring.check(&mut |k, f, w| problem(&format!("substring.{k}"), f, w));
+        }
+        let documents = self.exact.is_some() || self.minhash.is_some() || self.url.is_some();
+        if !documents && self.lines.is_none() && self.substring.is_none() {
             problem(
                 "exact",
-                "neither exact nor minhash".to_string(),
+                "none of exact, minhash, url, lines, substring".to_string(),
                 "at least one of them",
             );
         }

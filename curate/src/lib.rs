@@ -42,8 +42,9 @@ pub use config::{
 pub use corpus::{Corpus, CorpusCounts};
 pub use decontaminate::Decontaminator;
 pub use dedup::{
-    DedupReport, Fate, KeepList, MinhashScratch, Minhasher, Signature, SignatureReader,
-    SignatureShape, dedup,
+    CutReport, DedupReport, EditList, Fate, KeepList, LineHash, LineKeep, LineUnit, LinesConfig,
+    MinhashScratch, Minhasher, Signature, SignatureReader, SignatureShape, SubstringConfig,
+    UrlDedupConfig, UrlKeep, dedup,
 };
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use dsir::{Dsir, DsirConfig, DsirCut, DsirHash, DsirReport, DsirSide, DsirTraining, dsir_cut};

@@ -5,6 +5,7 @@
 mod archives;
 mod awkward;
 mod bad_input;
+mod cuts;
 mod dclm;
 mod extraction;
 mod files;
