@@ -6,6 +6,7 @@
 //! live in memory, 8 bytes per document (16 for `keep = "datatrove"`) beside 9 for the keep lists.
 //! Exact duplicates take no part in the near stage: their first copy stands for them.
 
+mod bloom;
 mod cluster;
 mod edits;
 mod keep;
@@ -26,6 +27,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
+pub use bloom::{BloomConfig, BloomRemove, BloomReport};
 pub use edits::EditList;
 pub(crate) use edits::{Span, cut};
 pub use keep::{Fate, KeepList};
@@ -34,6 +36,7 @@ pub use minhash::{MinhashScratch, Minhasher};
 pub use passes::CutReport;
 pub(crate) use signature::SignatureWriter;
 pub use signature::{Signature, SignatureReader, SignatureShape};
+pub(crate) use simplify::simplify;
 pub use substring::SubstringConfig;
 pub use url::{UrlDedupConfig, UrlKeep};
 

@@ -1,6 +1,6 @@
 //! What comes after whole documents: passes over the texts that are still kept, each seeing what those before left.
 //!
-//! Order: `url`, `lines`, `substring`. A pass reads the kept texts, finds repeats by an external sort and hands
+//! Order: `url`, `lines`, `bloom`, `substring`. A pass reads the kept texts, finds repeats by an external sort and hands
 //! over the pieces to cut; here they become `keep/NNNNN.edits`, and a document that loses all of its text, or more than its
 //! share, leaves the keep-list. Memory: 4 bytes a document beside the sort's budget, and one shard's cuts.
 
@@ -11,10 +11,11 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::bloom::BloomReport;
 use super::edits::{EditList, Span, compose, joined};
 use super::keep::{Fate, HOLLOW, KeepList, NONE, URL};
 use super::sort::Sorter;
-use super::{DedupReport, lines, shard_file, signature, substring, url};
+use super::{DedupReport, bloom, lines, shard_file, signature, substring, url};
 use crate::config::DedupConfig;
 use crate::document::{CleanDocument, kept_documents};
 use crate::error::{At, Result};
@@ -25,7 +26,7 @@ use crate::write::{AtomicFile, OutputFile};
 /// What one pass over the text cut.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CutReport {
-    /// The pass: `lines` or `substring`.
+    /// The pass: `lines`, `bloom` or `substring`.
     pub rule: String,
     /// Pieces that were looked at: lines, paragraphs or anchors of windows.
     pub pieces: u64,
@@ -35,6 +36,9 @@ pub struct CutReport {
     pub hollow: u64,
     /// Bytes cut from documents that stay.
     pub bytes: u64,
+    /// The filter of `bloom`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bloom: Option<BloomReport>,
 }
 
 /// Where a document is.
@@ -63,6 +67,8 @@ pub(super) struct Cuts {
     sorter: Sorter<PIECE>,
     /// Pieces that were looked at.
     pub(super) looked_at: u64,
+    /// The filter that found them.
+    pub(super) bloom: Option<BloomReport>,
     /// Bytes of each document's text that count, by shard.
     sizes: Vec<Vec<u32>>,
 }
@@ -125,8 +131,8 @@ pub(super) fn run(
     progress: &dyn Progress,
 ) -> Result<DedupReport> {
     let shards = report.kept_per_shard.len();
-    let asked = config.url.is_some() || config.lines.is_some() || config.substring.is_some();
-    if !asked {
+    let texts = config.lines.is_some() || config.bloom.is_some() || config.substring.is_some();
+    if !texts && config.url.is_none() {
         return Ok(report);
     }
     let mut passes = Passes {
@@ -142,6 +148,9 @@ pub(super) fn run(
     }
     if let Some(config) = &config.lines {
         lines::run(config, &mut passes)?;
+    }
+    if let Some(config) = &config.bloom {
+        bloom::run(config, &mut passes)?;
     }
     if let Some(config) = &config.substring {
         substring::run(config, &mut passes)?;
@@ -168,6 +177,11 @@ impl Passes<'_> {
         self.out
     }
 
+    /// The memory budget in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.memory
+    }
+
     /// A sorter with `1 / parts` of the memory.
     pub(super) fn sorter<const N: usize>(&self, name: &str, parts: usize) -> Sorter<N> {
         let folder = self.out.join("tmp/dedup").join(name);
@@ -179,6 +193,7 @@ impl Passes<'_> {
         Cuts {
             sorter: self.sorter("cuts", parts),
             looked_at: 0,
+            bloom: None,
             sizes: vec![Vec::new(); self.shards],
         }
     }
@@ -223,6 +238,7 @@ impl Passes<'_> {
         let Cuts {
             sorter,
             looked_at,
+            bloom,
             sizes,
         } = cuts;
         let mut writer = CutWriter {
@@ -236,6 +252,7 @@ impl Passes<'_> {
             report: CutReport {
                 rule: rule.to_string(),
                 pieces: looked_at,
+                bloom,
                 ..CutReport::default()
             },
         };

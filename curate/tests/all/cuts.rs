@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use curate::{
-    CurateConfig, Curator, DedupConfig, DedupReport, EditList, Error, Fate, Found, Input, KeepList,
-    LineHash, LineKeep, LineUnit, LinesConfig, Silent, SubstringConfig, TextReader, UrlDedupConfig,
-    UrlKeep, checksum, dedup, documents, inspect, kept_documents, shards,
+    BloomConfig, BloomRemove, CurateConfig, Curator, DedupConfig, DedupReport, EditList, Error,
+    Fate, Found, Input, KeepList, LineHash, LineKeep, LineUnit, LinesConfig, Silent,
+    SubstringConfig, TextReader, UrlDedupConfig, UrlKeep, checksum, dedup, documents, inspect,
+    kept_documents, shards,
 };
 use serde_json::{Value, json};
 
@@ -302,6 +303,107 @@ fn what_is_cut_is_what_a_suffix_array_shows() {
     assert_eq!(run(&substring(n), &lists).1, want);
 }
 
+/// BFF's loop with a set in the filter's place.
+fn naive_bloom(texts: &[String], config: &BloomConfig) -> Vec<String> {
+    let mut filter: HashSet<Vec<String>> = HashSet::new();
+    let mut left = Vec::new();
+    for text in texts {
+        let mut bounds = vec![0];
+        if config.remove != BloomRemove::Document {
+            bounds.extend(text.match_indices('\n').map(|(i, _)| i));
+        }
+        bounds.push(text.len());
+        let (mut all, mut known, mut kept) = (0, 0, String::new());
+        for bound in bounds.windows(2) {
+            let paragraph = &text[bound[0]..bound[1]];
+            // only letters and spaces here, so words are what stands between white space
+            let words: Vec<String> = paragraph.split_whitespace().map(str::to_string).collect();
+            let mut ngrams: Vec<Vec<String>> = words
+                .windows(config.ngram)
+                .map(<[String]>::to_vec)
+                .collect();
+            if ngrams.is_empty() && words.len() >= config.min_ngram {
+                ngrams.push(words);
+            }
+            let here = ngrams.iter().filter(|n| filter.contains(*n)).count();
+            all += ngrams.len();
+            known += here;
+            if here as f64 > config.threshold * ngrams.len() as f64 {
+                continue;
+            }
+            kept.push_str(paragraph);
+            filter.extend(ngrams);
+        }
+        let mostly = all > 0 && known as f64 > config.threshold * all as f64;
+        let is_gone = kept.is_empty() || (config.remove == BloomRemove::Both && mostly);
+        if !is_gone {
+            left.push(kept);
+        }
+    }
+    left
+}
+
+#[test]
+fn a_bloom_filter_without_false_positives_leaves_what_a_set_leaves() {
+    let mut state = 3u64;
+    let mut next = move |below: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        usize::try_from(state >> 33).unwrap() % below
+    };
+    let words = ["a", "bee", "see", "dee", "ee", "ef", "gee"];
+    let mut paragraphs: Vec<String> = Vec::new();
+    let mut all = Vec::new();
+    for _ in 0..300 {
+        let mut text = Vec::new();
+        for _ in 0..=next(5) {
+            let fresh: Vec<&str> = (0..next(30)).map(|_| words[next(words.len())]).collect();
+            let mut paragraph = fresh.join(" ");
+            if !paragraphs.is_empty() && next(2) == 0 {
+                paragraph = paragraphs[next(paragraphs.len())].clone() + ["", " more"][next(2)];
+            }
+            paragraphs.push(paragraph.clone());
+            text.push(paragraph);
+        }
+        let text = text.join("\n");
+        if !text.trim().is_empty() {
+            all.push(text);
+        }
+    }
+    let lists: Vec<Vec<Value>> = all
+        .chunks(80)
+        .map(|c| c.iter().map(|t| json!({ "text": t })).collect())
+        .collect();
+    for remove in [
+        BloomRemove::Both,
+        BloomRemove::Paragraph,
+        BloomRemove::Document,
+    ] {
+        for (ngram, min_ngram) in [(13, 13), (13, 4), (3, 1)] {
+            let config = BloomConfig {
+                remove,
+                ngram,
+                min_ngram,
+                false_positive_rate: 1e-9,
+                ..BloomConfig::default()
+            };
+            let (report, left) = run(
+                &DedupConfig {
+                    bloom: Some(config.clone()),
+                    ..DedupConfig::default()
+                },
+                &lists,
+            );
+            let want = naive_bloom(&all, &config);
+            assert!(want.len() > 20 && want.len() < all.len(), "{}", want.len());
+            assert_eq!(left, want, "{config:?}");
+            let bloom = report.cuts[0].bloom.clone().unwrap();
+            assert!(bloom.ngrams <= bloom.expected_ngrams && bloom.false_positive_rate < 2e-9);
+        }
+    }
+}
+
 #[test]
 fn one_document_an_address_stays() {
     let record = |url: &str, text: &str| json!({"url": url, "text": text});
@@ -365,6 +467,12 @@ fn everything(memory_mb: u64) -> DedupConfig {
             max_removed_ratio: 0.9,
             ..LinesConfig::default()
         }),
+        bloom: Some(BloomConfig {
+            ngram: 3,
+            min_ngram: 2,
+            expected_ngrams: 10_000,
+            ..BloomConfig::default()
+        }),
         memory_mb,
         ..DedupConfig {
             exact: Some(curate::ExactConfig::default()),
@@ -393,7 +501,7 @@ fn cuts_depend_neither_on_threads_nor_on_memory_nor_on_an_earlier_run() {
             .install(|| dedup(&everything(memory), &out, count, &Silent).unwrap());
         results.push((report, tree(&out), left(&out, count)));
     }
-    assert!(results[0].0.url > 10 && results[0].0.cuts.len() == 2);
+    assert!(results[0].0.url > 10 && results[0].0.cuts.len() == 3);
     assert!(results.iter().all(|r| *r == results[0]));
     assert!(!out.join("tmp").exists());
 }

@@ -7,6 +7,7 @@ mod awkward;
 mod bad_input;
 mod cuts;
 mod dclm;
+mod decontamination;
 mod extraction;
 mod files;
 mod formats;

@@ -38,6 +38,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         config.keep,
         config.url,
         config.lines,
+        config.bloom,
         config.substring,
         sums
     ]));
