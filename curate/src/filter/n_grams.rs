@@ -35,6 +35,15 @@ fn spread(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// The slot of a key.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "there are at most 2^31 slots: the shift is at least 33"
+)]
+fn slot_of(key: u64, shift: u32) -> u32 {
+    (spread(key) >> shift) as u32
+}
+
 /// Hash of an n-gram from its words'.
 fn key(words: &[u64]) -> u64 {
     words.iter().fold(0u64, |h, w| {
@@ -46,7 +55,7 @@ impl NGrams {
     /// Makes all slots zero; returns by how much a spread key is shifted to be one.
     fn empty_slots(&mut self, items: usize) -> u32 {
         // 8 to 16 slots an item: about every tenth shares one by chance
-        let slots = (items * 8).next_power_of_two().max(1 << 10);
+        let slots = (items * 8).next_power_of_two().clamp(1 << 10, 1 << 31);
         self.seen.clear();
         self.seen.resize(slots, 0);
         self.slots.clear();
@@ -67,13 +76,13 @@ impl NGrams {
         let shift = self.empty_slots(all);
         let (mut most_seen, mut fullest) = (0, 0);
         for gram in words.windows(n) {
-            let slot = spread(key(gram)) >> shift;
+            let slot = slot_of(key(gram), shift);
             let seen = &mut self.seen[slot as usize];
             *seen = seen.saturating_add(1);
             if *seen > most_seen {
-                (most_seen, fullest) = (*seen, narrow(slot as usize));
+                (most_seen, fullest) = (*seen, slot);
             }
-            self.slots.push(narrow(slot as usize));
+            self.slots.push(slot);
         }
         if most_seen == 1 {
             return Some((0, 1));
@@ -122,10 +131,11 @@ impl NGrams {
                 u64::from_le_bytes(*bytes)
             });
             let mixed = spread(low).rotate_left(32) ^ high;
-            let slot = (spread(mixed) >> shift) as usize;
+            let slot = slot_of(mixed, shift);
             // 0, 1, 3, 7, ..: the second bit says twice
-            self.seen[slot] = self.seen[slot] << 1 | 1;
-            self.slots.push(narrow(slot));
+            let seen = &mut self.seen[slot as usize];
+            *seen = (*seen << 1) | 1;
+            self.slots.push(slot);
         }
         self.repeated.clear();
         for at in 0..(words + 1).saturating_sub(least) {
