@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use curate::{
     C4Quality, Dclm, Dolma, FinewebQuality, GopherQuality, GopherRepetition, Judge, MassiveText,
-    MinhashConfig, MinhashScratch, Minhasher, Nemo, Redpajama, RedpajamaSignals, Scratch, Splitter,
-    Verdict, extract_html, identify,
+    MinhashConfig, MinhashPreset, MinhashScratch, Minhasher, Nemo, Redpajama, RedpajamaSignals,
+    Scratch, Splitter, Verdict, extract_html, identify,
 };
 
 fn time(name: &str, bytes: usize, mut stage: impl FnMut() -> usize) {
@@ -136,11 +136,18 @@ fn texts(path: &str) -> std::io::Result<()> {
             .sum()
     });
     let mut signature = Vec::new();
-    time("minhash signatures", bytes, || {
-        let mut sign =
-            |t: &String| hasher.signature(t, &mut splitter, &mut buffers, &mut signature);
-        texts.iter().filter(|t| sign(t)).count()
-    });
+    for (name, preset) in [
+        ("minhash signatures", MinhashPreset::Fineweb),
+        ("minhash signatures, native", MinhashPreset::Native),
+        ("minhash signatures, nemotron", MinhashPreset::Nemotron),
+    ] {
+        let hasher = Minhasher::new(&MinhashConfig::of(preset));
+        time(name, bytes, || {
+            let mut sign =
+                |t: &String| hasher.signature(t, &mut splitter, &mut buffers, &mut signature);
+            texts.iter().filter(|t| sign(t)).count()
+        });
+    }
     time("language", bytes, || {
         texts.iter().filter(|t| identify(t).code == "en").count()
     });
