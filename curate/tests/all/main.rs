@@ -6,6 +6,7 @@ mod archives;
 mod awkward;
 mod bad_input;
 mod dclm;
+mod dedup;
 mod extraction;
 mod files;
 mod formats;
