@@ -108,7 +108,7 @@ pub struct CurateConfig {
     pub split_mb: u64,
     /// Format of `clean/`.
     pub output: OutputFormat,
-    /// How many shards may be in flight at once; 0: as many as threads. Never changes the output.
+    /// How many shards may be in flight at once; 0: two more than threads. Never changes the output.
     pub tasks: usize,
     /// Memory budget of one process in MiB. Default: fits a laptop.
     pub memory_mb: u64,

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Largest resident set of this process so far, in bytes; 0 where the system does not tell.
 pub(crate) fn peak_rss_bytes() -> u64 {
@@ -36,6 +36,21 @@ pub(crate) fn processor() -> String {
 
 /// Writes a file so that a crash leaves the old one or all of this one.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    publish(path, |file| file.write_all(bytes))
+}
+
+/// Writes the files `parts` one behind the other, likewise; those that are not there are left out.
+pub(crate) fn concatenate(path: &Path, parts: impl Iterator<Item = PathBuf>) -> Result<()> {
+    publish(path, |file| {
+        for part in parts.filter(|p| p.exists()) {
+            std::io::copy(&mut File::open(part)?, file)?;
+        }
+        Ok(())
+    })
+}
+
+/// Lets `fill` write a file that appears whole or not at all.
+fn publish(path: &Path, fill: impl FnOnce(&mut File) -> std::io::Result<()>) -> Result<()> {
     let folder = match path.parent() {
         Some(p) if !p.as_os_str().is_empty() => p,
         _ => Path::new("."),
@@ -43,7 +58,7 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(bytes)?;
+        fill(file.as_file_mut())?;
         file.as_file().sync_all()?;
         // Temporary files are private; what is published is readable like any other file.
         #[cfg(unix)]

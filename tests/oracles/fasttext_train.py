@@ -48,9 +48,9 @@ texts = [line.split(" ", 1)[1] for line in test[:60]] + [" ".join(line.split(" "
 texts += ["", " ", "a", "la", "la la la la", "\t\x0b\x0c  \r la", "__label__spa la persona", "__label__none la persona", "la __label__x de", "</s>",
           "la </s> de", "la</s> de", "\u5168\u4e16\u754c", "x" * 300, "la\x00de"]
 out["texts"], out["two"] = texts, []
-for settings in [dict(dim=100, bucket=500, wordNgrams=2), dict(dim=10, bucket=2000, wordNgrams=3, minCount=3), dict(dim=7, wordNgrams=1),
-                 dict(dim=8, bucket=1000, wordNgrams=2, quantize=True), dict(dim=9, bucket=1000, wordNgrams=2, loss="ova"),
-                 dict(dim=6, bucket=1000, wordNgrams=1, minn=2, maxn=3)]:
+for settings in [dict(dim=100, bucket=150, wordNgrams=2, minCount=9), dict(dim=10, bucket=400, wordNgrams=3, minCount=4), dict(dim=7, wordNgrams=1, minCount=2),
+                 dict(dim=8, bucket=600, wordNgrams=2, minCount=3, quantize=True), dict(dim=9, bucket=300, wordNgrams=2, minCount=6, loss="ova"),
+                 dict(dim=6, bucket=300, wordNgrams=1, minCount=6, minn=2, maxn=3)]:
     quantize = settings.pop("quantize", False)
     model = fasttext.train_supervised(two, thread=1, verbose=0, seed=3, epoch=25, lr=0.5, **{"minn": 0, "maxn": 0, **settings})
     if quantize:

@@ -5,14 +5,14 @@
 //! row. A word costs one look into a table that holds the number beside the word's hash, a word n-gram one load.
 //! For models without character n-grams that are not pruned; sums are f64.
 //!
-//! Folding rounds each number to f32, by at most 2^-25 of it; p changes by a quarter of that at most, which
+//! Folding rounds each number to f32, by at most 2^-24 of it; p changes by a quarter of that at most, which
 //! [`MOST`] holds below 1e-5.
 
 use super::dictionary::{CHAIN, Dictionary, END, KEY_SEED, LABEL, SEED, mix, mix_key};
 use super::loss::{Output, log, single};
 use super::matrix::Matrix;
 
-/// Greatest number of a row: 2^-25 / 4 of it are 2e-6.
+/// Greatest number of a row: 2^-24 / 4 of it are 4e-6.
 const MOST: f64 = 256.0;
 /// Longest word n-grams.
 const MOST_NGRAMS: usize = 8;

@@ -2,9 +2,11 @@
 //!
 //! Parse, resolve, print, then run; `load.rs` does the reading. Tables that belong to a crate are that crate's structs.
 
+mod blend;
 mod load;
 mod tokenize;
 
+pub(crate) use blend::{BlendDataset, BlendSampler, BlendTable, BlendWeights};
 pub(crate) use load::LoadError;
 pub use load::load;
 pub(crate) use tokenize::TokenDataset;
@@ -112,171 +114,6 @@ pub enum Executor {
     Ray,
     /// Indexed Jobs, rendered for kubectl.
     Kubernetes,
-}
-
-/// `[blend]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BlendTable {
-    /// Tokens a sample.
-    pub seq_length: usize,
-    /// Ratios of train, validation and test documents of `dataset`.
-    pub split: String,
-    /// `weighted` repeats datasets as their weights need; `proportional` takes one epoch of each at most, in proportion
-    /// to their samples; `exhaustive` takes every sample of one epoch once. Default: `weighted`.
-    pub mixture: index::Mixture,
-    /// What a `weight` is multiplied by: nothing (`given`), or the dataset's `tokens` or `documents`. Default: `given`.
-    pub weights: BlendWeights,
-    /// Samples built beyond those planned, as a share: room for rounding. Default: 0.005, Megatron's.
-    pub surplus: f64,
-    /// Most epochs of any dataset under `weighted`; 0 is no limit. Default: 0.
-    pub max_epochs: f64,
-    /// Above `max_epochs`: `refuse`, or `redistribute` to the other datasets by weight. Default: `refuse`.
-    pub above_cap: index::AboveCap,
-    /// Every global batch has each dataset's share to within one sample (MT-NLG). Default: no, Megatron's order.
-    pub even_batches: bool,
-    /// Order of training: `single` takes the blend as it is; `cyclic` and `cyclic_unsharded` shuffle its samples anew
-    /// every epoch, as Megatron's samplers of these names do for this `micro_batch` and `dp`. Default: `single`.
-    pub sampler: BlendSampler,
-    /// Folder of index arrays that later runs, and Megatron, map instead of building them. Default: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache: Option<PathBuf>,
-    /// `unique_identifiers` of Megatron's tokenizer as JSON, so that both name cache files alike. Default: our own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache_tokenizer: Option<String>,
-    /// Datasets and weights, divided by `split`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub dataset: Vec<BlendDataset>,
-    /// Datasets of training alone; then `valid` and `test` have their own too, and `dataset` is empty.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub train: Vec<BlendDataset>,
-    /// Datasets of validation alone.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub valid: Vec<BlendDataset>,
-    /// Datasets of the test part alone.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub test: Vec<BlendDataset>,
-}
-
-impl Default for BlendTable {
-    fn default() -> Self {
-        BlendTable {
-            seq_length: 1024,
-            split: "949,50,1".into(),
-            mixture: index::Mixture::Weighted,
-            weights: BlendWeights::Given,
-            surplus: index::SURPLUS,
-            max_epochs: 0.0,
-            above_cap: index::AboveCap::Refuse,
-            even_batches: false,
-            sampler: BlendSampler::Single,
-            cache: None,
-            cache_tokenizer: None,
-            dataset: Vec::new(),
-            train: Vec::new(),
-            valid: Vec::new(),
-            test: Vec::new(),
-        }
-    }
-}
-
-impl BlendTable {
-    /// Whether parts have datasets of their own instead of a split.
-    pub(crate) fn has_own_parts(&self) -> bool {
-        !(self.train.is_empty() && self.valid.is_empty() && self.test.is_empty())
-    }
-}
-
-impl BlendTable {
-    fn check(&self, written: &[String], add: &mut dyn FnMut(&str, String, &str)) {
-        if self.dataset.is_empty() != self.has_own_parts() {
-            let found = format!("{} of them", self.dataset.len());
-            let wanted =
-                "[[blend.dataset]] for a split, or [[blend.train]] and its like: one of the two";
-            add("blend.dataset", found, wanted);
-        }
-        for (key, x) in [("surplus", self.surplus), ("max_epochs", self.max_epochs)] {
-            if !(x >= 0.0 && x.is_finite()) {
-                add(&format!("blend.{key}"), x.to_string(), "0 or more");
-            }
-        }
-        let lists = [
-            ("dataset", &self.dataset),
-            ("train", &self.train),
-            ("valid", &self.valid),
-            ("test", &self.test),
-        ];
-        for (list, datasets) in lists {
-            for (i, d) in datasets.iter().enumerate() {
-                let key = |k: &str| format!("blend.{list}[{i}].{k}");
-                if !(d.weight.is_finite() && d.weight > 0.0) {
-                    add(&key("weight"), d.weight.to_string(), "above 0");
-                }
-                if d.prefix.is_none() && !written.contains(&d.name) {
-                    let wanted = format!("a dataset of [tokenize] ({written:?}), or a prefix");
-                    add(&key("name"), format!("{:?}", d.name), &wanted);
-                }
-                if datasets[..i].iter().any(|e| e.name == d.name) {
-                    add(
-                        &key("name"),
-                        format!("{:?}", d.name),
-                        "a name that no other dataset has",
-                    );
-                }
-            }
-        }
-        let json = |t: &String| serde_json::from_str::<serde_json::Value>(t).is_err();
-        if let Some(text) = self.cache_tokenizer.as_ref().filter(|t| json(t)) {
-            add("blend.cache_tokenizer", text.clone(), "JSON");
-        }
-    }
-}
-
-/// Order of training samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BlendSampler {
-    /// As they come.
-    Single,
-    /// Shuffled within a bucket of each rank.
-    Cyclic,
-    /// Shuffled over all.
-    CyclicUnsharded,
-}
-
-/// What weights are multiplied by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BlendWeights {
-    /// Nothing.
-    Given,
-    /// Tokens of the dataset.
-    Tokens,
-    /// Documents of the dataset.
-    Documents,
-}
-
-/// `[[blend.dataset]]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BlendDataset {
-    /// A dataset that `[tokenize]` writes, or any name if `prefix` is given.
-    pub name: String,
-    /// Share of samples, any positive scale.
-    pub weight: f64,
-    /// Path of an existing dataset without `.bin` and `.idx`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prefix: Option<PathBuf>,
-}
-
-impl Default for BlendDataset {
-    fn default() -> Self {
-        BlendDataset {
-            name: String::new(),
-            weight: 1.0,
-            prefix: None,
-        }
-    }
 }
 
 /// `[eval]`.

@@ -2,6 +2,7 @@
 
 mod html;
 mod sections;
+mod stages;
 mod statistics;
 mod svg;
 mod tokens;
@@ -119,7 +120,7 @@ pub(crate) fn render(m: &Material) -> String {
         ("training", "Training", sections::training(m)),
         ("generated", "Generated text", sections::generated(m)),
         ("samples", "Kept and dropped", sections::samples(m)),
-        ("stages", "Stages", sections::stages(m)),
+        ("stages", "Stages", stages::stages(m)),
     ];
     let shown = || parts.iter().filter(|p| !p.2.is_empty());
     let contents: Vec<(&str, &str)> = shown().map(|p| (p.0, p.1)).collect();

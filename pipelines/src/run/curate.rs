@@ -1,7 +1,7 @@
 //! `curate`: every input shard through the curation pass, several at once, each skipped if it is done.
 
 use super::Context;
-use crate::machine::{grouped, megabytes, write_atomically};
+use crate::machine::{concatenate, grouped, megabytes};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -197,7 +197,8 @@ fn run_shards(
 ) -> Result<()> {
     let asked = cx.job.curate.as_ref().map_or(0, |c| c.tasks);
     let tasks = if asked == 0 {
-        rayon::current_num_threads()
+        // what some wait for, discs above all, hides behind the work of the others
+        rayon::current_num_threads() + 2
     } else {
         asked
     };
@@ -275,14 +276,8 @@ impl curate::Progress for Watcher<'_> {
 
 /// One `errors.jsonl` for the job, shard by shard.
 fn merge_errors(cx: &Context, shards: usize) -> Result<PathBuf> {
-    let mut all = Vec::new();
-    for i in 0..shards {
-        let path = cx.out.join(format!("errors/{i:05}.jsonl"));
-        if path.exists() {
-            all.extend(std::fs::read(&path).with_context(|| path.display().to_string())?);
-        }
-    }
-    write_atomically(&cx.out.join("errors.jsonl"), &all)?;
+    let part = |i| cx.out.join(format!("errors/{i:05}.jsonl"));
+    concatenate(&cx.out.join("errors.jsonl"), (0..shards).map(part))?;
     Ok("errors.jsonl".into())
 }
 

@@ -2,8 +2,10 @@
 //!
 //! Read from `title`, `meta`, `link`, JSON-LD (json_ld.rs), `time`, and `rel` and `itemprop`
 //! attributes; vocabularies: HTML, Open Graph, Dublin Core, schema.org, and the names that news
-//! systems use (parsely, sailthru). The more explicit source wins; dates become `YYYY-MM-DD` (date.rs).
+//! systems use (parsely, sailthru); where these are silent, or name the site as the author, from what the
+//! visible text shows (byline.rs). The more explicit source wins; dates become `YYYY-MM-DD` (date.rs).
 
+mod byline;
 mod date;
 mod json_ld;
 
@@ -91,6 +93,10 @@ impl Best {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     fn take(self) -> Option<String> {
         self.0.map(|v| v.1)
     }
@@ -136,6 +142,7 @@ pub(super) fn read(tree: &Tree<'_>, url: Option<&str>, robots: Option<&str>) -> 
     if let Some(header) = robots {
         found.robots(header);
     }
+    found.visible(tree, url);
     found.finish(url)
 }
 
@@ -332,7 +339,10 @@ impl Found {
                 "dateModified" => self
                     .modified
                     .offer(5, value().as_deref().and_then(date::day)),
-                "author" => self.author.offer(3, value().as_deref().and_then(author)),
+                "author" => {
+                    let name = name_below(tree, id).or_else(value);
+                    self.author.offer(3, name.as_deref().and_then(author));
+                }
                 "license" => {
                     if let Some(licence) = value() {
                         self.licence(&licence);
@@ -359,6 +369,27 @@ impl Found {
         if fits && self.licence.len() < MAX_LICENCES && !self.licence.contains(&text) {
             self.licence.push(text);
         }
+    }
+
+    /// Asks the visible text for what is missing.
+    fn visible(&mut self, tree: &Tree<'_>, url: Option<&str>) {
+        let same = |a: &str, b: &str| squeeze(a).eq_ignore_ascii_case(&squeeze(b));
+        let is_site = match (&self.author.0, &self.site.0) {
+            (Some((_, author)), Some((_, site))) => same(author, site),
+            _ => false,
+        };
+        let wants_author = self.author.is_empty() || is_site;
+        let in_address = url.and_then(date::in_address).is_some();
+        let wants_date = self.published.is_empty() && !in_address;
+        if !wants_author && !wants_date {
+            return;
+        }
+        let byline = byline::read(tree, wants_author, wants_date);
+        if byline.author.is_some() {
+            self.author = Best::default();
+        }
+        self.author.offer(1, byline.author);
+        self.published.offer(1, byline.published);
     }
 
     fn finish(self, url: Option<&str>) -> (PageMeta, Hints) {
@@ -389,6 +420,16 @@ impl Found {
     }
 }
 
+/// Text of the first element below that is the name of what the element describes.
+fn name_below(tree: &Tree<'_>, id: Id) -> Option<String> {
+    let names = |id: &Id| tree.attribute(*id, Key::Itemprop) == Some("name");
+    // near: a page that is one large author must not cost its square
+    let below = id + 1..tree.node(id).end.min(id + 40);
+    let name = below.into_iter().find(names)?;
+    tree.value(name, Key::Content)
+        .or_else(|| text_of(tree, name))
+}
+
 fn is_creative_commons(href: &str) -> bool {
     href.contains("creativecommons.org/licenses/")
         || href.contains("creativecommons.org/publicdomain/")
@@ -410,21 +451,7 @@ fn without_site(title: String, site: Option<&str>) -> String {
 /// A name of authors: not an address, not a sentence, without "by".
 fn author(text: &str) -> Option<String> {
     let text = squeeze(text);
-    let lower = text.to_ascii_lowercase();
-    let prefix = [
-        "written by ",
-        "by ",
-        "von ",
-        "par ",
-        "por ",
-        "di ",
-        "door ",
-        "av ",
-    ]
-    .iter()
-    .find(|p| lower.starts_with(**p))
-    .map_or(0, |p| p.len());
-    let name = text[prefix..].trim();
+    let name = byline::without_by(&text).unwrap_or(&text).trim();
     let is_name = !name.is_empty()
         && name.len() <= 150
         && !name.contains("://")

@@ -49,7 +49,11 @@ impl Lines {
             let end = line.trim_end_matches(|c| unicode::is(c, SPACE));
             let start = line.trim_start_matches(|c| unicode::is(c, SPACE));
             found.ellipses += usize::from(end.ends_with("...") || end.ends_with('\u{2026}'));
-            let normal = normalize(line);
+            let normal = if end.is_empty() {
+                String::new()
+            } else {
+                normalize(line)
+            };
             let words = plain::words(&normal).count();
             let javascript = plain::words(&normal).filter(|w| *w == "javascript").count();
             let capitals = line.chars().filter(|c| c.is_uppercase()).count();
