@@ -95,8 +95,8 @@ pub(super) fn equal<const K: usize, const N: usize>(
             let columns: Vec<Vec<u8>> = batch.par_iter().map(read).collect::<Result<_>>()?;
             for (&(shard, group), bytes) in batch.iter().zip(&columns) {
                 progress.bytes(bytes.len() as u64);
-                let mut number = of.numbering.starts[shard] + of.files[shard].documents(group).0;
-                for key in bytes.chunks_exact(4 * K) {
+                let start = of.numbering.starts[shard] + of.files[shard].documents(group).0;
+                for (number, key) in (start..).zip(bytes.chunks_exact(4 * K)) {
                     let key = words::<K>(key);
                     let is_absent = K == 2 && prefix(&key) == NO_SIGNATURE;
                     let is_wanted = !is_absent && !skip(number);
@@ -107,7 +107,6 @@ pub(super) fn equal<const K: usize, const N: usize>(
                     if is_wanted {
                         entries.push(key, number, each);
                     }
-                    number += 1;
                 }
             }
         }
@@ -145,9 +144,7 @@ impl<const K: usize, const N: usize> Entries<K, N> {
         let low = number as u32;
         entry[N - 1] = low;
         if N > K + 1 {
-            #[expect(clippy::cast_possible_truncation, reason = "below 2^40")]
-            let high = (number >> 32) as u32;
-            entry[N - 2] = high;
+            entry[N - 2] = (number >> 32) as u32;
         }
         if self.list.len() == self.limit {
             self.make_room(each);

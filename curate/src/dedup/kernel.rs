@@ -195,7 +195,10 @@ mod tests {
                 shifts(7, count),
                 &narrow,
                 u32::MAX,
-                |x, a, b| ((u64::from(x) * u64::from(a) + u64::from(b)) % (1 << 32)) as u32,
+                |x, a, b| {
+                    let wide = (u64::from(x) * u64::from(a) + u64::from(b)) % (1 << 32);
+                    u32::try_from(wide).unwrap()
+                },
             );
         }
     }

@@ -55,7 +55,6 @@ fn roll(items: &[u64], n: usize, out: &mut Vec<u32>) {
     }
     let n = n.min(items.len());
     let top = (0..n).fold(1u64, |power, _| power.wrapping_mul(BASE));
-    #[expect(clippy::cast_possible_truncation, reason = "32 bits are left")]
     let finish = |h: u64| (fold(h ^ LAST, FOLD) >> 32) as u32;
     let first = &items[..n];
     let mut h = first
