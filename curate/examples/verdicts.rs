@@ -1,13 +1,14 @@
 //! What the four filters, the word splitter and MinHash say about each document of a JSONL file.
 //!
-//! `cargo run --release -p millrace-curate --example verdicts -- FILE [words|shingles|judge]`
-//! prints one JSON line per document, for comparison with datatrove by tests/oracles/*.py.
+//! `cargo run --release -p millrace-curate --example verdicts -- FILE [words|shingles|step|judge]`
+//! prints one JSON line per document, for comparison with other programs by tests/oracles/*.py. With `step` a line holds the
+//! step as a job file has it, `{"text": .., "step": {"nemo": {}}}`, and the answer has all its figures.
 
 use std::io::{self, BufRead, BufReader, Write};
 
 use curate::{
-    C4Quality, FinewebQuality, GopherQuality, GopherRepetition, MinhashConfig, MinhashScratch,
-    Minhasher, Scratch, Splitter, Verdict,
+    C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Judge, MinhashConfig,
+    MinhashScratch, Minhasher, Scratch, Splitter, Step, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -30,6 +31,35 @@ fn judge(text: &str, scratch: &mut Scratch) -> Value {
     })
 }
 
+/// Verdict, figures and text of one of the profiles that follow other programs.
+fn profile(text: &str, step: &Value, scratch: &mut Scratch) -> io::Result<Value> {
+    let mut judge = Judge::measuring();
+    let mut rewritten = text.to_string();
+    let verdict = match serde_json::from_value(step.clone())? {
+        Step::Nemo(rules) => {
+            // whatever it says, the figures are all there
+            let _ = rules.measure(text, scratch, &mut judge);
+            rules.judge(text, scratch)
+        }
+        Step::Dolma(rules) => {
+            let _ = rules.measure(text, scratch, &mut judge);
+            rules.judge(text, scratch)
+        }
+        Step::Dclm(rules) => {
+            let _ = rules.measure(text, scratch, &mut rewritten, &mut judge);
+            rules.judge(text, scratch, &mut rewritten)
+        }
+        Step::C4(rules) => rules.judge(text, scratch, &mut rewritten),
+        other => return Err(io::Error::other(format!("no profile: {other:?}"))),
+    };
+    let figures: serde_json::Map<String, Value> = judge
+        .measures()
+        .iter()
+        .map(|m| (m.rule.clone(), json!(m.value)))
+        .collect();
+    Ok(json!({"verdict": told(verdict), "figures": figures, "text": rewritten}))
+}
+
 fn main() -> io::Result<()> {
     let mut args = std::env::args().skip(1);
     let file = std::fs::File::open(args.next().unwrap_or_default())?;
@@ -49,6 +79,7 @@ fn main() -> io::Result<()> {
                 json!(words.iter().map(|w| w.of(text)).collect::<Vec<_>>())
             }
             "shingles" => json!(hasher.shingles(text, &mut splitter, &mut buffers)),
+            "step" => profile(text, &record["step"], &mut scratch)?,
             _ => judge(text, &mut scratch),
         };
         writeln!(out, "{told}")?;

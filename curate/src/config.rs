@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::code::CODE_LABELS;
-use crate::dedup::MinhashConfig;
+use crate::dedup::{BloomConfig, LinesConfig, MinhashConfig, SubstringConfig, UrlDedupConfig};
 use crate::dsir::DsirConfig;
 use crate::extract::ExtractConfig;
 use crate::filter::{
@@ -246,6 +246,14 @@ pub struct DedupConfig {
     pub exact: Option<ExactConfig>,
     /// Near duplicates; absent: off.
     pub minhash: Option<MinhashConfig>,
+    /// Documents with the same address, among those that are left; absent: off.
+    pub url: Option<UrlDedupConfig>,
+    /// Lines or paragraphs that came before, in what is left; absent: off.
+    pub lines: Option<LinesConfig>,
+    /// Paragraphs and documents of n-grams that came before, in what is left then, by a Bloom filter; absent: off.
+    pub bloom: Option<BloomConfig>,
+    /// Long stretches of bytes that came before, in what is left then; absent: off.
+    pub substring: Option<SubstringConfig>,
     /// Which document of a cluster survives.
     pub keep: KeepPolicy,
     /// Memory budget of the sort in MiB. What does not fit is read once per part that fits; with
@@ -258,6 +266,10 @@ impl Default for DedupConfig {
         DedupConfig {
             exact: None,
             minhash: None,
+            url: None,
+            lines: None,
+            bloom: None,
+            substring: None,
             keep: KeepPolicy::First,
             memory_mb: 512,
         }
@@ -286,18 +298,48 @@ pub enum KeepPolicy {
 pub struct DecontaminateConfig {
     /// JSON lines (plain, gz, zst) or plain text files with the evaluation texts.
     pub files: Vec<String>,
-    /// JSON fields to index; empty: every string of the record.
+    /// Whose words and n-grams.
+    pub profile: DecontaminateProfile,
+    /// JSON fields to index; empty: every string of the record. Not of `datatrove`.
     pub fields: Vec<String>,
-    /// Words per n-gram; words are `\w+`, lower-cased. GPT-3 and MT-NLG: 13.
-    pub ngram: usize,
+    /// Field that names a record's task; without it the file's name does.
+    pub task_field: String,
+    /// `datatrove`: field of the answer.
+    pub label_field: String,
+    /// `datatrove`: field of the question.
+    pub query_field: String,
+    /// `datatrove`: also n-grams of the question alone.
+    pub query_ngrams: bool,
+    /// `datatrove`: also n-grams that begin in the question and end in the answer.
+    pub overlap_ngrams: bool,
+    /// Words per n-gram; absent: the profile's, 13 or 12.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ngram: Option<usize>,
+}
+
+/// Whose words and n-grams of evaluation sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecontaminateProfile {
+    /// Words are `\w+`, lower-cased, 13 of them.
+    #[default]
+    Gpt3,
+    /// Words are spaCy's of the simplified text, 12 of them.
+    Datatrove,
 }
 
 impl Default for DecontaminateConfig {
     fn default() -> Self {
         DecontaminateConfig {
             files: Vec::new(),
+            profile: DecontaminateProfile::default(),
             fields: Vec::new(),
-            ngram: 13,
+            task_field: "task".to_string(),
+            label_field: "text".to_string(),
+            query_field: "query".to_string(),
+            query_ngrams: false,
+            overlap_ngrams: true,
+            ngram: None,
         }
     }
 }
@@ -521,10 +563,21 @@ impl DedupConfig {
                 problem("minhash.rows", m.rows.to_string(), wanted);
             }
         }
-        if self.exact.is_none() && self.minhash.is_none() {
+        if let Some(lines) = &self.lines {
+            lines.check(&mut |k, f, w| problem(&format!("lines.{k}"), f, w));
+        }
+        if let Some(bloom) = &self.bloom {
+            bloom.check(&mut |k, f, w| problem(&format!("bloom.{k}"), f, w));
+        }
+        if let Some(substring) = &self.substring {
+            substring.check(&mut |k, f, w| problem(&format!("substring.{k}"), f, w));
+        }
+        let documents = self.exact.is_some() || self.minhash.is_some() || self.url.is_some();
+        let texts = self.lines.is_some() || self.bloom.is_some() || self.substring.is_some();
+        if !documents && !texts {
             problem(
                 "exact",
-                "neither exact nor minhash".to_string(),
+                "none of exact, minhash, url, lines, bloom, substring".to_string(),
                 "at least one of them",
             );
         }
@@ -535,11 +588,28 @@ impl DedupConfig {
 }
 
 impl DecontaminateConfig {
+    /// Words per n-gram.
+    pub fn ngram(&self) -> usize {
+        let own = match self.profile {
+            DecontaminateProfile::Gpt3 => 13,
+            DecontaminateProfile::Datatrove => 12,
+        };
+        self.ngram.unwrap_or(own)
+    }
+
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
         if self.files.is_empty() {
             problem("files", "[]".to_string(), "at least one evaluation file");
         }
-        range(problem, "ngram", self.ngram as f64, 2.0, 64.0);
+        range(problem, "ngram", self.ngram() as f64, 2.0, 64.0);
+        if self.profile == DecontaminateProfile::Datatrove && !self.fields.is_empty() {
+            let found = format!("{:?}", self.fields);
+            problem(
+                "fields",
+                found,
+                "none; datatrove has label_field and query_field",
+            );
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::dedup::{Fate, KeepList, shard_file};
+use crate::dedup::{EditList, Fate, KeepList, cut, shard_file};
 use crate::error::{At, Result, damaged};
 use crate::read::{Batch, Reader};
 use crate::write::clean_file;
@@ -91,10 +91,12 @@ impl Iterator for Documents {
     }
 }
 
-/// Documents of a shard that survived deduplication; all of them if there is no keep list.
+/// Documents of a shard that survived deduplication, without what was cut from them; all of them if there is no keep list.
 pub struct KeptDocuments {
     documents: Documents,
     keep: Option<KeepList>,
+    edits: EditList,
+    buffer: String,
     next: usize,
 }
 
@@ -111,9 +113,26 @@ pub fn kept_documents(out: &Path, shard: usize) -> Result<KeptDocuments> {
     };
     Ok(KeptDocuments {
         documents: documents(out, shard)?,
+        edits: edits(out, shard, keep.as_ref())?,
+        buffer: String::new(),
         keep,
         next: 0,
     })
+}
+
+/// The cuts of a shard; none without a keep list.
+pub(crate) fn edits(out: &Path, shard: usize, keep: Option<&KeepList>) -> Result<EditList> {
+    let path = out.join(shard_file("keep", shard, "edits"));
+    let Some(keep) = keep.filter(|_| path.exists()) else {
+        return Ok(EditList::default());
+    };
+    let list = EditList::read(&path)?;
+    if list.documents() != keep.len() as u64 {
+        let found = format!("{} documents", list.documents());
+        let wanted = format!("{}, as in the keep list", keep.len());
+        return Err(damaged(&path, 8, found, wanted));
+    }
+    Ok(list)
 }
 
 impl Iterator for KeptDocuments {
@@ -131,7 +150,9 @@ impl Iterator for KeptDocuments {
             match &self.keep {
                 None => return Some(Ok(document)),
                 Some(keep) if at >= keep.len() => return Some(Err(self.mismatch(keep))),
-                Some(keep) if keep.fate(at) == Fate::Kept => return Some(Ok(document)),
+                Some(keep) if keep.fate(at) == Fate::Kept => {
+                    return Some(self.edited(at, document));
+                }
                 Some(_) => {}
             }
         }
@@ -139,6 +160,25 @@ impl Iterator for KeptDocuments {
 }
 
 impl KeptDocuments {
+    /// Number in the shard of the document that came last.
+    pub(crate) fn number(&self) -> usize {
+        self.next - 1
+    }
+
+    /// The document without what was cut from it.
+    fn edited(&mut self, at: usize, mut document: CleanDocument) -> Result<CleanDocument> {
+        let spans = self.edits.of(at);
+        if !spans.is_empty() {
+            cut(&document.text, spans, &mut self.buffer).map_err(|why| {
+                let found = format!("document {at}: {why}");
+                let path = &self.documents.path;
+                damaged(path, self.documents.offset, found, "the text that was cut")
+            })?;
+            std::mem::swap(&mut document.text, &mut self.buffer);
+        }
+        Ok(document)
+    }
+
     fn mismatch(&self, keep: &KeepList) -> crate::Error {
         let found = format!("document {}", self.next);
         damaged(

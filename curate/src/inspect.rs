@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::config::{Format, Input};
-use crate::dedup::{KeepList, SignatureColumn, SignatureFile};
+use crate::dedup::{EditList, KeepList, SignatureColumn, SignatureFile};
 use crate::error::{At, Result};
 use crate::read::{Batch, Reader, parse_record};
 
@@ -30,6 +30,7 @@ pub fn inspect(path: &Path) -> Result<Value> {
     let mut value = match &head {
         b"MLRSIGN1" | b"MLRSIGN2" => signatures(path)?,
         b"MLRKEEP1" => keep(path)?,
+        b"MLREDIT1" => edits(path)?,
         _ => records(path)?,
     };
     value["path"] = json!(path.display().to_string());
@@ -66,7 +67,16 @@ fn keep(path: &Path) -> Result<Value> {
     let count = |flag: u8| list.flags.iter().filter(|&&f| f == flag).count();
     Ok(
         json!({"kind": "keep list", "documents": list.len(), "kept": count(0), "exact": count(1),
-        "fuzzy": count(2)}),
+        "fuzzy": count(2), "url": count(3), "hollow": count(4)}),
+    )
+}
+
+fn edits(path: &Path) -> Result<Value> {
+    let list = EditList::read(path)?;
+    let (documents, cut) = (list.documents(), list.cut_documents());
+    Ok(
+        json!({"kind": "edit list", "documents": documents, "cut_documents": cut,
+        "cuts": list.cuts(), "bytes_cut": list.bytes()}),
     )
 }
 

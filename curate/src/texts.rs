@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use simd_json::Node;
 
 use crate::config::{Format, Input};
-use crate::dedup::{Fate, KeepList, shard_file};
+use crate::dedup::{EditList, Fate, KeepList, Span, cut, shard_file};
+use crate::document::edits;
 use crate::error::{At, Error, Result, damaged};
 use crate::read::{Batch, Reader, can_be_split, reason};
 use crate::write::clean_file;
@@ -54,6 +55,7 @@ pub struct TextReader {
     next: usize,
     scratch: Scratch,
     keep: Option<KeepList>,
+    edits: EditList,
     /// Documents of the shard so far, for the keep-list.
     number: usize,
     /// A clean shard: what cannot be read is damage.
@@ -65,6 +67,8 @@ struct Scratch {
     line: Vec<u8>,
     buffers: simd_json::Buffers,
     tape: Option<simd_json::Tape<'static>>,
+    /// A text without what was cut from it.
+    edited: String,
 }
 
 impl TextReader {
@@ -109,6 +113,7 @@ impl TextReader {
         let mut reader = TextReader::new(&path, reader, "text", false);
         if obey_keep && keep.exists() {
             reader.keep = Some(KeepList::read(&keep)?);
+            reader.edits = edits(out, shard, reader.keep.as_ref())?;
         }
         reader.ours = true;
         Ok(reader)
@@ -124,6 +129,7 @@ impl TextReader {
             next: 0,
             scratch: Scratch::default(),
             keep: None,
+            edits: EditList::default(),
             number: 0,
             ours: false,
         }
@@ -149,19 +155,26 @@ impl TextReader {
             let raw = &self.batch.records[self.next];
             self.next += 1;
             let (offset, record) = (raw.offset, raw.number);
+            let mut spans: &[Span] = &[];
             if self.ours && raw.bad.is_none() {
                 let at = self.number;
                 self.number += 1;
                 match &self.keep {
                     Some(keep) if at >= keep.len() => return Err(self.mismatch(keep.len(), offset)),
                     Some(keep) if keep.fate(at) != Fate::Kept => continue,
-                    _ => {}
+                    _ => spans = self.edits.of(at),
                 }
             }
             let found = match &raw.bad {
                 Some(why) => Err(why.clone()),
                 None if self.plain => whole(self.batch.bytes(raw), take),
-                None => self.scratch.line(self.batch.bytes(raw), &self.key, take),
+                None if spans.is_empty() => {
+                    self.scratch.line(self.batch.bytes(raw), &self.key, take)
+                }
+                None => {
+                    let bytes = self.batch.bytes(raw);
+                    self.scratch.edited_line(bytes, &self.key, spans, take)
+                }
             };
             return match found {
                 Ok(()) => Ok(Found::Document),
@@ -244,6 +257,32 @@ impl Scratch {
         };
         self.tape = Some(tape.reset());
         found
+    }
+
+    /// [`Scratch::line`] without some bytes of its text.
+    fn edited_line(
+        &mut self,
+        bytes: &[u8],
+        key: &str,
+        spans: &[Span],
+        take: &mut dyn FnMut(&TextRecord<'_>),
+    ) -> Result<(), String> {
+        let mut edited = std::mem::take(&mut self.edited);
+        let mut cutting = Ok(());
+        let read = self.line(bytes, key, &mut |record| {
+            cutting = match record.texts {
+                [text] => cut(text, spans, &mut edited),
+                several => Err(format!("cuts, but {} texts", several.len())),
+            };
+            if cutting.is_ok() {
+                take(&TextRecord {
+                    texts: &[&edited],
+                    ..*record
+                });
+            }
+        });
+        self.edited = edited;
+        read.and(cutting)
     }
 }
 

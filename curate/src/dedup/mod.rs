@@ -8,29 +8,43 @@
 //! `keep = "datatrove"` 8 more), beside a bit for exact duplicates and a byte for sizes of sets.
 //! Exact duplicates take no part in the near stage: their first copy stands for them.
 
+mod bloom;
 mod cluster;
+mod edits;
 mod equal;
 mod keep;
 mod kernel;
+mod lines;
 mod minhash;
 mod native;
+mod passes;
 mod permutation;
 mod preset;
 mod signature;
 mod simplify;
 mod sort;
+mod substring;
 mod union_find;
+mod url;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use bloom::{BloomConfig, BloomRemove, BloomReport};
+pub use edits::EditList;
+pub(crate) use edits::{Span, cut};
 pub use keep::{Fate, KeepList};
+pub use lines::{LineHash, LineKeep, LineUnit, LinesConfig};
 pub use minhash::{MinhashScratch, Minhasher};
+pub use passes::CutReport;
 pub use preset::{MinhashConfig, MinhashPreset, Shingle, ShingleKind};
 pub(crate) use signature::{Origin, Signature, SignatureWriter};
 pub use signature::{SignatureColumn, SignatureFile, SignatureShape};
+pub(crate) use simplify::simplify;
+pub use substring::SubstringConfig;
+pub use url::{UrlDedupConfig, UrlKeep};
 
 use crate::config::{DedupConfig, KeepPolicy};
 use crate::error::{Error, Result, damaged};
@@ -45,7 +59,7 @@ use union_find::UnionFind;
 /// What deduplication did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DedupReport {
-    /// Documents that came in; `documents == kept + exact + fuzzy`.
+    /// Documents that came in; `documents == kept + exact + fuzzy + url + hollow`.
     pub documents: u64,
     /// Documents that stay.
     pub kept: u64,
@@ -53,6 +67,15 @@ pub struct DedupReport {
     pub exact: u64,
     /// Removed as near duplicates.
     pub fuzzy: u64,
+    /// Removed because a document with the same address stays.
+    #[serde(default)]
+    pub url: u64,
+    /// Removed because too much of their text was cut.
+    #[serde(default)]
+    pub hollow: u64,
+    /// What each pass over the text cut.
+    #[serde(default)]
+    pub cuts: Vec<CutReport>,
     /// Documents too short for a signature (kept unless exact duplicates).
     pub without_signature: u64,
     /// Sets of two and more documents, exact and near together.
@@ -133,6 +156,7 @@ pub fn dedup(
     shards: usize,
     progress: &dyn Progress,
 ) -> Result<DedupReport> {
+    passes::forget(out, shards)?;
     let mut stage = Stage::open(config, out, shards)?;
     if config.exact.is_some() {
         if stage.numbering.total <= 1 << 32 {
@@ -151,7 +175,8 @@ pub fn dedup(
             KeepPolicy::Datatrove => stage.ordered_band(band, progress)?,
         }
     }
-    stage.finish(progress)
+    let report = stage.finish(progress)?;
+    passes::run(config, out, report, progress)
 }
 
 struct Stage<'a> {

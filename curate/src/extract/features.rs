@@ -101,7 +101,7 @@ pub(super) fn first(page: &Page, areas: &Areas, meta: &PageMeta, hints: &Hints) 
     surroundings(&mut columns, page, areas);
     neighbours(&mut columns, page);
     agreement(&mut columns, page, meta, hints);
-    whole(&mut columns, page, areas, meta, hints);
+    whole(&mut columns, page, areas, hints);
     let (text, class) = match model::weights() {
         Some(weights) => (
             linear::text_scores(page, weights),
@@ -454,7 +454,7 @@ fn agreement(columns: &mut Columns, page: &Page, meta: &PageMeta, hints: &Hints)
 }
 
 /// What kind of page it is.
-fn whole(columns: &mut Columns, page: &Page, areas: &Areas, meta: &PageMeta, hints: &Hints) {
+fn whole(columns: &mut Columns, page: &Page, areas: &Areas, hints: &Hints) {
     let all = areas.totals(0);
     let articles = page.areas.iter().filter(|a| a.tag == Tag::Article).count();
     let headings = page
@@ -474,5 +474,5 @@ fn whole(columns: &mut Columns, page: &Page, areas: &Areas, meta: &PageMeta, hin
     columns.push_constant(u8::from(page.areas.iter().any(|a| a.tag == Tag::Main)));
     columns.push_constant(u8::from(hints.is_article));
     columns.push_constant(u8::from(hints.article_body.is_some()));
-    columns.push_constant(u8::from(meta.published.is_some()));
+    columns.push_constant(u8::from(hints.is_dated));
 }

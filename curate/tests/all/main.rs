@@ -5,7 +5,9 @@
 mod archives;
 mod awkward;
 mod bad_input;
+mod cuts;
 mod dclm;
+mod decontamination;
 mod dedup;
 mod extraction;
 mod files;

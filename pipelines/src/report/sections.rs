@@ -57,6 +57,9 @@ fn ranking(v: &Value, colour: &'static str) -> String {
     bars(&out)
 }
 
+/// What deduplication removes after whole texts: counts and their names.
+const LATER: [(&str, &str); 2] = [("url", "address dedup"), ("hollow", "cutting repeats")];
+
 /// Names of the sources, for the page's subtitle.
 pub(super) fn sources(m: &Material) -> String {
     let mut names: Vec<String> = m
@@ -164,6 +167,12 @@ pub(super) fn funnel(m: &Material) -> String {
         stages.push(("after exact dedup".into(), left));
         left = left.saturating_sub(number(&dedup["fuzzy"]));
         stages.push(("after near dedup (kept)".into(), left));
+        for (key, name) in LATER {
+            if number(&dedup[key]) > 0 {
+                left = left.saturating_sub(number(&dedup[key]));
+                stages.push((format!("after {name} (kept)"), left));
+            }
+        }
     }
     let rows: Vec<Bar> = stages
         .iter()
@@ -181,13 +190,19 @@ pub(super) fn funnel(m: &Material) -> String {
     if dedup.is_object() {
         add("duplicate.exact".into(), number(&dedup["exact"]));
         add("duplicate.near".into(), number(&dedup["fuzzy"]));
+        let later = LATER.iter().filter(|(key, _)| number(&dedup[key]) > 0);
+        later.for_each(|(key, _)| add(format!("duplicate.{key}"), number(&dedup[key])));
     }
     add("quarantined".into(), number(&c["quarantined"]));
     let sum = kept(m)
         + dropped.iter().map(|d| d.1).sum::<u64>()
         + number(&c["quarantined"])
         + number(&dedup["exact"])
-        + number(&dedup["fuzzy"]);
+        + number(&dedup["fuzzy"])
+        + LATER
+            .iter()
+            .map(|(key, _)| number(&dedup[key]))
+            .sum::<u64>();
     reasons.push(vec!["sum".into(), grouped(sum), percent(sum, records)]);
     let verdict = if sum == records {
         "equal to"
@@ -302,6 +317,23 @@ pub(super) fn duplicates(m: &Material) -> String {
         .map(|k| grouped(number(&d[k])))
         .to_vec()],
     );
+    let cuts: Vec<Vec<String>> = (d["cuts"].as_array().into_iter().flatten())
+        .map(|cut| {
+            let counts = ["pieces", "documents", "hollow", "bytes"];
+            let counts = counts.map(|key| grouped(number(&cut[key])));
+            [vec![text_value(&cut["rule"])], counts.to_vec()].concat()
+        })
+        .collect();
+    if !cuts.is_empty() {
+        let names = [
+            "repeats of",
+            "pieces compared",
+            "documents cut",
+            "documents dropped",
+            "bytes cut",
+        ];
+        body += &table(&names, &cuts);
+    }
     let examples = m.job.report.as_ref().map_or(8, |r| r.examples);
     for cluster in m.clusters.iter().take(examples) {
         let members = cluster["members"]

@@ -36,6 +36,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         config.exact,
         config.minhash,
         config.keep,
+        config.url,
+        config.lines,
+        config.bloom,
+        config.substring,
         sums
     ]));
     if cx.manifest.done("dedup", &print).is_some() {
@@ -59,14 +63,28 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         seconds,
     )?;
     progress.finish(&format!(
-        "{} documents, {} exact and {} near duplicates in {} clusters, {} kept",
+        "{} documents, {} exact and {} near duplicates in {} clusters{}, {} kept",
         grouped(report.documents),
         grouped(report.exact),
         grouped(report.fuzzy),
         grouped(report.clusters),
+        later(&report),
         grouped(report.kept)
     ));
     Ok(())
+}
+
+/// What went by address and by lines and substrings, if anything did.
+fn later(report: &curate::DedupReport) -> String {
+    let mut told = String::new();
+    if report.url > 0 {
+        told += &format!(", {} of the same address", grouped(report.url));
+    }
+    for cut in &report.cuts {
+        let (documents, hollow) = (grouped(cut.documents), grouped(cut.hollow));
+        told += &format!(", {} cut from {documents} and took {hollow}", cut.rule);
+    }
+    told
 }
 
 /// Documents through the bar.

@@ -56,6 +56,8 @@ pub(super) struct Hints {
     pub(super) article_body: Option<String>,
     /// The page calls itself an article.
     pub(super) is_article: bool,
+    /// Its metadata or its address has a date.
+    pub(super) is_dated: bool,
 }
 
 /// Directives that limit what may be done with a page.
@@ -142,6 +144,8 @@ pub(super) fn read(tree: &Tree<'_>, url: Option<&str>, robots: Option<&str>) -> 
     if let Some(header) = robots {
         found.robots(header);
     }
+    // the model knows dates of the metadata, not those that texts show
+    found.hints.is_dated = !found.published.is_empty();
     found.visible(tree, url);
     found.finish(url)
 }
@@ -392,7 +396,7 @@ impl Found {
         self.published.offer(1, byline.published);
     }
 
-    fn finish(self, url: Option<&str>) -> (PageMeta, Hints) {
+    fn finish(mut self, url: Option<&str>) -> (PageMeta, Hints) {
         let base = url.and_then(|u| url::Url::parse(u).ok());
         let canonical = self.canonical.take().and_then(|c| match &base {
             Some(base) => base.join(&c).ok().map(String::from),
@@ -400,7 +404,9 @@ impl Found {
         });
         let mut published = self.published;
         for address in [canonical.as_deref(), url].into_iter().flatten() {
-            published.offer(4, date::in_address(address));
+            let date = date::in_address(address);
+            self.hints.is_dated |= date.is_some();
+            published.offer(4, date);
         }
         let site = self.site.take();
         let title = self.title.take().map(|t| without_site(t, site.as_deref()));

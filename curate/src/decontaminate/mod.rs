@@ -1,0 +1,338 @@
+//! Removal of documents that share an n-gram with an evaluation set.
+//!
+//! Paper: Brown et al. 2020, arXiv:2005.14165, app. C (13-grams). Words are `\w+` of the lower-cased
+//! text. Every n-gram of every evaluation text goes into a set of 64-bit hashes; a document with one
+//! of them drops with the n-gram as value. We differ: whole documents drop where GPT-3 cut 200
+//! characters around the hit; two different n-grams collide with probability (pairs) / 2^64.
+//! `profile = "datatrove"` takes words, n-grams and fields as datatrove does (`datatrove.rs`).
+//!
+//! The rule of a drop is `decontaminate.TASK`, so the counts by rule say how often each task was met. A task is named by a
+//! field of the record or by its file; an n-gram of several tasks counts for the first of them.
+
+mod datatrove;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+use serde_json::{Map, Value};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::config::{DecontaminateConfig, DecontaminateProfile, Format, Input};
+use crate::error::{At, Error, Result};
+use crate::read::{Batch, Reader};
+use crate::text::narrow;
+use crate::unicode::{self, DIGIT, LETTER, MARK};
+use crate::verdict::{KEEP, Verdict, broken};
+use datatrove::Words;
+
+/// N-grams of all evaluation texts.
+pub struct Decontaminator {
+    config: DecontaminateConfig,
+    ngram: usize,
+    /// N-grams and the numbers of their tasks.
+    hashes: FxHashMap<u64, u32>,
+    tasks: Vec<String>,
+    buffers: Mutex<Vec<Words>>,
+    /// Number of evaluation texts indexed.
+    texts: u64,
+}
+
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Decontaminator {
+    /// Reads and indexes the evaluation files.
+    pub fn new(config: &DecontaminateConfig) -> Result<Decontaminator> {
+        let mut made = Decontaminator {
+            config: config.clone(),
+            ngram: config.ngram(),
+            hashes: FxHashMap::default(),
+            tasks: Vec::new(),
+            buffers: Mutex::default(),
+            texts: 0,
+        };
+        for file in &config.files {
+            made.add_file(Path::new(file))?;
+        }
+        Ok(made)
+    }
+
+    /// Number of distinct n-grams.
+    pub fn ngrams(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Number of evaluation texts.
+    pub fn texts(&self) -> u64 {
+        self.texts
+    }
+
+    /// The hashes of a task's n-grams, sorted.
+    pub fn hashes_of(&self, task: &str) -> Vec<u64> {
+        let all = self.hashes.iter();
+        let of_task = all.filter(|(_, at)| self.tasks[**at as usize] == task);
+        let mut hashes: Vec<u64> = of_task.map(|(hash, _)| *hash).collect();
+        hashes.sort_unstable();
+        hashes
+    }
+
+    /// The number of a task.
+    fn task(&mut self, name: &str) -> u32 {
+        let at = self.tasks.iter().position(|t| t == name);
+        narrow(at.unwrap_or_else(|| {
+            self.tasks.push(name.to_string());
+            self.tasks.len() - 1
+        }))
+    }
+
+    /// The task of a record, or of a file's records that name none.
+    fn task_of(&mut self, record: &Map<String, Value>, of_file: &str) -> u32 {
+        let named = record.get(&self.config.task_field).and_then(Value::as_str);
+        let name: String = named.unwrap_or(of_file).replace(char::is_whitespace, "_");
+        self.task(&name)
+    }
+
+    fn add_record(&mut self, record: &Map<String, Value>, task: u32) -> Result<(), String> {
+        let DecontaminateConfig {
+            profile, fields, ..
+        } = &self.config;
+        if *profile == DecontaminateProfile::Datatrove {
+            return self.add_pair(record, task);
+        }
+        let fields = fields.clone();
+        for (key, value) in record {
+            if fields.is_empty() || fields.contains(key) {
+                self.add_value(value, task);
+            }
+        }
+        Ok(())
+    }
+
+    /// A label and its query, as datatrove's index has them.
+    fn add_pair(&mut self, record: &Map<String, Value>, task: u32) -> Result<(), String> {
+        let config = &self.config;
+        let field = |name: &str| record.get(name).and_then(Value::as_str);
+        let Some(text) = field(&config.label_field) else {
+            return Err(format!("no text in field {:?}", config.label_field));
+        };
+        let (mut label, mut query) = (Words::default(), Words::default());
+        label.read(text);
+        let n = self.ngram;
+        let mut found: Vec<u64> = label.ngrams(n).map(datatrove::hash).collect();
+        if let Some(text) = field(&config.query_field) {
+            query.read(text);
+            if config.query_ngrams {
+                found.extend(query.ngrams(n).map(datatrove::hash));
+            }
+            if config.overlap_ngrams {
+                datatrove::overlaps(&query, &label, n, &mut |hash| found.push(hash));
+            }
+        }
+        self.texts += 1;
+        for hash in found {
+            self.hashes.entry(hash).or_insert(task);
+        }
+        Ok(())
+    }
+
+    fn add_file(&mut self, path: &Path) -> Result<()> {
+        let stem = path.file_name().unwrap_or_default().to_string_lossy();
+        let stem = stem.split('.').next().unwrap_or_default().to_string();
+        let input = |why: String| Error::Input {
+            path: PathBuf::from(path),
+            why,
+        };
+        let mut reader = Reader::open(path, &Input::of(Format::Jsonl), None, 64 << 20).at(path)?;
+        let mut batch = Batch::default();
+        while reader.fill(&mut batch) {
+            for raw in &batch.records {
+                if let Some(why) = &raw.bad {
+                    return Err(input(format!("record {}: {why}", raw.number)));
+                }
+                let bytes = batch.bytes(raw);
+                match serde_json::from_slice::<Value>(bytes) {
+                    Ok(Value::Object(map)) => {
+                        let task = self.task_of(&map, &stem);
+                        self.add_record(&map, task)
+                            .map_err(|why| input(format!("record {}: {why}", raw.number)))?;
+                    }
+                    _ if self.config.profile == DecontaminateProfile::Datatrove => {
+                        return Err(input(format!("record {} is no object", raw.number)));
+                    }
+                    Ok(other) if self.config.fields.is_empty() => {
+                        let task = self.task(&stem);
+                        self.add_value(&other, task);
+                    }
+                    // Not JSON: a line of plain text.
+                    _ => match std::str::from_utf8(bytes) {
+                        Ok(text) => {
+                            let task = self.task(&stem);
+                            self.add_text(text, task);
+                        }
+                        Err(_) => {
+                            return Err(input(format!("record {} is not UTF-8", raw.number)));
+                        }
+                    },
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_value(&mut self, value: &Value, task: u32) {
+        match value {
+            Value::String(text) => self.add_text(text, task),
+            Value::Array(list) => list.iter().for_each(|v| self.add_value(v, task)),
+            Value::Object(map) => map.values().for_each(|v| self.add_value(v, task)),
+            _ => {}
+        }
+    }
+
+    fn add_text(&mut self, text: &str, task: u32) {
+        self.texts += 1;
+        let mut window = Window::new(self.ngram);
+        let hashes = &mut self.hashes;
+        each_word(text, |_, _, word| {
+            if let Some((hash, _)) = window.push(word, 0) {
+                hashes.entry(hash).or_insert(task);
+            }
+            true
+        });
+    }
+
+    /// Judges a document.
+    pub fn judge(&self, text: &str) -> Verdict {
+        let found = match self.config.profile {
+            DecontaminateProfile::Gpt3 => self.meet(text),
+            DecontaminateProfile::Datatrove => self.meet_words(text),
+        };
+        match found {
+            Some((ngram, task)) => {
+                let rule = format!("decontaminate.{}", self.tasks[task as usize]);
+                let limit = format!("no shared {}-gram", self.ngram);
+                Verdict::Break(broken(&rule, ngram, limit))
+            }
+            None => KEEP,
+        }
+    }
+
+    /// The first n-gram of datatrove's words that a task has.
+    fn meet_words(&self, text: &str) -> Option<(String, u32)> {
+        let pool = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut words = pool().pop().unwrap_or_default();
+        words.read(text);
+        let mut all = words.ngrams(self.ngram);
+        let found = all.find_map(|ngram| {
+            let task = self.hashes.get(&datatrove::hash(ngram))?;
+            Some((ngram.to_string(), *task))
+        });
+        drop(all);
+        pool().push(words);
+        found
+    }
+
+    /// The first n-gram that a task has.
+    fn meet(&self, text: &str) -> Option<(String, u32)> {
+        let mut window = Window::new(self.ngram);
+        let mut hit = None;
+        each_word(text, |start, end, word| {
+            if let Some((hash, first)) = window.push(word, start)
+                && let Some(task) = self.hashes.get(&hash)
+            {
+                hit = Some((first, end, *task));
+                return false;
+            }
+            true
+        });
+        let (from, to, task) = hit?;
+        let gram: Vec<&str> = text[from..to].split_whitespace().collect();
+        Some((gram.join(" "), task))
+    }
+}
+
+/// The last n word hashes with a polynomial over them, updated in O(1).
+struct Window {
+    ring: Vec<(u64, usize)>,
+    next: usize,
+    seen: usize,
+    hash: u64,
+    /// MULTIPLIER^n: weight of the word that falls out.
+    out: u64,
+}
+
+impl Window {
+    fn new(n: usize) -> Window {
+        let out = (0..n).fold(1u64, |p, _| p.wrapping_mul(MULTIPLIER));
+        Window {
+            ring: vec![(0, 0); n],
+            next: 0,
+            seen: 0,
+            hash: 0,
+            out,
+        }
+    }
+
+    /// Adds a word; once full, the n-gram's hash and where it starts.
+    fn push(&mut self, word: u64, start: usize) -> Option<(u64, usize)> {
+        let (old, _) = self.ring[self.next];
+        self.ring[self.next] = (word, start);
+        self.next = (self.next + 1) % self.ring.len();
+        self.hash = self
+            .hash
+            .wrapping_mul(MULTIPLIER)
+            .wrapping_add(word)
+            .wrapping_sub(old.wrapping_mul(self.out));
+        self.seen += 1;
+        (self.seen >= self.ring.len()).then(|| (self.hash, self.ring[self.next].1))
+    }
+}
+
+/// Calls `each(start, end, hash)` for the `\w+` words, lower-cased, until it returns false.
+fn each_word(text: &str, mut each: impl FnMut(usize, usize, u64) -> bool) {
+    let table = unicode::table();
+    let word = |c: char| table[c as usize] & (LETTER | DIGIT | MARK) != 0 || c == '_';
+    let mut lower = String::new();
+    let mut start = None;
+    for (i, c) in text.char_indices().chain([(text.len(), ' ')]) {
+        if word(c) {
+            start.get_or_insert(i);
+            if c.is_ascii() {
+                lower.push(c.to_ascii_lowercase());
+            } else {
+                lower.extend(c.to_lowercase());
+            }
+        } else if let Some(from) = start.take() {
+            if !each(from, i, xxh3_64(lower.as_bytes())) {
+                return;
+            }
+            lower.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_shared_13_gram_drops_whatever_its_punctuation() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let question = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi";
+        writeln!(file, "{}", serde_json::json!({"q": question, "n": 3})).unwrap();
+        let config = DecontaminateConfig {
+            files: vec![file.path().to_string_lossy().into_owned()],
+            ..DecontaminateConfig::default()
+        };
+        let set = Decontaminator::new(&config).unwrap();
+        assert_eq!(set.ngrams(), 2);
+        let dirty =
+            "Intro. BETA, gamma -- delta epsilon zeta eta theta iota kappa lambda mu nu xi!";
+        let Verdict::Break(reason) = set.judge(dirty) else {
+            panic!("kept")
+        };
+        assert_eq!(reason.rule, format!("decontaminate.{}", set.tasks[0]));
+        let clean = "beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu other xi";
+        assert_eq!(set.judge(clean), KEEP);
+    }
+}
