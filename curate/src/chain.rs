@@ -315,14 +315,12 @@ impl Chain {
         let mut signature = Signature {
             exact: xxh3_128(draft.text.as_bytes()),
             chars: chars(&draft.text) as u64,
-            minima: Vec::new(),
+            keys: Vec::new(),
         };
         if let Some(minhasher) = &self.minhasher {
             let splitter = &mut scratch.steps.text.splitter;
-            let minima = &mut signature.minima;
-            if !minhasher.signature(&draft.text, splitter, &mut scratch.minhash, minima) {
-                minima.clear();
-            }
+            let (minhash, keys) = (&mut scratch.minhash, &mut signature.keys);
+            minhasher.keys(&draft.text, splitter, minhash, keys);
         }
         scratch.steps.clock.lap("sign");
         let sample = Sample {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::code::CODE_LABELS;
-use crate::dedup::{BloomConfig, LinesConfig, SubstringConfig, UrlDedupConfig};
+use crate::dedup::{BloomConfig, LinesConfig, MinhashConfig, SubstringConfig, UrlDedupConfig};
 use crate::dsir::DsirConfig;
 use crate::extract::ExtractConfig;
 use crate::filter::{
@@ -256,7 +256,8 @@ pub struct DedupConfig {
     pub substring: Option<SubstringConfig>,
     /// Which document of a cluster survives.
     pub keep: KeepPolicy,
-    /// Memory budget of the sort in MiB; more goes to sorted runs on disk.
+    /// Memory budget of the sort in MiB. What does not fit is read once per part that fits; with
+    /// `keep = "datatrove"` it goes to sorted runs on disk.
     pub memory_mb: u64,
 }
 
@@ -279,34 +280,6 @@ impl Default for DedupConfig {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExactConfig {}
-
-/// MinHash with locality-sensitive hashing.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MinhashConfig {
-    /// Name of the definition; only `fineweb` (datatrove's arithmetic) exists.
-    pub preset: String,
-    /// Words per shingle. FineWeb: 5.
-    pub ngram: usize,
-    /// Bands. FineWeb: 14.
-    pub buckets: usize,
-    /// Hashes per band. FineWeb: 8.
-    pub hashes: usize,
-    /// Seed of the permutations. datatrove: 1.
-    pub seed: u32,
-}
-
-impl Default for MinhashConfig {
-    fn default() -> Self {
-        MinhashConfig {
-            preset: "fineweb".to_string(),
-            ngram: 5,
-            buckets: 14,
-            hashes: 8,
-            seed: 1,
-        }
-    }
-}
 
 /// Which document of a duplicate cluster is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -585,6 +558,10 @@ impl DedupConfig {
     pub fn check(&self, problem: Problem<'_>) {
         if let Some(m) = &self.minhash {
             m.check(&mut |k, f, w| problem(&format!("minhash.{k}"), f, w));
+            if self.keep == KeepPolicy::Datatrove && m.rows > 8 {
+                let wanted = "at most 8 with keep = \"datatrove\"";
+                problem("minhash.rows", m.rows.to_string(), wanted);
+            }
         }
         if let Some(lines) = &self.lines {
             lines.check(&mut |k, f, w| problem(&format!("lines.{k}"), f, w));
@@ -607,18 +584,6 @@ impl DedupConfig {
         if self.memory_mb < 16 {
             problem("memory_mb", self.memory_mb.to_string(), "at least 16");
         }
-    }
-}
-
-impl MinhashConfig {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        if self.preset != "fineweb" {
-            problem("preset", format!("{:?}", self.preset), "\"fineweb\"");
-        }
-        range(problem, "ngram", self.ngram as f64, 1.0, 64.0);
-        range(problem, "buckets", self.buckets as f64, 1.0, 256.0);
-        range(problem, "hashes", self.hashes as f64, 1.0, 8.0);
     }
 }
 

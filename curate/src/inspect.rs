@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::config::{Format, Input};
-use crate::dedup::{EditList, KeepList, SignatureReader};
+use crate::dedup::{EditList, KeepList, SignatureColumn, SignatureFile};
 use crate::error::{At, Result};
 use crate::read::{Batch, Reader, parse_record};
 
@@ -28,7 +28,7 @@ pub fn inspect(path: &Path) -> Result<Value> {
         }
     }
     let mut value = match &head {
-        b"MLRSIGN1" => signatures(path)?,
+        b"MLRSIGN1" | b"MLRSIGN2" => signatures(path)?,
         b"MLRKEEP1" => keep(path)?,
         b"MLREDIT1" => edits(path)?,
         _ => records(path)?,
@@ -39,18 +39,26 @@ pub fn inspect(path: &Path) -> Result<Value> {
 }
 
 fn signatures(path: &Path) -> Result<Value> {
-    let mut reader = SignatureReader::open(path)?;
-    let mut signature = crate::dedup::Signature::default();
+    let file = SignatureFile::open(path)?;
+    file.verify()?;
     let (mut with, mut chars) = (0u64, 0u64);
-    while reader.read(&mut signature)? {
-        with += u64::from(!signature.minima.is_empty());
-        chars += signature.chars;
+    let shape = file.shape();
+    let width = 8 * shape.width as usize;
+    for group in 0..file.groups() {
+        let column = file.column(SignatureColumn::Chars, group)?;
+        let lengths = column.as_chunks::<8>().0.iter();
+        chars += lengths.map(|c| u64::from_le_bytes(*c)).sum::<u64>();
+        if shape.bands > 0 {
+            let band = file.column(SignatureColumn::Band(0), group)?;
+            let signed = band.chunks_exact(width);
+            with += signed.filter(|key| key.iter().any(|b| *b != 0xff)).count() as u64;
+        }
     }
-    let shape = reader.shape();
     Ok(
-        json!({"kind": "signatures", "documents": reader.count(), "with_minhash": with,
-        "chars": chars, "buckets": shape.buckets, "hashes": shape.hashes, "ngram": shape.ngram,
-        "seed": shape.seed}),
+        json!({"kind": "signatures", "documents": file.count(), "with_minhash": with,
+        "chars": chars, "family": shape.family, "bands": shape.bands, "rows": shape.rows,
+        "shingle": {"kind": if shape.kind == 0 { "words" } else { "chars" }, "n": shape.ngram},
+        "numbers_per_band": shape.width, "seed": shape.seed}),
     )
 }
 

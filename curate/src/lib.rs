@@ -37,14 +37,15 @@ mod write;
 pub use code::{CODE_LABELS, CodeExamples, CodeGuess, CodeTraining, identify_code};
 pub use config::{
     CodeConfig, CurateConfig, DecontaminateConfig, DecontaminateProfile, DedupConfig, ExactConfig,
-    Format, Input, KeepPolicy, LanguageConfig, MinhashConfig, OutputFormat, Problem, Step,
+    Format, Input, KeepPolicy, LanguageConfig, OutputFormat, Problem, Step,
 };
 pub use corpus::{Corpus, CorpusCounts};
 pub use decontaminate::Decontaminator;
 pub use dedup::{
     BloomConfig, BloomRemove, BloomReport, CutReport, DedupReport, EditList, Fate, KeepList,
-    LineHash, LineKeep, LineUnit, LinesConfig, MinhashScratch, Minhasher, Signature,
-    SignatureReader, SignatureShape, SubstringConfig, UrlDedupConfig, UrlKeep, dedup,
+    LineHash, LineKeep, LineUnit, LinesConfig, MinhashConfig, MinhashPreset, MinhashScratch,
+    Minhasher, Shingle, ShingleKind, SignatureColumn, SignatureFile, SignatureShape,
+    SubstringConfig, UrlDedupConfig, UrlKeep, dedup,
 };
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use dsir::{Dsir, DsirConfig, DsirCut, DsirHash, DsirReport, DsirSide, DsirTraining, dsir_cut};

@@ -15,12 +15,13 @@ use std::sync::{Mutex, PoisonError};
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSlice;
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::chain::{Chain, Outcome, WorkScratch};
 use crate::clock::{Clock, Spent};
 use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Input, OutputFormat};
 use crate::decontaminate::Decontaminator;
-use crate::dedup::{Minhasher, SignatureShape, SignatureWriter, shard_file};
+use crate::dedup::{Minhasher, Origin, SignatureShape, SignatureWriter, shard_file};
 use crate::error::{At, Error, Result};
 use crate::names::{Unnamed, names};
 use crate::progress::Progress;
@@ -131,6 +132,8 @@ pub fn missing_inputs(inputs: &[Input]) -> Vec<(usize, String)> {
 pub struct Curator {
     chain: Chain,
     shape: SignatureShape,
+    /// Of the settings that decide what documents are.
+    run: u128,
     max_record_bytes: usize,
     output: OutputFormat,
     figures: bool,
@@ -156,12 +159,12 @@ impl Curator {
         dedup: Option<&DedupConfig>,
         _seed: u64,
     ) -> Result<Curator> {
-        let minhash = dedup.and_then(|d| d.minhash.as_ref());
         let decontaminator = decontaminate.map(Decontaminator::new).transpose()?;
         let max = usize::try_from(config.max_record_bytes).unwrap_or(usize::MAX);
         Ok(Curator {
-            chain: Chain::new(config, decontaminator, minhash.map(Minhasher::new))?,
-            shape: SignatureShape::of(minhash),
+            chain: Chain::new(config, decontaminator, dedup.and_then(Minhasher::of))?,
+            shape: SignatureShape::of(dedup),
+            run: run_of(config, decontaminate),
             max_record_bytes: max,
             output: config.output,
             figures: config.figures,
@@ -193,9 +196,14 @@ impl Curator {
     fn writers(&self, out: &Path, shard: &Shard) -> Result<Writers> {
         let n = shard.number;
         let figures = || FiguresWriter::create(out, &shard_file("figures", n, "jsonl.zst"));
+        let signatures = shard_file("clean", n, "sig");
+        let origin = Origin {
+            shard: u32::try_from(n).unwrap_or(u32::MAX),
+            run: self.run,
+        };
         Ok(Writers {
             clean: CleanWriter::create(out, n, self.output)?,
-            signatures: SignatureWriter::create(out, &shard_file("clean", n, "sig"), self.shape)?,
+            signatures: SignatureWriter::create(out, &signatures, self.shape, origin)?,
             dropped: JsonLines::create(out, &shard_file("dropped", n, "jsonl.zst"))?,
             errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
             figures: self.figures.then(figures).transpose()?,
@@ -281,6 +289,13 @@ impl Curator {
         let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         pool.push(scratch);
     }
+}
+
+/// Names the settings that decide what documents are, the same for all shards of a run.
+fn run_of(config: &CurateConfig, decontaminate: Option<&DecontaminateConfig>) -> u128 {
+    let settings = (&config.step, config.max_record_bytes, decontaminate);
+    // Settings were read from a file, so they can be written.
+    xxh3_128(&serde_json::to_vec(&settings).unwrap_or_default())
 }
 
 /// The files of a shard and its counters.

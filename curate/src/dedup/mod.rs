@@ -2,19 +2,24 @@
 //!
 //! `clean/NNNNN.sig` -> `keep/NNNNN.keep` and `keep/clusters.jsonl`. Exact: equal XXH3-128 of the
 //! text. Near: two documents that agree in all hashes of at least one of the bands are joined; each
-//! connected set keeps one document. Bands are sorted externally within a memory budget; the sets
-//! live in memory, 8 bytes per document (16 for `keep = "datatrove"`) beside 9 for the keep lists.
+//! connected set keeps one document. Columns are read one after the other and sorted in memory, in as many parts of
+//! the range of keys as the budget asks for (`equal.rs`); only `keep = "datatrove"`, whose result depends on the order of
+//! keys, sorts with runs on disk. The sets live in memory, 4 bytes per document (5 from 2^32 documents on; with
+//! `keep = "datatrove"` 8 more), beside a bit for exact duplicates and a byte for sizes of sets.
 //! Exact duplicates take no part in the near stage: their first copy stands for them.
 
 mod bloom;
 mod cluster;
 mod edits;
+mod equal;
 mod keep;
 mod kernel;
 mod lines;
 mod minhash;
+mod native;
 mod passes;
 mod permutation;
+mod preset;
 mod signature;
 mod simplify;
 mod sort;
@@ -22,10 +27,10 @@ mod substring;
 mod union_find;
 mod url;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_128;
 
 pub use bloom::{BloomConfig, BloomRemove, BloomReport};
 pub use edits::EditList;
@@ -34,16 +39,20 @@ pub use keep::{Fate, KeepList};
 pub use lines::{LineHash, LineKeep, LineUnit, LinesConfig};
 pub use minhash::{MinhashScratch, Minhasher};
 pub use passes::CutReport;
-pub(crate) use signature::SignatureWriter;
-pub use signature::{Signature, SignatureReader, SignatureShape};
+pub use preset::{MinhashConfig, MinhashPreset, Shingle, ShingleKind};
+pub(crate) use signature::{Origin, Signature, SignatureWriter};
+pub use signature::{SignatureColumn, SignatureFile, SignatureShape};
 pub(crate) use simplify::simplify;
 pub use substring::SubstringConfig;
 pub use url::{UrlDedupConfig, UrlKeep};
 
 use crate::config::{DedupConfig, KeepPolicy};
-use crate::error::{Result, damaged};
+use crate::error::{Error, Result, damaged};
 use crate::progress::Progress;
 use crate::write::OutputFile;
+use cluster::Sizes;
+use equal::{Column, equal};
+use signature::NO_SIGNATURE;
 use sort::Sorter;
 use union_find::UnionFind;
 
@@ -73,7 +82,10 @@ pub struct DedupReport {
     pub clusters: u64,
     /// Documents of the largest set.
     pub largest_cluster: u64,
-    /// Pairs of neighbours that agreed in a band.
+    /// Sets by their number of documents: 2, 3 to 4, 5 to 8, ... under the upper end.
+    #[serde(default)]
+    pub cluster_sizes: BTreeMap<u64, u64>,
+    /// Over all bands: documents that agree in the band with an earlier one.
     pub pairs: u64,
     /// Kept documents per shard.
     pub kept_per_shard: Vec<u64>,
@@ -89,6 +101,29 @@ pub(crate) fn shard_file(folder: &str, shard: usize, extension: &str) -> String 
 /// Numbers all documents of all shards in a row.
 pub(crate) struct Numbering {
     starts: Vec<u64>,
+    total: u64,
+}
+
+/// One bit per document.
+pub(crate) struct Flags {
+    bits: Vec<u64>,
+}
+
+impl Flags {
+    fn new(count: u64) -> Flags {
+        Flags {
+            bits: vec![0; usize::try_from(count.div_ceil(64)).unwrap_or(usize::MAX)],
+        }
+    }
+
+    fn set(&mut self, number: u64) {
+        self.bits[usize::try_from(number / 64).unwrap_or(usize::MAX)] |= 1 << (number % 64);
+    }
+
+    #[inline]
+    fn get(&self, number: u64) -> bool {
+        self.bits[usize::try_from(number / 64).unwrap_or(usize::MAX)] >> (number % 64) & 1 == 1
+    }
 }
 
 impl Numbering {
@@ -124,14 +159,20 @@ pub fn dedup(
     passes::forget(out, shards)?;
     let mut stage = Stage::open(config, out, shards)?;
     if config.exact.is_some() {
-        stage.exact(progress)?;
+        if stage.numbering.total <= 1 << 32 {
+            stage.exact::<5>(progress)?;
+        } else {
+            stage.exact::<6>(progress)?;
+        }
     }
-    if config.minhash.is_some() {
+    for band in 0..stage.shape.bands {
         match config.keep {
-            KeepPolicy::First => stage.bands::<16, 24>(hashed_key, progress)?,
-            KeepPolicy::Datatrove => {
-                stage.bands::<ORDERED, { ORDERED + 8 }>(ordered_key, progress)?
+            KeepPolicy::First if stage.numbering.total <= 1 << 32 => {
+                stage.band::<3>(band, progress)?;
             }
+            KeepPolicy::First => stage.band::<4>(band, progress)?,
+            // Band after band: datatrove's kept document depends on this order.
+            KeepPolicy::Datatrove => stage.ordered_band(band, progress)?,
         }
     }
     let report = stage.finish(progress)?;
@@ -141,52 +182,42 @@ pub fn dedup(
 struct Stage<'a> {
     config: &'a DedupConfig,
     out: &'a Path,
-    shards: usize,
+    files: Vec<SignatureFile>,
     shape: SignatureShape,
     numbering: Numbering,
-    total: u64,
     sets: UnionFind,
-    /// Per document: it was removed as an exact duplicate.
-    exact: Vec<bool>,
+    /// Documents that were removed as exact duplicates.
+    exact: Flags,
     report: DedupReport,
 }
 
 impl<'a> Stage<'a> {
     fn open(config: &'a DedupConfig, out: &'a Path, shards: usize) -> Result<Stage<'a>> {
-        let shape = SignatureShape::of(config.minhash.as_ref());
-        if shape.hashes as usize * 8 > ORDERED {
-            return Err(crate::error::Error::Config {
-                key: "minhash.hashes".to_string(),
-                found: shape.hashes.to_string(),
-                wanted: "at most 8".to_string(),
+        let shape = SignatureShape::of(config.minhash.is_some().then_some(config));
+        if config.keep == KeepPolicy::Datatrove && shape.rows as usize * 8 > ORDERED {
+            return Err(Error::Config {
+                key: "minhash.rows".to_string(),
+                found: shape.rows.to_string(),
+                wanted: "at most 8 with keep = \"datatrove\"".to_string(),
             });
         }
-        let mut starts = Vec::with_capacity(shards);
-        let mut total = 0;
-        for shard in 0..shards {
-            let path = out.join(shard_file("clean", shard, "sig"));
-            let reader = SignatureReader::open(&path)?;
-            if config.minhash.is_some() && reader.shape() != shape {
-                let found = format!("signatures of {:?}", reader.shape());
-                return Err(damaged(
-                    &path,
-                    8,
-                    found,
-                    format!("{shape:?}, as the job says"),
-                ));
-            }
-            starts.push(total);
-            total += reader.count();
+        let (files, numbering) = open_all(out, shards, config.minhash.as_ref().map(|_| shape))?;
+        let total = numbering.total;
+        if total >= union_find::MOST {
+            return Err(Error::Config {
+                key: "inputs".to_string(),
+                found: format!("{total} documents"),
+                wanted: "fewer than 2^40".to_string(),
+            });
         }
         Ok(Stage {
             config,
             out,
-            shards,
+            files,
             shape,
-            numbering: Numbering { starts },
-            total,
+            numbering,
             sets: UnionFind::new(total, config.keep),
-            exact: vec![false; usize::try_from(total).unwrap_or(usize::MAX)],
+            exact: Flags::new(total),
             report: DedupReport {
                 documents: total,
                 ..DedupReport::default()
@@ -194,99 +225,69 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// A sorter with `1 / parts` of the memory.
-    fn sorter<const N: usize>(&self, name: &str, parts: usize) -> Sorter<N> {
-        let memory = usize::try_from(self.config.memory_mb << 20).unwrap_or(usize::MAX);
-        Sorter::new(&self.out.join("tmp/dedup").join(name), memory / parts)
+    fn memory(&self) -> usize {
+        usize::try_from(self.config.memory_mb << 20).unwrap_or(usize::MAX)
     }
 
-    /// Calls `each(shard, document, signature)` for all documents in order.
-    fn every(
-        &self,
-        each: &mut dyn FnMut(u32, u32, &Signature) -> Result<()>,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let mut signature = Signature::default();
-        for shard in 0..self.shards {
-            let path = self.out.join(shard_file("clean", shard, "sig"));
-            let mut reader = SignatureReader::open(&path)?;
-            let shard = u32::try_from(shard).unwrap_or(u32::MAX);
-            let mut document = 0;
-            while reader.read(&mut signature)? {
-                each(shard, document, &signature)?;
-                document += 1;
-            }
-            progress.bytes(reader.count() * (32 + 8 * reader.shape().len() as u64));
-        }
+    fn exact<const N: usize>(&mut self, progress: &dyn Progress) -> Result<()> {
+        let memory = self.memory();
+        let (exact, sets) = (&mut self.exact, &mut self.sets);
+        let column = Column {
+            files: &self.files,
+            numbering: &self.numbering,
+            column: SignatureColumn::Exact,
+        };
+        let mut join = |first, other| {
+            sets.join(first, other);
+            exact.set(other);
+        };
+        equal::<4, N>(&column, memory, &|_| false, &mut join, progress)?;
         Ok(())
     }
 
-    fn exact(&mut self, progress: &dyn Progress) -> Result<()> {
-        let mut sorter = self.sorter::<24>("exact", 1);
-        self.every(
-            &mut |shard, document, s| sorter.push(record(&s.exact.to_be_bytes(), shard, document)),
-            progress,
-        )?;
-        let mut last: Option<([u8; 16], u64)> = None;
-        let (exact, sets, numbering) = (&mut self.exact, &mut self.sets, &self.numbering);
-        sorter.drain(&mut |r: &[u8; 24]| {
-            let number = number_of(r, numbering);
-            let key: [u8; 16] = signature::word(r, 0);
-            match last {
-                Some((previous, first)) if previous == key => {
-                    sets.join(first, number);
-                    exact[usize::try_from(number).unwrap_or(usize::MAX)] = true;
-                }
-                _ => last = Some((key, number)),
-            }
-            Ok(())
-        })
+    fn band<const N: usize>(&mut self, band: u32, progress: &dyn Progress) -> Result<()> {
+        let memory = self.memory();
+        let (exact, sets) = (&self.exact, &mut self.sets);
+        let column = Column {
+            files: &self.files,
+            numbering: &self.numbering,
+            column: SignatureColumn::Band(band),
+        };
+        let skip = |number| exact.get(number);
+        let mut join = |first, other| sets.join(first, other);
+        let found = equal::<2, N>(&column, memory, &skip, &mut join, progress)?;
+        self.report.without_signature = found.without;
+        self.report.pairs += found.repeated;
+        Ok(())
     }
 
-    /// Sorts every band by its key and joins neighbours with equal keys. Signatures are read once;
-    /// each band's sorter gets its share of the memory.
-    fn bands<const K: usize, const N: usize>(
-        &mut self,
-        key: fn(&[u64]) -> [u8; K],
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let count = self.shape.buckets as usize;
-        let hashes = self.shape.hashes as usize;
-        let mut sorters: Vec<Sorter<N>> = (0..count)
-            .map(|band| self.sorter(&format!("band-{band:03}"), count))
-            .collect();
+    /// Joins neighbours in the order of a band's minima.
+    fn ordered_band(&mut self, band: u32, progress: &dyn Progress) -> Result<()> {
+        let folder = self.out.join("tmp/dedup").join(format!("band-{band:03}"));
+        let mut sorter = Sorter::<{ ORDERED + 8 }>::new(&folder, self.memory());
+        let width = 8 * self.shape.width as usize;
         let mut without = 0;
-        let (numbering, exact) = (&self.numbering, &self.exact);
-        self.every(
-            &mut |shard, document, s| {
-                if s.minima.is_empty() {
-                    without += 1;
-                    return Ok(());
+        for (shard, file) in (0u32..).zip(&self.files) {
+            let mut number = 0u32;
+            for group in 0..file.groups() {
+                let bytes = file.column(SignatureColumn::Band(band), group)?;
+                progress.bytes(bytes.len() as u64);
+                for minima in bytes.chunks_exact(width) {
+                    if minima[..8] == NO_SIGNATURE.to_le_bytes() {
+                        without += 1;
+                    } else if !self.exact.get(self.numbering.number(shard, number)) {
+                        sorter.push(record(minima, shard, number))?;
+                    }
+                    number += 1;
                 }
-                let number = numbering.number(shard, document);
-                if exact[usize::try_from(number).unwrap_or(usize::MAX)] {
-                    return Ok(());
-                }
-                for (part, sorter) in s.minima.chunks_exact(hashes).zip(&mut sorters) {
-                    sorter.push(record(&key(part), shard, document))?;
-                }
-                Ok(())
-            },
-            progress,
-        )?;
+            }
+        }
         self.report.without_signature = without;
-        // Band after band: datatrove's kept document depends on this order.
-        sorters
-            .into_iter()
-            .try_for_each(|sorter| self.join_neighbours(sorter, K))
-    }
-
-    fn join_neighbours<const N: usize>(&mut self, sorter: Sorter<N>, key: usize) -> Result<()> {
-        let mut last: Option<[u8; N]> = None;
+        let mut last: Option<[u8; ORDERED + 8]> = None;
         let (sets, numbering, pairs) = (&mut self.sets, &self.numbering, &mut self.report.pairs);
-        sorter.drain(&mut |r: &[u8; N]| {
+        sorter.drain(&mut |r| {
             if let Some(previous) = &last
-                && previous[..key] == r[..key]
+                && previous[..ORDERED] == r[..ORDERED]
             {
                 sets.join(number_of(previous, numbering), number_of(r, numbering));
                 *pairs += 1;
@@ -297,24 +298,19 @@ impl<'a> Stage<'a> {
     }
 
     fn finish(mut self, progress: &dyn Progress) -> Result<DedupReport> {
-        let mut sizes: rustc_hash::FxHashMap<u64, u64> = rustc_hash::FxHashMap::default();
-        for shard in 0..self.shards {
+        let mut sizes = Sizes::new(self.numbering.total);
+        for (shard, file) in self.files.iter().enumerate() {
             let start = self.numbering.starts[shard];
-            let end = self
-                .numbering
-                .starts
-                .get(shard + 1)
-                .copied()
-                .unwrap_or(self.total);
+            let end = start + file.count();
             let mut list = KeepList::all_kept(usize::try_from(end - start).unwrap_or(0));
             for number in start..end {
                 let root = self.sets.root(number);
                 if root == number {
                     continue;
                 }
-                *sizes.entry(root).or_insert(1) += 1;
+                sizes.add(root);
                 let at = usize::try_from(number - start).unwrap_or(0);
-                let exact = self.exact[usize::try_from(number).unwrap_or(usize::MAX)];
+                let exact = self.exact.get(number);
                 list.flags[at] = if exact { 1 } else { 2 };
                 list.of[at] = self.numbering.packed(root);
                 self.report.exact += u64::from(exact);
@@ -326,49 +322,77 @@ impl<'a> Stage<'a> {
             progress.documents(end - start, list.kept() as u64);
         }
         self.report.kept = self.report.documents - self.report.exact - self.report.fuzzy;
-        self.report.clusters = sizes.len() as u64;
-        self.report.largest_cluster = sizes.values().copied().max().unwrap_or(0);
-        let shown = cluster::largest(sizes, &mut self.sets, &self.numbering, self.total);
-        self.report.outputs.push(cluster::write(
-            self.out,
-            shown,
-            &self.exact,
-            &self.numbering,
-        )?);
+        self.report.cluster_sizes = sizes.histogram();
+        self.report.clusters = self.report.cluster_sizes.values().sum();
+        let shown = cluster::largest(&sizes, &mut self.sets, self.numbering.total);
+        drop(sizes);
+        self.report.largest_cluster = shown.first().map_or(0, |set| set.size);
+        let clusters = cluster::write(self.out, shown, &self.exact, &self.numbering)?;
+        self.report.outputs.push(clusters);
         let _ = std::fs::remove_dir_all(self.out.join("tmp/dedup"));
         let _ = std::fs::remove_dir(self.out.join("tmp"));
         Ok(self.report)
     }
 }
 
-/// Bytes of an ordered key: eight hashes, the most a band may have.
+/// Opens the signatures of all shards: each must be its shard's, all of one run and of this shape.
+fn open_all(
+    out: &Path,
+    shards: usize,
+    shape: Option<SignatureShape>,
+) -> Result<(Vec<SignatureFile>, Numbering)> {
+    let (mut files, mut starts, mut total) = (Vec::<SignatureFile>::new(), Vec::new(), 0);
+    for shard in 0..shards {
+        let path = out.join(shard_file("clean", shard, "sig"));
+        let file = SignatureFile::open(&path)?;
+        if let Some(shape) = shape.filter(|shape| *shape != file.shape()) {
+            let found = format!("signatures of {:?}", file.shape());
+            return Err(damaged(
+                &path,
+                8,
+                found,
+                format!("{shape:?}, as the job says"),
+            ));
+        }
+        let origin = file.origin();
+        if origin.shard as usize != shard {
+            let found = format!("the signatures of shard {}", origin.shard);
+            return Err(damaged(&path, 36, found, format!("those of shard {shard}")));
+        }
+        let run = files.first().map_or(origin.run, |first| first.origin().run);
+        if origin.run != run {
+            let found = format!("signatures of another run, {:032x}", origin.run);
+            let wanted = format!("those of the run that made shard 0, {run:032x}");
+            return Err(damaged(&path, 40, found, wanted));
+        }
+        starts.push(total);
+        total += file.count();
+        files.push(file);
+    }
+    Ok((files, Numbering { starts, total }))
+}
+
+/// Bytes of an ordered key: eight hashes, the most a band may have with `keep = "datatrove"`.
 const ORDERED: usize = 64;
 
-/// A band's numbers as 128 bits: 24 bytes per document and band. Order does not matter, only equality.
-fn hashed_key(part: &[u64]) -> [u8; 16] {
-    xxh3_128(&ordered_key(part)).to_be_bytes()
-}
-
-/// A band's numbers so that bytes sort like them.
-fn ordered_key(part: &[u64]) -> [u8; ORDERED] {
-    let mut key = [0u8; ORDERED];
-    for (to, value) in key.as_chunks_mut::<8>().0.iter_mut().zip(part) {
-        *to = value.to_be_bytes();
+/// Minima so that bytes sort like them, then shard, then document, all big-endian.
+fn record(minima: &[u8], shard: u32, document: u32) -> [u8; ORDERED + 8] {
+    let mut r = [0; ORDERED + 8];
+    for (to, from) in r
+        .as_chunks_mut::<8>()
+        .0
+        .iter_mut()
+        .zip(minima.as_chunks::<8>().0)
+    {
+        *to = u64::from_le_bytes(*from).to_be_bytes();
     }
-    key
-}
-
-/// Key, then shard, then document, all big-endian.
-fn record<const K: usize, const N: usize>(key: &[u8; K], shard: u32, document: u32) -> [u8; N] {
-    let mut r = [0; N];
-    r[..K].copy_from_slice(key);
-    r[N - 8..N - 4].copy_from_slice(&shard.to_be_bytes());
-    r[N - 4..].copy_from_slice(&document.to_be_bytes());
+    r[ORDERED..ORDERED + 4].copy_from_slice(&shard.to_be_bytes());
+    r[ORDERED + 4..].copy_from_slice(&document.to_be_bytes());
     r
 }
 
-fn number_of<const N: usize>(record: &[u8; N], numbering: &Numbering) -> u64 {
-    let shard = u32::from_be_bytes(signature::word(record, N - 8));
-    let document = u32::from_be_bytes(signature::word(record, N - 4));
+fn number_of(record: &[u8; ORDERED + 8], numbering: &Numbering) -> u64 {
+    let shard = u32::from_be_bytes(signature::word(record, ORDERED));
+    let document = u32::from_be_bytes(signature::word(record, ORDERED + 4));
     numbering.number(shard, document)
 }

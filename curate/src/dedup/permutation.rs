@@ -1,6 +1,6 @@
-//! The 112 permutations of datatrove's MinHash, bit for bit.
+//! The permutations of datatrove's MinHash, bit for bit, and ours.
 //!
-//! numpy's `RandomState(seed)`: MT19937 seeded by `init_genrand`; `randint(low, high, uint64)` draws
+//! Ours (`shifts`) are SplitMix64's numbers by (seed, number), whatever their count. datatrove's: numpy's `RandomState(seed)`: MT19937 seeded by `init_genrand`; `randint(low, high, uint64)` draws
 //! 64 bits as (first << 32 | second), masks them to the smallest 2^k - 1 that covers the range and
 //! rejects what lies above. All multipliers are drawn first, then all addends.
 //! Source: Matsumoto & Nishimura 1998 (the generator), numpy legacy `randint` (the rejection).
@@ -72,6 +72,28 @@ pub(crate) fn permutations(seed: u32, count: usize) -> (Vec<u64>, Vec<u64>) {
     (a, b)
 }
 
+/// Odd multipliers and addends of 32 bits for our own family.
+pub(crate) fn shifts(seed: u32, count: usize) -> (Vec<u32>, Vec<u32>) {
+    (0..count as u64)
+        .map(|k| {
+            let bits = split_mix(u64::from(seed) << 32 | k);
+            #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+            let (a, b) = ((bits >> 32) as u32 | 1, bits as u32);
+            (a, b)
+        })
+        .unzip()
+}
+
+/// The number after state `x` of SplitMix64 (Steele, Lea and Flood 2014).
+fn split_mix(x: u64) -> u64 {
+    let x = x
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +113,19 @@ mod tests {
                 1217488311597731462
             ]
         );
+    }
+    #[test]
+    fn split_mix_gives_the_published_numbers() {
+        // the generator seeded with 0: its states are multiples of the increment
+        let numbers = [
+            0xe220_a839_7b1d_cdaf,
+            0x6e78_9e6a_a1b9_65f4,
+            0x06c4_5d18_8009_454f,
+        ];
+        for (i, number) in (0u64..).zip(numbers) {
+            assert_eq!(split_mix(i), number);
+        }
+        assert!(shifts(3, 40).0.iter().all(|a| a % 2 == 1));
+        assert_ne!(shifts(3, 40), shifts(4, 40));
     }
 }

@@ -1,89 +1,149 @@
-//! `.sig`: exact hash, length and MinHash signature of each kept document of a shard.
+//! `.sig` version 2: exact hash, length and bands of each kept document of a shard, in columns.
 //!
 //! All numbers little-endian.
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0..8 | magic `MLRSIGN1` |
-//! | 8..12 | buckets (0: no MinHash) |
-//! | 12..16 | hashes per bucket |
-//! | 16..20 | words per shingle |
-//! | 20..24 | seed of the permutations |
-//! | then per document | exact XXH3-128 of the text (u128), characters (u64), flags (u64; bit 0: has a signature), buckets * hashes u64 |
-//! | last 24 | number of documents (u64), XXH3-128 of all bytes before this checksum (u128) |
+//! | 0..8 | magic `MLRSIGN2` |
+//! | 8..36 | u32: family (0 no MinHash, 1 datatrove's, 2 ours), kind of shingle (0 words, 1 characters), how many of them, bands, rows, numbers per band, seed |
+//! | 36..40 | number of the shard (u32) |
+//! | 40..56 | the run: XXH3-128 of the settings that decide what documents are (u128) |
+//! | 56..64 | documents per group (u64) |
+//! | then per group | columns one after the other: XXH3-128 of the text (u128), characters (u64), then per band its numbers (u64) |
+//! | then per group and column | XXH3-64 of the column's bytes (u64) |
+//! | last 40 | number of documents (u64), XXH3-128 of header, checksums of columns and number of documents (u128), XXH3-128 of all bytes before this (u128) |
+//!
+//! A band has one number, a hash of its minima, or all its minima (`keep = "datatrove"`); all ones: the document has no
+//! signature. Groups are full but for the last, so every column of every group lies where these numbers say, and one band is
+//! read without the others: its bytes are checked against their own checksum.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use xxhash_rust::xxh3::Xxh3;
+use serde::Serialize;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
-use crate::config::MinhashConfig;
-use crate::error::{At, Result, damaged};
+use super::preset::{MinhashPreset, ShingleKind};
+use crate::config::{DedupConfig, KeepPolicy};
+use crate::error::{At, Error, Result, damaged};
 use crate::write::{AtomicFile, OutputFile};
 
-const MAGIC: &[u8; 8] = b"MLRSIGN1";
-const HEADER: u64 = 24;
-const TRAILER: u64 = 24;
-const FIXED: usize = 32;
+const MAGIC: &[u8; 8] = b"MLRSIGN2";
+const HEADER: usize = 64;
+const TRAILER: usize = 40;
+/// Documents per group with one number a band: 9 MB with FineWeb's 14 bands.
+const GROUP: u64 = 1 << 16;
+/// In place of a band's numbers: the text had too few words. No minimum and no hash of a band is this.
+pub(crate) const NO_SIGNATURE: u64 = u64::MAX;
 
-/// Shape of the signatures in a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the numbers in a file are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SignatureShape {
-    /// Bands; 0: no MinHash.
-    pub buckets: u32,
-    /// Hashes per band.
-    pub hashes: u32,
-    /// Words per shingle.
+    /// 0 without MinHash, 1 datatrove's hashes, 2 ours.
+    pub family: u32,
+    /// 0 words, 1 characters.
+    pub kind: u32,
+    /// Words or characters per shingle.
     pub ngram: u32,
+    /// Bands; 0 without MinHash.
+    pub bands: u32,
+    /// Hashes per band.
+    pub rows: u32,
+    /// Numbers per band in the file: one, or all its minima.
+    pub width: u32,
     /// Seed of the permutations.
     pub seed: u32,
 }
 
 impl SignatureShape {
-    /// The shape a config asks for.
-    pub fn of(config: Option<&MinhashConfig>) -> SignatureShape {
+    /// The shape that a config asks for.
+    pub fn of(config: Option<&DedupConfig>) -> SignatureShape {
+        let Some((dedup, c)) = config.and_then(|d| Some((d, d.minhash.as_ref()?))) else {
+            return SignatureShape::default();
+        };
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        config.map_or_else(SignatureShape::default, |c| SignatureShape {
-            buckets: narrow(c.buckets),
-            hashes: narrow(c.hashes),
-            ngram: narrow(c.ngram),
+        SignatureShape {
+            family: if c.preset == MinhashPreset::Fineweb {
+                1
+            } else {
+                2
+            },
+            kind: u32::from(c.shingle.kind == ShingleKind::Chars),
+            ngram: narrow(c.shingle.n),
+            bands: narrow(c.bands),
+            rows: narrow(c.rows),
+            width: if dedup.keep == KeepPolicy::Datatrove {
+                narrow(c.rows)
+            } else {
+                1
+            },
             seed: c.seed,
-        })
+        }
     }
 
-    /// Numbers per signature.
-    pub fn len(self) -> usize {
-        self.buckets as usize * self.hashes as usize
+    fn fields(self) -> [u32; 7] {
+        [
+            self.family,
+            self.kind,
+            self.ngram,
+            self.bands,
+            self.rows,
+            self.width,
+            self.seed,
+        ]
     }
 
-    /// True without MinHash.
-    pub fn is_empty(self) -> bool {
-        self.len() == 0
+    fn columns(self) -> usize {
+        2 + self.bands as usize
     }
 
-    fn record(self) -> usize {
-        FIXED + 8 * self.len()
+    /// Bytes per document of all columns in front of `column`.
+    fn before(self, column: usize) -> u64 {
+        match column {
+            0 => 0,
+            1 => 16,
+            _ => 24 + 8 * u64::from(self.width) * (column as u64 - 2),
+        }
+    }
+
+    /// Bytes per document.
+    fn row(self) -> u64 {
+        self.before(self.columns())
+    }
+
+    fn group(self) -> u64 {
+        GROUP / u64::from(self.width.max(1)).next_power_of_two()
     }
 }
 
-/// One document's entry.
+/// What one document's entry says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Signature {
+pub(crate) struct Signature {
     /// XXH3-128 of the text.
-    pub exact: u128,
+    pub(crate) exact: u128,
     /// Characters of the text.
-    pub chars: u64,
-    /// Minima per permutation; empty if the text has too few words.
-    pub minima: Vec<u64>,
+    pub(crate) chars: u64,
+    /// The bands' numbers; empty if the text has too few words.
+    pub(crate) keys: Vec<u64>,
+}
+
+/// Which shard of which run a file belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) shard: u32,
+    pub(crate) run: u128,
 }
 
 /// Writes a `.sig` file.
 pub(crate) struct SignatureWriter {
     file: AtomicFile,
     shape: SignatureShape,
+    /// Header, then checksums of columns: what the reader checks before all else.
+    frame: Vec<u8>,
     count: u64,
-    record: Vec<u8>,
+    /// The group's columns so far.
+    columns: Vec<Vec<u8>>,
 }
 
 impl SignatureWriter {
@@ -91,101 +151,180 @@ impl SignatureWriter {
         root: &Path,
         name: &str,
         shape: SignatureShape,
+        origin: Origin,
     ) -> Result<SignatureWriter> {
         let mut file = AtomicFile::create(root, name)?;
         let mut header = MAGIC.to_vec();
-        for number in [shape.buckets, shape.hashes, shape.ngram, shape.seed] {
+        for number in shape.fields() {
             header.extend_from_slice(&number.to_le_bytes());
         }
+        header.extend_from_slice(&origin.shard.to_le_bytes());
+        header.extend_from_slice(&origin.run.to_le_bytes());
+        header.extend_from_slice(&shape.group().to_le_bytes());
         file.write_all(&header).at(&file.path())?;
         Ok(SignatureWriter {
             file,
             shape,
+            frame: header,
             count: 0,
-            record: Vec::new(),
+            columns: vec![Vec::new(); shape.columns()],
         })
     }
 
     pub(crate) fn write(&mut self, signature: &Signature) -> Result<()> {
-        self.record.clear();
-        self.record
-            .extend_from_slice(&signature.exact.to_le_bytes());
-        self.record
-            .extend_from_slice(&signature.chars.to_le_bytes());
-        let present = u64::from(!signature.minima.is_empty());
-        self.record.extend_from_slice(&present.to_le_bytes());
-        for value in &signature.minima {
-            self.record.extend_from_slice(&value.to_le_bytes());
+        let [exact, chars, bands @ ..] = self.columns.as_mut_slice() else {
+            return Ok(());
+        };
+        exact.extend_from_slice(&signature.exact.to_le_bytes());
+        chars.extend_from_slice(&signature.chars.to_le_bytes());
+        let width = self.shape.width as usize;
+        for (i, band) in bands.iter_mut().enumerate() {
+            for j in i * width..(i + 1) * width {
+                let key = signature.keys.get(j).copied().unwrap_or(NO_SIGNATURE);
+                band.extend_from_slice(&key.to_le_bytes());
+            }
         }
-        self.record.resize(self.shape.record(), 0);
         self.count += 1;
-        self.file.write_all(&self.record).at(&self.file.path())
+        if self.count.is_multiple_of(self.shape.group()) {
+            self.end_group()?;
+        }
+        Ok(())
+    }
+
+    fn end_group(&mut self) -> Result<()> {
+        let path = self.file.path();
+        for column in &mut self.columns {
+            self.frame.extend_from_slice(&xxh3_64(column).to_le_bytes());
+            self.file.write_all(column).at(&path)?;
+            column.clear();
+        }
+        Ok(())
     }
 
     pub(crate) fn finish(mut self) -> Result<OutputFile> {
+        if !self.count.is_multiple_of(self.shape.group()) {
+            self.end_group()?;
+        }
+        self.frame.extend_from_slice(&self.count.to_le_bytes());
         let path = self.file.path();
-        self.file.write_all(&self.count.to_le_bytes()).at(&path)?;
+        self.file.write_all(&self.frame[HEADER..]).at(&path)?;
+        let frame = xxh3_128(&self.frame).to_le_bytes();
+        self.file.write_all(&frame).at(&path)?;
         let digest = self.file.digest();
         self.file.write_all(&digest.to_le_bytes()).at(&path)?;
         self.file.finish()
     }
 }
 
-/// Reads a `.sig` file whose checksum has been verified.
-pub struct SignatureReader {
-    file: BufReader<File>,
-    path: PathBuf,
-    shape: SignatureShape,
-    count: u64,
-    next: u64,
-    record: Vec<u8>,
+/// A column of a `.sig` file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignatureColumn {
+    /// XXH3-128 of the texts, 16 bytes each.
+    Exact,
+    /// Characters of the texts, 8 bytes each.
+    Chars,
+    /// A band's numbers, 8 bytes each.
+    Band(u32),
 }
 
-impl SignatureReader {
-    /// Opens and verifies.
+/// A `.sig` file whose header and checksums of columns have been verified. No file is held open.
+pub struct SignatureFile {
+    path: PathBuf,
+    shape: SignatureShape,
+    origin: Origin,
+    count: u64,
+    sums: Vec<u64>,
+}
+
+impl SignatureFile {
+    /// Opens a file and verifies all but the columns, which are verified when they are read.
     ///
     /// # Errors
     /// `Io`, or `Damaged` with the offset of the first thing that is wrong.
-    pub fn open(path: &Path) -> Result<SignatureReader> {
-        let (size, digest, tail) = verify(path, HEADER + TRAILER)?;
-        let mut file = BufReader::with_capacity(1 << 18, File::open(path).at(path)?);
-        let mut header = [0; 24];
-        file.read_exact(&mut header).at(path)?;
-        if &header[..8] != MAGIC {
-            let found = String::from_utf8_lossy(&header[..8]).into_owned();
-            return Err(damaged(path, 0, format!("{found:?}"), "the magic MLRSIGN1"));
+    pub fn open(path: &Path) -> Result<SignatureFile> {
+        let mut file = File::open(path).at(path)?;
+        let size = file.metadata().at(path)?.len();
+        let mut header = [0; HEADER];
+        let head = usize::try_from(size).unwrap_or(HEADER).min(HEADER);
+        file.read_exact(&mut header[..head]).at(path)?;
+        if !header[..head].starts_with(MAGIC) {
+            let found = String::from_utf8_lossy(&header[..head.min(8)]).into_owned();
+            let wanted = "the magic MLRSIGN2 (files of version 1 are not read: curate again)";
+            return Err(damaged(path, 0, format!("{found:?}"), wanted));
         }
-        check_digest(path, size, digest, &tail)?;
+        let least = (HEADER + TRAILER) as u64;
+        if size < least {
+            let wanted = format!("at least {least} bytes");
+            return Err(damaged(path, size, "end of file", wanted));
+        }
         let number = |i: usize| u32::from_le_bytes(word(&header, 8 + 4 * i));
         let shape = SignatureShape {
-            buckets: number(0),
-            hashes: number(1),
+            family: number(0),
+            kind: number(1),
             ngram: number(2),
-            seed: number(3),
+            bands: number(3),
+            rows: number(4),
+            width: number(5),
+            seed: number(6),
         };
+        let mut tail = [0; TRAILER];
+        file.seek(SeekFrom::Start(size - TRAILER as u64)).at(path)?;
+        file.read_exact(&mut tail).at(path)?;
         let count = u64::from_le_bytes(word(&tail, 0));
-        let body = u128::from(size - HEADER - TRAILER);
-        if u128::from(count) * shape.record() as u128 != body {
-            let expected = format!("{count} records of {} bytes", shape.record());
-            return Err(damaged(
-                path,
-                HEADER,
-                format!("{body} bytes of records"),
-                expected,
-            ));
-        }
-        let record = vec![0; shape.record()];
-        Ok(SignatureReader {
-            file,
+        let opened = SignatureFile {
             path: path.to_path_buf(),
             shape,
+            origin: Origin {
+                shard: number(7),
+                run: u128::from_le_bytes(word(&header, 40)),
+            },
             count,
-            next: 0,
-            record,
-        })
+            sums: Vec::new(),
+        };
+        let group = u64::from_le_bytes(word(&header, 56));
+        let is_sane = shape.bands <= 1024 && shape.width <= 1024 && group == shape.group();
+        let frame = is_sane.then(|| opened.expected_size()).flatten();
+        if frame != Some(size) {
+            let wanted = frame.map_or("a file's numbers".into(), |n| format!("{n} bytes"));
+            let found = format!("{size} bytes that end with a count of {count} documents");
+            return Err(damaged(path, size - TRAILER as u64, found, wanted));
+        }
+        opened.with_sums(&mut file, &header, &tail)
     }
 
-    /// Shape of the signatures.
+    /// Bytes of a file with these documents, unless that is too many to count.
+    fn expected_size(&self) -> Option<u64> {
+        let sums = self.groups().checked_mul(8 * self.shape.columns() as u64)?;
+        let body = self.count.checked_mul(self.shape.row())?;
+        body.checked_add(sums)?
+            .checked_add((HEADER + TRAILER) as u64)
+    }
+
+    /// Reads the checksums of columns and verifies them.
+    fn with_sums(mut self, file: &mut File, header: &[u8], tail: &[u8]) -> Result<SignatureFile> {
+        let at = HEADER as u64 + self.count * self.shape.row();
+        // The file has that many bytes.
+        let columns = self.shape.columns();
+        let length = usize::try_from(self.groups()).unwrap_or(0) * columns * 8;
+        let mut bytes = vec![0; length];
+        file.seek(SeekFrom::Start(at)).at(&self.path)?;
+        file.read_exact(&mut bytes).at(&self.path)?;
+        let mut hash = Xxh3::new();
+        [header, &bytes, &tail[..8]]
+            .iter()
+            .for_each(|b| hash.update(b));
+        let (found, stored) = (hash.digest128(), u128::from_le_bytes(word(tail, 8)));
+        if found != stored {
+            let (found, wanted) = (format!("checksum {found:032x}"), format!("{stored:032x}"));
+            let what = "of header, column checksums and count";
+            return Err(damaged(&self.path, at, found, format!("{wanted} {what}")));
+        }
+        let sums = bytes.as_chunks::<8>().0.iter();
+        self.sums = sums.map(|b| u64::from_le_bytes(*b)).collect();
+        Ok(self)
+    }
+
+    /// What the numbers are.
     pub fn shape(&self) -> SignatureShape {
         self.shape
     }
@@ -195,23 +334,62 @@ impl SignatureReader {
         self.count
     }
 
-    /// Fills `signature` with the next entry; false at the end.
-    pub fn read(&mut self, signature: &mut Signature) -> Result<bool> {
-        if self.next == self.count {
-            return Ok(false);
+    /// Number of groups of documents.
+    pub fn groups(&self) -> u64 {
+        self.count.div_ceil(self.shape.group())
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// First document of a group and number of its documents.
+    pub(crate) fn documents(&self, group: u64) -> (u64, u64) {
+        let first = group * self.shape.group();
+        (first, (self.count - first).min(self.shape.group()))
+    }
+
+    /// The bytes of a column for the documents of a group, verified.
+    ///
+    /// # Errors
+    /// `Io`; `Damaged` if they are not what was written; `Config` for a column or group that the file does not have.
+    pub fn column(&self, column: SignatureColumn, group: u64) -> Result<Vec<u8>> {
+        let index = match column {
+            SignatureColumn::Exact => 0,
+            SignatureColumn::Chars => 1,
+            SignatureColumn::Band(band) => 2 + band as usize,
+        };
+        if index >= self.shape.columns() || group >= self.groups() {
+            return Err(Error::Config {
+                key: self.path.display().to_string(),
+                found: format!("{column:?} of group {group}"),
+                wanted: format!("{} bands, {} groups", self.shape.bands, self.groups()),
+            });
         }
-        self.next += 1;
-        self.file.read_exact(&mut self.record).at(&self.path)?;
-        signature.exact = u128::from_le_bytes(word(&self.record, 0));
-        signature.chars = u64::from_le_bytes(word(&self.record, 16));
-        signature.minima.clear();
-        if u64::from_le_bytes(word(&self.record, 24)) & 1 == 1 {
-            let values = self.record[FIXED..].as_chunks::<8>().0;
-            signature
-                .minima
-                .extend(values.iter().map(|v| u64::from_le_bytes(*v)));
+        let (first, documents) = self.documents(group);
+        let (from, to) = (self.shape.before(index), self.shape.before(index + 1));
+        let at = HEADER as u64 + first * self.shape.row() + documents * from;
+        let mut bytes = vec![0; usize::try_from(documents * (to - from)).unwrap_or(0)];
+        let mut file = File::open(&self.path).at(&self.path)?;
+        file.seek(SeekFrom::Start(at)).at(&self.path)?;
+        file.read_exact(&mut bytes).at(&self.path)?;
+        let found = xxh3_64(&bytes);
+        let place = usize::try_from(group).unwrap_or(0) * self.shape.columns() + index;
+        let stored = self.sums[place];
+        if found != stored {
+            let found = format!("checksum {found:016x} of {column:?} of group {group}");
+            return Err(damaged(&self.path, at, found, format!("{stored:016x}")));
         }
-        Ok(true)
+        Ok(bytes)
+    }
+
+    /// Reads all and compares the checksum of the whole file.
+    ///
+    /// # Errors
+    /// `Io`, or `Damaged`.
+    pub fn verify(&self) -> Result<()> {
+        let (size, digest, tail) = verify(&self.path, (HEADER + TRAILER) as u64)?;
+        check_digest(&self.path, size, digest, &tail)
     }
 }
 
@@ -267,4 +445,139 @@ pub(super) fn check_digest(path: &Path, size: u64, digest: u128, tail: &[u8; 24]
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(bands: u32, width: u32) -> SignatureShape {
+        SignatureShape {
+            family: 2,
+            bands,
+            rows: 8,
+            width,
+            ..SignatureShape::default()
+        }
+    }
+
+    fn document(i: u64, shape: SignatureShape) -> Signature {
+        let numbers = u64::from(shape.bands * shape.width);
+        let keys = 0..if i.is_multiple_of(7) { 0 } else { numbers };
+        Signature {
+            exact: u128::from(i) << 70 | 5,
+            chars: i * 3,
+            keys: keys.map(|k| i * 1000 + k).collect(),
+        }
+    }
+
+    fn write(root: &Path, shape: SignatureShape, count: u64) -> PathBuf {
+        let origin = Origin { shard: 3, run: 99 };
+        let mut writer = SignatureWriter::create(root, "a.sig", shape, origin).unwrap();
+        (0..count).for_each(|i| writer.write(&document(i, shape)).unwrap());
+        let file = writer.finish().unwrap();
+        root.join(file.path)
+    }
+
+    #[test]
+    fn columns_of_every_group_come_back_as_written() {
+        let folder = tempfile::tempdir().unwrap();
+        for (shape, count) in [
+            (shape(2, 1), GROUP + 100),
+            (shape(3, 8), 2 * GROUP / 8),
+            (shape(2, 1), 0),
+            (SignatureShape::default(), 10),
+        ] {
+            let file = SignatureFile::open(&write(folder.path(), shape, count)).unwrap();
+            file.verify().unwrap();
+            assert_eq!((file.count(), file.shape()), (count, shape));
+            assert_eq!(file.origin(), Origin { shard: 3, run: 99 });
+            let mut seen = 0;
+            for group in 0..file.groups() {
+                let (first, documents) = file.documents(group);
+                assert_eq!(first, seen);
+                seen += documents;
+                let exact = file.column(SignatureColumn::Exact, group).unwrap();
+                let chars = file.column(SignatureColumn::Chars, group).unwrap();
+                let bands: Vec<Vec<u8>> = (0..shape.bands)
+                    .map(|b| file.column(SignatureColumn::Band(b), group).unwrap())
+                    .collect();
+                for i in 0..documents {
+                    let wanted = document(first + i, shape);
+                    let at = usize::try_from(i).unwrap();
+                    assert_eq!(word(&exact, 16 * at), wanted.exact.to_le_bytes());
+                    assert_eq!(word(&chars, 8 * at), wanted.chars.to_le_bytes());
+                    for b in 0..(shape.bands * shape.width) as usize {
+                        let (band, j) = (b / shape.width as usize, b % shape.width as usize);
+                        let number = u64::from_le_bytes(word(
+                            &bands[band],
+                            8 * (at * shape.width as usize + j),
+                        ));
+                        let key = wanted.keys.get(b).copied().unwrap_or(NO_SIGNATURE);
+                        assert_eq!(number, key);
+                    }
+                }
+            }
+            assert_eq!(seen, count);
+            let beyond = file.column(SignatureColumn::Band(shape.bands), 0);
+            assert!(matches!(beyond, Err(Error::Config { .. })));
+        }
+    }
+
+    #[test]
+    fn a_column_that_was_changed_or_moved_is_refused_when_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = write(folder.path(), shape(2, 1), GROUP * 2);
+        let sound = std::fs::read(&path).unwrap();
+        let row = 24 + 16;
+        let group = usize::try_from(GROUP).unwrap();
+        let read = |column, group| SignatureFile::open(&path).unwrap().column(column, group);
+        // the two groups change places
+        let mut bytes = sound.clone();
+        bytes[HEADER..HEADER + 2 * group * row].rotate_left(group * row);
+        std::fs::write(&path, &bytes).unwrap();
+        for column in [SignatureColumn::Exact, SignatureColumn::Band(1)] {
+            assert!(matches!(read(column, 0), Err(Error::Damaged { .. })));
+        }
+        // one bit of band 1: band 0 can still be read
+        let mut bytes = sound.clone();
+        bytes[HEADER + group * 32 + 77] ^= 4;
+        std::fs::write(&path, &bytes).unwrap();
+        read(SignatureColumn::Band(0), 0).unwrap();
+        let told = read(SignatureColumn::Band(1), 0).unwrap_err().to_string();
+        assert!(told.contains("a.sig") && told.contains("Band(1)"), "{told}");
+        assert!(SignatureFile::open(&path).unwrap().verify().is_err());
+    }
+
+    #[test]
+    fn headers_and_ends_that_lie_are_refused_before_anything_is_allocated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = write(folder.path(), shape(2, 1), 40);
+        let sound = std::fs::read(&path).unwrap();
+        let refused = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            match SignatureFile::open(&path).err() {
+                Some(Error::Damaged { expected, .. }) => expected,
+                other => panic!("{other:?}"),
+            }
+        };
+        for end in [0, 7, 8, 63, 64, 103, 104, sound.len() - 1] {
+            refused(&sound[..end]);
+        }
+        let mut longer = sound.clone();
+        longer.push(0);
+        refused(&longer);
+        for at in (0..HEADER).chain(sound.len() - 72..sound.len() - 16) {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 0x40;
+            refused(&bytes);
+        }
+        let mut bytes = sound.clone();
+        let count = sound.len() - TRAILER;
+        bytes[count..count + 8].copy_from_slice(&u64::MAX.to_le_bytes());
+        refused(&bytes);
+        let mut bytes = sound;
+        bytes[..8].copy_from_slice(b"MLRSIGN1");
+        assert!(refused(&bytes).contains("version 1"));
+    }
 }

@@ -1,29 +1,77 @@
-//! Disjoint sets of document numbers.
+//! Disjoint sets of document numbers, in memory: four bytes a document below 2^32 documents, five above.
 
 use crate::config::KeepPolicy;
 
 /// Disjoint sets with path halving.
 pub(crate) struct UnionFind {
-    parent: Vec<u64>,
+    parents: Parents,
     /// Set sizes at roots; only kept for [`KeepPolicy::Datatrove`].
     size: Vec<u64>,
     policy: KeepPolicy,
 }
+
+/// The parent of each number.
+enum Parents {
+    Four(Vec<u32>),
+    /// Little-endian numbers of 40 bits.
+    Five(Vec<[u8; 5]>),
+}
+
+/// The most documents that five bytes number.
+pub(crate) const MOST: u64 = 1 << 40;
 
 fn index(node: u64) -> usize {
     // Nodes index vectors that were allocated, so they fit.
     usize::try_from(node).unwrap_or(usize::MAX)
 }
 
+fn pack(node: u64) -> [u8; 5] {
+    let [a, b, c, d, e, ..] = node.to_le_bytes();
+    [a, b, c, d, e]
+}
+
+impl Parents {
+    #[inline]
+    fn get(&self, node: u64) -> u64 {
+        match self {
+            Parents::Four(of) => u64::from(of[index(node)]),
+            Parents::Five(of) => {
+                let [a, b, c, d, e] = of[index(node)];
+                u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+            }
+        }
+    }
+
+    #[inline]
+    fn set(&mut self, node: u64, parent: u64) {
+        match self {
+            #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 2^32")]
+            Parents::Four(of) => of[index(node)] = parent as u32,
+            Parents::Five(of) => of[index(node)] = pack(parent),
+        }
+    }
+}
+
 impl UnionFind {
-    /// `count` singletons.
+    /// `count` singletons, fewer than [`MOST`].
     pub(crate) fn new(count: u64, policy: KeepPolicy) -> UnionFind {
+        UnionFind::of_width(count, policy, count > 1 << 32)
+    }
+
+    /// The same with five bytes a number, or with four, for tests of both.
+    pub(crate) fn of_width(count: u64, policy: KeepPolicy, five: bool) -> UnionFind {
         let size = match policy {
             KeepPolicy::First => Vec::new(),
             KeepPolicy::Datatrove => vec![1; index(count)],
         };
+        #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 2^32")]
+        let parents = if five {
+            Parents::Five((0..count).map(pack).collect())
+        } else {
+            Parents::Four((0..count).map(|node| node as u32).collect())
+        };
         UnionFind {
-            parent: (0..count).collect(),
+            parents,
             size,
             policy,
         }
@@ -32,12 +80,12 @@ impl UnionFind {
     /// The root of `node`'s set: the document that is kept.
     pub(crate) fn root(&mut self, mut node: u64) -> u64 {
         loop {
-            let parent = self.parent[index(node)];
+            let parent = self.parents.get(node);
             if parent == node {
                 return node;
             }
-            let above = self.parent[index(parent)];
-            self.parent[index(node)] = above;
+            let above = self.parents.get(parent);
+            self.parents.set(node, above);
             node = above;
         }
     }
@@ -58,7 +106,7 @@ impl UnionFind {
                 (root, child)
             }
         };
-        self.parent[index(child)] = root;
+        self.parents.set(child, root);
     }
 }
 
@@ -87,5 +135,44 @@ mod tests {
         sets.join(0, 2);
         assert_eq!(sets.root(0), 2);
         assert_eq!(sets.root(1), 1);
+    }
+
+    #[test]
+    fn four_and_five_bytes_a_number_give_the_sets_of_naive_connectivity() {
+        const NODES: u64 = 300;
+        // Weyl's sequence: edges without a pattern
+        let edges: Vec<(u64, u64)> = (1..220u64)
+            .map(|i| {
+                let x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                ((x >> 40) % NODES, (x >> 20) % NODES)
+            })
+            .collect();
+        let mut naive: Vec<u64> = (0..NODES).collect();
+        loop {
+            let before = naive.clone();
+            for &(a, b) in &edges {
+                let least = naive[index(a)].min(naive[index(b)]);
+                (naive[index(a)], naive[index(b)]) = (least, least);
+            }
+            if naive == before {
+                break;
+            }
+        }
+        for five in [false, true] {
+            let mut sets = UnionFind::of_width(NODES, KeepPolicy::First, five);
+            edges.iter().for_each(|&(a, b)| sets.join(a, b));
+            let roots: Vec<u64> = (0..NODES).map(|node| sets.root(node)).collect();
+            assert_eq!(roots, naive, "five bytes: {five}");
+        }
+        assert!(naive.iter().any(|&root| root > 0 && root < 20));
+    }
+
+    #[test]
+    fn forty_bits_hold_numbers_beyond_32() {
+        let mut parents = Parents::Five(vec![[0; 5]; 1]);
+        for number in [0, u64::from(u32::MAX) + 1, MOST - 1] {
+            parents.set(0, number);
+            assert_eq!(parents.get(0), number);
+        }
     }
 }

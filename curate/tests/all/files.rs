@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use curate::{
-    CurateConfig, Curator, DedupConfig, Error, Format, Input, KeepList, SignatureReader, Silent,
-    checksum, dedup, inspect, shards,
+    CurateConfig, Curator, DedupConfig, Error, Format, Input, KeepList, MinhashConfig,
+    MinhashPreset, SignatureFile, Silent, checksum, dedup, inspect, shards,
 };
 
 /// Near duplicates in `files` JSONL files, from a counter.
@@ -116,7 +116,7 @@ fn a_flipped_or_missing_byte_in_our_files_is_refused() {
     dedup(&settings, &out, 1, &Silent).unwrap();
     let refused = |path: &Path| {
         let found = [
-            SignatureReader::open(path).map(|_| ()).err(),
+            SignatureFile::open(path).and_then(|f| f.verify()).err(),
             KeepList::read(path).map(|_| ()).err(),
         ];
         found
@@ -149,12 +149,57 @@ fn signatures_of_another_shape_are_refused() {
     curator
         .run_shard(&shards(&config).unwrap()[0], &out, &Silent)
         .unwrap();
+    let refused = |settings: &DedupConfig| match dedup(settings, &out, 1, &Silent) {
+        Err(Error::Damaged { offset, .. }) => offset,
+        other => panic!("{other:?}"),
+    };
     let mut other = crate::both();
     other.minhash.as_mut().unwrap().seed = 2;
-    assert!(matches!(
-        dedup(&other, &out, 1, &Silent),
-        Err(Error::Damaged { offset: 8, .. })
-    ));
+    assert_eq!(refused(&other), 8);
+    let mut other = crate::both();
+    other.keep = curate::KeepPolicy::Datatrove;
+    assert_eq!(refused(&other), 8);
+    let mut other = crate::both();
+    other.minhash = Some(MinhashConfig::of(MinhashPreset::Native));
+    assert_eq!(refused(&other), 8);
+}
+
+#[test]
+fn signatures_of_another_shard_or_run_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    inputs(&folder.path().join("in"), 2, 5);
+    let config = config(&folder.path().join("in"));
+    let out = folder.path().join("out");
+    let run = |config: &CurateConfig, which: &[usize]| {
+        let curator = Curator::new(config, None, Some(&crate::both()), 1).unwrap();
+        let list = shards(config).unwrap();
+        for i in which {
+            curator.run_shard(&list[*i], &out, &Silent).unwrap();
+        }
+    };
+    run(&config, &[0, 1]);
+    let refused = |word: &str| match dedup(&crate::both(), &out, 2, &Silent) {
+        Err(Error::Damaged { path, found, .. }) => {
+            assert!(path.ends_with("clean/00001.sig"), "{path:?}");
+            assert!(found.contains(word), "{found}");
+        }
+        other => panic!("{other:?}"),
+    };
+    let (first, second) = (out.join("clean/00000.sig"), out.join("clean/00001.sig"));
+    let sound = std::fs::read(&second).unwrap();
+    std::fs::copy(&first, &second).unwrap();
+    refused("shard 0");
+    // settings that change what documents are make another run of it, the budget does not
+    let roomy = CurateConfig {
+        memory_mb: config.memory_mb * 2,
+        ..config.clone()
+    };
+    run(&roomy, &[1]);
+    assert_eq!(std::fs::read(&second).unwrap(), sound);
+    let mut longer = config.clone();
+    longer.max_record_bytes /= 2;
+    run(&longer, &[1]);
+    refused("another run");
 }
 
 #[test]

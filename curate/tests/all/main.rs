@@ -8,6 +8,7 @@ mod bad_input;
 mod cuts;
 mod dclm;
 mod decontamination;
+mod dedup;
 mod extraction;
 mod files;
 mod formats;

@@ -57,7 +57,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         .chain(of_steps)
         .map(|f| identity(&f))
         .collect();
-    let signatures = job.dedup.as_ref().map(|d| json!([d.exact, d.minhash]));
+    let signatures = curate::SignatureShape::of(job.dedup.as_ref());
     fingerprint(&json!([
         "curate",
         shard.number,
