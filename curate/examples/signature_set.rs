@@ -121,9 +121,9 @@ fn check(out: &Path, documents: u64, shards: u64) -> Result<()> {
         let list = list.map_err(Error::other)?;
         for (at, i) in range.enumerate() {
             let found = match list.fate(at) {
-                Fate::Kept => None,
+                Fate::Kept | Fate::Hollow => None,
                 Fate::Exact(s, d) => Some((true, s, d)),
-                Fate::Fuzzy(s, d) => Some((false, s, d)),
+                Fate::Fuzzy(s, d) | Fate::Url(s, d) => Some((false, s, d)),
             };
             let root = root(i);
             let place = (0..shards).find(|s| shard_range(documents, shards, *s).contains(&root));

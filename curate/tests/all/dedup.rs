@@ -81,8 +81,10 @@ fn fates(out: &Path, files: usize, settings: &DedupConfig) -> BTreeMap<String, O
         let keep = KeepList::read(&out.join(format!("keep/{shard:05}.keep"))).unwrap();
         for (i, id) in ids_here.iter().enumerate() {
             let of = match keep.fate(i) {
-                Fate::Kept => None,
-                Fate::Exact(s, d) | Fate::Fuzzy(s, d) => Some(ids[s as usize][d as usize].clone()),
+                Fate::Kept | Fate::Hollow => None,
+                Fate::Exact(s, d) | Fate::Fuzzy(s, d) | Fate::Url(s, d) => {
+                    Some(ids[s as usize][d as usize].clone())
+                }
             };
             fates.insert(id.clone(), of);
         }
