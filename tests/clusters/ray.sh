@@ -10,6 +10,7 @@ set -euo pipefail
 program=$(realpath "$1")
 export PATH=$(realpath "$2"):$PATH
 repository=$(cd "$(dirname "$0")/../.." && pwd)
+. "$repository/tests/clusters/common.sh"
 work=$(mktemp -d /tmp/millrace-ray-XXXXXX)
 cd "$work"
 export RAY_DISABLE_IMPORT_WARNING=1 RAY_USAGE_STATS_ENABLED=0 RAY_TMPDIR=$work
@@ -25,7 +26,6 @@ ray start --head --num-cpus 1 --port 26379 --dashboard-port 28265 --temp-dir "$w
 ray start --address 127.0.0.1:26379 --num-cpus 1 --disable-usage-stats >/dev/null
 for _ in $(seq 60); do curl -sf http://127.0.0.1:28265/api/jobs/ >/dev/null && break; sleep 0.5; done
 
-data=$repository/pipelines/jobs/tiny/data
 cat > job.toml <<JOB
 name = "ray"
 out = "$work/there"
@@ -34,28 +34,7 @@ executor = "ray"
 address = "http://127.0.0.1:28265"
 tasks = 5
 at_once = 2
-[curate]
-figures = true
-statistics = true
-inputs = [
-  { path = "$data/crawl-0000[0-3].warc.gz", format = "warc", source = "crawl" },
-  { path = "$data/pile-0000[01].jsonl.zst", format = "jsonl", source = "pile" },
-]
-split_mb = 1
-[[curate.step]]
-extract = {}
-[[curate.step]]
-language = { keep = ["en"], min_confidence = 0.5 }
-[[curate.step]]
-gopher_repetition = {}
-[[curate.step]]
-gopher_quality = {}
-[decontaminate]
-files = ["$data/eval.jsonl.zst"]
-fields = ["text"]
-[dedup]
-exact = {}
-minhash = { preset = "fineweb" }
+$(curation)
 JOB
 echo "== one process"
 "$program" run job.toml --set executor=local --set out="$work/here" 2>&1 | tail -1
@@ -69,8 +48,4 @@ kill -9 $driver
 wait $driver 2>/dev/null || true
 "$program" run job.toml
 "$program" status job.toml
-sums() { (cd "$1" && find clean dropped errors figures statistics keep statistics.json statistics.parquet errors.jsonl -type f \
-  -not -name '.*' | sort | xargs sha256sum); }
-sums here > here.sums
-sums there > there.sums
-if cmp here.sums there.sums; then echo "equal: $(wc -l < here.sums) files"; else exit 1; fi
+compare here there

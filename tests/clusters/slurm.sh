@@ -8,6 +8,7 @@
 set -euo pipefail
 program=$(realpath "$1")
 repository=$(cd "$(dirname "$0")/../.." && pwd)
+. "$repository/tests/clusters/common.sh"
 work=$(mktemp -d /tmp/millrace-slurm-XXXXXX)
 cd "$work"
 cleanup() {
@@ -68,39 +69,13 @@ for node in n1 n2; do slurmd-wlm -N $node -d "$work/root/usr/sbin/slurmstepd-wlm
 for _ in $(seq 60); do sinfo -h -o %T | grep -q idle && [ "$(sinfo -h -t idle -o %D)" = 2 ] && break; sleep 0.5; done
 sinfo
 
-data=$repository/pipelines/jobs/tiny/data
 cat > job.toml <<JOB
 name = "two nodes"
 out = "$work/there"
 executor = "slurm"
 [slurm]
 setup = "sleep 3"
-[curate]
-figures = true
-statistics = true
-inputs = [
-  { path = "$data/crawl-0000[0-3].warc.gz", format = "warc", source = "crawl" },
-  { path = "$data/pile-0000[01].jsonl.zst", format = "jsonl", source = "pile" },
-]
-split_mb = 1
-[[curate.step]]
-extract = {}
-[[curate.step]]
-language = { keep = ["en"], min_confidence = 0.5 }
-[[curate.step]]
-gopher_repetition = {}
-[[curate.step]]
-gopher_quality = {}
-[[curate.step]]
-c4 = { filter_no_terminal_punct = false }
-[[curate.step]]
-fineweb = {}
-[decontaminate]
-files = ["$data/eval.jsonl.zst"]
-fields = ["text"]
-[dedup]
-exact = {}
-minhash = { preset = "fineweb" }
+$(curation)
 JOB
 
 echo "== one process"
@@ -124,8 +99,4 @@ done
 sinfo
 "$program" status job.toml
 [ -z "$(squeue -h)" ] || { echo "jobs are left"; squeue; exit 1; }
-sums() { (cd "$1" && find clean dropped errors figures statistics keep statistics.json statistics.parquet errors.jsonl -type f \
-  -not -name '.*' | sort | xargs sha256sum); }
-sums here > here.sums
-sums there > there.sums
-if cmp here.sums there.sums; then echo "equal: $(wc -l < here.sums) files"; else exit 1; fi
+compare here there
