@@ -121,6 +121,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
         tp: size("--tp")?,
         pp: size("--pp")?,
         dp: size("--dp")?,
+        ..Default::default()
     };
     let (only_model, only_mode) = (option("--model", ""), option("--mode", ""));
     for model in ["10M", "124M"] {

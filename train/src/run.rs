@@ -194,9 +194,7 @@ impl Run<'_> {
         let mut trainer = Trainer::new(plan, self.specs, groups, device)?;
         let mut done = 0;
         if let Some(opened) = self.opened {
-            let place = trainer.groups.place;
-            opened.load_weights(self.specs, &place, &mut trainer.weights)?;
-            opened.load_moments(self.specs, &place, &mut trainer.moments)?;
+            opened.load(&mut trainer)?;
             done = opened.state.step;
         }
         let mut state = None;

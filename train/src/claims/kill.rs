@@ -19,6 +19,7 @@ fn plan() -> Plan {
         tp: 2,
         pp: 1,
         dp: 2,
+        ..Default::default()
     };
     plan.train.steps = 40;
     plan.train.checkpoint.every = 1; // so that many kills fall into writing one
