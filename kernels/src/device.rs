@@ -12,7 +12,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A place for tensors. Cheap to clone.
 #[derive(Clone)]
-pub struct Device(Arc<Shared>);
+pub struct Device(Arc<Shared>, Use);
+
+/// What tensors are for, so that memory can be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Activations and scratch: everything that is not said to be something else.
+    Work,
+    /// Weights, whole, in shards or gathered.
+    Weights,
+    /// Gradients and their sums.
+    Gradients,
+    /// The optimizer's state.
+    Optimizer,
+}
 
 /// Kind of device, for dispatch.
 #[derive(Clone, Copy)]
@@ -35,6 +48,8 @@ struct Memory {
     free_bytes: usize,
     live_bytes: usize,
     peak_bytes: usize,
+    /// By use.
+    live_by_use: [usize; 4],
 }
 
 impl Device {
@@ -51,11 +66,29 @@ impl Device {
         } else {
             Isa::Portable
         };
-        Device(Arc::new(Shared {
-            isa,
-            memory: Mutex::default(),
-            rope: Mutex::new(None),
-        }))
+        Device(
+            Arc::new(Shared {
+                isa,
+                memory: Mutex::default(),
+                rope: Mutex::new(None),
+            }),
+            Use::Work,
+        )
+    }
+
+    /// The same place for tensors of another use.
+    pub fn for_use(&self, purpose: Use) -> Device {
+        Device(Arc::clone(&self.0), purpose)
+    }
+
+    /// Bytes held by live tensors of this handle's use now.
+    pub fn used_bytes(&self) -> usize {
+        self.memory().live_by_use[self.1 as usize]
+    }
+
+    /// Bytes that a tensor of so many 4-byte elements takes.
+    pub fn bytes_of(elements: usize) -> usize {
+        Buffer::round_up(elements.saturating_mul(4)).unwrap_or(usize::MAX)
     }
 
     /// Name for messages, such as `cpu (avx512)`.
@@ -121,6 +154,7 @@ impl Device {
                 memory.free_bytes -= size;
             }
             memory.live_bytes += size;
+            memory.live_by_use[self.1 as usize] += size;
             memory.peak_bytes = memory.peak_bytes.max(memory.live_bytes);
             pooled
         };
@@ -128,7 +162,10 @@ impl Device {
         match pooled.or_else(|| Buffer::zeroed(size)) {
             Some(buffer) => Ok(buffer),
             None => {
-                self.memory().live_bytes -= size;
+                let mut memory = self.memory();
+                memory.live_bytes -= size;
+                memory.live_by_use[self.1 as usize] -= size;
+                drop(memory);
                 Err(lacking(size))
             }
         }
@@ -139,6 +176,7 @@ impl Device {
         let size = buffer.bytes();
         let mut memory = self.memory();
         memory.live_bytes -= size;
+        memory.live_by_use[self.1 as usize] -= size;
         if memory.free_bytes + size <= memory.peak_bytes {
             memory.free_bytes += size;
             memory.free.entry(size).or_default().push(buffer);
@@ -171,6 +209,19 @@ mod tests {
         assert_eq!(second.f32().as_ptr(), address);
         assert_eq!(device.allocated_bytes(), 4032);
         assert_eq!(device.peak_bytes(), 4032);
+    }
+
+    #[test]
+    fn bytes_are_counted_by_use() {
+        let device = Device::cpu();
+        let weights = device.for_use(Use::Weights);
+        let x = Tensor::empty(&[100], DType::F32, &weights).unwrap();
+        let y = Tensor::empty(&[3], DType::U32, &device).unwrap();
+        assert_eq!(weights.used_bytes(), Device::bytes_of(100));
+        assert_eq!(device.used_bytes(), Device::bytes_of(3));
+        assert_eq!(device.allocated_bytes(), 448 + 64);
+        drop((x, y));
+        assert_eq!((weights.used_bytes(), device.used_bytes()), (0, 0));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub mod tolerance;
 
 pub use comm::Collective;
 pub use cpu::Isa;
-pub use device::Device;
+pub use device::{Device, Use};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use ops::adamw::AdamW;

@@ -13,6 +13,7 @@ mod fit;
 mod fixtures;
 mod infer;
 mod layout;
+pub mod memory;
 mod mesh;
 mod metrics;
 mod model;

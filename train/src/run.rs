@@ -148,14 +148,17 @@ impl<'a> Lead<'a> {
 impl Run<'_> {
     /// Runs every rank on its thread and returns rank 0's last state, or the first cause of failure.
     fn all_ranks(&self, lead: Lead<'_>) -> Result<State> {
-        let device = Device::cpu();
+        let devices: Vec<Device> = (0..self.plan.parallel.world())
+            .map(|_| Device::cpu())
+            .collect();
         let mut lead = Some(lead);
+        let devices = &devices;
         let results: Vec<Result<Option<State>>> = thread::scope(|scope| {
             let threads: Vec<_> = Groups::all(&self.plan.parallel)
                 .into_iter()
                 .map(|groups| {
-                    let (lead, device) = (lead.take(), device.clone());
-                    scope.spawn(move || self.one_rank(groups, device, lead))
+                    let lead = lead.take();
+                    scope.spawn(move || self.one_rank(groups, devices, lead))
                 })
                 .collect();
             let joined = threads.into_iter().enumerate().map(|(rank, thread)| {
@@ -187,10 +190,11 @@ impl Run<'_> {
     fn one_rank(
         &self,
         groups: Groups,
-        device: Device,
+        devices: &[Device],
         mut lead: Option<Lead<'_>>,
     ) -> Result<Option<State>> {
         let plan = self.plan;
+        let device = devices[groups.place.rank()].clone();
         let mut trainer = Trainer::new(plan, self.specs, groups, device)?;
         let mut done = 0;
         if let Some(opened) = self.opened {
@@ -203,7 +207,8 @@ impl Run<'_> {
             let outcome = trainer.step(self.train_set, step)?;
             if let Some(lead) = &mut lead {
                 let seconds = started.elapsed().as_secs_f64();
-                lead.record(plan, step, &outcome, (seconds, trainer.device.peak_bytes()))?;
+                let peak_bytes = devices.iter().map(Device::peak_bytes).sum();
+                lead.record(plan, step, &outcome, (seconds, peak_bytes))?;
             }
             self.validate(&trainer, step, &mut lead)?;
             if is_due(step, plan.train.checkpoint.every, plan.train.steps) {

@@ -2,7 +2,7 @@
 //! data-parallel ranks, tied gradients, norm and clipping, AdamW, loss.
 
 use index::Sampler;
-use kernels::{DType, Device, Tensor, add};
+use kernels::{DType, Device, Tensor, Use, add};
 
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
@@ -11,7 +11,7 @@ use crate::model::param::Spec;
 use crate::model::stage::Stage;
 use crate::optim::adamw::{Moments, Store};
 use crate::optim::clip;
-use crate::parallel::pipeline::Worker;
+use crate::parallel::pipeline::{Held, Worker};
 use crate::parallel::shards::Shards;
 use crate::parallel::sums::Sums;
 use crate::parallel::zero::{Holding, Supply};
@@ -34,6 +34,8 @@ pub(crate) struct Trainer<'a> {
     pub weight_shards: Vec<Tensor>,
     pub moments: Moments,
     sums: Sums,
+    /// Of the last step.
+    pub held: Held,
 }
 
 /// Loss and gradient norm of a step, the same bits on every rank.
@@ -61,7 +63,8 @@ impl<'a> Trainer<'a> {
         if plan.model.is_tied() && place.pp == 1 {
             dims.push(dims[0].clone());
         }
-        let moments = Moments::zeros(&holding, &device).on_rank(rank, "allocate moments")?;
+        let moments = Moments::zeros(&holding, &device.for_use(Use::Optimizer))
+            .on_rank(rank, "allocate moments")?;
         let of = (&holding.shards, holding.local.as_slice());
         let sums = Sums::new(plan, &groups, of, (&stages, dims), &device);
         let mut trainer = Trainer {
@@ -75,6 +78,7 @@ impl<'a> Trainer<'a> {
             weight_shards: Vec::new(),
             moments,
             sums,
+            held: Held::default(),
         };
         trainer.initialise().on_rank(rank, "initialise weights")?;
         Ok(trainer)
@@ -83,16 +87,15 @@ impl<'a> Trainer<'a> {
     /// Unit by unit, so that sharded weights are never all whole.
     fn initialise(&mut self) -> kernels::Result<()> {
         let (place, seed) = (self.groups.place, self.plan.seed);
+        let device = self.device.for_use(Use::Weights);
         for (index, local) in self.holding.local.iter().enumerate() {
             let unit = &self.holding.shards.units[local.unit];
             let specs = &self.specs[unit.specs.clone()];
-            let whole = specs
-                .iter()
-                .map(|spec| spec.initial(seed, &place, &self.device));
+            let whole = specs.iter().map(|spec| spec.initial(seed, &place, &device));
             let whole: Vec<Tensor> = whole.collect::<kernels::Result<_>>()?;
             if self.holding.has_weight_shards() {
                 let held = self.holding.weights(index);
-                let mut shard = Tensor::zeros(&[held.len().max(1)], DType::F32, &self.device)?;
+                let mut shard = Tensor::zeros(&[held.len().max(1)], DType::F32, &device)?;
                 for piece in unit.pieces(held.clone()) {
                     let from = &whole[piece.spec - unit.specs.start].f32()[piece.local];
                     let at = piece.at - held.start;
@@ -142,7 +145,8 @@ impl<'a> Trainer<'a> {
                 &self.device,
             ),
         };
-        let loss = worker.train(samples, first, &mut self.sums)?;
+        let (loss, held) = worker.train(samples, first, &mut self.sums)?;
+        self.held = held;
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.rank(), "sum gradients over ranks")?;
         finite(step, "loss", loss)?;

@@ -129,7 +129,7 @@ impl Part {
     pub(crate) fn forward(
         &self,
         input: Flow,
-        targets: Option<&Tensor>,
+        targets: &mut Option<Tensor>,
         cx: &Context<'_>,
     ) -> kernels::Result<(Flow, Saved)> {
         match (&self.layer, input) {
@@ -142,8 +142,8 @@ impl Part {
                 Ok((Flow::Hidden(y), Saved::Block(saved)))
             }
             (Layer::Head(head), Flow::Hidden(x)) => {
-                let targets = targets.expect("the last piece is given targets");
-                let (losses, saved) = head.forward(x, targets.try_clone()?, cx)?;
+                let targets = targets.take().expect("the last piece is given targets");
+                let (losses, saved) = head.forward(x, targets, cx)?;
                 Ok((Flow::Losses(losses), Saved::Head(Box::new(saved))))
             }
             _ => unreachable!("parts lie in the order embedding, blocks, head"),

@@ -29,7 +29,7 @@ impl Block {
     }
 
     /// True if `right` completes this block to one of twice the size.
-    fn merges_with(&self, right: &Block) -> bool {
+    pub(crate) fn merges_with(&self, right: &Block) -> bool {
         self.size == right.size
             && self.start + self.size == right.start
             && self.start.is_multiple_of(2 * self.size)

@@ -26,6 +26,15 @@ pub(crate) struct Worker<'a> {
     pub supply: Supply<'a>,
 }
 
+/// Most bytes at the end of a pass, when no layer runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    /// What forward passes keep for backward.
+    pub activations: usize,
+    /// Sums of gradients; exact only without a second thread.
+    pub gradients: usize,
+}
+
 /// (first token of the batch, sum) of each chunk of tokens that had its loss here.
 type Losses = Vec<(usize, f64)>;
 
@@ -48,13 +57,13 @@ impl Worker<'_> {
     }
 
     /// Forward and backward of this rank's part of the global batch that starts at sample `first`.
-    /// Adds to `sums`; returns the mean loss of the batch.
+    /// Adds to `sums`; returns the mean loss of the batch, and the most bytes held between passes.
     pub(crate) fn train(
         &self,
         samples: &dyn data::Samples,
         first: u64,
         sums: &mut Sums,
-    ) -> Result<f64> {
+    ) -> Result<(f64, Held)> {
         let count = self.plan.train.global_batch;
         let place = self.groups.place;
         let blocks = micro_batches(self.plan, &place);
@@ -62,14 +71,16 @@ impl Worker<'_> {
         let mut in_flight: Vec<VecDeque<Vec<Saved>>> =
             self.stages.iter().map(|_| VecDeque::new()).collect();
         let mut losses = Vec::new();
+        let mut held = Held::default();
         for action in actions(&self.plan.parallel, place.pp_rank, blocks.len()) {
             match action {
                 Action::Forward { micro, chunk } => {
                     let block = blocks[micro];
                     let (input, targets) = self.input(samples, (first, block), chunk)?;
-                    let (output, saved) = self.forward(chunk, input, targets.as_ref(), true)?;
+                    let (output, saved) = self.forward(chunk, input, targets, true)?;
                     in_flight[chunk].push_back(saved);
                     self.pass_on(output, block, chunk, &mut losses)?;
+                    held.activations = held.activations.max(self.device.used_bytes());
                 }
                 Action::Backward { micro, chunk } => {
                     let saved = in_flight[chunk].pop_front();
@@ -77,10 +88,11 @@ impl Worker<'_> {
                     let is_last = micro + 1 == blocks.len();
                     let at = (chunk, blocks[micro], is_last);
                     self.backward(at, saved, weight, sums)?;
+                    held.gradients = held.gradients.max(sums.used_bytes());
                 }
             }
         }
-        self.mean(&losses, count)
+        Ok((self.mean(&losses, count)?, held))
     }
 
     /// The second is what backward needs, nothing unless `keeps`.
@@ -88,7 +100,7 @@ impl Worker<'_> {
         &self,
         chunk: usize,
         input: Flow,
-        targets: Option<&Tensor>,
+        mut targets: Option<Tensor>,
         keeps: bool,
     ) -> Result<(Flow, Vec<Saved>)> {
         let (cx, rank) = (self.context(), self.rank());
@@ -98,7 +110,7 @@ impl Worker<'_> {
             let lent = self.supply.lend(&part.weights);
             let lent = lent.on_rank(rank, "gather weights")?;
             let (output, saved) = part
-                .forward(flow, targets, &cx.with(lent.weights()))
+                .forward(flow, &mut targets, &cx.with(lent.weights()))
                 .on_rank(rank, "forward")?;
             if keeps {
                 kept.push(saved);
@@ -153,7 +165,7 @@ impl Worker<'_> {
         for &block in &blocks {
             for chunk in 0..self.stages.len() {
                 let (input, targets) = self.input(samples, (0, block), chunk)?;
-                let (output, _) = self.forward(chunk, input, targets.as_ref(), false)?;
+                let (output, _) = self.forward(chunk, input, targets, false)?;
                 self.pass_on(output, block, chunk, &mut losses)?;
             }
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use kernels::comm::Collective;
-use kernels::{Device, Error, Tensor};
+use kernels::{Device, Error, Tensor, Use};
 
 use crate::mesh::Groups;
 use crate::model::context::Slot;
@@ -235,6 +235,7 @@ impl Sums {
         (stages, dims): (&[Stage], Vec<Vec<usize>>),
         device: &Device,
     ) -> Sums {
+        let device = device.for_use(Use::Gradients);
         let mut buckets: Vec<Bucket> = local
             .iter()
             .map(|local| Bucket {
@@ -294,7 +295,7 @@ impl Sums {
                 .collect(),
             slots,
             open: None,
-            device: device.clone(),
+            device,
             lane,
         }
     }
@@ -323,6 +324,11 @@ impl Sums {
             Some((block, gradients)) => self.give(Job::Block(part, block, gradients)),
             None => Ok(()),
         }
+    }
+
+    /// Bytes of gradients now.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.device.used_bytes()
     }
 
     fn give(&mut self, job: Job) -> kernels::Result<()> {

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use kernels::comm::Collective;
-use kernels::{DType, Device, Tensor};
+use kernels::{DType, Device, Tensor, Use};
 
 use crate::mesh::Place;
 use crate::model::context::{Slot, Weights};
@@ -134,6 +134,7 @@ impl<'a> Supply<'a> {
                 dp,
                 device,
             } => {
+                let device = &device.for_use(Use::Weights);
                 let mut whole: Vec<Option<Tensor>> = holding.dims.iter().map(|_| None).collect();
                 for (index, local) in holding.local.iter().enumerate() {
                     if !slots.contains(&local.slots.start) {
