@@ -149,11 +149,16 @@ fn assert_same(found: &Result, want: &Result, layout: &str) {
     assert!(found.optimizer == want.optimizer, "moments of {layout}");
 }
 
-fn every_layout_matches(mut plan: Plan) {
+/// Enough to cut for every layout of the table.
+fn four_layers(plan: &mut Plan) {
     plan.model.layers = 4;
     if plan.model.kv_heads > 0 {
         (plan.model.heads, plan.model.kv_heads) = (8, 4);
     }
+}
+
+fn every_layout_matches(mut plan: Plan) {
+    four_layers(&mut plan);
     let want = train(&with(plan.clone(), "mb=12"));
     assert_eq!(want.metrics.len(), 6, "4 steps, 2 validations");
     for layout in LAYOUTS {
@@ -169,6 +174,37 @@ fn every_layout_of_a_gpt_gives_the_same_bits() {
 #[test]
 fn every_layout_of_a_llama_gives_the_same_bits() {
     every_layout_matches(tiny_llama());
+}
+
+/// The table of README.md: last loss, gradient norm and hashes of the bytes.
+#[test]
+#[ignore = "prints a table; run it by name with --nocapture"]
+fn print_layout_table() {
+    println!("| layout | ranks | model | loss | gradient norm | weights | moments |");
+    println!("|---|---|---|---|---|---|---|");
+    for (name, mut plan) in [("gpt", tiny_gpt()), ("llama", tiny_llama())] {
+        four_layers(&mut plan);
+        let all = std::iter::once("mb=12").chain(LAYOUTS);
+        for layout in all {
+            let plan = with(plan.clone(), layout);
+            let Result {
+                metrics,
+                model,
+                optimizer,
+            } = train(&plan);
+            let steps = metrics.iter().filter(|line| line.contains("grad_norm"));
+            let last: serde_json::Value = serde_json::from_str(steps.last().unwrap()).unwrap();
+            let hash = xxhash_rust::xxh3::xxh3_64;
+            println!(
+                "| {layout} | {} | {name} | {} | {} | {:016x} | {:016x} |",
+                plan.parallel.world(),
+                last["loss"],
+                last["grad_norm"],
+                hash(&model),
+                hash(&optimizer)
+            );
+        }
+    }
 }
 
 /// Wide enough that matrix products run over several tiles and blocks in every direction.
