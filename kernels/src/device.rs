@@ -4,6 +4,7 @@
 //! the first step. The pool never holds more than the peak of live bytes; past that memory goes back
 //! to the system. Clones share the pool. Nothing is global: two devices know nothing of each other.
 
+use crate::arena::Arena;
 use crate::buffer::Buffer;
 use crate::cpu::Isa;
 use crate::{Error, Result};
@@ -48,6 +49,10 @@ struct Memory {
     free_bytes: usize,
     live_bytes: usize,
     peak_bytes: usize,
+    arena: Option<Arena>,
+    /// Most bytes that came from the system beside the arena.
+    overflow_bytes: usize,
+    overflow_live: usize,
     /// By use.
     live_by_use: [usize; 4],
 }
@@ -74,6 +79,26 @@ impl Device {
             }),
             Use::Work,
         )
+    }
+
+    /// Returns the CPU with one block of `bytes` from which tensors are cut. Pages that no tensor
+    /// touches cost nothing.
+    /// # Errors
+    /// `Memory` if the system does not give the block.
+    pub fn with_arena(bytes: usize) -> Result<Device> {
+        let device = Device::cpu();
+        let lacking = || Error::Memory {
+            device: device.name().to_owned(),
+            bytes,
+        };
+        let size = Buffer::round_up(bytes).ok_or_else(lacking)?;
+        device.memory().arena = Some(Arena::of(size).ok_or_else(lacking)?);
+        Ok(device)
+    }
+
+    /// Most bytes that did not fit the arena at any time so far; 0 without one.
+    pub fn overflow_bytes(&self) -> usize {
+        self.memory().overflow_bytes
     }
 
     /// The same place for tensors of another use.
@@ -149,10 +174,21 @@ impl Device {
         let size = Buffer::round_up(bytes).ok_or_else(|| lacking(bytes))?;
         let pooled = {
             let mut memory = self.memory();
-            let pooled = memory.free.get_mut(&size).and_then(Vec::pop);
-            if pooled.is_some() {
-                memory.free_bytes -= size;
-            }
+            let part = memory.arena.as_mut().and_then(|arena| arena.take(size));
+            let pooled = match part {
+                Some(part) => Some(part),
+                None => {
+                    if memory.arena.is_some() {
+                        memory.overflow_live += size;
+                        memory.overflow_bytes = memory.overflow_bytes.max(memory.overflow_live);
+                    }
+                    let pooled = memory.free.get_mut(&size).and_then(Vec::pop);
+                    if pooled.is_some() {
+                        memory.free_bytes -= size;
+                    }
+                    pooled
+                }
+            };
             memory.live_bytes += size;
             memory.live_by_use[self.1 as usize] += size;
             memory.peak_bytes = memory.peak_bytes.max(memory.live_bytes);
@@ -165,6 +201,9 @@ impl Device {
                 let mut memory = self.memory();
                 memory.live_bytes -= size;
                 memory.live_by_use[self.1 as usize] -= size;
+                if memory.arena.is_some() {
+                    memory.overflow_live -= size;
+                }
                 drop(memory);
                 Err(lacking(size))
             }
@@ -177,6 +216,13 @@ impl Device {
         let mut memory = self.memory();
         memory.live_bytes -= size;
         memory.live_by_use[self.1 as usize] -= size;
+        if let Some(arena) = &mut memory.arena {
+            if let Some(offset) = buffer.offset() {
+                arena.give(buffer, offset);
+                return;
+            }
+            memory.overflow_live -= size;
+        }
         if memory.free_bytes + size <= memory.peak_bytes {
             memory.free_bytes += size;
             memory.free.entry(size).or_default().push(buffer);
@@ -209,6 +255,22 @@ mod tests {
         assert_eq!(second.f32().as_ptr(), address);
         assert_eq!(device.allocated_bytes(), 4032);
         assert_eq!(device.peak_bytes(), 4032);
+    }
+
+    #[test]
+    fn an_arena_serves_tensors_and_counts_what_does_not_fit() {
+        let device = Device::with_arena(1000).unwrap();
+        let first = Tensor::zeros(&[200], DType::F32, &device).unwrap();
+        let address = first.f32().as_ptr();
+        assert_eq!(device.overflow_bytes(), 0);
+        let second = Tensor::zeros(&[200], DType::F32, &device).unwrap();
+        assert_eq!(device.overflow_bytes(), Device::bytes_of(200));
+        drop(first);
+        let third = Tensor::zeros(&[100], DType::F32, &device).unwrap();
+        assert_eq!(third.f32().as_ptr(), address);
+        drop((second, third));
+        assert_eq!(device.allocated_bytes(), 0);
+        assert_eq!(device.overflow_bytes(), Device::bytes_of(200));
     }
 
     #[test]

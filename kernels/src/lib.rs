@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod arena;
 mod buffer;
 pub mod comm;
 mod cpu;

@@ -7,7 +7,8 @@
 //! (Korthikanti et al. 2022, arXiv:2205.05198, sec. 4, for these layers), times the micro-batches
 //! in flight by the schedule. Every tensor is rounded up to 64 bytes, as the device does.
 //!
-//! Scratch of the layer that runs and of matrix products is not in the formula.
+//! Scratch of the layer that runs and of matrix products is not in the formula but bounded: each rank
+//! gets one arena, sized before the first step, that holds all of it. Pages nobody touches are free.
 
 use std::thread;
 
@@ -68,6 +69,26 @@ pub fn predict(plan: &Plan) -> Result<Vec<RankMemory>> {
                 local,
             };
             rank.memory()
+        })
+        .collect())
+}
+
+/// Bytes of every rank's arena: the formulas, and a bound of what comes and goes within a pass.
+pub(crate) fn arenas(plan: &Plan) -> Result<Vec<usize>> {
+    let specs = param::specs(plan);
+    let shards = Shards::of(plan, &specs);
+    let predicted = predict(plan)?.into_iter().enumerate();
+    Ok(predicted
+        .map(|(rank, memory)| {
+            let place = Place::of(rank, &plan.parallel);
+            let local = shards.on(place.pp_rank, &specs);
+            let rank = Rank {
+                plan,
+                place,
+                shards: &shards,
+                local,
+            };
+            memory.total().saturating_add(rank.scratch())
         })
         .collect())
 }
@@ -144,6 +165,37 @@ impl Rank<'_> {
             gradients,
             activations,
         }
+    }
+
+    /// More than the layer that runs, its matrix products and the sums under way take at once, with
+    /// a quarter more for ranges that do not fit.
+    fn scratch(&self) -> usize {
+        let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
+        let blocks = micro_batches(plan, place);
+        let b = blocks.iter().map(|block| block.size).max().unwrap_or(1);
+        let n = b * plan.seq_length / place.cp;
+        let inner = s.packed.max(2 * s.d_ffn);
+        let layer = n * (16 * s.d_model + 6 * inner);
+        let head = if place.is_last_stage() {
+            n * (2 * s.padded_vocab / place.tp + 16)
+        } else {
+            0
+        };
+        let widest = inner.max(s.padded_vocab / place.tp).max(s.d_model);
+        // a pack is rounded up to a power of two and to whole tiles
+        let packs = 2 * ((n + 32) * (widest + 32) + (widest + 32) * (s.d_model + 32));
+        let one_head = plan.seq_length * (32 * s.d_head + 128) + 16 * (s.d_head + 32) * 64;
+        let attention = rayon::current_num_threads() * one_head;
+        let keys = 4 * b * plan.seq_length * 2 * s.kv_heads * s.d_head;
+        let units = self
+            .local
+            .iter()
+            .map(|local| self.shards.units[local.unit].len());
+        let all: usize = units.clone().sum();
+        let largest = units.max().unwrap_or(0);
+        let sums = 3 * all + 4 * largest;
+        let elements = layer + head + packs + attention + keys + sums;
+        elements.saturating_mul(5) + (1 << 20)
     }
 
     /// Bytes of a unit's tensors, each on its own.
@@ -378,6 +430,40 @@ mod tests {
             plan.determinism = crate::Determinism::Run;
             plan.parallel.zero = 1;
             assert_measured(&plan, "the same without layout mode");
+        }
+    }
+
+    #[test]
+    fn a_planned_arena_holds_every_tensor_of_a_run() {
+        for mut plan in [tiny_gpt(), tiny_llama()] {
+            plan.model.layers = 4;
+            (plan.train.global_batch, plan.train.micro_batch) = (12, 2);
+            // (tp, pp, dp, cp, zero)
+            for layout in [
+                (1, 1, 1, 1, 0),
+                (2, 2, 1, 1, 0),
+                (1, 1, 3, 1, 1),
+                (2, 1, 2, 2, 2),
+                (1, 2, 2, 1, 3),
+            ] {
+                let parallel = &mut plan.parallel;
+                (
+                    parallel.tp,
+                    parallel.pp,
+                    parallel.dp,
+                    parallel.cp,
+                    parallel.zero,
+                ) = layout;
+                let folder = tempfile::tempdir().unwrap();
+                let samples = Chain::of(&plan);
+                let log = crate::fixtures::Log::default();
+                crate::run(&plan, &samples, Some(&samples), folder.path(), &log).unwrap();
+                let notes: Vec<String> = log.lines();
+                assert!(
+                    !notes.iter().any(|line| line.contains("arena")),
+                    "{layout:?} {notes:?}"
+                );
+            }
         }
     }
 

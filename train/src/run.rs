@@ -12,7 +12,8 @@ use crate::checkpoint::read::{Opened, newest};
 use crate::checkpoint::state::{Exact, State};
 use crate::checkpoint::write;
 use crate::data::Samples;
-use crate::error::{At, Error, Result};
+use crate::error::{At, Error, OnRank, Result};
+use crate::memory;
 use crate::mesh::Groups;
 use crate::metrics::{Events, Journal, StepRecord, ValidationRecord};
 use crate::model::param::{self, Spec};
@@ -148,9 +149,12 @@ impl<'a> Lead<'a> {
 impl Run<'_> {
     /// Runs every rank on its thread and returns rank 0's last state, or the first cause of failure.
     fn all_ranks(&self, lead: Lead<'_>) -> Result<State> {
-        let devices: Vec<Device> = (0..self.plan.parallel.world())
-            .map(|_| Device::cpu())
-            .collect();
+        let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
+        let devices = arenas.map(|(rank, bytes)| {
+            Device::with_arena(bytes).on_rank(rank, "plan memory before the first step")
+        });
+        let devices: Vec<Device> = devices.collect::<Result<_>>()?;
+        let events = lead.events;
         let mut lead = Some(lead);
         let devices = &devices;
         let results: Vec<Result<Option<State>>> = thread::scope(|scope| {
@@ -171,6 +175,12 @@ impl Run<'_> {
             });
             joined.collect()
         });
+        for (rank, device) in devices.iter().enumerate() {
+            let bytes = device.overflow_bytes();
+            if bytes > 0 {
+                events.note(&format!("rank {rank}: {bytes} bytes did not fit its arena"));
+            }
+        }
         let mut last = None;
         let mut failure: Option<Error> = None;
         for result in results {

@@ -90,13 +90,15 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     cx.manifest.forget("train");
     let parallel = &plan.parallel;
     eprintln!(
-        "train: {} parameters, vocabulary {}, {} tokens a step, tp {} pp {} dp {}",
+        "train: {} parameters, vocabulary {}, {} tokens a step, tp {} pp {} dp {} cp {} zero {}",
         grouped(plan.parameters()),
         grouped(plan.vocab as u64),
         grouped((plan.train.global_batch * plan.seq_length) as u64),
         parallel.tp,
         parallel.pp,
-        parallel.dp
+        parallel.dp,
+        parallel.cp,
+        parallel.zero
     );
     let valid = blended.parts[Part::Valid as usize]
         .as_ref()
@@ -138,7 +140,8 @@ fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result
     for (table, key) in BOOKKEEPING
         .map(|k| ("train", k))
         .into_iter()
-        .chain([("train", "micro_batch")])
+        // the same bits whatever these are
+        .chain(["micro_batch", "recompute", "recompute_layers"].map(|k| ("train", k)))
         // with a constant rate, more steps only follow those before; else they change the rate of all
         .chain((plan.train.schedule == train::Schedule::Constant).then_some(("train", "steps")))
     {

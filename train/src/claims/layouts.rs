@@ -192,8 +192,8 @@ fn print_layout_table() {
                 model,
                 optimizer,
             } = train(&plan);
-            let steps = metrics.iter().filter(|line| line.contains("grad_norm"));
-            let last: serde_json::Value = serde_json::from_str(steps.last().unwrap()).unwrap();
+            let last = metrics.iter().rfind(|line| line.contains("grad_norm"));
+            let last: serde_json::Value = serde_json::from_str(last.unwrap()).unwrap();
             let hash = xxhash_rust::xxh3::xxh3_64;
             println!(
                 "| {layout} | {} | {name} | {} | {} | {:016x} | {:016x} |",
