@@ -22,6 +22,7 @@ use crate::model::param;
 use crate::parallel::data::{Block, micro_batches};
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
+use crate::parallel::sums::context_cuts;
 use crate::plan::Plan;
 use crate::step::Trainer;
 
@@ -308,7 +309,14 @@ impl Rank<'_> {
                 sums.push(Block { start, size }, is_exact);
             }
         }
-        sums.blocks.len() * flat(zero >= 2)
+        if zero < 2 {
+            let parts = units.iter().map(|&unit| {
+                let cuts = context_cuts(self.shards.units[unit].len(), self.place.cp);
+                Device::bytes_of(cuts[self.place.cp_rank + 1] - cuts[self.place.cp_rank])
+            });
+            return sums.blocks.len() * parts.sum::<usize>();
+        }
+        sums.blocks.len() * flat(true)
     }
 
     /// Bytes that the forward pass of a chunk keeps for `b` sequences.
@@ -427,6 +435,8 @@ mod tests {
             (plan.parallel.virtual_stages, plan.parallel.cp) = (1, 2);
             (plan.parallel.dp, plan.parallel.zero) = (2, 2);
             assert_measured(&plan, "tensor, context, pipeline, data");
+            plan.parallel.zero = 0;
+            assert_measured(&plan, "context parts of gradients");
             plan.determinism = crate::Determinism::Run;
             plan.parallel.zero = 1;
             assert_measured(&plan, "the same without layout mode");

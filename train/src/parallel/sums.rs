@@ -5,7 +5,8 @@
 //!
 //! ZeRO 0 and 1: a rank sums its micro-batches where they are computed; after the last one the units
 //! go over ranks. ZeRO 2 and 3: each micro-batch goes over ranks at once and a rank keeps its shard
-//! only. With context parallelism in layout mode, each sequence's parts are joined first.
+//! only. With context parallelism in layout mode, each sequence's parts are joined first; ranks that are
+//! to have the same sums add a part of each unit and exchange them at the end.
 //! Trees are those of data.rs: which thread or rank adds changes no bits.
 
 use std::sync::Arc;
@@ -66,6 +67,12 @@ impl Summer {
             Job::Block(part, block, gradients) => {
                 for bucket in self.parts[part].clone() {
                     let mut flat = self.flatten(bucket, &gradients);
+                    if self.is_in_parts() {
+                        let cuts = self.part_cuts(bucket);
+                        let part = self.cp.reduce_scatter_sum(flat, &cuts)?;
+                        self.push(bucket, block, &part)?;
+                        continue;
+                    }
                     if self.rule.is_exact && self.cp.size() > 1 {
                         self.cp.all_reduce_sum(&mut flat)?;
                     }
@@ -90,6 +97,22 @@ impl Summer {
             }
         }
         Ok(())
+    }
+
+    /// True if context-parallel ranks, which need the same sums, add a part of each unit every
+    /// sequence and put the parts together at the end.
+    fn is_in_parts(&self) -> bool {
+        self.rule.is_exact && self.cp.size() > 1 && self.rule.zero < 2
+    }
+
+    fn part_cuts(&self, bucket: usize) -> Vec<usize> {
+        let len = self.len(bucket);
+        context_cuts(len, self.cp.size())
+    }
+
+    fn len(&self, bucket: usize) -> usize {
+        let cuts = &self.buckets[bucket].cuts;
+        cuts[cuts.len() - 1]
     }
 
     fn flatten(&self, bucket: usize, gradients: &Gradients) -> Vec<f32> {
@@ -136,53 +159,73 @@ impl Summer {
     /// The sum over all ranks: of the whole unit, or of this rank's shard if moments are shared out.
     fn finish(&mut self, bucket: usize) -> kernels::Result<()> {
         let tree = std::mem::take(&mut self.trees[bucket]);
-        let mut sum = if self.rule.zero < 2 && self.dp.size() > 1 {
-            self.over_ranks(bucket, tree)?
+        let (len, zero) = (self.len(bucket), self.rule.zero);
+        let cuts = &self.buckets[bucket].cuts;
+        let (is_over_ranks, rank) = (zero < 2 && self.dp.size() > 1, self.dp.rank());
+        let sum = if self.is_in_parts() {
+            let part = self.part_cuts(bucket);
+            let width = part[self.cp.rank() + 1] - part[self.cp.rank()];
+            let sum = if is_over_ranks {
+                self.over_ranks(tree, width, None)?
+            } else {
+                whole(tree)?
+            };
+            let all = self.cp.all_gather(&sum.f32()[..width])?.concat();
+            if zero == 1 {
+                flat_tensor(&all[cuts[rank]..cuts[rank + 1]], &self.device)?
+            } else {
+                flat_tensor(&all, &self.device)?
+            }
+        } else if is_over_ranks {
+            self.over_ranks(tree, len, (zero == 1).then_some(cuts))?
         } else {
-            let sum = tree.finish()?;
-            sum.expect("every rank has at least one sequence")
+            whole(tree)?
         };
-        if !self.rule.is_exact && self.cp.size() > 1 {
-            self.cp.all_reduce_sum(sum.f32_mut())?;
-        }
-        self.done[bucket] = Some(sum);
+        self.done[bucket] = Some(self.over_context(sum)?);
         Ok(())
     }
 
-    fn over_ranks(&self, bucket: usize, tree: FlatTree) -> kernels::Result<Tensor> {
-        let (size, batch) = (self.dp.size(), self.rule.batch);
-        let cuts = &self.buckets[bucket].cuts;
-        let keep = if self.rule.zero == 0 {
-            0..cuts[size]
-        } else {
-            cuts[self.dp.rank()]..cuts[self.dp.rank() + 1]
-        };
+    /// Without the tree's order, parts of sequences are summed once a step.
+    fn over_context(&self, mut sum: Tensor) -> kernels::Result<Tensor> {
+        if !self.rule.is_exact && self.cp.size() > 1 {
+            self.cp.all_reduce_sum(sum.f32_mut())?;
+        }
+        Ok(sum)
+    }
+
+    /// Sums `width` elements over data-parallel ranks; with `cuts`, this rank's shard of them.
+    fn over_ranks(
+        &self,
+        tree: FlatTree,
+        width: usize,
+        cuts: Option<&Vec<usize>>,
+    ) -> kernels::Result<Tensor> {
+        let (size, rank, batch) = (self.dp.size(), self.dp.rank(), self.rule.batch);
         let is_even = batch.is_multiple_of(size) && (batch / size).is_power_of_two();
         if !self.rule.is_exact || is_even {
             // one block of the same aligned size each: the group's tree by rank is the same tree
-            let sum = tree.finish()?;
-            let mut sum = sum.expect("every rank has at least one sequence");
-            if self.rule.zero == 0 {
+            let mut sum = whole(tree)?;
+            let Some(cuts) = cuts else {
                 self.dp.all_reduce_sum(sum.f32_mut())?;
                 return Ok(sum);
-            }
+            };
             let shard = self.dp.reduce_scatter_sum(sum.f32().to_vec(), cuts)?;
             return flat_tensor(&shard, &self.device);
         }
         // every rank gathers every block and finishes the tree by itself
+        let keep = cuts.map_or(0..width, |cuts| cuts[rank]..cuts[rank + 1]);
         let mine: Vec<f32> = tree.blocks().flat_map(|flat| flat.f32().to_vec()).collect();
         drop(tree);
         let all = self.dp.all_gather(&mine)?;
         let mut tree = FlatTree::default();
         for (rank, blocks) in all.iter().enumerate() {
             let range = batch * rank / size..batch * (rank + 1) / size;
-            for (block, flat) in merged(range).into_iter().zip(blocks.chunks(cuts[size])) {
+            for (block, flat) in merged(range).into_iter().zip(blocks.chunks(width)) {
                 let part = flat_tensor(&flat[keep.clone()], &self.device)?;
                 tree.push(block, part, true)?;
             }
         }
-        let sum = tree.finish()?;
-        Ok(sum.expect("every rank has at least one sequence"))
+        whole(tree)
     }
 
     /// The sums of the step, by bucket.
@@ -354,6 +397,18 @@ impl Sums {
             Lane::Thread(_, answers) => answers.recv().unwrap_or_else(|_| Err(gone())),
         }
     }
+}
+
+/// Everything in a tree.
+fn whole(tree: FlatTree) -> kernels::Result<Tensor> {
+    let sum = tree.finish()?;
+    Ok(sum.expect("every rank has at least one sequence"))
+}
+
+/// Even parts of a unit's flat elements over context-parallel ranks. In layout mode a unit has at
+/// least 8 elements and cp divides 8, so no part is empty.
+pub(crate) fn context_cuts(len: usize, cp: usize) -> Vec<usize> {
+    (0..=cp).map(|rank| len * rank / cp).collect()
 }
 
 /// A tensor has at least one element, a shard of a small unit maybe none.
