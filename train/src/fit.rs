@@ -4,12 +4,20 @@
 use crate::config::{ParallelConfig, Problem};
 use crate::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
 
+/// How far from what was asked for a choice is looked for.
+const FAR: usize = 10_000;
+
 /// The nearest valid numbers around `found`, as words.
 fn nearest(found: usize, most: usize, is_valid: impl Fn(usize) -> bool) -> String {
-    let below = (1..found.min(most.saturating_add(1)))
-        .rev()
-        .find(|&n| is_valid(n));
-    let above = (found.saturating_add(1)..=most).find(|&n| is_valid(n));
+    let top = found.min(most.saturating_add(1));
+    let below = (top.saturating_sub(FAR).max(1)..top).rev();
+    let below = below.into_iter().find(|&n| is_valid(n));
+    let above = found.saturating_add(1)..=most.min(found.saturating_add(FAR));
+    let above = above.into_iter().find(|&n| is_valid(n));
+    either(below, above)
+}
+
+fn either(below: Option<usize>, above: Option<usize>) -> String {
     match (below, above) {
         (Some(below), Some(above)) => format!("; nearest {below} or {above}"),
         (Some(one), None) | (None, Some(one)) => format!("; nearest {one}"),
@@ -23,7 +31,8 @@ fn divides(part: usize, whole: usize) -> bool {
 
 /// Multiples of `of` nearest to `found`, as words.
 fn nearest_multiple(found: usize, of: usize) -> String {
-    nearest(found, found.saturating_add(of), |n| divides(of, n))
+    let below = found - found % of.max(1);
+    either(Some(below).filter(|&n| n > 0), below.checked_add(of))
 }
 
 /// Calls `problem` for each number that the layout does not divide.
@@ -193,6 +202,27 @@ mod tests {
             "train.global_batch: found 8 with dp = 3, micro_batch = 2, want a multiple of dp * micro_batch; nearest 6 or 12",
         ] {
             assert!(found.contains(wanted), "{wanted}\nin\n{found}");
+        }
+    }
+
+    #[test]
+    fn absurd_numbers_are_told_and_not_counted_to() {
+        let far = usize::MAX - 1;
+        for set in [
+            |plan: &mut Plan, n| plan.parallel.tp = n,
+            |plan: &mut Plan, n| plan.parallel.pp = n,
+            |plan: &mut Plan, n| plan.parallel.dp = n,
+            |plan: &mut Plan, n| plan.parallel.cp = n,
+            |plan: &mut Plan, n| (plan.parallel.virtual_stages, plan.parallel.pp) = (n, 2),
+            |plan: &mut Plan, n| plan.train.micro_batch = n,
+            |plan: &mut Plan, n| (plan.parallel.dp, plan.parallel.ranks_per_node) = (n, 8),
+            |plan: &mut Plan, n| plan.parallel.stage_layers = vec![n, n],
+        ] {
+            let mut plan = tiny_gpt();
+            set(&mut plan, far);
+            plan.parallel.sequence = true;
+            assert!(!problems(&plan).is_empty());
+            let _ = plan.parallel.placement();
         }
     }
 

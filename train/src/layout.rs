@@ -155,11 +155,12 @@ impl ParallelConfig {
     /// Nodes that the first group of an axis touches.
     fn nodes_of(&self, axes: &[Axis; 5], axis: Axis) -> usize {
         let (stride, node) = (self.stride(axes, axis), self.node_ranks());
-        let mut nodes: Vec<usize> = (0..self.size(axis))
-            .map(|i| i.saturating_mul(stride) / node)
-            .collect();
-        nodes.dedup();
-        nodes.len()
+        let size = self.size(axis);
+        if stride >= node {
+            size // each on its own
+        } else {
+            size.saturating_sub(1).saturating_mul(stride) / node + 1
+        }
     }
 
     /// The order whose groups touch the fewest nodes, heaviest traffic first: tensor (four sums of
@@ -205,21 +206,18 @@ impl ParallelConfig {
     pub fn placement(&self) -> Placement {
         let axes = self.axes().unwrap_or(Axis::MEGATRON);
         let node = self.node_ranks();
-        let places = (0..node.min(self.world())).map(|rank| {
-            let data_index = rank / self.stride(&axes, Axis::Dp) % self.dp.max(1);
-            // ranks of one data-parallel group differ in that index alone
-            rank - data_index * self.stride(&axes, Axis::Dp)
-        });
-        let mut data_groups: Vec<usize> = places.collect();
-        data_groups.sort_unstable();
-        data_groups.dedup();
+        // as many groups as ranks with index 0 in theirs: a run of `stride` in every period
+        let stride = self.stride(&axes, Axis::Dp);
+        let period = stride.saturating_mul(self.dp).max(1);
+        let ranks = node.min(self.world());
+        let data_groups = ranks / period * stride + (ranks % period).min(stride);
         Placement {
             nodes: self.world().div_ceil(node),
             tensor_nodes: self.nodes_of(&axes, Axis::Tp),
             context_nodes: self.nodes_of(&axes, Axis::Cp),
             data_nodes: self.nodes_of(&axes, Axis::Dp),
             pipeline_nodes: self.nodes_of(&axes, Axis::Pp),
-            data_groups_on_a_node: data_groups.len(),
+            data_groups_on_a_node: data_groups,
         }
     }
 

@@ -100,6 +100,19 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         parallel.cp,
         parallel.zero
     );
+    // a plan that contradicts itself is told by the run
+    let ranks = train::memory::predict(&plan).unwrap_or_default();
+    if let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) {
+        eprintln!(
+            "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}",
+            ranks.len(),
+            rank.total() / 1_000_000,
+            rank.weights / 1_000_000,
+            rank.optimizer / 1_000_000,
+            rank.gradients / 1_000_000,
+            rank.activations / 1_000_000
+        );
+    }
     let valid = blended.parts[Part::Valid as usize]
         .as_ref()
         .map(|blend| BlendSamples(blend, None));
