@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use kernels::rng;
+
 use crate::config::{PipelineSchedule, Recompute};
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
 use crate::{Determinism, ParallelConfig, Plan, TieEmbeddings, run};
@@ -275,6 +277,56 @@ fn eight_tensor_parallel_ranks_give_the_bits_of_one() {
         let want = train(&with(plan.clone(), "mb=4"));
         for layout in ["tp=4 mb=4", "tp=8 mb=4", "tp=8 sp mb=4"] {
             assert_same(&train(&with(plan.clone(), layout)), &want, layout);
+        }
+    }
+}
+
+/// A layout of at most 16 ranks with every axis drawn at random; `None` if it does not fit.
+fn drawn(plan: &Plan, number: u64) -> Option<Plan> {
+    let mut counter = 0;
+    let mut draw = |from: &[usize]| {
+        counter += 1;
+        let u = rng::uniform(77, number, counter) * from.len() as f64;
+        from[(0..from.len()).rfind(|&i| i as f64 <= u).unwrap_or(0)]
+    };
+    let mut plan = plan.clone();
+    let (parallel, train) = (&mut plan.parallel, &mut plan.train);
+    (parallel.tp, parallel.cp) = (draw(&[1, 1, 2, 4]), draw(&[1, 1, 2, 4]));
+    (parallel.pp, parallel.dp) = (draw(&[1, 1, 2, 4]), draw(&[1, 2, 3, 4]));
+    parallel.virtual_stages = if parallel.pp > 1 { draw(&[1, 2]) } else { 1 };
+    parallel.sequence = draw(&[0, 1]) == 1;
+    parallel.overlap = draw(&[0, 1, 1]) == 1;
+    parallel.zero = u8::try_from(draw(&[0, 1, 2, 3])).unwrap();
+    parallel.order =
+        ["tp-cp-ep-dp-pp", "pp-dp-tp-ep-cp", "tp-dp-cp-pp-ep"][draw(&[0, 1, 2])].into();
+    parallel.ranks_per_node = if parallel.order.starts_with("tp") {
+        draw(&[0, 4, 8])
+    } else {
+        0
+    };
+    if parallel.virtual_stages == 1 && draw(&[0, 1]) == 1 {
+        parallel.schedule = PipelineSchedule::Gpipe;
+    }
+    train.micro_batch = draw(&[1, 2, 3, 4, 6]);
+    train.recompute = [Recompute::None, Recompute::Selective, Recompute::Full][draw(&[0, 1, 2])];
+    let few = plan.parallel.world() <= 16;
+    (few && plan.problems().is_empty()).then_some(plan)
+}
+
+#[test]
+fn layouts_drawn_at_random_give_the_same_bits() {
+    const DRAWN: usize = 12;
+    let (mut gpt, mut llama) = (tiny_gpt(), tiny_llama());
+    four_layers(&mut gpt);
+    four_layers(&mut llama);
+    for mut plan in [gpt, llama] {
+        plan.train.global_batch = 12;
+        plan.train.steps = 2;
+        let want = train(&with(plan.clone(), "mb=12"));
+        let layouts = (0..).filter_map(|number| drawn(&plan, number));
+        for plan in layouts.take(DRAWN) {
+            let layout = format!("{:?} {:?}", plan.parallel, plan.train);
+            assert_same(&train(&plan), &want, &layout);
         }
     }
 }
