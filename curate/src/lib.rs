@@ -28,6 +28,7 @@ mod shard;
 mod signals;
 mod statistics;
 mod steps;
+mod store;
 mod text;
 mod texts;
 mod unicode;
@@ -85,6 +86,7 @@ pub use statistics::{
     Distinct, Distribution, FIGURES, Frequent, QUANTILES, Row, State, Statistics, TextFigures,
     measure,
 };
+pub use store::{ObjectFolder, Put, is_url};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
 pub use verdict::{Figure, Judge, KEEP, Measure, Reason, Side, Verdict};

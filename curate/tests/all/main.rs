@@ -22,6 +22,8 @@ mod profiles;
 mod shard;
 mod statistics;
 mod steps;
+#[cfg(feature = "object-store")]
+mod store;
 
 /// Exact and MinHash deduplication with the defaults of each.
 fn both() -> curate::DedupConfig {

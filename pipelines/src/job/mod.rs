@@ -14,7 +14,8 @@ pub(crate) use tokenize::Tokenize;
 
 use crate::executor::{Kubernetes, Ray, Slurm};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// A whole job. Tables that are absent are not run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub struct Job {
     pub name: String,
     /// Folder that everything is written under, relative to the working directory.
     pub out: PathBuf,
+    /// Where machines without a common file system share what they finish; `out` is then each machine's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreTable>,
     /// Seed of sample order, initial weights and generation.
     pub seed: u32,
     /// Threads; 0 is one per core.
@@ -80,6 +84,7 @@ impl Default for Job {
         Job {
             name: String::new(),
             out: PathBuf::new(),
+            store: None,
             seed: 1234,
             threads: 0,
             determinism: train::Determinism::Layout,
@@ -100,6 +105,17 @@ impl Default for Job {
             report: None,
         }
     }
+}
+
+/// `[store]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreTable {
+    /// Folder in an object store: `s3://bucket/runs/one`, `gs://...`, `az://...`.
+    pub url: String,
+    /// Settings of the store by the names of the `object_store` crate, above those of the environment. They are written to
+    /// `job.toml`: leave secrets to the environment.
+    pub options: BTreeMap<String, String>,
 }
 
 /// Who runs the tasks of a stage.
@@ -189,6 +205,12 @@ impl Job {
         toml::to_string(self).expect("a job holds only tables, arrays, strings and numbers")
     }
 
+    /// The store that the job's files are shared through, if it has one.
+    pub(crate) fn store(&self) -> curate::Result<Option<curate::ObjectFolder>> {
+        let open = |t: &StoreTable| curate::ObjectFolder::open(&t.url, &t.options);
+        self.store.as_ref().map(open).transpose()
+    }
+
     /// Inputs that documents come from: those of `[curate]`, else those of `[tokenize]`.
     pub(crate) fn inputs(&self) -> &[curate::Input] {
         match (&self.curate, &self.tokenize) {
@@ -234,7 +256,7 @@ impl Job {
             (table, _) => table.clone(),
         };
         if let Some(kubernetes) = kubernetes {
-            kubernetes.check(problems);
+            kubernetes.check(self.store.is_some(), problems);
         }
         let mut add = |key: &str, found: String, wanted: &str| {
             problems.push(Problem {
@@ -249,6 +271,12 @@ impl Job {
                 "\"\"".into(),
                 "a folder for everything the job writes",
             );
+        }
+        if let Some(store) = &self.store
+            && !curate::is_url(Path::new(&store.url))
+        {
+            let wanted = "a folder in a store: s3://bucket/folder, gs://... or az://...";
+            add("store.url", format!("{:?}", store.url), wanted);
         }
         if self.name.is_empty() {
             add("name", "\"\"".into(), "a name to show in reports");

@@ -6,6 +6,7 @@ use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, anyhow, bail};
 use curate::{Curator, Shard, ShardReport};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::json;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ pub(crate) fn reports(cx: &Context) -> Result<Vec<ShardReport>> {
     let mut all = Vec::new();
     for shard in cx.shards()? {
         let stage = stage_name(shard);
-        let record = cx.manifest.get(&stage).ok_or_else(|| {
+        let record = cx.manifest.get(&stage)?.ok_or_else(|| {
             anyhow!("{stage} has not run; run `millrace curate` (or `run`) first")
         })?;
         all.push(serde_json::from_value(record.counts).with_context(|| stage.clone())?);
@@ -80,20 +81,27 @@ fn table(cx: &Context) -> Result<&curate::CurateConfig> {
     table.ok_or_else(|| anyhow!("the job has no [curate] table"))
 }
 
-/// Those of the shards whose work is not recorded, by number.
-fn left(cx: &Context, shards: &[Shard], prints: &[String]) -> Vec<usize> {
-    let is_left = |i: &usize| {
-        let done = cx.manifest.done(&stage_name(&shards[*i]), &prints[*i]);
-        done.is_none()
-    };
-    (0..shards.len()).filter(is_left).collect()
+/// Those of the shards whose work is not recorded, by number. `is_done` asks for one.
+fn left(
+    shards: &[Shard],
+    prints: &[String],
+    is_done: impl Fn(&str, &str) -> Result<bool> + Sync,
+) -> Result<Vec<usize>> {
+    let each = (0..shards.len()).into_par_iter();
+    let done: Vec<bool> = each
+        .map(|i| is_done(&stage_name(&shards[i]), &prints[i]))
+        .collect::<Result<_>>()?;
+    let numbers = done.iter().enumerate().filter(|(_, done)| !**done);
+    Ok(numbers.map(|(i, _)| i).collect())
 }
 
 /// Shards whose work is not recorded, by number.
 pub(crate) fn shards_left(cx: &Context) -> Result<Vec<usize>> {
     let shards = cx.shards()?;
     let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
-    Ok(left(cx, shards, &prints))
+    left(shards, &prints, |stage, print| {
+        cx.manifest.is_done(stage, print)
+    })
 }
 
 /// The shards `index`, `index + of` and so on, as far as they are left. Nothing is summed up.
@@ -107,7 +115,9 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
         .cloned()
         .collect();
     let prints: Vec<String> = own.iter().map(|s| shard_fingerprint(cx, s)).collect();
-    let todo = left(cx, &own, &prints);
+    let todo = left(&own, &prints, |stage, print| {
+        cx.manifest.is_done(stage, print)
+    })?;
     if todo.is_empty() {
         eprintln!(
             "curate: task {index} of {of} was done before ({} shards)",
@@ -137,9 +147,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let config = table(cx)?;
     let shards = cx.shards()?;
     let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
-    let todo = left(cx, shards, &prints);
+    let todo = left(shards, &prints, |stage, print| {
+        Ok(cx.manifest.done(stage, print)?.is_some())
+    })?;
     let of_all = fingerprint(&json!(prints));
-    if todo.is_empty() && cx.manifest.done("curate", &of_all).is_some() {
+    if todo.is_empty() && cx.manifest.done("curate", &of_all)?.is_some() {
         eprintln!("curate: done before ({} shards)", shards.len());
         return Ok(());
     }

@@ -17,7 +17,7 @@ pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
     let mut sums = Vec::new();
     for i in 0..shards {
         let stage = format!("curate/{i:05}");
-        let Some(record) = cx.manifest.get(&stage) else {
+        let Some(record) = cx.manifest.get(&stage)? else {
             bail!("{stage} has not run; run `millrace curate` (or `run`) first");
         };
         sums.push(serde_json::to_value(record.outputs)?);
@@ -42,7 +42,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         config.substring,
         sums
     ]));
-    if cx.manifest.done("dedup", &print).is_some() {
+    if cx.manifest.done("dedup", &print)?.is_some() {
         eprintln!("dedup: done before");
         return Ok(());
     }
