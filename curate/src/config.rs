@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::code::CODE_LABELS;
+use crate::decontaminate::CutRules;
 use crate::dedup::{BloomConfig, LinesConfig, MinhashConfig, SubstringConfig, UrlDedupConfig};
 use crate::dsir::DsirConfig;
 use crate::extract::ExtractConfig;
@@ -315,6 +316,8 @@ pub struct DecontaminateConfig {
     /// Words per n-gram; absent: the profile's, 13 or 12.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ngram: Option<usize>,
+    /// `mt_nlg`: what is cut, and what becomes of the pieces.
+    pub cut: CutRules,
 }
 
 /// Whose words and n-grams of evaluation sets.
@@ -326,6 +329,8 @@ pub enum DecontaminateProfile {
     Gpt3,
     /// Words are spaCy's of the simplified text, 12 of them.
     Datatrove,
+    /// Words are Python's `\w+`, lower-cased, 13 of them or a whole short text; cuts after deduplication instead of dropping.
+    MtNlg,
 }
 
 impl Default for DecontaminateConfig {
@@ -340,6 +345,7 @@ impl Default for DecontaminateConfig {
             query_ngrams: false,
             overlap_ngrams: true,
             ngram: None,
+            cut: CutRules::default(),
         }
     }
 }
@@ -591,10 +597,15 @@ impl DecontaminateConfig {
     /// Words per n-gram.
     pub fn ngram(&self) -> usize {
         let own = match self.profile {
-            DecontaminateProfile::Gpt3 => 13,
+            DecontaminateProfile::Gpt3 | DecontaminateProfile::MtNlg => 13,
             DecontaminateProfile::Datatrove => 12,
         };
         self.ngram.unwrap_or(own)
+    }
+
+    /// True if documents are cut after deduplication, false if they are dropped in the curation pass.
+    pub fn cuts(&self) -> bool {
+        self.profile == DecontaminateProfile::MtNlg
     }
 
     /// Reports every contradiction.
@@ -603,6 +614,13 @@ impl DecontaminateConfig {
             problem("files", "[]".to_string(), "at least one evaluation file");
         }
         range(problem, "ngram", self.ngram() as f64, 2.0, 64.0);
+        if self.cuts() {
+            let mut inner = |k: &str, f: String, w: &str| problem(&format!("cut.{k}"), f, w);
+            self.cut.check(self.ngram(), &mut inner);
+        } else if self.cut != CutRules::default() {
+            let found = format!("cut with profile {:?}", self.profile);
+            problem("cut", found, "none, or profile = \"mt_nlg\"");
+        }
         if self.profile == DecontaminateProfile::Datatrove && !self.fields.is_empty() {
             let found = format!("{:?}", self.fields);
             problem(
