@@ -247,3 +247,54 @@ fn evaluation_texts_are_cut_without_a_dedup_table_and_other_rules_redo_no_curati
     );
     assert_eq!(counts("dedup")["decontamination"]["met"], 0);
 }
+
+/// Largest resident set of the process that did the dedup stage.
+fn peak(out: &Path) -> u64 {
+    let text = std::fs::read(out.join("manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&text).unwrap();
+    manifest["dedup"]["peak_rss_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn the_sorts_of_repeated_stretches_stay_within_their_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("in");
+    std::fs::create_dir(&input).unwrap();
+    let mut state = 1u64;
+    let mut word = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let letter =
+            |i: u32| char::from(b'a' + u8::try_from((state >> (5 * i + 24)) % 26).unwrap());
+        (0..7).map(letter).collect::<String>()
+    };
+    // 40 MB of text without repeats: 64 MB of anchors to sort
+    for file in 0..8 {
+        let mut lines = String::new();
+        for _ in 0..160 {
+            let text: Vec<String> = (0..4_000).map(|_| word()).collect();
+            lines += &format!("{}\n", json!({"text": text.join(" ")}));
+        }
+        std::fs::write(input.join(format!("{file}.jsonl")), lines).unwrap();
+    }
+    let job = dir.path().join("job.toml");
+    let text = format!(
+        "name = \"memory\"\nout = \"none\"\nthreads = 2\n[curate]\ninputs = [{{ path = {input:?} }}]\n[dedup]\nsubstring = {{}}\n"
+    );
+    std::fs::write(&job, text).unwrap();
+    let outs = ["16", "1024"].map(|megabytes| {
+        let out = dir.path().join(megabytes);
+        for verb in ["curate", "dedup"] {
+            let set = format!("out={out:?}");
+            let memory = format!("dedup.memory_mb={megabytes}");
+            succeed(&[verb, job.to_str().unwrap(), "--set", &set, "--set", &memory]);
+        }
+        out
+    });
+    assert_same(&outs[0], &outs[1], 24, "a small and a large budget");
+    let [small, large] = outs.map(|out| peak(&out));
+    assert!(small + (40 << 20) < large, "{small} and {large} bytes");
+    // what is not the sort: a batch of texts and their anchors, buffers of reading, the program
+    assert!(small < 120 << 20, "{small} bytes");
+}

@@ -5,7 +5,8 @@
 //! of them drops with the n-gram as value. We differ: whole documents drop where GPT-3 cut 200
 //! characters around the hit; two different n-grams collide with probability (pairs) / 2^64.
 //! `profile = "datatrove"` takes words, n-grams and fields as datatrove does (`datatrove.rs`). `profile = "mt_nlg"` cuts
-//! documents as Megatron-LM did (`megatron/`), in a pass of its own after deduplication.
+//! documents as Megatron-LM did (`megatron/`), in a pass of its own after deduplication. `profile = "decon"` scores how much of
+//! a record is there (`sampled/`).
 //!
 //! The rule of a drop is `decontaminate.TASK`, so the counts by rule say how often each task was met. A task is named by a
 //! field of the record or by its file; an n-gram of several tasks counts for the first of them.
@@ -13,6 +14,7 @@
 mod datatrove;
 mod evaluation;
 mod megatron;
+mod sampled;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -31,6 +33,8 @@ use datatrove::Words;
 use evaluation::{Entry, each_entry, each_text};
 pub use megatron::CutRules;
 pub(crate) use megatron::{CutNgrams, Cutting, Outcome};
+use sampled::Index;
+pub use sampled::SampledRules;
 
 /// N-grams of all evaluation texts.
 pub struct Decontaminator {
@@ -44,6 +48,8 @@ pub struct Decontaminator {
     buffers: Mutex<Vec<Words>>,
     /// Number of evaluation texts indexed.
     texts: u64,
+    /// Of `decon`, which has no use for the hashes.
+    sampled: Option<Index>,
 }
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -70,6 +76,8 @@ impl Decontaminator {
             task_texts: Vec::new(),
             buffers: Mutex::default(),
             texts: 0,
+            sampled: (config.profile == DecontaminateProfile::Decon)
+                .then(|| Index::new(&config.sampled, config.ngram())),
         };
         each_entry(config, &mut |task, entry| {
             let task = made.task(task);
@@ -78,12 +86,16 @@ impl Decontaminator {
             made.task_texts[task as usize] += texts;
             Ok(texts)
         })?;
+        if let Some(index) = &mut made.sampled {
+            index.weigh();
+        }
         Ok(made)
     }
 
     /// Number of distinct n-grams.
     pub fn ngrams(&self) -> usize {
-        self.hashes.len()
+        let sampled = self.sampled.as_ref().map(Index::ngrams);
+        sampled.unwrap_or(self.hashes.len())
     }
 
     /// Number of evaluation texts.
@@ -103,8 +115,9 @@ impl Decontaminator {
     /// The tasks with their texts and n-grams.
     pub(crate) fn sets(&self) -> BTreeMap<String, TaskHits> {
         let mut ngrams = vec![0; self.tasks.len()];
-        for task in self.hashes.values() {
-            ngrams[*task as usize] += 1;
+        let sampled = self.sampled.iter().flat_map(Index::tasks_of_ngrams);
+        for task in self.hashes.values().copied().chain(sampled) {
+            ngrams[task as usize] += 1;
         }
         let counts = self.task_texts.iter().zip(ngrams);
         let sets = self
@@ -133,6 +146,9 @@ impl Decontaminator {
     }
 
     fn add(&mut self, task: u32, entry: &Entry<'_>) -> Result<u64, String> {
+        if let Some(index) = &mut self.sampled {
+            return Ok(index.add(entry, task));
+        }
         if let (DecontaminateProfile::Datatrove, Entry::Record(record)) =
             (self.config.profile, entry)
         {
@@ -182,9 +198,17 @@ impl Decontaminator {
 
     /// Judges a document.
     pub fn judge(&self, text: &str) -> Verdict {
+        if let Some(index) = &self.sampled {
+            let Some((task, score, words)) = index.meet(text) else {
+                return KEEP;
+            };
+            let rule = format!("decontaminate.{}", self.tasks[task as usize]);
+            let limit = format!("a score below {}", self.config.sampled.min_score);
+            return Verdict::Break(broken(&rule, format!("{score:.3}: {words}"), limit));
+        }
         let found = match self.config.profile {
             DecontaminateProfile::Datatrove => self.meet_words(text),
-            DecontaminateProfile::Gpt3 | DecontaminateProfile::MtNlg => self.meet(text),
+            _ => self.meet(text),
         };
         match found {
             Some((ngram, task)) => {

@@ -45,7 +45,7 @@ pub use preset::{MinhashConfig, MinhashPreset, Shingle, ShingleKind};
 pub(crate) use signature::{Origin, Signature, SignatureWriter};
 pub use signature::{SignatureColumn, SignatureFile, SignatureShape};
 pub(crate) use simplify::simplify;
-pub use substring::SubstringConfig;
+pub use substring::{SubstringConfig, SubstringUnit};
 pub use url::{UrlDedupConfig, UrlKeep};
 
 use crate::config::{DedupConfig, KeepPolicy};

@@ -382,3 +382,58 @@ fn evaluation_sets_and_rules_that_cannot_be_are_told() {
     wrong.check(&mut |key, _, _| found.push(key.to_string()));
     assert_eq!(found, ["cut"]);
 }
+
+#[test]
+fn records_are_scored_and_documents_dropped_under_their_tasks() {
+    let folder = tempfile::tempdir().unwrap();
+    let question = "What year was the tower on the Champ de Mars in Paris first opened to the public by its builders";
+    let record = json!({"eval_key": "quiz 1", "question": question, "answer": "1889"});
+    let file = lines(&folder.path().join("sets.jsonl"), &[record]);
+    let config = DecontaminateConfig {
+        files: vec![file],
+        profile: DecontaminateProfile::Decon,
+        task_field: "eval_key".to_string(),
+        ..DecontaminateConfig::default()
+    };
+    let set = Decontaminator::new(&config).unwrap();
+    assert!(set.texts() == 1 && set.ngrams() > 20);
+    // with one record all weights are ln 1 = 0, and nothing can be scored
+    let dirty = format!("Trivia. {} It was 1889.", question.to_uppercase());
+    assert!(set.judge(&dirty).is_continue());
+    let other = json!({"eval_key": "other", "question": "How many moons does the fourth planet of the sun have and what are they called today"});
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(folder.path().join("sets.jsonl"))
+        .and_then(|mut f| std::io::Write::write_all(&mut f, format!("{other}\n").as_bytes()))
+        .unwrap();
+    let set = Decontaminator::new(&config).unwrap();
+    let Verdict::Break(reason) = set.judge(&dirty) else {
+        panic!("kept")
+    };
+    assert_eq!(reason.rule, "decontaminate.quiz_1");
+    let told = serde_json::to_value(&reason).unwrap();
+    let value = told["value"].as_str().unwrap();
+    assert!(
+        value.starts_with("1.000: what year was the tower"),
+        "{value}"
+    );
+    assert_eq!(told["limit"], "a score below 0.8");
+    let half = question.split_at(question.len() / 2).0;
+    assert!(
+        set.judge(&format!("Trivia. {half} and so on and so forth, in 1889."))
+            .is_continue()
+    );
+    let mut found = Vec::new();
+    let text = r#"{"profile":"decon","files":["x"],"fields":["y"],"sampled":{"min_score":2,"whole_tokens":60,"sample_every":0}}"#;
+    let wrong: DecontaminateConfig = serde_json::from_str(text).unwrap();
+    wrong.check(&mut |key, _, _| found.push(key.to_string()));
+    assert_eq!(
+        found,
+        [
+            "sampled.sample_every",
+            "sampled.min_score",
+            "sampled.whole_tokens",
+            "fields"
+        ]
+    );
+}
