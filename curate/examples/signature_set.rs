@@ -121,7 +121,7 @@ fn check(out: &Path, documents: u64, shards: u64) -> Result<()> {
         let list = list.map_err(Error::other)?;
         for (at, i) in range.enumerate() {
             let found = match list.fate(at) {
-                Fate::Kept | Fate::Hollow => None,
+                Fate::Kept | Fate::Hollow | Fate::Contaminated => None,
                 Fate::Exact(s, d) => Some((true, s, d)),
                 Fate::Fuzzy(s, d) | Fate::Url(s, d) => Some((false, s, d)),
             };

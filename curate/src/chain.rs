@@ -1,5 +1,6 @@
 //! One record through extraction, filters and signatures.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::clock::Spent;
 use crate::config::{CurateConfig, Format, Input, Step};
 use crate::decontaminate::Decontaminator;
-use crate::dedup::{MinhashScratch, Minhasher, Signature};
+use crate::dedup::{MinhashScratch, Minhasher, Signature, TaskHits};
 use crate::document::CleanDocument;
 use crate::error::Result as Outside;
 use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
@@ -281,6 +282,12 @@ impl Chain {
             return Verdict::Break(empty("read.empty"));
         }
         Verdict::Continue(())
+    }
+
+    /// The evaluation sets that are looked for.
+    pub(crate) fn evaluation_sets(&self) -> BTreeMap<String, TaskHits> {
+        let sets = self.decontaminator.as_ref();
+        sets.map(Decontaminator::sets).unwrap_or_default()
     }
 
     /// What a thread's clock counted, into a sum.

@@ -67,7 +67,8 @@ fn keep(path: &Path) -> Result<Value> {
     let count = |flag: u8| list.flags.iter().filter(|&&f| f == flag).count();
     Ok(
         json!({"kind": "keep list", "documents": list.len(), "kept": count(0), "exact": count(1),
-        "fuzzy": count(2), "url": count(3), "hollow": count(4)}),
+        "fuzzy": count(2), "url": count(3), "hollow": count(4),
+        "contaminated": count(5)}),
     )
 }
 
@@ -76,7 +77,7 @@ fn edits(path: &Path) -> Result<Value> {
     let (documents, cut) = (list.documents(), list.cut_documents());
     Ok(
         json!({"kind": "edit list", "documents": documents, "cut_documents": cut,
-        "cuts": list.cuts(), "bytes_cut": list.bytes()}),
+        "cuts": list.cuts(), "splits": list.splits(), "bytes_cut": list.bytes()}),
     )
 }
 

@@ -42,12 +42,13 @@ pub use config::{
     Format, Input, KeepPolicy, LanguageConfig, OutputFormat, Problem, Step,
 };
 pub use corpus::{Corpus, CorpusCounts};
-pub use decontaminate::Decontaminator;
+pub use decontaminate::{CutRules, Decontaminator, SampledRules};
 pub use dedup::{
-    BloomConfig, BloomRemove, BloomReport, CutReport, DedupReport, EditList, Fate, KeepList,
-    LineHash, LineKeep, LineUnit, LinesConfig, MinhashConfig, MinhashPreset, MinhashScratch,
-    Minhasher, Shingle, ShingleKind, SignatureColumn, SignatureFile, SignatureShape,
-    SubstringConfig, UrlDedupConfig, UrlKeep, dedup,
+    BloomConfig, BloomRemove, BloomReport, Contaminated, CutReport, Decontamination, DedupReport,
+    EditList, Fate, KeepList, LineHash, LineKeep, LineUnit, LinesConfig, MinhashConfig,
+    MinhashPreset, MinhashScratch, Minhasher, Shingle, ShingleKind, SignatureColumn, SignatureFile,
+    SignatureShape, SubstringConfig, SubstringUnit, TaskHits, UrlDedupConfig, UrlKeep,
+    decontaminate, dedup,
 };
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use dsir::{Dsir, DsirConfig, DsirCut, DsirHash, DsirReport, DsirSide, DsirTraining, dsir_cut};

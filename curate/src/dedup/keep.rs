@@ -6,7 +6,7 @@
 //! |---|---|
 //! | 0..8 | magic `MLRKEEP1` |
 //! | 8..16 | number of documents n |
-//! | n bytes | 0 kept, 1 exact duplicate, 2 near duplicate, 3 same address, 4 too much of it was cut |
+//! | n bytes | 0 kept, 1 exact duplicate, 2 near duplicate, 3 same address, 4 too much of it was cut, 5 evaluation texts |
 //! | 8 n bytes | the document it repeats: shard << 32 \| document; all ones if kept or cut |
 //! | 8 bytes | number of documents again |
 //! | 16 bytes | XXH3-128 of all bytes before |
@@ -35,12 +35,16 @@ pub enum Fate {
     Url(u32, u32),
     /// It repeats so much of others that too little is left.
     Hollow,
+    /// It holds evaluation texts and little else, or falls into too many pieces without them.
+    Contaminated,
 }
 
 /// Flag of [`Fate::Url`].
 pub(super) const URL: u8 = 3;
 /// Flag of [`Fate::Hollow`].
 pub(super) const HOLLOW: u8 = 4;
+/// Flag of [`Fate::Contaminated`].
+pub(super) const CONTAMINATED: u8 = 5;
 
 /// The fates of one shard's documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +88,7 @@ impl KeepList {
             1 => Fate::Exact(shard, number),
             URL => Fate::Url(shard, number),
             HOLLOW => Fate::Hollow,
+            CONTAMINATED => Fate::Contaminated,
             _ => Fate::Fuzzy(shard, number),
         }
     }
@@ -123,8 +128,8 @@ impl KeepList {
         // It fits: the file holds nine bytes for each.
         let n = usize::try_from(count).unwrap_or(0);
         let flags = bytes[16..16 + n].to_vec();
-        if let Some(i) = flags.iter().position(|&f| f > HOLLOW) {
-            return Err(damaged(path, 16 + i as u64, flags[i].to_string(), "0 to 4"));
+        if let Some(i) = flags.iter().position(|&f| f > CONTAMINATED) {
+            return Err(damaged(path, 16 + i as u64, flags[i].to_string(), "0 to 5"));
         }
         let of = bytes[16 + n..16 + 9 * n].as_chunks::<8>().0;
         Ok(KeepList {

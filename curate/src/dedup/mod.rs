@@ -10,6 +10,7 @@
 
 mod bloom;
 mod cluster;
+mod contaminated;
 mod edits;
 mod equal;
 mod keep;
@@ -33,8 +34,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use bloom::{BloomConfig, BloomRemove, BloomReport};
+pub use contaminated::{Contaminated, Decontamination, TaskHits, decontaminate};
 pub use edits::EditList;
-pub(crate) use edits::{Span, cut};
+pub(crate) use edits::{Span, pieces};
 pub use keep::{Fate, KeepList};
 pub use lines::{LineHash, LineKeep, LineUnit, LinesConfig};
 pub use minhash::{MinhashScratch, Minhasher};
@@ -43,7 +45,7 @@ pub use preset::{MinhashConfig, MinhashPreset, Shingle, ShingleKind};
 pub(crate) use signature::{Origin, Signature, SignatureWriter};
 pub use signature::{SignatureColumn, SignatureFile, SignatureShape};
 pub(crate) use simplify::simplify;
-pub use substring::SubstringConfig;
+pub use substring::{SubstringConfig, SubstringUnit};
 pub use url::{UrlDedupConfig, UrlKeep};
 
 use crate::config::{DedupConfig, KeepPolicy};
@@ -59,7 +61,7 @@ use union_find::UnionFind;
 /// What deduplication did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DedupReport {
-    /// Documents that came in; `documents == kept + exact + fuzzy + url + hollow`.
+    /// Documents that came in; `documents == kept + exact + fuzzy + url + hollow + contaminated`.
     pub documents: u64,
     /// Documents that stay.
     pub kept: u64,
@@ -73,9 +75,15 @@ pub struct DedupReport {
     /// Removed because too much of their text was cut.
     #[serde(default)]
     pub hollow: u64,
+    /// Removed because little or too many pieces were left without evaluation texts.
+    #[serde(default)]
+    pub contaminated: u64,
     /// What each pass over the text cut.
     #[serde(default)]
     pub cuts: Vec<CutReport>,
+    /// What was met of evaluation sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decontamination: Option<Decontamination>,
     /// Documents too short for a signature (kept unless exact duplicates).
     pub without_signature: u64,
     /// Sets of two and more documents, exact and near together.

@@ -81,7 +81,7 @@ fn fates(out: &Path, files: usize, settings: &DedupConfig) -> BTreeMap<String, O
         let keep = KeepList::read(&out.join(format!("keep/{shard:05}.keep"))).unwrap();
         for (i, id) in ids_here.iter().enumerate() {
             let of = match keep.fate(i) {
-                Fate::Kept | Fate::Hollow => None,
+                Fate::Kept | Fate::Hollow | Fate::Contaminated => None,
                 Fate::Exact(s, d) | Fate::Fuzzy(s, d) | Fate::Url(s, d) => {
                     Some(ids[s as usize][d as usize].clone())
                 }

@@ -48,7 +48,7 @@ pub struct Job {
     /// Read, extract, filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub curate: Option<curate::CurateConfig>,
-    /// Drop documents that hold evaluation texts (part of the curation pass).
+    /// Drop documents that hold evaluation texts (part of the curation pass), or cut these out (part of the dedup stage).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decontaminate: Option<curate::DecontaminateConfig>,
     /// Drop duplicates.
@@ -209,6 +209,21 @@ impl Job {
     pub(crate) fn store(&self) -> curate::Result<Option<curate::ObjectFolder>> {
         let open = |t: &StoreTable| curate::ObjectFolder::open(&t.url, &t.options);
         self.store.as_ref().map(open).transpose()
+    }
+
+    /// Whether the dedup stage runs: for duplicates, or for evaluation texts to cut. It writes keep-lists.
+    pub(crate) fn has_keep_lists(&self) -> bool {
+        self.dedup.is_some() || self.cutting().is_some()
+    }
+
+    /// `[decontaminate]` where it cuts documents after deduplication.
+    pub(crate) fn cutting(&self) -> Option<&curate::DecontaminateConfig> {
+        self.decontaminate.as_ref().filter(|d| d.cuts())
+    }
+
+    /// `[decontaminate]` where it drops documents in the curation pass.
+    pub(crate) fn dropping(&self) -> Option<&curate::DecontaminateConfig> {
+        self.decontaminate.as_ref().filter(|d| !d.cuts())
     }
 
     /// Inputs that documents come from: those of `[curate]`, else those of `[tokenize]`.

@@ -57,8 +57,16 @@ fn ranking(v: &Value, colour: &'static str) -> String {
     bars(&out)
 }
 
-/// What deduplication removes after whole texts: counts and their names.
-const LATER: [(&str, &str); 2] = [("url", "address dedup"), ("hollow", "cutting repeats")];
+/// What the dedup stage removes after whole texts: counts, what took them, and the outcome.
+const LATER: [(&str, &str, &str); 3] = [
+    ("url", "address dedup", "duplicate.url"),
+    ("hollow", "cutting repeats", "duplicate.hollow"),
+    (
+        "contaminated",
+        "cutting evaluation texts",
+        "decontaminate.cut",
+    ),
+];
 
 /// Names of the sources, for the page's subtitle.
 pub(super) fn sources(m: &Material) -> String {
@@ -167,7 +175,7 @@ pub(super) fn funnel(m: &Material) -> String {
         stages.push(("after exact dedup".into(), left));
         left = left.saturating_sub(number(&dedup["fuzzy"]));
         stages.push(("after near dedup (kept)".into(), left));
-        for (key, name) in LATER {
+        for (key, name, _) in LATER {
             if number(&dedup[key]) > 0 {
                 left = left.saturating_sub(number(&dedup[key]));
                 stages.push((format!("after {name} (kept)"), left));
@@ -190,8 +198,8 @@ pub(super) fn funnel(m: &Material) -> String {
     if dedup.is_object() {
         add("duplicate.exact".into(), number(&dedup["exact"]));
         add("duplicate.near".into(), number(&dedup["fuzzy"]));
-        let later = LATER.iter().filter(|(key, _)| number(&dedup[key]) > 0);
-        later.for_each(|(key, _)| add(format!("duplicate.{key}"), number(&dedup[key])));
+        let later = LATER.iter().filter(|(key, ..)| number(&dedup[key]) > 0);
+        later.for_each(|(key, _, outcome)| add(outcome.to_string(), number(&dedup[key])));
     }
     add("quarantined".into(), number(&c["quarantined"]));
     let sum = kept(m)
@@ -201,7 +209,7 @@ pub(super) fn funnel(m: &Material) -> String {
         + number(&dedup["fuzzy"])
         + LATER
             .iter()
-            .map(|(key, _)| number(&dedup[key]))
+            .map(|(key, ..)| number(&dedup[key]))
             .sum::<u64>();
     reasons.push(vec!["sum".into(), grouped(sum), percent(sum, records)]);
     let verdict = if sum == records {

@@ -1,7 +1,7 @@
 //! `curate`: every input shard through the curation pass, several at once, each skipped if it is done.
 
 use super::Context;
-use crate::machine::{concatenate, grouped, megabytes};
+use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -52,7 +52,8 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
             c.statistics
         ])
     });
-    let evaluation = job.decontaminate.iter().flat_map(|d| &d.files);
+    let dropping = job.dropping();
+    let evaluation = dropping.iter().flat_map(|d| &d.files);
     let of_steps = job.curate.iter().flat_map(|c| c.step_files());
     let read: Vec<_> = evaluation
         .map(PathBuf::from)
@@ -70,7 +71,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         shard.bytes,
         shard.part,
         settings,
-        job.decontaminate,
+        dropping,
         read,
         signatures
     ]))
@@ -134,7 +135,7 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
 }
 
 fn curator(cx: &Context, config: &curate::CurateConfig) -> Result<Curator> {
-    let (decontaminate, dedup) = (cx.job.decontaminate.as_ref(), cx.job.dedup.as_ref());
+    let (decontaminate, dedup) = (cx.job.dropping(), cx.job.dedup.as_ref());
     Ok(Curator::new(
         config,
         decontaminate,
@@ -172,6 +173,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let mut files = vec![merge_errors(cx, shards.len())?];
     if config.statistics {
         files.extend(merge_statistics(cx, shards.len())?);
+    }
+    if let Some(evaluation) = cx.job.dropping() {
+        let sets = curator.evaluation_sets();
+        files.push(report_dropped(cx, &sum.decontamination(evaluation, sets))?);
     }
     let seconds = progress.seconds();
     let mut counts = serde_json::to_value(&sum)?;
@@ -308,6 +313,18 @@ fn merge_errors(cx: &Context, shards: usize) -> Result<PathBuf> {
     let part = |i| cx.out.join(format!("errors/{i:05}.jsonl"));
     concatenate(&cx.out.join("errors.jsonl"), (0..shards).map(part))?;
     Ok("errors.jsonl".into())
+}
+
+/// `decontaminate/report.json` of documents that were dropped.
+fn report_dropped(cx: &Context, found: &curate::Decontamination) -> Result<PathBuf> {
+    let path = PathBuf::from("decontaminate/report.json");
+    let mut text = serde_json::to_string_pretty(found)?;
+    text.push('\n');
+    let at = cx.out.join(&path);
+    std::fs::create_dir_all(cx.out.join("decontaminate"))
+        .with_context(|| format!("cannot make {}", at.display()))?;
+    write_atomically(&at, text.as_bytes())?;
+    Ok(path)
 }
 
 /// `statistics.json` and `statistics.parquet` for the job.

@@ -2,11 +2,11 @@
 
 use super::Context;
 use crate::machine::grouped;
-use crate::manifest::fingerprint;
+use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Result, bail};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Checksums of the curation outputs: what dedup and tokenize read.
 pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
@@ -26,9 +26,13 @@ pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
 }
 
 pub(super) fn run(cx: &Context) -> Result<()> {
-    let Some(config) = &cx.job.dedup else {
-        bail!("the job has no [dedup] table")
-    };
+    if !cx.job.has_keep_lists() {
+        bail!("the job has neither a [dedup] table nor a [decontaminate] one that cuts")
+    }
+    let config = &cx.job.dedup.clone().unwrap_or_default();
+    let cutting = cx.job.cutting();
+    let sets = cutting.iter().flat_map(|d| &d.files);
+    let sets: Vec<_> = sets.map(|f| identity(Path::new(f))).collect();
     let (shards, sums) = upstream(cx)?;
     // memory_mb decides where the sort spills, never what it yields
     let print = fingerprint(&json!([
@@ -40,6 +44,8 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         config.lines,
         config.bloom,
         config.substring,
+        cutting,
+        sets,
         sums
     ]));
     if cx.manifest.done("dedup", &print)?.is_some() {
@@ -48,7 +54,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     }
     cx.manifest.forget("dedup");
     let progress = Progress::start("dedup", "documents", 0);
-    let report = curate::dedup(config, &cx.out, shards, &Watcher(&progress))?;
+    let watcher = Watcher(&progress);
+    let mut report = curate::dedup(config, &cx.out, shards, &watcher)?;
+    if let Some(sets) = cutting {
+        report = curate::decontaminate(sets, config.memory_mb, &cx.out, report, &watcher)?;
+    }
     let files: Vec<PathBuf> = report
         .outputs
         .iter()
@@ -83,6 +93,11 @@ fn later(report: &curate::DedupReport) -> String {
     for cut in &report.cuts {
         let (documents, hollow) = (grouped(cut.documents), grouped(cut.hollow));
         told += &format!(", {} cut from {documents} and took {hollow}", cut.rule);
+    }
+    if let Some(found) = &report.decontamination {
+        let (met, split) = (grouped(found.met), grouped(found.split));
+        let gone = grouped(report.contaminated);
+        told += &format!(", evaluation texts in {met} of which {split} split and {gone} went");
     }
     told
 }

@@ -191,7 +191,7 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
     type Verb = fn(&Context) -> Result<()>;
     let stages: [(bool, Verb); 8] = [
         (job.curate.is_some(), curate),
-        (job.dedup.is_some(), dedup),
+        (job.has_keep_lists(), dedup),
         (job.tokenize.is_some(), tokenize),
         (job.blend.is_some(), blend::run),
         (job.train.is_some(), train),

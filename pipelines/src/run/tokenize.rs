@@ -155,10 +155,10 @@ fn upstream(cx: &Context) -> Result<Value> {
         return Ok(json!(files));
     }
     let (_, sums) = super::dedup::upstream(cx)?;
-    match (&cx.job.dedup, cx.manifest.get("dedup")?) {
-        (None, _) => Ok(json!([sums, null])),
-        (Some(_), Some(record)) => Ok(json!([sums, record.outputs])),
-        (Some(_), None) => bail!("dedup has not run; run `millrace dedup` (or `run`) first"),
+    match (cx.job.has_keep_lists(), cx.manifest.get("dedup")?) {
+        (false, _) => Ok(json!([sums, null])),
+        (true, Some(record)) => Ok(json!([sums, record.outputs])),
+        (true, None) => bail!("dedup has not run; run `millrace dedup` (or `run`) first"),
     }
 }
 
