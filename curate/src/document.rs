@@ -62,6 +62,36 @@ pub fn documents(out: &Path, shard: usize) -> Result<Documents> {
     })
 }
 
+impl Documents {
+    /// The document behind so many others, which are not parsed.
+    ///
+    /// # Errors
+    /// `Damaged` if there are not so many, or for what is no record.
+    pub(crate) fn skip_to(&mut self, mut others: u64) -> Result<CleanDocument> {
+        while others > 0 {
+            if self.next == self.batch.records.len() {
+                self.next = 0;
+                if !self.reader.fill(&mut self.batch) {
+                    break;
+                }
+            }
+            let left = self.batch.records.len() - self.next;
+            let many = usize::try_from(others).unwrap_or(left).min(left);
+            self.next += many;
+            self.number += many as u64;
+            others -= many as u64;
+        }
+        match self.next() {
+            Some(document) => document,
+            None => {
+                let found = format!("end of file behind document {}", self.number);
+                let wanted = "as many documents as there are signatures";
+                Err(damaged(&self.path, self.offset, found, wanted))
+            }
+        }
+    }
+}
+
 impl Iterator for Documents {
     type Item = Result<CleanDocument>;
 

@@ -44,8 +44,9 @@ pub use decontaminate::Decontaminator;
 pub use dedup::{
     BloomConfig, BloomRemove, BloomReport, CutReport, DedupReport, EditList, Fate, KeepList,
     LineHash, LineKeep, LineUnit, LinesConfig, MinhashConfig, MinhashPreset, MinhashScratch,
-    Minhasher, Shingle, ShingleKind, SignatureColumn, SignatureFile, SignatureShape,
-    SubstringConfig, UrlDedupConfig, UrlKeep, dedup,
+    Minhasher, REHYDRATION, Rehydrated, Shingle, ShingleKind, SignatureColumn, SignatureFile,
+    SignatureShape, SubstringConfig, UrlDedupConfig, UrlKeep, VerifyReport, dedup, index_files,
+    merge_indexes,
 };
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use dsir::{Dsir, DsirConfig, DsirCut, DsirHash, DsirReport, DsirSide, DsirTraining, dsir_cut};

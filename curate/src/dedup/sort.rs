@@ -1,7 +1,8 @@
 //! Sorting more fixed-size records than memory holds.
 //!
 //! Records are byte arrays compared as bytes (numbers in them are big-endian). They are collected up
-//! to a budget, sorted and spilled to run files; reading merges the runs with a heap. Equal records
+//! to a budget, sorted and spilled to run files; reading merges the runs with a heap, at most 64 at once: of more, the oldest
+//! are first merged to one, until 64 are left. Equal records
 //! cannot occur (each ends in a document number), so the order is unique.
 
 use std::cmp::Reverse;
@@ -67,31 +68,50 @@ impl<const N: usize> Sorter<N> {
             self.spill()?;
         }
         self.records = Vec::new();
-        let mut readers = Vec::new();
-        let mut heap = BinaryHeap::new();
-        for path in &self.runs {
-            readers.push(BufReader::with_capacity(
-                1 << 18,
-                File::open(path).at(path)?,
-            ));
+        let mut made = self.runs.len();
+        while self.runs.len() > AT_ONCE {
+            // So many that what is left can be merged at once, or as many as may be open.
+            let many = (self.runs.len() - AT_ONCE + 1).min(AT_ONCE);
+            let parts: Vec<PathBuf> = self.runs.drain(..many).collect();
+            let path = self.folder.join(format!("run-{made:05}"));
+            made += 1;
+            let mut out = BufWriter::new(File::create(&path).at(&path)?);
+            merge::<N>(&parts, &mut |record| out.write_all(record).at(&path))?;
+            out.flush().at(&path)?;
+            self.runs.push(path);
         }
-        for (i, reader) in readers.iter_mut().enumerate() {
-            if let Some(record) = read_record::<N>(reader, &self.runs[i])? {
-                heap.push(Reverse((record, i)));
-            }
-        }
-        while let Some(Reverse((record, i))) = heap.pop() {
-            each(&record)?;
-            if let Some(next) = read_record::<N>(&mut readers[i], &self.runs[i])? {
-                heap.push(Reverse((next, i)));
-            }
-        }
-        drop(readers);
-        for path in &self.runs {
-            std::fs::remove_file(path).at(path)?;
-        }
-        Ok(())
+        merge(&self.runs, each)
     }
+}
+
+/// Runs that are open at the same time.
+const AT_ONCE: usize = 64;
+
+/// Calls `each` for every record of some runs in order and removes the runs.
+fn merge<const N: usize>(
+    runs: &[PathBuf],
+    each: &mut dyn FnMut(&[u8; N]) -> Result<()>,
+) -> Result<()> {
+    let mut readers = Vec::new();
+    let mut heap = BinaryHeap::new();
+    for (i, path) in runs.iter().enumerate() {
+        let mut reader = BufReader::with_capacity(1 << 18, File::open(path).at(path)?);
+        if let Some(record) = read_record::<N>(&mut reader, path)? {
+            heap.push(Reverse((record, i)));
+        }
+        readers.push(reader);
+    }
+    while let Some(Reverse((record, i))) = heap.pop() {
+        each(&record)?;
+        if let Some(next) = read_record::<N>(&mut readers[i], &runs[i])? {
+            heap.push(Reverse((next, i)));
+        }
+    }
+    drop(readers);
+    for path in runs {
+        std::fs::remove_file(path).at(path)?;
+    }
+    Ok(())
 }
 
 /// The next record of a run, None at its end.
@@ -127,7 +147,8 @@ mod tests {
     #[test]
     fn spilled_runs_give_the_same_order_as_memory() {
         let folder = tempfile::tempdir().unwrap();
-        let records: Vec<[u8; 8]> = (0..5000u64)
+        // With the smallest budget 200 runs, more than may be open at once.
+        let records: Vec<[u8; 8]> = (0..200_000u64)
             .map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes())
             .collect();
         let mut expected = records.clone();

@@ -21,6 +21,7 @@ mod profiles;
 mod shard;
 mod statistics;
 mod steps;
+mod verify;
 
 /// Exact and MinHash deduplication with the defaults of each.
 fn both() -> curate::DedupConfig {
