@@ -194,11 +194,23 @@ fn joined_shingles(text: &str, n: usize, splitter: &mut Splitter, scratch: &mut 
     ends.clear();
     shingles.clear();
     ends.push(0);
+    // Words that one space parts already are copied together.
+    let (mut stretch, mut end) = (0, 0);
     for word in words.iter() {
-        joined.push_str(word.of(simple));
-        joined.push(' ');
-        ends.push(joined.len());
+        let (from, to) = (word.start as usize, word.end as usize);
+        let goes_on = from == end + 1 && simple.as_bytes()[end] == b' ';
+        if !goes_on {
+            if end > 0 {
+                joined.push_str(&simple[stretch..end]);
+                joined.push(' ');
+            }
+            stretch = from;
+        }
+        end = to;
+        ends.push(joined.len() + (end - stretch) + 1);
     }
+    joined.push_str(&simple[stretch..end]);
+    joined.push(' ');
     let bytes = joined.as_bytes();
     for window in ends.windows(n + 1) {
         // Without the space after the last word.

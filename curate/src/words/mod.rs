@@ -356,17 +356,40 @@ impl Splitter {
     }
 }
 
-/// The run's bytes, zero padded.
+/// The first bytes of a key of each length.
+const MASKS: [[u64; KEY_BYTES / 8]; KEY_BYTES + 1] = {
+    let mut masks = [[0; KEY_BYTES / 8]; KEY_BYTES + 1];
+    let mut len = 0;
+    while len <= KEY_BYTES {
+        let mut byte = 0;
+        while byte < len {
+            masks[len][byte / 8] |= 0xff << (8 * (byte % 8));
+            byte += 1;
+        }
+        len += 1;
+    }
+    masks
+};
+
+/// The run's bytes, zero padded. Away from the text's end they are loaded whole and masked: a copy of a length that is not
+/// known costs a call.
 #[inline]
 fn key_of(bytes: &[u8], start: usize, end: usize) -> [u64; KEY_BYTES / 8] {
+    let words = |key: &[u8; KEY_BYTES]| {
+        let mut words = [0; KEY_BYTES / 8];
+        for (word, chunk) in words.iter_mut().zip(key.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*chunk);
+        }
+        words
+    };
+    if let Some(key) = bytes[start..].first_chunk::<KEY_BYTES>() {
+        let (mut words, masks) = (words(key), MASKS[end - start]);
+        words.iter_mut().zip(masks).for_each(|(w, mask)| *w &= mask);
+        return words;
+    }
     let mut key = [0u8; KEY_BYTES];
     key[..end - start].copy_from_slice(&bytes[start..end]);
-    let word = |i: usize| {
-        let mut w = [0u8; 8];
-        w.copy_from_slice(&key[8 * i..8 * i + 8]);
-        u64::from_le_bytes(w)
-    };
-    [word(0), word(1), word(2)]
+    words(&key)
 }
 
 #[cfg(test)]
@@ -409,5 +432,21 @@ mod tests {
                 "known"
             ]
         );
+    }
+
+    #[test]
+    fn a_runs_key_is_its_bytes_and_zeros_wherever_it_stands() {
+        let bytes: Vec<u8> = (1..=60).collect();
+        for start in 0..bytes.len() {
+            for end in start..=bytes.len().min(start + KEY_BYTES) {
+                let mut padded = bytes[start..end].to_vec();
+                padded.resize(KEY_BYTES, 0);
+                let key: Vec<u8> = key_of(&bytes, start, end)
+                    .iter()
+                    .flat_map(|w| w.to_le_bytes())
+                    .collect();
+                assert_eq!(key, padded);
+            }
+        }
     }
 }
