@@ -1,5 +1,6 @@
 //! `report.html`: one self-contained page made from the manifest and the small JSON files of a job.
 
+mod duplicates;
 mod html;
 mod sections;
 mod stages;
@@ -31,6 +32,8 @@ pub(crate) struct Material {
     pub metrics: Vec<Value>,
     /// Lines of `keep/clusters.jsonl`.
     pub clusters: Vec<Value>,
+    /// Lines of `keep/pairs.jsonl`.
+    pub pairs: Vec<Value>,
     /// `statistics.json`.
     pub statistics: Value,
     /// Figures of all documents, if the job keeps them; or why they cannot be read.
@@ -62,6 +65,7 @@ impl Material {
             generated: value("generated.json"),
             metrics: lines("metrics.jsonl"),
             clusters: lines("keep/clusters.jsonl"),
+            pairs: lines("keep/pairs.jsonl"),
             statistics: value("statistics.json"),
             what_if: figures(job, out),
         }
@@ -115,7 +119,7 @@ pub(crate) fn render(m: &Material) -> String {
         ("limits", "Other limits", what_if::what_if(m)),
         ("text", "Languages and hosts", sections::text(m)),
         ("statistics", "Statistics", statistics::statistics(m)),
-        ("duplicates", "Duplicates", sections::duplicates(m)),
+        ("duplicates", "Duplicates", duplicates::duplicates(m)),
         ("data", "Data", tokens::data(m)),
         ("training", "Training", sections::training(m)),
         ("generated", "Generated text", sections::generated(m)),
