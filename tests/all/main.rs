@@ -10,6 +10,7 @@ mod curation;
 mod datatrove;
 mod determinism;
 mod documents;
+mod duplicates;
 mod executors;
 mod jobs;
 mod megatron;

@@ -28,7 +28,7 @@ def lines(path):
     import zstandard
     with open(path, "rb") as file:
         data = zstandard.ZstdDecompressor().stream_reader(file).read()
-    return [json.loads(line) for line in data.decode().splitlines() if line.strip()]
+    return [json.loads(line) for line in data.decode().split("\n") if line.strip()]
 
 
 def edited(data):
@@ -137,15 +137,12 @@ minhash = {{ {minhash} }}
 """)
     for verb in ("curate", "dedup"):
         subprocess.run([binary, verb, job], check=True, stderr=subprocess.DEVNULL)
-    removed = set()
     ids = [int(d["id"]) for d in lines(f"{folder}/out/clean/00000.jsonl.zst")]
     with open(f"{folder}/out/keep/00000.keep", "rb") as file:
         keep = file.read()
     assert keep[:8] == b"MLRKEEP2" and int.from_bytes(keep[8:16], "little") == len(ids)
     removed = {i for i, flag in zip(ids, keep[16:]) if flag}
-    with open(f"{folder}/out/manifest.json") as file:
-        report = json.load(file)
-    return removed, report
+    return removed
 
 
 def other(python, name, path, work):
@@ -227,7 +224,7 @@ def main(binary, data, work, datatrove, textdedup):
             own = {}
             for preset, bands, verify in (("fineweb", "", 0), ("fineweb", "", threshold), ("native", "", 0), ("native", "", threshold),
                                           ("native", "bands = 22, rows = 5, ", 0), ("native", "bands = 22, rows = 5, ", threshold)):
-                removed, _ = ours(binary, path, work, f'preset = "{preset}", {bands}verify = {verify}')
+                removed = ours(binary, path, work, f'preset = "{preset}", {bands}verify = {verify}')
                 label = "Millrace " + preset + (" 22x5" if bands else " 14x8") + (f", verify = {verify}" if verify else "")
                 own[label] = removed
             print(f"\n| {name}, duplicates from {threshold} | removed | precision | recall | F1 |\n|---|---|---|---|---|")
@@ -241,9 +238,8 @@ def reuse(binary, data, work, datatrove, textdedup):
     """Clough and Stevenson's answers behind their sources: how many of each degree of reuse go."""
     with open(f"{data}/dedup/clough-stevenson-plagiarism.jsonl") as file:
         records = [json.loads(line) for line in file]
-    print("\nClough-Stevenson fields:", sorted({key for r in records for key in r}))
-    kind = lambda r: r.get("category") or r.get("label") or r.get("kind") or ""
-    records.sort(key=lambda r: not r["id"].startswith("orig"))
+    kind = lambda r: r["category"]
+    records.sort(key=lambda r: r["category"] != "orig")
     path = f"{work}/reuse.jsonl"
     with open(path, "w") as file:
         for i, r in enumerate(records):
@@ -253,12 +249,12 @@ def reuse(binary, data, work, datatrove, textdedup):
         "datatrove": other(datatrove, "datatrove", path, work),
         "text-dedup": other(textdedup, "textdedup", path, work),
         "rensa": other(textdedup, "rensa", path, work),
-        "Millrace native 14x8": ours(binary, path, work, 'preset = "native"')[0],
-        "Millrace native 22x5, verify = 0.7": ours(binary, path, work, 'preset = "native", bands = 22, rows = 5, verify = 0.7')[0],
+        "Millrace native 14x8": ours(binary, path, work, 'preset = "native"'),
+        "Millrace native 22x5, verify = 0.7": ours(binary, path, work, 'preset = "native", bands = 22, rows = 5, verify = 0.7'),
     }
     total = collections.Counter(kind(r) for r in records)
     best = max((s, i, j) for i in range(len(sets)) for j in range(i) for s in [len(sets[i] & sets[j]) / len(sets[i] | sets[j])])
-    print(f"Clough-Stevenson: {dict(total)}; most alike {best[0]:.2f}")
+    print(f"\nClough-Stevenson, sources first: {dict(total)}; most alike {best[0]:.2f}; removed:")
     for label, removed in rows.items():
         print(label, dict(collections.Counter(kind(records[i]) for i in removed)))
 
