@@ -1,7 +1,7 @@
 //! `[dedup]` with verification, policies and indexes, as processes: the same bytes after kills, crawl after crawl, and a
 //! report that tells it.
 
-use crate::jobs::{assert_same, data, millrace, succeed};
+use crate::jobs::{assert_same, data, millrace, output, succeed};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -40,12 +40,7 @@ index = {index:?}
 fn counts(folder: &Path, name: &str) -> Value {
     let manifest = std::fs::read_to_string(folder.join(name).join("manifest.json")).unwrap();
     let manifest: Value = serde_json::from_str(&manifest).unwrap();
-    let stages = if manifest["stages"].is_object() {
-        &manifest["stages"]
-    } else {
-        &manifest
-    };
-    stages["dedup"]["counts"].clone()
+    manifest["dedup"]["counts"].clone()
 }
 
 #[test]
@@ -141,7 +136,7 @@ fn a_second_crawl_loses_what_the_first_kept_and_the_report_tells_it() {
     assert_eq!(told["documents"].as_u64(), Some(wanted));
     assert_eq!(told["crawls"].as_array().unwrap().len(), 2);
     std::fs::rename(&merged, folder.join("indexes/all.index")).unwrap();
-    let refused = millrace(&["dedup", second]).output().unwrap();
+    let refused = output(&["dedup", second]);
     assert!(!refused.status.success());
     let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
@@ -149,8 +144,7 @@ fn a_second_crawl_loses_what_the_first_kept_and_the_report_tells_it() {
         "{stderr}"
     );
     // a name that no input has is told before anything runs
-    let wrong = millrace(&["dedup", second, "--set", "dedup.priority=[\"wiki\"]"]);
-    let wrong = { wrong }.output().unwrap();
+    let wrong = output(&["dedup", second, "--set", "dedup.priority=[\"wiki\"]"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("dedup.priority[0]"));
 }
