@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -41,6 +42,7 @@ pub(crate) struct WorkScratch {
 }
 
 /// What became of a record.
+#[derive(Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Kept(Box<Kept>),
     Dropped(Box<Dropped>),
@@ -48,16 +50,19 @@ pub(crate) enum Outcome {
 }
 
 /// A kept document, ready to be written.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Kept {
-    /// JSON line with its line feed.
+    /// JSON line with its line feed. The journal has the lines of a batch apart.
+    #[serde(skip)]
     pub(crate) line: Vec<u8>,
     pub(crate) signature: Signature,
     pub(crate) text_bytes: u64,
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
-    pub(crate) personal: Vec<&'static str>,
+    pub(crate) personal: Vec<String>,
     pub(crate) measures: Vec<Measure>,
     pub(crate) url: Option<String>,
+    #[serde(with = "crate::journal::figures")]
     pub(crate) figures: Option<Box<TextFigures>>,
     pub(crate) host: Option<String>,
     /// Source, with the subset behind a slash.
@@ -66,20 +71,23 @@ pub(crate) struct Kept {
 }
 
 /// A dropped document.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Dropped {
     pub(crate) id: String,
     pub(crate) url: Option<String>,
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
-    pub(crate) personal: Vec<&'static str>,
+    pub(crate) personal: Vec<String>,
     pub(crate) measures: Vec<Measure>,
+    #[serde(with = "crate::journal::figures")]
     pub(crate) figures: Option<Box<TextFigures>>,
     /// Source, with the subset behind a slash.
     pub(crate) source: String,
     /// Something that has no limit dropped it.
     pub(crate) is_lost: bool,
     pub(crate) reason: Reason,
-    pub(crate) text: String,
+    /// Start of the text.
+    pub(crate) excerpt: String,
 }
 
 /// Why a record is no document.
@@ -90,6 +98,8 @@ enum Stop {
 
 /// Characters shown of kept documents in reports.
 const SAMPLE_CHARS: usize = 400;
+/// Characters of a dropped document that are kept for people.
+const EXCERPT_CHARS: usize = 300;
 
 impl Chain {
     pub(crate) fn new(
@@ -291,13 +301,16 @@ impl Chain {
 
     fn drop(
         &self,
-        draft: Draft,
+        mut draft: Draft,
         reason: Reason,
         input: &Input,
         scratch: &mut WorkScratch,
     ) -> Outcome {
+        let figures = self.figures(&draft.text, scratch);
+        let shown = excerpt(&draft.text, EXCERPT_CHARS).len();
+        draft.text.truncate(shown);
         Outcome::Dropped(Box::new(Dropped {
-            figures: self.figures(&draft.text, scratch),
+            figures,
             source: source_of(&draft, input),
             id: draft.id,
             url: draft.url,
@@ -307,7 +320,7 @@ impl Chain {
             measures: draft.measures,
             is_lost: draft.is_lost,
             reason,
-            text: draft.text,
+            excerpt: draft.text,
         }))
     }
 

@@ -110,6 +110,9 @@ pub struct CurateConfig {
     pub output: OutputFormat,
     /// How many shards may be in flight at once; 0: two more than threads. Never changes the output.
     pub tasks: usize,
+    /// Shards of at least this many MiB keep a journal, from which a killed run goes on in the middle of a shard; smaller
+    /// ones are done again. Never changes the output.
+    pub journal_mb: u64,
     /// Memory budget of one process in MiB. Default: fits a laptop.
     pub memory_mb: u64,
     /// The job fails when more records than this are quarantined.
@@ -133,6 +136,7 @@ impl Default for CurateConfig {
             split_mb: 0,
             output: OutputFormat::default(),
             tasks: 0,
+            journal_mb: 32,
             memory_mb: 1024,
             max_bad_records: 1000,
             max_record_bytes: 32 << 20,

@@ -14,6 +14,7 @@ mod extract;
 mod fasttext;
 mod filter;
 mod inspect;
+mod journal;
 mod language;
 mod names;
 mod ngram;

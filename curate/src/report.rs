@@ -117,7 +117,7 @@ impl ShardReport {
     }
 
     /// Counts a document's personal data.
-    pub(crate) fn count_personal(&mut self, found: &[&'static str]) {
+    pub(crate) fn count_personal(&mut self, found: &[String]) {
         for rule in found {
             add(&mut self.personal, rule, 1);
         }

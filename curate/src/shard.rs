@@ -23,13 +23,13 @@ use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Input, Outpu
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{Minhasher, Origin, SignatureShape, SignatureWriter, shard_file};
 use crate::error::{At, Error, Result};
+use crate::journal::Journal;
 use crate::names::{Unnamed, names};
 use crate::progress::Progress;
 use crate::read::{Batch, Raw, Reader, can_be_split, find_files};
 use crate::report::{Sample, ShardReport, add};
 use crate::signals::FiguresWriter;
 use crate::statistics::{Seen, State, Statistics};
-use crate::text::excerpt;
 use crate::write::{AtomicFile, CleanWriter, JsonLines};
 
 /// One input file.
@@ -144,8 +144,6 @@ pub struct Curator {
 
 /// Records of a batch that one thread takes at a time.
 const RECORDS_PER_JOB: usize = 16;
-/// Characters of a dropped document that are kept for people.
-const EXCERPT_CHARS: usize = 300;
 
 impl Curator {
     /// Builds the shared tables once. `seed` is reserved for sampling steps.
@@ -184,10 +182,51 @@ impl Curator {
         out: &Path,
         progress: &dyn Progress,
     ) -> Result<ShardReport> {
+        self.work_through(shard, out, Journal::none(), progress)
+    }
+
+    /// As [`Curator::run_shard`], with a journal under `out` from which a killed run's work is taken up: what became of
+    /// the records is told there batch by batch, and not worked out a second time. `print` names all that the work
+    /// depends on; the journal of another one is thrown away. To be followed by [`Curator::forget_journal`].
+    ///
+    /// # Errors
+    /// As [`Curator::run_shard`]; `Io` if the journal cannot be written.
+    pub fn resume_shard(
+        &self,
+        shard: &Shard,
+        out: &Path,
+        print: &str,
+        progress: &dyn Progress,
+    ) -> Result<ShardReport> {
+        let journal = Journal::open(&journal_file(out, shard.number), print)?;
+        self.work_through(shard, out, journal, progress)
+    }
+
+    /// Removes the journal of a shard whose work is recorded, if there is one.
+    ///
+    /// # Errors
+    /// `Io` if it is there and stays there.
+    pub fn forget_journal(out: &Path, shard: usize) -> Result<()> {
+        let path = journal_file(out, shard);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).at(&path),
+            _ => Ok(()),
+        }
+    }
+
+    fn work_through(
+        &self,
+        shard: &Shard,
+        out: &Path,
+        mut journal: Journal,
+        progress: &dyn Progress,
+    ) -> Result<ShardReport> {
         let mut writers = self.writers(out, shard)?;
         let part = shard.part.as_ref();
         match Reader::open(&shard.path, &shard.input, part, self.max_record_bytes) {
-            Ok(mut reader) => self.stream(&mut reader, shard, &mut writers, progress)?,
+            Ok(mut reader) => {
+                self.stream(&mut reader, shard, &mut journal, &mut writers, progress)?;
+            }
             Err(e) => writers.quarantine(0, 0, &format!("cannot open: {e}"))?,
         }
         writers.finish(out, shard.number)
@@ -218,6 +257,7 @@ impl Curator {
         &self,
         reader: &mut Reader,
         shard: &Shard,
+        journal: &mut Journal,
         writers: &mut Writers,
         progress: &dyn Progress,
     ) -> Result<()> {
@@ -233,8 +273,16 @@ impl Curator {
         };
         let mut more = fill(&mut batch);
         while more {
-            let (filled, outcomes) = rayon::join(|| fill(&mut next), || self.work(&batch, shard));
+            let known = journal.next(&batch)?;
+            let is_new = known.is_none();
+            let (filled, outcomes) = rayon::join(
+                || fill(&mut next),
+                || known.unwrap_or_else(|| self.work(&batch, shard)),
+            );
             writing.start();
+            if is_new {
+                journal.append(&batch, &outcomes)?;
+            }
             let before = writers.report.kept;
             for (raw, outcome) in batch.records.iter().zip(outcomes) {
                 writers.take(raw, outcome)?;
@@ -289,6 +337,10 @@ impl Curator {
         let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         pool.push(scratch);
     }
+}
+
+fn journal_file(out: &Path, shard: usize) -> PathBuf {
+    out.join(shard_file("records/curate", shard, "journal"))
 }
 
 /// Names the settings that decide what documents are, the same for all shards of a run.
@@ -350,7 +402,7 @@ impl Writers {
                 if !drop.language.is_empty() {
                     add(&mut report.languages, &drop.language, 1);
                 }
-                let text = excerpt(&drop.text, EXCERPT_CHARS);
+                let text = &drop.excerpt;
                 if report.wants_dropped(&drop.reason.rule) && !text.is_empty() {
                     report.show_dropped(&Sample {
                         id: drop.id.clone(),

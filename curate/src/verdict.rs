@@ -94,7 +94,7 @@ impl Side {
 }
 
 /// One rule's figures for one document.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
     /// `filter.rule`.
     pub rule: String,

@@ -102,6 +102,47 @@ fn parts_tasks_threads_and_kills_do_not_change_a_byte() {
 }
 
 #[test]
+fn a_shard_killed_in_its_middle_goes_on_from_its_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = job(dir.path());
+    let texts = std::fs::read(dir.path().join("texts.jsonl")).unwrap();
+    let long = dir.path().join("long.jsonl");
+    std::fs::write(&long, texts.repeat(6)).unwrap();
+    let inputs = format!("curate.inputs=[{{path={long:?}, source=\"pile\"}}]");
+    let sets = ["curate.split_mb=0", "curate.journal_mb=0", &inputs];
+    let calm = run(&job, "calm", &sets);
+    let killed = job.with_file_name("killed");
+    let journal = killed.join("records/curate/00000.journal");
+    let length = || std::fs::metadata(&journal).map_or(0, |m| m.len());
+    let mut before = 0;
+    for least in [1 << 20, 4 << 20, 8 << 20] {
+        let out = format!("out={killed:?}");
+        let mut args = vec!["curate", job.to_str().unwrap(), "--set", &out];
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        let mut child = millrace(&args)
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        while length() < least {
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "it ended before its kill"
+            );
+            let (now, batch) = (length(), 5 << 20);
+            assert!(now + batch >= before, "{now} of {before} bytes were kept");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        before = length();
+    }
+    run(&job, "killed", &sets);
+    assert!(!journal.exists(), "the journal of a finished shard");
+    assert_same(&calm, &killed, 8, "a calm run and one killed in its shard");
+}
+
+#[test]
 fn statistics_are_those_of_the_documents_however_the_files_are_cut() {
     let dir = tempfile::tempdir().unwrap();
     let job = job(dir.path());

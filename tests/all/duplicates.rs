@@ -55,7 +55,7 @@ fn ten_kills_and_other_threads_do_not_change_a_byte_of_verified_deduplication() 
     let whole = started.elapsed();
     let calm = dir.path().join("calm");
     let found = counts(dir.path(), "calm");
-    assert!(found["verify"]["removed"].as_u64().unwrap() > 50, "{found}");
+    assert!(found["verify"]["removed"].as_u64().unwrap() > 10, "{found}");
     let killed = dir.path().join("killed");
     let set = format!("out={killed:?}");
     succeed(&["curate", job, "--set", &set]);

@@ -94,7 +94,7 @@ pub const REPAIRS: [&str; 11] = [
 ];
 
 /// Lines changed by each of [`REPAIRS`]; white space counts once a text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repairs {
     counts: [u64; REPAIRS.len()],
 }

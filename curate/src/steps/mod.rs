@@ -35,7 +35,7 @@ pub(crate) struct Draft {
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
     /// Rule of each piece of personal data that was found.
-    pub(crate) personal: Vec<&'static str>,
+    pub(crate) personal: Vec<String>,
     pub(crate) text: String,
     pub(crate) meta: Option<Value>,
     /// Every figure, if they are kept.
@@ -189,7 +189,7 @@ fn one(
         (Step::Pii(config), _) => {
             let found = &mut draft.personal;
             if config.apply(&draft.text, &mut scratch.rewritten, &mut |rule| {
-                found.push(rule)
+                found.push(rule.to_string())
             })? {
                 draft.text.clone_from(&scratch.rewritten);
             }

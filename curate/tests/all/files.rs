@@ -46,7 +46,7 @@ fn config(input: &Path) -> CurateConfig {
 }
 
 /// Every file under `out` with its checksum.
-fn tree(out: &Path) -> Vec<(String, String)> {
+pub(crate) fn tree(out: &Path) -> Vec<(String, String)> {
     let mut files = Vec::new();
     let mut folders = vec![out.to_path_buf()];
     while let Some(folder) = folders.pop() {

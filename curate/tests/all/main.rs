@@ -15,6 +15,7 @@ mod formats;
 mod golden;
 #[cfg(feature = "object-store")]
 mod http;
+mod journal;
 mod language;
 mod parts;
 mod profiles;

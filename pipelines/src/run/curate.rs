@@ -7,6 +7,7 @@ use crate::progress::Progress;
 use anyhow::{Context as _, Result, anyhow, bail};
 use curate::{Curator, Shard, ShardReport};
 use serde_json::json;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -202,6 +203,17 @@ fn run_shards(
     } else {
         asked
     };
+    let journal_mb = cx.job.curate.as_ref().map_or(0, |c| c.journal_mb);
+    let least = journal_mb.saturating_mul(1 << 20);
+    // of a run that was killed between a shard's record and here
+    let is_left: HashSet<usize> = todo.iter().copied().collect();
+    for (_, shard) in shards
+        .iter()
+        .enumerate()
+        .filter(|s| !is_left.contains(&s.0))
+    {
+        Curator::forget_journal(&cx.out, shard.number)?;
+    }
     let next = AtomicUsize::new(0);
     let failed: Mutex<Vec<(usize, anyhow::Error)>> = Mutex::new(Vec::new());
     let work = || {
@@ -211,20 +223,25 @@ fn run_shards(
             };
             let (shard, print) = (&shards[*i], &prints[*i]);
             let started = std::time::Instant::now();
-            let done = curator
-                .run_shard(shard, &cx.out, watcher)
-                .map_err(anyhow::Error::from)
-                .and_then(|report| {
-                    let files: Vec<PathBuf> = report
-                        .outputs
-                        .iter()
-                        .map(|o| o.path.clone().into())
-                        .collect();
-                    let counts = serde_json::to_value(&report)?;
-                    let seconds = started.elapsed().as_secs_f64();
-                    cx.manifest
-                        .record(&stage_name(shard), print, &files, counts, seconds)
-                });
+            // of an object whose size is not told there may be much
+            let is_long = shard.bytes >= least || shard.bytes == 0;
+            let report = if is_long {
+                curator.resume_shard(shard, &cx.out, print, watcher)
+            } else {
+                curator.run_shard(shard, &cx.out, watcher)
+            };
+            let done = report.map_err(anyhow::Error::from).and_then(|report| {
+                let files: Vec<PathBuf> = report
+                    .outputs
+                    .iter()
+                    .map(|o| o.path.clone().into())
+                    .collect();
+                let counts = serde_json::to_value(&report)?;
+                let seconds = started.elapsed().as_secs_f64();
+                cx.manifest
+                    .record(&stage_name(shard), print, &files, counts, seconds)?;
+                Ok(Curator::forget_journal(&cx.out, shard.number)?)
+            });
             if let (Err(e), Ok(mut failed)) = (done, failed.lock()) {
                 failed.push((*i, e));
                 // the other shards are worth finishing: they are skipped when the cause is gone

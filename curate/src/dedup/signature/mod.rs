@@ -28,7 +28,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::preset::{MinhashPreset, ShingleKind};
@@ -178,7 +178,7 @@ impl Layout {
 }
 
 /// What one document's entry says.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Signature {
     /// XXH3-128 of the text.
     pub(crate) exact: u128,

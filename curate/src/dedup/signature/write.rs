@@ -74,7 +74,10 @@ impl SignatureWriter {
         exact.extend_from_slice(&signature.exact.to_le_bytes());
         chars.extend_from_slice(&signature.chars.to_le_bytes());
         source.extend_from_slice(&signature.source.to_le_bytes());
-        quality.extend_from_slice(&signature.quality.to_le_bytes());
+        // There are many bit patterns that are no number; files have one.
+        let figure = signature.quality;
+        let figure = if figure.is_nan() { f32::NAN } else { figure };
+        quality.extend_from_slice(&figure.to_le_bytes());
         let width = self.layout.shape.width as usize;
         for (i, band) in bands.iter_mut().enumerate() {
             for j in i * width..(i + 1) * width {
