@@ -3,11 +3,13 @@
     python tests/oracles/dedup_truth.py MILLRACE DATA WORK DATATROVE_PYTHON TEXTDEDUP_PYTHON
 
 Needs datatrove[io,processing] 0.10.1 with spacy 3.8 under the first Python, text-dedup 0.4.0 and rensa 0.5 under the second,
-zstandard under this one. DATA holds `text/`, `dedup/` and `webarchive/minicc`. Makes nothing; prints Markdown tables.
+zstandard and fastwarc under this one. DATA holds `text/`, `dedup/` and `webarchive/minicc`. Makes nothing; prints Markdown tables.
 
 Sets: `edited`, 4,000 passages of reviews, news, speeches and Wikipedia, 60 to 400 words, a half of them made from earlier ones
 (so there are copies of copies) by deleting, inserting and replacing words at rates of 0.2 to 10 %, a tenth with one
-of ten long disclaimers; `pages`, the main texts of crawled pages, as Millrace extracts them.
+of ten long disclaimers; `pages`, the main texts of crawled pages, as Millrace extracts them; students' answers with reuse of
+graded degree (Clough and Stevenson 2011) behind their sources; and, Millrace alone, the raw HTML of the same pages, of which
+others have computed all similarities: pairs of `keep/pairs.jsonl` are compared with these.
 
 Truth: Jaccard similarity of the sets of 5-word shingles (words `\\w+` in lower case; a shorter text is one shingle), of all
 pairs, exactly. A removed document is right if a document that stays is as similar as the threshold, else wrong; a document
@@ -232,6 +234,41 @@ def main(binary, data, work, datatrove, textdedup):
                 figures = score(removed, pairs, len(texts), threshold)
                 print(f"| {label} | {len(removed)} | " + " | ".join(f"{f:.3f}" for f in figures) + " |", flush=True)
     reuse(binary, data, work, datatrove, textdedup)
+    raw(binary, data, work)
+
+
+def raw(binary, data, work):
+    """Raw HTML of the crawled pages, whose exact similarities others have computed: 5-grams of [a-z0-9]+."""
+    from fastwarc.warc import ArchiveIterator, WarcRecordType
+    path, ids = f"{work}/raw.jsonl", []
+    with open(path, "w") as file:
+        for archive in sorted(glob.glob(f"{data}/webarchive/minicc/*.warc.gz")):
+            for record in ArchiveIterator(open(archive, "rb"), record_types=WarcRecordType.response):
+                words = re.findall(rb"[a-z0-9]+", record.reader.read().lower())
+                file.write(json.dumps({"id": str(len(ids)), "text": b" ".join(words).decode()}) + "\n")
+                ids.append(record.record_id)
+    number = {id.strip("<>"): i for i, id in enumerate(ids)}
+    pairs = collections.defaultdict(dict)
+    with open(f"{data}/dedup/minicc-shared-rawhtml-jaccard.tsv") as file:
+        for line in list(file)[1:]:
+            a, b, similarity = line.split("\t")[:3]
+            a, b = number[a.strip("<>")], number[b.strip("<>")]
+            pairs[a][b] = pairs[b][a] = float(similarity)
+    for threshold in (0.5, 0.7, 0.8, 0.9):
+        for bands in ("bands = 22, rows = 5", "bands = 40, rows = 3"):
+            for verify in (0, threshold):
+                removed = ours(binary, path, work, f'preset = "native", {bands}, verify = {verify}')
+                figures = " | ".join(f"{f:.3f}" for f in score(removed, pairs, len(ids), threshold))
+                print(f"| raw HTML, from {threshold} | {bands}, verify = {verify} | {len(removed)} | {figures} |", flush=True)
+            worst, seen = 0.0, 0
+            with open(f"{work}/ours/out/keep/pairs.jsonl") as file:
+                for pair in map(json.loads, file):
+                    a, b = (int(d["id"]) for d in pair["documents"])
+                    if b in pairs[a]:
+                        worst, seen = max(worst, abs(pairs[a][b] - pair["jaccard"])), seen + 1
+                    else:
+                        assert pair["jaccard"] < 0.3001, pair
+            print(f"{seen} pairs of pairs.jsonl are in the list; largest difference {worst:.6f}", flush=True)
 
 
 def reuse(binary, data, work, datatrove, textdedup):
