@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::dedup::{EditList, Fate, KeepList, cut, shard_file};
-use crate::error::{At, Result, damaged};
+use crate::error::{At, Error, Result, damaged};
 use crate::read::{Batch, Reader};
 use crate::write::clean_file;
 
@@ -63,11 +63,11 @@ pub fn documents(out: &Path, shard: usize) -> Result<Documents> {
 }
 
 impl Documents {
-    /// The document behind so many others, which are not parsed.
+    /// The document behind so many others, which are not parsed; none if there are not so many.
     ///
     /// # Errors
-    /// `Damaged` if there are not so many, or for what is no record.
-    pub(crate) fn skip_to(&mut self, mut others: u64) -> Result<CleanDocument> {
+    /// `Damaged` for what is no document.
+    pub(crate) fn skip_to(&mut self, mut others: u64) -> Result<Option<CleanDocument>> {
         while others > 0 {
             if self.next == self.batch.records.len() {
                 self.next = 0;
@@ -81,14 +81,14 @@ impl Documents {
             self.number += many as u64;
             others -= many as u64;
         }
-        match self.next() {
-            Some(document) => document,
-            None => {
-                let found = format!("end of file behind document {}", self.number);
-                let wanted = "as many documents as there are signatures";
-                Err(damaged(&self.path, self.offset, found, wanted))
-            }
-        }
+        self.next().transpose()
+    }
+
+    /// That the shard has fewer documents than it should.
+    pub(crate) fn ended(&self) -> Error {
+        let found = format!("end of file behind document {}", self.number);
+        let wanted = "as many documents as there are signatures";
+        damaged(&self.path, self.offset, found, wanted)
     }
 }
 

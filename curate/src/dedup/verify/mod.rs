@@ -188,7 +188,9 @@ impl Verify<'_> {
             let mut batch = Vec::new();
             let mut bytes = 0;
             for (i, &(document, component)) in wanted.iter().enumerate() {
-                let text = texts.skip_to(document - next)?;
+                let Some(text) = texts.skip_to(document - next)? else {
+                    return Err(texts.ended());
+                };
                 next = document + 1;
                 let at = 8 * usize::try_from(document - first).unwrap_or(0);
                 bytes += text.text.len();
