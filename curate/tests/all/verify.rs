@@ -228,6 +228,26 @@ fn pairs_to_look_at_have_the_similarity_of_their_texts() {
 }
 
 #[test]
+fn a_clean_shard_with_fewer_documents_than_signatures_is_refused_by_name() {
+    let records = records(&texts(100));
+    let folder = tempfile::tempdir().unwrap();
+    let (out, short) = (folder.path().join("out"), folder.path().join("short"));
+    signed(&short, &records[..20], 1, &settings(0.8));
+    let shards = signed(&out, &records, 1, &settings(0.8));
+    let name = "clean/00000.jsonl.zst";
+    std::fs::copy(short.join(name), out.join(name)).unwrap();
+    match dedup(&settings(0.8), &out, shards, &Silent) {
+        Err(Error::Damaged { path, found, .. }) => {
+            assert!(
+                path.ends_with(name) && found.contains("document 20"),
+                "{found}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn sources_then_the_policy_decide_who_stays_verified_or_not() {
     let records = records(&texts(400));
     let folder = tempfile::tempdir().unwrap();
