@@ -259,8 +259,15 @@ pub struct DedupConfig {
     pub bloom: Option<BloomConfig>,
     /// Long stretches of bytes that came before, in what is left then; absent: off.
     pub substring: Option<SubstringConfig>,
-    /// Which document of a cluster survives.
+    /// Which document of a cluster survives, among those of the best source.
     pub keep: KeepPolicy,
+    /// Sources, best first, as `source` or `source/subset`: a document of an earlier one survives those of later ones and of
+    /// all that are not named.
+    pub priority: Vec<String>,
+    /// Folder of indexes (`*.index`) of what earlier crawls kept: what matches them goes, without their texts being read. The
+    /// index of what is kept is written to `keep/kept.index`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<PathBuf>,
     /// Memory budget of the sort in MiB. What does not fit is read once per part that fits; with
     /// `keep = "datatrove"` it goes to sorted runs on disk.
     pub memory_mb: u64,
@@ -276,6 +283,8 @@ impl Default for DedupConfig {
             bloom: None,
             substring: None,
             keep: KeepPolicy::First,
+            priority: Vec::new(),
+            index: None,
             memory_mb: 512,
         }
     }
@@ -293,6 +302,10 @@ pub enum KeepPolicy {
     /// The one with the smallest (shard, document).
     #[default]
     First,
+    /// The one with the most characters; the first of these.
+    Longest,
+    /// The one with the highest `meta.quality`; one without comes last; the first of these.
+    Quality,
     /// The root that datatrove's union by size ends with.
     Datatrove,
 }
@@ -578,6 +591,7 @@ impl DedupConfig {
                 problem("minhash.rows", m.rows.to_string(), wanted);
             }
         }
+        self.check_keeper(problem);
         if let Some(lines) = &self.lines {
             lines.check(&mut |k, f, w| problem(&format!("lines.{k}"), f, w));
         }
@@ -598,6 +612,38 @@ impl DedupConfig {
         }
         if self.memory_mb < 16 {
             problem("memory_mb", self.memory_mb.to_string(), "at least 16");
+        }
+    }
+
+    /// What decides who survives: sources, verification, indexes.
+    fn check_keeper(&self, problem: Problem<'_>) {
+        for (i, name) in self.priority.iter().enumerate() {
+            if name.is_empty() || self.priority[..i].contains(name) {
+                let wanted = "every source once, as source or source/subset";
+                problem(&format!("priority[{i}]"), format!("{name:?}"), wanted);
+            }
+        }
+        let minhash = self.minhash.as_ref();
+        if self.index.is_some() && minhash.is_none() && self.exact.is_none() {
+            problem(
+                "index",
+                "neither exact nor minhash".to_string(),
+                "one of them",
+            );
+        }
+        if self.keep != KeepPolicy::Datatrove {
+            return;
+        }
+        let other = "keep = \"first\", \"longest\" or \"quality\"";
+        if let Some(m) = minhash.filter(|m| m.verify > 0.0) {
+            let wanted = format!("0 with keep = \"datatrove\", or {other}");
+            problem("minhash.verify", m.verify.to_string(), &wanted);
+        }
+        if !self.priority.is_empty() {
+            problem("priority", format!("{:?}", self.priority), other);
+        }
+        if let Some(index) = &self.index {
+            problem("index", format!("{index:?}"), other);
         }
     }
 }

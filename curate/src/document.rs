@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::dedup::{EditList, Fate, KeepList, pieces, shard_file};
-use crate::error::{At, Result, damaged};
+use crate::error::{At, Error, Result, damaged};
 use crate::read::{Batch, Reader};
 use crate::write::clean_file;
 
@@ -76,6 +76,36 @@ pub fn documents(out: &Path, shard: usize) -> Result<Documents> {
         number: 0,
         offset: 0,
     })
+}
+
+impl Documents {
+    /// The document behind so many others, which are not parsed; none if there are not so many.
+    ///
+    /// # Errors
+    /// `Damaged` for what is no document.
+    pub(crate) fn skip_to(&mut self, mut others: u64) -> Result<Option<CleanDocument>> {
+        while others > 0 {
+            if self.next == self.batch.records.len() {
+                self.next = 0;
+                if !self.reader.fill(&mut self.batch) {
+                    break;
+                }
+            }
+            let left = self.batch.records.len() - self.next;
+            let many = usize::try_from(others).unwrap_or(left).min(left);
+            self.next += many;
+            self.number += many as u64;
+            others -= many as u64;
+        }
+        self.next().transpose()
+    }
+
+    /// That the shard has fewer documents than it should.
+    pub(crate) fn ended(&self) -> Error {
+        let found = format!("end of file behind document {}", self.number);
+        let wanted = "as many documents as there are signatures";
+        damaged(&self.path, self.offset, found, wanted)
+    }
 }
 
 impl Iterator for Documents {

@@ -46,9 +46,9 @@ pub use decontaminate::{CutRules, Decontaminator, SampledRules};
 pub use dedup::{
     BloomConfig, BloomRemove, BloomReport, Contaminated, CutReport, Decontamination, DedupReport,
     EditList, Fate, KeepList, LineHash, LineKeep, LineUnit, LinesConfig, MinhashConfig,
-    MinhashPreset, MinhashScratch, Minhasher, Shingle, ShingleKind, SignatureColumn, SignatureFile,
-    SignatureShape, SubstringConfig, SubstringUnit, TaskHits, UrlDedupConfig, UrlKeep,
-    decontaminate, dedup,
+    MinhashPreset, MinhashScratch, Minhasher, REHYDRATION, Rehydrated, Shingle, ShingleKind,
+    SignatureColumn, SignatureFile, SignatureShape, SubstringConfig, SubstringUnit, TaskHits,
+    UrlDedupConfig, UrlKeep, VerifyReport, decontaminate, dedup, index_files, merge_indexes,
 };
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use dsir::{Dsir, DsirConfig, DsirCut, DsirHash, DsirReport, DsirSide, DsirTraining, dsir_cut};

@@ -11,6 +11,7 @@ mod cut_jobs;
 mod datatrove;
 mod determinism;
 mod documents;
+mod duplicates;
 mod executors;
 mod full_disk;
 mod jobs;

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::bloom::BloomReport;
 use super::edits::{EditList, Span, compose, composed_splits, joined};
+use super::finish::rehydration_of;
 use super::keep::{Fate, HOLLOW, KeepList, NONE, URL};
 use super::sort::Sorter;
 use super::{DedupReport, bloom, lines, shard_file, signature, substring, url};
@@ -400,9 +401,8 @@ impl<'a> Passes<'a> {
 
     pub(super) fn finish(self) -> Result<DedupReport> {
         let mut report = self.report;
+        report.rehydration = rehydration_of(self.out, self.shards)?;
         report.outputs.push(self.dropped.finish()?);
-        let _ = std::fs::remove_dir_all(self.out.join("tmp/dedup"));
-        let _ = std::fs::remove_dir(self.out.join("tmp"));
         Ok(report)
     }
 }

@@ -12,7 +12,7 @@ use object_store::{
 };
 
 use super::Put;
-use crate::read::{Remote, Store, told};
+use crate::read::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
 
 /// Files above this go in parts of this size: stores want 5 MiB at least, and 10,000 parts at most.
 const PART: usize = 64 << 20;
@@ -50,7 +50,21 @@ impl Objects {
         parts.fold(self.folder.clone(), |path, part| path.join(part))
     }
 
+    /// A listing that breaks off is asked for again.
     pub(super) fn list(&self, below: &str) -> io::Result<Vec<(String, u64)>> {
+        let mut failures = 0;
+        loop {
+            match self.list_once(below) {
+                Err(e) if e.kind() == io::ErrorKind::Other && failures < MAX_FAILURES => {
+                    std::thread::sleep(FIRST_WAIT * 2u32.pow(failures));
+                    failures += 1;
+                }
+                listed => return listed,
+            }
+        }
+    }
+
+    fn list_once(&self, below: &str) -> io::Result<Vec<(String, u64)>> {
         let mut stream = self.store.store.list(Some(&self.path(below)));
         let mut found = Vec::new();
         while let Some(meta) = self.store.runtime.block_on(stream.next()) {

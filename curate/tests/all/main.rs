@@ -24,6 +24,7 @@ mod statistics;
 mod steps;
 #[cfg(feature = "object-store")]
 mod store;
+mod verify;
 
 /// Exact and MinHash deduplication with the defaults of each.
 fn both() -> curate::DedupConfig {

@@ -301,6 +301,7 @@ impl Job {
         }
         if let Some(d) = &self.dedup {
             d.check(&mut |k, f, w| add(&format!("dedup.{k}"), f, w));
+            self.check_priority(d, &mut add);
         }
         if let Some(d) = &self.decontaminate {
             d.check(&mut |k, f, w| add(&format!("decontaminate.{k}"), f, w));
@@ -339,6 +340,23 @@ impl Job {
         }
         self.check_datasets(&mut add);
         self.check_training(&mut add);
+    }
+
+    /// A source that no input has would never come first.
+    fn check_priority(&self, dedup: &curate::DedupConfig, add: &mut dyn FnMut(&str, String, &str)) {
+        let inputs = self.curate.iter().flat_map(|c| &c.inputs);
+        let sources: Vec<&str> = inputs.map(|i| i.source.as_str()).collect();
+        for (i, name) in dedup.priority.iter().enumerate() {
+            let source = name.split('/').next().unwrap_or_default();
+            if !name.is_empty() && !sources.contains(&source) {
+                let wanted = format!("a source of [curate]: {}", sources.join(", "));
+                add(
+                    &format!("dedup.priority[{i}]"),
+                    format!("{name:?}"),
+                    &wanted,
+                );
+            }
+        }
     }
 
     fn check_datasets(&self, add: &mut dyn FnMut(&str, String, &str)) {

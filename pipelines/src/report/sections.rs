@@ -58,7 +58,8 @@ fn ranking(v: &Value, colour: &'static str) -> String {
 }
 
 /// What the dedup stage removes after whole texts: counts, what took them, and the outcome.
-const LATER: [(&str, &str, &str); 3] = [
+const LATER: [(&str, &str, &str); 4] = [
+    ("earlier", "earlier crawls", "duplicate.earlier"),
     ("url", "address dedup", "duplicate.url"),
     ("hollow", "cutting repeats", "duplicate.hollow"),
     (
@@ -297,79 +298,6 @@ fn lengths(v: &Value) -> Vec<(String, f64)> {
     rows.into_iter()
         .map(|(n, count)| (name(n), count))
         .collect()
-}
-
-/// Clusters with their members.
-pub(super) fn duplicates(m: &Material) -> String {
-    let d = m.counts("dedup");
-    if !d.is_object() {
-        return String::new();
-    }
-    let mut body = table(
-        &[
-            "documents",
-            "kept",
-            "exact duplicates",
-            "near duplicates",
-            "clusters",
-            "largest",
-        ],
-        &[[
-            "documents",
-            "kept",
-            "exact",
-            "fuzzy",
-            "clusters",
-            "largest_cluster",
-        ]
-        .map(|k| grouped(number(&d[k])))
-        .to_vec()],
-    );
-    let cuts: Vec<Vec<String>> = (d["cuts"].as_array().into_iter().flatten())
-        .map(|cut| {
-            let counts = ["pieces", "documents", "hollow", "bytes"];
-            let counts = counts.map(|key| grouped(number(&cut[key])));
-            [vec![text_value(&cut["rule"])], counts.to_vec()].concat()
-        })
-        .collect();
-    if !cuts.is_empty() {
-        let names = [
-            "repeats of",
-            "pieces compared",
-            "documents cut",
-            "documents dropped",
-            "bytes cut",
-        ];
-        body += &table(&names, &cuts);
-    }
-    let examples = m.job.report.as_ref().map_or(8, |r| r.examples);
-    for cluster in m.clusters.iter().take(examples) {
-        let members = cluster["members"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        body += &format!(
-            "<h3>Cluster of {}</h3>",
-            number(&cluster["size"]).max(members.len() as u64)
-        );
-        for member in members.iter().take(4) {
-            let is_kept = member["kept"].as_bool().unwrap_or(false);
-            let caption = format!(
-                "{}: {} {}",
-                if is_kept { "kept" } else { "removed" },
-                text_value(&member["id"]),
-                text_value(&member["url"])
-            );
-            let class = if is_kept { "kept" } else { "duplicate" };
-            body += &excerpt(class, &caption, &text_value(&member["excerpt"]));
-        }
-    }
-    section(
-        "duplicates",
-        "Duplicates",
-        "Exact duplicates share a hash of the text; near duplicates share a MinHash band. One document of each cluster stays.",
-        &body,
-    )
 }
 
 pub(super) fn text_value(v: &Value) -> String {

@@ -25,6 +25,23 @@ pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
     Ok((shards, json!(sums)))
 }
 
+/// Names and checksums of the indexes of earlier crawls; null without any.
+fn indexes(config: &curate::DedupConfig) -> Result<serde_json::Value> {
+    let Some(folder) = &config.index else {
+        return Ok(serde_json::Value::Null);
+    };
+    let files = curate::index_files(folder)?;
+    let sums = files.iter().map(|path| {
+        let (bytes, sum) = curate::checksum(path)?;
+        Ok(json!([
+            path.file_name().map(|n| n.to_string_lossy()),
+            bytes,
+            sum
+        ]))
+    });
+    Ok(sums.collect::<Result<Vec<_>>>()?.into())
+}
+
 pub(super) fn run(cx: &Context) -> Result<()> {
     if !cx.job.has_keep_lists() {
         bail!("the job has neither a [dedup] table nor a [decontaminate] one that cuts")
@@ -40,6 +57,8 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         config.exact,
         config.minhash,
         config.keep,
+        config.priority,
+        indexes(config)?,
         config.url,
         config.lines,
         config.bloom,
@@ -84,9 +103,16 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// What went by address and by lines and substrings, if anything did.
+/// What verification left, what earlier crawls had, and what went by address and by lines and substrings, if anything did.
 fn later(report: &curate::DedupReport) -> String {
     let mut told = String::new();
+    if let Some(verify) = &report.verify {
+        let (candidates, rejected) = (grouped(verify.candidates), grouped(verify.rejected));
+        told += &format!(", {rejected} of {candidates} candidates not alike");
+    }
+    if report.indexed > 0 {
+        told += &format!(", {} of earlier crawls", grouped(report.earlier));
+    }
     if report.url > 0 {
         told += &format!(", {} of the same address", grouped(report.url));
     }

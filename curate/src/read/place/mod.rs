@@ -21,7 +21,7 @@ use std::path::Path;
 
 pub(crate) use list::find;
 #[cfg(feature = "object-store")]
-pub(crate) use remote::{Remote, Store, told};
+pub(crate) use remote::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
 pub(crate) use window::Window;
 
 /// Settings of an object store, by the names of the `object_store` crate.

@@ -30,9 +30,9 @@ use super::list::Found;
 use super::{Blob, Options, State};
 
 /// How often a stream may break off in a row without a byte in between.
-const MAX_FAILURES: u32 = 6;
+pub(crate) const MAX_FAILURES: u32 = 6;
 /// Wait before the first new attempt; doubled each time.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
+pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// A server that sends nothing for this long counts as gone.
 const SILENCE: &str = "60 seconds";
 /// A whole object may take this long.
