@@ -98,6 +98,8 @@ fn write(path: &Path, shard: u32, documents: std::ops::Range<u64>) -> Result<()>
         let exact = |i| u128::from(mix(origin(i) + 1)) << 64 | u128::from(origin(i));
         column(group.clone().flat_map(|i| exact(i).to_le_bytes()).collect())?;
         column(group.clone().flat_map(|_| 1000u64.to_le_bytes()).collect())?;
+        column(group.clone().flat_map(|_| 5u64.to_le_bytes()).collect())?;
+        column(group.clone().flat_map(|_| f32::NAN.to_le_bytes()).collect())?;
         for band in 0..BANDS {
             let keys = group.clone().flat_map(|i| key(i, band).to_le_bytes());
             column(keys.collect())?;
@@ -121,7 +123,7 @@ fn check(out: &Path, documents: u64, shards: u64) -> Result<()> {
         let list = list.map_err(Error::other)?;
         for (at, i) in range.enumerate() {
             let found = match list.fate(at) {
-                Fate::Kept | Fate::Hollow => None,
+                Fate::Kept | Fate::Hollow | Fate::Contaminated | Fate::Earlier(_) => None,
                 Fate::Exact(s, d) => Some((true, s, d)),
                 Fate::Fuzzy(s, d) | Fate::Url(s, d) => Some((false, s, d)),
             };

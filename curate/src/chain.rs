@@ -1,5 +1,6 @@
 //! One record through extraction, filters and signatures.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::clock::Spent;
 use crate::config::{CurateConfig, Format, Input, Step};
 use crate::decontaminate::Decontaminator;
-use crate::dedup::{MinhashScratch, Minhasher, Signature};
+use crate::dedup::{MinhashScratch, Minhasher, Signature, TaskHits, source};
 use crate::document::CleanDocument;
 use crate::error::Result as Outside;
 use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
@@ -283,6 +284,12 @@ impl Chain {
         Verdict::Continue(())
     }
 
+    /// The evaluation sets that are looked for.
+    pub(crate) fn evaluation_sets(&self) -> BTreeMap<String, TaskHits> {
+        let sets = self.decontaminator.as_ref();
+        sets.map(Decontaminator::sets).unwrap_or_default()
+    }
+
     /// What a thread's clock counted, into a sum.
     pub(crate) fn spent(scratch: &mut WorkScratch, into: &mut Spent) {
         into.add(&mut scratch.steps.clock);
@@ -328,6 +335,8 @@ impl Chain {
         let mut signature = Signature {
             exact: xxh3_128(draft.text.as_bytes()),
             chars: chars(&draft.text) as u64,
+            source: source(&input.source, draft.subset.as_deref()),
+            quality: quality_of(draft.meta.as_ref()),
             keys: Vec::new(),
         };
         if let Some(minhasher) = &self.minhasher {
@@ -381,6 +390,17 @@ impl Chain {
 
 fn stop(draft: Draft, reason: Reason) -> Stop {
     Stop::Drop(Box::new(draft), reason)
+}
+
+/// `meta.quality`; not a number if there is none.
+fn quality_of(meta: Option<&Value>) -> f32 {
+    let quality = meta.and_then(|meta| meta.get("quality")?.as_f64());
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "six digits are enough to compare by"
+    )]
+    let quality = quality.map_or(f32::NAN, |quality| quality as f32);
+    quality
 }
 
 /// Source, with the subset behind a slash.

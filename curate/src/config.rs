@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::code::CODE_LABELS;
+use crate::decontaminate::{CutRules, SampledRules};
 use crate::dedup::{BloomConfig, LinesConfig, MinhashConfig, SubstringConfig, UrlDedupConfig};
 use crate::dsir::DsirConfig;
 use crate::extract::ExtractConfig;
@@ -258,8 +259,15 @@ pub struct DedupConfig {
     pub bloom: Option<BloomConfig>,
     /// Long stretches of bytes that came before, in what is left then; absent: off.
     pub substring: Option<SubstringConfig>,
-    /// Which document of a cluster survives.
+    /// Which document of a cluster survives, among those of the best source.
     pub keep: KeepPolicy,
+    /// Sources, best first, as `source` or `source/subset`: a document of an earlier one survives those of later ones and of
+    /// all that are not named.
+    pub priority: Vec<String>,
+    /// Folder of indexes (`*.index`) of what earlier crawls kept: what matches them goes, without their texts being read. The
+    /// index of what is kept is written to `keep/kept.index`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<PathBuf>,
     /// Memory budget of the sort in MiB. What does not fit is read once per part that fits; with
     /// `keep = "datatrove"` it goes to sorted runs on disk.
     pub memory_mb: u64,
@@ -275,6 +283,8 @@ impl Default for DedupConfig {
             bloom: None,
             substring: None,
             keep: KeepPolicy::First,
+            priority: Vec::new(),
+            index: None,
             memory_mb: 512,
         }
     }
@@ -292,6 +302,10 @@ pub enum KeepPolicy {
     /// The one with the smallest (shard, document).
     #[default]
     First,
+    /// The one with the most characters; the first of these.
+    Longest,
+    /// The one with the highest `meta.quality`; one without comes last; the first of these.
+    Quality,
     /// The root that datatrove's union by size ends with.
     Datatrove,
 }
@@ -304,7 +318,7 @@ pub struct DecontaminateConfig {
     pub files: Vec<String>,
     /// Whose words and n-grams.
     pub profile: DecontaminateProfile,
-    /// JSON fields to index; empty: every string of the record. Not of `datatrove`.
+    /// JSON fields to index; empty: every string of the record. Not of `datatrove` and `decon`.
     pub fields: Vec<String>,
     /// Field that names a record's task; without it the file's name does.
     pub task_field: String,
@@ -316,9 +330,13 @@ pub struct DecontaminateConfig {
     pub query_ngrams: bool,
     /// `datatrove`: also n-grams that begin in the question and end in the answer.
     pub overlap_ngrams: bool,
-    /// Words per n-gram; absent: the profile's, 13 or 12.
+    /// Words per n-gram; absent: the profile's, 13, 12 or 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ngram: Option<usize>,
+    /// `mt_nlg`: what is cut, and what becomes of the pieces.
+    pub cut: CutRules,
+    /// `decon`: how documents are searched and scored.
+    pub sampled: SampledRules,
 }
 
 /// Whose words and n-grams of evaluation sets.
@@ -330,6 +348,10 @@ pub enum DecontaminateProfile {
     Gpt3,
     /// Words are spaCy's of the simplified text, 12 of them.
     Datatrove,
+    /// Words are Python's `\w+`, lower-cased, 13 of them or a whole short text; cuts after deduplication instead of dropping.
+    MtNlg,
+    /// Words and spaces, 5 of them, sampled; a score decides, weighted by how rare n-grams are.
+    Decon,
 }
 
 impl Default for DecontaminateConfig {
@@ -344,6 +366,8 @@ impl Default for DecontaminateConfig {
             query_ngrams: false,
             overlap_ngrams: true,
             ngram: None,
+            cut: CutRules::default(),
+            sampled: SampledRules::default(),
         }
     }
 }
@@ -567,6 +591,7 @@ impl DedupConfig {
                 problem("minhash.rows", m.rows.to_string(), wanted);
             }
         }
+        self.check_keeper(problem);
         if let Some(lines) = &self.lines {
             lines.check(&mut |k, f, w| problem(&format!("lines.{k}"), f, w));
         }
@@ -589,16 +614,54 @@ impl DedupConfig {
             problem("memory_mb", self.memory_mb.to_string(), "at least 16");
         }
     }
+
+    /// What decides who survives: sources, verification, indexes.
+    fn check_keeper(&self, problem: Problem<'_>) {
+        for (i, name) in self.priority.iter().enumerate() {
+            if name.is_empty() || self.priority[..i].contains(name) {
+                let wanted = "every source once, as source or source/subset";
+                problem(&format!("priority[{i}]"), format!("{name:?}"), wanted);
+            }
+        }
+        let minhash = self.minhash.as_ref();
+        if self.index.is_some() && minhash.is_none() && self.exact.is_none() {
+            problem(
+                "index",
+                "neither exact nor minhash".to_string(),
+                "one of them",
+            );
+        }
+        if self.keep != KeepPolicy::Datatrove {
+            return;
+        }
+        let other = "keep = \"first\", \"longest\" or \"quality\"";
+        if let Some(m) = minhash.filter(|m| m.verify > 0.0) {
+            let wanted = format!("0 with keep = \"datatrove\", or {other}");
+            problem("minhash.verify", m.verify.to_string(), &wanted);
+        }
+        if !self.priority.is_empty() {
+            problem("priority", format!("{:?}", self.priority), other);
+        }
+        if let Some(index) = &self.index {
+            problem("index", format!("{index:?}"), other);
+        }
+    }
 }
 
 impl DecontaminateConfig {
     /// Words per n-gram.
     pub fn ngram(&self) -> usize {
         let own = match self.profile {
-            DecontaminateProfile::Gpt3 => 13,
+            DecontaminateProfile::Gpt3 | DecontaminateProfile::MtNlg => 13,
             DecontaminateProfile::Datatrove => 12,
+            DecontaminateProfile::Decon => 5,
         };
         self.ngram.unwrap_or(own)
+    }
+
+    /// True if documents are cut after deduplication, false if they are dropped in the curation pass.
+    pub fn cuts(&self) -> bool {
+        self.profile == DecontaminateProfile::MtNlg
     }
 
     /// Reports every contradiction.
@@ -607,13 +670,27 @@ impl DecontaminateConfig {
             problem("files", "[]".to_string(), "at least one evaluation file");
         }
         range(problem, "ngram", self.ngram() as f64, 2.0, 64.0);
-        if self.profile == DecontaminateProfile::Datatrove && !self.fields.is_empty() {
-            let found = format!("{:?}", self.fields);
-            problem(
-                "fields",
-                found,
-                "none; datatrove has label_field and query_field",
-            );
+        if self.cuts() {
+            let mut inner = |k: &str, f: String, w: &str| problem(&format!("cut.{k}"), f, w);
+            self.cut.check(self.ngram(), &mut inner);
+        } else if self.cut != CutRules::default() {
+            let found = format!("cut with profile {:?}", self.profile);
+            problem("cut", found, "none, or profile = \"mt_nlg\"");
+        }
+        if self.profile == DecontaminateProfile::Decon {
+            let mut inner = |k: &str, f: String, w: &str| problem(&format!("sampled.{k}"), f, w);
+            self.sampled.check(&mut inner);
+        } else if self.sampled != SampledRules::default() {
+            let found = format!("sampled with profile {:?}", self.profile);
+            problem("sampled", found, "none, or profile = \"decon\"");
+        }
+        let own_fields = match self.profile {
+            DecontaminateProfile::Datatrove => "none; datatrove has label_field and query_field",
+            DecontaminateProfile::Decon => "none; decon has sampled.question_field and others",
+            _ => return,
+        };
+        if !self.fields.is_empty() {
+            problem("fields", format!("{:?}", self.fields), own_fields);
         }
     }
 }

@@ -191,7 +191,10 @@ fn records(
                 counts.documents += 1;
                 counts.bytes += text.len() as u64;
                 progress.documents(1, 1);
-                failed = take(text);
+                // a record may be several documents
+                if failed.is_ok() {
+                    failed = take(text);
+                }
             }
         })?;
         std::mem::replace(&mut failed, Ok(()))?;

@@ -4,12 +4,13 @@
 //! `subset`, `language`, `meta`; absent fields are left out. `clean/NNNNN.parquet` has the same as
 //! columns, `meta` as JSON text in `metadata`.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::dedup::{EditList, Fate, KeepList, cut, shard_file};
-use crate::error::{At, Result, damaged};
+use crate::dedup::{EditList, Fate, KeepList, pieces, shard_file};
+use crate::error::{At, Error, Result, damaged};
 use crate::read::{Batch, Reader};
 use crate::write::clean_file;
 
@@ -36,6 +37,21 @@ pub struct CleanDocument {
     pub meta: Option<serde_json::Value>,
 }
 
+impl CleanDocument {
+    /// All but id and text.
+    fn fields(&self) -> CleanDocument {
+        CleanDocument {
+            id: String::new(),
+            text: String::new(),
+            url: self.url.clone(),
+            source: self.source.clone(),
+            subset: self.subset.clone(),
+            language: self.language.clone(),
+            meta: self.meta.clone(),
+        }
+    }
+}
+
 /// Streams the documents of one clean shard.
 pub struct Documents {
     reader: Reader,
@@ -60,6 +76,36 @@ pub fn documents(out: &Path, shard: usize) -> Result<Documents> {
         number: 0,
         offset: 0,
     })
+}
+
+impl Documents {
+    /// The document behind so many others, which are not parsed; none if there are not so many.
+    ///
+    /// # Errors
+    /// `Damaged` for what is no document.
+    pub(crate) fn skip_to(&mut self, mut others: u64) -> Result<Option<CleanDocument>> {
+        while others > 0 {
+            if self.next == self.batch.records.len() {
+                self.next = 0;
+                if !self.reader.fill(&mut self.batch) {
+                    break;
+                }
+            }
+            let left = self.batch.records.len() - self.next;
+            let many = usize::try_from(others).unwrap_or(left).min(left);
+            self.next += many;
+            self.number += many as u64;
+            others -= many as u64;
+        }
+        self.next().transpose()
+    }
+
+    /// That the shard has fewer documents than it should.
+    pub(crate) fn ended(&self) -> Error {
+        let found = format!("end of file behind document {}", self.number);
+        let wanted = "as many documents as there are signatures";
+        damaged(&self.path, self.offset, found, wanted)
+    }
 }
 
 impl Iterator for Documents {
@@ -92,12 +138,15 @@ impl Iterator for Documents {
 }
 
 /// Documents of a shard that survived deduplication, without what was cut from them; all of them if there is no keep list.
+/// One that was split comes as several, `#1`, `#2` and so on behind its id.
 pub struct KeptDocuments {
     documents: Documents,
     keep: Option<KeepList>,
     edits: EditList,
     buffer: String,
     next: usize,
+    /// Further pieces of the document that came last.
+    pieces: VecDeque<CleanDocument>,
 }
 
 /// Streams the documents of a shard that are kept.
@@ -117,6 +166,7 @@ pub fn kept_documents(out: &Path, shard: usize) -> Result<KeptDocuments> {
         buffer: String::new(),
         keep,
         next: 0,
+        pieces: VecDeque::new(),
     })
 }
 
@@ -139,6 +189,9 @@ impl Iterator for KeptDocuments {
     type Item = Result<CleanDocument>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(piece) = self.pieces.pop_front() {
+            return Some(Ok(piece));
+        }
         loop {
             let document = match self.documents.next() {
                 None => return self.end(),
@@ -150,9 +203,11 @@ impl Iterator for KeptDocuments {
             match &self.keep {
                 None => return Some(Ok(document)),
                 Some(keep) if at >= keep.len() => return Some(Err(self.mismatch(keep))),
-                Some(keep) if keep.fate(at) == Fate::Kept => {
-                    return Some(self.edited(at, document));
-                }
+                Some(keep) if keep.fate(at) == Fate::Kept => match self.edited(at, document) {
+                    Err(e) => return Some(Err(e)),
+                    Ok(Some(document)) => return Some(Ok(document)),
+                    Ok(None) => {}
+                },
                 Some(_) => {}
             }
         }
@@ -165,18 +220,33 @@ impl KeptDocuments {
         self.next - 1
     }
 
-    /// The document without what was cut from it.
-    fn edited(&mut self, at: usize, mut document: CleanDocument) -> Result<CleanDocument> {
-        let spans = self.edits.of(at);
-        if !spans.is_empty() {
-            cut(&document.text, spans, &mut self.buffer).map_err(|why| {
-                let found = format!("document {at}: {why}");
-                let path = &self.documents.path;
-                damaged(path, self.documents.offset, found, "the text that was cut")
-            })?;
-            std::mem::swap(&mut document.text, &mut self.buffer);
+    /// The document without what was cut from it, or the first of its pieces.
+    fn edited(&mut self, at: usize, document: CleanDocument) -> Result<Option<CleanDocument>> {
+        let (spans, splits) = (self.edits.of(at), self.edits.splits_of(at));
+        if spans.is_empty() {
+            return Ok(Some(document));
         }
-        Ok(document)
+        let found = &mut self.pieces;
+        let is_split = splits.contains(&true);
+        let mut take = |text: &str| {
+            let id = if is_split {
+                format!("{}#{}", document.id, found.len() + 1)
+            } else {
+                document.id.clone()
+            };
+            found.push_back(CleanDocument {
+                id,
+                text: text.to_string(),
+                ..document.fields()
+            });
+        };
+        let text = &document.text;
+        pieces(text, spans, splits, &mut self.buffer, &mut take).map_err(|why| {
+            let found = format!("document {at}: {why}");
+            let path = &self.documents.path;
+            damaged(path, self.documents.offset, found, "the text that was cut")
+        })?;
+        Ok(self.pieces.pop_front())
     }
 
     fn mismatch(&self, keep: &KeepList) -> crate::Error {

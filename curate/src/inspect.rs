@@ -28,8 +28,8 @@ pub fn inspect(path: &Path) -> Result<Value> {
         }
     }
     let mut value = match &head {
-        b"MLRSIGN1" | b"MLRSIGN2" => signatures(path)?,
-        b"MLRKEEP1" => keep(path)?,
+        b"MLRSIGN1" | b"MLRSIGN2" | b"MLRINDX1" => signatures(path)?,
+        b"MLRKEEP1" | b"MLRKEEP2" => keep(path)?,
         b"MLREDIT1" => edits(path)?,
         _ => records(path)?,
     };
@@ -54,8 +54,15 @@ fn signatures(path: &Path) -> Result<Value> {
             with += signed.filter(|key| key.iter().any(|b| *b != 0xff)).count() as u64;
         }
     }
+    let kind = if file.is_index() {
+        "index of signatures"
+    } else {
+        "signatures"
+    };
+    let crawls = file.crawls().iter().map(|crawl| format!("{crawl:032x}"));
+    let crawls: Vec<String> = crawls.collect();
     Ok(
-        json!({"kind": "signatures", "documents": file.count(), "with_minhash": with,
+        json!({"kind": kind, "crawls": crawls, "documents": file.count(), "with_minhash": with,
         "chars": chars, "family": shape.family, "bands": shape.bands, "rows": shape.rows,
         "shingle": {"kind": if shape.kind == 0 { "words" } else { "chars" }, "n": shape.ngram},
         "numbers_per_band": shape.width, "seed": shape.seed}),
@@ -67,7 +74,8 @@ fn keep(path: &Path) -> Result<Value> {
     let count = |flag: u8| list.flags.iter().filter(|&&f| f == flag).count();
     Ok(
         json!({"kind": "keep list", "documents": list.len(), "kept": count(0), "exact": count(1),
-        "fuzzy": count(2), "url": count(3), "hollow": count(4)}),
+        "fuzzy": count(2), "url": count(3), "hollow": count(4), "earlier": count(5),
+        "contaminated": count(6)}),
     )
 }
 
@@ -76,7 +84,7 @@ fn edits(path: &Path) -> Result<Value> {
     let (documents, cut) = (list.documents(), list.cut_documents());
     Ok(
         json!({"kind": "edit list", "documents": documents, "cut_documents": cut,
-        "cuts": list.cuts(), "bytes_cut": list.bytes()}),
+        "cuts": list.cuts(), "splits": list.splits(), "bytes_cut": list.bytes()}),
     )
 }
 

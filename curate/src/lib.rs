@@ -28,6 +28,7 @@ mod shard;
 mod signals;
 mod statistics;
 mod steps;
+mod store;
 mod text;
 mod texts;
 mod unicode;
@@ -41,12 +42,13 @@ pub use config::{
     Format, Input, KeepPolicy, LanguageConfig, OutputFormat, Problem, Step,
 };
 pub use corpus::{Corpus, CorpusCounts};
-pub use decontaminate::Decontaminator;
+pub use decontaminate::{CutRules, Decontaminator, SampledRules};
 pub use dedup::{
-    BloomConfig, BloomRemove, BloomReport, CutReport, DedupReport, EditList, Fate, KeepList,
-    LineHash, LineKeep, LineUnit, LinesConfig, MinhashConfig, MinhashPreset, MinhashScratch,
-    Minhasher, Shingle, ShingleKind, SignatureColumn, SignatureFile, SignatureShape,
-    SubstringConfig, UrlDedupConfig, UrlKeep, dedup,
+    BloomConfig, BloomRemove, BloomReport, Contaminated, CutReport, Decontamination, DedupReport,
+    EditList, Fate, KeepList, LineHash, LineKeep, LineUnit, LinesConfig, MinhashConfig,
+    MinhashPreset, MinhashScratch, Minhasher, REHYDRATION, Rehydrated, Shingle, ShingleKind,
+    SignatureColumn, SignatureFile, SignatureShape, SubstringConfig, SubstringUnit, TaskHits,
+    UrlDedupConfig, UrlKeep, VerifyReport, decontaminate, dedup, index_files, merge_indexes,
 };
 pub use document::{CleanDocument, Documents, KeptDocuments, documents, kept_documents};
 pub use dsir::{Dsir, DsirConfig, DsirCut, DsirHash, DsirReport, DsirSide, DsirTraining, dsir_cut};
@@ -85,6 +87,7 @@ pub use statistics::{
     Distinct, Distribution, FIGURES, Frequent, QUANTILES, Row, State, Statistics, TextFigures,
     measure,
 };
+pub use store::{ObjectFolder, Put, is_url};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
 pub use verdict::{Figure, Judge, KEEP, Measure, Reason, Side, Verdict};

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::DecontaminateConfig;
+use crate::dedup::{Contaminated, Decontamination, TaskHits};
 use crate::normalize::Repairs;
 use crate::verdict::Figure;
 use crate::write::OutputFile;
@@ -73,6 +75,8 @@ pub struct Sample {
 /// Samples kept per list and, for drops, per rule.
 const SAMPLES: usize = 8;
 const SAMPLES_PER_RULE: usize = 3;
+/// Before the name of a task in the rule of a drop.
+const DECONTAMINATE: &str = "decontaminate.";
 /// Hosts listed per shard.
 const HOSTS: usize = 1000;
 
@@ -114,6 +118,46 @@ impl ShardReport {
             self.show_dropped(sample);
         }
         self.outputs.extend(other.outputs.iter().cloned());
+    }
+
+    /// What was met of evaluation sets by a profile that drops documents; `tasks` as
+    /// [`crate::Curator::evaluation_sets`] has them.
+    pub fn decontamination(
+        &self,
+        config: &DecontaminateConfig,
+        tasks: BTreeMap<String, TaskHits>,
+    ) -> Decontamination {
+        let mut found = Decontamination {
+            profile: config.profile,
+            documents: self.kept,
+            tasks,
+            ..Decontamination::default()
+        };
+        for (rule, count) in &self.dropped {
+            if let Some(task) = rule.strip_prefix(DECONTAMINATE) {
+                found.documents += count;
+                found.met += count;
+                found.dropped += count;
+                found.tasks.entry(task.to_string()).or_default().documents = *count;
+            }
+        }
+        for sample in &self.dropped_samples {
+            if let Some(task) = sample.rule.strip_prefix(DECONTAMINATE) {
+                let ngram = match &sample.value {
+                    Some(Figure::Text(ngram)) => ngram.clone(),
+                    Some(Figure::Number(value)) => value.to_string(),
+                    None => String::new(),
+                };
+                found.examples.push(Contaminated {
+                    id: sample.id.clone(),
+                    task: task.to_string(),
+                    ngram,
+                    outcome: "dropped".to_string(),
+                    excerpt: sample.excerpt.clone(),
+                });
+            }
+        }
+        found
     }
 
     /// Counts a document's personal data.

@@ -21,7 +21,7 @@ use crate::chain::{Chain, Outcome, WorkScratch};
 use crate::clock::{Clock, Spent};
 use crate::config::{CurateConfig, DecontaminateConfig, DedupConfig, Input, OutputFormat};
 use crate::decontaminate::Decontaminator;
-use crate::dedup::{Minhasher, Origin, SignatureShape, SignatureWriter, shard_file};
+use crate::dedup::{Minhasher, Origin, SignatureShape, SignatureWriter, TaskHits, shard_file};
 use crate::error::{At, Error, Result};
 use crate::journal::Journal;
 use crate::names::{Unnamed, names};
@@ -317,6 +317,11 @@ impl Curator {
             })
             .collect();
         jobs.into_iter().flatten().collect()
+    }
+
+    /// The evaluation sets that documents are dropped for, none met yet.
+    pub fn evaluation_sets(&self) -> BTreeMap<String, TaskHits> {
+        self.chain.evaluation_sets()
     }
 
     /// Seconds that all threads spent on each step since this curator was made: `read` (and decompress), `extract` or

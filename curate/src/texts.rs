@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use simd_json::Node;
 
 use crate::config::{Format, Input};
-use crate::dedup::{EditList, Fate, KeepList, Span, cut, shard_file};
+use crate::dedup::{EditList, Fate, KeepList, Span, pieces, shard_file};
 use crate::document::edits;
 use crate::error::{At, Error, Result, damaged};
 use crate::read::{Batch, Reader, can_be_split, reason};
@@ -140,7 +140,7 @@ impl TextReader {
         &self.path
     }
 
-    /// Goes to the next record; hands a document's texts to `take`.
+    /// Goes to the next record; hands a document's texts to `take`, more than once if the document was split.
     ///
     /// # Errors
     /// `Damaged` if a shard of ours is not what was written.
@@ -155,14 +155,14 @@ impl TextReader {
             let raw = &self.batch.records[self.next];
             self.next += 1;
             let (offset, record) = (raw.offset, raw.number);
-            let mut spans: &[Span] = &[];
+            let (mut spans, mut splits): (&[Span], &[bool]) = (&[], &[]);
             if self.ours && raw.bad.is_none() {
                 let at = self.number;
                 self.number += 1;
                 match &self.keep {
                     Some(keep) if at >= keep.len() => return Err(self.mismatch(keep.len(), offset)),
                     Some(keep) if keep.fate(at) != Fate::Kept => continue,
-                    _ => spans = self.edits.of(at),
+                    _ => (spans, splits) = (self.edits.of(at), self.edits.splits_of(at)),
                 }
             }
             let found = match &raw.bad {
@@ -173,7 +173,8 @@ impl TextReader {
                 }
                 None => {
                     let bytes = self.batch.bytes(raw);
-                    self.scratch.edited_line(bytes, &self.key, spans, take)
+                    self.scratch
+                        .edited_line(bytes, &self.key, (spans, splits), take)
                 }
             };
             return match found {
@@ -259,27 +260,27 @@ impl Scratch {
         found
     }
 
-    /// [`Scratch::line`] without some bytes of its text.
+    /// [`Scratch::line`] without some bytes of its text, which may make several documents of it.
     fn edited_line(
         &mut self,
         bytes: &[u8],
         key: &str,
-        spans: &[Span],
+        (spans, splits): (&[Span], &[bool]),
         take: &mut dyn FnMut(&TextRecord<'_>),
     ) -> Result<(), String> {
         let mut edited = std::mem::take(&mut self.edited);
         let mut cutting = Ok(());
         let read = self.line(bytes, key, &mut |record| {
-            cutting = match record.texts {
-                [text] => cut(text, spans, &mut edited),
-                several => Err(format!("cuts, but {} texts", several.len())),
-            };
-            if cutting.is_ok() {
+            let mut each = |piece: &str| {
                 take(&TextRecord {
-                    texts: &[&edited],
+                    texts: &[piece],
                     ..*record
                 });
-            }
+            };
+            cutting = match record.texts {
+                [text] => pieces(text, spans, splits, &mut edited, &mut each),
+                several => Err(format!("cuts, but {} texts", several.len())),
+            };
         });
         self.edited = edited;
         read.and(cutting)

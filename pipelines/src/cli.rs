@@ -70,11 +70,12 @@ enum Verb {
     Dedup(JobArgs),
     /// Train or load the tokenizer and write the token datasets.
     Tokenize(JobArgs),
-    /// Join token datasets to one, in the order given; a folder stands for its datasets in name order.
+    /// Join token datasets, or indexes of what crawls kept, to one, in the order given; a folder stands for what it holds, in
+    /// name order.
     Merge {
-        /// Prefix of the dataset to write.
+        /// Prefix of the dataset to write, or a file *.index.
         out: PathBuf,
-        /// Prefixes (without .bin and .idx) or folders.
+        /// Prefixes (without .bin and .idx), files *.index, or folders.
         #[arg(required = true)]
         parts: Vec<PathBuf>,
     },

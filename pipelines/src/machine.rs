@@ -50,7 +50,10 @@ pub(crate) fn concatenate(path: &Path, parts: impl Iterator<Item = PathBuf>) -> 
 }
 
 /// Lets `fill` write a file that appears whole or not at all.
-fn publish(path: &Path, fill: impl FnOnce(&mut File) -> std::io::Result<()>) -> Result<()> {
+pub(crate) fn publish(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> std::io::Result<()>,
+) -> Result<()> {
     let folder = match path.parent() {
         Some(p) if !p.as_os_str().is_empty() => p,
         _ => Path::new("."),

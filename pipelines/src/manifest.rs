@@ -4,13 +4,17 @@
 //! wrote still has its size and checksum: a record is verified before it is trusted. Shards of a curation have a file each,
 //! `records/curate/NNNNN.json`, so that processes on many machines can record theirs side by side, and so that the manifest
 //! does not grow with the corpus.
+//!
+//! With a store (`[store]`) the job's folder is one machine's own: files go to the store before their record does, records
+//! are only ever replaced while they are what was read, and what is done is what the store's records say.
 
-use crate::machine::{checksum, checksum_bytes, peak_rss_bytes, write_atomically};
-use anyhow::{Context, Result};
+use crate::machine::{checksum, checksum_bytes, peak_rss_bytes, publish, write_atomically};
+use anyhow::{Context, Result, bail};
+use curate::{ObjectFolder, Put};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A file that a stage wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +25,14 @@ pub(crate) struct Output {
     pub bytes: u64,
     /// XXH3-128, hex.
     pub xxh3: String,
+}
+
+impl Output {
+    /// Whether a file has these bytes.
+    fn is_at(&self, path: &Path) -> bool {
+        std::fs::metadata(path).is_ok_and(|m| m.len() == self.bytes)
+            && checksum(path).is_ok_and(|c| c == self.xxh3)
+    }
 }
 
 /// A finished stage, or a finished part of one (`curate/00003`).
@@ -40,49 +52,195 @@ pub(crate) struct Record {
 
 /// Stages that are parts: their records are files of their own.
 const PARTS: &str = "curate/";
+/// Files that no later stage reads: they stay in the store.
+const LAST: &str = "dropped";
 
 /// The file and its records. Shared by tasks of one process; records of parts also by processes.
 pub(crate) struct Manifest {
     out: PathBuf,
     records: Mutex<BTreeMap<String, Record>>,
+    shared: Option<Shared>,
+}
+
+/// The store that a job's files are shared through. What counts as done is what is recorded there.
+struct Shared {
+    folder: ObjectFolder,
+    /// Version of `manifest.json` as last read or written; None: there was none.
+    version: Mutex<Option<String>>,
+    /// Records of parts that have been read from there.
+    seen: Mutex<BTreeMap<String, Record>>,
+}
+
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn to_text(records: &impl Serialize) -> Result<String> {
+    Ok(serde_json::to_string_pretty(records).context("a record")? + "\n")
+}
+
+/// The object's name of a file of the job.
+fn name_of(path: &Path) -> String {
+    let parts = path.components().map(|c| c.as_os_str().to_string_lossy());
+    parts.collect::<Vec<_>>().join("/")
 }
 
 impl Manifest {
-    /// Reads `out/manifest.json`; an absent or unreadable one is empty, so its stages run again.
-    pub(crate) fn open(out: &Path) -> Manifest {
-        let text = std::fs::read_to_string(out.join("manifest.json")).unwrap_or_default();
-        let records = serde_json::from_str(&text).unwrap_or_default();
-        Manifest {
+    /// Reads `out/manifest.json`, or that of the store; an absent or unreadable one is empty, so its stages run again.
+    ///
+    /// # Errors
+    /// If the store cannot be asked.
+    pub(crate) fn open(out: &Path, store: Option<ObjectFolder>) -> Result<Manifest> {
+        let (text, shared) = match store {
+            None => {
+                let text = std::fs::read(out.join(NAME)).unwrap_or_default();
+                (text, None)
+            }
+            Some(folder) => {
+                let (text, version) = folder.read(NAME)?.unwrap_or_default();
+                let shared = Shared {
+                    folder,
+                    version: Mutex::new(version),
+                    seen: Mutex::default(),
+                };
+                (text, Some(shared))
+            }
+        };
+        Ok(Manifest {
             out: out.to_path_buf(),
-            records: Mutex::new(records),
-        }
+            records: Mutex::new(serde_json::from_slice(&text).unwrap_or_default()),
+            shared,
+        })
     }
 
     /// The record of `stage`, if there is one.
-    pub(crate) fn get(&self, stage: &str) -> Option<Record> {
-        if stage.starts_with(PARTS) {
-            let text = std::fs::read_to_string(self.part(stage)).ok()?;
-            return serde_json::from_str(&text).ok();
+    ///
+    /// # Errors
+    /// If the store cannot be asked.
+    pub(crate) fn get(&self, stage: &str) -> Result<Option<Record>> {
+        if !stage.starts_with(PARTS) {
+            return Ok(held(&self.records).get(stage).cloned());
         }
-        self.records
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(stage)
-            .cloned()
+        let Some(shared) = &self.shared else {
+            let text = std::fs::read(self.out.join(part(stage))).unwrap_or_default();
+            return Ok(serde_json::from_slice(&text).ok());
+        };
+        if let Some(record) = held(&shared.seen).get(stage) {
+            return Ok(Some(record.clone()));
+        }
+        let text = shared.folder.read(&part(stage))?.unwrap_or_default().0;
+        let record: Option<Record> = serde_json::from_slice(&text).ok();
+        if let Some(record) = &record {
+            held(&shared.seen).insert(stage.to_string(), record.clone());
+        }
+        Ok(record)
     }
 
-    /// The record of `stage` if it may be skipped.
-    pub(crate) fn done(&self, stage: &str, fingerprint: &str) -> Option<Record> {
-        let record = self.get(stage).filter(|r| r.fingerprint == fingerprint)?;
-        let intact = record.outputs.iter().all(|o| {
-            let path = self.out.join(&o.path);
-            std::fs::metadata(&path).is_ok_and(|m| m.len() == o.bytes)
-                && checksum(&path).is_ok_and(|c| c == o.xxh3)
-        });
-        intact.then_some(record)
+    /// The record of `stage` if it may be skipped. Files that only the store has are taken from there.
+    ///
+    /// # Errors
+    /// If the store cannot be asked, or a file not be written.
+    pub(crate) fn done(&self, stage: &str, fingerprint: &str) -> Result<Option<Record>> {
+        self.checked(stage, fingerprint, |name| !name.starts_with(LAST))
     }
 
-    /// Records a finished stage: checksums its files and writes the manifest.
+    /// Whether `stage` may be skipped, its files left where they are.
+    ///
+    /// # Errors
+    /// If the store cannot be asked.
+    pub(crate) fn is_done(&self, stage: &str, fingerprint: &str) -> Result<bool> {
+        Ok(self.checked(stage, fingerprint, |_| false)?.is_some())
+    }
+
+    fn checked(
+        &self,
+        stage: &str,
+        fingerprint: &str,
+        is_needed: impl Fn(&Path) -> bool,
+    ) -> Result<Option<Record>> {
+        let Some(record) = self.get(stage)?.filter(|r| r.fingerprint == fingerprint) else {
+            return Ok(None);
+        };
+        for output in &record.outputs {
+            let is_there = output.is_at(&self.out.join(&output.path))
+                || match &self.shared {
+                    None => false,
+                    Some(shared) if is_needed(&output.path) => {
+                        self.bring_output(&shared.folder, output)?
+                    }
+                    Some(shared) => {
+                        shared.folder.size(&name_of(&output.path))? == Some(output.bytes)
+                    }
+                };
+            if !is_there {
+                return Ok(None);
+            }
+        }
+        Ok(Some(record))
+    }
+
+    /// Takes a recorded file from the store; false if what is there is not what was recorded.
+    fn bring_output(&self, folder: &ObjectFolder, output: &Output) -> Result<bool> {
+        let name = name_of(&output.path);
+        let path = self.out.join(&output.path);
+        if !fetch(folder, &name, &path)? {
+            eprintln!("{} is recorded and not there", folder.url(&name));
+            return Ok(false);
+        }
+        let is_whole = output.is_at(&path);
+        if !is_whole {
+            eprintln!(
+                "{} does not have the checksum of its record",
+                folder.url(&name)
+            );
+            std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        }
+        Ok(is_whole)
+    }
+
+    /// Takes a file of the job from the store, if there is one and it is there; the local one gives way.
+    ///
+    /// # Errors
+    /// If the store cannot be asked, or the file not be written.
+    pub(crate) fn bring(&self, name: &str) -> Result<()> {
+        if let Some(shared) = &self.shared {
+            fetch(&shared.folder, name, &self.out.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// Takes all files of a folder of the job from the store, if there is one.
+    ///
+    /// # Errors
+    /// As [`Manifest::bring`].
+    pub(crate) fn bring_folder(&self, name: &str) -> Result<()> {
+        let Some(shared) = &self.shared else {
+            return Ok(());
+        };
+        for (name, _) in shared.folder.list(name)? {
+            self.bring(&name)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a file of the job into the store, if there is one.
+    ///
+    /// # Errors
+    /// If the store does not take it.
+    pub(crate) fn share(&self, name: &str) -> Result<()> {
+        match &self.shared {
+            Some(shared) => Ok(shared.folder.put(name, &self.out.join(name))?),
+            None => Ok(()),
+        }
+    }
+
+    /// URL of a file of the job, if the job has a store.
+    pub(crate) fn url(&self, name: &str) -> Option<String> {
+        Some(self.shared.as_ref()?.folder.url(name))
+    }
+
+    /// Records a finished stage: checksums its files and writes the manifest. In a store the files come first, so that
+    /// what is recorded is there.
     pub(crate) fn record(
         &self,
         stage: &str,
@@ -102,6 +260,7 @@ impl Manifest {
                 bytes,
                 xxh3: checksum(&at)?,
             });
+            self.share(&name_of(path))?;
         }
         let record = Record {
             fingerprint: fingerprint.to_string(),
@@ -111,29 +270,99 @@ impl Manifest {
             peak_rss_bytes: peak_rss_bytes(),
         };
         if stage.starts_with(PARTS) {
-            let mut text = serde_json::to_string_pretty(&record).context("a record")?;
-            text.push('\n');
-            write_atomically(&self.part(stage), text.as_bytes())?;
+            let text = to_text(&record)?;
+            if let Some(shared) = &self.shared {
+                shared.publish_part(&part(stage), text.as_bytes(), &record)?;
+                held(&shared.seen).insert(stage.to_string(), record.clone());
+            }
+            write_atomically(&self.out.join(part(stage)), text.as_bytes())?;
             return Ok(record);
         }
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = held(&self.records);
         records.insert(stage.to_string(), record.clone());
-        let mut text = serde_json::to_string_pretty(&*records).context("manifest")?;
-        text.push('\n');
-        write_atomically(&self.out.join("manifest.json"), text.as_bytes())?;
+        let text = to_text(&*records)?;
+        if let Some(shared) = &self.shared {
+            shared.publish_manifest(text.as_bytes())?;
+        }
+        write_atomically(&self.out.join(NAME), text.as_bytes())?;
         Ok(record)
-    }
-
-    fn part(&self, stage: &str) -> PathBuf {
-        self.out.join("records").join(format!("{stage}.json"))
     }
 
     /// Forgets `stage`, so that a failure halfway cannot leave the record of older files.
     pub(crate) fn forget(&self, stage: &str) {
-        self.records
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(stage);
+        held(&self.records).remove(stage);
+    }
+}
+
+const NAME: &str = "manifest.json";
+
+fn part(stage: &str) -> String {
+    format!("records/{stage}.json")
+}
+
+/// An object into a file that appears whole; false if there is no such object.
+fn fetch(folder: &ObjectFolder, name: &str, path: &Path) -> Result<bool> {
+    let mut trouble = None;
+    let written = publish(path, |file| match folder.fetch(name, file) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(std::io::ErrorKind::NotFound.into()),
+        Err(e) => {
+            trouble = Some(e);
+            Err(std::io::ErrorKind::Other.into())
+        }
+    });
+    match (trouble, written) {
+        (Some(e), _) => Err(e.into()),
+        (None, Ok(())) => Ok(true),
+        (None, Err(e)) => {
+            let cause = e.downcast_ref::<std::io::Error>().map(|e| e.kind());
+            let is_absent = cause == Some(std::io::ErrorKind::NotFound);
+            if is_absent { Ok(false) } else { Err(e) }
+        }
+    }
+}
+
+/// How often a record that others keep writing is tried.
+const TRIES: usize = 8;
+
+impl Shared {
+    /// Puts the record of a part. A task of another process may have done the same part: then both have written the same
+    /// bytes, and either record will do. One of other settings is replaced.
+    fn publish_part(&self, name: &str, text: &[u8], record: &Record) -> Result<()> {
+        let mut expected: Option<String> = None;
+        for _ in 0..TRIES {
+            if let Put::Done(_) = self.folder.put_if(name, text, expected.as_deref())? {
+                return Ok(());
+            }
+            let (found, version) = self.folder.read(name)?.unwrap_or_default();
+            let same =
+                |r: &Record| r.fingerprint == record.fingerprint && r.outputs == record.outputs;
+            if serde_json::from_slice(&found).is_ok_and(|r| same(&r)) {
+                return Ok(());
+            }
+            expected = version;
+        }
+        bail!(
+            "{} is written by others all the time",
+            self.folder.url(name)
+        )
+    }
+
+    fn publish_manifest(&self, text: &[u8]) -> Result<()> {
+        let mut version = held(&self.version);
+        match self.folder.put_if(NAME, text, version.as_deref())? {
+            Put::Done(now) => *version = now,
+            Put::Other => {
+                let (found, now) = self.folder.read(NAME)?.unwrap_or_default();
+                // a request that was repeated meets what its first try has put
+                if found != text {
+                    let url = self.folder.url(NAME);
+                    bail!("{url}: another process has written it meanwhile; run one at a time")
+                }
+                *version = now;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -160,41 +389,48 @@ pub(crate) fn identity(path: &Path) -> serde_json::Value {
 mod tests {
     use super::*;
 
+    fn opened(out: &Path) -> Manifest {
+        Manifest::open(out, None).unwrap()
+    }
+
     #[test]
     fn a_record_is_trusted_only_while_its_files_are_intact() {
         let dir = tempfile::tempdir().unwrap();
-        let m = Manifest::open(dir.path());
+        let m = opened(dir.path());
         std::fs::write(dir.path().join("a"), b"hello").unwrap();
         m.record("s", "f", &["a".into()], serde_json::json!({}), 0.0)
             .unwrap();
-        assert!(Manifest::open(dir.path()).done("s", "f").is_some());
-        assert!(m.done("s", "other settings").is_none());
+        assert!(opened(dir.path()).done("s", "f").unwrap().is_some());
+        assert!(m.done("s", "other settings").unwrap().is_none());
         std::fs::write(dir.path().join("a"), b"hellO").unwrap();
-        assert!(m.done("s", "f").is_none(), "same size, other bytes");
+        assert!(
+            m.done("s", "f").unwrap().is_none(),
+            "same size, other bytes"
+        );
         std::fs::remove_file(dir.path().join("a")).unwrap();
-        assert!(m.done("s", "f").is_none());
+        assert!(m.done("s", "f").unwrap().is_none());
     }
 
     #[test]
     fn parts_recorded_by_several_processes_are_seen_by_all() {
         let dir = tempfile::tempdir().unwrap();
-        let (a, b) = (Manifest::open(dir.path()), Manifest::open(dir.path()));
+        let (a, b) = (opened(dir.path()), opened(dir.path()));
         std::fs::write(dir.path().join("x"), b"x").unwrap();
         for (m, stage) in [(&a, "curate/00000"), (&b, "curate/00001")] {
             m.record(stage, "f", &["x".into()], serde_json::json!({}), 0.0)
                 .unwrap();
         }
         for stage in ["curate/00000", "curate/00001"] {
-            assert!(a.done(stage, "f").is_some() && b.done(stage, "f").is_some());
+            assert!(a.done(stage, "f").unwrap().is_some() && b.done(stage, "f").unwrap().is_some());
         }
         std::fs::write(dir.path().join("records/curate/00000.json"), b"{").unwrap();
-        assert!(a.done("curate/00000", "f").is_none());
+        assert!(a.done("curate/00000", "f").unwrap().is_none());
     }
 
     #[test]
     fn a_damaged_manifest_is_an_empty_one() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("manifest.json"), b"{\"s\": {").unwrap();
-        assert!(Manifest::open(dir.path()).get("s").is_none());
+        assert!(opened(dir.path()).get("s").unwrap().is_none());
     }
 }

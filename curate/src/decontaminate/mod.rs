@@ -1,30 +1,40 @@
-//! Removal of documents that share an n-gram with an evaluation set.
+//! Removal of documents, or of parts of them, that share an n-gram with an evaluation set.
 //!
 //! Paper: Brown et al. 2020, arXiv:2005.14165, app. C (13-grams). Words are `\w+` of the lower-cased
 //! text. Every n-gram of every evaluation text goes into a set of 64-bit hashes; a document with one
 //! of them drops with the n-gram as value. We differ: whole documents drop where GPT-3 cut 200
 //! characters around the hit; two different n-grams collide with probability (pairs) / 2^64.
-//! `profile = "datatrove"` takes words, n-grams and fields as datatrove does (`datatrove.rs`).
+//! `profile = "datatrove"` takes words, n-grams and fields as datatrove does (`datatrove.rs`). `profile = "mt_nlg"` cuts
+//! documents as Megatron-LM did (`megatron/`), in a pass of its own after deduplication. `profile = "decon"` scores how much of
+//! a record is there (`sampled/`).
 //!
 //! The rule of a drop is `decontaminate.TASK`, so the counts by rule say how often each task was met. A task is named by a
 //! field of the record or by its file; an n-gram of several tasks counts for the first of them.
 
 mod datatrove;
+mod evaluation;
+mod megatron;
+mod sampled;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::config::{DecontaminateConfig, DecontaminateProfile, Format, Input};
-use crate::error::{At, Error, Result};
-use crate::read::{Batch, Reader};
+use crate::config::{DecontaminateConfig, DecontaminateProfile};
+use crate::dedup::TaskHits;
+use crate::error::{Error, Result};
 use crate::text::narrow;
 use crate::unicode::{self, DIGIT, LETTER, MARK};
 use crate::verdict::{KEEP, Verdict, broken};
 use datatrove::Words;
+use evaluation::{Entry, each_entry, each_text};
+pub use megatron::CutRules;
+pub(crate) use megatron::{CutNgrams, Cutting, Outcome};
+use sampled::Index;
+pub use sampled::SampledRules;
 
 /// N-grams of all evaluation texts.
 pub struct Decontaminator {
@@ -33,33 +43,59 @@ pub struct Decontaminator {
     /// N-grams and the numbers of their tasks.
     hashes: FxHashMap<u64, u32>,
     tasks: Vec<String>,
+    /// Texts of each task.
+    task_texts: Vec<u64>,
     buffers: Mutex<Vec<Words>>,
     /// Number of evaluation texts indexed.
     texts: u64,
+    /// Of `decon`, which has no use for the hashes.
+    sampled: Option<Index>,
 }
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Decontaminator {
     /// Reads and indexes the evaluation files.
+    ///
+    /// # Errors
+    /// `Input` for a file that cannot be read or has no text; `Config` for a profile that cuts documents instead of
+    /// judging them, see [`crate::decontaminate`].
     pub fn new(config: &DecontaminateConfig) -> Result<Decontaminator> {
+        if config.cuts() {
+            return Err(Error::Config {
+                key: "profile".to_string(),
+                found: "one that cuts documents".to_string(),
+                wanted: "one that drops them".to_string(),
+            });
+        }
         let mut made = Decontaminator {
             config: config.clone(),
             ngram: config.ngram(),
             hashes: FxHashMap::default(),
             tasks: Vec::new(),
+            task_texts: Vec::new(),
             buffers: Mutex::default(),
             texts: 0,
+            sampled: (config.profile == DecontaminateProfile::Decon)
+                .then(|| Index::new(&config.sampled, config.ngram())),
         };
-        for file in &config.files {
-            made.add_file(Path::new(file))?;
+        each_entry(config, &mut |task, entry| {
+            let task = made.task(task);
+            let texts = made.add(task, entry)?;
+            made.texts += texts;
+            made.task_texts[task as usize] += texts;
+            Ok(texts)
+        })?;
+        if let Some(index) = &mut made.sampled {
+            index.weigh();
         }
         Ok(made)
     }
 
     /// Number of distinct n-grams.
     pub fn ngrams(&self) -> usize {
-        self.hashes.len()
+        let sampled = self.sampled.as_ref().map(Index::ngrams);
+        sampled.unwrap_or(self.hashes.len())
     }
 
     /// Number of evaluation texts.
@@ -76,40 +112,55 @@ impl Decontaminator {
         hashes
     }
 
+    /// The tasks with their texts and n-grams.
+    pub(crate) fn sets(&self) -> BTreeMap<String, TaskHits> {
+        let mut ngrams = vec![0; self.tasks.len()];
+        let sampled = self.sampled.iter().flat_map(Index::tasks_of_ngrams);
+        for task in self.hashes.values().copied().chain(sampled) {
+            ngrams[task as usize] += 1;
+        }
+        let counts = self.task_texts.iter().zip(ngrams);
+        let sets = self
+            .tasks
+            .iter()
+            .zip(counts)
+            .map(|(task, (texts, ngrams))| {
+                let hits = TaskHits {
+                    texts: *texts,
+                    ngrams,
+                    ..TaskHits::default()
+                };
+                (task.clone(), hits)
+            });
+        sets.collect()
+    }
+
     /// The number of a task.
     fn task(&mut self, name: &str) -> u32 {
         let at = self.tasks.iter().position(|t| t == name);
         narrow(at.unwrap_or_else(|| {
             self.tasks.push(name.to_string());
+            self.task_texts.push(0);
             self.tasks.len() - 1
         }))
     }
 
-    /// The task of a record, or of a file's records that name none.
-    fn task_of(&mut self, record: &Map<String, Value>, of_file: &str) -> u32 {
-        let named = record.get(&self.config.task_field).and_then(Value::as_str);
-        let name: String = named.unwrap_or(of_file).replace(char::is_whitespace, "_");
-        self.task(&name)
-    }
-
-    fn add_record(&mut self, record: &Map<String, Value>, task: u32) -> Result<(), String> {
-        let DecontaminateConfig {
-            profile, fields, ..
-        } = &self.config;
-        if *profile == DecontaminateProfile::Datatrove {
+    fn add(&mut self, task: u32, entry: &Entry<'_>) -> Result<u64, String> {
+        if let Some(index) = &mut self.sampled {
+            return Ok(index.add(entry, task));
+        }
+        if let (DecontaminateProfile::Datatrove, Entry::Record(record)) =
+            (self.config.profile, entry)
+        {
             return self.add_pair(record, task);
         }
-        let fields = fields.clone();
-        for (key, value) in record {
-            if fields.is_empty() || fields.contains(key) {
-                self.add_value(value, task);
-            }
-        }
-        Ok(())
+        let fields = self.config.fields.clone();
+        let texts = each_text(&fields, entry, &mut |text| self.add_text(text, task));
+        Ok(texts)
     }
 
     /// A label and its query, as datatrove's index has them.
-    fn add_pair(&mut self, record: &Map<String, Value>, task: u32) -> Result<(), String> {
+    fn add_pair(&mut self, record: &Map<String, Value>, task: u32) -> Result<u64, String> {
         let config = &self.config;
         let field = |name: &str| record.get(name).and_then(Value::as_str);
         let Some(text) = field(&config.label_field) else {
@@ -128,68 +179,13 @@ impl Decontaminator {
                 datatrove::overlaps(&query, &label, n, &mut |hash| found.push(hash));
             }
         }
-        self.texts += 1;
         for hash in found {
             self.hashes.entry(hash).or_insert(task);
         }
-        Ok(())
-    }
-
-    fn add_file(&mut self, path: &Path) -> Result<()> {
-        let stem = path.file_name().unwrap_or_default().to_string_lossy();
-        let stem = stem.split('.').next().unwrap_or_default().to_string();
-        let input = |why: String| Error::Input {
-            path: PathBuf::from(path),
-            why,
-        };
-        let mut reader = Reader::open(path, &Input::of(Format::Jsonl), None, 64 << 20).at(path)?;
-        let mut batch = Batch::default();
-        while reader.fill(&mut batch) {
-            for raw in &batch.records {
-                if let Some(why) = &raw.bad {
-                    return Err(input(format!("record {}: {why}", raw.number)));
-                }
-                let bytes = batch.bytes(raw);
-                match serde_json::from_slice::<Value>(bytes) {
-                    Ok(Value::Object(map)) => {
-                        let task = self.task_of(&map, &stem);
-                        self.add_record(&map, task)
-                            .map_err(|why| input(format!("record {}: {why}", raw.number)))?;
-                    }
-                    _ if self.config.profile == DecontaminateProfile::Datatrove => {
-                        return Err(input(format!("record {} is no object", raw.number)));
-                    }
-                    Ok(other) if self.config.fields.is_empty() => {
-                        let task = self.task(&stem);
-                        self.add_value(&other, task);
-                    }
-                    // Not JSON: a line of plain text.
-                    _ => match std::str::from_utf8(bytes) {
-                        Ok(text) => {
-                            let task = self.task(&stem);
-                            self.add_text(text, task);
-                        }
-                        Err(_) => {
-                            return Err(input(format!("record {} is not UTF-8", raw.number)));
-                        }
-                    },
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn add_value(&mut self, value: &Value, task: u32) {
-        match value {
-            Value::String(text) => self.add_text(text, task),
-            Value::Array(list) => list.iter().for_each(|v| self.add_value(v, task)),
-            Value::Object(map) => map.values().for_each(|v| self.add_value(v, task)),
-            _ => {}
-        }
+        Ok(1)
     }
 
     fn add_text(&mut self, text: &str, task: u32) {
-        self.texts += 1;
         let mut window = Window::new(self.ngram);
         let hashes = &mut self.hashes;
         each_word(text, |_, _, word| {
@@ -202,9 +198,17 @@ impl Decontaminator {
 
     /// Judges a document.
     pub fn judge(&self, text: &str) -> Verdict {
+        if let Some(index) = &self.sampled {
+            let Some((task, score, words)) = index.meet(text) else {
+                return KEEP;
+            };
+            let rule = format!("decontaminate.{}", self.tasks[task as usize]);
+            let limit = format!("a score below {}", self.config.sampled.min_score);
+            return Verdict::Break(broken(&rule, format!("{score:.3}: {words}"), limit));
+        }
         let found = match self.config.profile {
-            DecontaminateProfile::Gpt3 => self.meet(text),
             DecontaminateProfile::Datatrove => self.meet_words(text),
+            _ => self.meet(text),
         };
         match found {
             Some((ngram, task)) => {

@@ -1,7 +1,9 @@
 //! `keep/clusters.jsonl`: the largest duplicate sets with some members, for people.
 //!
 //! One line a set, largest first: `{"size","members":[{"shard","document","kept","exact","id","url",
-//! "excerpt"}]}`; at most 100 sets of 8 members.
+//! "excerpt"}]}`; at most 100 sets of 8 members. The last three only of the first 4 members of the first 10 sets: clean
+//! shards are opened for these, and read as far as the members lie. A document of an earlier crawl has `"crawl"`, its name
+//! in the index, and none of them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -9,10 +11,12 @@ use std::io::Write;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::index;
+use super::numbering::{Flags, Numbering};
+use super::signature::SignatureFile;
 use super::union_find::UnionFind;
-use super::{Flags, Numbering};
 use crate::document::documents;
 use crate::error::{At, Result};
 use crate::text::excerpt;
@@ -20,6 +24,9 @@ use crate::write::{AtomicFile, OutputFile};
 
 const SETS: usize = 100;
 const MEMBERS: usize = 8;
+/// Sets and members whose texts are shown.
+const TOLD_SETS: usize = 10;
+const TOLD_MEMBERS: usize = 4;
 const EXCERPT_CHARS: usize = 200;
 
 /// How many documents each set has, one byte a document: sizes of 255 and more lie apart.
@@ -47,19 +54,21 @@ impl Sizes {
         }
     }
 
+    /// Documents of the set with this root.
+    pub(super) fn of(&self, root: u64) -> u64 {
+        let small = self.small[usize::try_from(root).unwrap_or(usize::MAX)];
+        let more = if small == u8::MAX {
+            self.large.get(&root)
+        } else {
+            None
+        };
+        1 + u64::from(small) + more.copied().unwrap_or(0)
+    }
+
     /// Roots and sizes of the sets of two and more documents, by root.
     fn sets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        (0u64..)
-            .zip(&self.small)
-            .filter(|(_, s)| **s > 0)
-            .map(|(root, small)| {
-                let more = if *small == u8::MAX {
-                    self.large.get(&root)
-                } else {
-                    None
-                };
-                (root, 1 + u64::from(*small) + more.copied().unwrap_or(0))
-            })
+        let roots = (0u64..).zip(&self.small).filter(|(_, s)| **s > 0);
+        roots.map(|(root, _)| (root, self.of(root)))
     }
 
     /// Number of sets of 2, 3 to 4, 5 to 8, ... documents, by the upper end.
@@ -125,46 +134,75 @@ pub(super) fn largest(sizes: &Sizes, sets: &mut UnionFind, total: u64) -> Vec<Sh
     shown
 }
 
+/// What people see of a document: id, address, start of its text.
+type Told = (String, Option<String>, String);
+
+/// Reads documents of this crawl.
+fn told(out: &Path, numbers: &[u64], numbering: &Numbering) -> Result<FxHashMap<u64, Told>> {
+    let mut wanted: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
+    for &number in numbers.iter().filter(|n| **n >= numbering.earlier) {
+        let (file, document) = numbering.place(number);
+        let shard = file - numbering.indexes;
+        wanted
+            .entry(shard)
+            .or_default()
+            .push((document as u64, number));
+    }
+    let mut told = FxHashMap::default();
+    for (shard, mut list) in wanted {
+        list.sort_unstable();
+        let mut texts = documents(out, shard)?;
+        let mut next = 0;
+        for (place, number) in list {
+            // Signatures without texts, as benchmarks have them, are no fault here: these are examples.
+            let Some(document) = texts.skip_to(place - next)? else {
+                break;
+            };
+            next = place + 1;
+            let text = excerpt(&document.text, EXCERPT_CHARS).to_string();
+            told.insert(number, (document.id, document.url, text));
+        }
+    }
+    Ok(told)
+}
+
 /// Writes the sets with ids and excerpts from the clean shards.
 pub(super) fn write(
     out: &Path,
     shown: Vec<Shown>,
     exact: &Flags,
     numbering: &Numbering,
+    files: &[SignatureFile],
 ) -> Result<OutputFile> {
-    let mut wanted: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for number in shown.iter().flat_map(|s| &s.members) {
-        let (shard, document) = numbering.place(*number);
-        wanted.entry(shard).or_default().push(document);
-    }
-    let mut texts: FxHashMap<(usize, usize), (String, Option<String>, String)> =
-        FxHashMap::default();
-    for (shard, mut list) in wanted {
-        list.sort_unstable();
-        let mut next = list.iter().copied().peekable();
-        for (i, document) in documents(out, shard)?.enumerate() {
-            let Some(&want) = next.peek() else { break };
-            let document = document?;
-            if i == want {
-                next.next();
-                let text = excerpt(&document.text, EXCERPT_CHARS).to_string();
-                texts.insert((shard, i), (document.id, document.url, text));
-            }
+    let first = shown.iter().take(TOLD_SETS);
+    let numbers: Vec<u64> = first
+        .flat_map(|set| set.members.iter().take(TOLD_MEMBERS))
+        .copied()
+        .collect();
+    let told = told(out, &numbers, numbering)?;
+    let member = |number: u64, root: u64| -> Result<Value> {
+        if number < numbering.earlier {
+            let (file, document) = numbering.place(number);
+            let (crawl, shard, document) = index::place(&files[file], document as u64)?;
+            let crawl = format!("{crawl:032x}");
+            return Ok(json!({"crawl": crawl, "shard": shard, "document": document,
+                "kept": number == root, "exact": exact.get(number)}));
         }
-    }
+        let packed = numbering.packed(number);
+        let mut member = json!({"shard": packed >> 32, "document": packed & 0xffff_ffff,
+            "kept": number == root, "exact": exact.get(number)});
+        if let Some((id, url, text)) = told.get(&number) {
+            member["id"] = json!(id);
+            member["url"] = json!(url);
+            member["excerpt"] = json!(text);
+        }
+        Ok(member)
+    };
     let mut file = AtomicFile::create(out, "keep/clusters.jsonl")?;
     let path = file.path();
     for set in shown {
-        let members: Vec<serde_json::Value> = set
-            .members
-            .iter()
-            .map(|&number| {
-                let (shard, document) = numbering.place(number);
-                let (id, url, text) = texts.get(&(shard, document)).cloned().unwrap_or_default();
-                json!({"shard": shard, "document": document, "kept": number == set.root,
-                    "exact": exact.get(number), "id": id, "url": url, "excerpt": text})
-            })
-            .collect();
+        let members = set.members.iter().map(|number| member(*number, set.root));
+        let members: Vec<Value> = members.collect::<Result<_>>()?;
         writeln!(file, "{}", json!({"size": set.size, "members": members})).at(&path)?;
     }
     file.finish()

@@ -9,7 +9,7 @@
 
 use rayon::prelude::*;
 
-use super::Numbering;
+use super::numbering::Numbering;
 use super::signature::{NO_SIGNATURE, SignatureColumn, SignatureFile};
 use crate::error::Result;
 use crate::progress::Progress;
@@ -24,7 +24,7 @@ pub(super) struct Column<'a> {
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Documents without a key.
+    /// Documents of this crawl without a key.
     pub(super) without: u64,
     /// Documents that share their key with an earlier one.
     pub(super) repeated: u64,
@@ -101,7 +101,7 @@ pub(super) fn equal<const K: usize, const N: usize>(
                     let is_absent = K == 2 && prefix(&key) == NO_SIGNATURE;
                     let is_wanted = !is_absent && !skip(number);
                     if is_first {
-                        found.without += u64::from(is_absent);
+                        found.without += u64::from(is_absent && number >= of.numbering.earlier);
                         present += u64::from(is_wanted);
                     }
                     if is_wanted {
@@ -195,8 +195,7 @@ mod tests {
 
     use super::super::signature::{Origin, Signature, SignatureShape, SignatureWriter};
     use super::*;
-    use crate::config::KeepPolicy;
-    use crate::dedup::union_find::UnionFind;
+    use crate::dedup::union_find::{Order, UnionFind};
     use crate::progress::Silent;
 
     const DOCUMENTS: u64 = 20_000;
@@ -229,8 +228,16 @@ mod tests {
             let mut writer = SignatureWriter::create(folder, &name, shape, origin).unwrap();
             for i in range {
                 let keys = vec![key(i)];
-                let (exact, chars) = (u128::from(key(i)) << 64, 1);
-                writer.write(&Signature { exact, chars, keys }).unwrap();
+                let exact = u128::from(key(i)) << 64;
+                let (chars, source, quality) = (1, 0, f32::NAN);
+                let signature = Signature {
+                    exact,
+                    chars,
+                    source,
+                    quality,
+                    keys,
+                };
+                writer.write(&signature).unwrap();
             }
             writer.finish().unwrap();
             files.push(SignatureFile::open(&folder.join(name)).unwrap());
@@ -238,6 +245,8 @@ mod tests {
         let numbering = Numbering {
             starts,
             total: DOCUMENTS,
+            indexes: 0,
+            earlier: 0,
         };
         (files, numbering)
     }
@@ -253,7 +262,7 @@ mod tests {
             numbering,
             column,
         };
-        let mut sets = UnionFind::new(DOCUMENTS, KeepPolicy::First);
+        let mut sets = UnionFind::new(DOCUMENTS, Order::Number);
         let mut join = |a, b| sets.join(a, b);
         let skip = |number: u64| number % 1000 == 999;
         let found = equal::<K, N>(&column, memory, &skip, &mut join, &Silent).unwrap();

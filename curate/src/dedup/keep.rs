@@ -4,10 +4,10 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0..8 | magic `MLRKEEP1` |
+//! | 0..8 | magic `MLRKEEP2` |
 //! | 8..16 | number of documents n |
-//! | n bytes | 0 kept, 1 exact duplicate, 2 near duplicate, 3 same address, 4 too much of it was cut |
-//! | 8 n bytes | the document it repeats: shard << 32 \| document; all ones if kept or cut |
+//! | n bytes | 0 kept, 1 exact duplicate, 2 near duplicate, 3 same address, 4 too much of it was cut, 5 repeats an earlier crawl, 6 evaluation texts and little else |
+//! | 8 n bytes | kept: how many documents it stands for, itself among them; 4 and 6: all ones; 5: the number of the document in the indexes, counted through the files in order of their names; else the document it repeats: shard << 32 \| document |
 //! | 8 bytes | number of documents again |
 //! | 16 bytes | XXH3-128 of all bytes before |
 
@@ -18,8 +18,8 @@ use super::signature::{check_digest, verify, word};
 use crate::error::{At, Result, damaged};
 use crate::write::{AtomicFile, OutputFile};
 
-const MAGIC: &[u8; 8] = b"MLRKEEP1";
-/// `of` of a document that is kept.
+const MAGIC: &[u8; 8] = b"MLRKEEP2";
+/// `of` of a document that repeats no other one.
 pub(crate) const NONE: u64 = u64::MAX;
 
 /// What happened to a document.
@@ -35,12 +35,20 @@ pub enum Fate {
     Url(u32, u32),
     /// It repeats so much of others that too little is left.
     Hollow,
+    /// It holds evaluation texts and little else, or falls into too many pieces without them.
+    Contaminated,
+    /// It repeats the document of that number in the indexes of earlier crawls.
+    Earlier(u64),
 }
 
 /// Flag of [`Fate::Url`].
 pub(super) const URL: u8 = 3;
 /// Flag of [`Fate::Hollow`].
 pub(super) const HOLLOW: u8 = 4;
+/// Flag of [`Fate::Earlier`].
+pub(super) const EARLIER: u8 = 5;
+/// Flag of [`Fate::Contaminated`].
+pub(super) const CONTAMINATED: u8 = 6;
 
 /// The fates of one shard's documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +61,7 @@ impl KeepList {
     pub(crate) fn all_kept(count: usize) -> KeepList {
         KeepList {
             flags: vec![0; count],
-            of: vec![NONE; count],
+            of: vec![1; count],
         }
     }
 
@@ -84,7 +92,19 @@ impl KeepList {
             1 => Fate::Exact(shard, number),
             URL => Fate::Url(shard, number),
             HOLLOW => Fate::Hollow,
+            CONTAMINATED => Fate::Contaminated,
+            EARLIER => Fate::Earlier(self.of[document]),
             _ => Fate::Fuzzy(shard, number),
+        }
+    }
+
+    /// How many documents a kept one stands for: itself and those that were removed as its duplicates (FineWeb-2's
+    /// `minhash_cluster_size`, exact duplicates included). 0 for one that is not kept.
+    pub fn cluster_size(&self, document: usize) -> u64 {
+        if self.flags[document] == 0 {
+            self.of[document]
+        } else {
+            0
         }
     }
 
@@ -112,7 +132,12 @@ impl KeepList {
         let (size, digest, tail) = verify(path, 40)?;
         let bytes = std::fs::read(path).at(path)?;
         if bytes.len() < 40 || &bytes[..8] != MAGIC {
-            return Err(damaged(path, 0, "another magic", "the magic MLRKEEP1"));
+            return Err(damaged(
+                path,
+                0,
+                "another magic",
+                "the magic MLRKEEP2 (lists of version 1 are not read: run dedup again)",
+            ));
         }
         check_digest(path, size, digest, &tail)?;
         let count = u64::from_le_bytes(word(&bytes, 8));
@@ -123,8 +148,8 @@ impl KeepList {
         // It fits: the file holds nine bytes for each.
         let n = usize::try_from(count).unwrap_or(0);
         let flags = bytes[16..16 + n].to_vec();
-        if let Some(i) = flags.iter().position(|&f| f > HOLLOW) {
-            return Err(damaged(path, 16 + i as u64, flags[i].to_string(), "0 to 4"));
+        if let Some(i) = flags.iter().position(|&f| f > CONTAMINATED) {
+            return Err(damaged(path, 16 + i as u64, flags[i].to_string(), "0 to 6"));
         }
         let of = bytes[16 + n..16 + 9 * n].as_chunks::<8>().0;
         Ok(KeepList {

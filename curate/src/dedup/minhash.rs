@@ -106,6 +106,19 @@ impl Minhasher {
         }
     }
 
+    /// The shingle hashes of a text at 64 bits, in order, duplicates included.
+    pub(crate) fn wide_shingles(
+        &self,
+        text: &str,
+        splitter: &mut Splitter,
+        scratch: &mut MinhashScratch,
+    ) -> Vec<u64> {
+        match self.family {
+            Permutations::Datatrove(..) => self.shingles(text, splitter, scratch),
+            Permutations::Native(..) => scratch.native.wide(text, self.shingle),
+        }
+    }
+
     /// Fills `signature` with all minima and returns true, or returns false if the text has too few words.
     pub fn signature(
         &self,

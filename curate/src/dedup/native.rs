@@ -24,14 +24,31 @@ pub(super) struct NativeScratch {
 impl NativeScratch {
     /// Replaces `shingles` by those of the text, in order, duplicates included.
     pub(super) fn fill(&mut self, text: &str, shingle: Shingle) {
+        self.read(text, shingle.kind);
+        self.shingles.clear();
+        roll(&self.items, shingle.n, upper, &mut self.shingles);
+    }
+
+    /// The hashes of all 64 bits, for those that compare whole sets.
+    pub(super) fn wide(&mut self, text: &str, shingle: Shingle) -> Vec<u64> {
+        self.read(text, shingle.kind);
+        let mut hashes = Vec::new();
+        roll(&self.items, shingle.n, |h| h, &mut hashes);
+        hashes
+    }
+
+    fn read(&mut self, text: &str, kind: ShingleKind) {
         self.items.clear();
-        match shingle.kind {
+        match kind {
             ShingleKind::Words => words(text, &mut self.word, &mut self.items),
             ShingleKind::Chars => chars(text, &mut self.items),
         }
-        self.shingles.clear();
-        roll(&self.items, shingle.n, &mut self.shingles);
     }
+}
+
+/// What is permuted.
+fn upper(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 /// Odd constants with half of their bits set: the first digits of the golden ratio, of sqrt(3) and of sqrt(5).
@@ -49,13 +66,13 @@ fn fold(x: u64, by: u64) -> u64 {
 }
 
 /// Hashes of all windows of `n` items, or of all items if they are fewer.
-fn roll(items: &[u64], n: usize, out: &mut Vec<u32>) {
+fn roll<T>(items: &[u64], n: usize, narrow: impl Fn(u64) -> T, out: &mut Vec<T>) {
     if items.is_empty() {
         return;
     }
     let n = n.min(items.len());
     let top = (0..n).fold(1u64, |power, _| power.wrapping_mul(BASE));
-    let finish = |h: u64| (fold(h ^ LAST, FOLD) >> 32) as u32;
+    let finish = |h: u64| narrow(fold(h ^ LAST, FOLD));
     let first = &items[..n];
     let mut h = first
         .iter()
@@ -313,14 +330,14 @@ mod tests {
         let items: Vec<u64> = (1..50u64).map(|i| i.wrapping_mul(FOLD)).collect();
         for n in [1, 2, 5, 13, 49] {
             let mut rolled = Vec::new();
-            roll(&items, n, &mut rolled);
+            roll(&items, n, upper, &mut rolled);
             let mut alone = Vec::new();
-            items.windows(n).for_each(|w| roll(w, n, &mut alone));
+            items.windows(n).for_each(|w| roll(w, n, upper, &mut alone));
             assert_eq!(rolled, alone);
         }
         let (mut few, mut all) = (Vec::new(), Vec::new());
-        roll(&items[..3], 5, &mut few);
-        roll(&items[..3], 3, &mut all);
+        roll(&items[..3], 5, upper, &mut few);
+        roll(&items[..3], 3, upper, &mut all);
         assert_eq!((few.len(), &few), (1, &all));
     }
 

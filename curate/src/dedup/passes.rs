@@ -2,7 +2,7 @@
 //!
 //! Order: `url`, `lines`, `bloom`, `substring`. A pass reads the kept texts, finds repeats by an external sort and hands
 //! over the pieces to cut; here they become `keep/NNNNN.edits`, and a document that loses all of its text, or more than its
-//! share, leaves the keep-list. Memory: 4 bytes a document beside the sort's budget, and one shard's cuts.
+//! share, leaves the keep-list. `contaminated.rs` is one more pass, after all of these. Memory: 4 bytes a document beside the sort's budget, and one shard's cuts.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::bloom::BloomReport;
-use super::edits::{EditList, Span, compose, joined};
+use super::edits::{EditList, Span, compose, composed_splits, joined};
+use super::finish::rehydration_of;
 use super::keep::{Fate, HOLLOW, KeepList, NONE, URL};
 use super::sort::Sorter;
 use super::{DedupReport, bloom, lines, shard_file, signature, substring, url};
@@ -130,19 +131,12 @@ pub(super) fn run(
     report: DedupReport,
     progress: &dyn Progress,
 ) -> Result<DedupReport> {
-    let shards = report.kept_per_shard.len();
     let texts = config.lines.is_some() || config.bloom.is_some() || config.substring.is_some();
     if !texts && config.url.is_none() {
         return Ok(report);
     }
-    let mut passes = Passes {
-        out,
-        shards,
-        memory: usize::try_from(config.memory_mb << 20).unwrap_or(usize::MAX),
-        progress,
-        report,
-        dropped: AtomicFile::create(out, "keep/dropped.jsonl")?,
-    };
+    let memory = usize::try_from(config.memory_mb << 20).unwrap_or(usize::MAX);
+    let mut passes = Passes::over(out, memory, report, progress, "keep/dropped.jsonl")?;
     if let Some(config) = &config.url {
         url::run(config, &mut passes)?;
     }
@@ -164,7 +158,8 @@ pub(super) struct Passes<'a> {
     shards: usize,
     memory: usize,
     progress: &'a dyn Progress,
-    report: DedupReport,
+    pub(super) report: DedupReport,
+    /// A line for every document that is gone.
     dropped: AtomicFile,
 }
 
@@ -172,7 +167,29 @@ pub(super) struct Passes<'a> {
 const BATCH_DOCUMENTS: usize = 1024;
 const BATCH_BYTES: usize = 8 << 20;
 
-impl Passes<'_> {
+impl<'a> Passes<'a> {
+    /// Passes over what a report says is kept; `told` names the file of what they take.
+    pub(super) fn over(
+        out: &'a Path,
+        memory: usize,
+        report: DedupReport,
+        progress: &'a dyn Progress,
+        told: &str,
+    ) -> Result<Passes<'a>> {
+        Ok(Passes {
+            out,
+            shards: report.kept_per_shard.len(),
+            memory,
+            progress,
+            report,
+            dropped: AtomicFile::create(out, told)?,
+        })
+    }
+
+    pub(super) fn shards(&self) -> usize {
+        self.shards
+    }
+
     pub(super) fn out(&self) -> &Path {
         self.out
     }
@@ -204,33 +221,46 @@ impl Passes<'_> {
         make: impl Fn(&CleanDocument) -> T + Sync,
         mut take: impl FnMut(Place, T) -> Result<()>,
     ) -> Result<()> {
+        (0..self.shards).try_for_each(|shard| self.each_of(shard, &make, &mut take))
+    }
+
+    /// [`Passes::each`] for one shard.
+    pub(super) fn each_of<T: Send>(
+        &self,
+        shard: usize,
+        make: impl Fn(&CleanDocument) -> T + Sync,
+        mut take: impl FnMut(Place, T) -> Result<()>,
+    ) -> Result<()> {
         let mut batch: Vec<(u32, CleanDocument)> = Vec::new();
-        for shard in 0..self.shards {
-            let mut documents = kept_documents(self.out, shard)?;
-            let shard = narrow(shard);
-            loop {
-                batch.clear();
-                let mut bytes = 0;
-                while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
-                    let Some(document) = documents.next() else {
-                        break;
-                    };
-                    let document = document?;
-                    bytes += document.text.len();
-                    batch.push((narrow(documents.number()), document));
-                }
-                if batch.is_empty() {
+        let mut documents = kept_documents(self.out, shard)?;
+        let shard = narrow(shard);
+        loop {
+            batch.clear();
+            let mut bytes = 0;
+            while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
+                let Some(document) = documents.next() else {
                     break;
-                }
-                let made: Vec<T> = batch.par_iter().map(|(_, d)| make(d)).collect();
-                for ((document, _), made) in batch.iter().zip(made) {
-                    let document = *document;
-                    take(Place { shard, document }, made)?;
-                }
-                self.progress.documents(batch.len() as u64, 0);
+                };
+                let document = document?;
+                bytes += document.text.len();
+                batch.push((narrow(documents.number()), document));
             }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let made: Vec<T> = batch.par_iter().map(|(_, d)| make(d)).collect();
+            for ((document, _), made) in batch.iter().zip(made) {
+                let document = *document;
+                take(Place { shard, document }, made)?;
+            }
+            self.progress.documents(batch.len() as u64, 0);
         }
-        Ok(())
+    }
+
+    /// Writes a line about a document.
+    pub(super) fn tell(&mut self, line: &serde_json::Value) -> Result<()> {
+        let path = self.dropped.path();
+        writeln!(self.dropped, "{line}").at(&path)
     }
 
     /// Writes the cuts of a pass. A document that loses more than `limit` of the bytes that count, or all, is gone.
@@ -306,9 +336,50 @@ impl Passes<'_> {
         Ok(())
     }
 
-    fn read_keep(&self, shard: u32) -> Result<KeepList> {
+    pub(super) fn read_keep(&self, shard: u32) -> Result<KeepList> {
         let path = self.out.join(shard_file("keep", shard as usize, "keep"));
         KeepList::read(&path)
+    }
+
+    /// The cuts of the passes before; none without a file.
+    pub(super) fn read_edits(&self, shard: u32, keep: &KeepList) -> Result<EditList> {
+        let path = shard_file("keep", shard as usize, "edits");
+        let path = self.out.join(path);
+        if path.exists() {
+            EditList::read(&path)
+        } else {
+            Ok(EditList::none(keep.len() as u64))
+        }
+    }
+
+    /// Writes a shard's keep-list and its cuts: those of before, with those of the changed documents in their place.
+    pub(super) fn write_changes(
+        &mut self,
+        shard: u32,
+        keep: &KeepList,
+        old: &EditList,
+        changed: &[Changed],
+    ) -> Result<()> {
+        let mut list = EditList::none(keep.len() as u64);
+        let mut changed = changed.iter().peekable();
+        let is_kept = |d: u32| keep.fate(d as usize) == Fate::Kept;
+        for (document, spans) in old.iter() {
+            while let Some(earlier) = changed.next_if(|c| c.document < document) {
+                list.add(earlier.document, &earlier.spans, &earlier.splits);
+            }
+            match changed.next_if(|c| c.document == document) {
+                Some(c) => list.add(document, &c.spans, &c.splits),
+                None if is_kept(document) => {
+                    list.add(document, spans, old.splits_of(document as usize));
+                }
+                None => {}
+            }
+        }
+        changed.for_each(|c| list.add(c.document, &c.spans, &c.splits));
+        let name = shard_file("keep", shard as usize, "edits");
+        let file = list.write(self.out, &name)?;
+        self.put(file);
+        self.write_keep(shard, keep)
     }
 
     fn write_keep(&mut self, shard: u32, list: &KeepList) -> Result<()> {
@@ -320,7 +391,7 @@ impl Passes<'_> {
     }
 
     /// Takes the place of the file of that name, or is one more.
-    fn put(&mut self, file: OutputFile) {
+    pub(super) fn put(&mut self, file: OutputFile) {
         let outputs = &mut self.report.outputs;
         match outputs.iter_mut().find(|o| o.path == file.path) {
             Some(old) => *old = file,
@@ -328,12 +399,31 @@ impl Passes<'_> {
         }
     }
 
-    fn finish(self) -> Result<DedupReport> {
+    pub(super) fn finish(self) -> Result<DedupReport> {
         let mut report = self.report;
+        report.rehydration = rehydration_of(self.out, self.shards)?;
         report.outputs.push(self.dropped.finish()?);
-        let _ = std::fs::remove_dir_all(self.out.join("tmp/dedup"));
-        let _ = std::fs::remove_dir(self.out.join("tmp"));
         Ok(report)
+    }
+}
+
+/// The cuts of a document that a pass changed.
+pub(super) struct Changed {
+    document: u32,
+    spans: Vec<Span>,
+    splits: Vec<bool>,
+}
+
+impl Changed {
+    /// Cuts of what `old` left of a document, as cuts of the whole.
+    pub(super) fn of(document: u32, old: &EditList, spans: &[Span], splits: &[bool]) -> Changed {
+        let old = old.of(document as usize);
+        let whole = compose(old, spans);
+        Changed {
+            document,
+            splits: composed_splits(&whole, old, spans, splits),
+            spans: whole,
+        }
     }
 }
 
@@ -355,7 +445,7 @@ struct OpenShard {
     keep: KeepList,
     old: EditList,
     /// Documents of this pass.
-    changed: Vec<(u32, Vec<Span>)>,
+    changed: Vec<Changed>,
 }
 
 impl CutWriter<'_, '_> {
@@ -364,17 +454,10 @@ impl CutWriter<'_, '_> {
         if !is_open {
             self.end_shard()?;
             let keep = self.passes.read_keep(place.shard)?;
-            let path = shard_file("keep", place.shard as usize, "edits");
-            let path = self.passes.out.join(path);
-            let old = if path.exists() {
-                EditList::read(&path)?
-            } else {
-                EditList::none(keep.len() as u64)
-            };
             self.shard = Some(OpenShard {
                 number: place.shard,
+                old: self.passes.read_edits(place.shard, &keep)?,
                 keep,
-                old,
                 changed: Vec::new(),
             });
         } else if self.document != place.document {
@@ -403,13 +486,13 @@ impl CutWriter<'_, '_> {
             let line = json!({"shard": shard.number, "document": self.document,
                 "rule": format!("{}.removed_ratio", self.rule), "value": share,
                 "limit": self.limit});
-            let path = self.passes.dropped.path();
-            return writeln!(self.passes.dropped, "{line}").at(&path);
+            return self.passes.tell(&line);
         }
         self.report.documents += 1;
         self.report.bytes += spans.iter().map(|s| u64::from(s.1 - s.0)).sum::<u64>();
-        let whole = compose(shard.old.of(at), &spans);
-        shard.changed.push((self.document, whole));
+        let splits = vec![false; spans.len()];
+        let changed = Changed::of(self.document, &shard.old, &spans, &splits);
+        shard.changed.push(changed);
         Ok(())
     }
 
@@ -421,24 +504,8 @@ impl CutWriter<'_, '_> {
         let Some(shard) = self.shard.take() else {
             return Ok(());
         };
-        let mut list = EditList::none(shard.keep.len() as u64);
-        let mut changed = shard.changed.iter().peekable();
-        let is_kept = |d: u32| shard.keep.fate(d as usize) == Fate::Kept;
-        for (document, spans) in shard.old.iter() {
-            while let Some((earlier, spans)) = changed.next_if(|c| c.0 < document) {
-                list.add(*earlier, spans);
-            }
-            match changed.next_if(|c| c.0 == document) {
-                Some((_, spans)) => list.add(document, spans),
-                None if is_kept(document) => list.add(document, spans),
-                None => {}
-            }
-        }
-        changed.for_each(|(document, spans)| list.add(*document, spans));
-        let name = shard_file("keep", shard.number as usize, "edits");
-        let file = list.write(self.passes.out, &name)?;
-        self.passes.put(file);
-        self.passes.write_keep(shard.number, &shard.keep)
+        self.passes
+            .write_changes(shard.number, &shard.keep, &shard.old, &shard.changed)
     }
 }
 

@@ -9,7 +9,7 @@
 //! |---|---|---|---|---|
 //! | `fineweb` | 5 words | 14 x 8 | 1 | datatrove 0.10.1, bit for bit |
 //! | `native` | 5 words | 14 x 8 | 1 | ours |
-//! | `mt_nlg` | 1 word | 20 x 13 | 1 | Smith et al. 2022, arXiv:2201.11990: a hashing vectorizer (words by default), LSH of 20 x 13 for 0.8 |
+//! | `mt_nlg` | 1 word | 20 x 13 | 1 | Smith et al. 2022, arXiv:2201.11990: a hashing vectorizer (words by default), LSH of 20 x 13, pairs of 0.8 (`verify`) |
 //! | `redpajama` | 13 words | 9 x 13 of 128 | 1 | RedPajama-v2 at similarity 0.8; `threshold` 0.7, 0.9 and 1 give its 14 x 9, 5 x 25 and 1 x 128 |
 //! | `nemotron` | 24 characters | 20 x 13 | 42 | NeMo Curator's fuzzy deduplication |
 //!
@@ -75,6 +75,8 @@ pub struct MinhashConfig {
     pub threshold: f64,
     /// Most hashes that bands and rows may take together.
     pub permutations: usize,
+    /// Candidates are duplicates only if their sets of shingles have at least this Jaccard similarity; 0: all of them are.
+    pub verify: f64,
 }
 
 impl Default for MinhashConfig {
@@ -94,6 +96,7 @@ struct Given {
     seed: Option<u32>,
     threshold: Option<f64>,
     permutations: Option<usize>,
+    verify: Option<f64>,
 }
 
 /// The most hashes of a signature; datasketch's choice of bands takes time with their square.
@@ -107,6 +110,7 @@ impl From<Given> for MinhashConfig {
             seed: given.seed.unwrap_or(own.seed),
             threshold: given.threshold.unwrap_or(own.threshold),
             permutations: given.permutations.unwrap_or(own.permutations),
+            verify: given.verify.unwrap_or(own.verify),
             ..own
         };
         if given.bands.is_some() || given.rows.is_some() {
@@ -149,6 +153,11 @@ impl MinhashConfig {
             seed,
             threshold,
             permutations,
+            verify: if preset == MinhashPreset::MtNlg {
+                0.8
+            } else {
+                0.0
+            },
         }
     }
 
@@ -158,6 +167,7 @@ impl MinhashConfig {
         range(problem, "bands", self.bands as f64, 1.0, 256.0);
         range(problem, "rows", self.rows as f64, 1.0, 256.0);
         range(problem, "threshold", self.threshold, 0.0, 1.0);
+        range(problem, "verify", self.verify, 0.0, 1.0);
         let most = MAX_PERMUTATIONS as f64;
         range(problem, "permutations", self.permutations as f64, 1.0, most);
         if self.bands.saturating_mul(self.rows) > self.permutations {

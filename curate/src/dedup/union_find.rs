@@ -1,16 +1,34 @@
 //! Disjoint sets of document numbers, in memory: four bytes a document below 2^32 documents, five above.
 
-use crate::config::KeepPolicy;
+use std::sync::Arc;
 
 /// Disjoint sets with path halving.
+#[derive(Clone)]
 pub(crate) struct UnionFind {
     parents: Parents,
-    /// Set sizes at roots; only kept for [`KeepPolicy::Datatrove`].
-    size: Vec<u64>,
-    policy: KeepPolicy,
+    order: Order,
+}
+
+/// Which of two roots stays one.
+#[derive(Clone)]
+pub(crate) enum Order {
+    /// The smaller number.
+    Number,
+    /// That of the lower rank, of equal ones the smaller number.
+    Rank(Arc<Vec<u64>>),
+    /// The root of the larger set, of equal ones the first named, as in datatrove: sizes at roots.
+    Size(Vec<u64>),
+}
+
+impl Order {
+    /// Sizes of `count` singletons.
+    pub(crate) fn sizes(count: u64) -> Order {
+        Order::Size(vec![1; index(count)])
+    }
 }
 
 /// The parent of each number.
+#[derive(Clone)]
 enum Parents {
     Four(Vec<u32>),
     /// Little-endian numbers of 40 bits.
@@ -54,27 +72,19 @@ impl Parents {
 
 impl UnionFind {
     /// `count` singletons, fewer than [`MOST`].
-    pub(crate) fn new(count: u64, policy: KeepPolicy) -> UnionFind {
-        UnionFind::of_width(count, policy, count > 1 << 32)
+    pub(crate) fn new(count: u64, order: Order) -> UnionFind {
+        UnionFind::of_width(count, order, count > 1 << 32)
     }
 
     /// The same with five bytes a number, or with four, for tests of both.
-    pub(crate) fn of_width(count: u64, policy: KeepPolicy, five: bool) -> UnionFind {
-        let size = match policy {
-            KeepPolicy::First => Vec::new(),
-            KeepPolicy::Datatrove => vec![1; index(count)],
-        };
+    fn of_width(count: u64, order: Order, five: bool) -> UnionFind {
         #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 2^32")]
         let parents = if five {
             Parents::Five((0..count).map(pack).collect())
         } else {
             Parents::Four((0..count).map(|node| node as u32).collect())
         };
-        UnionFind {
-            parents,
-            size,
-            policy,
-        }
+        UnionFind { parents, order }
     }
 
     /// The root of `node`'s set: the document that is kept.
@@ -90,19 +100,22 @@ impl UnionFind {
         }
     }
 
-    /// Joins the sets of `a` and `b`. The smaller number becomes the root, or, as in datatrove, the
-    /// root of the larger set, `a`'s among equals.
+    /// Joins the sets of `a` and `b`.
     pub(crate) fn join(&mut self, a: u64, b: u64) {
         let (a, b) = (self.root(a), self.root(b));
         if a == b {
             return;
         }
-        let (root, child) = match self.policy {
-            KeepPolicy::First => (a.min(b), a.max(b)),
-            KeepPolicy::Datatrove => {
-                let swap = self.size[index(a)] < self.size[index(b)];
+        let (root, child) = match &mut self.order {
+            Order::Number => (a.min(b), a.max(b)),
+            Order::Rank(ranks) => {
+                let rank = |node| (ranks[index(node)], node);
+                if rank(a) < rank(b) { (a, b) } else { (b, a) }
+            }
+            Order::Size(sizes) => {
+                let swap = sizes[index(a)] < sizes[index(b)];
                 let (root, child) = if swap { (b, a) } else { (a, b) };
-                self.size[index(root)] += self.size[index(child)];
+                sizes[index(root)] += sizes[index(child)];
                 (root, child)
             }
         };
@@ -117,9 +130,9 @@ mod tests {
     #[test]
     fn first_policy_keeps_the_smallest_member_whatever_the_order() {
         let edges = [(5, 3), (9, 5), (2, 9), (7, 8)];
-        let mut forward = UnionFind::new(10, KeepPolicy::First);
+        let mut forward = UnionFind::new(10, Order::Number);
         edges.iter().for_each(|&(a, b)| forward.join(a, b));
-        let mut back = UnionFind::new(10, KeepPolicy::First);
+        let mut back = UnionFind::new(10, Order::Number);
         edges.iter().rev().for_each(|&(a, b)| back.join(b, a));
         for node in 0..10 {
             assert_eq!(forward.root(node), back.root(node));
@@ -130,11 +143,25 @@ mod tests {
 
     #[test]
     fn datatrove_policy_keeps_the_root_of_the_larger_set() {
-        let mut sets = UnionFind::new(4, KeepPolicy::Datatrove);
+        let mut sets = UnionFind::new(4, Order::sizes(4));
         sets.join(2, 3);
         sets.join(0, 2);
         assert_eq!(sets.root(0), 2);
         assert_eq!(sets.root(1), 1);
+    }
+
+    #[test]
+    fn ranks_decide_before_numbers_whatever_the_order() {
+        let ranks = Arc::new(vec![3, 1, 2, 1, 0]);
+        let edges = [(0, 2), (2, 3), (1, 0)];
+        let mut forward = UnionFind::new(5, Order::Rank(ranks.clone()));
+        edges.iter().for_each(|&(a, b)| forward.join(a, b));
+        let mut back = UnionFind::new(5, Order::Rank(ranks));
+        edges.iter().rev().for_each(|&(a, b)| back.join(b, a));
+        for node in 0..4 {
+            assert_eq!((forward.root(node), back.root(node)), (1, 1));
+        }
+        assert_eq!(forward.root(4), 4);
     }
 
     #[test]
@@ -159,7 +186,7 @@ mod tests {
             }
         }
         for five in [false, true] {
-            let mut sets = UnionFind::of_width(NODES, KeepPolicy::First, five);
+            let mut sets = UnionFind::of_width(NODES, Order::Number, five);
             edges.iter().for_each(|&(a, b)| sets.join(a, b));
             let roots: Vec<u64> = (0..NODES).map(|node| sets.root(node)).collect();
             assert_eq!(roots, naive, "five bytes: {five}");

@@ -27,7 +27,9 @@ pub(crate) use fields::{Fields, Unread, read_fields};
 pub(crate) use http::parse_response;
 pub(crate) use jsonl::{JsonScratch, reason};
 pub(crate) use lines::LineReader;
-pub(crate) use place::{Options, find as find_files};
+#[cfg(feature = "object-store")]
+pub(crate) use place::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
+pub(crate) use place::{Options, find as find_files, is_remote};
 pub(crate) use warc::parse_record;
 
 use crate::config::{Format, Input, OutputFormat};

@@ -6,8 +6,8 @@ use std::path::Path;
 use curate::{
     BloomConfig, BloomRemove, CurateConfig, Curator, DedupConfig, DedupReport, EditList, Error,
     Fate, Found, Input, KeepList, LineHash, LineKeep, LineUnit, LinesConfig, Silent,
-    SubstringConfig, TextReader, UrlDedupConfig, UrlKeep, checksum, dedup, documents, inspect,
-    kept_documents, shards,
+    SubstringConfig, SubstringUnit, TextReader, UrlDedupConfig, UrlKeep, checksum, dedup,
+    documents, inspect, kept_documents, shards,
 };
 use serde_json::{Value, json};
 
@@ -234,6 +234,69 @@ fn every_repeated_stretch_is_found_and_nothing_else() {
             report.cuts[0].bytes > 1000 && report.hollow > 2,
             "{report:?}"
         );
+    }
+}
+
+/// The same in words: letters in a row, or one of the other characters.
+fn naive_words(texts: &[String], n: usize) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let mut left = Vec::new();
+    for text in texts {
+        let mut words: Vec<(usize, usize)> = Vec::new();
+        for (at, c) in text.char_indices().filter(|(_, c)| !c.is_whitespace()) {
+            let end = at + c.len_utf8();
+            let is_letter = |c: char| c.is_ascii_alphabetic() || c == '\u{e9}';
+            match words.last_mut() {
+                Some(last)
+                    if last.1 == at && is_letter(c) && text[last.0..at].chars().all(is_letter) =>
+                {
+                    last.1 = end
+                }
+                _ => words.push((at, end)),
+            }
+        }
+        let mut gone = vec![false; text.len()];
+        for at in 0..(words.len() + 1).saturating_sub(n) {
+            let window = &words[at..at + n];
+            let key: Vec<&str> = window.iter().map(|w| &text[w.0..w.1]).collect();
+            if !seen.insert(key.join(" ")) {
+                // with the white space behind, and before the first word
+                let start = if at == 0 { 0 } else { words[at].0 };
+                let end = words.get(at + n).map_or(text.len(), |w| w.0);
+                gone[start..end].fill(true);
+            }
+        }
+        let kept = text.char_indices().filter(|(i, _)| !gone[*i]);
+        left.push(kept.map(|(_, c)| c).collect::<String>());
+    }
+    left.retain(|t| !t.is_empty());
+    left
+}
+
+#[test]
+fn every_repeated_stretch_of_words_is_found_whatever_white_space_is_in_it() {
+    let mut all = shared_pieces(300);
+    // the same words with other white space
+    for i in (0..all.len()).step_by(5) {
+        all[i] = all[i - i % 7].replace(' ', "\n ");
+    }
+    for n in [8, 9, 20] {
+        let lists: Vec<Vec<Value>> = all
+            .chunks(70)
+            .map(|c| c.iter().map(|t| json!({ "text": t })).collect())
+            .collect();
+        let config = SubstringConfig {
+            unit: SubstringUnit::Word,
+            min_words: n,
+            ..SubstringConfig::default()
+        };
+        let config = DedupConfig {
+            substring: Some(config),
+            ..DedupConfig::default()
+        };
+        let (report, left) = run(&config, &lists);
+        assert_eq!(left, naive_words(&all, n), "{n} words");
+        assert!(report.cuts[0].bytes > 1000, "{report:?}");
     }
 }
 

@@ -22,6 +22,9 @@ mod profiles;
 mod shard;
 mod statistics;
 mod steps;
+#[cfg(feature = "object-store")]
+mod store;
+mod verify;
 
 /// Exact and MinHash deduplication with the defaults of each.
 fn both() -> curate::DedupConfig {

@@ -1,7 +1,7 @@
 //! Kubernetes: an indexed Job for the tasks and a Job for the rest, rendered for `kubectl`.
 //!
 //! Manifests are JSON, which kubectl reads as it reads YAML. The job's folder has to be on a volume that all pods mount at
-//! the same path (a claim that many nodes may write).
+//! the same path (a claim that many nodes may write), or the job has a store that the pods' environment tells how to reach.
 
 use super::{Work, quoted};
 use crate::job::Problem;
@@ -32,6 +32,8 @@ pub struct Kubernetes {
     pub claim: String,
     /// Where pods mount it: the folder that the job's paths lie under.
     pub mount: String,
+    /// Secret whose entries are the pods' environment: what the job's store asks for; empty: none.
+    pub secret: String,
     /// How often the pod of a task is started again.
     pub retries: usize,
 }
@@ -48,14 +50,16 @@ impl Default for Kubernetes {
             mem_mb: 2048,
             claim: String::new(),
             mount: String::new(),
+            secret: String::new(),
             retries: 3,
         }
     }
 }
 
 impl Kubernetes {
-    /// Reports every contradiction.
-    pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
+    /// Reports every contradiction. With a store nothing has to be mounted.
+    pub(crate) fn check(&self, has_store: bool, problems: &mut Vec<Problem>) {
+        let needs_volume = !has_store || !self.claim.is_empty() || !self.mount.is_empty();
         for (key, value, wanted) in [
             ("image", &self.image, "an image with the program"),
             (
@@ -65,7 +69,7 @@ impl Kubernetes {
             ),
             ("mount", &self.mount, "the folder that pods mount it at"),
         ] {
-            if value.is_empty() {
+            if value.is_empty() && (key == "image" || needs_volume) {
                 problems.push(Problem {
                     key: format!("kubernetes.{key}"),
                     found: "\"\"".into(),
@@ -141,22 +145,28 @@ impl Kubernetes {
             metadata["namespace"] = json!(self.namespace);
         }
         let amount = json!({"cpu": self.cpus.to_string(), "memory": format!("{}Mi", self.mem_mb)});
+        let mut container = json!({
+            "name": "millrace",
+            "image": self.image,
+            "command": ["/bin/sh", "-c", format!("exec {line}")],
+            "resources": {"requests": amount, "limits": amount},
+        });
+        if !self.secret.is_empty() {
+            container["envFrom"] = json!([{"secretRef": {"name": self.secret}}]);
+        }
+        let mut pod = json!({"restartPolicy": "Never"});
+        if !self.claim.is_empty() {
+            let claim = json!({"claimName": self.claim});
+            pod["volumes"] = json!([{"name": "data", "persistentVolumeClaim": claim}]);
+            container["volumeMounts"] = json!([{"name": "data", "mountPath": self.mount}]);
+            container["workingDir"] = json!(work.folder);
+        }
+        pod["containers"] = json!([container]);
         json!({
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": metadata,
-            "spec": {"template": {"spec": {
-                "restartPolicy": "Never",
-                "containers": [{
-                    "name": "millrace",
-                    "image": self.image,
-                    "workingDir": work.folder,
-                    "command": ["/bin/sh", "-c", format!("exec {line}")],
-                    "resources": {"requests": amount, "limits": amount},
-                    "volumeMounts": [{"name": "data", "mountPath": self.mount}],
-                }],
-                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": self.claim}}],
-            }}},
+            "spec": {"template": {"spec": pod}},
         })
     }
 }

@@ -15,7 +15,7 @@ pub(crate) use slurm::Slurm;
 
 use crate::job::Executor;
 use crate::machine::write_atomically;
-use crate::run::{Context, print};
+use crate::run::{Context, SHARDS, print};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub(crate) struct SubmittedJob {
 }
 
 impl Submission {
-    const FILE: &'static str = "executor.json";
+    pub(crate) const FILE: &'static str = "executor.json";
 
     /// The last one of the job in `out`.
     pub(crate) fn read(out: &Path) -> Option<Submission> {
@@ -47,10 +47,11 @@ impl Submission {
         serde_json::from_str(&text).ok()
     }
 
-    fn write(&self, out: &Path) -> Result<()> {
+    fn write(&self, cx: &Context) -> Result<()> {
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');
-        write_atomically(&out.join(Submission::FILE), text.as_bytes())
+        write_atomically(&cx.out.join(Submission::FILE), text.as_bytes())?;
+        cx.manifest.share(Submission::FILE)
     }
 }
 
@@ -121,11 +122,11 @@ impl<'a> Work<'a> {
     }
 
     fn verb(&self, verb: &str, threads: usize) -> Vec<String> {
-        let job = self.out().join("job.toml");
+        let local = || self.out().join("job.toml").to_string_lossy().into_owned();
         let mut args = vec![
             self.program.to_string_lossy().into_owned(),
             verb.to_string(),
-            job.to_string_lossy().into_owned(),
+            self.cx.manifest.url("job.toml").unwrap_or_else(local),
         ];
         if threads > 0 {
             args.extend(["--set".into(), format!("threads={threads}")]);
@@ -167,10 +168,11 @@ pub(crate) fn submit(cx: &Context, dry_run: bool) -> Result<()> {
             "the job has no [curate] table, whose shards are the tasks of a cluster; use executor = \"local\""
         );
     }
-    let path = cx.out.join("shards.json");
+    let path = cx.out.join(SHARDS);
     let mut list = serde_json::to_string(cx.shards()?)?;
     list.push('\n');
     write_atomically(&path, list.as_bytes())?;
+    cx.manifest.share(SHARDS)?;
     let wanted = match job.executor {
         Executor::Local => 0,
         Executor::Slurm => job.slurm.clone().unwrap_or_default().tasks,

@@ -150,7 +150,7 @@ impl Ray {
             executor: "ray".into(),
             jobs: running.iter().map(job).collect(),
         };
-        told.write(&work.out())
+        told.write(work.cx)
     }
 
     /// Takes those that have ended out of `running`; (task, attempt) of those to submit again.

@@ -82,7 +82,7 @@ impl Slurm {
             let file = out.join(format!("slurm/curate-{number}.sh"));
             if let Some(id) = hand_over(&file, &script, &[], dry_run)? {
                 told.jobs.push(SubmittedJob { id, tasks });
-                told.write(&out)?;
+                told.write(work.cx)?;
             }
         }
         let mut after = Vec::new();
@@ -99,7 +99,7 @@ impl Slurm {
                 id,
                 tasks: Vec::new(),
             });
-            told.write(&out)?;
+            told.write(work.cx)?;
             let ids: Vec<&str> = told.jobs.iter().map(|j| j.id.as_str()).collect();
             eprintln!(
                 "slurm: {} of {} tasks in jobs {}; `millrace status` tells how far they are",

@@ -6,6 +6,7 @@
 //! read by nobody is a problem too.
 
 use super::{Job, Problem};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -58,7 +59,7 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
         path: path.to_path_buf(),
         why,
     };
-    let text = std::fs::read_to_string(path).map_err(|e| file(e.to_string()))?;
+    let text = read(path).map_err(file)?;
     let mut table: Table = text
         .parse()
         .map_err(|e: toml::de::Error| file(e.to_string()))?;
@@ -78,6 +79,19 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
             problems,
         })
     }
+}
+
+/// The text of a job file, which may be an object of a store that the environment tells how to reach.
+fn read(path: &Path) -> Result<String, String> {
+    if !curate::is_url(path) {
+        return std::fs::read_to_string(path).map_err(|e| e.to_string());
+    }
+    let url = path.to_string_lossy();
+    let (folder, name) = url.rsplit_once('/').ok_or("no path")?;
+    let folder = curate::ObjectFolder::open(folder, &BTreeMap::new()).map_err(|e| e.to_string())?;
+    let object = folder.read(name).map_err(|e| e.to_string())?;
+    let (bytes, _) = object.ok_or("no such object")?;
+    String::from_utf8(bytes).map_err(|e| e.to_string())
 }
 
 /// Puts `table.key=value` into the table; a value that is no TOML is a string.

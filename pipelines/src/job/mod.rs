@@ -14,7 +14,8 @@ pub(crate) use tokenize::Tokenize;
 
 use crate::executor::{Kubernetes, Ray, Slurm};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// A whole job. Tables that are absent are not run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub struct Job {
     pub name: String,
     /// Folder that everything is written under, relative to the working directory.
     pub out: PathBuf,
+    /// Where machines without a common file system share what they finish; `out` is then each machine's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreTable>,
     /// Seed of sample order, initial weights and generation.
     pub seed: u32,
     /// Threads; 0 is one per core.
@@ -44,7 +48,7 @@ pub struct Job {
     /// Read, extract, filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub curate: Option<curate::CurateConfig>,
-    /// Drop documents that hold evaluation texts (part of the curation pass).
+    /// Drop documents that hold evaluation texts (part of the curation pass), or cut these out (part of the dedup stage).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decontaminate: Option<curate::DecontaminateConfig>,
     /// Drop duplicates.
@@ -80,6 +84,7 @@ impl Default for Job {
         Job {
             name: String::new(),
             out: PathBuf::new(),
+            store: None,
             seed: 1234,
             threads: 0,
             determinism: train::Determinism::Layout,
@@ -100,6 +105,17 @@ impl Default for Job {
             report: None,
         }
     }
+}
+
+/// `[store]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreTable {
+    /// Folder in an object store: `s3://bucket/runs/one`, `gs://...`, `az://...`.
+    pub url: String,
+    /// Settings of the store by the names of the `object_store` crate, above those of the environment. They are written to
+    /// `job.toml`: leave secrets to the environment.
+    pub options: BTreeMap<String, String>,
 }
 
 /// Who runs the tasks of a stage.
@@ -189,6 +205,27 @@ impl Job {
         toml::to_string(self).expect("a job holds only tables, arrays, strings and numbers")
     }
 
+    /// The store that the job's files are shared through, if it has one.
+    pub(crate) fn store(&self) -> curate::Result<Option<curate::ObjectFolder>> {
+        let open = |t: &StoreTable| curate::ObjectFolder::open(&t.url, &t.options);
+        self.store.as_ref().map(open).transpose()
+    }
+
+    /// Whether the dedup stage runs: for duplicates, or for evaluation texts to cut. It writes keep-lists.
+    pub(crate) fn has_keep_lists(&self) -> bool {
+        self.dedup.is_some() || self.cutting().is_some()
+    }
+
+    /// `[decontaminate]` where it cuts documents after deduplication.
+    pub(crate) fn cutting(&self) -> Option<&curate::DecontaminateConfig> {
+        self.decontaminate.as_ref().filter(|d| d.cuts())
+    }
+
+    /// `[decontaminate]` where it drops documents in the curation pass.
+    pub(crate) fn dropping(&self) -> Option<&curate::DecontaminateConfig> {
+        self.decontaminate.as_ref().filter(|d| !d.cuts())
+    }
+
     /// Inputs that documents come from: those of `[curate]`, else those of `[tokenize]`.
     pub(crate) fn inputs(&self) -> &[curate::Input] {
         match (&self.curate, &self.tokenize) {
@@ -234,7 +271,7 @@ impl Job {
             (table, _) => table.clone(),
         };
         if let Some(kubernetes) = kubernetes {
-            kubernetes.check(problems);
+            kubernetes.check(self.store.is_some(), problems);
         }
         let mut add = |key: &str, found: String, wanted: &str| {
             problems.push(Problem {
@@ -250,6 +287,12 @@ impl Job {
                 "a folder for everything the job writes",
             );
         }
+        if let Some(store) = &self.store
+            && !curate::is_url(Path::new(&store.url))
+        {
+            let wanted = "a folder in a store: s3://bucket/folder, gs://... or az://...";
+            add("store.url", format!("{:?}", store.url), wanted);
+        }
         if self.name.is_empty() {
             add("name", "\"\"".into(), "a name to show in reports");
         }
@@ -258,6 +301,7 @@ impl Job {
         }
         if let Some(d) = &self.dedup {
             d.check(&mut |k, f, w| add(&format!("dedup.{k}"), f, w));
+            self.check_priority(d, &mut add);
         }
         if let Some(d) = &self.decontaminate {
             d.check(&mut |k, f, w| add(&format!("decontaminate.{k}"), f, w));
@@ -296,6 +340,23 @@ impl Job {
         }
         self.check_datasets(&mut add);
         self.check_training(&mut add);
+    }
+
+    /// A source that no input has would never come first.
+    fn check_priority(&self, dedup: &curate::DedupConfig, add: &mut dyn FnMut(&str, String, &str)) {
+        let inputs = self.curate.iter().flat_map(|c| &c.inputs);
+        let sources: Vec<&str> = inputs.map(|i| i.source.as_str()).collect();
+        for (i, name) in dedup.priority.iter().enumerate() {
+            let source = name.split('/').next().unwrap_or_default();
+            if !name.is_empty() && !sources.contains(&source) {
+                let wanted = format!("a source of [curate]: {}", sources.join(", "));
+                add(
+                    &format!("dedup.priority[{i}]"),
+                    format!("{name:?}"),
+                    &wanted,
+                );
+            }
+        }
     }
 
     fn check_datasets(&self, add: &mut dyn FnMut(&str, String, &str)) {

@@ -1,5 +1,7 @@
 //! `report.html`: one self-contained page made from the manifest and the small JSON files of a job.
 
+mod duplicates;
+mod evaluation;
 mod html;
 mod sections;
 mod stages;
@@ -31,6 +33,10 @@ pub(crate) struct Material {
     pub metrics: Vec<Value>,
     /// Lines of `keep/clusters.jsonl`.
     pub clusters: Vec<Value>,
+    /// `decontaminate/report.json`, if the job has evaluation sets.
+    pub decontamination: Value,
+    /// Lines of `keep/pairs.jsonl`.
+    pub pairs: Vec<Value>,
     /// `statistics.json`.
     pub statistics: Value,
     /// Figures of all documents, if the job keeps them; or why they cannot be read.
@@ -62,6 +68,11 @@ impl Material {
             generated: value("generated.json"),
             metrics: lines("metrics.jsonl"),
             clusters: lines("keep/clusters.jsonl"),
+            decontamination: match job.decontaminate {
+                Some(_) => value("decontaminate/report.json"),
+                None => Value::Null,
+            },
+            pairs: lines("keep/pairs.jsonl"),
             statistics: value("statistics.json"),
             what_if: figures(job, out),
         }
@@ -115,7 +126,8 @@ pub(crate) fn render(m: &Material) -> String {
         ("limits", "Other limits", what_if::what_if(m)),
         ("text", "Languages and hosts", sections::text(m)),
         ("statistics", "Statistics", statistics::statistics(m)),
-        ("duplicates", "Duplicates", sections::duplicates(m)),
+        ("duplicates", "Duplicates", duplicates::duplicates(m)),
+        ("evaluation", "Evaluation sets", evaluation::evaluation(m)),
         ("data", "Data", tokens::data(m)),
         ("training", "Training", sections::training(m)),
         ("generated", "Generated text", sections::generated(m)),

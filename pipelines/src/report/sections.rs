@@ -57,8 +57,17 @@ fn ranking(v: &Value, colour: &'static str) -> String {
     bars(&out)
 }
 
-/// What deduplication removes after whole texts: counts and their names.
-const LATER: [(&str, &str); 2] = [("url", "address dedup"), ("hollow", "cutting repeats")];
+/// What the dedup stage removes after whole texts: counts, what took them, and the outcome.
+const LATER: [(&str, &str, &str); 4] = [
+    ("earlier", "earlier crawls", "duplicate.earlier"),
+    ("url", "address dedup", "duplicate.url"),
+    ("hollow", "cutting repeats", "duplicate.hollow"),
+    (
+        "contaminated",
+        "cutting evaluation texts",
+        "decontaminate.cut",
+    ),
+];
 
 /// Names of the sources, for the page's subtitle.
 pub(super) fn sources(m: &Material) -> String {
@@ -167,7 +176,7 @@ pub(super) fn funnel(m: &Material) -> String {
         stages.push(("after exact dedup".into(), left));
         left = left.saturating_sub(number(&dedup["fuzzy"]));
         stages.push(("after near dedup (kept)".into(), left));
-        for (key, name) in LATER {
+        for (key, name, _) in LATER {
             if number(&dedup[key]) > 0 {
                 left = left.saturating_sub(number(&dedup[key]));
                 stages.push((format!("after {name} (kept)"), left));
@@ -190,8 +199,8 @@ pub(super) fn funnel(m: &Material) -> String {
     if dedup.is_object() {
         add("duplicate.exact".into(), number(&dedup["exact"]));
         add("duplicate.near".into(), number(&dedup["fuzzy"]));
-        let later = LATER.iter().filter(|(key, _)| number(&dedup[key]) > 0);
-        later.for_each(|(key, _)| add(format!("duplicate.{key}"), number(&dedup[key])));
+        let later = LATER.iter().filter(|(key, ..)| number(&dedup[key]) > 0);
+        later.for_each(|(key, _, outcome)| add(outcome.to_string(), number(&dedup[key])));
     }
     add("quarantined".into(), number(&c["quarantined"]));
     let sum = kept(m)
@@ -201,7 +210,7 @@ pub(super) fn funnel(m: &Material) -> String {
         + number(&dedup["fuzzy"])
         + LATER
             .iter()
-            .map(|(key, _)| number(&dedup[key]))
+            .map(|(key, ..)| number(&dedup[key]))
             .sum::<u64>();
     reasons.push(vec!["sum".into(), grouped(sum), percent(sum, records)]);
     let verdict = if sum == records {
@@ -289,79 +298,6 @@ fn lengths(v: &Value) -> Vec<(String, f64)> {
     rows.into_iter()
         .map(|(n, count)| (name(n), count))
         .collect()
-}
-
-/// Clusters with their members.
-pub(super) fn duplicates(m: &Material) -> String {
-    let d = m.counts("dedup");
-    if !d.is_object() {
-        return String::new();
-    }
-    let mut body = table(
-        &[
-            "documents",
-            "kept",
-            "exact duplicates",
-            "near duplicates",
-            "clusters",
-            "largest",
-        ],
-        &[[
-            "documents",
-            "kept",
-            "exact",
-            "fuzzy",
-            "clusters",
-            "largest_cluster",
-        ]
-        .map(|k| grouped(number(&d[k])))
-        .to_vec()],
-    );
-    let cuts: Vec<Vec<String>> = (d["cuts"].as_array().into_iter().flatten())
-        .map(|cut| {
-            let counts = ["pieces", "documents", "hollow", "bytes"];
-            let counts = counts.map(|key| grouped(number(&cut[key])));
-            [vec![text_value(&cut["rule"])], counts.to_vec()].concat()
-        })
-        .collect();
-    if !cuts.is_empty() {
-        let names = [
-            "repeats of",
-            "pieces compared",
-            "documents cut",
-            "documents dropped",
-            "bytes cut",
-        ];
-        body += &table(&names, &cuts);
-    }
-    let examples = m.job.report.as_ref().map_or(8, |r| r.examples);
-    for cluster in m.clusters.iter().take(examples) {
-        let members = cluster["members"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        body += &format!(
-            "<h3>Cluster of {}</h3>",
-            number(&cluster["size"]).max(members.len() as u64)
-        );
-        for member in members.iter().take(4) {
-            let is_kept = member["kept"].as_bool().unwrap_or(false);
-            let caption = format!(
-                "{}: {} {}",
-                if is_kept { "kept" } else { "removed" },
-                text_value(&member["id"]),
-                text_value(&member["url"])
-            );
-            let class = if is_kept { "kept" } else { "duplicate" };
-            body += &excerpt(class, &caption, &text_value(&member["excerpt"]));
-        }
-    }
-    section(
-        "duplicates",
-        "Duplicates",
-        "Exact duplicates share a hash of the text; near duplicates share a MinHash band. One document of each cluster stays.",
-        &body,
-    )
 }
 
 pub(super) fn text_value(v: &Value) -> String {

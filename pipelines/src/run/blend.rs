@@ -242,8 +242,8 @@ fn intact(cx: &Context, name: &str) -> Result<std::path::PathBuf> {
         format!("tokenize/{name}"),
         super::tokenize::prefix(cx, name),
     );
-    match cx.manifest.get(&stage) {
-        Some(r) if cx.manifest.done(&stage, &r.fingerprint).is_none() => {
+    match cx.manifest.get(&stage)? {
+        Some(r) if cx.manifest.done(&stage, &r.fingerprint)?.is_none() => {
             bail!(
                 "{} is not what tokenize wrote; run `millrace tokenize` (or `run`)",
                 prefix.display()

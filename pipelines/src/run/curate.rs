@@ -1,11 +1,12 @@
 //! `curate`: every input shard through the curation pass, several at once, each skipped if it is done.
 
 use super::Context;
-use crate::machine::{concatenate, grouped, megabytes};
+use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, anyhow, bail};
 use curate::{Curator, Shard, ShardReport};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::json;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ pub(crate) fn reports(cx: &Context) -> Result<Vec<ShardReport>> {
     let mut all = Vec::new();
     for shard in cx.shards()? {
         let stage = stage_name(shard);
-        let record = cx.manifest.get(&stage).ok_or_else(|| {
+        let record = cx.manifest.get(&stage)?.ok_or_else(|| {
             anyhow!("{stage} has not run; run `millrace curate` (or `run`) first")
         })?;
         all.push(serde_json::from_value(record.counts).with_context(|| stage.clone())?);
@@ -51,7 +52,8 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
             c.statistics
         ])
     });
-    let evaluation = job.decontaminate.iter().flat_map(|d| &d.files);
+    let dropping = job.dropping();
+    let evaluation = dropping.iter().flat_map(|d| &d.files);
     let of_steps = job.curate.iter().flat_map(|c| c.step_files());
     let read: Vec<_> = evaluation
         .map(PathBuf::from)
@@ -69,7 +71,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         shard.bytes,
         shard.part,
         settings,
-        job.decontaminate,
+        dropping,
         read,
         signatures
     ]))
@@ -80,20 +82,27 @@ fn table(cx: &Context) -> Result<&curate::CurateConfig> {
     table.ok_or_else(|| anyhow!("the job has no [curate] table"))
 }
 
-/// Those of the shards whose work is not recorded, by number.
-fn left(cx: &Context, shards: &[Shard], prints: &[String]) -> Vec<usize> {
-    let is_left = |i: &usize| {
-        let done = cx.manifest.done(&stage_name(&shards[*i]), &prints[*i]);
-        done.is_none()
-    };
-    (0..shards.len()).filter(is_left).collect()
+/// Those of the shards whose work is not recorded, by number. `is_done` asks for one.
+fn left(
+    shards: &[Shard],
+    prints: &[String],
+    is_done: impl Fn(&str, &str) -> Result<bool> + Sync,
+) -> Result<Vec<usize>> {
+    let each = (0..shards.len()).into_par_iter();
+    let done: Vec<bool> = each
+        .map(|i| is_done(&stage_name(&shards[i]), &prints[i]))
+        .collect::<Result<_>>()?;
+    let numbers = done.iter().enumerate().filter(|(_, done)| !**done);
+    Ok(numbers.map(|(i, _)| i).collect())
 }
 
 /// Shards whose work is not recorded, by number.
 pub(crate) fn shards_left(cx: &Context) -> Result<Vec<usize>> {
     let shards = cx.shards()?;
     let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
-    Ok(left(cx, shards, &prints))
+    left(shards, &prints, |stage, print| {
+        cx.manifest.is_done(stage, print)
+    })
 }
 
 /// The shards `index`, `index + of` and so on, as far as they are left. Nothing is summed up.
@@ -107,7 +116,9 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
         .cloned()
         .collect();
     let prints: Vec<String> = own.iter().map(|s| shard_fingerprint(cx, s)).collect();
-    let todo = left(cx, &own, &prints);
+    let todo = left(&own, &prints, |stage, print| {
+        cx.manifest.is_done(stage, print)
+    })?;
     if todo.is_empty() {
         eprintln!(
             "curate: task {index} of {of} was done before ({} shards)",
@@ -124,7 +135,7 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
 }
 
 fn curator(cx: &Context, config: &curate::CurateConfig) -> Result<Curator> {
-    let (decontaminate, dedup) = (cx.job.decontaminate.as_ref(), cx.job.dedup.as_ref());
+    let (decontaminate, dedup) = (cx.job.dropping(), cx.job.dedup.as_ref());
     Ok(Curator::new(
         config,
         decontaminate,
@@ -137,9 +148,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let config = table(cx)?;
     let shards = cx.shards()?;
     let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
-    let todo = left(cx, shards, &prints);
+    let todo = left(shards, &prints, |stage, print| {
+        Ok(cx.manifest.done(stage, print)?.is_some())
+    })?;
     let of_all = fingerprint(&json!(prints));
-    if todo.is_empty() && cx.manifest.done("curate", &of_all).is_some() {
+    if todo.is_empty() && cx.manifest.done("curate", &of_all)?.is_some() {
         eprintln!("curate: done before ({} shards)", shards.len());
         return Ok(());
     }
@@ -160,6 +173,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let mut files = vec![merge_errors(cx, shards.len())?];
     if config.statistics {
         files.extend(merge_statistics(cx, shards.len())?);
+    }
+    if let Some(evaluation) = cx.job.dropping() {
+        let sets = curator.evaluation_sets();
+        files.push(report_dropped(cx, &sum.decontamination(evaluation, sets))?);
     }
     let seconds = progress.seconds();
     let mut counts = serde_json::to_value(&sum)?;
@@ -296,6 +313,18 @@ fn merge_errors(cx: &Context, shards: usize) -> Result<PathBuf> {
     let part = |i| cx.out.join(format!("errors/{i:05}.jsonl"));
     concatenate(&cx.out.join("errors.jsonl"), (0..shards).map(part))?;
     Ok("errors.jsonl".into())
+}
+
+/// `decontaminate/report.json` of documents that were dropped.
+fn report_dropped(cx: &Context, found: &curate::Decontamination) -> Result<PathBuf> {
+    let path = PathBuf::from("decontaminate/report.json");
+    let mut text = serde_json::to_string_pretty(found)?;
+    text.push('\n');
+    let at = cx.out.join(&path);
+    std::fs::create_dir_all(cx.out.join("decontaminate"))
+        .with_context(|| format!("cannot make {}", at.display()))?;
+    write_atomically(&at, text.as_bytes())?;
+    Ok(path)
 }
 
 /// `statistics.json` and `statistics.parquet` for the job.

@@ -2,11 +2,11 @@
 
 use super::Context;
 use crate::machine::grouped;
-use crate::manifest::fingerprint;
+use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Result, bail};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Checksums of the curation outputs: what dedup and tokenize read.
 pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
@@ -17,7 +17,7 @@ pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
     let mut sums = Vec::new();
     for i in 0..shards {
         let stage = format!("curate/{i:05}");
-        let Some(record) = cx.manifest.get(&stage) else {
+        let Some(record) = cx.manifest.get(&stage)? else {
             bail!("{stage} has not run; run `millrace curate` (or `run`) first");
         };
         sums.push(serde_json::to_value(record.outputs)?);
@@ -25,10 +25,31 @@ pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
     Ok((shards, json!(sums)))
 }
 
-pub(super) fn run(cx: &Context) -> Result<()> {
-    let Some(config) = &cx.job.dedup else {
-        bail!("the job has no [dedup] table")
+/// Names and checksums of the indexes of earlier crawls; null without any.
+fn indexes(config: &curate::DedupConfig) -> Result<serde_json::Value> {
+    let Some(folder) = &config.index else {
+        return Ok(serde_json::Value::Null);
     };
+    let files = curate::index_files(folder)?;
+    let sums = files.iter().map(|path| {
+        let (bytes, sum) = curate::checksum(path)?;
+        Ok(json!([
+            path.file_name().map(|n| n.to_string_lossy()),
+            bytes,
+            sum
+        ]))
+    });
+    Ok(sums.collect::<Result<Vec<_>>>()?.into())
+}
+
+pub(super) fn run(cx: &Context) -> Result<()> {
+    if !cx.job.has_keep_lists() {
+        bail!("the job has neither a [dedup] table nor a [decontaminate] one that cuts")
+    }
+    let config = &cx.job.dedup.clone().unwrap_or_default();
+    let cutting = cx.job.cutting();
+    let sets = cutting.iter().flat_map(|d| &d.files);
+    let sets: Vec<_> = sets.map(|f| identity(Path::new(f))).collect();
     let (shards, sums) = upstream(cx)?;
     // memory_mb decides where the sort spills, never what it yields
     let print = fingerprint(&json!([
@@ -36,19 +57,27 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         config.exact,
         config.minhash,
         config.keep,
+        config.priority,
+        indexes(config)?,
         config.url,
         config.lines,
         config.bloom,
         config.substring,
+        cutting,
+        sets,
         sums
     ]));
-    if cx.manifest.done("dedup", &print).is_some() {
+    if cx.manifest.done("dedup", &print)?.is_some() {
         eprintln!("dedup: done before");
         return Ok(());
     }
     cx.manifest.forget("dedup");
     let progress = Progress::start("dedup", "documents", 0);
-    let report = curate::dedup(config, &cx.out, shards, &Watcher(&progress))?;
+    let watcher = Watcher(&progress);
+    let mut report = curate::dedup(config, &cx.out, shards, &watcher)?;
+    if let Some(sets) = cutting {
+        report = curate::decontaminate(sets, config.memory_mb, &cx.out, report, &watcher)?;
+    }
     let files: Vec<PathBuf> = report
         .outputs
         .iter()
@@ -74,15 +103,27 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// What went by address and by lines and substrings, if anything did.
+/// What verification left, what earlier crawls had, and what went by address and by lines and substrings, if anything did.
 fn later(report: &curate::DedupReport) -> String {
     let mut told = String::new();
+    if let Some(verify) = &report.verify {
+        let (candidates, rejected) = (grouped(verify.candidates), grouped(verify.rejected));
+        told += &format!(", {rejected} of {candidates} candidates not alike");
+    }
+    if report.indexed > 0 {
+        told += &format!(", {} of earlier crawls", grouped(report.earlier));
+    }
     if report.url > 0 {
         told += &format!(", {} of the same address", grouped(report.url));
     }
     for cut in &report.cuts {
         let (documents, hollow) = (grouped(cut.documents), grouped(cut.hollow));
         told += &format!(", {} cut from {documents} and took {hollow}", cut.rule);
+    }
+    if let Some(found) = &report.decontamination {
+        let (met, split) = (grouped(found.met), grouped(found.split));
+        let gone = grouped(report.contaminated);
+        told += &format!(", evaluation texts in {met} of which {split} split and {gone} went");
     }
     told
 }

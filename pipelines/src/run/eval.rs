@@ -28,7 +28,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         table,
         state
     ]));
-    if cx.manifest.done("eval", &print).is_some() {
+    if cx.manifest.done("eval", &print)?.is_some() {
         eprintln!("eval: done before");
         return Ok(());
     }

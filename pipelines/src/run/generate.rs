@@ -36,7 +36,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         cx.job.seed,
         identity(&checkpoint.join("state.json"))
     ]));
-    if cx.manifest.done("generate", &print).is_some() {
+    if cx.manifest.done("generate", &print)?.is_some() {
         eprintln!("generate: done before");
         return Ok(());
     }

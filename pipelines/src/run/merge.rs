@@ -1,4 +1,5 @@
-//! `merge`: token datasets to one, with a sidecar if all parts have sidecars that agree.
+//! `merge`: token datasets to one, with a sidecar if all parts have sidecars that agree; or indexes of earlier crawls
+//! (`*.index`) to one.
 
 use crate::machine::grouped;
 use anyhow::{Context as _, Result, bail};
@@ -8,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// The verb.
 pub(crate) fn merge(out: &Path, parts: &[PathBuf]) -> Result<()> {
+    if out.extension().is_some_and(|e| e == "index") {
+        return merge_indexes(out, parts);
+    }
     let mut prefixes = Vec::new();
     for part in parts {
         if part.is_dir() {
@@ -34,6 +38,28 @@ pub(crate) fn merge(out: &Path, parts: &[PathBuf]) -> Result<()> {
         grouped(written.documents),
         grouped(written.sequences),
         grouped(written.tokens)
+    ))
+}
+
+/// Indexes of what crawls kept; a folder stands for its indexes in the order of names.
+fn merge_indexes(out: &Path, parts: &[PathBuf]) -> Result<()> {
+    let mut files = Vec::new();
+    for part in parts {
+        if part.is_dir() {
+            files.extend(curate::index_files(part)?);
+        } else {
+            files.push(part.clone());
+        }
+    }
+    if let Some(same) = files.iter().find(|f| f.as_path() == out) {
+        bail!("{} is both a part and the result", same.display());
+    }
+    let (_, documents) = curate::merge_indexes(out, &files, &curate::Silent)?;
+    super::print(&format!(
+        "{}: {} indexes, {} documents\n",
+        out.display(),
+        grouped(files.len() as u64),
+        grouped(documents)
     ))
 }
 

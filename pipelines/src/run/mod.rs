@@ -75,7 +75,8 @@ impl Context {
         let out = job.out.clone();
         start_threads(&job);
         write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
-        let manifest = Manifest::open(&out);
+        let manifest = Manifest::open(&out, job.store()?)?;
+        manifest.share("job.toml")?;
         Ok(Context {
             job,
             out,
@@ -89,6 +90,12 @@ impl Context {
     pub(crate) fn open_for_task(job: Job) -> Result<Context> {
         let out = job.out.clone();
         let lock_path = out.join(".lock");
+        let manifest = Manifest::open(&out, job.store()?)?;
+        if job.store.is_some() {
+            // the folder is this machine's own
+            lock_in(&out, ".lock")?;
+            manifest.bring(SHARDS)?;
+        }
         let lock = File::open(&lock_path).with_context(|| {
             format!(
                 "{} is not there; the job has not been submitted",
@@ -109,7 +116,6 @@ impl Context {
             ),
         };
         start_threads(&job);
-        let manifest = Manifest::open(&out);
         Ok(Context {
             job,
             out,
@@ -137,7 +143,7 @@ impl Context {
     fn recorded_seconds(&self, stages: &[&str]) -> f64 {
         stages
             .iter()
-            .filter_map(|s| self.manifest.get(s))
+            .filter_map(|s| self.manifest.get(s).ok()?)
             .map(|r| r.seconds)
             .sum()
     }
@@ -151,9 +157,12 @@ fn lock_in(out: &Path, name: &str) -> Result<Option<File>> {
     Ok(lock.try_lock().is_ok().then_some(lock))
 }
 
+/// The list of shards that tasks share.
+pub(crate) const SHARDS: &str = "shards.json";
+
 /// The shards that an executor's tasks share, if the job has been submitted.
 pub(crate) fn submitted_shards(out: &Path) -> Result<Option<Vec<Shard>>> {
-    let path = out.join("shards.json");
+    let path = out.join(SHARDS);
     match std::fs::read_to_string(&path) {
         Ok(text) => serde_json::from_str(&text)
             .map(Some)
@@ -182,7 +191,7 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
     type Verb = fn(&Context) -> Result<()>;
     let stages: [(bool, Verb); 8] = [
         (job.curate.is_some(), curate),
-        (job.dedup.is_some(), dedup),
+        (job.has_keep_lists(), dedup),
         (job.tokenize.is_some(), tokenize),
         (job.blend.is_some(), blend::run),
         (job.train.is_some(), train),

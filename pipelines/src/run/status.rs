@@ -10,6 +10,9 @@ use curate::{Shard, ShardReport};
 use serde_json::json;
 use std::path::Path;
 
+/// Where tasks say what they do.
+const TASKS: &str = "records/tasks";
+
 /// Stages in the order of a run.
 const STAGES: [&str; 7] = [
     "curate", "dedup", "tokenize", "blend", "train", "eval", "generate",
@@ -18,19 +21,24 @@ const STAGES: [&str; 7] = [
 /// Prints a line a stage, and for a curation its shards and tasks.
 pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     let out = &job.out;
+    let manifest = Manifest::open(out, job.store()?)?;
+    for name in ["job.toml", super::SHARDS, Submission::FILE] {
+        manifest.bring(name)?;
+    }
+    manifest.bring_folder(TASKS)?;
     if !out.join("job.toml").exists() {
         bail!("nothing has run in {} yet", out.display());
     }
-    let manifest = Manifest::open(out);
     let done: Vec<(&str, Record)> = STAGES
         .iter()
-        .filter_map(|stage| Some((*stage, manifest.get(stage)?)))
-        .collect();
+        .filter_map(|stage| Some((*stage, manifest.get(stage).transpose()?)))
+        .map(|(stage, record)| Ok((stage, record?)))
+        .collect::<Result<_>>()?;
     let shards = shards(job, out)?;
     let mut sum = ShardReport::default();
     let (mut finished, mut bytes) = (0, 0);
     for shard in &shards {
-        let Some(record) = manifest.get(&format!("curate/{:05}", shard.number)) else {
+        let Some(record) = manifest.get(&format!("curate/{:05}", shard.number))? else {
             continue;
         };
         let report: ShardReport = serde_json::from_value(record.counts)
@@ -40,7 +48,11 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
         sum.merge(&report);
     }
     let whole: u64 = shards.iter().map(|s| s.bytes).sum();
-    let tasks = tasks(out);
+    let mut tasks = tasks(out);
+    if job.store.is_some() {
+        // locks are not seen across machines
+        tasks.iter_mut().for_each(|t| t.2 = !t.1.is_done);
+    }
     let alive = tasks.iter().filter(|t| t.2).count();
     let died: Vec<&str> = tasks
         .iter()
@@ -101,7 +113,7 @@ fn shards(job: &Job, out: &Path) -> Result<Vec<Shard>> {
 
 /// (name, what it says, whether it is alive) of every task that was started.
 fn tasks(out: &Path) -> Vec<(String, TaskState, bool)> {
-    let entries = std::fs::read_dir(out.join("records/tasks"));
+    let entries = std::fs::read_dir(out.join(TASKS));
     let mut found: Vec<_> = entries
         .into_iter()
         .flatten()

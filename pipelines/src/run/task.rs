@@ -54,7 +54,10 @@ pub(crate) fn task(cx: &Context, stage: &str, index: usize, of: usize) -> Result
     };
     let tell = |state: &TaskState| {
         let text = serde_json::to_string(state)? + "\n";
-        write_atomically(&file.with_extension("json"), text.as_bytes())
+        let path = file.with_extension("json");
+        write_atomically(&path, text.as_bytes())?;
+        cx.manifest
+            .share(&super::relative(&cx.out, &path).to_string_lossy())
     };
     tell(&state)?;
     super::curate::run_task(cx, index, of)?;

@@ -137,8 +137,8 @@ impl<'a> Reader<'a> {
         let Some(unit) = self.units.next() else {
             return Ok(None);
         };
-        // Without [dedup] a keep-list of an earlier job in this folder must not be obeyed.
-        let keep = self.cx.job.dedup.is_some();
+        // Without a dedup stage a keep-list of an earlier job in this folder must not be obeyed.
+        let keep = self.cx.job.has_keep_lists();
         let most = self
             .cx
             .job

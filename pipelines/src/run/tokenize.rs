@@ -86,7 +86,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     });
     let trained = cx
         .manifest
-        .done("tokenize/tokenizer", &of_tokenizer)
+        .done("tokenize/tokenizer", &of_tokenizer)?
         .is_none();
     if trained {
         make_tokenizer(cx, table, named.as_ref(), &of_tokenizer)?;
@@ -109,7 +109,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let mut built = 0;
     for dataset in cx.job.datasets() {
         let print = stage.fingerprint(&dataset);
-        let record = match cx.manifest.done(&stage_name(&dataset.name), &print) {
+        let record = match cx.manifest.done(&stage_name(&dataset.name), &print)? {
             Some(record) => {
                 // a kill between the record and their removal leaves parts behind
                 stage.remove_parts(&dataset)?;
@@ -124,7 +124,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         records.push(record);
     }
     let all = fingerprint(&json!(prints));
-    if built > 0 || trained || cx.manifest.done("tokenize", &all).is_none() {
+    if built > 0 || trained || cx.manifest.done("tokenize", &all)?.is_none() {
         let files = if cx.job.curate.is_none() {
             vec![errors(cx)?]
         } else {
@@ -155,10 +155,10 @@ fn upstream(cx: &Context) -> Result<Value> {
         return Ok(json!(files));
     }
     let (_, sums) = super::dedup::upstream(cx)?;
-    match (&cx.job.dedup, cx.manifest.get("dedup")) {
-        (None, _) => Ok(json!([sums, null])),
-        (Some(_), Some(record)) => Ok(json!([sums, record.outputs])),
-        (Some(_), None) => bail!("dedup has not run; run `millrace dedup` (or `run`) first"),
+    match (cx.job.has_keep_lists(), cx.manifest.get("dedup")?) {
+        (false, _) => Ok(json!([sums, null])),
+        (true, Some(record)) => Ok(json!([sums, record.outputs])),
+        (true, None) => bail!("dedup has not run; run `millrace dedup` (or `run`) first"),
     }
 }
 
@@ -257,7 +257,7 @@ impl Stage<'_> {
                 _ => format!("parts/{}.{task:05}-of-{tasks:05}", dataset.name),
             };
             let stage = format!("{stage}/{task:05}-of-{tasks:05}");
-            let record = match cx.manifest.done(&stage, print) {
+            let record = match cx.manifest.done(&stage, print)? {
                 Some(record) => record,
                 None => {
                     cx.manifest.forget(&stage);

@@ -82,7 +82,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         plan.determinism,
         plan.fingerprint
     ]));
-    if cx.manifest.done("train", &print).is_some() {
+    if cx.manifest.done("train", &print)?.is_some() {
         eprintln!("train: done before ({} steps)", plan.train.steps);
         return Ok(());
     }
@@ -162,7 +162,7 @@ fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result
     }
     let folder = cx.out.join("checkpoints");
     let begun = std::fs::read_dir(&folder).is_ok_and(|mut d| d.next().is_some());
-    if let (true, Some(record)) = (begun, cx.manifest.get("train/settings")) {
+    if let (true, Some(record)) = (begun, cx.manifest.get("train/settings")?) {
         let mut changes = Vec::new();
         differences(&record.counts, &settings, "", &mut changes);
         if !changes.is_empty() {

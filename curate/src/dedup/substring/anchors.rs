@@ -1,7 +1,7 @@
 //! Anchors of windows: winnowing.
 //!
-//! Paper: Schleimer, Wilkerson and Aiken 2003, "Winnowing", sec. 3. A window of n bytes has n - k + 1 parts of k = n / 2
-//! bytes; its anchor is the part with the least hash, of equals the last. The choice depends on the window's bytes alone, so
+//! Paper: Schleimer, Wilkerson and Aiken 2003, "Winnowing", sec. 3. A window of n units has n - k + 1 parts of k = n / 2
+//! units; its anchor is the part with the least hash, of equals the last. The choice depends on the window's units alone, so
 //! equal windows have equal anchors at the same place in them. Windows that follow each other mostly share one: an anchor
 //! stands for 1 + n / 4 windows on average.
 
@@ -10,19 +10,24 @@ use std::collections::VecDeque;
 /// Windows that follow each other and have the same anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Anchor {
-    /// Hash of the anchor's bytes.
+    /// Hash of the anchor's units.
     pub(super) key: u64,
-    /// First byte of the first window.
+    /// First unit of the first window.
     pub(super) first: u32,
-    /// First byte of the last window.
+    /// First unit of the last window.
     pub(super) last: u32,
 }
 
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Calls `each` for the anchors of all windows of `n` bytes, in order.
-pub(super) fn each_anchor(text: &[u8], n: usize, each: &mut dyn FnMut(Anchor)) {
-    if text.len() < n {
+/// Calls `each` for the anchors of all windows of `n` of `count` units, in order; `unit` has the number of each.
+pub(super) fn each_anchor(
+    count: usize,
+    unit: impl Fn(usize) -> u64,
+    n: usize,
+    each: &mut dyn FnMut(Anchor),
+) {
+    if count < n {
         return;
     }
     let k = n / 2;
@@ -31,12 +36,10 @@ pub(super) fn each_anchor(text: &[u8], n: usize, each: &mut dyn FnMut(Anchor)) {
     // parts of the window by place, with hashes that grow
     let mut least: VecDeque<(usize, u64)> = VecDeque::new();
     let mut open: Option<(usize, Anchor)> = None;
-    for (i, byte) in text.iter().enumerate() {
-        rolling = rolling
-            .wrapping_mul(BASE)
-            .wrapping_add(u64::from(*byte) + 1);
+    for i in 0..count {
+        rolling = rolling.wrapping_mul(BASE).wrapping_add(unit(i));
         if i >= k {
-            rolling = rolling.wrapping_sub((u64::from(text[i - k]) + 1).wrapping_mul(out));
+            rolling = rolling.wrapping_sub(unit(i - k).wrapping_mul(out));
         }
         if i + 1 < k {
             continue;
@@ -91,7 +94,8 @@ mod tests {
 
     fn anchors(text: &[u8], n: usize) -> Vec<Anchor> {
         let mut found = Vec::new();
-        each_anchor(text, n, &mut |a| found.push(a));
+        let unit = |i: usize| u64::from(text[i]) + 1;
+        each_anchor(text.len(), unit, n, &mut |a| found.push(a));
         found
     }
 

@@ -20,6 +20,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 pub(crate) use list::find;
+#[cfg(feature = "object-store")]
+pub(crate) use remote::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
 pub(crate) use window::Window;
 
 /// Settings of an object store, by the names of the `object_store` crate.

@@ -30,20 +30,18 @@ use super::list::Found;
 use super::{Blob, Options, State};
 
 /// How often a stream may break off in a row without a byte in between.
-const MAX_FAILURES: u32 = 6;
+pub(crate) const MAX_FAILURES: u32 = 6;
 /// Wait before the first new attempt; doubled each time.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
+pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// A server that sends nothing for this long counts as gone.
 const SILENCE: &str = "60 seconds";
 /// A whole object may take this long.
 const WHOLE: &str = "24 hours";
 
 /// A store and the runtime its requests run on.
-struct Store {
-    runtime: Runtime,
-    store: Arc<dyn ObjectStore>,
-    /// Path inside the store.
-    path: object_store::path::Path,
+pub(crate) struct Store {
+    pub(crate) runtime: Runtime,
+    pub(crate) store: Arc<dyn ObjectStore>,
     /// The URL up to the path.
     base: String,
 }
@@ -59,7 +57,7 @@ fn is_without_ranges(error: &object_store::Error) -> bool {
 }
 
 /// An error with its causes on one line.
-fn told(error: &object_store::Error) -> io::Error {
+pub(crate) fn told(error: &object_store::Error) -> io::Error {
     let kind = match error {
         object_store::Error::NotFound { .. } => io::ErrorKind::NotFound,
         object_store::Error::PermissionDenied { .. }
@@ -72,7 +70,11 @@ fn told(error: &object_store::Error) -> io::Error {
 }
 
 impl Store {
-    fn connect(url: &Path, options: &Options) -> io::Result<Store> {
+    /// The store of a URL and the path inside it.
+    pub(crate) fn connect(
+        url: &Path,
+        options: &Options,
+    ) -> io::Result<(Store, object_store::path::Path)> {
         let text = url
             .to_str()
             .ok_or_else(|| other("a URL that is not UTF-8"))?;
@@ -88,12 +90,12 @@ impl Store {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        Ok(Store {
+        let store = Store {
             runtime,
             store,
-            path,
             base,
-        })
+        };
+        Ok((store, path))
     }
 }
 
@@ -156,8 +158,8 @@ fn version(meta: &ObjectMeta) -> Option<String> {
 
 /// Every object below a URL.
 pub(super) fn list(url: &str, options: &Options) -> io::Result<Vec<Found>> {
-    let store = Store::connect(Path::new(url), options)?;
-    let mut stream = store.store.list(Some(&store.path));
+    let (store, path) = Store::connect(Path::new(url), options)?;
+    let mut stream = store.store.list(Some(&path));
     let mut found = Vec::new();
     while let Some(meta) = store.runtime.block_on(stream.next()) {
         let meta = meta.map_err(|e| told(&e))?;
@@ -172,10 +174,11 @@ pub(super) fn list(url: &str, options: &Options) -> io::Result<Vec<Found>> {
 }
 
 /// An object being read.
-pub(super) struct Remote {
+pub(crate) struct Remote {
     // before the store: the stream's connection belongs to the store's runtime
     stream: Option<BoxStream<'static, object_store::Result<bytes::Bytes>>>,
-    store: Store,
+    store: Arc<Store>,
+    path: object_store::path::Path,
     chunk: bytes::Bytes,
     /// Offset of the next byte to hand out.
     offset: u64,
@@ -191,11 +194,17 @@ pub(super) struct Remote {
 
 impl Remote {
     /// Asks for the object's size and ETag, no more.
-    pub(super) fn open(url: &Path, options: &Options) -> io::Result<Remote> {
-        let store = Store::connect(url, options)?;
+    pub(crate) fn open(url: &Path, options: &Options) -> io::Result<Remote> {
+        let (store, path) = Store::connect(url, options)?;
+        Remote::of(Arc::new(store), path)
+    }
+
+    /// As [`Remote::open`], of an object in a store.
+    pub(crate) fn of(store: Arc<Store>, path: object_store::path::Path) -> io::Result<Remote> {
         let mut remote = Remote {
             stream: None,
             store,
+            path,
             chunk: bytes::Bytes::new(),
             offset: 0,
             behind: 0,
@@ -205,7 +214,7 @@ impl Remote {
             ranges: true,
             failures: 0,
         };
-        let head = remote.store.store.head(&remote.store.path);
+        let head = remote.store.store.head(&remote.path);
         match remote.store.runtime.block_on(head) {
             Ok(meta) => {
                 remote.size = Some(meta.size);
@@ -219,6 +228,11 @@ impl Remote {
         Ok(remote)
     }
 
+    /// The server's name for the object's state, if it has one.
+    pub(crate) fn e_tag(&self) -> Option<&str> {
+        self.e_tag.as_deref()
+    }
+
     /// Opens the stream at `offset`.
     fn request(&mut self) -> io::Result<()> {
         let ranged = self.ranges && self.offset > 0;
@@ -227,7 +241,7 @@ impl Remote {
             if_match: self.e_tag.clone(),
             ..GetOptions::default()
         };
-        let get = self.store.store.get_opts(&self.store.path, options);
+        let get = self.store.store.get_opts(&self.path, options);
         match self.store.runtime.block_on(get) {
             Ok(got) => {
                 self.size = Some(got.meta.size);

@@ -1,4 +1,5 @@
-//! `.sig` version 2: exact hash, length and bands of each kept document of a shard, in columns.
+//! `.sig` version 2: exact hash, length, source, quality and bands of each kept document of a shard, in columns; and
+//! `.index`, the same for what earlier crawls kept (`index.rs`).
 //!
 //! All numbers little-endian.
 //!
@@ -9,27 +10,35 @@
 //! | 36..40 | number of the shard (u32) |
 //! | 40..56 | the run: XXH3-128 of the settings that decide what documents are (u128) |
 //! | 56..64 | documents per group (u64) |
-//! | then per group | columns one after the other: XXH3-128 of the text (u128), characters (u64), then per band its numbers (u64) |
+//! | then per group | columns one after the other: XXH3-128 of the text (u128), characters (u64), names of source and subset (u32 each: the lower half of their XXH3-64; no subset: 0), `meta.quality` (f32; none: not a number), then per band its numbers (u64) |
 //! | then per group and column | XXH3-64 of the column's bytes (u64) |
 //! | last 40 | number of documents (u64), XXH3-128 of header, checksums of columns and number of documents (u128), XXH3-128 of all bytes before this (u128) |
 //!
 //! A band has one number, a hash of its minima, or all its minima (`keep = "datatrove"`); all ones: the document has no
 //! signature. Groups are full but for the last, so every column of every group lies where these numbers say, and one band is
 //! read without the others: its bytes are checked against their own checksum.
+//!
+//! An index differs: magic `MLRINDX1`; at 36..40 the number of crawls in it; at 40..56 zero; one more column, where each
+//! document was: crawl, shard, document (u32 each); behind the checksums of columns, and under the same checksum, each
+//! crawl (u128: XXH3-128 of the column checksums of all its signature files).
+
+mod write;
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::preset::{MinhashPreset, ShingleKind};
 use crate::config::{DedupConfig, KeepPolicy};
 use crate::error::{At, Error, Result, damaged};
-use crate::write::{AtomicFile, OutputFile};
+
+pub(crate) use write::SignatureWriter;
 
 const MAGIC: &[u8; 8] = b"MLRSIGN2";
+const INDEX: &[u8; 8] = b"MLRINDX1";
 const HEADER: usize = 64;
 const TRAILER: usize = 40;
 /// Documents per group with one number a band: 9 MB with FineWeb's 14 bands.
@@ -94,17 +103,45 @@ impl SignatureShape {
         ]
     }
 
+    fn group(self) -> u64 {
+        GROUP / u64::from(self.width.max(1)).next_power_of_two()
+    }
+}
+
+/// Columns of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    shape: SignatureShape,
+    /// An index says where its documents were.
+    is_index: bool,
+}
+
+/// Bytes per document of the columns in front of the bands.
+const FIXED: [u64; 4] = [16, 8, 8, 4];
+/// The same of where it was.
+const PLACE: u64 = 12;
+
+impl Layout {
+    fn bands(self) -> usize {
+        self.shape.bands as usize
+    }
+
     fn columns(self) -> usize {
-        2 + self.bands as usize
+        FIXED.len() + self.bands() + usize::from(self.is_index)
+    }
+
+    /// Bytes per document of a column.
+    fn bytes(self, column: usize) -> u64 {
+        match FIXED.get(column) {
+            Some(bytes) => *bytes,
+            None if column < FIXED.len() + self.bands() => 8 * u64::from(self.shape.width),
+            None => PLACE,
+        }
     }
 
     /// Bytes per document of all columns in front of `column`.
     fn before(self, column: usize) -> u64 {
-        match column {
-            0 => 0,
-            1 => 16,
-            _ => 24 + 8 * u64::from(self.width) * (column as u64 - 2),
-        }
+        (0..column).map(|c| self.bytes(c)).sum()
     }
 
     /// Bytes per document.
@@ -112,20 +149,53 @@ impl SignatureShape {
         self.before(self.columns())
     }
 
-    fn group(self) -> u64 {
-        GROUP / u64::from(self.width.max(1)).next_power_of_two()
+    /// The number of a column, unless the file has none such.
+    fn index(self, column: SignatureColumn) -> Option<usize> {
+        let index = match column {
+            SignatureColumn::Exact => 0,
+            SignatureColumn::Chars => 1,
+            SignatureColumn::Source => 2,
+            SignatureColumn::Quality => 3,
+            SignatureColumn::Band(band) if (band as usize) < self.bands() => {
+                FIXED.len() + band as usize
+            }
+            SignatureColumn::Place if self.is_index => FIXED.len() + self.bands(),
+            _ => return None,
+        };
+        Some(index)
+    }
+
+    fn header(self, number: u32, run: u128) -> Vec<u8> {
+        let mut header = if self.is_index { INDEX } else { MAGIC }.to_vec();
+        for number in self.shape.fields() {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        header.extend_from_slice(&number.to_le_bytes());
+        header.extend_from_slice(&run.to_le_bytes());
+        header.extend_from_slice(&self.shape.group().to_le_bytes());
+        header
     }
 }
 
 /// What one document's entry says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Signature {
     /// XXH3-128 of the text.
     pub(crate) exact: u128,
     /// Characters of the text.
     pub(crate) chars: u64,
+    /// Names of source and subset, see [`source`].
+    pub(crate) source: u64,
+    /// `meta.quality`, not a number if there is none.
+    pub(crate) quality: f32,
     /// The bands' numbers; empty if the text has too few words.
     pub(crate) keys: Vec<u64>,
+}
+
+/// How a document's source is told: the hash of its name below, that of the subset's name, or zero, above.
+pub(crate) fn source(name: &str, subset: Option<&str>) -> u64 {
+    let low = |name: &str| xxh3_64(name.as_bytes()) & 0xffff_ffff;
+    low(name) | subset.map_or(0, low) << 32
 }
 
 /// Which shard of which run a file belongs to.
@@ -135,87 +205,6 @@ pub(crate) struct Origin {
     pub(crate) run: u128,
 }
 
-/// Writes a `.sig` file.
-pub(crate) struct SignatureWriter {
-    file: AtomicFile,
-    shape: SignatureShape,
-    /// Header, then checksums of columns: what the reader checks before all else.
-    frame: Vec<u8>,
-    count: u64,
-    /// The group's columns so far.
-    columns: Vec<Vec<u8>>,
-}
-
-impl SignatureWriter {
-    pub(crate) fn create(
-        root: &Path,
-        name: &str,
-        shape: SignatureShape,
-        origin: Origin,
-    ) -> Result<SignatureWriter> {
-        let mut file = AtomicFile::create(root, name)?;
-        let mut header = MAGIC.to_vec();
-        for number in shape.fields() {
-            header.extend_from_slice(&number.to_le_bytes());
-        }
-        header.extend_from_slice(&origin.shard.to_le_bytes());
-        header.extend_from_slice(&origin.run.to_le_bytes());
-        header.extend_from_slice(&shape.group().to_le_bytes());
-        file.write_all(&header).at(&file.path())?;
-        Ok(SignatureWriter {
-            file,
-            shape,
-            frame: header,
-            count: 0,
-            columns: vec![Vec::new(); shape.columns()],
-        })
-    }
-
-    pub(crate) fn write(&mut self, signature: &Signature) -> Result<()> {
-        let [exact, chars, bands @ ..] = self.columns.as_mut_slice() else {
-            return Ok(());
-        };
-        exact.extend_from_slice(&signature.exact.to_le_bytes());
-        chars.extend_from_slice(&signature.chars.to_le_bytes());
-        let width = self.shape.width as usize;
-        for (i, band) in bands.iter_mut().enumerate() {
-            for j in i * width..(i + 1) * width {
-                let key = signature.keys.get(j).copied().unwrap_or(NO_SIGNATURE);
-                band.extend_from_slice(&key.to_le_bytes());
-            }
-        }
-        self.count += 1;
-        if self.count.is_multiple_of(self.shape.group()) {
-            self.end_group()?;
-        }
-        Ok(())
-    }
-
-    fn end_group(&mut self) -> Result<()> {
-        let path = self.file.path();
-        for column in &mut self.columns {
-            self.frame.extend_from_slice(&xxh3_64(column).to_le_bytes());
-            self.file.write_all(column).at(&path)?;
-            column.clear();
-        }
-        Ok(())
-    }
-
-    pub(crate) fn finish(mut self) -> Result<OutputFile> {
-        if !self.count.is_multiple_of(self.shape.group()) {
-            self.end_group()?;
-        }
-        self.frame.extend_from_slice(&self.count.to_le_bytes());
-        let path = self.file.path();
-        self.file.write_all(&self.frame[HEADER..]).at(&path)?;
-        let frame = xxh3_128(&self.frame).to_le_bytes();
-        self.file.write_all(&frame).at(&path)?;
-        let digest = self.file.digest();
-        self.file.write_all(&digest.to_le_bytes()).at(&path)?;
-        self.file.finish()
-    }
-}
-
 /// A column of a `.sig` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignatureColumn {
@@ -223,17 +212,24 @@ pub enum SignatureColumn {
     Exact,
     /// Characters of the texts, 8 bytes each.
     Chars,
+    /// Hashes of the names of source and subset, 4 bytes each.
+    Source,
+    /// Qualities, 4 bytes each.
+    Quality,
     /// A band's numbers, 8 bytes each.
     Band(u32),
+    /// Of an index: crawl, shard and document, 4 bytes each.
+    Place,
 }
 
-/// A `.sig` file whose header and checksums of columns have been verified. No file is held open.
+/// A `.sig` or `.index` file whose header and checksums of columns have been verified. No file is held open.
 pub struct SignatureFile {
     path: PathBuf,
-    shape: SignatureShape,
+    layout: Layout,
     origin: Origin,
     count: u64,
     sums: Vec<u64>,
+    crawls: Vec<u128>,
 }
 
 impl SignatureFile {
@@ -247,9 +243,11 @@ impl SignatureFile {
         let mut header = [0; HEADER];
         let head = usize::try_from(size).unwrap_or(HEADER).min(HEADER);
         file.read_exact(&mut header[..head]).at(path)?;
-        if !header[..head].starts_with(MAGIC) {
+        let is_index = header[..head].starts_with(INDEX);
+        if !is_index && !header[..head].starts_with(MAGIC) {
             let found = String::from_utf8_lossy(&header[..head.min(8)]).into_owned();
-            let wanted = "the magic MLRSIGN2 (files of version 1 are not read: curate again)";
+            let wanted =
+                "the magic MLRSIGN2 or MLRINDX1 (files of version 1 are not read: curate again)";
             return Err(damaged(path, 0, format!("{found:?}"), wanted));
         }
         let least = (HEADER + TRAILER) as u64;
@@ -273,13 +271,14 @@ impl SignatureFile {
         let count = u64::from_le_bytes(word(&tail, 0));
         let opened = SignatureFile {
             path: path.to_path_buf(),
-            shape,
+            layout: Layout { shape, is_index },
             origin: Origin {
                 shard: number(7),
                 run: u128::from_le_bytes(word(&header, 40)),
             },
             count,
             sums: Vec::new(),
+            crawls: Vec::new(),
         };
         let group = u64::from_le_bytes(word(&header, 56));
         let is_sane = shape.bands <= 1024 && shape.width <= 1024 && group == shape.group();
@@ -294,18 +293,31 @@ impl SignatureFile {
 
     /// Bytes of a file with these documents, unless that is too many to count.
     fn expected_size(&self) -> Option<u64> {
-        let sums = self.groups().checked_mul(8 * self.shape.columns() as u64)?;
-        let body = self.count.checked_mul(self.shape.row())?;
+        let sums = self
+            .groups()
+            .checked_mul(8 * self.layout.columns() as u64)?;
+        let body = self.count.checked_mul(self.layout.row())?;
         body.checked_add(sums)?
+            .checked_add(16 * self.crawl_count() as u64)?
             .checked_add((HEADER + TRAILER) as u64)
+    }
+
+    /// How many crawls an index is of.
+    fn crawl_count(&self) -> usize {
+        if self.layout.is_index {
+            self.origin.shard as usize
+        } else {
+            0
+        }
     }
 
     /// Reads the checksums of columns and verifies them.
     fn with_sums(mut self, file: &mut File, header: &[u8], tail: &[u8]) -> Result<SignatureFile> {
-        let at = HEADER as u64 + self.count * self.shape.row();
+        let at = HEADER as u64 + self.count * self.layout.row();
         // The file has that many bytes.
-        let columns = self.shape.columns();
-        let length = usize::try_from(self.groups()).unwrap_or(0) * columns * 8;
+        let columns = self.layout.columns();
+        let sums = usize::try_from(self.groups()).unwrap_or(0) * columns * 8;
+        let length = sums + 16 * self.crawl_count();
         let mut bytes = vec![0; length];
         file.seek(SeekFrom::Start(at)).at(&self.path)?;
         file.read_exact(&mut bytes).at(&self.path)?;
@@ -319,14 +331,46 @@ impl SignatureFile {
             let what = "of header, column checksums and count";
             return Err(damaged(&self.path, at, found, format!("{wanted} {what}")));
         }
-        let sums = bytes.as_chunks::<8>().0.iter();
+        let (sums, crawls) = bytes.split_at(sums);
+        let sums = sums.as_chunks::<8>().0.iter();
         self.sums = sums.map(|b| u64::from_le_bytes(*b)).collect();
+        let crawls = crawls.as_chunks::<16>().0.iter();
+        self.crawls = crawls.map(|b| u128::from_le_bytes(*b)).collect();
         Ok(self)
     }
 
     /// What the numbers are.
     pub fn shape(&self) -> SignatureShape {
-        self.shape
+        self.layout.shape
+    }
+
+    /// The crawls of an index, each by the checksum of its signatures; none for the signatures of a shard.
+    pub fn crawls(&self) -> &[u128] {
+        &self.crawls
+    }
+
+    /// True for an index.
+    pub fn is_index(&self) -> bool {
+        self.layout.is_index
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Checksums of all columns, in order.
+    pub(super) fn sums(&self) -> &[u64] {
+        &self.sums
+    }
+
+    /// Refuses a file whose numbers mean something else.
+    pub(super) fn expect_shape(&self, shape: SignatureShape) -> Result<()> {
+        if self.layout.shape == shape {
+            return Ok(());
+        }
+        let found = format!("signatures of {:?}", self.layout.shape);
+        let wanted = format!("{shape:?}, as the job says");
+        Err(damaged(&self.path, 8, found, wanted))
     }
 
     /// Number of documents.
@@ -336,7 +380,7 @@ impl SignatureFile {
 
     /// Number of groups of documents.
     pub fn groups(&self) -> u64 {
-        self.count.div_ceil(self.shape.group())
+        self.count.div_ceil(self.layout.shape.group())
     }
 
     pub(crate) fn origin(&self) -> Origin {
@@ -345,8 +389,9 @@ impl SignatureFile {
 
     /// First document of a group and number of its documents.
     pub(crate) fn documents(&self, group: u64) -> (u64, u64) {
-        let first = group * self.shape.group();
-        (first, (self.count - first).min(self.shape.group()))
+        let size = self.layout.shape.group();
+        let first = group * size;
+        (first, (self.count - first).min(size))
     }
 
     /// The bytes of a column for the documents of a group, verified.
@@ -354,27 +399,24 @@ impl SignatureFile {
     /// # Errors
     /// `Io`; `Damaged` if they are not what was written; `Config` for a column or group that the file does not have.
     pub fn column(&self, column: SignatureColumn, group: u64) -> Result<Vec<u8>> {
-        let index = match column {
-            SignatureColumn::Exact => 0,
-            SignatureColumn::Chars => 1,
-            SignatureColumn::Band(band) => 2 + band as usize,
-        };
-        if index >= self.shape.columns() || group >= self.groups() {
+        let index = self.layout.index(column).filter(|_| group < self.groups());
+        let Some(index) = index else {
+            let (bands, groups) = (self.layout.bands(), self.groups());
             return Err(Error::Config {
                 key: self.path.display().to_string(),
                 found: format!("{column:?} of group {group}"),
-                wanted: format!("{} bands, {} groups", self.shape.bands, self.groups()),
+                wanted: format!("{bands} bands, {groups} groups"),
             });
-        }
+        };
         let (first, documents) = self.documents(group);
-        let (from, to) = (self.shape.before(index), self.shape.before(index + 1));
-        let at = HEADER as u64 + first * self.shape.row() + documents * from;
+        let (from, to) = (self.layout.before(index), self.layout.before(index + 1));
+        let at = HEADER as u64 + first * self.layout.row() + documents * from;
         let mut bytes = vec![0; usize::try_from(documents * (to - from)).unwrap_or(0)];
         let mut file = File::open(&self.path).at(&self.path)?;
         file.seek(SeekFrom::Start(at)).at(&self.path)?;
         file.read_exact(&mut bytes).at(&self.path)?;
         let found = xxh3_64(&bytes);
-        let place = usize::try_from(group).unwrap_or(0) * self.shape.columns() + index;
+        let place = usize::try_from(group).unwrap_or(0) * self.layout.columns() + index;
         let stored = self.sums[place];
         if found != stored {
             let found = format!("checksum {found:016x} of {column:?} of group {group}");
@@ -467,6 +509,8 @@ mod tests {
         Signature {
             exact: u128::from(i) << 70 | 5,
             chars: i * 3,
+            source: source("crawl", (i % 2 == 1).then_some("news")),
+            quality: 0.5,
             keys: keys.map(|k| i * 1000 + k).collect(),
         }
     }
@@ -499,6 +543,8 @@ mod tests {
                 seen += documents;
                 let exact = file.column(SignatureColumn::Exact, group).unwrap();
                 let chars = file.column(SignatureColumn::Chars, group).unwrap();
+                let sources = file.column(SignatureColumn::Source, group).unwrap();
+                let qualities = file.column(SignatureColumn::Quality, group).unwrap();
                 let bands: Vec<Vec<u8>> = (0..shape.bands)
                     .map(|b| file.column(SignatureColumn::Band(b), group).unwrap())
                     .collect();
@@ -507,6 +553,8 @@ mod tests {
                     let at = usize::try_from(i).unwrap();
                     assert_eq!(word(&exact, 16 * at), wanted.exact.to_le_bytes());
                     assert_eq!(word(&chars, 8 * at), wanted.chars.to_le_bytes());
+                    assert_eq!(word(&sources, 8 * at), wanted.source.to_le_bytes());
+                    assert_eq!(word(&qualities, 4 * at), 0.5f32.to_le_bytes());
                     for b in 0..(shape.bands * shape.width) as usize {
                         let (band, j) = (b / shape.width as usize, b % shape.width as usize);
                         let number = u64::from_le_bytes(word(
@@ -529,7 +577,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = write(folder.path(), shape(2, 1), GROUP * 2);
         let sound = std::fs::read(&path).unwrap();
-        let row = 24 + 16;
+        let row = 36 + 16;
         let group = usize::try_from(GROUP).unwrap();
         let read = |column, group| SignatureFile::open(&path).unwrap().column(column, group);
         // the two groups change places
@@ -541,7 +589,7 @@ mod tests {
         }
         // one bit of band 1: band 0 can still be read
         let mut bytes = sound.clone();
-        bytes[HEADER + group * 32 + 77] ^= 4;
+        bytes[HEADER + group * 44 + 77] ^= 4;
         std::fs::write(&path, &bytes).unwrap();
         read(SignatureColumn::Band(0), 0).unwrap();
         let told = read(SignatureColumn::Band(1), 0).unwrap_err().to_string();

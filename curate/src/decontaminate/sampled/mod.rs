@@ -1,0 +1,133 @@
+//! decon's rules: documents are looked at every tenth token for an n-gram of a question; around one, how much of the
+//! question, of its answer and of its passage is there is scored by how rare their n-grams are.
+//!
+//! Program: allenai/decon e1bcb80 (0.3.0), `detect/`, with its `uniseg` tokenizer: tokens are UAX 29's segments, the spaces among
+//! them, of the lower-cased text with punctuation for spaces (`clean.rs`). From an n-gram that some questions have the search
+//! goes left and right; a question is followed until 11 n-grams in a row bring nothing of it (`cluster.rs`). The score is a mean of
+//! the parts' overlaps, each the share of the part's ln(N / n) that was met, n of N records having the n-gram (`score.rs`);
+//! it has to be nearer to 1 for short records. Sums are in single precision and in decon's order, so scores are decon's to the
+//! bit for one evaluation file. We differ: decon's default tokens are cl100k's, which this crate does not know: a segment is a
+//! word or a space, two of which make about two and a half of such tokens, so that an n-gram of 5 spans three words instead of
+//! four or five. Records are numbered as they come, a `doc_id` is not asked for. Of several evaluation files decon numbers
+//! n-grams as its threads meet them, which can move a score by a rounding.
+
+mod clean;
+mod cluster;
+mod index;
+mod score;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Problem, range};
+use clean::Tokens;
+pub(super) use index::Index;
+
+/// How documents are searched and scored.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SampledRules {
+    /// Field of the question.
+    pub question_field: String,
+    /// Field of the answer.
+    pub answer_field: String,
+    /// Field of the passage that the question is about.
+    pub passage_field: String,
+    /// Every so many tokens an n-gram is looked up. decon: 10.
+    pub sample_every: usize,
+    /// A question is followed until so many n-grams in a row bring nothing of it. decon: 11.
+    pub max_misses: usize,
+    /// A document with a score of this or more is dropped. decon: 0.8.
+    pub min_score: f64,
+    /// Records of so many tokens and fewer have to be met whole. decon: 20.
+    pub whole_tokens: usize,
+    /// Records of so many tokens and more need no more than `min_score`; between the two the need falls evenly. decon: 50.
+    pub free_tokens: usize,
+    /// Records with fewer tokens are not searched for. decon: 20.
+    pub min_tokens: usize,
+    /// Records with fewer different words are not searched for. decon: 4.
+    pub min_unique_words: usize,
+}
+
+impl Default for SampledRules {
+    fn default() -> Self {
+        SampledRules {
+            question_field: "question".to_string(),
+            answer_field: "answer".to_string(),
+            passage_field: "passage".to_string(),
+            sample_every: 10,
+            max_misses: 11,
+            min_score: 0.8,
+            whole_tokens: 20,
+            free_tokens: 50,
+            min_tokens: 20,
+            min_unique_words: 4,
+        }
+    }
+}
+
+impl SampledRules {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        range(
+            problem,
+            "sample_every",
+            self.sample_every as f64,
+            1.0,
+            1000.0,
+        );
+        range(problem, "max_misses", self.max_misses as f64, 1.0, 1000.0);
+        range(problem, "min_score", self.min_score, 0.1, 1.0);
+        let (whole, free) = (self.whole_tokens as f64, self.free_tokens as f64);
+        range(problem, "whole_tokens", whole, 0.0, free);
+    }
+}
+
+/// A record of an evaluation set in a document.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Hit {
+    /// Its number.
+    pub(super) record: u32,
+    pub(super) score: f32,
+    /// First and last token of the question.
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Index {
+    /// The record with the highest score in a text, the first of several: its task, the score and the words that were met.
+    pub(super) fn meet(&self, text: &str) -> Option<(u32, f32, String)> {
+        let tokens = Tokens::of(text);
+        let hits = self.hits(&tokens);
+        let best = hits.into_iter().reduce(|best, hit| {
+            let is_better = hit.score > best.score
+                || (hit.score >= best.score && (hit.record, hit.start) < (best.record, best.start));
+            if is_better { hit } else { best }
+        })?;
+        let words = tokens.text(best.start, best.end);
+        Some((self.task(best.record), best.score, words.trim().to_string()))
+    }
+
+    /// Every record in a text.
+    fn hits(&self, tokens: &Tokens) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        if tokens.len() < 2 * self.ngram() {
+            return hits;
+        }
+        cluster::each(self, tokens.hashes(), &mut |met| {
+            for found in met {
+                if let Some(score) = score::score(self, tokens.hashes(), found) {
+                    hits.push(Hit {
+                        record: found.record,
+                        score,
+                        start: found.start,
+                        end: found.end + self.ngram() - 1,
+                    });
+                }
+            }
+        });
+        hits
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! From sets to keep lists, figures of clusters and FineWeb-2's rehydration.
+//!
+//! FineWeb-2 (Penedo et al. 2025, arXiv:2506.20920; huggingface/fineweb-2 at d0defb2) keeps one document of each cluster,
+//! tells how many it stands for, and for training repeats it so often: [`REHYDRATION`]. We write the number beside every
+//! kept document (`KeepList::cluster_size`) and tell what the repetition would yield; nothing is repeated here. Exact
+//! duplicates count as well, as they do where MinHash alone finds them.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::cluster::{self, Sizes};
+use super::keep::{EARLIER, KeepList};
+use super::numbering::Numbering;
+use super::signature::SignatureFile;
+use super::{DedupReport, Result, Stage, shard_file};
+use crate::progress::Progress;
+
+/// From how many documents on that a document stands for it is repeated how often.
+pub const REHYDRATION: [(u64, u64); 6] = [(1, 1), (2, 2), (3, 3), (5, 5), (100, 8), (1000, 1)];
+
+/// Kept documents that stand for `from` documents or more (below the next row's).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rehydrated {
+    /// Least size of the cluster.
+    pub from: u64,
+    /// How often each is repeated.
+    pub times: u64,
+    /// Kept documents.
+    pub documents: u64,
+}
+
+/// The table, still empty.
+fn rehydration() -> Vec<Rehydrated> {
+    let rows = REHYDRATION.into_iter();
+    rows.map(|(from, times)| Rehydrated {
+        from,
+        times,
+        documents: 0,
+    })
+    .collect()
+}
+
+/// Adds a shard's kept documents.
+fn rehydrate(table: &mut [Rehydrated], list: &KeepList) {
+    for document in 0..list.len() {
+        let size = list.cluster_size(document);
+        if let Some(row) = table.iter_mut().rev().find(|row| row.from <= size) {
+            row.documents += 1;
+        }
+    }
+}
+
+/// The table of the keep lists as they are now.
+pub(super) fn rehydration_of(out: &Path, shards: usize) -> Result<Vec<Rehydrated>> {
+    let mut table = rehydration();
+    for shard in 0..shards {
+        let list = KeepList::read(&out.join(shard_file("keep", shard, "keep")))?;
+        rehydrate(&mut table, &list);
+    }
+    Ok(table)
+}
+
+impl Stage<'_> {
+    /// Writes keep lists and clusters; what is needed afterwards.
+    pub(super) fn finish(
+        mut self,
+        progress: &dyn Progress,
+    ) -> Result<(Vec<SignatureFile>, Numbering, DedupReport)> {
+        let mut sizes = Sizes::new(self.numbering.total);
+        for number in 0..self.numbering.total {
+            let root = self.sets.root(number);
+            if root != number {
+                sizes.add(root);
+            }
+        }
+        self.report.rehydration = rehydration();
+        for file in self.numbering.indexes..self.files.len() {
+            let list = self.list(file, &sizes);
+            self.report.kept_per_shard.push(list.kept() as u64);
+            rehydrate(&mut self.report.rehydration, &list);
+            let name = shard_file("keep", file - self.numbering.indexes, "keep");
+            self.report.outputs.push(list.write(self.out, &name)?);
+            progress.documents(list.len() as u64, list.kept() as u64);
+        }
+        self.report.kept = self.report.kept_per_shard.iter().sum();
+        self.report.cluster_sizes = sizes.histogram();
+        self.report.clusters = self.report.cluster_sizes.values().sum();
+        let shown = cluster::largest(&sizes, &mut self.sets, self.numbering.total);
+        drop(sizes);
+        self.report.largest_cluster = shown.first().map_or(0, |set| set.size);
+        let clusters = cluster::write(self.out, shown, &self.exact, &self.numbering, &self.files)?;
+        self.report.outputs.push(clusters);
+        Ok((self.files, self.numbering, self.report))
+    }
+
+    /// The fates of a file's documents.
+    fn list(&mut self, file: usize, sizes: &Sizes) -> KeepList {
+        let start = self.numbering.starts[file];
+        let end = start + self.files[file].count();
+        let mut list = KeepList::all_kept(usize::try_from(end - start).unwrap_or(0));
+        for number in start..end {
+            let root = self.sets.root(number);
+            let at = usize::try_from(number - start).unwrap_or(0);
+            if root == number {
+                list.of[at] = sizes.of(number);
+                continue;
+            }
+            list.of[at] = self.numbering.packed(root);
+            list.flags[at] = if root < self.numbering.earlier {
+                self.report.earlier += 1;
+                EARLIER
+            } else if self.exact.get(number) {
+                self.report.exact += 1;
+                1
+            } else {
+                self.report.fuzzy += 1;
+                2
+            };
+        }
+        list
+    }
+}

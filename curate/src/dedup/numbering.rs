@@ -1,0 +1,126 @@
+//! All documents of a deduplication in a row: those of the indexes of earlier crawls, then those of the shards.
+
+use std::path::Path;
+
+use super::signature::{SignatureFile, SignatureShape};
+use super::{index, shard_file};
+use crate::error::{Result, damaged};
+
+/// Numbers all documents of all files in a row.
+pub(crate) struct Numbering {
+    /// First number of each file.
+    pub(super) starts: Vec<u64>,
+    pub(super) total: u64,
+    /// How many of the files are indexes.
+    pub(super) indexes: usize,
+    /// How many documents these have: the first of this crawl is the one of this number.
+    pub(super) earlier: u64,
+}
+
+impl Numbering {
+    pub(super) fn number(&self, shard: u32, document: u32) -> u64 {
+        self.starts[self.indexes + shard as usize] + u64::from(document)
+    }
+
+    /// (file, document) of a number.
+    pub(super) fn place(&self, number: u64) -> (usize, usize) {
+        let file = self.starts.partition_point(|&s| s <= number) - 1;
+        (
+            file,
+            usize::try_from(number - self.starts[file]).unwrap_or(usize::MAX),
+        )
+    }
+
+    /// What a keep list says of the document with this number: the number of an earlier crawl's, shard << 32 | document of
+    /// this one's.
+    pub(super) fn packed(&self, number: u64) -> u64 {
+        if number < self.earlier {
+            return number;
+        }
+        let (file, document) = self.place(number);
+        ((file - self.indexes) as u64) << 32 | document as u64
+    }
+}
+
+/// One bit per document.
+pub(crate) struct Flags {
+    bits: Vec<u64>,
+}
+
+impl Flags {
+    pub(super) fn new(count: u64) -> Flags {
+        Flags {
+            bits: vec![0; usize::try_from(count.div_ceil(64)).unwrap_or(usize::MAX)],
+        }
+    }
+
+    pub(super) fn set(&mut self, number: u64) {
+        self.bits[usize::try_from(number / 64).unwrap_or(usize::MAX)] |= 1 << (number % 64);
+    }
+
+    pub(super) fn clear(&mut self, number: u64) {
+        self.bits[usize::try_from(number / 64).unwrap_or(usize::MAX)] &= !(1 << (number % 64));
+    }
+
+    /// How many are set.
+    pub(super) fn count(&self) -> u64 {
+        self.bits
+            .iter()
+            .map(|bits| u64::from(bits.count_ones()))
+            .sum()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, number: u64) -> bool {
+        self.bits[usize::try_from(number / 64).unwrap_or(usize::MAX)] >> (number % 64) & 1 == 1
+    }
+}
+
+/// Opens the indexes of a folder and the signatures of all shards: each must be its shard's, all of one run and, if it
+/// matters, of this shape.
+pub(super) fn open_all(
+    out: &Path,
+    shards: usize,
+    earlier: Option<&Path>,
+    shape: Option<SignatureShape>,
+) -> Result<(Vec<SignatureFile>, Numbering)> {
+    let mut own = Vec::<SignatureFile>::new();
+    for shard in 0..shards {
+        let path = out.join(shard_file("clean", shard, "sig"));
+        let file = SignatureFile::open(&path)?;
+        if let Some(shape) = shape {
+            file.expect_shape(shape)?;
+        }
+        let origin = file.origin();
+        if origin.shard as usize != shard {
+            let found = format!("the signatures of shard {}", origin.shard);
+            return Err(damaged(&path, 36, found, format!("those of shard {shard}")));
+        }
+        let run = own.first().map_or(origin.run, |first| first.origin().run);
+        if origin.run != run {
+            let found = format!("signatures of another run, {:032x}", origin.run);
+            let wanted = format!("those of the run that made shard 0, {run:032x}");
+            return Err(damaged(&path, 40, found, wanted));
+        }
+        own.push(file);
+    }
+    let mut files = match earlier {
+        Some(folder) => index::open_folder(folder, shape, index::crawl_of(&own))?,
+        None => Vec::new(),
+    };
+    let indexes = files.len();
+    let earlier = files.iter().map(SignatureFile::count).sum();
+    files.append(&mut own);
+    let (mut starts, mut total) = (Vec::new(), 0);
+    for file in &files {
+        starts.push(total);
+        total += file.count();
+    }
+    let numbering = Numbering {
+        starts,
+        total,
+        indexes,
+        earlier,
+    };
+    Ok((files, numbering))
+}

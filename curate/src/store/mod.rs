@@ -1,0 +1,127 @@
+//! A folder in an object store (S3, Google, Azure) that processes share: what they finish is put there, whole.
+//!
+//! Stores make an object visible when all of its bytes are there, so a reader never sees half of one. Where the store knows
+//! conditional puts (`If-None-Match`, `If-Match`; RFC 9110), an object is only replaced while it is still the one that was
+//! read; a store without them replaces it all the same. Requests that a store refuses for a while are repeated, answers that
+//! break off are taken up where they broke (see read/place/remote.rs).
+
+#[cfg(not(feature = "object-store"))]
+mod absent;
+#[cfg(feature = "object-store")]
+mod objects;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use crate::error::{At, Result};
+use crate::read::is_remote;
+
+#[cfg(not(feature = "object-store"))]
+use absent::Objects;
+#[cfg(feature = "object-store")]
+use objects::Objects;
+
+/// Whether a path is a URL of the kinds that are fetched.
+pub fn is_url(path: &Path) -> bool {
+    is_remote(path)
+}
+
+/// What became of a conditional put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// The object is there, in this version.
+    Done(Option<String>),
+    /// Another one is there than the one expected; nothing was changed.
+    Other,
+}
+
+/// A folder in an object store. Names are paths below it, with slashes.
+pub struct ObjectFolder {
+    objects: Objects,
+    url: String,
+}
+
+impl ObjectFolder {
+    /// Opens the folder at a URL; `options` are the store's, by the names of the `object_store` crate, above those of the
+    /// environment. No request is made.
+    ///
+    /// # Errors
+    /// `Io` for a URL or options that cannot be, and in a build without the feature `object-store`.
+    pub fn open(url: &str, options: &BTreeMap<String, String>) -> Result<ObjectFolder> {
+        let url = url.trim_end_matches('/').to_string();
+        let path = Path::new(&url);
+        let objects = if is_remote(path) {
+            Objects::open(path, options)
+        } else {
+            Err(io::Error::other("no URL of an object store"))
+        };
+        Ok(ObjectFolder {
+            objects: objects.at(path)?,
+            url,
+        })
+    }
+
+    /// URL of an object.
+    pub fn url(&self, name: &str) -> String {
+        format!("{}/{name}", self.url)
+    }
+
+    fn told<T>(&self, name: &str, result: io::Result<T>) -> Result<T> {
+        result.at(Path::new(&self.url(name)))
+    }
+
+    /// Names and sizes of the objects below a folder, in name order.
+    ///
+    /// # Errors
+    /// `Io` with the URL.
+    pub fn list(&self, below: &str) -> Result<Vec<(String, u64)>> {
+        let mut all = self.told(below, self.objects.list(below))?;
+        all.sort();
+        Ok(all)
+    }
+
+    /// Size of an object, None if there is none.
+    ///
+    /// # Errors
+    /// `Io` with the URL.
+    pub fn size(&self, name: &str) -> Result<Option<u64>> {
+        self.told(name, self.objects.size(name))
+    }
+
+    /// All of a small object and its version, None if there is none.
+    ///
+    /// # Errors
+    /// `Io` with the URL.
+    pub fn read(&self, name: &str) -> Result<Option<(Vec<u8>, Option<String>)>> {
+        let mut bytes = Vec::new();
+        let version = self.told(name, self.objects.get(name, &mut bytes))?;
+        Ok(version.map(|version| (bytes, version)))
+    }
+
+    /// Copies an object into a file; false if there is none.
+    ///
+    /// # Errors
+    /// `Io` with the URL.
+    pub fn fetch(&self, name: &str, file: &mut File) -> Result<bool> {
+        let got = self.told(name, self.objects.get(name, file))?;
+        Ok(got.is_some())
+    }
+
+    /// Puts a file's bytes in an object's place.
+    ///
+    /// # Errors
+    /// `Io` with the URL.
+    pub fn put(&self, name: &str, file: &Path) -> Result<()> {
+        self.told(name, self.objects.put(name, file))
+    }
+
+    /// Puts a small object if the one there is the `expected` version, or if there is none and none is expected.
+    ///
+    /// # Errors
+    /// `Io` with the URL.
+    pub fn put_if(&self, name: &str, bytes: &[u8], expected: Option<&str>) -> Result<Put> {
+        self.told(name, self.objects.put_if(name, bytes, expected))
+    }
+}

@@ -1,0 +1,81 @@
+//! A disk that fills up, played by a limit on the size of files: a clear error, nothing half-written that is read as whole,
+//! and the same bytes once there is room. `tests/disks/full.sh` does the same on a file system that is full.
+//!
+//! Where the limit's signal is ignored a write fails and the program names the file. Where it is not, the system ends the
+//! program in the middle of a write, which is one more kill. We leave the signal as it was found: a user who sets a limit
+//! and a batch system that does have said what they want.
+
+use crate::cut_jobs::cut_job;
+use crate::jobs::{assert_same, millrace, output};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// `millrace ARGS...` that may write files of so many blocks.
+fn limited(blocks: u32, trap: &str, args: &[&str]) -> Output {
+    let program = millrace(&[]).get_program().to_owned();
+    let script = format!("ulimit -c 0; ulimit -f {blocks}; {trap} exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(script).arg(program).args(args);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn files(folder: &Path) -> usize {
+    std::fs::read_dir(folder).map_or(0, |entries| {
+        let paths = entries.flatten().map(|e| e.path());
+        paths.map(|p| if p.is_dir() { files(&p) } else { 1 }).sum()
+    })
+}
+
+#[test]
+fn a_job_without_room_names_the_file_and_goes_on_when_there_is_some() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = cut_job(dir.path()).display().to_string();
+    let outs = ["calm", "told", "ended"].map(|name| dir.path().join(name));
+    let sets = outs.clone().map(|out| format!("out={out:?}"));
+    let args = |i: usize| ["run", job.as_str(), "--set", sets[i].as_str()];
+    assert!(output(&args(0)).status.success());
+
+    let (mut failures, mut last) = (0, 0);
+    for blocks in [1, 8, 24, 64, 256, 1024, 4096] {
+        let told = limited(blocks, "trap '' XFSZ;", &args(1));
+        if told.status.success() {
+            break;
+        }
+        failures += 1;
+        let stderr = String::from_utf8(told.stderr).unwrap();
+        assert_eq!(told.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("File too large"), "{stderr}");
+        assert!(
+            stderr.contains(outs[1].to_str().unwrap()),
+            "no file in: {stderr}"
+        );
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        // work that was done stays done
+        let now = files(&outs[1].join("clean"));
+        assert!(now >= last, "{blocks} blocks");
+        last = now;
+    }
+    assert!(failures >= 4, "{failures}");
+    assert!(output(&args(1)).status.success());
+    assert_same(
+        &outs[0],
+        &outs[1],
+        36,
+        "a calm run and one that ran out of room",
+    );
+
+    let mut signals = 0;
+    for blocks in [8, 64, 1024] {
+        let ended = limited(blocks, "", &args(2));
+        signals += usize::from(ended.status.signal().is_some());
+    }
+    assert!(signals >= 2, "{signals}");
+    assert!(output(&args(2)).status.success());
+    assert_same(
+        &outs[0],
+        &outs[2],
+        36,
+        "a calm run and one ended by the limit",
+    );
+}
