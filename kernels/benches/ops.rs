@@ -4,6 +4,7 @@
 //! A GFLOP is 1e9 multiplies and adds; bytes are those the op has to read and write once.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
+use kernels::dropout::{Dropout, Place};
 use kernels::matmul::{Op, matmul};
 use kernels::testing::random;
 use kernels::{AdamW, DType, Device, Heads, Isa, Tensor};
@@ -21,6 +22,19 @@ fn best(mut run: impl FnMut()) -> f64 {
     }
     best
 }
+
+const DROPOUT: Dropout = Dropout {
+    p: 0.1,
+    seed: 1,
+    step: 1,
+    tensor: 0,
+};
+const PLACE: Place = Place {
+    sequence: 0,
+    position: 0,
+    t: 1024,
+    feature: 0,
+};
 
 struct Table {
     filter: String,
@@ -141,6 +155,10 @@ fn rows(table: &Table) {
     });
     table.row("swiglu forward 1024 x 768", "GB/s", 1.5 * bytes, || {
         kernels::swiglu::forward(&x).expect("fits");
+    });
+    let mut kept = tensor(&[n, d], 7);
+    table.row("dropout 1024 x 768", "GB/s", 2.0 * bytes, || {
+        kernels::dropout::forward(&mut kept, &DROPOUT, &PLACE).expect("fits");
     });
     table.row("sum_rows 1024 x 768", "GB/s", bytes, || {
         kernels::reduce::sum_rows(&mut dw, &x, 128, true).expect("fits");
