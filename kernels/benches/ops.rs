@@ -248,6 +248,12 @@ fn attention(table: &Table) {
         table.row(&format!("rope forward {shape}"), "GB/s", bytes, || {
             kernels::rope::forward(&mut qkv, &heads, t, 0, 1e4).expect("fits");
         });
+        let scaling = kernels::rope::Scaling::Linear { factor: 4.0 };
+        let half = kernels::rope::Frequencies::new(1e4, heads.width / 2, &scaling).expect("fits");
+        let name = format!("rope forward_scaled, half a head, {shape}");
+        table.row(&name, "GB/s", bytes / 2.0, || {
+            kernels::rope::forward_scaled(&mut qkv, &heads, t, 0, &half).expect("fits");
+        });
     }
 }
 
