@@ -4,6 +4,7 @@
 //! A GFLOP is 1e9 multiplies and adds; bytes are those the op has to read and write once.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
+use kernels::dropout::{Dropout, Place};
 use kernels::matmul::{Op, matmul};
 use kernels::testing::random;
 use kernels::{AdamW, DType, Device, Heads, Isa, Tensor};
@@ -21,6 +22,19 @@ fn best(mut run: impl FnMut()) -> f64 {
     }
     best
 }
+
+const DROPOUT: Dropout = Dropout {
+    p: 0.1,
+    seed: 1,
+    step: 1,
+    tensor: 0,
+};
+const PLACE: Place = Place {
+    sequence: 0,
+    position: 0,
+    t: 1024,
+    feature: 0,
+};
 
 struct Table {
     filter: String,
@@ -142,6 +156,10 @@ fn rows(table: &Table) {
     table.row("swiglu forward 1024 x 768", "GB/s", 1.5 * bytes, || {
         kernels::swiglu::forward(&x).expect("fits");
     });
+    let mut kept = tensor(&[n, d], 7);
+    table.row("dropout 1024 x 768", "GB/s", 2.0 * bytes, || {
+        kernels::dropout::forward(&mut kept, &DROPOUT, &PLACE).expect("fits");
+    });
     table.row("sum_rows 1024 x 768", "GB/s", bytes, || {
         kernels::reduce::sum_rows(&mut dw, &x, 128, true).expect("fits");
     });
@@ -235,6 +253,12 @@ fn attention(table: &Table) {
         let bytes = (2 * qkv.elements() * 4) as f64;
         table.row(&format!("rope forward {shape}"), "GB/s", bytes, || {
             kernels::rope::forward(&mut qkv, &heads, t, 0, 1e4).expect("fits");
+        });
+        let scaling = kernels::rope::Scaling::Linear { factor: 4.0 };
+        let half = kernels::rope::Frequencies::new(1e4, heads.width / 2, &scaling).expect("fits");
+        let name = format!("rope forward_scaled, half a head, {shape}");
+        table.row(&name, "GB/s", bytes / 2.0, || {
+            kernels::rope::forward_scaled(&mut qkv, &heads, t, 0, &half).expect("fits");
         });
     }
 }

@@ -7,6 +7,7 @@
 use crate::arena::Arena;
 use crate::buffer::Buffer;
 use crate::cpu::Isa;
+use crate::ops::rope::Frequencies;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,8 +41,8 @@ struct Shared {
     rope: Mutex<Option<(RopeKey, Arc<Vec<f32>>)>>,
 }
 
-/// What a table of rotary angles depends on: positions, offset, head width, bits of theta.
-pub(crate) type RopeKey = (usize, usize, usize, u32);
+/// What a table of rotary angles depends on: positions, offset, angles per position.
+pub(crate) type RopeKey = (usize, usize, Frequencies);
 
 #[derive(Default)]
 struct Memory {
@@ -146,14 +147,17 @@ impl Device {
     /// Returns the cached rotary table of `key`, made by `make` when another was cached.
     pub(crate) fn rope_table(
         &self,
-        key: RopeKey,
+        (t, offset, frequencies): (usize, usize, &Frequencies),
         make: impl FnOnce() -> Vec<f32>,
     ) -> Arc<Vec<f32>> {
         let mut cached = self.0.rope.lock().unwrap_or_else(PoisonError::into_inner);
         match &*cached {
-            Some((found, table)) if *found == key => Arc::clone(table),
+            Some(((a, b, found), table)) if (*a, *b) == (t, offset) && found == frequencies => {
+                Arc::clone(table)
+            }
             _ => {
                 let table = Arc::new(make());
+                let key = (t, offset, frequencies.clone());
                 *cached = Some((key, Arc::clone(&table)));
                 table
             }

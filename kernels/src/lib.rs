@@ -22,7 +22,7 @@ pub use error::{Error, Result};
 pub use ops::adamw::AdamW;
 pub use ops::attention::Heads;
 pub use ops::{
-    adamw, add, attention, cross_entropy, embedding, gelu, layer_norm, matmul, reduce, rms_norm,
-    rope, swiglu,
+    adamw, add, attention, cross_entropy, dropout, embedding, gelu, layer_norm, matmul, reduce,
+    rms_norm, rope, swiglu,
 };
 pub use tensor::Tensor;

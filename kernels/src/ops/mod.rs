@@ -13,6 +13,7 @@ pub mod adamw;
 pub mod add;
 pub mod attention;
 pub mod cross_entropy;
+pub mod dropout;
 pub mod embedding;
 pub mod gelu;
 pub mod layer_norm;

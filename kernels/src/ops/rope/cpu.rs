@@ -1,6 +1,6 @@
 //! Rotary positions on the CPU. Angles, sines and cosines in f64, kept as one f32 table per device.
 
-use super::Heads;
+use super::{Frequencies, Heads};
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::vector_fn;
@@ -9,13 +9,13 @@ use rayon::prelude::*;
 pub(super) fn turn(
     qkv: &mut Tensor,
     heads: &Heads,
-    (t, offset, theta): (usize, usize, f32),
+    (t, offset): (usize, usize),
+    frequencies: &Frequencies,
     direction: f32,
 ) {
-    let width = heads.width;
+    let (width, rotary) = (heads.width, 2 * frequencies.steps.len());
     let device = qkv.device().clone();
-    let key = (t, offset, width, theta.to_bits());
-    let table = device.rope_table(key, || table(t, offset, width, theta));
+    let table = device.rope_table((t, offset, frequencies), || table(t, offset, frequencies));
     let packed = heads.packed();
     let group = heads.group_width();
     let turned = group - width; // all of a group but v
@@ -24,11 +24,11 @@ pub(super) fn turn(
         .enumerate()
         .for_each(|(block, rows)| {
             for (r, row) in rows.chunks_exact_mut(packed).enumerate() {
-                let at = ((block * ROW_BLOCK + r) % t) * width;
-                let (cos, sin) = table[at..at + width].split_at(width / 2);
+                let at = ((block * ROW_BLOCK + r) % t) * rotary;
+                let (cos, sin) = table[at..at + rotary].split_at(rotary / 2);
                 for group in row.chunks_exact_mut(group) {
                     for head in group[..turned].chunks_exact_mut(width) {
-                        let halves = head.split_at_mut(width / 2);
+                        let halves = head[..rotary].split_at_mut(rotary / 2);
                         rotate(device.isa(), halves, (cos, sin), direction);
                     }
                 }
@@ -41,19 +41,18 @@ pub(super) fn turn(
     clippy::cast_possible_truncation,
     reason = "f64 angles become an f32 table"
 )]
-fn table(t: usize, offset: usize, width: usize, theta: f32) -> Vec<f32> {
-    let half = width / 2;
-    let step = |i: usize| f64::from(theta).powf(-2.0 * i as f64 / width as f64);
-    let steps: Vec<f64> = (0..half).map(step).collect();
-    let mut table = vec![0.0; t * width];
+fn table(t: usize, offset: usize, frequencies: &Frequencies) -> Vec<f32> {
+    let half = frequencies.steps.len();
+    let size = frequencies.magnitude;
+    let mut table = vec![0.0; t * 2 * half];
     table
-        .par_chunks_mut(width)
+        .par_chunks_mut(2 * half)
         .enumerate()
         .for_each(|(row, out)| {
             let position = (row + offset) as f64;
-            for (i, step) in steps.iter().enumerate() {
+            for (i, step) in frequencies.steps.iter().enumerate() {
                 let (sin, cos) = (position * step).sin_cos();
-                (out[i], out[half + i]) = (cos as f32, sin as f32);
+                (out[i], out[half + i]) = ((cos * size) as f32, (sin * size) as f32);
             }
         });
     table

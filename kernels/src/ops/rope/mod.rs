@@ -2,11 +2,16 @@
 //! the angle position * theta^(-2i/e); e is the head width, v is untouched.
 //! Paper: Su et al. 2021, arXiv:2104.09864. We differ: pairs are the two halves of a head, as in
 //! LLaMA's released weights and Hugging Face, not neighbours.
+//!
+//! `forward_scaled` takes any angles (`frequencies.rs`): r rotated features of a head, the pairs being
+//! the halves of the first r, the rest untouched; cosines and sines times the magnitude.
 
 mod cpu;
+mod frequencies;
 
 use super::attention::Heads;
 use crate::{Error, Result, Tensor};
+pub use frequencies::{Frequencies, Scaling};
 
 /// Turns q and k. Row r is at position r % t + offset.
 /// # Shapes
@@ -14,7 +19,8 @@ use crate::{Error, Result, Tensor};
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit or the width is odd.
 pub fn forward(qkv: &mut Tensor, heads: &Heads, t: usize, offset: usize, theta: f32) -> Result<()> {
-    turn("rope::forward", qkv, heads, (t, offset, theta), 1.0)
+    let frequencies = whole(heads, theta)?;
+    turn("rope::forward", qkv, heads, (t, offset), &frequencies, 1.0)
 }
 
 /// Turns dq and dk back: the transpose of a rotation is its inverse.
@@ -29,14 +35,71 @@ pub fn backward(
     offset: usize,
     theta: f32,
 ) -> Result<()> {
-    turn("rope::backward", dqkv, heads, (t, offset, theta), -1.0)
+    let frequencies = whole(heads, theta)?;
+    turn(
+        "rope::backward",
+        dqkv,
+        heads,
+        (t, offset),
+        &frequencies,
+        -1.0,
+    )
+}
+
+/// Turns q and k by these angles per position. Row r is at position r % t + offset.
+/// # Shapes
+/// As `forward`.
+/// # Errors
+/// `Shape`, `DType` or `Argument` if they do not fit or more features are rotated than a head has.
+pub fn forward_scaled(
+    qkv: &mut Tensor,
+    heads: &Heads,
+    t: usize,
+    offset: usize,
+    frequencies: &Frequencies,
+) -> Result<()> {
+    turn(
+        "rope::forward_scaled",
+        qkv,
+        heads,
+        (t, offset),
+        frequencies,
+        1.0,
+    )
+}
+
+/// Gradient of `forward_scaled`: turns back, with the same magnitude (the transpose).
+/// # Shapes
+/// As `forward`.
+/// # Errors
+/// As `forward_scaled`.
+pub fn backward_scaled(
+    dqkv: &mut Tensor,
+    heads: &Heads,
+    t: usize,
+    offset: usize,
+    frequencies: &Frequencies,
+) -> Result<()> {
+    turn(
+        "rope::backward_scaled",
+        dqkv,
+        heads,
+        (t, offset),
+        frequencies,
+        -1.0,
+    )
+}
+
+fn whole(heads: &Heads, theta: f32) -> Result<Frequencies> {
+    Frequencies::new(f64::from(theta), heads.width, &Scaling::Plain)
 }
 
 fn turn(
     op: &'static str,
     qkv: &mut Tensor,
     heads: &Heads,
-    (t, offset, theta): (usize, usize, f32),
+    (t, offset): (usize, usize),
+    frequencies: &Frequencies,
     direction: f32,
 ) -> Result<()> {
     heads.check(op)?;
@@ -50,26 +113,21 @@ fn turn(
             wanted,
         });
     }
-    if !heads.width.is_multiple_of(2) {
-        let (found, wanted) = (heads.width.to_string(), "even".to_owned());
+    let rotary = 2 * frequencies.steps.len();
+    if rotary > heads.width {
+        let (found, wanted) = (rotary.to_string(), format!("at most {}", heads.width));
         return Err(Error::Argument {
             op,
-            name: "heads.width",
-            found,
-            wanted,
-        });
-    }
-    if !(theta > 0.0 && theta.is_finite()) {
-        let (found, wanted) = (theta.to_string(), "above 0 and finite".to_owned());
-        return Err(Error::Argument {
-            op,
-            name: "theta",
+            name: "rotary",
             found,
             wanted,
         });
     }
     let device = qkv.device().clone();
-    dispatch!(device, turn(qkv, heads, (t, offset, theta), direction));
+    dispatch!(
+        device,
+        turn(qkv, heads, (t, offset), frequencies, direction)
+    );
     Ok(())
 }
 
@@ -143,12 +201,73 @@ mod tests {
     }
 
     #[test]
+    fn part_of_a_head_turns_by_scaled_angles_and_backward_is_the_transpose() {
+        let device = Device::cpu();
+        let scaling = Scaling::Yarn {
+            factor: 4.0,
+            original: 64,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            truncate: true,
+            magnitude: None,
+        };
+        let frequencies = Frequencies::new(100.0, 6, &scaling).unwrap();
+        let (t, offset) = (6, 3);
+        let mut qkv = random(&[2 * t, HEADS.packed()], 1, &device).unwrap();
+        let mut back = random(&[2 * t, HEADS.packed()], 2, &device).unwrap();
+        let (before, dy) = (wide(qkv.f32()), wide(back.f32()));
+        forward_scaled(&mut qkv, &HEADS, t, offset, &frequencies).unwrap();
+        let want = |size: f64| {
+            let mut out = before.clone();
+            for (i, head) in out.chunks_mut(10).enumerate().filter(|(i, _)| i % 4 != 3) {
+                let position = (i / 8 % t + offset) as f64;
+                for (pair, step) in frequencies.steps().iter().enumerate() {
+                    let (sin, cos) = (position * step).sin_cos();
+                    let (a, b) = (head[pair], head[pair + 3]);
+                    head[pair] = size * (a * cos - b * sin);
+                    head[pair + 3] = size * (b * cos + a * sin);
+                }
+            }
+            out
+        };
+        let size = 0.1 * 4_f64.ln() + 1.0;
+        assert!(error(qkv.f32(), &want(size)) < tolerance::elementwise(5));
+        // Must fail: cosines and sines without their factor.
+        assert!(error(qkv.f32(), &want(1.0)) > tolerance::elementwise(5));
+        backward_scaled(&mut back, &HEADS, t, offset, &frequencies).unwrap();
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let (left, right) = (dot(&wide(qkv.f32()), &dy), dot(&before, &wide(back.f32())));
+        assert!((left - right).abs() < tolerance::sum(1000) * before.len() as f64);
+    }
+
+    #[test]
+    fn tables_are_not_mixed_up() {
+        let device = Device::cpu();
+        let turned = |device: &Device, theta: f64, offset: usize| {
+            let mut qkv = random(&[4, HEADS.packed()], 1, device).unwrap();
+            let frequencies = Frequencies::new(theta, 10, &Scaling::Plain).unwrap();
+            forward_scaled(&mut qkv, &HEADS, 4, offset, &frequencies).unwrap();
+            qkv.f32().to_vec()
+        };
+        for (theta, offset) in [(1e4, 0), (1e4, 5), (1e6, 5), (1e4, 0)] {
+            let fresh = turned(&Device::cpu(), theta, offset);
+            assert_eq!(turned(&device, theta, offset), fresh);
+        }
+    }
+
+    #[test]
     fn odd_widths_and_ragged_batches_are_errors() {
         let odd = Heads { width: 9, ..HEADS };
         let mut qkv = random(&[4, odd.packed()], 1, &Device::cpu()).unwrap();
         assert!(matches!(
             forward(&mut qkv, &odd, 2, 0, 1e4),
             Err(Error::Argument { .. })
+        ));
+        let wide = Frequencies::new(1e4, 12, &Scaling::Plain).unwrap();
+        let mut qkv = random(&[4, HEADS.packed()], 1, &Device::cpu()).unwrap();
+        assert!(matches!(
+            forward_scaled(&mut qkv, &HEADS, 2, 0, &wide),
+            Err(Error::Argument { name: "rotary", .. })
         ));
         let mut qkv = random(&[5, HEADS.packed()], 1, &Device::cpu()).unwrap();
         assert!(matches!(
