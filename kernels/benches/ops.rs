@@ -225,6 +225,16 @@ fn experts(table: &Table) {
     table.row("grouped_matmul weights 8 experts", "GFLOP/s", work, || {
         grouped_matmul::backward_weight((&mut dw, op), &y, &rows, &leaves).expect("fits");
     });
+    let logits = tensor(&[n, 8], 6);
+    let router = kernels::route::Router {
+        k,
+        score: kernels::route::Score::TopKSoftmax,
+        scale: 1.0,
+    };
+    let bytes = (n * 8 * 4) as f64;
+    table.row("route forward 1024 x 8", "GB/s", bytes, || {
+        kernels::route::forward(&logits, None, &router).expect("fits");
+    });
     let buckets = kernels::relative_bias::Buckets {
         buckets: 32,
         max_distance: 128,

@@ -26,6 +26,7 @@ pub mod reduce;
 pub mod relative_bias;
 pub mod rms_norm;
 pub mod rope;
+pub mod route;
 pub mod swiglu;
 
 #[cfg(test)]
