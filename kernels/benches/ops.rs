@@ -321,7 +321,13 @@ fn attention(table: &Table) {
             "GFLOP/s",
             2.5 * work,
             || {
-                kernels::attention::backward(&dout, &qkv, &out, &lse, &heads, b, t).expect("fits");
+                let passed = kernels::attention::Passed {
+                    dout: &dout,
+                    out: &out,
+                    lse: &lse,
+                    qkv: &qkv,
+                };
+                kernels::attention::backward(&passed, &heads, b, t, t / 8).expect("fits");
             },
         );
         let bytes = (2 * qkv.elements() * 4) as f64;

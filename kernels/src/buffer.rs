@@ -4,6 +4,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Alignment and size granule of every buffer, bytes.
 pub(crate) const ALIGN: usize = 64;
@@ -12,6 +13,8 @@ pub(crate) const ALIGN: usize = 64;
 pub(crate) struct Buffer {
     start: NonNull<u8>,
     bytes: usize,
+    /// What it is a part of, if it is not an allocation of its own.
+    whole: Option<Arc<Buffer>>,
 }
 
 // SAFETY: the buffer owns its memory alone, and plain bytes may move between threads.
@@ -35,7 +38,39 @@ impl Buffer {
         let layout = Layout::from_size_align(bytes, ALIGN).ok()?;
         // SAFETY: the layout has a size above zero, asserted above.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Buffer { start, bytes })
+        Some(Buffer {
+            start,
+            bytes,
+            whole: None,
+        })
+    }
+
+    /// Returns bytes `offset .. offset + bytes` of a larger buffer.
+    ///
+    /// # Safety
+    /// No other part that overlaps may live at the same time, and `whole` itself is not read or written.
+    pub(crate) unsafe fn part(whole: &Arc<Buffer>, offset: usize, bytes: usize) -> Buffer {
+        assert!(
+            bytes > 0
+                && bytes.is_multiple_of(ALIGN)
+                && offset.is_multiple_of(ALIGN)
+                && offset
+                    .checked_add(bytes)
+                    .is_some_and(|end| end <= whole.bytes),
+            "a part lies inside the whole"
+        );
+        Buffer {
+            // SAFETY: inside the allocation by the assert.
+            start: unsafe { whole.start.add(offset) },
+            bytes,
+            whole: Some(Arc::clone(whole)),
+        }
+    }
+
+    /// Offset in the buffer that this is a part of.
+    pub(crate) fn offset(&self) -> Option<usize> {
+        let whole = self.whole.as_ref()?;
+        Some(self.start.as_ptr() as usize - whole.start.as_ptr() as usize)
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -81,8 +116,11 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if self.whole.is_some() {
+            return;
+        }
         let layout = Layout::from_size_align(self.bytes, ALIGN).expect("checked when allocated");
-        // SAFETY: allocated in `zeroed` with this very layout, freed once.
+        // SAFETY: allocated in `zeroed` with this very layout, freed once; its parts keep it alive.
         unsafe { dealloc(self.start.as_ptr(), layout) }
     }
 }

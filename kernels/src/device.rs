@@ -4,6 +4,7 @@
 //! the first step. The pool never holds more than the peak of live bytes; past that memory goes back
 //! to the system. Clones share the pool. Nothing is global: two devices know nothing of each other.
 
+use crate::arena::Arena;
 use crate::buffer::Buffer;
 use crate::cpu::Isa;
 use crate::ops::rope::Frequencies;
@@ -13,7 +14,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A place for tensors. Cheap to clone.
 #[derive(Clone)]
-pub struct Device(Arc<Shared>);
+pub struct Device(Arc<Shared>, Use);
+
+/// What tensors are for, so that memory can be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Activations and scratch: everything that is not said to be something else.
+    Work,
+    /// Weights, whole, in shards or gathered.
+    Weights,
+    /// Gradients and their sums.
+    Gradients,
+    /// The optimizer's state.
+    Optimizer,
+}
 
 /// Kind of device, for dispatch.
 #[derive(Clone, Copy)]
@@ -36,6 +50,12 @@ struct Memory {
     free_bytes: usize,
     live_bytes: usize,
     peak_bytes: usize,
+    arena: Option<Arena>,
+    /// Most bytes that came from the system beside the arena.
+    overflow_bytes: usize,
+    overflow_live: usize,
+    /// By use.
+    live_by_use: [usize; 4],
 }
 
 impl Device {
@@ -52,11 +72,49 @@ impl Device {
         } else {
             Isa::Portable
         };
-        Device(Arc::new(Shared {
-            isa,
-            memory: Mutex::default(),
-            rope: Mutex::new(None),
-        }))
+        Device(
+            Arc::new(Shared {
+                isa,
+                memory: Mutex::default(),
+                rope: Mutex::new(None),
+            }),
+            Use::Work,
+        )
+    }
+
+    /// Returns the CPU with one block of `bytes` from which tensors are cut. Pages that no tensor
+    /// touches cost nothing.
+    /// # Errors
+    /// `Memory` if the system does not give the block.
+    pub fn with_arena(bytes: usize) -> Result<Device> {
+        let device = Device::cpu();
+        let lacking = || Error::Memory {
+            device: device.name().to_owned(),
+            bytes,
+        };
+        let size = Buffer::round_up(bytes).ok_or_else(lacking)?;
+        device.memory().arena = Some(Arena::of(size).ok_or_else(lacking)?);
+        Ok(device)
+    }
+
+    /// Most bytes that did not fit the arena at any time so far; 0 without one.
+    pub fn overflow_bytes(&self) -> usize {
+        self.memory().overflow_bytes
+    }
+
+    /// The same place for tensors of another use.
+    pub fn for_use(&self, purpose: Use) -> Device {
+        Device(Arc::clone(&self.0), purpose)
+    }
+
+    /// Bytes held by live tensors of this handle's use now.
+    pub fn used_bytes(&self) -> usize {
+        self.memory().live_by_use[self.1 as usize]
+    }
+
+    /// Bytes that a tensor of so many 4-byte elements takes.
+    pub fn bytes_of(elements: usize) -> usize {
+        Buffer::round_up(elements.saturating_mul(4)).unwrap_or(usize::MAX)
     }
 
     /// Name for messages, such as `cpu (avx512)`.
@@ -120,11 +178,23 @@ impl Device {
         let size = Buffer::round_up(bytes).ok_or_else(|| lacking(bytes))?;
         let pooled = {
             let mut memory = self.memory();
-            let pooled = memory.free.get_mut(&size).and_then(Vec::pop);
-            if pooled.is_some() {
-                memory.free_bytes -= size;
-            }
+            let part = memory.arena.as_mut().and_then(|arena| arena.take(size));
+            let pooled = match part {
+                Some(part) => Some(part),
+                None => {
+                    if memory.arena.is_some() {
+                        memory.overflow_live += size;
+                        memory.overflow_bytes = memory.overflow_bytes.max(memory.overflow_live);
+                    }
+                    let pooled = memory.free.get_mut(&size).and_then(Vec::pop);
+                    if pooled.is_some() {
+                        memory.free_bytes -= size;
+                    }
+                    pooled
+                }
+            };
             memory.live_bytes += size;
+            memory.live_by_use[self.1 as usize] += size;
             memory.peak_bytes = memory.peak_bytes.max(memory.live_bytes);
             pooled
         };
@@ -132,7 +202,13 @@ impl Device {
         match pooled.or_else(|| Buffer::zeroed(size)) {
             Some(buffer) => Ok(buffer),
             None => {
-                self.memory().live_bytes -= size;
+                let mut memory = self.memory();
+                memory.live_bytes -= size;
+                memory.live_by_use[self.1 as usize] -= size;
+                if memory.arena.is_some() {
+                    memory.overflow_live -= size;
+                }
+                drop(memory);
                 Err(lacking(size))
             }
         }
@@ -143,6 +219,14 @@ impl Device {
         let size = buffer.bytes();
         let mut memory = self.memory();
         memory.live_bytes -= size;
+        memory.live_by_use[self.1 as usize] -= size;
+        if let Some(arena) = &mut memory.arena {
+            if let Some(offset) = buffer.offset() {
+                arena.give(buffer, offset);
+                return;
+            }
+            memory.overflow_live -= size;
+        }
         if memory.free_bytes + size <= memory.peak_bytes {
             memory.free_bytes += size;
             memory.free.entry(size).or_default().push(buffer);
@@ -175,6 +259,35 @@ mod tests {
         assert_eq!(second.f32().as_ptr(), address);
         assert_eq!(device.allocated_bytes(), 4032);
         assert_eq!(device.peak_bytes(), 4032);
+    }
+
+    #[test]
+    fn an_arena_serves_tensors_and_counts_what_does_not_fit() {
+        let device = Device::with_arena(1000).unwrap();
+        let first = Tensor::zeros(&[200], DType::F32, &device).unwrap();
+        let address = first.f32().as_ptr();
+        assert_eq!(device.overflow_bytes(), 0);
+        let second = Tensor::zeros(&[200], DType::F32, &device).unwrap();
+        assert_eq!(device.overflow_bytes(), Device::bytes_of(200));
+        drop(first);
+        let third = Tensor::zeros(&[100], DType::F32, &device).unwrap();
+        assert_eq!(third.f32().as_ptr(), address);
+        drop((second, third));
+        assert_eq!(device.allocated_bytes(), 0);
+        assert_eq!(device.overflow_bytes(), Device::bytes_of(200));
+    }
+
+    #[test]
+    fn bytes_are_counted_by_use() {
+        let device = Device::cpu();
+        let weights = device.for_use(Use::Weights);
+        let x = Tensor::empty(&[100], DType::F32, &weights).unwrap();
+        let y = Tensor::empty(&[3], DType::U32, &device).unwrap();
+        assert_eq!(weights.used_bytes(), Device::bytes_of(100));
+        assert_eq!(device.used_bytes(), Device::bytes_of(3));
+        assert_eq!(device.allocated_bytes(), 448 + 64);
+        drop((x, y));
+        assert_eq!((weights.used_bytes(), device.used_bytes()), (0, 0));
     }
 
     #[test]

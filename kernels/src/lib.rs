@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod arena;
 mod buffer;
 pub mod comm;
 mod cpu;
@@ -15,7 +16,7 @@ pub mod tolerance;
 
 pub use comm::Collective;
 pub use cpu::Isa;
-pub use device::Device;
+pub use device::{Device, Use};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use ops::adamw::AdamW;

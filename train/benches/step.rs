@@ -6,7 +6,8 @@
 //! Shapes `10M` (L6 D384 V256, 4 x 256 tokens) and `124M` (GPT-2 small, 4 x 256 tokens) are those of
 //! a torch loop with the same model, AdamW (fused) and clipping. One JSON line per case: best and
 //! median of the steps after two to warm up, and tokens per CPU second over all of these (Linux;
-//! hardly affected by what else runs). Options: --threads --model --mode --steps --tp --pp --dp.
+//! hardly affected by what else runs). Options: --threads --model --mode --steps --batch (sequences),
+//! --tp --pp --dp --cp --virtual-stages --zero, --sequence true, --overlap false, --recompute full.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
@@ -15,8 +16,8 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use train::{
-    CheckpointConfig, Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Samples,
-    StepRecord, TrainConfig,
+    CheckpointConfig, Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Recompute,
+    Samples, StepRecord, TrainConfig,
 };
 
 const WARM: usize = 2;
@@ -71,7 +72,12 @@ impl Events for Times {
     fn note(&self, _note: &str) {}
 }
 
-fn plan(model: &str, steps: u64, determinism: Determinism, parallel: ParallelConfig) -> Plan {
+fn plan(
+    model: &str,
+    (steps, batch): (u64, usize),
+    (determinism, recompute): (Determinism, Recompute),
+    parallel: ParallelConfig,
+) -> Plan {
     let (layers, d_model, heads, vocab) = if model == "10M" {
         (6, 384, 6, 256)
     } else {
@@ -87,8 +93,13 @@ fn plan(model: &str, steps: u64, determinism: Determinism, parallel: ParallelCon
         },
         train: TrainConfig {
             steps,
-            global_batch: 4,
-            micro_batch: 4 / parallel.dp,
+            global_batch: batch,
+            micro_batch: if parallel.pp > 1 {
+                1
+            } else {
+                batch / parallel.dp
+            },
+            recompute,
             warmup_steps: 1,
             eval_every: 0,
             checkpoint: CheckpointConfig { every: 0, keep: 1 },
@@ -121,6 +132,19 @@ fn main() -> Result<(), Box<dyn StdError>> {
         tp: size("--tp")?,
         pp: size("--pp")?,
         dp: size("--dp")?,
+        cp: size("--cp")?,
+        virtual_stages: size("--virtual-stages")?,
+        zero: option("--zero", "0").parse()?,
+        sequence: option("--sequence", "false").parse()?,
+        overlap: option("--overlap", "true").parse()?,
+        ..Default::default()
+    };
+    let batch: usize = option("--batch", "4").parse()?;
+    let recompute = match option("--recompute", "none").as_str() {
+        "none" => Recompute::None,
+        "selective" => Recompute::Selective,
+        "full" => Recompute::Full,
+        other => return Err(format!("--recompute {other}").into()),
     };
     let (only_model, only_mode) = (option("--model", ""), option("--mode", ""));
     for model in ["10M", "124M"] {
@@ -130,7 +154,12 @@ fn main() -> Result<(), Box<dyn StdError>> {
             {
                 continue;
             }
-            let plan = plan(model, steps, determinism, parallel.clone());
+            let plan = plan(
+                model,
+                (steps, batch),
+                (determinism, recompute),
+                parallel.clone(),
+            );
             let (folder, times) = (tempfile::tempdir()?, Times::default());
             train::run(
                 &plan,

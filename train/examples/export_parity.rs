@@ -61,6 +61,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
                 tp: 2,
                 pp: 2,
                 dp: 1,
+                ..Default::default()
             },
             vocab: 1000,
             seq_length: 128,

@@ -4,6 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::layout::Axis;
+pub use crate::layout::{ParallelConfig, PipelineSchedule, Placement};
+
 /// Receives one contradiction: key path relative to the struct, found, wanted.
 pub(crate) type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);
 
@@ -152,42 +155,16 @@ impl ModelConfig {
     }
 }
 
-/// How many ranks share the model and the batch. Ranks are threads of one process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ParallelConfig {
-    /// Tensor parallel ranks: every layer is split. Default: 1.
-    pub tp: usize,
-    /// Pipeline stages: layers are split. Default: 1.
-    pub pp: usize,
-    /// Data parallel replicas: the batch is split. Default: 1.
-    pub dp: usize,
-}
-
-impl Default for ParallelConfig {
-    fn default() -> Self {
-        ParallelConfig {
-            tp: 1,
-            pp: 1,
-            dp: 1,
-        }
-    }
-}
-
-impl ParallelConfig {
-    /// Number of ranks.
-    pub fn world(&self) -> usize {
-        self.tp.saturating_mul(self.pp).saturating_mul(self.dp)
-    }
-
-    /// Calls `problem` for every contradiction within this table.
-    pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
-        for (key, value) in [("tp", self.tp), ("pp", self.pp), ("dp", self.dp)] {
-            if value == 0 {
-                problem(key, "0".into(), "at least 1");
-            }
-        }
-    }
+/// What the backward pass computes again instead of keeping it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recompute {
+    /// Nothing.
+    None,
+    /// Attention between the projections: softmax and mixed values (Korthikanti et al. 2022).
+    Selective,
+    /// Whole layers, from their input.
+    Full,
 }
 
 /// Shape of the learning rate after warm-up.
@@ -270,6 +247,11 @@ pub struct TrainConfig {
     pub eps: f32,
     /// Largest L2 norm of the whole gradient; 0: no clipping. Default: 1.0, GPT-3.
     pub clip_norm: f64,
+    /// What backward computes again. Default: `none`.
+    pub recompute: Recompute,
+    /// Layers of each pipeline rank that do so, its first ones; one number for all ranks or one per
+    /// rank. Empty: all layers.
+    pub recompute_layers: Vec<usize>,
     /// Number format. Default: `f32`.
     pub precision: Precision,
     /// Steps between validations, which also follow the last step; 0: none. Default: 100.
@@ -297,6 +279,8 @@ impl Default for TrainConfig {
             beta2: 0.95,
             eps: 1e-8,
             clip_norm: 1.0,
+            recompute: Recompute::None,
+            recompute_layers: Vec::new(),
             precision: Precision::F32,
             eval_every: 100,
             eval_samples: 64,
@@ -307,6 +291,20 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
+    /// What layer `index` of a pipeline rank (counted from 0 over its pieces) recomputes.
+    pub(crate) fn recompute_of(&self, pp_rank: usize, index: usize) -> Recompute {
+        let layers = match self.recompute_layers.as_slice() {
+            [] => usize::MAX,
+            [one] => *one,
+            each => each.get(pp_rank).copied().unwrap_or(0),
+        };
+        if index < layers {
+            self.recompute
+        } else {
+            Recompute::None
+        }
+    }
+
     /// Calls `problem` for every contradiction within this table.
     pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
         let counts = [

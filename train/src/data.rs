@@ -7,6 +7,7 @@ use std::ops::Range;
 use kernels::{DType, Device, Tensor};
 
 use crate::error::{Error, OnRank, Result};
+use crate::mesh::Place;
 use crate::plan::Plan;
 
 /// Sequences of tokens by their place in the global order (0, 1, 2, ...: the order of Megatron's
@@ -37,19 +38,23 @@ pub(crate) struct Batch {
     pub targets: Tensor,
 }
 
-/// Reads samples `[first + range.start, first + range.end)`.
+/// Reads samples `[first + range.start, first + range.end)`: of each sequence the tokens of the
+/// context-parallel rank.
 pub(crate) fn read(
     samples: &dyn Samples,
     first: u64,
     range: Range<usize>,
     plan: &Plan,
-    (device, rank): (&Device, usize),
+    (device, place): (&Device, &Place),
 ) -> Result<Batch> {
-    let time = plan.seq_length;
+    let whole = plan.seq_length;
+    let time = whole / place.cp;
+    let from = place.cp_rank * time;
     let n = range.len() * time;
-    let empty = || Tensor::empty(&[n], DType::U32, device).on_rank(rank, "allocate a batch");
+    let empty =
+        || Tensor::empty(&[n], DType::U32, device).on_rank(place.rank(), "allocate a batch");
     let (mut inputs, mut targets) = (empty()?, empty()?);
-    let mut tokens = vec![0; time + 1];
+    let mut tokens = vec![0; whole + 1];
     let rows = inputs
         .u32_mut()
         .chunks_mut(time)
@@ -71,8 +76,8 @@ pub(crate) fn read(
                 vocab,
             });
         }
-        input.copy_from_slice(&tokens[..time]);
-        target.copy_from_slice(&tokens[1..]);
+        input.copy_from_slice(&tokens[from..from + time]);
+        target.copy_from_slice(&tokens[from + 1..from + time + 1]);
     }
     Ok(Batch { inputs, targets })
 }

@@ -12,10 +12,11 @@ use crate::config::ParallelConfig;
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::Groups;
-use crate::model::context::Context;
+use crate::model::context::{Context, Weights};
 use crate::model::param::{self, Spec};
 use crate::model::stage::Stage;
 use crate::parallel::pipeline::Worker;
+use crate::parallel::zero::Supply;
 use crate::plan::Plan;
 
 /// A whole model on one rank, for inference.
@@ -44,8 +45,8 @@ impl Model {
             .map(|spec| Tensor::empty(&spec.dims, DType::F32, &device))
             .collect::<kernels::Result<Vec<_>>>()
             .on_rank(0, "allocate weights")?;
-        opened.load_weights(&specs, &groups.place, &mut weights)?;
-        let stage = Stage::of(&plan, &groups.place, &specs);
+        opened.load_whole(&specs, &mut weights)?;
+        let stage = Stage::of(&plan, &groups.place, 0, &specs);
         Ok(Model {
             plan,
             specs,
@@ -60,7 +61,7 @@ impl Model {
     pub(crate) fn context(&self, time: usize) -> Context<'_> {
         Context {
             time,
-            ..Context::of(&self.plan, &self.weights, &self.groups)
+            ..Context::of(&self.plan, Weights::All(&self.weights), &self.groups)
         }
     }
 
@@ -93,10 +94,10 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
     }
     let worker = Worker {
         plan: &model.plan,
-        stage: &model.stage,
+        stages: std::slice::from_ref(&model.stage),
         groups: &model.groups,
         device: &model.device,
-        weights: &model.weights,
+        supply: Supply::Whole(&model.weights),
     };
     worker.evaluate(samples, sequences)
 }
@@ -126,16 +127,11 @@ fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> 
     let cx = model.context(time);
     let embedding = model
         .stage
-        .embedding
-        .as_ref()
+        .embedding()
         .expect("the only stage is the first");
-    let head = model
-        .stage
-        .head
-        .as_ref()
-        .expect("the only stage is the last");
+    let head = model.stage.head().expect("the only stage is the last");
     let mut x = embedding.forward(ids, time, 0, &cx)?;
-    for block in &model.stage.blocks {
+    for block in model.stage.blocks() {
         (x, _) = block.forward(x, &cx)?;
     }
     head.logits(&x, &cx)

@@ -8,9 +8,12 @@ mod config;
 mod data;
 mod error;
 mod eval;
+mod fit;
 #[cfg(test)]
 mod fixtures;
 mod infer;
+mod layout;
+pub mod memory;
 mod mesh;
 mod metrics;
 mod model;
@@ -22,8 +25,8 @@ mod step;
 
 pub use checkpoint::hf::export_hf;
 pub use config::{
-    CheckpointConfig, Determinism, Family, ModelConfig, ParallelConfig, Precision, Schedule,
-    TieEmbeddings, TrainConfig,
+    CheckpointConfig, Determinism, Family, ModelConfig, ParallelConfig, PipelineSchedule,
+    Placement, Precision, Recompute, Schedule, TieEmbeddings, TrainConfig,
 };
 pub use data::Samples;
 pub use error::{Error, Result};

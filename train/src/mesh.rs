@@ -1,61 +1,108 @@
-//! Ranks on a grid: rank = tp_rank + tp * (dp_rank + dp * pp_rank), Megatron's order, tensor
-//! parallel innermost. A rank is a thread; each has one group per axis and one over the world.
+//! Ranks on a grid. A world rank is its place in the axes of `parallel.order`, the first axis
+//! fastest; Megatron's default `tp-cp-ep-dp-pp` gives rank = tp + T (cp + C (dp + D pp)).
+//! A rank is a thread; each has one group per axis and some over the world.
 
-use kernels::comm::Collective;
+use std::sync::Arc;
+
 use kernels::comm::local;
+use kernels::comm::{Collective, Nested};
 
-use crate::config::ParallelConfig;
+use crate::config::{Axis, ParallelConfig};
 
 /// Where one rank stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub tp: usize,
+    pub cp: usize,
     pub dp: usize,
     pub pp: usize,
     pub tp_rank: usize,
+    pub cp_rank: usize,
     pub dp_rank: usize,
     pub pp_rank: usize,
+    pub order: [Axis; 5],
 }
 
 impl Place {
     /// The only rank of a world of one.
     #[cfg(test)]
     pub(crate) fn single() -> Place {
-        Place {
-            tp: 1,
-            dp: 1,
-            pp: 1,
-            tp_rank: 0,
-            dp_rank: 0,
-            pp_rank: 0,
-        }
+        Place::of(0, &ParallelConfig::default())
     }
 
     pub(crate) fn of(rank: usize, parallel: &ParallelConfig) -> Place {
-        let ParallelConfig { tp, pp, dp } = *parallel;
-        let (tp_rank, dp_rank, pp_rank) = (rank % tp, rank / tp % dp, rank / (tp * dp));
-        Place {
+        let ParallelConfig { tp, cp, dp, pp, .. } = *parallel;
+        let mut place = Place {
             tp,
+            cp,
             dp,
             pp,
-            tp_rank,
-            dp_rank,
-            pp_rank,
+            tp_rank: 0,
+            cp_rank: 0,
+            dp_rank: 0,
+            pp_rank: 0,
+            order: parallel.axes().unwrap_or(Axis::MEGATRON),
+        };
+        let mut left = rank;
+        for axis in place.order.into_iter().filter(|&axis| axis != Axis::Ep) {
+            let size = place.size(axis);
+            *place.rank_mut(axis) = left % size;
+            left /= size;
+        }
+        place
+    }
+
+    fn size(&self, axis: Axis) -> usize {
+        match axis {
+            Axis::Tp => self.tp,
+            Axis::Cp => self.cp,
+            Axis::Ep => 1,
+            Axis::Dp => self.dp,
+            Axis::Pp => self.pp,
         }
     }
 
-    pub(crate) fn rank(&self) -> usize {
-        self.rank_of(self.tp_rank, self.dp_rank, self.pp_rank)
+    fn rank_in(&self, axis: Axis) -> usize {
+        match axis {
+            Axis::Tp => self.tp_rank,
+            Axis::Cp => self.cp_rank,
+            Axis::Ep => 0,
+            Axis::Dp => self.dp_rank,
+            Axis::Pp => self.pp_rank,
+        }
     }
 
-    /// World rank of another place of the same grid.
-    pub(crate) fn rank_of(&self, tp_rank: usize, dp_rank: usize, pp_rank: usize) -> usize {
-        tp_rank + self.tp * (dp_rank + self.dp * pp_rank)
+    fn rank_mut(&mut self, axis: Axis) -> &mut usize {
+        match axis {
+            Axis::Tp => &mut self.tp_rank,
+            Axis::Cp => &mut self.cp_rank,
+            // experts share the data-parallel ranks, so their axis is one wide here and skipped
+            Axis::Ep | Axis::Dp => &mut self.dp_rank,
+            Axis::Pp => &mut self.pp_rank,
+        }
+    }
+
+    /// World rank.
+    pub(crate) fn rank(&self) -> usize {
+        let mut stride = 1;
+        let mut rank = 0;
+        for axis in self.order {
+            rank += self.rank_in(axis) * stride;
+            stride *= self.size(axis);
+        }
+        rank
+    }
+
+    /// World rank of the place that differs in one axis.
+    fn with(&self, axis: Axis, rank: usize) -> usize {
+        let mut other = *self;
+        *other.rank_mut(axis) = rank;
+        other.rank()
     }
 
     /// The rank with the same shard and batch part on another stage.
     pub(crate) fn on_stage(&self, pp_rank: usize) -> usize {
-        self.rank_of(self.tp_rank, self.dp_rank, pp_rank)
+        self.with(Axis::Pp, pp_rank)
     }
 
     pub(crate) fn is_first_stage(&self) -> bool {
@@ -75,37 +122,106 @@ impl Place {
 /// One rank's connections.
 pub(crate) struct Groups {
     pub place: Place,
+    /// Checkpoints and scalars.
     pub world: Box<dyn Collective>,
+    /// Activations to the next stage.
+    pub ahead: Box<dyn Collective>,
+    /// Gradients to the previous stage.
+    pub back: Box<dyn Collective>,
     pub tp: Box<dyn Collective>,
+    pub cp: Box<dyn Collective>,
+    /// Weights, on the rank's own thread.
     pub dp: Box<dyn Collective>,
+    /// Gradients, which another thread may sum while the rank goes on.
+    pub sums: Arc<dyn Collective>,
+    /// As `cp`, for that thread.
+    pub cp_sums: Arc<dyn Collective>,
+}
+
+/// A group for every rank: those that differ in `axis` alone are together.
+fn along(axis: Axis, parallel: &ParallelConfig) -> Vec<local::LocalComm> {
+    let world = parallel.world();
+    let mut all: Vec<Option<local::LocalComm>> = (0..world).map(|_| None).collect();
+    for rank in 0..world {
+        let place = Place::of(rank, parallel);
+        if place.rank_in(axis) == 0 {
+            for (i, comm) in local::group(place.size(axis)).into_iter().enumerate() {
+                all[place.with(axis, i)] = Some(comm);
+            }
+        }
+    }
+    let all = all.into_iter();
+    all.map(|comm| comm.expect("the first rank of each group gave every member its connection"))
+        .collect()
+}
+
+/// Data-parallel groups; where several members share a node they sum there first.
+fn data_groups(parallel: &ParallelConfig) -> Vec<Box<dyn Collective>> {
+    let flat = along(Axis::Dp, parallel);
+    let together = parallel.dp_ranks_on_a_node();
+    if together <= 1 || together >= parallel.dp {
+        return flat
+            .into_iter()
+            .map(|comm| Box::new(comm) as Box<dyn Collective>)
+            .collect();
+    }
+    let (world, dp) = (parallel.world(), parallel.dp);
+    let mut inner: Vec<Option<local::LocalComm>> = (0..world).map(|_| None).collect();
+    let mut outer: Vec<Option<local::LocalComm>> = (0..world).map(|_| None).collect();
+    for rank in 0..world {
+        let place = Place::of(rank, parallel);
+        if place.dp_rank.is_multiple_of(together) {
+            for (i, comm) in local::group(together).into_iter().enumerate() {
+                inner[place.with(Axis::Dp, place.dp_rank + i)] = Some(comm);
+            }
+        }
+        if place.dp_rank < together {
+            for (i, comm) in local::group(dp / together).into_iter().enumerate() {
+                outer[place.with(Axis::Dp, place.dp_rank + i * together)] = Some(comm);
+            }
+        }
+    }
+    let parts = inner.into_iter().zip(outer).zip(flat);
+    parts
+        .map(|((inner, outer), flat)| {
+            let inner = inner.expect("every rank is on a node");
+            let outer = outer.expect("every rank has peers on other nodes");
+            Box::new(Nested::new(
+                Box::new(inner),
+                Box::new(outer),
+                Box::new(flat),
+            )) as Box<dyn Collective>
+        })
+        .collect()
 }
 
 impl Groups {
     /// The connections of every rank, by world rank.
     pub(crate) fn all(parallel: &ParallelConfig) -> Vec<Groups> {
         let world = parallel.world();
-        let mut slots: Vec<[Option<Box<dyn Collective>>; 2]> =
-            (0..world).map(|_| [None, None]).collect();
-        for rank in 0..world {
-            let place = Place::of(rank, parallel);
-            if place.tp_rank == 0 {
-                for (i, comm) in local::group(place.tp).into_iter().enumerate() {
-                    slots[place.rank_of(i, place.dp_rank, place.pp_rank)][0] = Some(Box::new(comm));
-                }
-            }
-            if place.dp_rank == 0 {
-                for (i, comm) in local::group(place.dp).into_iter().enumerate() {
-                    slots[place.rank_of(place.tp_rank, i, place.pp_rank)][1] = Some(Box::new(comm));
-                }
-            }
-        }
-        let joined = local::group(world).into_iter().zip(slots).enumerate();
-        joined
-            .map(|(rank, (comm, [tp, dp]))| Groups {
+        let of = |groups: Vec<local::LocalComm>| groups.into_iter();
+        let mut worlds = of(local::group(world));
+        let mut aheads = of(local::group(world));
+        let mut backs = of(local::group(world));
+        let mut tps = of(along(Axis::Tp, parallel));
+        let mut cps = of(along(Axis::Cp, parallel));
+        let mut cp_sums = of(along(Axis::Cp, parallel));
+        let mut dps = data_groups(parallel).into_iter();
+        let mut sums = data_groups(parallel).into_iter();
+        let one = |groups: &mut std::vec::IntoIter<local::LocalComm>| {
+            groups.next().expect("a connection per world rank")
+        };
+        (0..world)
+            .map(|rank| Groups {
                 place: Place::of(rank, parallel),
-                world: Box::new(comm),
-                tp: tp.expect("rank 0 of each tp group gave every member its connection"),
-                dp: dp.expect("rank 0 of each dp group gave every member its connection"),
+                world: Box::new(one(&mut worlds)),
+                ahead: Box::new(one(&mut aheads)),
+                back: Box::new(one(&mut backs)),
+                tp: Box::new(one(&mut tps)),
+                cp: Box::new(one(&mut cps)),
+                dp: dps.next().expect("a connection per world rank"),
+                sums: Arc::from(sums.next().expect("a connection per world rank")),
+                cp_sums: Arc::new(one(&mut cp_sums)),
             })
             .collect()
     }
@@ -122,26 +238,48 @@ mod tests {
 
     #[test]
     fn ranks_and_places_are_inverse_and_groups_have_the_right_members() {
+        for order in ["tp-cp-ep-dp-pp", "pp-dp-tp-cp-ep", "tp-pp-dp-cp-ep"] {
+            let parallel = ParallelConfig {
+                tp: 2,
+                pp: 3,
+                dp: 4,
+                cp: 2,
+                order: order.into(),
+                ..Default::default()
+            };
+            for (rank, groups) in Groups::all(&parallel).iter().enumerate() {
+                let place = groups.place;
+                assert_eq!(place.rank(), rank, "{order}");
+                assert_eq!((groups.world.rank(), groups.world.size()), (rank, 48));
+                assert_eq!((groups.tp.rank(), groups.tp.size()), (place.tp_rank, 2));
+                assert_eq!((groups.cp.rank(), groups.cp.size()), (place.cp_rank, 2));
+                assert_eq!((groups.dp.rank(), groups.dp.size()), (place.dp_rank, 4));
+            }
+        }
+    }
+
+    /// The rank of Megatron's `RankGenerator` for `tp-cp-ep-dp-pp` (megatron-core 0.16.1).
+    #[test]
+    fn the_default_order_is_megatrons() {
         let parallel = ParallelConfig {
             tp: 2,
-            pp: 3,
+            cp: 3,
             dp: 4,
+            pp: 5,
+            ..Default::default()
         };
-        for (rank, groups) in Groups::all(&parallel).iter().enumerate() {
-            let place = groups.place;
-            assert_eq!(place.rank(), rank);
-            assert_eq!((groups.world.rank(), groups.world.size()), (rank, 24));
-            assert_eq!((groups.tp.rank(), groups.tp.size()), (place.tp_rank, 2));
-            assert_eq!((groups.dp.rank(), groups.dp.size()), (place.dp_rank, 4));
+        for rank in 0..parallel.world() {
+            let p = Place::of(rank, &parallel);
+            let megatron = p.tp_rank + 2 * (p.cp_rank + 3 * (p.dp_rank + 4 * p.pp_rank));
+            assert_eq!(megatron, rank);
         }
     }
 
     #[test]
     fn batch_ranges_cover_everything_once_in_order() {
         let parallel = ParallelConfig {
-            tp: 1,
-            pp: 1,
             dp: 3,
+            ..Default::default()
         };
         let parts: Vec<usize> = (0..3)
             .flat_map(|rank| Place::of(rank, &parallel).batch_range(10))

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Determinism, ModelConfig, ParallelConfig, Problem, TrainConfig};
+use crate::config::{Determinism, ModelConfig, ParallelConfig, TrainConfig};
+use crate::fit;
 use crate::model::flops;
 use crate::model::param;
 
@@ -52,10 +53,7 @@ impl Plan {
         if self.seq_length == 0 {
             problem("seq_length", "0".into(), "at least 1");
         }
-        self.check_split(problem);
-        if self.determinism == Determinism::Layout {
-            self.check_chunks(problem);
-        }
+        fit::check(self, problem);
     }
 
     /// Every problem as one line.
@@ -65,66 +63,6 @@ impl Plan {
             lines.push(format!("{key}: found {found}, want {wanted}"));
         });
         lines
-    }
-
-    fn check_split(&self, problem: Problem<'_>) {
-        let ParallelConfig { tp, pp, dp } = self.parallel;
-        let model = &self.model;
-        let divides = |part: usize, whole: usize| part > 0 && whole.is_multiple_of(part);
-        for (what, whole) in [
-            ("kv_heads", model.kv_heads()),
-            ("heads", model.heads),
-            ("d_ffn", model.d_ffn()),
-            ("the padded vocabulary", self.padded_vocab()),
-        ] {
-            if tp > 0 && !divides(tp, whole) {
-                problem(
-                    "parallel.tp",
-                    format!("{tp} with {what} = {whole}"),
-                    "a divisor of it",
-                );
-            }
-        }
-        if tp > 0 && !FEATURE_CHUNKS.is_multiple_of(tp) {
-            problem("parallel.tp", tp.to_string(), "1, 2, 4 or 8");
-        }
-        if !model.d_ffn().is_multiple_of(FEATURE_CHUNKS) {
-            problem("model.d_ffn", model.d_ffn().to_string(), "a multiple of 8");
-        }
-        if pp > 0 && !divides(pp, model.layers) {
-            let found = format!("{pp} with layers = {}", model.layers);
-            problem("parallel.pp", found, "a divisor of layers");
-        }
-        let step = dp.saturating_mul(self.train.micro_batch);
-        if step > 0 && !divides(step, self.train.global_batch) {
-            let found = format!(
-                "{} with dp = {dp}, micro_batch = {}",
-                self.train.global_batch, self.train.micro_batch
-            );
-            problem(
-                "train.global_batch",
-                found,
-                "a multiple of dp * micro_batch",
-            );
-        }
-    }
-
-    /// Layout mode fixes its reduction leaves from the model alone, so they must divide evenly.
-    fn check_chunks(&self, problem: Problem<'_>) {
-        let wanted = "a multiple of 8 with determinism = \"layout\"";
-        for (key, value) in [
-            ("seq_length", self.seq_length),
-            ("model.d_model", self.model.d_model),
-        ] {
-            if !value.is_multiple_of(TOKEN_CHUNKS) {
-                problem(key, value.to_string(), wanted);
-            }
-        }
-        let packed = self.shape().packed;
-        if !packed.is_multiple_of(FEATURE_CHUNKS) {
-            let found = format!("{packed} rows of queries, keys and values");
-            problem("model.kv_heads", found, wanted);
-        }
     }
 
     /// Trainable numbers, without the padding of the vocabulary.
@@ -247,11 +185,15 @@ mod tests {
     proptest! {
         #[test]
         fn check_never_panics(
-            sizes in proptest::array::uniform12(0usize..20), is_gpt: bool, lr in -1.0f64..1.0,
+            sizes in proptest::array::uniform16(0usize..20), is_gpt: bool, lr in -1.0f64..1.0,
         ) {
             let mut plan = if is_gpt { tiny_gpt() } else { tiny_llama() };
-            let [layers, d_model, heads, kv_heads, d_ffn, tp, pp, dp, batch, micro, vocab, time] =
-                sizes;
+            let [layers, d_model, heads, kv_heads, d_ffn, tp, pp, dp, batch, micro, vocab, time,
+                cp, pieces, node, list] = sizes;
+            (plan.parallel.cp, plan.parallel.virtual_stages) = (cp, pieces);
+            plan.parallel.ranks_per_node = node;
+            (plan.parallel.sequence, plan.parallel.count_head) = (is_gpt, list > 10);
+            plan.parallel.stage_layers = vec![1; list.saturating_sub(12)];
             (plan.model.layers, plan.model.d_model, plan.model.heads) = (layers, d_model, heads);
             (plan.model.kv_heads, plan.model.d_ffn) = (kv_heads, d_ffn);
             (plan.parallel.tp, plan.parallel.pp, plan.parallel.dp) = (tp, pp, dp);

@@ -12,7 +12,8 @@ use crate::checkpoint::read::{Opened, newest};
 use crate::checkpoint::state::{Exact, State};
 use crate::checkpoint::write;
 use crate::data::Samples;
-use crate::error::{At, Error, Result};
+use crate::error::{At, Error, OnRank, Result};
+use crate::memory;
 use crate::mesh::Groups;
 use crate::metrics::{Events, Journal, StepRecord, ValidationRecord};
 use crate::model::param::{self, Spec};
@@ -148,14 +149,20 @@ impl<'a> Lead<'a> {
 impl Run<'_> {
     /// Runs every rank on its thread and returns rank 0's last state, or the first cause of failure.
     fn all_ranks(&self, lead: Lead<'_>) -> Result<State> {
-        let device = Device::cpu();
+        let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
+        let devices = arenas.map(|(rank, bytes)| {
+            Device::with_arena(bytes).on_rank(rank, "plan memory before the first step")
+        });
+        let devices: Vec<Device> = devices.collect::<Result<_>>()?;
+        let events = lead.events;
         let mut lead = Some(lead);
+        let devices = &devices;
         let results: Vec<Result<Option<State>>> = thread::scope(|scope| {
             let threads: Vec<_> = Groups::all(&self.plan.parallel)
                 .into_iter()
                 .map(|groups| {
-                    let (lead, device) = (lead.take(), device.clone());
-                    scope.spawn(move || self.one_rank(groups, device, lead))
+                    let lead = lead.take();
+                    scope.spawn(move || self.one_rank(groups, devices, lead))
                 })
                 .collect();
             let joined = threads.into_iter().enumerate().map(|(rank, thread)| {
@@ -168,6 +175,12 @@ impl Run<'_> {
             });
             joined.collect()
         });
+        for (rank, device) in devices.iter().enumerate() {
+            let bytes = device.overflow_bytes();
+            if bytes > 0 {
+                events.note(&format!("rank {rank}: {bytes} bytes did not fit its arena"));
+            }
+        }
         let mut last = None;
         let mut failure: Option<Error> = None;
         for result in results {
@@ -187,16 +200,15 @@ impl Run<'_> {
     fn one_rank(
         &self,
         groups: Groups,
-        device: Device,
+        devices: &[Device],
         mut lead: Option<Lead<'_>>,
     ) -> Result<Option<State>> {
         let plan = self.plan;
+        let device = devices[groups.place.rank()].clone();
         let mut trainer = Trainer::new(plan, self.specs, groups, device)?;
         let mut done = 0;
         if let Some(opened) = self.opened {
-            let place = trainer.groups.place;
-            opened.load_weights(self.specs, &place, &mut trainer.weights)?;
-            opened.load_moments(self.specs, &place, &mut trainer.moments)?;
+            opened.load(&mut trainer)?;
             done = opened.state.step;
         }
         let mut state = None;
@@ -205,7 +217,8 @@ impl Run<'_> {
             let outcome = trainer.step(self.train_set, step)?;
             if let Some(lead) = &mut lead {
                 let seconds = started.elapsed().as_secs_f64();
-                lead.record(plan, step, &outcome, (seconds, trainer.device.peak_bytes()))?;
+                let peak_bytes = devices.iter().map(Device::peak_bytes).sum();
+                lead.record(plan, step, &outcome, (seconds, peak_bytes))?;
             }
             self.validate(&trainer, step, &mut lead)?;
             if is_due(step, plan.train.checkpoint.every, plan.train.steps) {

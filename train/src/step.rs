@@ -2,18 +2,19 @@
 //! data-parallel ranks, tied gradients, norm and clipping, AdamW, loss.
 
 use index::Sampler;
-use kernels::{Device, Tensor, add};
+use kernels::{DType, Device, Tensor, Use, add};
 
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::Groups;
-use crate::model::gradients::Gradients;
 use crate::model::param::Spec;
 use crate::model::stage::Stage;
-use crate::optim::adamw::Moments;
+use crate::optim::adamw::{Moments, Store};
 use crate::optim::clip;
-use crate::parallel::data::GradientTree;
-use crate::parallel::pipeline::Worker;
+use crate::parallel::pipeline::{Held, Worker};
+use crate::parallel::shards::Shards;
+use crate::parallel::sums::Sums;
+use crate::parallel::zero::{Holding, Supply};
 use crate::plan::Plan;
 
 /// Everything one rank holds.
@@ -23,11 +24,18 @@ pub(crate) struct Trainer<'a> {
     pub specs: &'a [Spec],
     pub groups: Groups,
     pub device: Device,
-    pub stage: Stage,
-    /// In slot order, like the moments.
+    /// Which elements are here.
+    pub holding: Holding,
+    /// The rank's pieces of the model.
+    pub stages: Vec<Stage>,
+    /// In slot order; empty where weights are shared out.
     pub weights: Vec<Tensor>,
+    /// Flat shards by local unit; empty where they are not.
+    pub weight_shards: Vec<Tensor>,
     pub moments: Moments,
-    pub tree: GradientTree,
+    sums: Sums,
+    /// Of the last step.
+    pub held: Held,
 }
 
 /// Loss and gradient norm of a step, the same bits on every rank.
@@ -45,55 +53,80 @@ impl<'a> Trainer<'a> {
         groups: Groups,
         device: Device,
     ) -> Result<Trainer<'a>> {
-        let place = groups.place;
-        let local = specs.iter().filter(|spec| spec.is_on(place.pp_rank));
-        let weights = local
-            .map(|spec| spec.initial(plan.seed, &place, &device))
-            .collect::<kernels::Result<Vec<_>>>()
-            .on_rank(place.rank(), "initialise weights")?;
-        let moments = Moments::zeros(&weights, &device);
-        let moments = moments.on_rank(place.rank(), "allocate moments")?;
-        let stage = Stage::of(plan, &place, specs);
-        let tree = GradientTree::new(stage.gradient_dims.clone(), plan.is_exact(), &device);
-        Ok(Trainer {
+        let (place, rank) = (groups.place, groups.place.rank());
+        let holding = Holding::of(Shards::of(plan, specs), specs, &place);
+        let chunks = 0..plan.parallel.virtual_stages;
+        let stages: Vec<Stage> = chunks
+            .map(|chunk| Stage::of(plan, &place, chunk, specs))
+            .collect();
+        let mut dims = holding.dims.clone();
+        if plan.model.is_tied() && place.pp == 1 {
+            dims.push(dims[0].clone());
+        }
+        let moments = Moments::zeros(&holding, &device.for_use(Use::Optimizer))
+            .on_rank(rank, "allocate moments")?;
+        let of = (&holding.shards, holding.local.as_slice());
+        let sums = Sums::new(plan, &groups, of, (&stages, dims), &device);
+        let mut trainer = Trainer {
             plan,
             specs,
             groups,
             device,
-            stage,
-            weights,
+            holding,
+            stages,
+            weights: Vec::new(),
+            weight_shards: Vec::new(),
             moments,
-            tree,
-        })
+            sums,
+            held: Held::default(),
+        };
+        trainer.initialise().on_rank(rank, "initialise weights")?;
+        Ok(trainer)
+    }
+
+    /// Unit by unit, so that sharded weights are never all whole.
+    fn initialise(&mut self) -> kernels::Result<()> {
+        let (place, seed) = (self.groups.place, self.plan.seed);
+        let device = self.device.for_use(Use::Weights);
+        for (index, local) in self.holding.local.iter().enumerate() {
+            let unit = &self.holding.shards.units[local.unit];
+            let specs = &self.specs[unit.specs.clone()];
+            let whole = specs.iter().map(|spec| spec.initial(seed, &place, &device));
+            let whole: Vec<Tensor> = whole.collect::<kernels::Result<_>>()?;
+            if self.holding.has_weight_shards() {
+                let held = self.holding.weights(index);
+                let mut shard = Tensor::zeros(&[held.len().max(1)], DType::F32, &device)?;
+                for piece in unit.pieces(held.clone()) {
+                    let from = &whole[piece.spec - unit.specs.start].f32()[piece.local];
+                    let at = piece.at - held.start;
+                    shard.f32_mut()[at..at + from.len()].copy_from_slice(from);
+                }
+                self.weight_shards.push(shard);
+            } else {
+                self.weights.extend(whole);
+            }
+        }
+        Ok(())
     }
 
     fn rank(&self) -> usize {
         self.groups.place.rank()
     }
 
-    /// Tensors this rank has a part of, in slot order.
-    pub(crate) fn local_specs(&self) -> Vec<&'a Spec> {
-        self.specs
-            .iter()
-            .filter(|spec| spec.is_on(self.groups.place.pp_rank))
-            .collect()
-    }
-
     /// Step `step`, counted from 1.
     pub(crate) fn step(&mut self, samples: &dyn Samples, step: u64) -> Result<Outcome> {
         let (loss, gradients) = self.gradients(samples, step)?;
         let grad_norm = self.update(&gradients, step)?;
-        self.tree.recycle(gradients);
         Ok(Outcome { loss, grad_norm })
     }
 
-    /// Loss of the step's batch and its gradient, summed over all ranks that share a weight. The
-    /// first buffers are in the order of the weights.
+    /// Loss of the step's batch and its gradient, summed over all ranks that share a weight: flat,
+    /// by local unit, of the elements that this rank updates.
     pub(crate) fn gradients(
         &mut self,
         samples: &dyn Samples,
         step: u64,
-    ) -> Result<(f64, Gradients)> {
+    ) -> Result<(f64, Vec<Tensor>)> {
         let batch = self.plan.train.global_batch;
         let consumed = (step - 1) * batch as u64;
         let range = Sampler::new(samples.len(), batch as u64, consumed).next();
@@ -102,82 +135,106 @@ impl<'a> Trainer<'a> {
             .start;
         let worker = Worker {
             plan: self.plan,
-            stage: &self.stage,
+            stages: &self.stages,
             groups: &self.groups,
             device: &self.device,
-            weights: &self.weights,
+            supply: supply(
+                (&self.weights, &self.weight_shards),
+                &self.holding,
+                &self.groups,
+                &self.device,
+            ),
         };
-        let loss = worker.train(samples, first, &mut self.tree)?;
+        let (loss, held) = worker.train(samples, first, &mut self.sums)?;
+        self.held = held;
+        let gradients = self.sums.finish();
+        let mut gradients = gradients.on_rank(self.rank(), "sum gradients over ranks")?;
         finite(step, "loss", loss)?;
-        let mut gradients = self
-            .tree
-            .finish(self.groups.dp.as_ref(), batch)
-            .on_rank(self.rank(), "sum gradients over data-parallel ranks")?;
         self.join_tied(&mut gradients)?;
         Ok((loss, gradients))
     }
 
     /// Clips and applies the gradient; returns its norm before clipping.
-    pub(crate) fn update(&mut self, gradients: &Gradients, step: u64) -> Result<f64> {
-        let local = &gradients.tensors()[..self.weights.len()];
-        let is_exact = self.plan.is_exact();
-        let grad_norm = clip::global_norm(self.specs, local, &self.groups, is_exact)
-            .on_rank(self.rank(), "gradient norm")?;
+    pub(crate) fn update(&mut self, gradients: &[Tensor], step: u64) -> Result<f64> {
+        let rank = self.rank();
+        let grad_norm = clip::global_norm(self.specs, gradients, &self.holding, &self.groups)
+            .on_rank(rank, "gradient norm")?;
         finite(step, "grad_norm", grad_norm)?;
         let factor = clip::factor(grad_norm, self.plan.train.clip_norm);
-        let (specs, at) = (self.local_specs(), (&self.plan.train, step, factor));
-        self.moments.update(&mut self.weights, local, &specs, at);
+        let store = Store {
+            whole: &mut self.weights,
+            shards: &mut self.weight_shards,
+        };
+        let of = (&self.holding, self.specs);
+        let at = (&self.plan.train, step, factor);
+        self.moments.update(store, gradients, of, at);
+        self.holding
+            .gather_updated(&mut self.weights, self.groups.dp.as_ref())
+            .on_rank(rank, "gather updated weights")?;
         Ok(grad_norm)
     }
 
     /// Mean loss over the first `count` samples, the same bits on every rank and layout.
     pub(crate) fn evaluate(&self, samples: &dyn Samples, count: usize) -> Result<f64> {
-        self.worker().evaluate(samples, count)
-    }
-
-    fn worker(&self) -> Worker<'_> {
-        Worker {
+        let worker = Worker {
             plan: self.plan,
-            stage: &self.stage,
+            stages: &self.stages,
             groups: &self.groups,
             device: &self.device,
-            weights: &self.weights,
-        }
+            supply: supply(
+                (&self.weights, &self.weight_shards),
+                &self.holding,
+                &self.groups,
+                &self.device,
+            ),
+        };
+        worker.evaluate(samples, count)
     }
 
     /// The tied matrix's gradient is the head's plus the embedding's. They are apart until here, so
-    /// that it is the same sum of two whatever stages they come from.
-    fn join_tied(&self, gradients: &mut Gradients) -> Result<()> {
+    /// that it is the same sum of two whatever stages they come from. The matrix is the first unit
+    /// wherever it is.
+    fn join_tied(&self, gradients: &mut Vec<Tensor>) -> Result<()> {
+        let (place, rank) = (self.groups.place, self.rank());
         if !self.plan.model.is_tied() {
             return Ok(());
         }
-        let (place, rank) = (self.groups.place, self.rank());
-        let tensors = gradients.tensors_mut();
-        if let (true, Some((embedding, head))) = (place.pp == 1, self.stage.tied) {
-            let (embeddings, heads) = tensors.split_at_mut(head);
-            return add::add_into(&mut embeddings[embedding], &heads[0])
-                .on_rank(rank, "add tied gradients");
+        if place.pp == 1 {
+            let head = gradients.pop().expect("a tied head has its own gradient");
+            return add::add_into(&mut gradients[0], &head).on_rank(rank, "add tied gradients");
         }
-        let (mine, other) = match self.stage.tied {
-            Some((_, head)) => (head, 0),
-            None if place.is_first_stage() => (0, place.pp - 1),
-            None => return Ok(()),
-        };
-        let other = place.on_stage(other);
-        let world = &self.groups.world;
-        world
-            .send(other, tensors[mine].f32())
-            .on_rank(rank, "send tied gradients")?;
-        let mut received = vec![0.0; tensors[mine].elements()];
-        world
-            .recv(other, &mut received)
-            .on_rank(rank, "receive tied gradients")?;
-        for (sum, x) in received.iter_mut().zip(tensors[mine].f32()) {
+        if !place.is_first_stage() && !place.is_last_stage() {
+            return Ok(());
+        }
+        let other = place.on_stage(place.pp - 1 - place.pp_rank);
+        let (mine, world) = (gradients[0].f32_mut(), &self.groups.world);
+        let sent = world.send(other, mine);
+        sent.on_rank(rank, "send tied gradients")?;
+        let mut received = vec![0.0; mine.len()];
+        let got = world.recv(other, &mut received);
+        got.on_rank(rank, "receive tied gradients")?;
+        for (sum, x) in mine.iter_mut().zip(&received) {
             *sum += x;
         }
-        let embedding = self.stage.tied.map_or(0, |(embedding, _)| embedding);
-        tensors[embedding].f32_mut().copy_from_slice(&received);
         Ok(())
+    }
+}
+
+fn supply<'a>(
+    (weights, shards): (&'a [Tensor], &'a [Tensor]),
+    holding: &'a Holding,
+    groups: &'a Groups,
+    device: &'a Device,
+) -> Supply<'a> {
+    if holding.has_weight_shards() {
+        Supply::Shards {
+            shards,
+            holding,
+            dp: groups.dp.as_ref(),
+            device,
+        }
+    } else {
+        Supply::Whole(weights)
     }
 }
 

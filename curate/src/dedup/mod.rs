@@ -165,9 +165,14 @@ pub fn dedup(
     if config.index.is_some() {
         report.outputs.push(index::write(out, &files, &numbering)?);
     }
+    sweep(out);
+    Ok(report)
+}
+
+/// Removes what did not fit the memory; what cannot be removed does no harm.
+fn sweep(out: &Path) {
     let _ = std::fs::remove_dir_all(out.join("tmp/dedup"));
     let _ = std::fs::remove_dir(out.join("tmp"));
-    Ok(report)
 }
 
 /// Removes what an earlier job wrote and this one may not.
@@ -205,9 +210,12 @@ impl<'a> Stage<'a> {
     fn open(config: &'a DedupConfig, out: &'a Path, shards: usize) -> Result<Stage<'a>> {
         let mut wrong = None;
         config.check(&mut |key, found, wanted| {
-            wrong.get_or_insert((key.to_string(), found, wanted.to_string()));
+            // "exact": nothing is asked for, and all documents stay, which cutting evaluation texts starts from
+            if key != "memory_mb" && key != "exact" {
+                wrong.get_or_insert((key.to_string(), found, wanted.to_string()));
+            }
         });
-        if let Some((key, found, wanted)) = wrong.filter(|(key, ..)| key != "memory_mb") {
+        if let Some((key, found, wanted)) = wrong {
             return Err(Error::Config { key, found, wanted });
         }
         let shape = SignatureShape::of(config.minhash.is_some().then_some(config));

@@ -5,10 +5,13 @@
 //! folds its bytes, eight at a time, into 64 bits by multiplications whose two halves are joined (as wyhash does); a
 //! shingle's is the polynomial of its words' hashes mod 2^64 (Karp and Rabin 1987), rolled from one shingle to the next,
 //! folded once more; the upper 32 bits of that are what is permuted. With `chars` the elements are the characters of the
-//! words, one space between two words. A text of fewer elements than a shingle is one shingle; without any word it has
+//! words, one space between two words; with `tokens` they are the segments of Unicode's annex 29 as they stand, white
+//! space left out. A text of fewer elements than a shingle is one shingle; without any word it has
 //! none, and no signature.
 
 use std::sync::LazyLock;
+
+use unicode_segmentation::UnicodeSegmentation;
 
 use super::preset::{Shingle, ShingleKind};
 use crate::unicode::{self, MARK};
@@ -42,6 +45,7 @@ impl NativeScratch {
         match kind {
             ShingleKind::Words => words(text, &mut self.word, &mut self.items),
             ShingleKind::Chars => chars(text, &mut self.items),
+            ShingleKind::Tokens => self.items.extend(tokens(text)),
         }
     }
 }
@@ -166,6 +170,14 @@ fn chars(text: &str, items: &mut Vec<u64>) {
             Folded::Gap => gap = true,
         }
     }
+}
+
+/// The hash of each token.
+fn tokens(text: &str) -> impl Iterator<Item = u64> + '_ {
+    let segments = text.split_word_bounds();
+    segments
+        .filter(|segment| !segment.chars().all(char::is_whitespace))
+        .map(|segment| hash(segment.as_bytes()))
 }
 
 /// What a character is to words.
@@ -302,6 +314,37 @@ mod tests {
         assert_eq!(of_words(text), expected);
         assert!(of_words(" ,\n\u{3002}\u{2014}").is_empty());
         assert!(of_words("").is_empty());
+    }
+
+    #[test]
+    fn tokens_are_segments_as_they_stand_without_white_space() {
+        let text = "He's 3.14,\u{a0} he-man!\n\u{6f22}\u{5b57} \u{1f600}";
+        let expected = [
+            "He's",
+            "3.14",
+            ",",
+            "he",
+            "-",
+            "man",
+            "!",
+            "\u{6f22}",
+            "\u{5b57}",
+            "\u{1f600}",
+        ];
+        let expected: Vec<u64> = expected.iter().map(|t| hash(t.as_bytes())).collect();
+        assert_eq!(tokens(text).collect::<Vec<_>>(), expected);
+        let shingles = |text: &str, kind| {
+            let mut scratch = NativeScratch::default();
+            scratch.wide(text, Shingle { kind, n: 3 })
+        };
+        let kind = ShingleKind::Tokens;
+        assert_eq!(shingles("a, b c", kind).len(), 2);
+        assert_eq!(shingles("a, b c", kind), shingles("a , b\tc ", kind));
+        assert_ne!(shingles("a, b c", kind), shingles("A, b c", kind));
+        assert_ne!(
+            shingles("a, b c", kind),
+            shingles("a, b c", ShingleKind::Words)
+        );
     }
 
     #[test]

@@ -45,9 +45,31 @@ pub enum ShingleKind {
     Words,
     /// Neighbouring characters of the words, which one space parts.
     Chars,
+    /// Neighbouring tokens as Unicode's annex 29 segments texts: words, numbers, every other mark that is not white space,
+    /// as they stand. Those of a trained tokenizer are not known here.
+    Tokens,
 }
 
-/// Elements of the sets that are compared. Tokens of a tokenizer are left out: this crate knows none.
+impl ShingleKind {
+    fn name(self) -> &'static str {
+        match self {
+            ShingleKind::Words => "words",
+            ShingleKind::Chars => "chars",
+            ShingleKind::Tokens => "tokens",
+        }
+    }
+
+    /// Number in signature files.
+    pub(super) fn code(self) -> u32 {
+        match self {
+            ShingleKind::Words => 0,
+            ShingleKind::Chars => 1,
+            ShingleKind::Tokens => 2,
+        }
+    }
+}
+
+/// Elements of the sets that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shingle {
@@ -180,7 +202,7 @@ impl MinhashConfig {
         if self.preset == MinhashPreset::Fineweb && self.shingle.kind != ShingleKind::Words {
             problem(
                 "shingle.kind",
-                "\"chars\"".to_string(),
+                format!("{:?}", self.shingle.kind.name()),
                 "\"words\" with preset = \"fineweb\", whose hashes are datatrove's",
             );
         }
@@ -299,7 +321,7 @@ mod tests {
         assert_eq!(found, wanted);
         for text in [
             r#"{"preset":"fine_web"}"#,
-            r#"{"shingle":{"kind":"tokens","n":5}}"#,
+            r#"{"shingle":{"kind":"syllables","n":5}}"#,
             r#"{"ngram":5}"#,
         ] {
             assert!(

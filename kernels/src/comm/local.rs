@@ -4,7 +4,7 @@
 //! they are filled; the last reader frees the turn. A rank that is dropped (also by a panic) while
 //! others wait for its part makes them return `PeerGone`; what it brought before still counts.
 
-use super::Collective;
+use super::{Collective, check_cuts};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -141,8 +141,8 @@ impl LocalComm {
     }
 
     /// As `exchange` for equal lengths.
-    fn exchange_alike(&self, op: &'static str, x: &[f32]) -> Result<Vec<Data>> {
-        let all = self.exchange(op, Data::F32(Arc::new(x.to_vec())))?;
+    fn exchange_alike(&self, op: &'static str, x: Vec<f32>) -> Result<Vec<Data>> {
+        let all = self.exchange(op, Data::F32(Arc::new(x)))?;
         let len = all[0].f32().len();
         match all.iter().position(|data| data.f32().len() != len) {
             None => Ok(all),
@@ -224,7 +224,7 @@ impl Collective for LocalComm {
         if size == 1 {
             return Ok(());
         }
-        let brought = self.exchange_alike(OP, x)?;
+        let brought = self.exchange_alike(OP, x.to_vec())?;
         let parts: Vec<&[f32]> = brought.iter().map(Data::f32).collect();
         if x.len() < SHARED_FROM {
             tree_sum(x, &parts);
@@ -244,9 +244,22 @@ impl Collective for LocalComm {
         Ok(())
     }
 
+    fn reduce_scatter_sum(&self, x: Vec<f32>, cuts: &[usize]) -> Result<Vec<f32>> {
+        check_cuts(cuts, x.len(), self.shared.size)?;
+        if self.shared.size == 1 {
+            return Ok(x);
+        }
+        let brought = self.exchange_alike("reduce_scatter_sum", x)?;
+        let (start, end) = (cuts[self.rank], cuts[self.rank + 1]);
+        let mut sum = vec![0.0; end - start];
+        let parts: Vec<&[f32]> = brought.iter().map(|b| &b.f32()[start..end]).collect();
+        tree_sum(&mut sum, &parts);
+        Ok(sum)
+    }
+
     fn all_reduce_max(&self, x: &mut [f32]) -> Result<()> {
         if self.shared.size > 1 {
-            let parts = self.exchange_alike("all_reduce_max", x)?;
+            let parts = self.exchange_alike("all_reduce_max", x.to_vec())?;
             x.copy_from_slice(parts[0].f32());
             for part in &parts[1..] {
                 for (x, y) in x.iter_mut().zip(part.f32()) {
@@ -276,7 +289,7 @@ impl Collective for LocalComm {
     fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()> {
         self.check_peer("broadcast", "root", root)?;
         if self.shared.size > 1 {
-            let all = self.exchange_alike("broadcast", x)?;
+            let all = self.exchange_alike("broadcast", x.to_vec())?;
             x.copy_from_slice(all[root].f32());
         }
         Ok(())
@@ -390,6 +403,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn scattered_sums_are_the_parts_of_the_whole_sum() {
+        const LEN: usize = 2 * SUM_BLOCK + 77;
+        for size in 1..=5 {
+            let results = each(size, |comm| {
+                let mut x: Vec<f32> = (0..LEN).map(|i| value(comm.rank(), i)).collect();
+                // unequal parts, one of them empty
+                let mut cuts: Vec<usize> = (0..size).map(|r| LEN * r * r / (size * size)).collect();
+                cuts.push(LEN);
+                if size > 2 {
+                    cuts[1] = 0;
+                }
+                let part = comm.reduce_scatter_sum(x.clone(), &cuts).unwrap();
+                comm.all_reduce_sum(&mut x).unwrap();
+                let want = &x[cuts[comm.rank()]..cuts[comm.rank() + 1]];
+                bits(&part) == bits(want)
+            });
+            assert_eq!(results, vec![true; size]);
+        }
+        let comm = group(1).remove(0);
+        let wrong = comm.reduce_scatter_sum(vec![1.0; 3], &[0, 2]);
+        assert!(matches!(wrong, Err(Error::Argument { name: "cuts", .. })));
     }
 
     #[test]

@@ -2,8 +2,25 @@
 //! rank gets the same bits; gathers copy and never add (-0.0 stays -0.0).
 
 pub mod local;
+mod nested;
 
-use crate::Result;
+pub use nested::Nested;
+
+use crate::{Error, Result};
+
+/// Checks what `reduce_scatter_sum` is given.
+fn check_cuts(cuts: &[usize], len: usize, size: usize) -> Result<()> {
+    let whole = cuts.first() == Some(&0) && cuts.last() == Some(&len) && cuts.is_sorted();
+    if whole && cuts.len() == size + 1 {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        op: "reduce_scatter_sum",
+        name: "cuts",
+        found: format!("{cuts:?}"),
+        wanted: format!("{} ascending numbers from 0 to {len}", size + 1),
+    })
+}
 
 /// What the ranks of a group can do together. Every rank calls the same ops in the same order.
 ///
@@ -19,6 +36,11 @@ pub trait Collective: Send + Sync {
     /// # Errors
     /// As the trait says.
     fn all_reduce_sum(&self, x: &mut [f32]) -> Result<()>;
+    /// Returns this rank's part `[cuts[rank], cuts[rank + 1])` of the tree sum over ranks, elementwise:
+    /// the bits that `all_reduce_sum` puts there.
+    /// # Errors
+    /// As the trait says; `Argument` if `cuts` are not ascending numbers from 0 to the length.
+    fn reduce_scatter_sum(&self, x: Vec<f32>, cuts: &[usize]) -> Result<Vec<f32>>;
     /// Replaces x by the largest over ranks, elementwise.
     /// # Errors
     /// As the trait says.

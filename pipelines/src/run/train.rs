@@ -90,14 +90,29 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     cx.manifest.forget("train");
     let parallel = &plan.parallel;
     eprintln!(
-        "train: {} parameters, vocabulary {}, {} tokens a step, tp {} pp {} dp {}",
+        "train: {} parameters, vocabulary {}, {} tokens a step, tp {} pp {} dp {} cp {} zero {}",
         grouped(plan.parameters()),
         grouped(plan.vocab as u64),
         grouped((plan.train.global_batch * plan.seq_length) as u64),
         parallel.tp,
         parallel.pp,
-        parallel.dp
+        parallel.dp,
+        parallel.cp,
+        parallel.zero
     );
+    // a plan that contradicts itself is told by the run
+    let ranks = train::memory::predict(&plan).unwrap_or_default();
+    if let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) {
+        eprintln!(
+            "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}",
+            ranks.len(),
+            rank.total() / 1_000_000,
+            rank.weights / 1_000_000,
+            rank.optimizer / 1_000_000,
+            rank.gradients / 1_000_000,
+            rank.activations / 1_000_000
+        );
+    }
     let valid = blended.parts[Part::Valid as usize]
         .as_ref()
         .map(|blend| BlendSamples(blend, None));
@@ -138,7 +153,8 @@ fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result
     for (table, key) in BOOKKEEPING
         .map(|k| ("train", k))
         .into_iter()
-        .chain([("train", "micro_batch")])
+        // the same bits whatever these are
+        .chain(["micro_batch", "recompute", "recompute_layers"].map(|k| ("train", k)))
         // with a constant rate, more steps only follow those before; else they change the rate of all
         .chain((plan.train.schedule == train::Schedule::Constant).then_some(("train", "steps")))
     {

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::mesh::Place;
 use crate::metrics::Events;
 use crate::model::param::Spec;
-use crate::optim::adamw::Moments;
 use crate::plan::Plan;
+use crate::step::Trainer;
 
 /// A checkpoint whose state holds together and whose model is verified.
 pub(crate) struct Opened {
@@ -84,43 +84,55 @@ impl Opened {
         Ok(())
     }
 
-    /// Reads this rank's part of every tensor on its stage.
-    pub(crate) fn load_weights(
-        &self,
-        specs: &[Spec],
-        place: &Place,
-        weights: &mut [Tensor],
-    ) -> Result<()> {
+    /// Reads whole tensors, those of a world of one.
+    pub(crate) fn load_whole(&self, specs: &[Spec], weights: &mut [Tensor]) -> Result<()> {
         let mut reader = Reader::open(&self.path.join(MODEL))?;
-        load(&mut reader, specs, place, "", weights)
+        for (spec, tensor) in specs.iter().zip(weights) {
+            reader.read_part(&spec.name, &spec.dims, 0, tensor.f32_mut())?;
+        }
+        Ok(())
     }
 
-    pub(crate) fn load_moments(
-        &self,
-        specs: &[Spec],
-        place: &Place,
-        moments: &mut Moments,
-    ) -> Result<()> {
-        let mut reader = Reader::open(&self.path.join(OPTIMIZER))?;
-        load(&mut reader, specs, place, ".m", &mut moments.m)?;
-        load(&mut reader, specs, place, ".v", &mut moments.v)
+    /// Reads this rank's elements of every tensor on its stage and of its moments.
+    pub(crate) fn load(&self, trainer: &mut Trainer<'_>) -> Result<()> {
+        let (holding, specs) = (&trainer.holding, trainer.specs);
+        let mut model = Reader::open(&self.path.join(MODEL))?;
+        let mut optimizer = Reader::open(&self.path.join(OPTIMIZER))?;
+        for (index, local) in holding.local.iter().enumerate() {
+            let unit = &holding.shards.units[local.unit];
+            let held = holding.weights(index);
+            for piece in unit.pieces(held.clone()) {
+                let spec = &specs[piece.spec];
+                let out = if holding.has_weight_shards() {
+                    let at = piece.at - held.start;
+                    &mut trainer.weight_shards[index].f32_mut()[at..at + piece.local.len()]
+                } else {
+                    let slot = holding.slot(index, piece.spec);
+                    &mut trainer.weights[slot].f32_mut()[piece.local.clone()]
+                };
+                let first = first_element(spec, &holding.place) + piece.local.start;
+                model.read_part(&spec.name, &spec.dims, first, out)?;
+            }
+            let held = holding.moments(index);
+            for piece in unit.pieces(held.clone()) {
+                let spec = &specs[piece.spec];
+                let first = first_element(spec, &holding.place) + piece.local.start;
+                let at = piece.at - held.start..piece.at - held.start + piece.local.len();
+                let moments = &mut trainer.moments;
+                for (suffix, flat) in [(".m", &mut moments.m), (".v", &mut moments.v)] {
+                    let name = format!("{}{suffix}", spec.name);
+                    let out = &mut flat[index].f32_mut()[at.clone()];
+                    optimizer.read_part(&name, &spec.dims, first, out)?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
-fn load(
-    reader: &mut Reader,
-    specs: &[Spec],
-    place: &Place,
-    suffix: &str,
-    tensors: &mut [Tensor],
-) -> Result<()> {
-    let local = specs.iter().filter(|spec| spec.is_on(place.pp_rank));
-    for (spec, tensor) in local.zip(tensors) {
-        let (first, _) = spec.share(place.tp_rank, place.tp);
-        let name = format!("{}{suffix}", spec.name);
-        reader.read_rows(&name, &spec.dims, first, tensor.f32_mut())?;
-    }
-    Ok(())
+/// First element of a rank's share in the whole tensor.
+fn first_element(spec: &Spec, place: &Place) -> usize {
+    spec.share(place.tp_rank, place.tp).0 * spec.row_elements()
 }
 
 /// The newest checkpoint that is whole; damaged ones are noted and passed over.

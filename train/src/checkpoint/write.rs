@@ -6,6 +6,7 @@
 //! is never taken for a damaged checkpoint.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use kernels::Tensor;
@@ -14,12 +15,28 @@ use crate::checkpoint::safetensors::{Digest, Entry, Writer};
 use crate::checkpoint::state::{self, State};
 use crate::checkpoint::{MODEL, OPTIMIZER, path_of, steps_in};
 use crate::error::{At, OnRank, Result};
+use crate::mesh::Place;
 use crate::step::Trainer;
 
-/// One file: the tensors of each list of this rank, under `<name><suffix>`.
+/// One file: for each list of this rank every tensor under `<name><suffix>`.
 struct Part<'a> {
     file: &'static str,
-    lists: Vec<(&'static str, &'a [Tensor])>,
+    lists: Vec<List<'a>>,
+}
+
+/// Numbers beside the elements of every tensor.
+struct List<'a> {
+    suffix: &'static str,
+    numbers: Numbers<'a>,
+}
+
+enum Numbers<'a> {
+    /// Whole shares by slot.
+    Whole(&'a [Tensor]),
+    /// Flat by local unit: the elements whose weights are here.
+    Weights(&'a [Tensor]),
+    /// Flat by local unit: the elements whose moments are here.
+    Moments(&'a [Tensor]),
 }
 
 /// To be called by every rank. Rank 0 gives the state and gets the folder's path.
@@ -29,14 +46,23 @@ pub(crate) fn write(
     state: Option<&State>,
 ) -> Result<Option<PathBuf>> {
     let moments = &trainer.moments;
+    let weights = if trainer.holding.has_weight_shards() {
+        Numbers::Weights(&trainer.weight_shards)
+    } else {
+        Numbers::Whole(&trainer.weights)
+    };
+    let list = |suffix, numbers| List { suffix, numbers };
     let parts = [
         Part {
             file: MODEL,
-            lists: vec![("", &trainer.weights)],
+            lists: vec![list("", weights)],
         },
         Part {
             file: OPTIMIZER,
-            lists: vec![(".m", &moments.m), (".v", &moments.v)],
+            lists: vec![
+                list(".m", Numbers::Moments(&moments.m)),
+                list(".v", Numbers::Moments(&moments.v)),
+            ],
         },
     ];
     let Some(state) = state else {
@@ -113,25 +139,72 @@ pub(crate) fn sync(folder: &Path) -> Result<()> {
         .at("sync", folder)
 }
 
-/// World ranks that hold parts of a tensor, in order of rows. Replicas send nothing.
-fn owners(trainer: &Trainer<'_>, spec: usize) -> Vec<usize> {
-    let (spec, place) = (&trainer.specs[spec], trainer.groups.place);
-    let shares = if spec.is_split { place.tp } else { 1 };
-    (0..shares)
-        .map(|tp_rank| place.rank_of(tp_rank, 0, spec.stage))
-        .collect()
+impl List<'_> {
+    /// World ranks that hold parts of tensor `spec`, in order, with the elements of the tensor's
+    /// share that each has. Replicas send nothing.
+    fn owners(&self, trainer: &Trainer<'_>, spec: usize) -> Vec<(usize, Range<usize>)> {
+        let (tensor, shards) = (&trainer.specs[spec], &trainer.holding.shards);
+        let at = shards.unit_of(spec);
+        let shares = if tensor.is_split {
+            trainer.groups.place.tp
+        } else {
+            1
+        };
+        let mut owners = Vec::new();
+        for tp_rank in 0..shares {
+            for dp_rank in 0..trainer.groups.place.dp {
+                let owner = Place {
+                    tp_rank,
+                    dp_rank,
+                    cp_rank: 0,
+                    pp_rank: tensor.stage,
+                    ..trainer.groups.place
+                };
+                let held = match self.numbers {
+                    Numbers::Whole(_) => 0..shards.units[at].len(),
+                    Numbers::Weights(_) => shards.weights(at, dp_rank),
+                    Numbers::Moments(_) => shards.moments(at, dp_rank),
+                };
+                let is_all = held.len() == shards.units[at].len();
+                let pieces = shards.units[at].pieces(held);
+                let piece = pieces.into_iter().find(|piece| piece.spec == spec);
+                owners.extend(piece.map(|piece| (owner.rank(), piece.local)));
+                if is_all {
+                    break;
+                }
+            }
+        }
+        owners
+    }
+
+    /// Numbers of this rank.
+    fn values(&self, trainer: &Trainer<'_>, spec: usize, local: &Range<usize>) -> &[f32] {
+        let holding = &trainer.holding;
+        let unit = holding.shards.unit_of(spec);
+        let index = (holding.local.iter().position(|local| local.unit == unit))
+            .expect("an owner has the tensor's unit");
+        let (flat, held) = match self.numbers {
+            Numbers::Whole(tensors) => {
+                return &tensors[holding.slot(index, spec)].f32()[local.clone()];
+            }
+            Numbers::Weights(flats) => (&flats[index], holding.weights(index)),
+            Numbers::Moments(flats) => (&flats[index], holding.moments(index)),
+        };
+        let at = holding.shards.units[unit].start_of(spec) + local.start - held.start;
+        &flat.f32()[at..at + local.len()]
+    }
 }
 
 fn send(trainer: &Trainer<'_>, part: &Part<'_>) -> Result<()> {
     let rank = trainer.groups.place.rank();
-    for (_, tensors) in &part.lists {
-        let mut local = tensors.iter();
+    for list in &part.lists {
         for spec in 0..trainer.specs.len() {
-            let is_here = trainer.specs[spec].is_on(trainer.groups.place.pp_rank);
-            let tensor = if is_here { local.next() } else { None };
-            if let (Some(tensor), true) = (tensor, owners(trainer, spec).contains(&rank)) {
-                let sent = trainer.groups.world.send(0, tensor.f32());
-                sent.on_rank(rank, "send a tensor of the checkpoint")?;
+            for (owner, local) in list.owners(trainer, spec) {
+                if owner == rank {
+                    let values = list.values(trainer, spec, &local);
+                    let sent = trainer.groups.world.send(0, values);
+                    sent.on_rank(rank, "send a tensor of the checkpoint")?;
+                }
             }
         }
     }
@@ -139,27 +212,22 @@ fn send(trainer: &Trainer<'_>, part: &Part<'_>) -> Result<()> {
 }
 
 fn collect(trainer: &Trainer<'_>, part: &Part<'_>, folder: &Path) -> Result<Digest> {
-    let entries = part.lists.iter().flat_map(|(suffix, _)| {
-        trainer.specs.iter().map(move |spec| Entry {
-            name: format!("{}{suffix}", spec.name),
+    let entries = part.lists.iter().flat_map(|list| {
+        trainer.specs.iter().map(|spec| Entry {
+            name: format!("{}{}", spec.name, list.suffix),
             dims: spec.dims.clone(),
         })
     });
     let mut writer = Writer::create(&folder.join(part.file), entries.collect(), None)?;
     let mut received = Vec::new();
-    for (_, tensors) in &part.lists {
-        let mut local = tensors.iter();
+    for list in &part.lists {
         for spec in 0..trainer.specs.len() {
-            let is_here = trainer.specs[spec].is_on(0);
-            let tensor = if is_here { local.next() } else { None };
-            let owners = owners(trainer, spec);
-            let elements = trainer.specs[spec].elements() / owners.len();
-            for from in owners {
-                if let (Some(tensor), 0) = (tensor, from) {
-                    writer.write(tensor.f32())?;
+            for (owner, local) in list.owners(trainer, spec) {
+                if owner == 0 {
+                    writer.write(list.values(trainer, spec, &local))?;
                 } else {
-                    received.resize(elements, 0.0);
-                    let done = trainer.groups.world.recv(from, &mut received);
+                    received.resize(local.len(), 0.0);
+                    let done = trainer.groups.world.recv(owner, &mut received);
                     done.on_rank(0, "receive a tensor of the checkpoint")?;
                     writer.write(&received)?;
                 }

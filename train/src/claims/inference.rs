@@ -21,6 +21,7 @@ fn trained(mut plan: Plan) -> Trained {
         tp: 2,
         pp: 2,
         dp: 1,
+        ..Default::default()
     };
     let folder = tempfile::tempdir().unwrap();
     let samples = Chain::of(&plan);

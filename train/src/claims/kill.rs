@@ -19,6 +19,9 @@ fn plan() -> Plan {
         tp: 2,
         pp: 1,
         dp: 2,
+        zero: 3,
+        sequence: true,
+        ..Default::default()
     };
     plan.train.steps = 40;
     plan.train.checkpoint.every = 1; // so that many kills fall into writing one

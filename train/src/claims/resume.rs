@@ -118,7 +118,12 @@ fn a_run_may_go_on_with_another_layout() {
     let want = undisturbed(&plan);
     let folder = tempfile::tempdir().unwrap();
     for (stop, tp, pp, dp) in [(20, 2, 1, 1), (36, 1, 2, 2), (52, 2, 2, 2)] {
-        let parallel = ParallelConfig { tp, pp, dp };
+        let parallel = ParallelConfig {
+            tp,
+            pp,
+            dp,
+            ..Default::default()
+        };
         stopped_at(
             &Plan {
                 parallel,
@@ -354,6 +359,7 @@ fn a_panic_in_one_rank_ends_the_run_with_its_message() {
         tp: 2,
         pp: 2,
         dp: 2,
+        ..Default::default()
     };
     let folder = tempfile::tempdir().unwrap();
     let samples = Panicking(Chain::of(&plan));

@@ -19,7 +19,7 @@ impl<'a> Decoder<'a> {
         let shape = model.plan.shape();
         let dims = [1, shape.kv_heads, model.plan.seq_length, shape.d_head];
         let caches = || {
-            let blocks = model.stage.blocks.iter();
+            let blocks = model.stage.blocks();
             blocks
                 .map(|_| Tensor::zeros(&dims, DType::F32, &model.device))
                 .collect()
@@ -61,16 +61,11 @@ impl<'a> Decoder<'a> {
         let cx = model.context(time);
         let embedding = model
             .stage
-            .embedding
-            .as_ref()
+            .embedding()
             .expect("the only stage is the first");
-        let head = model
-            .stage
-            .head
-            .as_ref()
-            .expect("the only stage is the last");
+        let head = model.stage.head().expect("the only stage is the last");
         let mut x = embedding.forward(ids, time, self.position, &cx)?;
-        for (i, block) in model.stage.blocks.iter().enumerate() {
+        for (i, block) in model.stage.blocks().enumerate() {
             let (normed, _) = block.norm1.forward(&x, &cx)?;
             let qkv = block.attention.project(&normed, time, self.position, &cx)?;
             let mixed = if self.position == 0 {

@@ -4,11 +4,15 @@
 //!
 //! Tensor parallel: whole groups of heads per rank; one sum over ranks forward (in `out`) and one
 //! backward (in `qkv`). Scores are never stored: backward recomputes them from lse.
+//!
+//! Context parallel: a rank has the queries of its tokens and gathers the keys and values of whole
+//! sequences (as Llama 3, arXiv:2407.21783, sec. 3.3), which any number of heads allows; a row's softmax
+//! then is the one of a single rank. Their gradients are summed over ranks as leaves of query rows.
 
 use kernels::{Heads, Tensor, attention, rope};
 
 use crate::config::Family;
-use crate::model::context::{Context, Slots};
+use crate::model::context::{Context, Slots, gather_rows, scatter_sum_rows};
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, RowLinear};
 use crate::plan::Plan;
@@ -22,12 +26,18 @@ pub(crate) struct Attention {
     theta: Option<f32>,
 }
 
-/// Kept from forward: `[n, d]`, `[n, packed]`, `[n, h*e]`, `[b, h, t]`.
+/// Kept from forward: `[m, d]`, `[n, packed]`, and `[n, h*e]`, `[b, h, t]` unless recomputed.
 pub(crate) struct Saved {
     x: Tensor,
     qkv: Tensor,
-    mixed: Tensor,
-    lse: Tensor,
+    core: Option<(Tensor, Tensor)>,
+}
+
+impl Saved {
+    /// Drops what `backward` can compute again from queries, keys and values.
+    pub(crate) fn without_core(self) -> Saved {
+        Saved { core: None, ..self }
+    }
 }
 
 impl Attention {
@@ -47,7 +57,7 @@ impl Attention {
         }
     }
 
-    /// x: `[n, d]` -> packed, rotated queries, keys and values `[n, packed]`; row r of a sequence
+    /// x: `[m, d]` -> packed, rotated queries, keys and values `[n, packed]`; row r of a sequence
     /// of `time` rows has position `offset + r`.
     pub(crate) fn project(
         &self,
@@ -63,21 +73,49 @@ impl Attention {
         Ok(qkv)
     }
 
-    /// mixed values `[n, h*e]` -> `[n, d]`
+    /// mixed values `[n, h*e]` -> `[m, d]`
     pub(crate) fn join(&self, mixed: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         self.out.forward(mixed, cx)
     }
 
-    /// x: `[n, d]` -> `[n, d]`
+    /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
-        let b = x.dims()[0] / cx.time;
-        let qkv = self.project(&x, cx.time, 0, cx)?;
-        let (mixed, lse) = attention::forward(&qkv, &self.heads, b, cx.time)?;
+        let qkv = self.project(&x, cx.time, cx.first, cx)?;
+        let kv = self.gather_kv(&qkv, cx)?;
+        let (mixed, lse) = self.mix(&qkv, kv.as_ref(), cx)?;
+        drop(kv);
         let y = self.join(&mixed, cx)?;
-        Ok((y, Saved { x, qkv, mixed, lse }))
+        let core = Some((mixed, lse));
+        Ok((y, Saved { x, qkv, core }))
     }
 
-    /// dy: `[n, d]` -> dx: `[n, d]`
+    /// Keys and values of whole sequences, if this rank's rows see more than their own.
+    fn gather_kv(&self, qkv: &Tensor, cx: &Context<'_>) -> kernels::Result<Option<Tensor>> {
+        if cx.cp.size() == 1 {
+            return Ok(None);
+        }
+        let kv = attention::take_kv(qkv, &self.heads)?;
+        gather_rows(cx.cp, &kv, cx.time).map(Some)
+    }
+
+    /// Attention itself: mixed values `[n, h*e]` and lse `[b, h, t]`.
+    fn mix(
+        &self,
+        qkv: &Tensor,
+        kv: Option<&Tensor>,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Tensor)> {
+        let b = qkv.dims()[0] / cx.time;
+        match kv {
+            None => attention::forward(qkv, &self.heads, b, cx.time),
+            Some(kv) => {
+                let keys = keys_of(kv, cx);
+                attention::forward_part(qkv, &keys, &self.heads, b, cx.time)
+            }
+        }
+    }
+
+    /// dy: `[m, d]` -> dx: `[m, d]`
     pub(crate) fn backward(
         &self,
         dy: &Tensor,
@@ -85,14 +123,43 @@ impl Attention {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let Saved { x, qkv, mixed, lse } = saved;
-        let (heads, b) = (&self.heads, x.dims()[0] / cx.time);
+        let Saved { x, qkv, core } = saved;
+        let (heads, b) = (&self.heads, qkv.dims()[0] / cx.time);
+        let kv = self.gather_kv(&qkv, cx)?;
+        let (mixed, lse) = match core {
+            Some(core) => core,
+            None => self.mix(&qkv, kv.as_ref(), cx)?,
+        };
         let dmixed = self.out.backward(dy, &mixed, gradients, cx)?;
-        let mut dqkv = attention::backward(&dmixed, &qkv, &mixed, &lse, heads, b, cx.time)?;
-        drop((qkv, mixed, lse, dmixed));
+        let passed = attention::Passed {
+            dout: &dmixed,
+            out: &mixed,
+            lse: &lse,
+            qkv: &qkv,
+        };
+        let mut dqkv = match &kv {
+            None => attention::backward(&passed, heads, b, cx.time, cx.token_leaf)?,
+            Some(kv) => {
+                let (keys, leaf) = (keys_of(kv, cx), cx.token_leaf);
+                let (mut dqkv, dkv) =
+                    attention::backward_part(&passed, &keys, heads, b, cx.time, leaf)?;
+                let dkv = scatter_sum_rows(cx.cp, &dkv, cx.time)?;
+                attention::put_kv(&mut dqkv, &dkv, heads)?;
+                dqkv
+            }
+        };
+        drop((qkv, mixed, lse, dmixed, kv));
         if let Some(theta) = self.theta {
-            rope::backward(&mut dqkv, heads, cx.time, 0, theta)?;
+            rope::backward(&mut dqkv, heads, cx.time, cx.first, theta)?;
         }
         self.qkv.backward(&dqkv, &x, gradients, cx)
+    }
+}
+
+fn keys_of<'a>(kv: &'a Tensor, cx: &Context<'_>) -> attention::Keys<'a> {
+    attention::Keys {
+        kv,
+        time: cx.time * cx.cp.size(),
+        first: cx.first,
     }
 }

@@ -1,8 +1,11 @@
 //! One transformer block, pre-norm: m = x + attention(norm1(x)); y = m + mlp(norm2(m)).
-//! Kept for backward: about 12 d per token and block (gpt), all freed by backward.
+//! Kept for backward, all freed by it (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022,
+//! arXiv:2205.05198, sec. 5): everything; all but what attention itself computes (`selective`); or the
+//! input alone (`full`), from which backward runs the block again. The bits are the same.
 
 use kernels::{Tensor, add};
 
+use crate::config::Recompute;
 use crate::model::attention::{self, Attention};
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
@@ -15,9 +18,18 @@ pub(crate) struct Block {
     pub attention: Attention,
     norm2: Norm,
     mlp: Mlp,
+    recompute: Recompute,
 }
 
-pub(crate) struct Saved {
+/// Kept from forward.
+pub(crate) enum Saved {
+    Inner(Box<Inner>),
+    /// x: `[m, d]`
+    Input(Tensor),
+}
+
+/// What backward reads.
+pub(crate) struct Inner {
     x: Tensor,
     statistics1: Statistics,
     attention: attention::Saved,
@@ -27,18 +39,37 @@ pub(crate) struct Saved {
 }
 
 impl Block {
-    pub(crate) fn named(at: &str, plan: &Plan, tp: usize, slots: &Slots<'_>) -> Block {
+    pub(crate) fn named(
+        at: &str,
+        plan: &Plan,
+        (tp, recompute): (usize, Recompute),
+        slots: &Slots<'_>,
+    ) -> Block {
         let eps = plan.model.norm_eps;
         Block {
             norm1: Norm::named(&format!("{at}.norm1"), eps, slots),
             attention: Attention::named(at, plan, tp, slots),
             norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
             mlp: Mlp::named(at, plan, tp, slots),
+            recompute,
         }
     }
 
-    /// x: `[n, d]` -> y: `[n, d]`
+    /// x: `[m, d]` -> y: `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
+        let (y, mut inner) = self.run(x, cx)?;
+        let saved = match self.recompute {
+            Recompute::Full => Saved::Input(inner.x),
+            Recompute::Selective => {
+                inner.attention = inner.attention.without_core();
+                Saved::Inner(Box::new(inner))
+            }
+            Recompute::None => Saved::Inner(Box::new(inner)),
+        };
+        Ok((y, saved))
+    }
+
+    fn run(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
         let (normed, statistics1) = self.norm1.forward(&x, cx)?;
         let (mut middle, attention) = self.attention.forward(normed, cx)?;
         add::add_into(&mut middle, &x)?;
@@ -47,7 +78,7 @@ impl Block {
         add::add_into(&mut y, &middle)?;
         Ok((
             y,
-            Saved {
+            Inner {
                 x,
                 statistics1,
                 attention,
@@ -58,7 +89,7 @@ impl Block {
         ))
     }
 
-    /// The second half alone, for inference: middle `[n, d]` -> y `[n, d]`.
+    /// The second half alone, for inference: middle `[m, d]` -> y `[m, d]`.
     pub(crate) fn feed_forward(
         &self,
         middle: &Tensor,
@@ -70,7 +101,7 @@ impl Block {
         Ok(y)
     }
 
-    /// dy: `[n, d]` -> dx: `[n, d]`
+    /// dy: `[m, d]` -> dx: `[m, d]`
     pub(crate) fn backward(
         &self,
         dy: Tensor,
@@ -78,14 +109,18 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let Saved {
+        let inner = match saved {
+            Saved::Inner(inner) => *inner,
+            Saved::Input(x) => self.run(x, cx)?.1,
+        };
+        let Inner {
             x,
             statistics1,
             attention,
             middle,
             statistics2,
             mlp,
-        } = saved;
+        } = inner;
         let dnormed = self.mlp.backward(&dy, mlp, gradients, cx)?;
         let mut dmiddle = self
             .norm2

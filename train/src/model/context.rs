@@ -1,8 +1,12 @@
-//! What a layer may know of the run: its rank's weights, its tensor-parallel group, the leaf sizes
-//! of sums. Layers never see the mesh.
+//! What a layer may know of the run: the weights at hand, its tensor- and context-parallel groups,
+//! the leaf sizes of sums. Layers never see the mesh.
+//!
+//! Rows between layers are `[b * time, d]`; with sequence parallelism each tensor-parallel rank has
+//! the same share of every sequence, `[b * time / tp, d]`, and layers whose features are split
+//! gather the rows before and scatter the sum after (Korthikanti et al. 2022, arXiv:2205.05198).
 
-use kernels::Tensor;
 use kernels::comm::Collective;
+use kernels::{DType, Tensor};
 
 use crate::mesh::{Groups, Place};
 use crate::model::param::Spec;
@@ -11,12 +15,27 @@ use crate::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
 /// Index into the rank's list of weights; the list of gradients has the same order.
 pub(crate) type Slot = usize;
 
+/// Whole tensors of the rank by slot.
+#[derive(Clone, Copy)]
+pub(crate) enum Weights<'a> {
+    /// All of them.
+    All(&'a [Tensor]),
+    /// Those gathered for the layer that runs.
+    Gathered(&'a [Option<Tensor>]),
+}
+
 /// Passed to every layer's forward and backward.
+#[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    pub weights: &'a [Tensor],
+    pub weights: Weights<'a>,
     pub tp: &'a dyn Collective,
-    /// Tokens of a sequence.
+    pub cp: &'a dyn Collective,
+    /// Tokens of a sequence on this context-parallel rank.
     pub time: usize,
+    /// Position of the first of them.
+    pub first: usize,
+    /// True if rows between layers are shared out over `tp`.
+    pub is_sequence: bool,
     /// Tokens per leaf of a weight gradient; 0: one chain over the micro-batch.
     pub token_leaf: usize,
     /// Slices per row-parallel sum over the whole width; 0: one chain over the local width.
@@ -24,25 +43,73 @@ pub(crate) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    pub(crate) fn of(plan: &Plan, weights: &'a [Tensor], groups: &'a Groups) -> Context<'a> {
+    pub(crate) fn of(plan: &Plan, weights: Weights<'a>, groups: &'a Groups) -> Context<'a> {
         let (token_leaf, feature_chunks) = if plan.is_exact() {
             (plan.seq_length / TOKEN_CHUNKS, FEATURE_CHUNKS)
         } else {
             (0, 0)
         };
-        let time = plan.seq_length;
+        let place = &groups.place;
+        let time = plan.seq_length / place.cp;
         Context {
             weights,
             tp: groups.tp.as_ref(),
+            cp: groups.cp.as_ref(),
             time,
+            first: place.cp_rank * time,
+            is_sequence: plan.parallel.sequence && place.tp > 1,
             token_leaf,
             feature_chunks,
+        }
+    }
+
+    /// The same with other weights at hand.
+    pub(crate) fn with<'b>(&self, weights: Weights<'b>) -> Context<'b>
+    where
+        'a: 'b,
+    {
+        Context { weights, ..*self }
+    }
+
+    pub(crate) fn weight(&self, slot: Slot) -> &'a Tensor {
+        match self.weights {
+            Weights::All(tensors) => &tensors[slot],
+            Weights::Gathered(tensors) => tensors[slot]
+                .as_ref()
+                .expect("a layer's weights are gathered before it runs"),
         }
     }
 
     /// Leaf size for a sum over a dim of `whole` elements that tensor parallelism splits.
     pub(crate) fn feature_leaf(&self, whole: usize) -> usize {
         whole.checked_div(self.feature_chunks).unwrap_or(0)
+    }
+
+    /// Tokens whose losses are one f64 sum: the same in every layout that fixes its leaves.
+    pub(crate) fn loss_chunk(&self) -> usize {
+        if self.token_leaf > 0 {
+            self.token_leaf
+        } else {
+            self.time
+        }
+    }
+
+    /// Tokens of a sequence in the rows between layers.
+    pub(crate) fn row_time(&self) -> usize {
+        if self.is_sequence {
+            self.time / self.tp.size()
+        } else {
+            self.time
+        }
+    }
+
+    /// Position of the first token in the rows between layers.
+    pub(crate) fn row_first(&self) -> usize {
+        if self.is_sequence {
+            self.first + self.tp.rank() * self.row_time()
+        } else {
+            self.first
+        }
     }
 
     /// Finishes a sum of which every tensor-parallel rank holds its aligned part.
@@ -52,6 +119,67 @@ impl<'a> Context<'a> {
         }
         Ok(x)
     }
+
+    /// Rows as a layer with split features reads them: all of this rank's sequences. `room` holds
+    /// them if they had to be gathered.
+    pub(crate) fn gather<'t>(
+        &self,
+        x: &'t Tensor,
+        room: &'t mut Option<Tensor>,
+    ) -> kernels::Result<&'t Tensor> {
+        if !self.is_sequence {
+            return Ok(x);
+        }
+        Ok(room.insert(gather_rows(self.tp, x, self.row_time())?))
+    }
+
+    /// Finishes a sum over ranks and leaves this rank the rows that it has between layers.
+    pub(crate) fn sum_to_rows(&self, x: Tensor) -> kernels::Result<Tensor> {
+        if self.is_sequence {
+            scatter_sum_rows(self.tp, &x, self.row_time())
+        } else {
+            self.sum_over_tp(x)
+        }
+    }
+}
+
+/// Puts together sequences of which each rank has `rows` rows, in order of ranks:
+/// `[b * rows, d]` -> `[b * rows * size, d]`.
+pub(crate) fn gather_rows(
+    group: &dyn Collective,
+    x: &Tensor,
+    rows: usize,
+) -> kernels::Result<Tensor> {
+    let (size, d) = (group.size(), x.dims()[1]);
+    let parts = group.all_gather(x.f32())?;
+    let mut whole = Tensor::empty(&[x.dims()[0] * size, d], DType::F32, x.device())?;
+    let run = rows * d;
+    for (at, to) in whole.f32_mut().chunks_mut(run).enumerate() {
+        let (sequence, rank) = (at / size, at % size);
+        to.copy_from_slice(&parts[rank][sequence * run..][..run]);
+    }
+    Ok(whole)
+}
+
+/// Sums over ranks, of which each keeps its `rows` rows of every sequence:
+/// `[b * rows * size, d]` -> `[b * rows, d]`.
+pub(crate) fn scatter_sum_rows(
+    group: &dyn Collective,
+    x: &Tensor,
+    rows: usize,
+) -> kernels::Result<Tensor> {
+    let (size, d) = (group.size(), x.dims()[1]);
+    let run = rows * d;
+    let sequences = x.elements() / (run * size);
+    let mut by_rank = Vec::with_capacity(x.elements());
+    for rank in 0..size {
+        for sequence in 0..sequences {
+            by_rank.extend_from_slice(&x.f32()[(sequence * size + rank) * run..][..run]);
+        }
+    }
+    let cuts: Vec<usize> = (0..=size).map(|rank| rank * sequences * run).collect();
+    let sum = group.reduce_scatter_sum(by_rank, &cuts)?;
+    Tensor::from_f32(&[sequences * rows, d], &sum, x.device())
 }
 
 /// Names of the tensors on one rank, in slot order.
@@ -71,6 +199,17 @@ impl<'a> Slots<'a> {
 
     pub(crate) fn find(&self, name: &str) -> Option<Slot> {
         self.specs.iter().position(|spec| spec.name == name)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// Slots whose names start with one of `prefixes`.
+    pub(crate) fn starting(&self, prefixes: &[&str]) -> Vec<Slot> {
+        let all = self.specs.iter().enumerate();
+        let found = all.filter(|(_, spec)| prefixes.iter().any(|p| spec.name.starts_with(p)));
+        found.map(|(slot, _)| slot).collect()
     }
 
     pub(crate) fn get(&self, name: &str) -> Slot {

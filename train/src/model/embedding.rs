@@ -28,7 +28,7 @@ impl Embedding {
         }
     }
 
-    /// tokens: `[n]` -> `[n, d]`; row r of a sequence of `time` rows has position `offset + r`.
+    /// tokens: `[n]` -> `[m, d]`; row r of a sequence of `time` rows has position `offset + r`.
     pub(crate) fn forward(
         &self,
         tokens: &Tensor,
@@ -36,20 +36,25 @@ impl Embedding {
         offset: usize,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let x = embedding::forward(&cx.weights[self.table], tokens, self.first)?;
-        let mut x = cx.sum_over_tp(x)?;
+        let x = embedding::forward(cx.weight(self.table), tokens, self.first)?;
+        let mut x = cx.sum_to_rows(x)?;
         if cx.tp.size() == 1 {
             x.f32_mut().iter_mut().for_each(|value| *value += 0.0);
         }
         if let Some(positions) = self.positions {
-            let rows = positions_of(tokens.elements(), time, offset, tokens.device())?;
-            let rows = embedding::forward(&cx.weights[positions], &rows, 0)?;
+            let (time, offset) = if cx.is_sequence {
+                (cx.row_time(), offset + cx.row_first() - cx.first)
+            } else {
+                (time, offset)
+            };
+            let rows = positions_of(x.dims()[0], time, offset, tokens.device())?;
+            let rows = embedding::forward(cx.weight(positions), &rows, 0)?;
             add::add_into(&mut x, &rows)?;
         }
         Ok(x)
     }
 
-    /// dx: `[n, d]`
+    /// dx: `[m, d]`
     pub(crate) fn backward(
         &self,
         dx: &Tensor,
@@ -57,10 +62,12 @@ impl Embedding {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
+        let mut room = None;
+        let dx = cx.gather(dx, &mut room)?;
         let [dtable] = gradients.sums([self.table]);
         embedding::backward(dtable, dx, tokens, self.first, cx.token_leaf)?;
         if let Some(positions) = self.positions {
-            let rows = positions_of(tokens.elements(), cx.time, 0, tokens.device())?;
+            let rows = positions_of(tokens.elements(), cx.time, cx.first, tokens.device())?;
             let [dpositions] = gradients.sums([positions]);
             embedding::backward(dpositions, dx, &rows, 0, cx.token_leaf)?;
         }

@@ -1,23 +1,29 @@
-//! Gradient buffers of one rank for one block of sequences, one per weight (a tied head has its
-//! own beside the embedding's, so that both sums keep their own tree).
+//! Gradient buffers of one rank for one block of sequences, by slot (a tied head has its own beside
+//! the embedding's, so that both sums keep their own tree).
 
 use kernels::{DType, Device, Tensor};
 
 use crate::model::context::Slot;
 
-/// Buffers in slot order. After `restart` the next contribution replaces what is there.
+/// Buffers of some slots. A new one is fresh: the first contribution replaces what is there.
 pub(crate) struct Gradients {
-    tensors: Vec<Tensor>,
+    tensors: Vec<Option<Tensor>>,
     is_fresh: bool,
 }
 
 impl Gradients {
-    pub(crate) fn like(dims: &[Vec<usize>], device: &Device) -> kernels::Result<Gradients> {
-        let tensors = dims
-            .iter()
-            .map(|dims| Tensor::zeros(dims, DType::F32, device));
+    /// For the slots of a part; `dims` are those of all slots.
+    pub(crate) fn of(
+        slots: &[Slot],
+        dims: &[Vec<usize>],
+        device: &Device,
+    ) -> kernels::Result<Gradients> {
+        let mut tensors: Vec<Option<Tensor>> = dims.iter().map(|_| None).collect();
+        for &slot in slots {
+            tensors[slot] = Some(Tensor::empty(&dims[slot], DType::F32, device)?);
+        }
         Ok(Gradients {
-            tensors: tensors.collect::<kernels::Result<_>>()?,
+            tensors,
             is_fresh: true,
         })
     }
@@ -34,7 +40,11 @@ impl Gradients {
 
     /// Buffer and whether the operation must add to it (else it overwrites).
     pub(crate) fn target(&mut self, slot: Slot) -> (&mut Tensor, bool) {
-        (&mut self.tensors[slot], !self.is_fresh)
+        let tensor = self.tensors[slot].as_mut();
+        (
+            tensor.expect("a part's gradients are open when it runs backwards"),
+            !self.is_fresh,
+        )
     }
 
     /// Buffers for operations that can only add.
@@ -45,6 +55,9 @@ impl Gradients {
             .get_disjoint_mut(slots)
             .expect("the slots of one layer are distinct and within the list");
         buffers.map(|tensor| {
+            let tensor = tensor
+                .as_mut()
+                .expect("a part's gradients are open when it runs backwards");
             if is_fresh {
                 tensor.fill(0.0);
             }
@@ -52,11 +65,16 @@ impl Gradients {
         })
     }
 
-    pub(crate) fn tensors(&self) -> &[Tensor] {
-        &self.tensors
+    /// The buffer of a slot that this set has.
+    pub(crate) fn tensor(&self, slot: Slot) -> &Tensor {
+        self.tensors[slot]
+            .as_ref()
+            .expect("a set of gradients is asked for its own slots")
     }
 
-    pub(crate) fn tensors_mut(&mut self) -> &mut [Tensor] {
-        &mut self.tensors
+    /// All buffers, to merge two sets of the same slots.
+    pub(crate) fn present_mut(&mut self) -> impl Iterator<Item = (Slot, &mut Tensor)> {
+        let all = self.tensors.iter_mut().enumerate();
+        all.filter_map(|(slot, tensor)| Some((slot, tensor.as_mut()?)))
     }
 }

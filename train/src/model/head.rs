@@ -3,7 +3,7 @@
 //! Paper: Shoeybi et al. 2019, arXiv:1909.08053, sec. 3 (three numbers per token cross ranks).
 //!
 //! Sums of exponentials are kept per eighth of the padded vocabulary and merged in the feature
-//! tree. Token losses are f64 and added per sequence in order of tokens.
+//! tree. Token losses are f64 and added per chunk of a sequence in order of tokens.
 
 use kernels::{DType, Tensor, cross_entropy, reduce};
 
@@ -24,7 +24,7 @@ pub(crate) struct Head {
     slice: usize,
 }
 
-/// Kept from forward: `[n, d]` twice, `[n, v]`, and a few numbers per token.
+/// Kept from forward: `[m, d]` twice, `[n, v]`, and a few numbers per token.
 pub(crate) struct Saved {
     x: Tensor,
     statistics: Statistics,
@@ -65,7 +65,7 @@ impl Head {
         self.linear.forward(&normed, cx)
     }
 
-    /// x: `[n, d]`, targets: `[n]` -> summed loss of each sequence.
+    /// x: `[m, d]`, targets: `[n]` -> summed loss of each chunk of `loss_chunk` tokens.
     pub(crate) fn forward(
         &self,
         x: Tensor,
@@ -87,8 +87,8 @@ impl Head {
             .map(|((&max, &sum), &target)| f64::from(max) + f64::from(sum).ln() - f64::from(target))
             .collect();
         let losses = tokens
-            .chunks(cx.time)
-            .map(|sequence| sequence.iter().sum())
+            .chunks(cx.loss_chunk())
+            .map(|chunk| chunk.iter().sum())
             .collect();
         Ok((
             losses,
@@ -104,7 +104,7 @@ impl Head {
         ))
     }
 
-    /// `weight`: of each token in the step's loss -> dx: `[n, d]`
+    /// `weight`: of each token in the step's loss -> dx: `[m, d]`
     pub(crate) fn backward(
         &self,
         weight: f32,

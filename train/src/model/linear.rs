@@ -3,6 +3,8 @@
 //!
 //! Column parallel: y_r = x W_r^T + b_r, W_r `[out/tp, in]`; backward sums dx over ranks.
 //! Row parallel: y = sum_r x_r W_r + b, W_r `[in/tp, out]`; forward sums y over ranks.
+//! n counts the rows of whole sequences, m those a rank has between layers: m = n, or n/tp with
+//! sequence parallelism.
 //! Sums over a split width run in FEATURE_CHUNKS leaves, sums over tokens in TOKEN_CHUNKS leaves a
 //! sequence, so that every layout adds the same numbers in the same tree.
 
@@ -34,18 +36,20 @@ impl ColumnLinear {
         }
     }
 
-    /// x: `[n, in]` -> `[n, out/tp]`
+    /// x: `[m, in]` -> `[n, out/tp]`
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        let weight = &cx.weights[self.weight];
+        let weight = cx.weight(self.weight);
+        let mut room = None;
+        let x = cx.gather(x, &mut room)?;
         let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device())?;
         matmul(&mut y, (x, Op::Plain), (weight, Op::Transposed), 0, false)?;
         if let Some(bias) = self.bias {
-            add::bias(&mut y, &cx.weights[bias])?;
+            add::bias(&mut y, cx.weight(bias))?;
         }
         Ok(y)
     }
 
-    /// dy: `[n, out/tp]` -> dx: `[n, in]`, summed over ranks.
+    /// dy: `[n, out/tp]`, x: `[m, in]` -> dx: `[m, in]`, summed over ranks.
     pub(crate) fn backward(
         &self,
         dy: &Tensor,
@@ -53,6 +57,8 @@ impl ColumnLinear {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
+        let mut room = None;
+        let x = cx.gather(x, &mut room)?;
         let (dweight, accumulate) = gradients.target(self.gradient);
         matmul(
             dweight,
@@ -66,10 +72,11 @@ impl ColumnLinear {
             reduce::sum_rows(dbias, dy, cx.token_leaf, accumulate)?;
         }
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        let weight = &cx.weights[self.weight];
+        drop(room);
+        let weight = cx.weight(self.weight);
         let leaf = cx.feature_leaf(self.out);
         matmul(&mut dx, (dy, Op::Plain), (weight, Op::Plain), leaf, false)?;
-        cx.sum_over_tp(dx)
+        cx.sum_to_rows(dx)
     }
 }
 
@@ -92,20 +99,20 @@ impl RowLinear {
         }
     }
 
-    /// x: `[n, in/tp]` -> `[n, out]`, summed over ranks.
+    /// x: `[n, in/tp]` -> `[m, out]`, summed over ranks.
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        let weight = &cx.weights[self.weight];
+        let weight = cx.weight(self.weight);
         let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[1]], DType::F32, x.device())?;
         let leaf = cx.feature_leaf(self.input);
         matmul(&mut y, (x, Op::Plain), (weight, Op::Plain), leaf, false)?;
-        let mut y = cx.sum_over_tp(y)?;
+        let mut y = cx.sum_to_rows(y)?;
         if let Some(bias) = self.bias {
-            add::bias(&mut y, &cx.weights[bias])?;
+            add::bias(&mut y, cx.weight(bias))?;
         }
         Ok(y)
     }
 
-    /// dy: `[n, out]` -> dx: `[n, in/tp]`
+    /// dy: `[m, out]` -> dx: `[n, in/tp]`
     pub(crate) fn backward(
         &self,
         dy: &Tensor,
@@ -113,6 +120,8 @@ impl RowLinear {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
+        let mut room = None;
+        let dy = cx.gather(dy, &mut room)?;
         let (dweight, accumulate) = gradients.target(self.weight);
         matmul(
             dweight,
@@ -126,7 +135,7 @@ impl RowLinear {
             reduce::sum_rows(dbias, dy, cx.token_leaf, accumulate)?;
         }
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        let weight = &cx.weights[self.weight];
+        let weight = cx.weight(self.weight);
         matmul(&mut dx, (dy, Op::Plain), (weight, Op::Transposed), 0, false)?;
         Ok(dx)
     }

@@ -21,7 +21,7 @@ pub(crate) struct Mlp {
     chunks: usize,
 }
 
-/// Kept from forward: `[n, d]`, `[n, f]` or `[n, 2f]`, `[n, f]`.
+/// Kept from forward: `[m, d]`, `[n, f]` or `[n, 2f]`, `[n, f]`.
 pub(crate) struct Saved {
     x: Tensor,
     before: Tensor,
@@ -40,10 +40,10 @@ impl Mlp {
         }
     }
 
-    /// x: `[n, d]` -> `[n, d]`
+    /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
-        let n = x.dims()[0];
         let mut before = self.fc1.forward(&x, cx)?;
+        let n = before.dims()[0];
         let hidden = if self.chunks > 0 {
             let width = before.dims()[1];
             // [n, chunks * 2w] is [n * chunks, 2w]: each row is one chunk's gates, then its ups
@@ -56,7 +56,7 @@ impl Mlp {
         Ok((y, Saved { x, before, hidden }))
     }
 
-    /// dy: `[n, d]` -> dx: `[n, d]`
+    /// dy: `[m, d]` -> dx: `[m, d]`
     pub(crate) fn backward(
         &self,
         dy: &Tensor,
@@ -65,7 +65,7 @@ impl Mlp {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Saved { x, before, hidden } = saved;
-        let n = x.dims()[0];
+        let n = hidden.dims()[0];
         let dhidden = self.fc2.backward(dy, &hidden, gradients, cx)?;
         drop(hidden);
         let dbefore = if self.chunks > 0 {

@@ -2,7 +2,8 @@
 //!
 //! Letters: b batch (sequences), t time, n = b*t, d model width, h heads, k kv heads, e head width,
 //! f feed-forward width, v padded vocabulary. Where a layer is split, f, h, k, v mean this rank's
-//! share and the header of the file says so. Activations are `[n, d]`.
+//! share and the header of the file says so; t is the context-parallel rank's share of a sequence.
+//! Activations between layers are `[m, d]`: m = n, or n/tp with sequence parallelism.
 //!
 //! Every weight is stored so that tensor parallelism splits its first dim:
 //! column-parallel `[out, in]`, row-parallel `[in, out]`.

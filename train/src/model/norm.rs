@@ -1,8 +1,10 @@
 //! The family's norm over the model width, with its weights: layer norm (Ba et al. 2016,
 //! arXiv:1607.06450) or RMS norm (Zhang & Sennrich 2019, arXiv:1910.07467).
-//! Replicated over tensor-parallel ranks: every rank computes the same bits.
+//! Replicated over tensor-parallel ranks: every rank computes the same bits. With sequence
+//! parallelism each has its rows alone; weight gradients are then summed over ranks sequence by
+//! sequence, as the tree over token leaves asks.
 
-use kernels::{Tensor, layer_norm, rms_norm};
+use kernels::{DType, Tensor, layer_norm, reduce, rms_norm};
 
 use crate::model::context::{Context, Slot, Slots};
 use crate::model::gradients::Gradients;
@@ -36,9 +38,9 @@ impl Norm {
         x: &Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Statistics)> {
-        let weight = &cx.weights[self.weight];
+        let weight = cx.weight(self.weight);
         if let Some(bias) = self.bias {
-            let (y, mean, inverse) = layer_norm::forward(x, weight, &cx.weights[bias], self.eps)?;
+            let (y, mean, inverse) = layer_norm::forward(x, weight, cx.weight(bias), self.eps)?;
             Ok((
                 y,
                 Statistics {
@@ -67,7 +69,10 @@ impl Norm {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let (weight, leaf) = (&cx.weights[self.weight], cx.token_leaf);
+        if cx.is_sequence {
+            return self.backward_rows(dy, x, saved, gradients, cx);
+        }
+        let (weight, leaf) = (cx.weight(self.weight), cx.token_leaf);
         if let (Some(bias), Some(mean)) = (self.bias, &saved.mean) {
             let [dw, db] = gradients.sums([self.weight, bias]);
             layer_norm::backward(dy, x, weight, mean, &saved.inverse, dw, db, leaf)
@@ -75,5 +80,35 @@ impl Norm {
             let [dw] = gradients.sums([self.weight]);
             rms_norm::backward(dy, x, weight, &saved.inverse, dw, leaf)
         }
+    }
+
+    /// As `backward` where every rank has a share of each sequence.
+    fn backward_rows(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        saved: &Statistics,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let (weight, leaf) = (cx.weight(self.weight), cx.token_leaf);
+        let by_sequence = [x.dims()[0] / cx.row_time(), x.dims()[1]];
+        let zeros = || Tensor::zeros(&by_sequence, DType::F32, x.device());
+        let mut dw = zeros()?;
+        let dx = if let (Some(bias), Some(mean)) = (self.bias, &saved.mean) {
+            let mut db = zeros()?;
+            let inverse = &saved.inverse;
+            let dx = layer_norm::backward(dy, x, weight, mean, inverse, &mut dw, &mut db, leaf)?;
+            let db = cx.sum_over_tp(db)?;
+            let [sum] = gradients.sums([bias]);
+            reduce::sum_rows(sum, &db, 1, true)?;
+            dx
+        } else {
+            rms_norm::backward(dy, x, weight, &saved.inverse, &mut dw, leaf)?
+        };
+        let dw = cx.sum_over_tp(dw)?;
+        let [sum] = gradients.sums([self.weight]);
+        reduce::sum_rows(sum, &dw, 1, true)?;
+        Ok(dx)
     }
 }

@@ -30,9 +30,11 @@ pub(crate) struct Spec {
     pub init: Init,
     /// Rows that are not vocabulary padding.
     pub live_rows: usize,
-    /// Pipeline stage that owns the tensor.
+    /// Tensors with one number are gathered, summed and shared out together.
+    pub unit: usize,
+    /// Pipeline rank that owns the tensor.
     pub stage: usize,
-    /// Second stage that holds a copy (tied embedding on the last stage).
+    /// Second rank that holds a copy (tied embedding on the last one).
     pub copy_stage: Option<usize>,
 }
 
@@ -44,10 +46,6 @@ impl Spec {
     /// Elements of one row.
     pub(crate) fn row_elements(&self) -> usize {
         self.dims[1..].iter().product()
-    }
-
-    pub(crate) fn elements(&self) -> usize {
-        self.dims.iter().product()
     }
 
     pub(crate) fn live_elements(&self) -> usize {
@@ -116,12 +114,14 @@ pub(crate) fn head_name(plan: &Plan) -> &'static str {
 /// All tensors of the model in the order of the forward pass.
 pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     let shape = plan.shape();
-    let stages = plan.parallel.pp.max(1);
-    let last = stages - 1;
+    let ranks = plan.parallel.pp.max(1);
+    let pieces = plan.parallel.stages(plan.model.layers);
+    let last = ranks - 1;
     let normal = Init::Normal(plan.model.init_std);
     let mut list = List {
         specs: Vec::new(),
         stage: 0,
+        unit: 0,
     };
 
     list.add(
@@ -130,6 +130,7 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
         true,
         normal,
     );
+    list.unit += 1;
     if plan.model.family == Family::Gpt {
         list.add(
             "position.weight".into(),
@@ -138,13 +139,16 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
             normal,
         );
     }
-    let per_stage = (plan.model.layers / stages).max(1);
     for layer in 0..plan.model.layers {
-        list.stage = (layer / per_stage).min(last);
+        let piece = pieces.iter().position(|piece| piece.contains(&layer));
+        list.stage = piece.unwrap_or(0) % ranks;
+        list.unit += 1;
         add_block(&mut list, plan, layer);
     }
     list.stage = last;
+    list.unit += 1;
     add_norm(&mut list, plan, "norm");
+    list.unit += 1;
     if plan.model.is_tied() {
         list.specs[0].copy_stage = (last > 0).then_some(last);
     } else {
@@ -166,11 +170,12 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
 struct List {
     specs: Vec<Spec>,
     stage: usize,
+    unit: usize,
 }
 
 impl List {
     fn add(&mut self, name: String, dims: &[usize], is_split: bool, init: Init) {
-        let (live_rows, stage) = (dims[0], self.stage);
+        let (live_rows, stage, unit) = (dims[0], self.stage, self.unit);
         let dims = dims.to_vec();
         self.specs.push(Spec {
             name,
@@ -178,6 +183,7 @@ impl List {
             is_split,
             init,
             live_rows,
+            unit,
             stage,
             copy_stage: None,
         });

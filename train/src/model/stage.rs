@@ -1,131 +1,157 @@
-//! One pipeline stage of the model: embedding on the first, an even share of blocks on each, norm,
-//! head and loss on the last. With one stage it is the whole model.
+//! One piece of the model as a list of parts that run one after the other: the embedding in the
+//! first piece, its blocks, norm and head and loss in the last. With one piece it is the whole model.
+//! A part names its weights and gradients, so that others can gather, sum and drop them by part.
 
 use kernels::Tensor;
 
 use crate::mesh::Place;
 use crate::model::block::{self, Block};
-use crate::model::context::{Context, Slots};
+use crate::model::context::{Context, Slot, Slots};
 use crate::model::embedding::Embedding;
 use crate::model::gradients::Gradients;
 use crate::model::head::{self, Head};
-use crate::model::param::Spec;
+use crate::model::param::{self, Spec};
 use crate::plan::Plan;
 
-/// Layers of one rank; the weights are elsewhere, in slot order.
+/// Parts of one piece; the weights are elsewhere, in slot order.
 pub(crate) struct Stage {
-    pub embedding: Option<Embedding>,
-    pub blocks: Vec<Block>,
-    pub head: Option<Head>,
-    /// Dims of each gradient buffer: one per weight, then the tied head's own if it is here.
-    pub gradient_dims: Vec<Vec<usize>>,
-    /// (slot of the embedding, slot of the tied head's gradient)
-    pub tied: Option<(usize, usize)>,
+    pub parts: Vec<Part>,
+}
+
+/// Layers whose weights are needed at the same time.
+pub(crate) struct Part {
+    layer: Layer,
+    pub weights: Vec<Slot>,
+    /// Slots of the gradients of `weights`.
+    pub gradients: Vec<Slot>,
+}
+
+enum Layer {
+    Embedding(Embedding),
+    Block(Box<Block>),
+    Head(Head),
 }
 
 /// Kept from forward for one micro-batch.
-pub(crate) struct Saved {
-    tokens: Option<Tensor>,
-    blocks: Vec<block::Saved>,
-    head: Option<head::Saved>,
+pub(crate) enum Saved {
+    Tokens(Tensor),
+    Block(block::Saved),
+    Head(Box<head::Saved>),
 }
 
-/// What a stage hands on.
-pub(crate) enum Output {
-    /// To the next stage: `[n, d]`.
+/// What goes into and comes out of a part.
+pub(crate) enum Flow {
+    /// Ids `[n]`, into the embedding.
+    Tokens(Tensor),
+    /// Rows between layers: `[m, d]`.
     Hidden(Tensor),
-    /// Of the last stage: summed loss of each sequence.
+    /// Out of the head: summed loss of each chunk of tokens.
     Losses(Vec<f64>),
 }
 
 impl Stage {
-    pub(crate) fn of(plan: &Plan, place: &Place, specs: &[Spec]) -> Stage {
+    /// Chunk `chunk` of the rank's pieces.
+    pub(crate) fn of(plan: &Plan, place: &Place, chunk: usize, specs: &[Spec]) -> Stage {
         let slots = Slots::on(place, specs);
-        let per_stage = plan.model.layers / place.pp;
-        let layers = place.pp_rank * per_stage..(place.pp_rank + 1) * per_stage;
-        let mut gradient_dims: Vec<Vec<usize>> = specs
-            .iter()
-            .filter(|spec| spec.is_on(place.pp_rank))
-            .map(|spec| spec.local_dims(place.tp))
-            .collect();
-        let mut tied = None;
-        let head = place.is_last_stage().then(|| {
-            let mut gradient = slots.get(crate::model::param::head_name(plan));
-            if plan.model.is_tied() {
-                tied = Some((gradient, gradient_dims.len()));
-                gradient_dims.push(gradient_dims[gradient].clone());
-                gradient = gradient_dims.len() - 1;
+        let ranges = plan.parallel.stages(plan.model.layers);
+        let piece = chunk * place.pp + place.pp_rank;
+        let before: usize = (0..chunk)
+            .map(|chunk| ranges[chunk * place.pp + place.pp_rank].len())
+            .sum();
+        let mut parts = Vec::new();
+        if piece == 0 {
+            let embedding = Embedding::named(plan, place.tp, place.tp_rank, &slots);
+            let weights = slots.starting(&["embedding.", "position."]);
+            parts.push(Part::new(Layer::Embedding(embedding), weights));
+        }
+        for (index, layer) in ranges[piece].clone().enumerate() {
+            let at = format!("layers.{layer}");
+            let recompute = plan.train.recompute_of(place.pp_rank, before + index);
+            let block = Block::named(&at, plan, (place.tp, recompute), &slots);
+            let weights = slots.starting(&[&format!("{at}.")]);
+            parts.push(Part::new(Layer::Block(Box::new(block)), weights));
+        }
+        if piece + 1 == ranges.len() {
+            let name = param::head_name(plan);
+            let weights = slots.starting(&["norm.", name]);
+            let own = slots.get(name);
+            // an embedding on the same rank keeps its gradient apart from the head's
+            let gradient = if plan.model.is_tied() && place.pp == 1 {
+                slots.len()
+            } else {
+                own
+            };
+            let head = Head::named(plan, (place.tp, place.tp_rank), &slots, gradient);
+            let mut part = Part::new(Layer::Head(head), weights);
+            for slot in &mut part.gradients {
+                if *slot == own {
+                    *slot = gradient;
+                }
             }
-            Head::named(plan, (place.tp, place.tp_rank), &slots, gradient)
-        });
-        Stage {
-            embedding: place
-                .is_first_stage()
-                .then(|| Embedding::named(plan, place.tp, place.tp_rank, &slots)),
-            blocks: layers
-                .map(|layer| Block::named(&format!("layers.{layer}"), plan, place.tp, &slots))
-                .collect(),
-            head,
-            gradient_dims,
-            tied,
+            parts.push(part);
+        }
+        Stage { parts }
+    }
+
+    pub(crate) fn embedding(&self) -> Option<&Embedding> {
+        self.parts.iter().find_map(|part| match &part.layer {
+            Layer::Embedding(embedding) => Some(embedding),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.parts.iter().filter_map(|part| match &part.layer {
+            Layer::Block(block) => Some(block.as_ref()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn head(&self) -> Option<&Head> {
+        self.parts.iter().find_map(|part| match &part.layer {
+            Layer::Head(head) => Some(head),
+            _ => None,
+        })
+    }
+}
+
+impl Part {
+    fn new(layer: Layer, weights: Vec<Slot>) -> Part {
+        let gradients = weights.clone();
+        Part {
+            layer,
+            weights,
+            gradients,
         }
     }
 
-    /// `tokens` on the first stage, `hidden` on the others, `targets` on the last.
+    /// `targets` are for the head.
     pub(crate) fn forward(
         &self,
-        input: Input,
-        targets: Option<Tensor>,
+        input: Flow,
+        targets: &mut Option<Tensor>,
         cx: &Context<'_>,
-    ) -> kernels::Result<(Output, Saved)> {
-        let (mut x, tokens) = self.enter(input, cx)?;
-        let mut blocks = Vec::with_capacity(self.blocks.len());
-        for block in &self.blocks {
-            let (y, saved) = block.forward(x, cx)?;
-            blocks.push(saved);
-            x = y;
-        }
-        match (&self.head, targets) {
-            (Some(head), Some(targets)) => {
-                let (losses, saved) = head.forward(x, targets, cx)?;
-                Ok((
-                    Output::Losses(losses),
-                    Saved {
-                        tokens,
-                        blocks,
-                        head: Some(saved),
-                    },
-                ))
+    ) -> kernels::Result<(Flow, Saved)> {
+        match (&self.layer, input) {
+            (Layer::Embedding(embedding), Flow::Tokens(tokens)) => {
+                let x = embedding.forward(&tokens, cx.time, cx.first, cx)?;
+                Ok((Flow::Hidden(x), Saved::Tokens(tokens)))
             }
-            _ => Ok((
-                Output::Hidden(x),
-                Saved {
-                    tokens,
-                    blocks,
-                    head: None,
-                },
-            )),
+            (Layer::Block(block), Flow::Hidden(x)) => {
+                let (y, saved) = block.forward(x, cx)?;
+                Ok((Flow::Hidden(y), Saved::Block(saved)))
+            }
+            (Layer::Head(head), Flow::Hidden(x)) => {
+                let targets = targets.take().expect("the last piece is given targets");
+                let (losses, saved) = head.forward(x, targets, cx)?;
+                Ok((Flow::Losses(losses), Saved::Head(Box::new(saved))))
+            }
+            _ => unreachable!("parts lie in the order embedding, blocks, head"),
         }
     }
 
-    /// As `forward`, keeping nothing for backward.
-    pub(crate) fn evaluate(
-        &self,
-        input: Input,
-        targets: Option<Tensor>,
-        cx: &Context<'_>,
-    ) -> kernels::Result<Output> {
-        let (mut x, _) = self.enter(input, cx)?;
-        for block in &self.blocks {
-            (x, _) = block.forward(x, cx)?;
-        }
-        match (&self.head, targets) {
-            (Some(head), Some(targets)) => Ok(Output::Losses(head.forward(x, targets, cx)?.0)),
-            _ => Ok(Output::Hidden(x)),
-        }
-    }
-
-    /// `dy` from the next stage, nothing on the last -> dx for the previous stage.
+    /// `dy` from the part after, nothing for the head -> dx for the part before; `weight` is that of
+    /// each token in the step's loss.
     pub(crate) fn backward(
         &self,
         dy: Option<Tensor>,
@@ -133,36 +159,19 @@ impl Stage {
         saved: Saved,
         gradients: &mut Gradients,
         cx: &Context<'_>,
-    ) -> kernels::Result<Tensor> {
-        let mut dx = match (&self.head, saved.head, dy) {
-            (Some(head), Some(saved), _) => head.backward(weight, saved, gradients, cx)?,
-            (_, _, Some(dy)) => dy,
-            _ => unreachable!("a stage without head gets its gradient from the next stage"),
-        };
-        for (block, saved) in self.blocks.iter().zip(saved.blocks).rev() {
-            dx = block.backward(dx, saved, gradients, cx)?;
-        }
-        if let (Some(embedding), Some(tokens)) = (&self.embedding, &saved.tokens) {
-            embedding.backward(&dx, tokens, gradients, cx)?;
-        }
-        Ok(dx)
-    }
-
-    fn enter(&self, input: Input, cx: &Context<'_>) -> kernels::Result<(Tensor, Option<Tensor>)> {
-        match (&self.embedding, input) {
-            (Some(embedding), Input::Tokens(tokens)) => {
-                Ok((embedding.forward(&tokens, cx.time, 0, cx)?, Some(tokens)))
+    ) -> kernels::Result<Option<Tensor>> {
+        match (&self.layer, saved, dy) {
+            (Layer::Embedding(embedding), Saved::Tokens(tokens), Some(dx)) => {
+                embedding.backward(&dx, &tokens, gradients, cx)?;
+                Ok(None)
             }
-            (_, Input::Hidden(x)) => Ok((x, None)),
-            _ => unreachable!("only the first stage is given tokens"),
+            (Layer::Block(block), Saved::Block(saved), Some(dy)) => {
+                block.backward(dy, saved, gradients, cx).map(Some)
+            }
+            (Layer::Head(head), Saved::Head(saved), _) => {
+                head.backward(weight, *saved, gradients, cx).map(Some)
+            }
+            _ => unreachable!("each part gets back what its forward pass kept"),
         }
     }
-}
-
-/// What a stage works on.
-pub(crate) enum Input {
-    /// First stage: ids `[n]`.
-    Tokens(Tensor),
-    /// Other stages: `[n, d]`.
-    Hidden(Tensor),
 }

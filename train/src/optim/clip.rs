@@ -1,83 +1,80 @@
 //! L2 norm of the whole gradient, and the factor that bounds it.
 //! factor = clip / (norm + 1e-6) if below 1 (Megatron, torch.nn.utils.clip_grad_norm_).
 //!
-//! The sum of squares is an f64 per tensor and chunk of its rows; every rank gathers all of them
-//! and adds them in the order of the tensor list. Split tensors are cut in FEATURE_CHUNKS chunks
-//! (in layout mode), so that a rank owns whole chunks; a replicated tensor is one chunk of its
-//! stage's first rank.
+//! The sum of squares is an f64 per tensor, chunk of its rows and block of the chunk. A block's is
+//! computed by one rank; every rank gathers all of them and adds blocks to chunks and chunks to the
+//! total in the order of the tensor list. Which rank has which blocks: parallel/shards.rs.
 
 use kernels::{Tensor, reduce};
 
 use crate::mesh::{Groups, Place};
 use crate::model::param::Spec;
-use crate::plan::FEATURE_CHUNKS;
+use crate::parallel::zero::Holding;
 
-/// Chunks a tensor's sum is cut into.
-fn chunks(spec: &Spec, tp: usize, is_exact: bool) -> usize {
-    match (spec.is_split, is_exact) {
-        (false, _) => 1,
-        (true, true) => FEATURE_CHUNKS,
-        (true, false) => tp,
-    }
-}
-
-/// L2 norm over all tensors of the model; the same bits on every rank. `gradients` are those of the
-/// specs on this rank's stage, in order.
+/// L2 norm over all tensors of the model; the same bits on every rank. `gradients` are flat, by local
+/// unit, of the elements whose moments are here.
 pub(crate) fn global_norm(
     specs: &[Spec],
     gradients: &[Tensor],
+    holding: &Holding,
     groups: &Groups,
-    is_exact: bool,
 ) -> kernels::Result<f64> {
     let place = groups.place;
-    let mut sums = Vec::new();
-    let mut owners = Vec::new();
-    let mut local = gradients.iter();
-    for spec in specs {
-        let count = chunks(spec, place.tp, is_exact);
-        let gradient = if spec.is_on(place.pp_rank) {
-            local.next()
-        } else {
-            None
-        };
-        let at = sums.len();
-        sums.resize(at + count, 0.0);
-        owners.extend((0..count).map(|chunk| owner(spec, chunk, count, &place)));
-        if let Some(gradient) = gradient {
-            let mine = if spec.is_split { count / place.tp } else { 1 };
-            let first = at
-                + if spec.is_split {
-                    place.tp_rank * mine
-                } else {
-                    0
-                };
-            let values = gradient.f32();
-            let size = values.len() / mine;
-            for (sum, chunk) in sums[first..first + mine]
-                .iter_mut()
-                .zip(values.chunks(size))
-            {
-                *sum = reduce::sum_squares(chunk);
+    let mut mine = Vec::new();
+    for (index, local) in holding.local.iter().enumerate() {
+        let unit = &holding.shards.units[local.unit];
+        let first = holding.moments(index).start;
+        for (spec, _, block) in unit.blocks(place.dp_rank) {
+            if counts(&specs[*spec], &place) {
+                let values = &gradients[index].f32()[block.start - first..block.end - first];
+                mine.push(reduce::sum_squares(values));
             }
         }
     }
-    let all = groups.world.all_gather_f64(&sums)?;
-    let total: f64 = owners
-        .iter()
-        .enumerate()
-        .map(|(chunk, &rank)| all[rank][chunk])
-        .sum();
+    let all = groups.world.all_gather_f64(&mine)?;
+    let mut next: Vec<std::slice::Iter<'_, f64>> = all.iter().map(|sums| sums.iter()).collect();
+    let mut total = 0.0;
+    for unit in &holding.shards.units {
+        for index in unit.specs.clone() {
+            let spec = &specs[index];
+            let shares = if spec.is_split { place.tp } else { 1 };
+            for tp_rank in 0..shares {
+                let mut chunk = (usize::MAX, 0.0);
+                for dp_rank in 0..place.dp {
+                    let owner = owner(spec, tp_rank, dp_rank, &place);
+                    for (_, number, _) in unit.blocks(dp_rank).filter(|(spec, ..)| *spec == index) {
+                        let sum = next[owner].next();
+                        let sum =
+                            sum.expect("the owner's list has a number for each of its blocks");
+                        if chunk.0 != *number {
+                            total += chunk.1;
+                            chunk = (*number, 0.0);
+                        }
+                        chunk.1 += sum;
+                    }
+                }
+                total += chunk.1;
+            }
+        }
+    }
     Ok(total.sqrt())
 }
 
-/// World rank whose number counts for a chunk.
-fn owner(spec: &Spec, chunk: usize, count: usize, place: &Place) -> usize {
-    let tp_rank = if spec.is_split {
-        chunk * place.tp / count
-    } else {
-        0
+/// True if the blocks that `place` has of a tensor are the ones that count: not those of replicas.
+fn counts(spec: &Spec, place: &Place) -> bool {
+    spec.stage == place.pp_rank && place.cp_rank == 0 && (spec.is_split || place.tp_rank == 0)
+}
+
+/// World rank whose blocks of a tensor count.
+fn owner(spec: &Spec, tp_rank: usize, dp_rank: usize, place: &Place) -> usize {
+    let owner = Place {
+        tp_rank,
+        dp_rank,
+        cp_rank: 0,
+        pp_rank: spec.stage,
+        ..*place
     };
-    place.rank_of(tp_rank, 0, spec.stage)
+    owner.rank()
 }
 
 /// What gradients are multiplied with; 1 if `clip` is 0 or the norm is within.

@@ -1,4 +1,4 @@
-//! Sums of gradients over the sequences of a step, in a tree that no layout changes.
+//! Blocks of sequences, and sums of gradients over them in a tree that no layout changes.
 //!
 //! The tree is a binary counter over sequence numbers of the global batch: two neighbouring blocks
 //! merge only if they have the same power-of-two size and the left one starts at a multiple of
@@ -9,10 +9,12 @@
 
 use std::ops::Range;
 
-use kernels::comm::Collective;
-use kernels::{Device, reduce};
+use kernels::{Device, Tensor, reduce};
 
+use crate::mesh::Place;
+use crate::model::context::Slot;
 use crate::model::gradients::Gradients;
+use crate::plan::Plan;
 
 /// Sequences `[start, start + size)` of the global batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ impl Block {
     }
 
     /// True if `right` completes this block to one of twice the size.
-    fn merges_with(&self, right: &Block) -> bool {
+    pub(crate) fn merges_with(&self, right: &Block) -> bool {
         self.size == right.size
             && self.start + self.size == right.start
             && self.start.is_multiple_of(2 * self.size)
@@ -35,7 +37,7 @@ impl Block {
 }
 
 /// `range` in order as aligned power-of-two blocks of at most `limit` sequences.
-pub(crate) fn aligned_blocks(range: Range<usize>, limit: usize) -> Vec<Block> {
+fn aligned_blocks(range: Range<usize>, limit: usize) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut start = range.start;
     while start < range.end {
@@ -50,7 +52,7 @@ pub(crate) fn aligned_blocks(range: Range<usize>, limit: usize) -> Vec<Block> {
 }
 
 /// `range` in order as blocks of `size` sequences, the last maybe smaller.
-pub(crate) fn plain_blocks(range: Range<usize>, size: usize) -> Vec<Block> {
+fn plain_blocks(range: Range<usize>, size: usize) -> Vec<Block> {
     let end = range.end;
     range
         .step_by(size)
@@ -61,34 +63,77 @@ pub(crate) fn plain_blocks(range: Range<usize>, size: usize) -> Vec<Block> {
         .collect()
 }
 
+/// A rank's micro-batches of the global batch, in order.
+///
+/// Ranks take contiguous ranges of it. With gradients shared out (ZeRO-2 and 3) each micro-batch is
+/// summed over ranks at once, so they take turns instead, as Megatron's do: the sums of a round are
+/// whole blocks of the tree, and no rank holds another's.
+pub(crate) fn micro_batches(plan: &Plan, place: &Place) -> Vec<Block> {
+    let count = plan.train.global_batch;
+    if plan.parallel.zero < 2 {
+        return blocks_of(plan, place.batch_range(count));
+    }
+    let size = if !plan.is_exact() {
+        plan.train.micro_batch
+    } else if place.cp > 1 {
+        1
+    } else {
+        1 << plan.train.micro_batch.trailing_zeros()
+    };
+    let rounds = count / (size * place.dp);
+    let start = |round: usize| (round * place.dp + place.dp_rank) * size;
+    (0..rounds)
+        .map(|round| Block {
+            start: start(round),
+            size,
+        })
+        .collect()
+}
+
+/// A range of sequences as micro-batches. Context-parallel ranks have parts of each sequence, which
+/// the tree joins before it joins sequences.
+pub(crate) fn blocks_of(plan: &Plan, range: Range<usize>) -> Vec<Block> {
+    let size = plan.train.micro_batch;
+    if !plan.is_exact() {
+        plain_blocks(range, size)
+    } else if plan.parallel.cp > 1 {
+        aligned_blocks(range, 1)
+    } else {
+        aligned_blocks(range, size)
+    }
+}
+
 /// The blocks a rank has after all its merges.
-fn merged(range: Range<usize>) -> Vec<Block> {
+pub(crate) fn merged(range: Range<usize>) -> Vec<Block> {
     aligned_blocks(range, usize::MAX / 4)
 }
 
-/// The sums of one rank during a step.
+/// The sums of one part of the model on one rank during a step.
 pub(crate) struct GradientTree {
     is_exact: bool,
-    dims: Vec<Vec<usize>>,
-    device: Device,
+    slots: Vec<Slot>,
     stack: Vec<(Block, Gradients)>,
     free: Vec<Gradients>,
 }
 
 impl GradientTree {
-    pub(crate) fn new(dims: Vec<Vec<usize>>, is_exact: bool, device: &Device) -> GradientTree {
-        let device = device.clone();
+    pub(crate) fn new(slots: Vec<Slot>, is_exact: bool) -> GradientTree {
         GradientTree {
             is_exact,
-            dims,
-            device,
+            slots,
             stack: Vec::new(),
             free: Vec::new(),
         }
     }
 
-    /// Buffers to which the backward pass of `block` is to be added; blocks come in order.
-    pub(crate) fn open(&mut self, block: Block) -> kernels::Result<&mut Gradients> {
+    /// Buffers to which the backward pass of `block` is to be added; blocks come in order. `dims` are
+    /// those of all slots.
+    pub(crate) fn open(
+        &mut self,
+        block: Block,
+        dims: &[Vec<usize>],
+        device: &Device,
+    ) -> kernels::Result<&mut Gradients> {
         let joins = match self.stack.last() {
             Some((top, _)) => !self.is_exact || top.merges_with(&block),
             None => false,
@@ -101,11 +146,13 @@ impl GradientTree {
                 .expect("joins is only true with a top");
             top.size += block.size;
         } else {
-            let mut gradients = match self.free.pop() {
-                Some(gradients) => gradients,
-                None => Gradients::like(&self.dims, &self.device)?,
+            let gradients = match self.free.pop() {
+                Some(mut gradients) => {
+                    gradients.restart();
+                    gradients
+                }
+                None => Gradients::of(&self.slots, dims, device)?,
             };
-            gradients.restart();
             self.stack.push((block, gradients));
         }
         Ok(&mut self.stack.last_mut().expect("just pushed or found").1)
@@ -119,6 +166,42 @@ impl GradientTree {
         while let [.., (left, _), (right, _)] = self.stack.as_slice()
             && left.merges_with(right)
         {
+            let (right, from) = self.stack.pop().expect("the pattern saw two blocks");
+            let (left, into) = self.stack.last_mut().expect("the pattern saw two blocks");
+            left.size += right.size;
+            for (slot, tensor) in into.present_mut() {
+                reduce::tree_add_into(tensor, from.tensor(slot))?;
+            }
+            self.free.push(from);
+        }
+        Ok(())
+    }
+
+    /// The rank's blocks, each summed; the tree is empty after.
+    pub(crate) fn take(&mut self) -> Vec<(Block, Gradients)> {
+        self.free.clear();
+        std::mem::take(&mut self.stack)
+    }
+}
+
+/// Blocks of flat gradients in the tree.
+#[derive(Default)]
+pub(crate) struct FlatTree {
+    stack: Vec<(Block, Tensor)>,
+}
+
+impl FlatTree {
+    /// Takes the next block; without the tree's order it is added to what is there.
+    pub(crate) fn push(
+        &mut self,
+        block: Block,
+        flat: Tensor,
+        is_exact: bool,
+    ) -> kernels::Result<()> {
+        self.stack.push((block, flat));
+        while let [.., (left, _), (right, _)] = self.stack.as_slice()
+            && (!is_exact || left.merges_with(right))
+        {
             self.merge_top()?;
         }
         Ok(())
@@ -128,104 +211,26 @@ impl GradientTree {
         let (right, from) = self.stack.pop().expect("the caller saw two blocks");
         let (left, into) = self.stack.last_mut().expect("the caller saw two blocks");
         left.size += right.size;
-        for (a, b) in into.tensors_mut().iter_mut().zip(from.tensors()) {
-            reduce::tree_add_into(a, b)?;
-        }
-        self.free.push(from);
-        Ok(())
+        reduce::tree_add_into(into, &from)
     }
 
-    /// Sums over all ranks of the group; the same bits on each. `batch` is the global batch.
-    /// The buffers go back with `recycle`.
-    pub(crate) fn finish(
-        &mut self,
-        dp: &dyn Collective,
-        batch: usize,
-    ) -> kernels::Result<Gradients> {
-        let size = dp.size();
-        let range = |rank: usize| batch * rank / size..batch * (rank + 1) / size;
-        if size == 1 {
-            while self.stack.len() > 1 {
-                self.merge_top()?;
-            }
-        } else if !self.is_exact || batch.is_multiple_of(size) && (batch / size).is_power_of_two() {
-            // one block of the same aligned size each: the group's tree by rank is the same tree
-            for tensor in self.stack[0].1.tensors_mut() {
-                dp.all_reduce_sum(tensor.f32_mut())?;
-            }
-        } else {
-            let blocks: Vec<Vec<Block>> = (0..size).map(|rank| merged(range(rank))).collect();
-            self.exchange(dp, &blocks)?;
-        }
-        let (_, gradients) = self
-            .stack
-            .pop()
-            .expect("every rank has at least one sequence");
-        Ok(gradients)
+    /// What waits, from the left.
+    pub(crate) fn blocks(&self) -> impl ExactSizeIterator<Item = &Tensor> {
+        self.stack.iter().map(|(_, flat)| flat)
     }
 
-    /// Every rank gathers every block and finishes the tree by itself, tensor by tensor.
-    fn exchange(&mut self, dp: &dyn Collective, blocks: &[Vec<Block>]) -> kernels::Result<()> {
-        let most = blocks.iter().map(Vec::len).max().unwrap_or(0);
-        for tensor in 0..self.dims.len() {
-            let elements = self.stack[0].1.tensors()[tensor].elements();
-            // ranks with fewer blocks send zeros in their place, which nobody reads
-            let mut mine = vec![0.0; most * elements];
-            for ((_, gradients), part) in self.stack.iter().zip(mine.chunks_mut(elements)) {
-                part.copy_from_slice(gradients.tensors()[tensor].f32());
-            }
-            let all = dp.all_gather(&mine)?;
-            let leaves = all.iter().zip(blocks).flat_map(|(data, blocks)| {
-                blocks
-                    .iter()
-                    .zip(data.chunks(elements))
-                    .map(|(&block, part)| (block, part.to_vec()))
-            });
-            let sum = tree_sum(leaves);
-            self.stack[0].1.tensors_mut()[tensor]
-                .f32_mut()
-                .copy_from_slice(&sum);
-        }
+    /// Merges what is left, from the right.
+    pub(crate) fn finish(mut self) -> kernels::Result<Option<Tensor>> {
         while self.stack.len() > 1 {
-            let (_, gradients) = self.stack.pop().expect("more than one");
-            self.free.push(gradients);
+            self.merge_top()?;
         }
-        Ok(())
+        Ok(self.stack.pop().map(|(_, flat)| flat))
     }
-
-    /// Takes back buffers for the next step.
-    pub(crate) fn recycle(&mut self, gradients: Gradients) {
-        self.free.push(gradients);
-    }
-}
-
-/// The tree over blocks in order of sequences.
-fn tree_sum(leaves: impl Iterator<Item = (Block, Vec<f32>)>) -> Vec<f32> {
-    let mut stack: Vec<(Block, Vec<f32>)> = Vec::new();
-    let add = |stack: &mut Vec<(Block, Vec<f32>)>| {
-        let (right, from) = stack.pop().expect("two blocks");
-        let (left, into) = stack.last_mut().expect("two blocks");
-        left.size += right.size;
-        into.iter_mut().zip(&from).for_each(|(a, b)| *a += b);
-    };
-    for leaf in leaves {
-        stack.push(leaf);
-        while let [.., (left, _), (right, _)] = stack.as_slice()
-            && left.merges_with(right)
-        {
-            add(&mut stack);
-        }
-    }
-    while stack.len() > 1 {
-        add(&mut stack);
-    }
-    stack.pop().map(|(_, sum)| sum).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use kernels::comm::local;
-    use kernels::{Tensor, rng};
+    use kernels::rng;
     use proptest::prelude::*;
 
     use super::*;
@@ -238,39 +243,40 @@ mod tests {
         x
     }
 
-    fn one_rank(batch: usize) -> f32 {
-        tree_sum((0..batch).map(|start| (Block { start, size: 1 }, vec![leaf(start)])))[0]
+    fn tensor(value: f32) -> Tensor {
+        Tensor::from_f32(&[1], &[value], &Device::cpu()).unwrap()
     }
 
-    fn by_tree(batch: usize, dp: usize, micro_batch: usize) -> Vec<f32> {
-        let ranks: Vec<_> = local::group(dp).into_iter().enumerate().collect();
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = ranks
-                .into_iter()
-                .map(|(rank, comm)| {
-                    scope.spawn(move || {
-                        let device = Device::cpu();
-                        let mut tree = GradientTree::new(vec![vec![1]], true, &device);
-                        let range = batch * rank / dp..batch * (rank + 1) / dp;
-                        for block in aligned_blocks(range, micro_batch) {
-                            let leaves = block
-                                .range()
-                                .map(|start| (Block { start, size: 1 }, vec![leaf(start)]));
-                            let sum = Tensor::from_f32(&[1], &tree_sum(leaves), &device).unwrap();
-                            let gradients = tree.open(block).unwrap();
-                            let [target] = gradients.sums([0]);
-                            reduce::tree_add_into(target, &sum).unwrap();
-                            tree.close().unwrap();
-                        }
-                        tree.finish(&comm, batch).unwrap().tensors()[0].f32()[0]
-                    })
-                })
-                .collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap())
-                .collect()
-        })
+    fn tree_sum(leaves: impl Iterator<Item = (Block, f32)>) -> f32 {
+        let mut tree = FlatTree::default();
+        for (block, value) in leaves {
+            tree.push(block, tensor(value), true).unwrap();
+        }
+        tree.finish().unwrap().unwrap().f32()[0]
+    }
+
+    fn one_rank(batch: usize) -> f32 {
+        tree_sum((0..batch).map(|start| (Block { start, size: 1 }, leaf(start))))
+    }
+
+    /// What a rank's buffers hold after its range, block by block.
+    fn by_tree(range: Range<usize>, micro_batch: usize) -> Vec<(Block, f32)> {
+        let (device, dims) = (Device::cpu(), [vec![1]]);
+        let mut tree = GradientTree::new(vec![0], true);
+        for block in aligned_blocks(range, micro_batch) {
+            let leaves = block
+                .range()
+                .map(|start| (Block { start, size: 1 }, leaf(start)));
+            let sum = tensor(tree_sum(leaves));
+            let gradients = tree.open(block, &dims, &device).unwrap();
+            let [target] = gradients.sums([0]);
+            reduce::tree_add_into(target, &sum).unwrap();
+            tree.close().unwrap();
+        }
+        let blocks = tree.take().into_iter();
+        blocks
+            .map(|(block, gradients)| (block, gradients.tensor(0).f32()[0]))
+            .collect()
     }
 
     #[test]
@@ -286,7 +292,7 @@ mod tests {
     fn a_swapped_merge_changes_bits() {
         let changes = |set: usize| {
             let x: Vec<f32> = (0..7).map(|i| leaf(7 * set + i)).collect();
-            let tree = tree_sum((0..7).map(|start| (Block { start, size: 1 }, vec![x[start]])))[0];
+            let tree = tree_sum((0..7).map(|start| (Block { start, size: 1 }, x[start])));
             let swapped = ((x[0] + x[2]) + (x[1] + x[3])) + ((x[4] + x[5]) + x[6]);
             tree.to_bits() != swapped.to_bits()
         };
@@ -314,10 +320,16 @@ mod tests {
             batch in 1usize..40, dp in 1usize..5, micro_batch in 1usize..9,
         ) {
             let dp = dp.min(batch);
-            let want = one_rank(batch).to_bits();
-            for found in by_tree(batch, dp, micro_batch) {
-                prop_assert_eq!(found.to_bits(), want);
-            }
+            let ranges = (0..dp).map(|rank| batch * rank / dp..batch * (rank + 1) / dp);
+            let blocks: Vec<_> = ranges
+                .clone()
+                .flat_map(|range| by_tree(range, micro_batch))
+                .collect();
+            let wanted: Vec<_> = ranges.flat_map(merged).collect();
+            let found: Vec<_> = blocks.iter().map(|(block, _)| *block).collect();
+            prop_assert_eq!(found, wanted);
+            let found = tree_sum(blocks.into_iter());
+            prop_assert_eq!(found.to_bits(), one_rank(batch).to_bits());
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Runs one stage through a step's schedule. Activations go to the next stage and gradients to the
-//! previous one as exact copies, each tensor-parallel rank to its opposite number.
+//! Runs one rank's pieces of the model through a step's schedule. Activations go to the next piece
+//! and gradients to the previous one as exact copies, each rank to its opposite number.
 
 use std::collections::VecDeque;
 
@@ -8,176 +8,271 @@ use kernels::{DType, Device, Tensor};
 use crate::data;
 use crate::error::{OnRank, Result};
 use crate::mesh::{Groups, Place};
-use crate::model::context::Context;
-use crate::model::stage::{Input, Output, Saved, Stage};
-use crate::parallel::data::{Block, GradientTree, aligned_blocks, plain_blocks};
-use crate::parallel::schedule::{Action, one_f_one_b};
+use crate::model::context::{Context, Weights};
+use crate::model::stage::{Flow, Saved, Stage};
+use crate::parallel::data::{Block, blocks_of, micro_batches};
+use crate::parallel::schedule::{Action, actions};
+use crate::parallel::sums::Sums;
+use crate::parallel::zero::Supply;
 use crate::plan::Plan;
 
-/// What one rank needs to run its stage.
+/// What one rank needs to run its pieces.
 pub(crate) struct Worker<'a> {
     pub plan: &'a Plan,
-    pub stage: &'a Stage,
+    /// The rank's pieces of the model, by chunk.
+    pub stages: &'a [Stage],
     pub groups: &'a Groups,
     pub device: &'a Device,
-    pub weights: &'a [Tensor],
+    pub supply: Supply<'a>,
 }
+
+/// Most bytes at the end of a pass, when no layer runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    /// What forward passes keep for backward.
+    pub activations: usize,
+    /// Sums of gradients; exact only without a second thread.
+    pub gradients: usize,
+}
+
+/// (first token of the batch, sum) of each chunk of tokens that had its loss here.
+type Losses = Vec<(usize, f64)>;
 
 impl Worker<'_> {
     fn rank(&self) -> usize {
         self.groups.place.rank()
     }
 
+    /// Without weights: they come part by part.
     fn context(&self) -> Context<'_> {
-        Context::of(self.plan, self.weights, self.groups)
+        Context::of(self.plan, Weights::All(&[]), self.groups)
     }
 
-    /// This rank's micro-batches of a batch of `count` sequences.
-    fn blocks(&self, count: usize) -> Vec<Block> {
-        let range = self.groups.place.batch_range(count);
-        let size = self.plan.train.micro_batch;
-        if self.plan.is_exact() {
-            aligned_blocks(range, size)
-        } else {
-            plain_blocks(range, size)
-        }
+    /// Number of this rank's first part of a chunk, over all its pieces.
+    fn first_part(&self, chunk: usize) -> usize {
+        self.stages[..chunk]
+            .iter()
+            .map(|stage| stage.parts.len())
+            .sum()
     }
 
     /// Forward and backward of this rank's part of the global batch that starts at sample `first`.
-    /// Adds to `tree`; returns the mean loss of the batch.
+    /// Adds to `sums`; returns the mean loss of the batch, and the most bytes held between passes.
     pub(crate) fn train(
         &self,
         samples: &dyn data::Samples,
         first: u64,
-        tree: &mut GradientTree,
-    ) -> Result<f64> {
+        sums: &mut Sums,
+    ) -> Result<(f64, Held)> {
         let count = self.plan.train.global_batch;
-        let blocks = self.blocks(count);
-        let (cx, place, rank) = (self.context(), self.groups.place, self.rank());
+        let place = self.groups.place;
+        let blocks = micro_batches(self.plan, &place);
         let weight = 1.0 / (count * self.plan.seq_length) as f32;
-        let mut in_flight: VecDeque<Saved> = VecDeque::new();
+        let mut in_flight: Vec<VecDeque<Vec<Saved>>> =
+            self.stages.iter().map(|_| VecDeque::new()).collect();
         let mut losses = Vec::new();
-        for action in one_f_one_b(place.pp_rank, place.pp, blocks.len()) {
+        let mut held = Held::default();
+        for action in actions(&self.plan.parallel, place.pp_rank, blocks.len()) {
             match action {
-                Action::Forward(m) => {
-                    let (input, targets) = self.input(samples, first, blocks[m])?;
-                    let (output, saved) = self
-                        .stage
-                        .forward(input, targets, &cx)
-                        .on_rank(rank, "forward")?;
-                    in_flight.push_back(saved);
-                    self.pass_on(output, blocks[m], &mut losses)?;
+                Action::Forward { micro, chunk } => {
+                    let block = blocks[micro];
+                    let (input, targets) = self.input(samples, (first, block), chunk)?;
+                    let (output, saved) = self.forward(chunk, input, targets, true)?;
+                    in_flight[chunk].push_back(saved);
+                    self.pass_on(output, block, chunk, &mut losses)?;
+                    held.activations = held.activations.max(self.device.used_bytes());
                 }
-                Action::Backward(m) => {
-                    let saved = in_flight
-                        .pop_front()
-                        .expect("a forward precedes each backward");
-                    let dy = if place.is_last_stage() {
-                        None
-                    } else {
-                        Some(self.receive(blocks[m], place.pp_rank + 1)?)
-                    };
-                    let gradients = tree.open(blocks[m]).on_rank(rank, "allocate gradients")?;
-                    let dx = self.stage.backward(dy, weight, saved, gradients, &cx);
-                    let dx = dx.on_rank(rank, "backward")?;
-                    tree.close().on_rank(rank, "merge gradients")?;
-                    if !place.is_first_stage() {
-                        let to = place.on_stage(place.pp_rank - 1);
-                        self.groups
-                            .world
-                            .send(to, dx.f32())
-                            .on_rank(rank, "send gradients")?;
-                    }
+                Action::Backward { micro, chunk } => {
+                    let saved = in_flight[chunk].pop_front();
+                    let saved = saved.expect("a forward precedes each backward");
+                    let is_last = micro + 1 == blocks.len();
+                    let at = (chunk, blocks[micro], is_last);
+                    self.backward(at, saved, weight, sums)?;
+                    held.gradients = held.gradients.max(sums.used_bytes());
                 }
             }
         }
-        self.mean(&losses, count)
+        Ok((self.mean(&losses, count)?, held))
+    }
+
+    /// The second is what backward needs, nothing unless `keeps`.
+    fn forward(
+        &self,
+        chunk: usize,
+        input: Flow,
+        mut targets: Option<Tensor>,
+        keeps: bool,
+    ) -> Result<(Flow, Vec<Saved>)> {
+        let (cx, rank) = (self.context(), self.rank());
+        let mut flow = input;
+        let mut kept = Vec::new();
+        for part in &self.stages[chunk].parts {
+            let lent = self.supply.lend(&part.weights);
+            let lent = lent.on_rank(rank, "gather weights")?;
+            let (output, saved) = part
+                .forward(flow, &mut targets, &cx.with(lent.weights()))
+                .on_rank(rank, "forward")?;
+            if keeps {
+                kept.push(saved);
+            }
+            flow = output;
+        }
+        Ok((flow, kept))
+    }
+
+    fn backward(
+        &self,
+        (chunk, block, is_last): (usize, Block, bool),
+        mut saved: Vec<Saved>,
+        weight: f32,
+        sums: &mut Sums,
+    ) -> Result<()> {
+        let (cx, rank, first) = (self.context(), self.rank(), self.first_part(chunk));
+        let piece = self.piece(chunk);
+        let mut slope = if piece + 1 == self.plan.parallel.pieces() {
+            None
+        } else {
+            Some(self.receive(block, piece + 1)?)
+        };
+        for (index, part) in self.stages[chunk].parts.iter().enumerate().rev() {
+            let lent = self.supply.lend(&part.weights);
+            let lent = lent.on_rank(rank, "gather weights")?;
+            let kept = saved.pop().expect("forward kept something for each part");
+            let gradients = sums.open(first + index, block);
+            let gradients = gradients.on_rank(rank, "allocate gradients")?;
+            slope = part
+                .backward(slope, weight, kept, gradients, &cx.with(lent.weights()))
+                .on_rank(rank, "backward")?;
+            sums.close(first + index, is_last)
+                .on_rank(rank, "sum gradients")?;
+        }
+        match slope {
+            Some(dx) if piece > 0 => {
+                let to = self.groups.place.on_stage(self.pipeline_rank(piece - 1));
+                let sent = self.groups.back.send(to, dx.f32());
+                sent.on_rank(rank, "send gradients")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Mean loss of the first `count` samples, forward only, keeping nothing.
     pub(crate) fn evaluate(&self, samples: &dyn data::Samples, count: usize) -> Result<f64> {
-        let cx = self.context();
+        let place = self.groups.place;
+        let of = |dp_rank| blocks_of(self.plan, Place { dp_rank, ..place }.batch_range(count));
+        let blocks = of(place.dp_rank);
         let mut losses = Vec::new();
-        for block in self.blocks(count) {
-            let (input, targets) = self.input(samples, 0, block)?;
-            let output = self.stage.evaluate(input, targets, &cx);
-            self.pass_on(output.on_rank(self.rank(), "evaluate")?, block, &mut losses)?;
+        for &block in &blocks {
+            for chunk in 0..self.stages.len() {
+                let (input, targets) = self.input(samples, (0, block), chunk)?;
+                let (output, _) = self.forward(chunk, input, targets, false)?;
+                self.pass_on(output, block, chunk, &mut losses)?;
+            }
+        }
+        if matches!(self.supply, Supply::Shards { .. }) {
+            // ranks with fewer sequences still give their shards of the weights to the others
+            let most = (0..place.dp).map(|rank| of(rank).len()).max().unwrap_or(0);
+            for _ in blocks.len()..most {
+                for part in self.stages.iter().flat_map(|stage| &stage.parts) {
+                    let lent = self.supply.lend(&part.weights);
+                    lent.on_rank(self.rank(), "gather weights")?;
+                }
+            }
         }
         self.mean(&losses, count)
     }
 
-    /// Mean over tokens from each rank's (sequence, summed loss) pairs, added in order of
-    /// sequences; the same bits on every rank.
-    fn mean(&self, local: &[(usize, f64)], count: usize) -> Result<f64> {
-        let place = self.groups.place;
-        let mut sums = vec![0.0; count];
-        for &(sequence, sum) in local {
-            sums[sequence] = sum;
-        }
-        let all = self
-            .groups
-            .world
-            .all_gather_f64(&sums)
-            .on_rank(self.rank(), "gather losses")?;
-        let mut total = 0.0;
-        for dp_rank in 0..place.dp {
-            let rank = place.rank_of(0, dp_rank, place.pp - 1);
-            for sequence in (Place { dp_rank, ..place }).batch_range(count) {
-                total += all[rank][sequence];
-            }
-        }
+    /// Mean over tokens from each rank's sums, added in order of tokens; the same bits on every
+    /// rank.
+    fn mean(&self, local: &Losses, count: usize) -> Result<f64> {
+        let (place, rank) = (self.groups.place, self.rank());
+        let counts = place.is_last_stage() && place.tp_rank == 0;
+        let mine: Vec<f64> = (local.iter().filter(|_| counts))
+            .flat_map(|&(token, sum)| [token as f64, sum])
+            .collect();
+        let all = self.groups.world.all_gather_f64(&mine);
+        let all = all.on_rank(rank, "gather losses")?;
+        let mut sums: Vec<(f64, f64)> = (all.iter().flat_map(|sums| sums.chunks_exact(2)))
+            .map(|pair| (pair[0], pair[1]))
+            .collect();
+        sums.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let total = sums.iter().fold(0.0, |total, (_, sum)| total + sum);
         Ok(total / (count * self.plan.seq_length) as f64)
     }
 
+    /// Number of a chunk in the whole model.
+    fn piece(&self, chunk: usize) -> usize {
+        chunk * self.groups.place.pp + self.groups.place.pp_rank
+    }
+
+    fn pipeline_rank(&self, piece: usize) -> usize {
+        piece % self.groups.place.pp
+    }
+
+    /// Tokens for the first piece, rows from the piece before for others, targets for the last.
     fn input(
         &self,
         samples: &dyn data::Samples,
-        first: u64,
-        block: Block,
-    ) -> Result<(Input, Option<Tensor>)> {
-        let place = self.groups.place;
+        (first, block): (u64, Block),
+        chunk: usize,
+    ) -> Result<(Flow, Option<Tensor>)> {
+        let piece = self.piece(chunk);
+        let (is_first, is_last) = (piece == 0, piece + 1 == self.plan.parallel.pieces());
         let (mut tokens, mut targets) = (None, None);
-        if place.is_first_stage() || place.is_last_stage() {
-            let at = (self.device, self.rank());
+        if is_first || is_last {
+            let at = (self.device, &self.groups.place);
             let batch = data::read(samples, first, block.range(), self.plan, at)?;
-            tokens = Some(batch.inputs);
-            targets = place.is_last_stage().then_some(batch.targets);
+            tokens = is_first.then_some(batch.inputs);
+            targets = is_last.then_some(batch.targets);
         }
         match tokens {
-            Some(tokens) if place.is_first_stage() => Ok((Input::Tokens(tokens), targets)),
-            _ => Ok((
-                Input::Hidden(self.receive(block, place.pp_rank - 1)?),
-                targets,
-            )),
+            Some(tokens) => Ok((Flow::Tokens(tokens), targets)),
+            None => {
+                let place = self.groups.place;
+                let from = place.on_stage(self.pipeline_rank(piece - 1));
+                let mut x = self.rows(block)?;
+                let got = self.groups.ahead.recv(from, x.f32_mut());
+                got.on_rank(self.rank(), "receive from another stage")?;
+                Ok((Flow::Hidden(x), targets))
+            }
         }
     }
 
-    fn receive(&self, block: Block, stage: usize) -> Result<Tensor> {
-        let dims = [block.size * self.plan.seq_length, self.plan.model.d_model];
-        let rank = self.rank();
-        let x = Tensor::empty(&dims, DType::F32, self.device);
-        let mut x = x.on_rank(rank, "allocate activations")?;
-        let from = self.groups.place.on_stage(stage);
-        self.groups
-            .world
-            .recv(from, x.f32_mut())
-            .on_rank(rank, "receive from another stage")?;
-        Ok(x)
+    /// Gradients from another piece.
+    fn receive(&self, block: Block, piece: usize) -> Result<Tensor> {
+        let from = self.groups.place.on_stage(self.pipeline_rank(piece));
+        let mut dy = self.rows(block)?;
+        let got = self.groups.back.recv(from, dy.f32_mut());
+        got.on_rank(self.rank(), "receive from another stage")?;
+        Ok(dy)
     }
 
-    fn pass_on(&self, output: Output, block: Block, losses: &mut Vec<(usize, f64)>) -> Result<()> {
+    /// Room for the rows that pieces hand on.
+    fn rows(&self, block: Block) -> Result<Tensor> {
+        let rows = block.size * self.context().row_time();
+        let x = Tensor::empty(&[rows, self.plan.model.d_model], DType::F32, self.device);
+        x.on_rank(self.rank(), "allocate activations")
+    }
+
+    fn pass_on(&self, output: Flow, block: Block, chunk: usize, losses: &mut Losses) -> Result<()> {
         match output {
-            Output::Hidden(x) => {
-                let to = self.groups.place.on_stage(self.groups.place.pp_rank + 1);
-                self.groups
-                    .world
-                    .send(to, x.f32())
-                    .on_rank(self.rank(), "send activations")
+            Flow::Hidden(x) => {
+                let next = self.pipeline_rank(self.piece(chunk) + 1);
+                let to = self.groups.place.on_stage(next);
+                let sent = self.groups.ahead.send(to, x.f32());
+                sent.on_rank(self.rank(), "send activations")
             }
-            Output::Losses(sums) => {
-                losses.extend(block.range().zip(sums));
+            Flow::Losses(sums) => {
+                let cx = self.context();
+                let chunks = cx.time / cx.loss_chunk();
+                for (at, sum) in sums.into_iter().enumerate() {
+                    let sequence = block.start + at / chunks;
+                    let position = cx.first + at % chunks * cx.loss_chunk();
+                    losses.push((sequence * self.plan.seq_length + position, sum));
+                }
                 Ok(())
             }
+            Flow::Tokens(_) => unreachable!("no part puts out tokens"),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 0..8 | magic `MLRSIGN2` |
-//! | 8..36 | u32: family (0 no MinHash, 1 datatrove's, 2 ours), kind of shingle (0 words, 1 characters), how many of them, bands, rows, numbers per band, seed |
+//! | 8..36 | u32: family (0 no MinHash, 1 datatrove's, 2 ours), kind of shingle (0 words, 1 characters, 2 tokens), how many of them, bands, rows, numbers per band, seed |
 //! | 36..40 | number of the shard (u32) |
 //! | 40..56 | the run: XXH3-128 of the settings that decide what documents are (u128) |
 //! | 56..64 | documents per group (u64) |
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::preset::{MinhashPreset, ShingleKind};
+use super::preset::MinhashPreset;
 use crate::config::{DedupConfig, KeepPolicy};
 use crate::error::{At, Error, Result, damaged};
 
@@ -51,7 +51,7 @@ pub(crate) const NO_SIGNATURE: u64 = u64::MAX;
 pub struct SignatureShape {
     /// 0 without MinHash, 1 datatrove's hashes, 2 ours.
     pub family: u32,
-    /// 0 words, 1 characters.
+    /// 0 words, 1 characters, 2 tokens.
     pub kind: u32,
     /// Words or characters per shingle.
     pub ngram: u32,
@@ -78,7 +78,7 @@ impl SignatureShape {
             } else {
                 2
             },
-            kind: u32::from(c.shingle.kind == ShingleKind::Chars),
+            kind: c.shingle.kind.code(),
             ngram: narrow(c.shingle.n),
             bands: narrow(c.bands),
             rows: narrow(c.rows),

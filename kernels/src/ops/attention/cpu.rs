@@ -1,9 +1,10 @@
 //! Attention on the CPU: a task is one head (backward: one kv head's group), in blocks of query rows.
 //!
 //! Backward per block, P from the saved lse: dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O))
-//! scale, dQ = dS K, dK += dS^T Q; dK and dV continue one chain over ascending query rows.
+//! scale, dQ = dS K, dK += dS^T Q. dK and dV are sums over leaves of query rows: a leaf is one chain
+//! over the group's query heads and, within a head, ascending rows.
 
-use super::Heads;
+use super::{Heads, Keys};
 use crate::cpu::gemm::{Packed, Plan, ViewMut, gemm, gemm_packed, pack_b};
 use crate::cpu::math::exp;
 use crate::cpu::pack::View;
@@ -16,24 +17,74 @@ use rayon::prelude::*;
 /// computed past the diagonal for nothing.
 const QUERY_BLOCK: usize = 48;
 
-/// Where heads lie in the packed rows of one sequence.
+/// The query rows of one sequence and the keys and values they may see.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
-    rows: &'a [f32],
+    q: &'a [f32],
+    kv: &'a [f32],
+    /// Floats between rows of `kv`, between its groups, and before a group's key.
+    kv_at: (usize, usize, usize),
     heads: &'a Heads,
+    /// Position of the first query row.
+    first: usize,
+    /// Query rows.
+    t: usize,
 }
 
 impl<'a> Rows<'a> {
-    /// Rows first .. first + len of slot `slot` of a group: its queries, then k, then v.
-    fn view(&self, group: usize, slot: usize, first: usize, len: usize) -> View<'a> {
+    /// Sequence `sequence` of packed rows; keys are its own, or a part's from `keys`.
+    fn of(
+        qkv: &'a Tensor,
+        keys: Option<&Keys<'a>>,
+        heads: &'a Heads,
+        (sequence, t): (usize, usize),
+    ) -> Rows<'a> {
+        let packed = heads.packed();
+        let q = &qkv.f32()[sequence * t * packed..(sequence + 1) * t * packed];
+        let (kv, kv_at, first) = match keys {
+            None => {
+                let before = heads.per_group() * heads.width;
+                (q, (packed, heads.group_width(), before), 0)
+            }
+            Some(keys) => {
+                let width = heads.kv_width();
+                let rows = sequence * keys.time * width..(sequence + 1) * keys.time * width;
+                let at = (width, 2 * heads.width, 0);
+                (&keys.kv.f32()[rows], at, keys.first)
+            }
+        };
+        Rows {
+            q,
+            kv,
+            kv_at,
+            heads,
+            first,
+            t,
+        }
+    }
+
+    /// Keys that some query row may see.
+    fn keys(&self) -> usize {
+        self.first + self.t
+    }
+
+    /// Rows first .. first + len of a query head.
+    fn queries(&self, group: usize, query: usize, first: usize, len: usize) -> View<'a> {
         let stride = self.heads.packed();
-        let at = group * self.heads.group_width() + slot * self.heads.width;
+        let at = group * self.heads.group_width() + query * self.heads.width;
         View::new(
-            &self.rows[first * stride + at..],
+            &self.q[first * stride + at..],
             len,
             self.heads.width,
             stride,
         )
+    }
+
+    /// Keys (`slot` 0) or values (1) that some query row may see.
+    fn shared(&self, group: usize, slot: usize) -> View<'a> {
+        let (stride, step, before) = self.kv_at;
+        let at = group * step + before + slot * self.heads.width;
+        View::new(&self.kv[at..], self.keys(), self.heads.width, stride)
     }
 }
 
@@ -53,7 +104,7 @@ fn scale(width: usize) -> f32 {
 pub(super) fn forward(
     out: &mut Tensor,
     lse: &mut Tensor,
-    qkv: &Tensor,
+    (qkv, keys): (&Tensor, Option<&Keys<'_>>),
     heads: &Heads,
     t: usize,
 ) -> Result<()> {
@@ -67,8 +118,8 @@ pub(super) fn forward(
         .zip(lse.f32_mut().par_chunks_mut(t));
     tasks.enumerate().try_for_each(|(task, (out, lse))| {
         let (sequence, head) = (task / heads.heads, task % heads.heads);
-        let rows = &qkv.f32()[sequence * t * heads.packed()..(sequence + 1) * t * heads.packed()];
-        one_head(out, lse, Rows { rows, heads }, head, device)
+        let rows = Rows::of(qkv, keys, heads, (sequence, t));
+        one_head(out, lse, rows, head, device)
     })?;
     let by_head = by_head.f32();
     let width = heads.width;
@@ -96,22 +147,18 @@ fn one_head(
     let per = heads.per_group();
     let (group, query) = (head / per, head % per);
     // Packed once: every block of rows multiplies with a prefix of the keys.
-    let k = pack_b(qkv.view(group, per, 0, t).transposed(), device)?;
-    let v = pack_b(qkv.view(group, per + 1, 0, t), device)?;
-    let mut scores = Tensor::empty(&[QUERY_BLOCK.min(t) * t], DType::F32, device)?;
+    let k = pack_b(qkv.shared(group, 0).transposed(), device)?;
+    let v = pack_b(qkv.shared(group, 1), device)?;
+    let mut scores = Tensor::empty(&[QUERY_BLOCK.min(t) * qkv.keys()], DType::F32, device)?;
     for first in (0..t).step_by(QUERY_BLOCK) {
         let rows = QUERY_BLOCK.min(t - first);
-        let keys = first + rows;
+        let keys = qkv.first + first + rows;
         let scores = &mut scores.f32_mut()[..rows * keys];
-        let q = qkv.view(group, query, first, rows);
-        let out = &mut out[first * heads.width..keys * heads.width];
-        attend(
-            out,
-            &mut lse[first..keys],
-            (q, &k, &v),
-            (scores, first + 1),
-            device,
-        )?;
+        let q = qkv.queries(group, query, first, rows);
+        let out = &mut out[first * heads.width..(first + rows) * heads.width];
+        let visible = qkv.first + first + 1;
+        let lse = &mut lse[first..first + rows];
+        attend(out, lse, (q, &k, &v), (scores, visible), device)?;
     }
     Ok(())
 }
@@ -184,56 +231,80 @@ vector_fn! {
     }
 }
 
+/// Gradients go to dqkv, but those of keys and values to `dkv` where the keys are not the queries' own.
 pub(super) fn backward(
-    dqkv: &mut Tensor,
-    (dout, out): (&Tensor, &Tensor),
-    (qkv, lse): (&Tensor, &Tensor),
+    (dqkv, dkv): (&mut Tensor, Option<&mut Tensor>),
+    (dout, out, lse): (&Tensor, &Tensor, &Tensor),
+    (qkv, keys): (&Tensor, Option<&Keys<'_>>),
     heads: &Heads,
-    t: usize,
+    (t, leaf): (usize, usize),
 ) -> Result<()> {
     let device = qkv.device();
-    let (packed, group_width) = (heads.packed(), heads.group_width());
-    // Per sequence and group: dq of each query head, dk, dv, each [t, width].
-    let mut by_group = Tensor::zeros(&[qkv.elements()], DType::F32, device)?;
-    by_group
+    let (per, width) = (heads.per_group(), heads.width);
+    let visible = t + keys.map_or(0, |keys| keys.first);
+    // Per sequence and group: dq of each query head, [t, width]; dk and dv, [visible, width].
+    let (q_floats, kv_floats) = (per * t * width, 2 * visible * width);
+    let groups = qkv.elements() / (t * heads.packed()) * heads.kv_heads;
+    let mut by_q = Tensor::empty(&[groups * q_floats], DType::F32, device)?;
+    let mut by_kv = Tensor::zeros(&[groups * kv_floats], DType::F32, device)?;
+    let tasks = by_q
         .f32_mut()
-        .par_chunks_mut(t * group_width)
-        .enumerate()
-        .try_for_each(|(task, grads)| {
-            let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
-            let rows = &qkv.f32()[sequence * t * packed..(sequence + 1) * t * packed];
-            let outs = heads.heads * heads.width;
-            let rows_out = sequence * t * outs..(sequence + 1) * t * outs;
-            let saved = Saved {
-                qkv: Rows { rows, heads },
-                dout: &dout.f32()[rows_out.clone()],
-                out: &out.f32()[rows_out],
-                lse: &lse.f32()[sequence * heads.heads * t..(sequence + 1) * heads.heads * t],
-                t,
-            };
-            one_group(grads, &saved, group, device)
-        })?;
-    let (by_group, width) = (by_group.f32(), heads.width);
-    dqkv.f32_mut()
-        .par_chunks_mut(packed)
-        .enumerate()
-        .for_each(|(row, out)| {
-            let (sequence, i) = (row / t, row % t);
+        .par_chunks_mut(q_floats)
+        .zip(by_kv.f32_mut().par_chunks_mut(kv_floats));
+    tasks.enumerate().try_for_each(|(task, (dq, dkv))| {
+        let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
+        let outs = heads.heads * width;
+        let rows_out = sequence * t * outs..(sequence + 1) * t * outs;
+        let saved = Saved {
+            rows: Rows::of(qkv, keys, heads, (sequence, t)),
+            dout: &dout.f32()[rows_out.clone()],
+            out: &out.f32()[rows_out],
+            lse: &lse.f32()[sequence * heads.heads * t..(sequence + 1) * heads.heads * t],
+        };
+        one_group(dq, dkv, &saved, (group, leaf), device)
+    })?;
+    let (by_q, by_kv) = (by_q.f32(), by_kv.f32());
+    let is_own = dkv.is_none();
+    let rows = dqkv.f32_mut().par_chunks_mut(heads.group_width());
+    rows.enumerate().for_each(|(at, out)| {
+        let (row, group) = (at / heads.kv_heads, at % heads.kv_heads);
+        let (task, i) = (row / t * heads.kv_heads + group, row % t);
+        for (slot, out) in out.chunks_exact_mut(width).enumerate() {
+            if slot < per {
+                let at = task * q_floats + (slot * t + i) * width;
+                out.copy_from_slice(&by_q[at..at + width]);
+            } else if is_own {
+                let at = task * kv_floats + ((slot - per) * t + i) * width;
+                out.copy_from_slice(&by_kv[at..at + width]);
+            } else {
+                out.fill(0.0);
+            }
+        }
+    });
+    if let (Some(dkv), Some(keys)) = (dkv, keys) {
+        let rows = dkv.f32_mut().par_chunks_mut(2 * width);
+        rows.enumerate().for_each(|(at, out)| {
+            let (row, group) = (at / heads.kv_heads, at % heads.kv_heads);
+            let (task, i) = (row / keys.time * heads.kv_heads + group, row % keys.time);
             for (slot, out) in out.chunks_exact_mut(width).enumerate() {
-                let at = sequence * t * packed + slot * t * width + i * width;
-                out.copy_from_slice(&by_group[at..at + width]);
+                if i < visible {
+                    let at = task * kv_floats + (slot * visible + i) * width;
+                    out.copy_from_slice(&by_kv[at..at + width]);
+                } else {
+                    out.fill(0.0);
+                }
             }
         });
+    }
     Ok(())
 }
 
 /// What backward reads of one sequence.
 struct Saved<'a> {
-    qkv: Rows<'a>,
+    rows: Rows<'a>,
     dout: &'a [f32],
     out: &'a [f32],
     lse: &'a [f32],
-    t: usize,
 }
 
 /// Keys and values of a group as the products of all blocks read them.
@@ -243,30 +314,78 @@ struct Packs {
     v_turned: Packed,
 }
 
-fn one_group(grads: &mut [f32], saved: &Saved<'_>, group: usize, device: &Device) -> Result<()> {
-    let (heads, t) = (saved.qkv.heads, saved.t);
-    let per = heads.per_group();
-    let (dq, dkv) = grads.split_at_mut(per * t * heads.width);
-    let (dk, dv) = dkv.split_at_mut(t * heads.width);
-    let (k, v) = (
-        saved.qkv.view(group, per, 0, t),
-        saved.qkv.view(group, per + 1, 0, t),
-    );
+/// dkv: dk, then dv, all zero before.
+fn one_group(
+    dq: &mut [f32],
+    dkv: &mut [f32],
+    saved: &Saved<'_>,
+    (group, leaf): (usize, usize),
+    device: &Device,
+) -> Result<()> {
+    let t = saved.rows.t;
+    let (k, v) = (saved.rows.shared(group, 0), saved.rows.shared(group, 1));
     let packs = Packs {
         k: pack_b(k, device)?,
         k_turned: pack_b(k.transposed(), device)?,
         v_turned: pack_b(v.transposed(), device)?,
     };
     let block = QUERY_BLOCK.min(t);
-    let mut p = Tensor::empty(&[block * t], DType::F32, device)?;
-    let mut dp = Tensor::empty(&[block * t], DType::F32, device)?;
+    let mut p = Tensor::empty(&[block * saved.rows.keys()], DType::F32, device)?;
+    let mut dp = Tensor::empty(&[block * saved.rows.keys()], DType::F32, device)?;
+    let mut scratch = (&mut *p.f32_mut(), &mut *dp.f32_mut());
+    let leaf = if leaf == 0 { t } else { leaf };
+    if leaf >= t {
+        let at = (group, 0, t);
+        return one_leaf((dq, dkv), &mut scratch, (saved, &packs), at, device);
+    }
+    // Sums of leaves that wait for their partner; the numbers are those of matmul's tree.
+    let mut waiting: Vec<Tensor> = Vec::new();
+    for (number, first) in (0..t).step_by(leaf).enumerate() {
+        let mut sum = Tensor::zeros(&[dkv.len()], DType::F32, device)?;
+        let at = (group, first, leaf.min(t - first));
+        let outs = (&mut *dq, sum.f32_mut());
+        one_leaf(outs, &mut scratch, (saved, &packs), at, device)?;
+        for _ in 0..number.trailing_ones() {
+            let older = waiting.pop().expect("one sum waits per one bit");
+            merge(device.isa(), sum.f32_mut(), older.f32());
+        }
+        waiting.push(sum);
+    }
+    let mut sum = waiting.pop().expect("t is at least 1");
+    while let Some(older) = waiting.pop() {
+        merge(device.isa(), sum.f32_mut(), older.f32());
+    }
+    dkv.copy_from_slice(sum.f32());
+    Ok(())
+}
+
+vector_fn! {
+    /// right = older + right.
+    fn merge<L>(right: &mut [f32], older: &[f32]) {
+        for (right, older) in right.chunks_mut(16).zip(older.chunks(16)) {
+            L::load_part(older, 0.0).add(L::load_part(right, 0.0)).store_part(right);
+        }
+    }
+}
+
+/// Rows first .. first + len of every query head of the group.
+fn one_leaf(
+    (dq, dkv): (&mut [f32], &mut [f32]),
+    scratch: &mut (&mut [f32], &mut [f32]),
+    of: (&Saved<'_>, &Packs),
+    (group, first, len): (usize, usize, usize),
+    device: &Device,
+) -> Result<()> {
+    let (heads, t) = (of.0.rows.heads, of.0.rows.t);
+    let half = dkv.len() / 2;
+    let (dk, dv) = dkv.split_at_mut(half);
     for (query, dq) in dq.chunks_exact_mut(t * heads.width).enumerate() {
-        for first in (0..t).step_by(QUERY_BLOCK) {
-            let rows = QUERY_BLOCK.min(t - first);
-            let scratch = (&mut *p.f32_mut(), &mut *dp.f32_mut());
-            let at = (group, query, first, rows);
-            let dq = &mut dq[first * heads.width..(first + rows) * heads.width];
-            one_block((dq, dk, dv), scratch, (saved, &packs), at, device)?;
+        for from in (first..first + len).step_by(QUERY_BLOCK) {
+            let rows = QUERY_BLOCK.min(first + len - from);
+            let at = (group, query, from, rows);
+            let dq = &mut dq[from * heads.width..(from + rows) * heads.width];
+            let scratch = (&mut *scratch.0, &mut *scratch.1);
+            one_block((dq, dk, dv), scratch, of, at, device)?;
         }
     }
     Ok(())
@@ -279,12 +398,14 @@ fn one_block(
     (group, query, first, rows): (usize, usize, usize, usize),
     device: &Device,
 ) -> Result<()> {
-    let heads = saved.qkv.heads;
-    let (per, width, keys) = (heads.per_group(), heads.width, first + rows);
+    let heads = saved.rows.heads;
+    let (per, width) = (heads.per_group(), heads.width);
+    let before = saved.rows.first + first;
+    let keys = before + rows;
     let (p, dp) = (&mut p[..rows * keys], &mut dp[..rows * keys]);
     let head = group * per + query;
     let stride = heads.heads * width;
-    let q = saved.qkv.view(group, query, first, rows);
+    let q = saved.rows.queries(group, query, first, rows);
     let at = first * stride + head * width;
     let dout = View::new(&saved.dout[at..], rows, width, stride);
     gemm_packed(
@@ -309,10 +430,10 @@ fn one_block(
     {
         let out = at + r * stride..at + r * stride + width;
         let d = dot(device.isa(), &saved.dout[out.clone()], &saved.out[out]);
-        let lse = saved.lse[head * saved.t + first + r];
-        let (seen, hidden) = hide(p, first + r + 1, f32::NEG_INFINITY);
+        let lse = saved.lse[head * saved.rows.t + first + r];
+        let (seen, hidden) = hide(p, before + r + 1, f32::NEG_INFINITY);
         hidden.fill(0.0);
-        let (dseen, hidden) = hide(dp, first + r + 1, 0.0);
+        let (dseen, hidden) = hide(dp, before + r + 1, 0.0);
         hidden.fill(0.0);
         score_slopes(device.isa(), seen, dseen, (scale, lse, d));
     }

@@ -3,7 +3,9 @@
 //!
 //! We differ from flash attention: a row's scores are all held (a block of query rows times t floats), so
 //! its softmax has one fixed order, 16 lane sums by key number, and weighted values are one chain over
-//! ascending keys. A row's bits depend on no other row: `decode` gives the bits of `forward`.
+//! ascending keys. A row's bits depend on no other row: `decode` gives the bits of `forward`, and a part
+//! of the rows (context parallelism) those of the whole. Gradients of keys and values are sums over
+//! leaves of query rows in the tree of `reduce`, so that parts aligned with it add up to the whole's bits.
 
 mod cpu;
 
@@ -37,6 +39,11 @@ impl Heads {
         (self.per_group() + 2) * self.width
     }
 
+    /// Floats of a row's keys and values alone: each kv head's k, then its v.
+    pub fn kv_width(&self) -> usize {
+        2 * self.kv_heads * self.width
+    }
+
     /// Checks that the counts make sense together.
     pub(crate) fn check(&self, op: &'static str) -> Result<()> {
         let whole = self.kv_heads > 0 && self.heads > 0 && self.heads.is_multiple_of(self.kv_heads);
@@ -59,53 +66,203 @@ impl Heads {
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
 pub fn forward(qkv: &Tensor, heads: &Heads, b: usize, t: usize) -> Result<(Tensor, Tensor)> {
-    const OP: &str = "attention::forward";
-    check_packed(OP, qkv, heads, b, t)?;
-    let mut out = Tensor::empty(
-        &[b * t, heads.heads * heads.width],
-        DType::F32,
-        qkv.device(),
-    )?;
-    let mut lse = Tensor::empty(&[b, heads.heads, t], DType::F32, qkv.device())?;
-    dispatch!(qkv.device(), forward(&mut out, &mut lse, qkv, heads, t))?;
-    Ok((out, lse))
+    check_packed("attention::forward", qkv, heads, b, t)?;
+    attend(qkv, None, heads, b, t)
 }
 
-/// Returns dqkv, packed as qkv. Gradients of k and v add over a group's query heads in head order.
-/// # Shapes
-/// dout, out: `[b*t, heads*width]`, qkv: `[b*t, packed]`, lse: `[b, heads, t]`.
+/// The keys and values that a part of each sequence's query rows may see.
+#[derive(Clone, Copy)]
+pub struct Keys<'a> {
+    /// `[b * time, kv_width]`: those of whole sequences, as `take_kv` gives them.
+    pub kv: &'a Tensor,
+    /// Rows of a whole sequence.
+    pub time: usize,
+    /// Position of the part's first row.
+    pub first: usize,
+}
+
+/// As `forward` for rows first .. first + t of each sequence: the bits of those rows of the whole.
 /// # Errors
-/// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
-pub fn backward(
-    dout: &Tensor,
+/// As `forward`.
+pub fn forward_part(
     qkv: &Tensor,
-    out: &Tensor,
-    lse: &Tensor,
+    keys: &Keys<'_>,
     heads: &Heads,
     b: usize,
     t: usize,
-) -> Result<Tensor> {
-    const OP: &str = "attention::backward";
+) -> Result<(Tensor, Tensor)> {
+    const OP: &str = "attention::forward_part";
     check_packed(OP, qkv, heads, b, t)?;
-    for (name, x) in [("dout", dout), ("out", out)] {
-        x.expect(OP, name, DType::F32)?;
+    check_keys(OP, keys, heads, b, t)?;
+    attend(qkv, Some(keys), heads, b, t)
+}
+
+fn attend(
+    qkv: &Tensor,
+    keys: Option<&Keys<'_>>,
+    heads: &Heads,
+    b: usize,
+    t: usize,
+) -> Result<(Tensor, Tensor)> {
+    let width = heads.heads * heads.width;
+    let mut out = Tensor::empty(&[b * t, width], DType::F32, qkv.device())?;
+    let mut lse = Tensor::empty(&[b, heads.heads, t], DType::F32, qkv.device())?;
+    dispatch!(
+        qkv.device(),
+        forward(&mut out, &mut lse, (qkv, keys), heads, t)
+    )?;
+    Ok((out, lse))
+}
+
+/// What backward needs of forward, and the gradient of its result.
+#[derive(Clone, Copy)]
+pub struct Passed<'a> {
+    /// `[b*t, heads*width]`
+    pub dout: &'a Tensor,
+    /// `[b*t, heads*width]`
+    pub out: &'a Tensor,
+    /// `[b, heads, t]`
+    pub lse: &'a Tensor,
+    /// `[b*t, packed]`
+    pub qkv: &'a Tensor,
+}
+
+/// Returns dqkv, packed as qkv. Gradients of k and v are sums over leaves of `leaf` query rows (0: one
+/// leaf) in the tree of `reduce`; a leaf is one chain over a group's query heads and ascending rows.
+/// # Errors
+/// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
+pub fn backward(
+    passed: &Passed<'_>,
+    heads: &Heads,
+    b: usize,
+    t: usize,
+    leaf: usize,
+) -> Result<Tensor> {
+    check_passed("attention::backward", passed, heads, b, t)?;
+    let Passed {
+        dout,
+        out,
+        lse,
+        qkv,
+    } = *passed;
+    let mut dqkv = Tensor::empty(qkv.dims(), DType::F32, qkv.device())?;
+    dispatch!(
+        qkv.device(),
+        backward(
+            (&mut dqkv, None),
+            (dout, out, lse),
+            (qkv, None),
+            heads,
+            (t, leaf)
+        )
+    )?;
+    Ok(dqkv)
+}
+
+/// As `backward` for what `forward_part` saw: returns dqkv, whose keys and values are 0, and their
+/// gradient from this part `[b * time, kv_width]`. Parts of whole leaves add up, in the same tree, to
+/// the bits of the whole.
+/// # Errors
+/// As `backward`.
+pub fn backward_part(
+    passed: &Passed<'_>,
+    keys: &Keys<'_>,
+    heads: &Heads,
+    b: usize,
+    t: usize,
+    leaf: usize,
+) -> Result<(Tensor, Tensor)> {
+    const OP: &str = "attention::backward_part";
+    check_passed(OP, passed, heads, b, t)?;
+    check_keys(OP, keys, heads, b, t)?;
+    let Passed {
+        dout,
+        out,
+        lse,
+        qkv,
+    } = *passed;
+    let mut dqkv = Tensor::empty(qkv.dims(), DType::F32, qkv.device())?;
+    let mut dkv = Tensor::empty(keys.kv.dims(), DType::F32, qkv.device())?;
+    dispatch!(
+        qkv.device(),
+        backward(
+            (&mut dqkv, Some(&mut dkv)),
+            (dout, out, lse),
+            (qkv, Some(keys)),
+            heads,
+            (t, leaf)
+        )
+    )?;
+    Ok((dqkv, dkv))
+}
+
+/// Returns the keys and values of packed rows: `[n, packed]` -> `[n, kv_width]`.
+/// # Errors
+/// `Shape`, `DType` or `Argument` if they do not fit.
+pub fn take_kv(qkv: &Tensor, heads: &Heads) -> Result<Tensor> {
+    const OP: &str = "attention::take_kv";
+    heads.check(OP)?;
+    let (n, _) = qkv.expect_rows(OP, "qkv")?;
+    check_packed(OP, qkv, heads, n, 1)?;
+    let mut kv = Tensor::empty(&[n, heads.kv_width()], DType::F32, qkv.device())?;
+    let groups = qkv.f32().chunks_exact(heads.group_width());
+    for (to, from) in kv.f32_mut().chunks_exact_mut(2 * heads.width).zip(groups) {
+        to.copy_from_slice(&from[heads.per_group() * heads.width..]);
+    }
+    Ok(kv)
+}
+
+/// Replaces the keys and values of packed rows by `kv`, as `take_kv` gives them.
+/// # Errors
+/// As `take_kv`.
+pub fn put_kv(qkv: &mut Tensor, kv: &Tensor, heads: &Heads) -> Result<()> {
+    const OP: &str = "attention::put_kv";
+    heads.check(OP)?;
+    let (n, _) = qkv.expect_rows(OP, "qkv")?;
+    check_packed(OP, qkv, heads, n, 1)?;
+    kv.expect_f32(OP, "kv", &[n, heads.kv_width()])?;
+    let groups = qkv.f32_mut().chunks_exact_mut(heads.group_width());
+    for (to, from) in groups.zip(kv.f32().chunks_exact(2 * heads.width)) {
+        to[heads.per_group() * heads.width..].copy_from_slice(from);
+    }
+    Ok(())
+}
+
+fn check_passed(
+    op: &'static str,
+    passed: &Passed<'_>,
+    heads: &Heads,
+    b: usize,
+    t: usize,
+) -> Result<()> {
+    check_packed(op, passed.qkv, heads, b, t)?;
+    for (name, x) in [("dout", passed.dout), ("out", passed.out)] {
+        x.expect(op, name, DType::F32)?;
         if x.rows_cols() != (b * t, heads.heads * heads.width) {
             let wanted = format!("[{}, {}]", b * t, heads.heads * heads.width);
             return Err(Error::Shape {
-                op: OP,
+                op,
                 name,
                 found: x.dims().to_vec(),
                 wanted,
             });
         }
     }
-    lse.expect_f32(OP, "lse", &[b, heads.heads, t])?;
-    let mut dqkv = Tensor::empty(qkv.dims(), DType::F32, qkv.device())?;
-    dispatch!(
-        qkv.device(),
-        backward(&mut dqkv, (dout, out), (qkv, lse), heads, t)
-    )?;
-    Ok(dqkv)
+    passed.lse.expect_f32(op, "lse", &[b, heads.heads, t])
+}
+
+fn check_keys(op: &'static str, keys: &Keys<'_>, heads: &Heads, b: usize, t: usize) -> Result<()> {
+    if keys.first + t > keys.time {
+        let wanted = format!("at most {} - {t}, the part's rows", keys.time);
+        return Err(Error::Argument {
+            op,
+            name: "first",
+            found: keys.first.to_string(),
+            wanted,
+        });
+    }
+    keys.kv
+        .expect_f32(op, "kv", &[b * keys.time, heads.kv_width()])
 }
 
 /// Appends one row per sequence to the caches at `position` and returns its attention over all keys up
@@ -186,6 +343,22 @@ mod tests {
         width: 6,
     };
 
+    fn backward_of(
+        dout: &Tensor,
+        qkv: &Tensor,
+        (out, lse): (&Tensor, &Tensor),
+        heads: &Heads,
+        (b, t, leaf): (usize, usize, usize),
+    ) -> Tensor {
+        let passed = Passed {
+            dout,
+            out,
+            lse,
+            qkv,
+        };
+        backward(&passed, heads, b, t, leaf).unwrap()
+    }
+
     /// Triple loop in f64; `keys(i)` is how many keys row i sees.
     fn reference(qkv: &[f64], h: &Heads, t: usize, keys: impl Fn(usize) -> usize) -> Vec<f64> {
         let (packed, e, per) = (h.packed(), h.width, h.heads / h.kv_heads);
@@ -240,7 +413,7 @@ mod tests {
         let qkv = random(&[b * t, HEADS.packed()], 1, &Device::cpu()).unwrap();
         let dout = random(&[b * t, 24], 2, &Device::cpu()).unwrap();
         let (out, lse) = forward(&qkv, &HEADS, b, t).unwrap();
-        let dqkv = backward(&dout, &qkv, &out, &lse, &HEADS, b, t).unwrap();
+        let dqkv = backward_of(&dout, &qkv, (&out, &lse), &HEADS, (b, t, 0));
         let dout = wide(dout.f32());
         let want = differences(&wide(qkv.f32()), 1e-5, |qkv| {
             let out = reference(qkv, &HEADS, t, |i| i + 1);
@@ -270,7 +443,7 @@ mod tests {
         let qkv = random(&[t, 24], 1, &Device::cpu()).unwrap();
         let dout = random(&[t, 8], 2, &Device::cpu()).unwrap();
         let (out, lse) = forward(&qkv, &h, 1, t).unwrap();
-        let dqkv = backward(&dout, &qkv, &out, &lse, &h, 1, t).unwrap();
+        let dqkv = backward_of(&dout, &qkv, (&out, &lse), &h, (1, t, 0));
         let (x, dy) = (wide(qkv.f32()), wide(dout.f32()));
         let (scale, mut want) = (1.0 / 8.0_f64.sqrt(), vec![0.0; t * 24]);
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
@@ -293,7 +466,76 @@ mod tests {
                 }
             }
         }
-        assert!(error(dqkv.f32(), &want) < tolerance::sum(t) + tolerance::elementwise(8));
+        let bound = tolerance::sum(t) + tolerance::elementwise(8);
+        assert!(error(dqkv.f32(), &want) < bound);
+        let in_leaves = backward_of(&dout, &qkv, (&out, &lse), &h, (1, t, 30));
+        assert!(error(in_leaves.f32(), &want) < bound);
+        let moved = bits(in_leaves.f32()) != bits(dqkv.f32());
+        assert!(moved, "leaves are another order of additions");
+    }
+
+    #[test]
+    fn parts_of_the_rows_have_the_bits_of_the_whole() {
+        let device = Device::cpu();
+        let (b, t, leaf) = (2, 128, 16);
+        let qkv = random(&[b * t, HEADS.packed()], 1, &device).unwrap();
+        let dout = random(&[b * t, 24], 2, &device).unwrap();
+        let (out, lse) = forward(&qkv, &HEADS, b, t).unwrap();
+        let want = backward_of(&dout, &qkv, (&out, &lse), &HEADS, (b, t, leaf));
+        let kv = take_kv(&qkv, &HEADS).unwrap();
+        for parts in [2, 4, 8] {
+            let rows = t / parts;
+            // rows part * rows .. of each sequence
+            let cut = |x: &Tensor, part: usize| {
+                let width = x.elements() / (b * t);
+                let whole = x.f32().chunks(t * width);
+                let values: Vec<f32> = whole
+                    .flat_map(|x| x[part * rows * width..(part + 1) * rows * width].to_vec())
+                    .collect();
+                Tensor::from_f32(&[b * rows, width], &values, &device).unwrap()
+            };
+            let mut found = Vec::new();
+            for part in 0..parts {
+                let keys = Keys {
+                    kv: &kv,
+                    time: t,
+                    first: part * rows,
+                };
+                let qkv = cut(&qkv, part);
+                let (mixed, lse) = forward_part(&qkv, &keys, &HEADS, b, rows).unwrap();
+                assert_eq!(bits(mixed.f32()), bits(cut(&out, part).f32()));
+                let dout = cut(&dout, part);
+                let passed = Passed {
+                    dout: &dout,
+                    out: &mixed,
+                    lse: &lse,
+                    qkv: &qkv,
+                };
+                found.push(backward_part(&passed, &keys, &HEADS, b, rows, leaf).unwrap());
+            }
+            let sums: Vec<f32> = (0..b * t * HEADS.kv_width())
+                .map(|i| crate::testing::tree(found.iter().map(|(_, dkv)| dkv.f32()[i])))
+                .collect();
+            let sums = Tensor::from_f32(&[b * t, HEADS.kv_width()], &sums, &device).unwrap();
+            for (part, (dqkv, _)) in found.iter_mut().enumerate() {
+                put_kv(dqkv, &cut(&sums, part), &HEADS).unwrap();
+                assert_eq!(bits(dqkv.f32()), bits(cut(&want, part).f32()), "{parts}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_past_the_end_is_an_error() {
+        let device = Device::cpu();
+        let qkv = random(&[4, HEADS.packed()], 1, &device).unwrap();
+        let kv = random(&[8, HEADS.kv_width()], 1, &device).unwrap();
+        let keys = Keys {
+            kv: &kv,
+            time: 8,
+            first: 5,
+        };
+        let found = forward_part(&qkv, &keys, &HEADS, 1, 4);
+        assert!(matches!(found, Err(Error::Argument { name: "first", .. })));
     }
 
     #[test]
@@ -358,7 +600,7 @@ mod tests {
             let qkv = random(&[130, HEADS.packed()], 1, device).unwrap();
             let dout = random(&[130, 24], 2, device).unwrap();
             let (out, lse) = forward(&qkv, &HEADS, 1, 130).unwrap();
-            let dqkv = backward(&dout, &qkv, &out, &lse, &HEADS, 1, 130).unwrap();
+            let dqkv = backward_of(&dout, &qkv, (&out, &lse), &HEADS, (1, 130, 20));
             vec![out, lse, dqkv]
         });
     }

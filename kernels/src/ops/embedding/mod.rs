@@ -16,7 +16,7 @@ use crate::{DType, Error, Result, Tensor};
 pub fn forward(table: &Tensor, ids: &Tensor, first: usize) -> Result<Tensor> {
     let d = table_width(table, "table")?;
     ids.expect("embedding::forward", "ids", DType::U32)?;
-    let mut y = Tensor::empty(&[ids.elements(), d], DType::F32, table.device())?;
+    let mut y = Tensor::empty(&[ids.elements(), d], DType::F32, ids.device())?;
     dispatch!(table.device(), forward(&mut y, table, ids, first));
     Ok(y)
 }

@@ -119,27 +119,29 @@ pub(super) fn backward_weights(
     let (n, d) = x.rows_cols();
     let (dy, x) = (dy.f32(), x.f32());
     let (mean, inv_std) = (mean.f32(), inv_std.f32());
-    let leaf = leaf_rows(leaf, n);
-    let outs = dw
-        .f32_mut()
-        .par_chunks_mut(COLUMNS)
-        .zip(db.f32_mut().par_chunks_mut(COLUMNS));
-    outs.enumerate().for_each(|(block, (dw, db))| {
-        let first = block * COLUMNS;
-        let (mut w_tree, mut b_tree) = (LeafSums::new(isa), LeafSums::new(isa));
-        for start in (0..n).step_by(leaf) {
-            let rows = start..n.min(start + leaf);
-            let (mut w_sums, mut b_sums) = ([0.0; COLUMNS], [0.0; COLUMNS]);
-            let sums = (&mut w_sums[..dw.len()], &mut b_sums[..dw.len()]);
-            let from = start * d + first;
-            let stats = (&mean[rows.clone()], &inv_std[rows]);
-            chains(isa, sums, (&dy[from..], &x[from..]), d, stats);
-            w_tree.push(w_sums);
-            b_tree.push(b_sums);
-        }
-        settle(dw, &w_tree.finish(), true);
-        settle(db, &b_tree.finish(), true);
-    });
+    let rows = n / (dw.elements() / d);
+    let leaf = leaf_rows(leaf, rows);
+    let parts = dw.f32_mut().chunks_mut(d).zip(db.f32_mut().chunks_mut(d));
+    for (part, (dw, db)) in parts.enumerate() {
+        let outs = dw.par_chunks_mut(COLUMNS).zip(db.par_chunks_mut(COLUMNS));
+        outs.enumerate().for_each(|(block, (dw, db))| {
+            let first = block * COLUMNS;
+            let (mut w_tree, mut b_tree) = (LeafSums::new(isa), LeafSums::new(isa));
+            let end = (part + 1) * rows;
+            for start in (part * rows..end).step_by(leaf) {
+                let rows = start..end.min(start + leaf);
+                let (mut w_sums, mut b_sums) = ([0.0; COLUMNS], [0.0; COLUMNS]);
+                let sums = (&mut w_sums[..dw.len()], &mut b_sums[..dw.len()]);
+                let from = start * d + first;
+                let stats = (&mean[rows.clone()], &inv_std[rows]);
+                chains(isa, sums, (&dy[from..], &x[from..]), d, stats);
+                w_tree.push(w_sums);
+                b_tree.push(b_sums);
+            }
+            settle(dw, &w_tree.finish(), true);
+            settle(db, &b_tree.finish(), true);
+        });
+    }
 }
 
 vector_fn! {

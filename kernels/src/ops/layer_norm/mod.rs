@@ -3,6 +3,7 @@
 
 mod cpu;
 
+use super::reduce::expect_sums;
 use crate::{DType, Error, Result, Tensor};
 
 /// Returns y, and mean and inv_std for backward.
@@ -28,7 +29,8 @@ pub fn forward(x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<(Tensor, 
 /// Returns dx and adds to dw and db in the tree of `reduce` with leaves of `leaf` rows (0: one leaf).
 /// A leaf of dw is the chain acc = fma(dy, xhat, acc), of db the chain acc = acc + dy, from 0.0.
 /// # Shapes
-/// dy and x: `[.., d]`, w, dw, db: `[d]`, mean, inv_std: `[n]` -> dx as x.
+/// dy and x: `[.., d]`, w: `[d]`, mean, inv_std: `[n]` -> dx as x. dw, db: `[d]`, or `[parts, d]` for one
+/// sum per `n / parts` rows.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 #[expect(
@@ -60,8 +62,8 @@ pub fn backward(
     w.expect_f32(OP, "w", &[d])?;
     mean.expect_f32(OP, "mean", &[n])?;
     inv_std.expect_f32(OP, "inv_std", &[n])?;
-    dw.expect_f32(OP, "dw", &[d])?;
-    db.expect_f32(OP, "db", &[d])?;
+    expect_sums(OP, "dw", dw, (n, d))?;
+    db.expect_f32(OP, "db", dw.dims())?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
     let saved = (mean, inv_std);
     dispatch!(x.device(), backward_input(&mut dx, dy, x, w, saved));
@@ -153,6 +155,30 @@ mod tests {
         let row = Tensor::from_f32(&[1, 77], &x.f32()[20 * 77..21 * 77], x.device()).unwrap();
         let (alone, _, _) = forward(&row, &w, &b, 1e-5).unwrap();
         assert_eq!(bits(alone.f32()), bits(&y.f32()[20 * 77..21 * 77]));
+    }
+
+    #[test]
+    fn sums_of_parts_are_those_of_the_parts_alone() {
+        let device = Device::cpu();
+        let [x, w, b, dy] = inputs(12, 77);
+        let (_, mean, inv_std) = forward(&x, &w, &b, 1e-5).unwrap();
+        let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &device).unwrap();
+        let (mut dw, mut db) = (zeros(&[3, 77]), zeros(&[3, 77]));
+        backward(&dy, &x, &w, &mean, &inv_std, &mut dw, &mut db, 2).unwrap();
+        for part in 0..3 {
+            let rows = |t: &Tensor, width: usize| {
+                let values = &t.f32()[part * 4 * width..(part + 1) * 4 * width];
+                Tensor::from_f32(&[4, width], values, &device).unwrap()
+            };
+            let flat = |t: &Tensor| rows(t, 1).reshape(&[4]).unwrap();
+            let (mut w_alone, mut b_alone) = (zeros(&[77]), zeros(&[77]));
+            let saved = (&flat(&mean), &flat(&inv_std));
+            let (dy, x) = (rows(&dy, 77), rows(&x, 77));
+            backward(&dy, &x, &w, saved.0, saved.1, &mut w_alone, &mut b_alone, 2).unwrap();
+            let at = part * 77..(part + 1) * 77;
+            assert_eq!(bits(w_alone.f32()), bits(&dw.f32()[at.clone()]));
+            assert_eq!(bits(b_alone.f32()), bits(&db.f32()[at]));
+        }
     }
 
     #[test]

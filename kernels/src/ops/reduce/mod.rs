@@ -5,7 +5,7 @@
 
 mod cpu;
 
-use crate::{Result, Tensor};
+use crate::{Error, Result, Tensor};
 
 pub(crate) use cpu::{COLUMNS, LeafSums, leaf_rows, settle};
 
@@ -20,6 +20,26 @@ pub fn sum_rows(out: &mut Tensor, x: &Tensor, leaf: usize, accumulate: bool) -> 
     out.expect_f32("reduce::sum_rows", "out", &[d])?;
     dispatch!(x.device(), sum_rows(out, x, leaf, accumulate));
     Ok(())
+}
+
+/// Checks sums of `[d]`, or `[parts, d]` where each of `parts` equal runs of the n rows has its own.
+pub(crate) fn expect_sums(
+    op: &'static str,
+    name: &'static str,
+    sums: &Tensor,
+    (n, d): (usize, usize),
+) -> Result<()> {
+    let (parts, width) = sums.expect_rows(op, name)?;
+    if width == d && n.is_multiple_of(parts) {
+        return Ok(());
+    }
+    let wanted = format!("[{d}] or [parts of {n} rows, {d}]");
+    Err(Error::Shape {
+        op,
+        name,
+        found: sums.dims().to_vec(),
+        wanted,
+    })
 }
 
 /// Adds b to a: one merge of the tree, elementwise.

@@ -91,23 +91,26 @@ pub(super) fn backward_weights(
     let isa = x.device().isa();
     let (n, d) = x.rows_cols();
     let (dy, x, inv_rms) = (dy.f32(), x.f32(), inv_rms.f32());
-    let leaf = leaf_rows(leaf, n);
-    dw.f32_mut()
-        .par_chunks_mut(COLUMNS)
-        .enumerate()
-        .for_each(|(block, dw)| {
-            let first = block * COLUMNS;
-            let mut tree = LeafSums::new(isa);
-            for start in (0..n).step_by(leaf) {
-                let end = n.min(start + leaf);
-                let mut sums = [0.0; COLUMNS];
-                let from = start * d + first;
-                let inputs = (&dy[from..], &x[from..]);
-                chain(isa, &mut sums[..dw.len()], inputs, d, &inv_rms[start..end]);
-                tree.push(sums);
-            }
-            settle(dw, &tree.finish(), true);
-        });
+    let rows = n / (dw.elements() / d);
+    let leaf = leaf_rows(leaf, rows);
+    for (part, dw) in dw.f32_mut().chunks_mut(d).enumerate() {
+        dw.par_chunks_mut(COLUMNS)
+            .enumerate()
+            .for_each(|(block, dw)| {
+                let first = block * COLUMNS;
+                let mut tree = LeafSums::new(isa);
+                let last = (part + 1) * rows;
+                for start in (part * rows..last).step_by(leaf) {
+                    let end = last.min(start + leaf);
+                    let mut sums = [0.0; COLUMNS];
+                    let from = start * d + first;
+                    let inputs = (&dy[from..], &x[from..]);
+                    chain(isa, &mut sums[..dw.len()], inputs, d, &inv_rms[start..end]);
+                    tree.push(sums);
+                }
+                settle(dw, &tree.finish(), true);
+            });
+    }
 }
 
 vector_fn! {

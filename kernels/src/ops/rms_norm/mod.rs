@@ -3,6 +3,7 @@
 
 mod cpu;
 
+use super::reduce::expect_sums;
 use crate::{DType, Error, Result, Tensor};
 
 /// Returns y, and inv_rms for backward.
@@ -23,7 +24,8 @@ pub fn forward(x: &Tensor, w: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
 /// Returns dx and adds to dw in the tree of `reduce` with leaves of `leaf` rows (0: one leaf); a leaf
 /// is the chain acc = fma(dy, x * inv_rms, acc) from 0.0.
 /// # Shapes
-/// dy and x: `[.., d]`, w, dw: `[d]`, inv_rms: `[n]` -> dx as x.
+/// dy and x: `[.., d]`, w: `[d]`, inv_rms: `[n]` -> dx as x. dw: `[d]`, or `[parts, d]` for one sum per
+/// `n / parts` rows.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn backward(
@@ -48,7 +50,7 @@ pub fn backward(
     }
     w.expect_f32(OP, "w", &[d])?;
     inv_rms.expect_f32(OP, "inv_rms", &[n])?;
-    dw.expect_f32(OP, "dw", &[d])?;
+    expect_sums(OP, "dw", dw, (n, d))?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
     dispatch!(x.device(), backward_input(&mut dx, dy, x, w, inv_rms));
     dispatch!(x.device(), backward_weights(dw, dy, x, inv_rms, leaf));

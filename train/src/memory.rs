@@ -1,0 +1,520 @@
+//! Memory of each rank: by formula from the plan alone, and as the device counts it in a step.
+//!
+//! Weights, optimizer state and gradients are 4 bytes a number: P, 2 P and P for P parameters of the
+//! rank's stage and tensor-parallel share, each divided by dp from ZeRO 3, 1 and 2 on (Rajbhandari et
+//! al. 2020, arXiv:1910.02054, sec. 3.1, in f32). In layout mode gradients are held once per block of
+//! sequences that waits in the tree. Activations are what forward passes keep for backward
+//! (Korthikanti et al. 2022, arXiv:2205.05198, sec. 4, for these layers), times the micro-batches
+//! in flight by the schedule. Every tensor is rounded up to 64 bytes, as the device does.
+//!
+//! Scratch of the layer that runs and of matrix products is not in the formula but bounded: each rank
+//! gets one arena, sized before the first step, that holds all of it. Pages nobody touches are free.
+
+use std::thread;
+
+use kernels::Device;
+
+use crate::config::{Family, Recompute};
+use crate::data::Samples;
+use crate::error::{Error, OnRank, Result};
+use crate::mesh::{Groups, Place};
+use crate::model::param;
+use crate::parallel::data::{Block, micro_batches};
+use crate::parallel::schedule::{Action, actions};
+use crate::parallel::shards::{Local, Shards};
+use crate::parallel::sums::context_cuts;
+use crate::plan::Plan;
+use crate::step::Trainer;
+
+/// Bytes of one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RankMemory {
+    /// Weights held between uses.
+    pub weights: usize,
+    /// The optimizer's state.
+    pub optimizer: usize,
+    /// Most bytes of gradients between two passes.
+    pub gradients: usize,
+    /// Most bytes kept for backward passes.
+    pub activations: usize,
+}
+
+impl RankMemory {
+    /// All of it.
+    pub fn total(&self) -> usize {
+        self.weights + self.optimizer + self.gradients + self.activations
+    }
+}
+
+/// Memory of every rank by formula.
+///
+/// # Errors
+/// A plan that contradicts itself.
+pub fn predict(plan: &Plan) -> Result<Vec<RankMemory>> {
+    let problems = plan.problems();
+    if !problems.is_empty() {
+        return Err(Error::Plan(problems));
+    }
+    let specs = param::specs(plan);
+    let shards = Shards::of(plan, &specs);
+    let ranks = 0..plan.parallel.world();
+    let places = ranks.map(|rank| Place::of(rank, &plan.parallel));
+    Ok(places
+        .map(|place| {
+            let local = shards.on(place.pp_rank, &specs);
+            let rank = Rank {
+                plan,
+                place,
+                shards: &shards,
+                local,
+            };
+            rank.memory()
+        })
+        .collect())
+}
+
+/// Bytes of every rank's arena: the formulas, and a bound of what comes and goes within a pass.
+pub(crate) fn arenas(plan: &Plan) -> Result<Vec<usize>> {
+    let specs = param::specs(plan);
+    let shards = Shards::of(plan, &specs);
+    let predicted = predict(plan)?.into_iter().enumerate();
+    Ok(predicted
+        .map(|(rank, memory)| {
+            let place = Place::of(rank, &plan.parallel);
+            let local = shards.on(place.pp_rank, &specs);
+            let rank = Rank {
+                plan,
+                place,
+                shards: &shards,
+                local,
+            };
+            memory.total().saturating_add(rank.scratch())
+        })
+        .collect())
+}
+
+/// Memory of every rank as counted in one step on `samples`.
+///
+/// # Errors
+/// As `run`.
+pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
+    let problems = plan.problems();
+    if !problems.is_empty() {
+        return Err(Error::Plan(problems));
+    }
+    let mut plan = plan.clone();
+    // a second thread's sums would be counted at any stage of completion
+    plan.parallel.overlap = false;
+    let specs = param::specs(&plan);
+    let one_rank = |groups: Groups| -> Result<RankMemory> {
+        let rank = groups.place.rank();
+        let device = Device::cpu();
+        let mut trainer = Trainer::new(&plan, &specs, groups, device)?;
+        let used = |purpose| trainer.device.for_use(purpose).used_bytes();
+        let (weights, optimizer) = (used(kernels::Use::Weights), used(kernels::Use::Optimizer));
+        trainer.step(samples, 1)?;
+        // peers must not see this rank end before their own step does
+        let together = trainer.groups.world.barrier();
+        together.on_rank(rank, "end a measured step")?;
+        Ok(RankMemory {
+            weights,
+            optimizer,
+            gradients: trainer.held.gradients,
+            activations: trainer.held.activations,
+        })
+    };
+    thread::scope(|scope| {
+        let run = &one_rank;
+        let threads: Vec<_> = Groups::all(&plan.parallel)
+            .into_iter()
+            .map(|groups| scope.spawn(move || run(groups)))
+            .collect();
+        let joined = threads.into_iter().enumerate().map(|(rank, thread)| {
+            thread.join().unwrap_or_else(|_| {
+                let message = "while its memory was measured".into();
+                Err(Error::Panicked { rank, message })
+            })
+        });
+        joined.collect()
+    })
+}
+
+/// What the formulas are about.
+struct Rank<'a> {
+    plan: &'a Plan,
+    place: Place,
+    shards: &'a Shards,
+    local: Vec<Local>,
+}
+
+impl Rank<'_> {
+    fn memory(&self) -> RankMemory {
+        let weights = self.local.iter().map(|local| {
+            if self.shards.zero >= 3 {
+                self.flat(local.unit, true)
+            } else {
+                self.tensors(local.unit)
+            }
+        });
+        let moments = self.local.iter();
+        let moments = moments.map(|local| 2 * self.flat(local.unit, self.shards.zero >= 1));
+        let (gradients, activations) = self.peaks();
+        RankMemory {
+            weights: weights.sum(),
+            optimizer: moments.sum(),
+            gradients,
+            activations,
+        }
+    }
+
+    /// More than the layer that runs, its matrix products and the sums under way take at once, with
+    /// a quarter more for ranges that do not fit.
+    fn scratch(&self) -> usize {
+        let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
+        let blocks = micro_batches(plan, place);
+        let b = blocks.iter().map(|block| block.size).max().unwrap_or(1);
+        let n = b * plan.seq_length / place.cp;
+        let inner = s.packed.max(2 * s.d_ffn);
+        let layer = n * (16 * s.d_model + 6 * inner);
+        let head = if place.is_last_stage() {
+            n * (2 * s.padded_vocab / place.tp + 16)
+        } else {
+            0
+        };
+        let widest = inner.max(s.padded_vocab / place.tp).max(s.d_model);
+        // a pack is rounded up to a power of two and to whole tiles
+        let packs = 2 * ((n + 32) * (widest + 32) + (widest + 32) * (s.d_model + 32));
+        let one_head = plan.seq_length * (32 * s.d_head + 128) + 16 * (s.d_head + 32) * 64;
+        let attention = rayon::current_num_threads() * one_head;
+        let keys = 4 * b * plan.seq_length * 2 * s.kv_heads * s.d_head;
+        let units = self
+            .local
+            .iter()
+            .map(|local| self.shards.units[local.unit].len());
+        let all: usize = units.clone().sum();
+        let largest = units.max().unwrap_or(0);
+        let sums = 3 * all + 4 * largest;
+        let elements = layer + head + packs + attention + keys + sums;
+        elements.saturating_mul(5) + (1 << 20)
+    }
+
+    /// Bytes of a unit's tensors, each on its own.
+    fn tensors(&self, unit: usize) -> usize {
+        let unit = &self.shards.units[unit];
+        let pieces = unit.pieces(0..unit.len());
+        pieces
+            .map(|piece| Device::bytes_of(piece.local.len()))
+            .sum()
+    }
+
+    /// Bytes of a unit as one run of numbers, or of this rank's shard of it.
+    fn flat(&self, unit: usize, is_shard: bool) -> usize {
+        let unit = &self.shards.units[unit];
+        let len = if is_shard {
+            unit.shard(self.place.dp_rank).len()
+        } else {
+            unit.len()
+        };
+        Device::bytes_of(len.max(1))
+    }
+
+    /// Units whose gradients each piece of the model on this rank has; a tied head on the
+    /// embedding's rank has its own copy of that gradient.
+    fn gradient_units(&self) -> Vec<Vec<usize>> {
+        let (pp, plan) = (self.place.pp, self.plan);
+        let specs = param::specs(plan);
+        let pieces = plan.parallel.stages(plan.model.layers);
+        let of_chunk = |chunk: usize| {
+            let piece = chunk * pp + self.place.pp_rank;
+            let is_of = |name: &str| {
+                let layer = name.strip_prefix("layers.");
+                let layer = layer.and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+                match layer {
+                    Some(layer) => pieces[piece].contains(&layer),
+                    None if name.starts_with("embedding.") || name.starts_with("position.") => {
+                        piece == 0
+                    }
+                    None => piece + 1 == pieces.len(),
+                }
+            };
+            let here = (0..self.shards.units.len())
+                .filter(|&unit| is_of(&specs[self.shards.units[unit].specs.start].name));
+            let mut units: Vec<usize> = here.collect();
+            if plan.model.is_tied() && piece + 1 == pieces.len() {
+                units.push(0);
+            }
+            units
+        };
+        (0..plan.parallel.virtual_stages).map(of_chunk).collect()
+    }
+
+    /// Most bytes of gradients and of activations over the step, played by the schedule.
+    fn peaks(&self) -> (usize, usize) {
+        let (plan, place) = (self.plan, &self.place);
+        let blocks = micro_batches(plan, place);
+        let units = self.gradient_units();
+        let mut sums: Vec<Waiting> = units.iter().map(|_| Waiting::default()).collect();
+        let mut held = vec![0; units.len()];
+        let (mut kept, mut most) = (0, (0, 0));
+        for action in actions(&plan.parallel, place.pp_rank, blocks.len()) {
+            match action {
+                Action::Forward { micro, chunk } => {
+                    kept += self.kept(chunk, blocks[micro].size);
+                    most.1 = most.1.max(kept);
+                }
+                Action::Backward { micro, chunk } => {
+                    kept -= self.kept(chunk, blocks[micro].size);
+                    let is_last = micro + 1 == blocks.len();
+                    held[chunk] =
+                        self.summed(&units[chunk], &mut sums[chunk], blocks[micro], is_last);
+                    most.0 = most.0.max(held.iter().sum());
+                }
+            }
+        }
+        most
+    }
+
+    /// Bytes of a piece's gradients after a micro-batch.
+    fn summed(&self, units: &[usize], sums: &mut Waiting, block: Block, is_last: bool) -> usize {
+        let (is_exact, zero) = (self.plan.is_exact(), self.shards.zero);
+        let flat = |is_shard| {
+            units
+                .iter()
+                .map(|&unit| self.flat(unit, is_shard))
+                .sum::<usize>()
+        };
+        if zero < 2 && (!is_exact || self.place.cp == 1) {
+            sums.push(block, is_exact);
+            if is_last {
+                return flat(zero >= 1);
+            }
+            // buffers of merged blocks are kept for the next ones
+            let set = units.iter().map(|&unit| self.tensors(unit)).sum::<usize>();
+            return sums.most * set;
+        }
+        let dp = self.place.dp;
+        if zero < 2 || dp == 1 {
+            sums.push(block, is_exact);
+        } else {
+            let first = block.start - self.place.dp_rank * block.size;
+            let is_whole = !is_exact || dp.is_power_of_two();
+            let (count, size) = if is_whole {
+                (1, dp * block.size)
+            } else {
+                (dp, block.size)
+            };
+            for i in 0..count {
+                let start = first + i * size;
+                sums.push(Block { start, size }, is_exact);
+            }
+        }
+        if zero < 2 {
+            let parts = units.iter().map(|&unit| {
+                let cuts = context_cuts(self.shards.units[unit].len(), self.place.cp);
+                Device::bytes_of(cuts[self.place.cp_rank + 1] - cuts[self.place.cp_rank])
+            });
+            return sums.blocks.len() * parts.sum::<usize>();
+        }
+        sums.blocks.len() * flat(true)
+    }
+
+    /// Bytes that the forward pass of a chunk keeps for `b` sequences.
+    fn kept(&self, chunk: usize, b: usize) -> usize {
+        let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
+        let is_gpt = plan.model.family == Family::Gpt;
+        let n = b * plan.seq_length / place.cp;
+        let m = if plan.parallel.sequence {
+            n / place.tp
+        } else {
+            n
+        };
+        let bytes = |elements: &[usize]| -> usize {
+            elements.iter().map(|&count| Device::bytes_of(count)).sum()
+        };
+        let statistics = if is_gpt { bytes(&[m, m]) } else { bytes(&[m]) };
+        let rows = Device::bytes_of(m * s.d_model);
+        let pieces = plan.parallel.stages(plan.model.layers);
+        let before: usize = (0..chunk)
+            .map(|chunk| pieces[chunk * place.pp + place.pp_rank].len())
+            .sum();
+        let piece = chunk * place.pp + place.pp_rank;
+        let mut kept = 0;
+        if piece == 0 {
+            kept += bytes(&[n]);
+        }
+        let width = s.heads * s.d_head / place.tp;
+        let gates = if is_gpt { 1 } else { 2 };
+        let fc1 = gates * s.d_ffn / place.tp;
+        for index in 0..pieces[piece].len() {
+            let recompute = plan.train.recompute_of(place.pp_rank, before + index);
+            if recompute == Recompute::Full {
+                kept += rows;
+                continue;
+            }
+            // input, both norms' results, the middle; the norms' statistics
+            kept += 4 * rows + 2 * statistics;
+            kept += bytes(&[n * s.packed / place.tp, n * fc1, n * s.d_ffn / place.tp]);
+            if recompute == Recompute::None {
+                kept += bytes(&[n * width, n * s.heads / place.tp]);
+            }
+        }
+        if piece + 1 == pieces.len() {
+            let logits = n * s.padded_vocab / place.tp;
+            kept += 2 * rows + statistics + bytes(&[logits, n, n, n]);
+        }
+        kept
+    }
+}
+
+/// Blocks that wait in a tree, as data.rs merges them.
+#[derive(Default)]
+struct Waiting {
+    blocks: Vec<Block>,
+    /// Most at once.
+    most: usize,
+}
+
+impl Waiting {
+    fn push(&mut self, block: Block, is_exact: bool) {
+        // a block that completes its neighbour is added to it and never waits
+        match self.blocks.last_mut() {
+            Some(top) if !is_exact || top.merges_with(&block) => top.size += block.size,
+            _ => self.blocks.push(block),
+        }
+        self.most = self.most.max(self.blocks.len());
+        while let [.., left, right] = self.blocks.as_slice()
+            && left.merges_with(right)
+        {
+            let right = right.size;
+            self.blocks.pop();
+            if let Some(left) = self.blocks.last_mut() {
+                left.size += right;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{Chain, tiny_gpt, tiny_llama};
+
+    fn assert_measured(plan: &Plan, what: &str) {
+        let predicted = predict(plan).unwrap();
+        let measured = measure(plan, &Chain::of(plan)).unwrap();
+        assert_eq!(measured, predicted, "{what}");
+    }
+
+    #[test]
+    fn every_rank_holds_the_bytes_that_the_formulas_say() {
+        for mut plan in [tiny_gpt(), tiny_llama()] {
+            plan.model.layers = 4;
+            (plan.train.global_batch, plan.train.micro_batch) = (12, 1);
+            plan.train.recompute = Recompute::None;
+            assert_measured(&plan, "one rank");
+            for zero in 0..=3 {
+                for dp in [2, 3] {
+                    (plan.parallel.zero, plan.parallel.dp) = (zero, dp);
+                    assert_measured(&plan, &format!("zero {zero} dp {dp}"));
+                }
+            }
+            plan.parallel.dp = 1;
+            for (recompute, layers) in [
+                (Recompute::Selective, vec![]),
+                (Recompute::Full, vec![]),
+                (Recompute::Full, vec![1]),
+            ] {
+                (plan.train.recompute, plan.train.recompute_layers) = (recompute, layers);
+                assert_measured(&plan, &format!("{recompute:?}"));
+            }
+            (plan.parallel.tp, plan.parallel.pp) = (2, 2);
+            (plan.parallel.sequence, plan.parallel.virtual_stages) = (true, 2);
+            (plan.train.recompute, plan.train.recompute_layers) = (Recompute::Full, vec![0, 1]);
+            assert_measured(&plan, "tensor, sequence, interleaved");
+            (plan.parallel.virtual_stages, plan.parallel.cp) = (1, 2);
+            (plan.parallel.dp, plan.parallel.zero) = (2, 2);
+            assert_measured(&plan, "tensor, context, pipeline, data");
+            plan.parallel.zero = 0;
+            assert_measured(&plan, "context parts of gradients");
+            plan.determinism = crate::Determinism::Run;
+            plan.parallel.zero = 1;
+            assert_measured(&plan, "the same without layout mode");
+        }
+    }
+
+    #[test]
+    fn a_planned_arena_holds_every_tensor_of_a_run() {
+        for mut plan in [tiny_gpt(), tiny_llama()] {
+            plan.model.layers = 4;
+            (plan.train.global_batch, plan.train.micro_batch) = (12, 2);
+            // (tp, pp, dp, cp, zero)
+            for layout in [
+                (1, 1, 1, 1, 0),
+                (2, 2, 1, 1, 0),
+                (1, 1, 3, 1, 1),
+                (2, 1, 2, 2, 2),
+                (1, 2, 2, 1, 3),
+            ] {
+                let parallel = &mut plan.parallel;
+                (
+                    parallel.tp,
+                    parallel.pp,
+                    parallel.dp,
+                    parallel.cp,
+                    parallel.zero,
+                ) = layout;
+                let folder = tempfile::tempdir().unwrap();
+                let samples = Chain::of(&plan);
+                let log = crate::fixtures::Log::default();
+                crate::run(&plan, &samples, Some(&samples), folder.path(), &log).unwrap();
+                let notes: Vec<String> = log.lines();
+                assert!(
+                    !notes.iter().any(|line| line.contains("arena")),
+                    "{layout:?} {notes:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn zero_divides_what_the_paper_divides() {
+        let mut plan = tiny_gpt();
+        (plan.model.d_model, plan.model.layers) = (256, 2);
+        (plan.train.global_batch, plan.train.micro_batch) = (4, 1);
+        plan.parallel.dp = 4;
+        let of = |zero| {
+            let mut plan = plan.clone();
+            plan.parallel.zero = zero;
+            predict(&plan).unwrap().remove(0)
+        };
+        let close = |found: usize, wanted: usize| {
+            let ratio = found as f64 / wanted as f64;
+            assert!((0.9..1.1).contains(&ratio), "{found} {wanted}");
+        };
+        let none = of(0);
+        assert_eq!(none.optimizer, 2 * none.weights);
+        close(of(1).optimizer, none.optimizer / 4);
+        assert_eq!(of(1).weights, none.weights);
+        close(of(2).gradients, none.gradients / 4);
+        close(of(3).weights, none.weights / 4);
+    }
+
+    #[test]
+    fn recomputation_saves_what_it_does_not_keep() {
+        let mut plan = tiny_gpt();
+        (plan.train.global_batch, plan.train.micro_batch) = (2, 2);
+        let of = |recompute| {
+            let mut plan = plan.clone();
+            plan.train.recompute = recompute;
+            predict(&plan).unwrap()[0].activations
+        };
+        let (s, n) = (plan.shape(), 2 * plan.seq_length);
+        let mixed = 4 * (n * s.d_model + n * s.heads);
+        let none = of(Recompute::None);
+        assert_eq!(none - of(Recompute::Selective), plan.model.layers * mixed);
+        // per token and layer: 3 d rows, 3 d + d + h of attention, 2 * 4 d of the MLP, statistics
+        let inner = 4 * n * (3 * s.d_model + 4 * s.d_model + s.heads + 8 * s.d_model + 4);
+        assert_eq!(none - of(Recompute::Full), plan.model.layers * inner);
+    }
+}

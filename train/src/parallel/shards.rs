@@ -1,0 +1,248 @@
+//! Who holds which elements: the one place that says so.
+//!
+//! Tensors that are used together are a unit (an embedding, a block's, a norm's). A rank's share of
+//! a unit's tensors, one after the other, is flat: the form in which gradients are summed and
+//! moments are kept. Data-parallel ranks cut it into contiguous shards, about even, whose borders
+//! lie between blocks of NORM_BLOCK elements: whole blocks of squares are then on one rank, and the
+//! gradient's norm has the same bits for every cut.
+//! Paper: Rajbhandari et al. 2020 (ZeRO), arXiv:1910.02054. We differ from Megatron's buckets only in
+//! where borders may lie.
+
+use std::ops::Range;
+
+use crate::model::context::Slot;
+use crate::model::param::Spec;
+use crate::plan::{FEATURE_CHUNKS, Plan};
+
+/// Elements whose squares `reduce::sum_squares` adds as one block.
+pub(crate) const NORM_BLOCK: usize = 4096;
+
+/// Contiguous elements of one tensor's share on a tensor-parallel rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Index into the model's list of tensors.
+    pub spec: usize,
+    /// Elements of the rank's share of the tensor.
+    pub local: Range<usize>,
+    /// First of them in the flat unit.
+    pub at: usize,
+}
+
+/// One unit as each tensor-parallel rank of its stage holds it.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    pub specs: Range<usize>,
+    /// Where each tensor starts in the flat unit, and its end.
+    starts: Vec<usize>,
+    /// Blocks of squares: tensor, chunk of it, elements in the flat unit.
+    blocks: Vec<(usize, usize, Range<usize>)>,
+    /// Borders of the data-parallel shards.
+    pub cuts: Vec<usize>,
+}
+
+impl Unit {
+    fn of(specs: &[Spec], range: Range<usize>, plan: &Plan) -> Unit {
+        let (tp, dp) = (plan.parallel.tp, plan.parallel.dp);
+        let mut starts = vec![0];
+        let mut blocks = Vec::new();
+        for index in range.clone() {
+            let spec = &specs[index];
+            let start = starts[starts.len() - 1];
+            let elements = spec.local_dims(tp).iter().product::<usize>();
+            let chunks = local_chunks(spec, plan);
+            let chunk_elements = elements / chunks;
+            for chunk in 0..chunks {
+                let from = start + chunk * chunk_elements;
+                let to = from + chunk_elements;
+                let cut = (from..to).step_by(NORM_BLOCK);
+                blocks.extend(cut.map(|at| (index, chunk, at..to.min(at + NORM_BLOCK))));
+            }
+            starts.push(start + elements);
+        }
+        let len = starts[starts.len() - 1];
+        // the border nearest to an even share, of those between blocks
+        let mut cuts = vec![0];
+        for rank in 1..dp {
+            let wanted = len * rank / dp;
+            let after = blocks.partition_point(|(_, _, block)| block.end < wanted);
+            let border = blocks.get(after).map_or(len, |(_, _, block)| {
+                if wanted.abs_diff(block.start) <= wanted.abs_diff(block.end) {
+                    block.start
+                } else {
+                    block.end
+                }
+            });
+            cuts.push(border.max(cuts[cuts.len() - 1]));
+        }
+        cuts.push(len);
+        Unit {
+            specs: range,
+            starts,
+            blocks,
+            cuts,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// First flat element of a tensor of this unit.
+    pub(crate) fn start_of(&self, spec: usize) -> usize {
+        self.starts[spec - self.specs.start]
+    }
+
+    /// Flat elements of a data-parallel rank's shard.
+    pub(crate) fn shard(&self, dp_rank: usize) -> Range<usize> {
+        self.cuts[dp_rank]..self.cuts[dp_rank + 1]
+    }
+
+    /// Flat elements in tensors, in order.
+    pub(crate) fn pieces(&self, flat: Range<usize>) -> impl Iterator<Item = Piece> + '_ {
+        let tensors = self.specs.clone().zip(self.starts.windows(2));
+        tensors.filter_map(move |(spec, ends)| {
+            let (from, to) = (flat.start.max(ends[0]), flat.end.min(ends[1]));
+            (from < to).then(|| Piece {
+                spec,
+                local: from - ends[0]..to - ends[0],
+                at: from,
+            })
+        })
+    }
+
+    /// Blocks of squares within a shard: (tensor, chunk of it, flat elements).
+    pub(crate) fn blocks(
+        &self,
+        dp_rank: usize,
+    ) -> impl Iterator<Item = &(usize, usize, Range<usize>)> {
+        let shard = self.shard(dp_rank);
+        let inside =
+            move |block: &Range<usize>| block.start >= shard.start && block.end <= shard.end;
+        self.blocks
+            .iter()
+            .filter(move |(_, _, block)| inside(block))
+    }
+}
+
+/// Chunks of a tensor's share whose squares are added on their own. Split tensors have
+/// FEATURE_CHUNKS over all ranks (in layout mode), so that a rank has whole chunks.
+fn local_chunks(spec: &Spec, plan: &Plan) -> usize {
+    if spec.is_split && plan.is_exact() {
+        FEATURE_CHUNKS / plan.parallel.tp
+    } else {
+        1
+    }
+}
+
+/// A unit that a rank has a share of.
+#[derive(Clone, Debug)]
+pub(crate) struct Local {
+    /// Index into `Shards::units`.
+    pub unit: usize,
+    /// Slots of its tensors.
+    pub slots: Range<Slot>,
+}
+
+/// All units of the model in the order of the list of tensors.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    pub units: Vec<Unit>,
+    pub zero: u8,
+}
+
+impl Shards {
+    pub(crate) fn of(plan: &Plan, specs: &[Spec]) -> Shards {
+        let mut units = Vec::new();
+        let mut start = 0;
+        for run in specs.chunk_by(|a, b| a.unit == b.unit) {
+            units.push(Unit::of(specs, start..start + run.len(), plan));
+            start += run.len();
+        }
+        Shards {
+            units,
+            zero: plan.parallel.zero,
+        }
+    }
+
+    /// Unit of a tensor of the model.
+    pub(crate) fn unit_of(&self, spec: usize) -> usize {
+        self.units.partition_point(|unit| unit.specs.end <= spec)
+    }
+
+    /// Flat elements whose moments a data-parallel rank keeps and whose weights it updates.
+    pub(crate) fn moments(&self, unit: usize, dp_rank: usize) -> Range<usize> {
+        self.held(unit, dp_rank, 1)
+    }
+
+    /// Flat elements of which it keeps the weights between uses.
+    pub(crate) fn weights(&self, unit: usize, dp_rank: usize) -> Range<usize> {
+        self.held(unit, dp_rank, 3)
+    }
+
+    fn held(&self, unit: usize, dp_rank: usize, from_zero: u8) -> Range<usize> {
+        let unit = &self.units[unit];
+        if self.zero >= from_zero {
+            unit.shard(dp_rank)
+        } else {
+            0..unit.len()
+        }
+    }
+
+    /// Units on a pipeline rank, in slot order.
+    pub(crate) fn on(&self, pp_rank: usize, specs: &[Spec]) -> Vec<Local> {
+        let mut first = 0;
+        let mut found = Vec::new();
+        for (unit, layout) in self.units.iter().enumerate() {
+            if specs[layout.specs.start].is_on(pp_rank) {
+                let slots = first..first + layout.specs.len();
+                first = slots.end;
+                found.push(Local { unit, slots });
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{tiny_gpt, tiny_llama};
+    use crate::model::param::specs;
+
+    #[test]
+    fn shards_cover_every_element_once_and_are_about_even() {
+        for mut plan in [tiny_gpt(), tiny_llama()] {
+            plan.model.d_model = 256;
+            for (tp, dp) in [(1, 1), (2, 3), (4, 8), (1, 7)] {
+                (plan.parallel.tp, plan.parallel.dp) = (tp, dp);
+                let specs = specs(&plan);
+                let shards = Shards::of(&plan, &specs);
+                for unit in &shards.units {
+                    let mut covered = 0;
+                    for dp_rank in 0..dp {
+                        let shard = unit.shard(dp_rank);
+                        assert_eq!(shard.start, covered);
+                        covered = shard.end;
+                        let pieces: usize = unit.pieces(shard.clone()).map(|p| p.local.len()).sum();
+                        assert_eq!(pieces, shard.len());
+                        let blocks: usize = unit.blocks(dp_rank).map(|(_, _, b)| b.len()).sum();
+                        assert_eq!(blocks, shard.len(), "whole blocks only");
+                        assert!(shard.len() <= unit.len() / dp + NORM_BLOCK + 1);
+                    }
+                    assert_eq!(covered, unit.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_tied_copy_is_cut_like_the_embedding() {
+        let mut plan = tiny_gpt();
+        (plan.parallel.pp, plan.parallel.dp) = (2, 3);
+        let specs = specs(&plan);
+        let shards = Shards::of(&plan, &specs);
+        let [first, last] = [0, 1].map(|rank| shards.on(rank, &specs));
+        assert_eq!((first[0].unit, last[0].unit), (0, 0));
+        assert_eq!(shards.units[0].specs.len(), 1, "the embedding alone");
+    }
+}

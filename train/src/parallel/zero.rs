@@ -1,0 +1,163 @@
+//! Weights that data-parallel ranks share out (ZeRO-3): kept as flat shards, gathered by unit for
+//! the part that runs and let go after; and weights that each rank updates in part (ZeRO-1 and 2),
+//! put together after the step.
+//! Paper: Rajbhandari et al. 2020, arXiv:1910.02054, sec. 5.
+
+use std::ops::Range;
+
+use kernels::comm::Collective;
+use kernels::{DType, Device, Tensor, Use};
+
+use crate::mesh::Place;
+use crate::model::context::{Slot, Weights};
+use crate::model::param::Spec;
+use crate::parallel::shards::{Local, Shards};
+
+/// What a rank holds, by the plan alone.
+pub(crate) struct Holding {
+    pub shards: Shards,
+    /// Units of this rank's pipeline stage.
+    pub local: Vec<Local>,
+    pub place: Place,
+    /// Dims of each tensor's share, by slot.
+    pub dims: Vec<Vec<usize>>,
+}
+
+impl Holding {
+    pub(crate) fn of(shards: Shards, specs: &[Spec], place: &Place) -> Holding {
+        let here = specs.iter().filter(|spec| spec.is_on(place.pp_rank));
+        Holding {
+            local: shards.on(place.pp_rank, specs),
+            dims: here.map(|spec| spec.local_dims(place.tp)).collect(),
+            place: *place,
+            shards,
+        }
+    }
+
+    /// Flat elements of local unit `index` whose moments are here.
+    pub(crate) fn moments(&self, index: usize) -> Range<usize> {
+        let unit = self.local[index].unit;
+        self.shards.moments(unit, self.place.dp_rank)
+    }
+
+    /// Flat elements of local unit `index` whose weights are here between uses.
+    pub(crate) fn weights(&self, index: usize) -> Range<usize> {
+        let unit = self.local[index].unit;
+        self.shards.weights(unit, self.place.dp_rank)
+    }
+
+    pub(crate) fn has_weight_shards(&self) -> bool {
+        self.shards.zero >= 3
+    }
+
+    /// Slot of tensor `spec` of the model, which belongs to local unit `index`.
+    pub(crate) fn slot(&self, index: usize, spec: usize) -> Slot {
+        let local = &self.local[index];
+        local.slots.start + spec - self.shards.units[local.unit].specs.start
+    }
+
+    /// Zeros for flat numbers beside the moments' elements, by local unit.
+    pub(crate) fn flat_zeros(&self, device: &Device) -> kernels::Result<Vec<Tensor>> {
+        let units = 0..self.local.len();
+        // a shard may be empty, a tensor not
+        units
+            .map(|index| Tensor::zeros(&[self.moments(index).len().max(1)], DType::F32, device))
+            .collect()
+    }
+
+    /// Puts weights together that each rank updated in part.
+    pub(crate) fn gather_updated(
+        &self,
+        weights: &mut [Tensor],
+        dp: &dyn Collective,
+    ) -> kernels::Result<()> {
+        if self.shards.zero == 0 || self.shards.zero >= 3 || dp.size() == 1 {
+            return Ok(());
+        }
+        for (index, local) in self.local.iter().enumerate() {
+            let unit = &self.shards.units[local.unit];
+            let mut mine = Vec::new();
+            for piece in unit.pieces(self.moments(index)) {
+                let slot = self.slot(index, piece.spec);
+                mine.extend_from_slice(&weights[slot].f32()[piece.local]);
+            }
+            for (rank, part) in dp.all_gather(&mine)?.iter().enumerate() {
+                let shard = unit.shard(rank);
+                for piece in unit.pieces(shard.clone()) {
+                    let slot = self.slot(index, piece.spec);
+                    let from = &part[piece.at - shard.start..][..piece.local.len()];
+                    weights[slot].f32_mut()[piece.local].copy_from_slice(from);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the weights of a part come from.
+#[derive(Clone, Copy)]
+pub(crate) enum Supply<'a> {
+    /// They are all here.
+    Whole(&'a [Tensor]),
+    /// Each data-parallel rank has shards, by local unit.
+    Shards {
+        shards: &'a [Tensor],
+        holding: &'a Holding,
+        dp: &'a dyn Collective,
+        device: &'a Device,
+    },
+}
+
+/// Weights at hand while a part runs.
+pub(crate) enum Lent<'a> {
+    All(&'a [Tensor]),
+    Gathered(Vec<Option<Tensor>>),
+}
+
+impl Lent<'_> {
+    pub(crate) fn weights(&self) -> Weights<'_> {
+        match self {
+            Lent::All(tensors) => Weights::All(tensors),
+            Lent::Gathered(tensors) => Weights::Gathered(tensors),
+        }
+    }
+}
+
+impl<'a> Supply<'a> {
+    /// The weights of some slots; every data-parallel rank asks for the same at the same time.
+    pub(crate) fn lend(&self, slots: &[Slot]) -> kernels::Result<Lent<'a>> {
+        match *self {
+            Supply::Whole(tensors) => Ok(Lent::All(tensors)),
+            Supply::Shards {
+                shards,
+                holding,
+                dp,
+                device,
+            } => {
+                let device = &device.for_use(Use::Weights);
+                let mut whole: Vec<Option<Tensor>> = holding.dims.iter().map(|_| None).collect();
+                for (index, local) in holding.local.iter().enumerate() {
+                    if !slots.contains(&local.slots.start) {
+                        continue;
+                    }
+                    for slot in local.slots.clone() {
+                        let tensor = Tensor::empty(&holding.dims[slot], DType::F32, device)?;
+                        whole[slot] = Some(tensor);
+                    }
+                    let unit = &holding.shards.units[local.unit];
+                    let mine = &shards[index].f32()[..holding.weights(index).len()];
+                    for (rank, part) in dp.all_gather(mine)?.iter().enumerate() {
+                        let shard = unit.shard(rank);
+                        for piece in unit.pieces(shard.clone()) {
+                            let slot = holding.slot(index, piece.spec);
+                            let from = &part[piece.at - shard.start..][..piece.local.len()];
+                            let tensor = whole[slot].as_mut().expect("made above");
+                            tensor.f32_mut()[piece.local].copy_from_slice(from);
+                        }
+                    }
+                }
+                Ok(Lent::Gathered(whole))
+            }
+        }
+    }
+}
