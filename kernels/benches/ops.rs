@@ -156,6 +156,7 @@ fn rows(table: &Table) {
     table.row("swiglu forward 1024 x 768", "GB/s", 1.5 * bytes, || {
         kernels::swiglu::forward(&x).expect("fits");
     });
+    gates(table, &x, &dy, bytes);
     let mut kept = tensor(&[n, d], 7);
     table.row("dropout 1024 x 768", "GB/s", 2.0 * bytes, || {
         kernels::dropout::forward(&mut kept, &DROPOUT, &PLACE).expect("fits");
@@ -171,6 +172,85 @@ fn rows(table: &Table) {
         std::hint::black_box(kernels::reduce::sum_squares(x.f32()));
     });
     optimizer(table);
+}
+
+fn gates(table: &Table, x: &Tensor, dy: &Tensor, bytes: f64) {
+    use kernels::activation::Kind;
+    for kind in [Kind::GeluErf, Kind::QuickGelu, Kind::SquaredRelu] {
+        let name = format!("activation {kind:?} forward 1024 x 768");
+        table.row(&name, "GB/s", 2.0 * bytes, || {
+            kernels::activation::forward(x, None, kind).expect("fits");
+        });
+        let name = format!("activation {kind:?} backward 1024 x 768");
+        table.row(&name, "GB/s", 3.0 * bytes, || {
+            kernels::activation::backward(dy, x, None, kind).expect("fits");
+        });
+    }
+    use kernels::geglu::Form;
+    for form in [Form::Tanh, Form::Erf] {
+        let name = format!("geglu {form:?} forward 1024 x 768");
+        table.row(&name, "GB/s", 1.5 * bytes, || {
+            kernels::geglu::forward(x, form).expect("fits");
+        });
+    }
+}
+
+/// Eight experts, two per token, 1024 tokens of 256.
+fn experts(table: &Table) {
+    use kernels::{grouped_matmul, permute};
+    let device = Device::cpu();
+    let (n, k, d, f) = (1024, 2, 256, 1024);
+    let choices: Vec<u32> = (0..2048).map(|i| (i * 7 + i / 3) % 8).collect();
+    let choices = Tensor::from_u32(&[n, k], &choices, &device).expect("fits");
+    let order = permute::Order::new(&choices, 8, 0..8).expect("fits");
+    let tensor = |dims: &[usize], seed| random(dims, seed, &device).expect("fits");
+    let (x, weights) = (tensor(&[n, d], 1), tensor(&[n, k], 2));
+    let rows = permute::permute(&x, &order).expect("fits");
+    let bytes = (2 * rows.elements() * 4) as f64;
+    table.row("permute 1024 x 2 x 256", "GB/s", bytes, || {
+        permute::permute(&x, &order).expect("fits");
+    });
+    table.row("combine 1024 x 2 x 256", "GB/s", 0.75 * bytes, || {
+        permute::combine(&rows, &weights, &order).expect("fits");
+    });
+    let w = tensor(&[8, f, d], 3);
+    let work = (2 * n * k * d * f) as f64;
+    let (counts, op) = (order.counts(), Op::Transposed);
+    let y = grouped_matmul::forward(&rows, (&w, op), counts, 0).expect("fits");
+    table.row("grouped_matmul 8 experts", "GFLOP/s", work, || {
+        grouped_matmul::forward(&rows, (&w, op), counts, 0).expect("fits");
+    });
+    let mut dw = tensor(&[8, f, d], 4);
+    let leaves: Vec<Vec<usize>> = counts.iter().map(|n| vec![*n]).collect();
+    table.row("grouped_matmul weights 8 experts", "GFLOP/s", work, || {
+        grouped_matmul::backward_weight((&mut dw, op), &y, &rows, &leaves).expect("fits");
+    });
+    let logits = tensor(&[n, 8], 6);
+    let router = kernels::route::Router {
+        k,
+        score: kernels::route::Score::TopKSoftmax,
+        scale: 1.0,
+    };
+    let bytes = (n * 8 * 4) as f64;
+    table.row("route forward 1024 x 8", "GB/s", bytes, || {
+        kernels::route::forward(&logits, None, &router).expect("fits");
+    });
+    let buckets = kernels::relative_bias::Buckets {
+        buckets: 32,
+        max_distance: 128,
+        bidirectional: true,
+    };
+    let span = kernels::relative_bias::Span {
+        first_query: 0,
+        queries: 512,
+        first_key: 0,
+        keys: 512,
+    };
+    let biases = tensor(&[32, 8], 5);
+    let bytes = (8 * 512 * 512 * 4) as f64;
+    table.row("relative_bias forward 8 x 512 x 512", "GB/s", bytes, || {
+        kernels::relative_bias::forward(&biases, &buckets, &span).expect("fits");
+    });
 }
 
 fn optimizer(table: &Table) {
@@ -309,5 +389,6 @@ fn main() {
     products(&table);
     attention(&table);
     rows(&table);
+    experts(&table);
     losses(&table);
 }

@@ -22,7 +22,8 @@ pub use error::{Error, Result};
 pub use ops::adamw::AdamW;
 pub use ops::attention::Heads;
 pub use ops::{
-    adamw, add, attention, cross_entropy, dropout, embedding, gelu, layer_norm, matmul, reduce,
-    rms_norm, rope, swiglu,
+    activation, adamw, add, attention, cross_entropy, dropout, embedding, geglu, gelu,
+    grouped_matmul, layer_norm, matmul, permute, reduce, relative_bias, rms_norm, rope, route,
+    swiglu,
 };
 pub use tensor::Tensor;

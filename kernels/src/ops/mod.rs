@@ -9,18 +9,24 @@ macro_rules! dispatch {
     };
 }
 
+pub mod activation;
 pub mod adamw;
 pub mod add;
 pub mod attention;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
+pub mod geglu;
 pub mod gelu;
+pub mod grouped_matmul;
 pub mod layer_norm;
 pub mod matmul;
+pub mod permute;
 pub mod reduce;
+pub mod relative_bias;
 pub mod rms_norm;
 pub mod rope;
+pub mod route;
 pub mod swiglu;
 
 #[cfg(test)]

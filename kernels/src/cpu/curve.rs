@@ -1,0 +1,143 @@
+//! Activation functions on 16 lanes, value and slope, for the ops that use them.
+//!
+//! GELU, erf form: x Phi(x). For x <= 0, Phi(x) = exp(-x^2/2) m(-x), m the scaled tail (Mills' ratio over
+//! sqrt(2 pi)); m(z) (z + 4) is a polynomial in t = (z - 4) / (z + 4), fitted here at Chebyshev
+//! points of [0, 16] to 2e-8. Phi(x) = 1 - Phi(-x) above 0. Slope: Phi(x) + x phi(x).
+//! GELU, tanh form, and quick GELU: x logistic(u), slope s + x s (1 - s) u'.
+
+use super::math::{exp, logistic};
+use super::simd::Lanes;
+
+// 2 sqrt(2 / pi), and that times 0.044715
+const LINEAR: f32 = 1.595_769;
+const CUBIC: f32 = 0.071_354_82;
+/// Factor of quick GELU, as OpenAI's CLIP has it.
+const QUICK: f32 = 1.702;
+/// 1 / sqrt(2 pi).
+const DENSITY: f32 = 0.398_942_3;
+/// Coefficients of m(z) (z + 4), highest power of t first.
+const TAIL: [f32; 10] = [
+    -0.000_127_656_2,
+    0.000_183_680_69,
+    0.001_563_671_4,
+    -0.003_519_273_8,
+    -0.007_523_376,
+    0.060_406_268,
+    -0.186_523_6,
+    0.387_136_64,
+    -0.607_896_57,
+    0.755_285_14,
+];
+
+/// A function of one number and its slope, lane by lane.
+pub(crate) trait Curve {
+    fn value<L: Lanes>(x: L) -> L;
+    fn slope<L: Lanes>(x: L) -> L;
+}
+
+pub(crate) struct GeluTanh;
+pub(crate) struct GeluErf;
+pub(crate) struct QuickGelu;
+pub(crate) struct Relu;
+pub(crate) struct SquaredRelu;
+
+impl Curve for GeluTanh {
+    #[inline(always)]
+    fn value<L: Lanes>(x: L) -> L {
+        x.mul(logistic(
+            x.mul(x.mul(x).fma(L::splat(CUBIC), L::splat(LINEAR))),
+        ))
+    }
+
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        // Past 16 the slope is settled and x^2 could overflow.
+        let x = L::splat(-16.0).max(L::splat(16.0).min(x));
+        let square = x.mul(x);
+        let (s, rest) = logistic_and_slope(x.mul(square.fma(L::splat(CUBIC), L::splat(LINEAR))));
+        let du = square.fma(L::splat(3.0 * CUBIC), L::splat(LINEAR));
+        x.fma(rest.mul(du), s)
+    }
+}
+
+impl Curve for GeluErf {
+    #[inline(always)]
+    fn value<L: Lanes>(x: L) -> L {
+        x.mul(normal(x).0)
+    }
+
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        let (share, bell) = normal(x);
+        x.fma(bell.mul(L::splat(DENSITY)), share)
+    }
+}
+
+impl Curve for QuickGelu {
+    #[inline(always)]
+    fn value<L: Lanes>(x: L) -> L {
+        x.mul(logistic(x.mul(L::splat(QUICK))))
+    }
+
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        let (s, rest) = logistic_and_slope(x.mul(L::splat(QUICK)));
+        x.fma(rest.mul(L::splat(QUICK)), s)
+    }
+}
+
+impl Curve for Relu {
+    #[inline(always)]
+    fn value<L: Lanes>(x: L) -> L {
+        // NaN is not less than 0, so it goes on.
+        x.select_less(L::splat(0.0), L::splat(0.0), x)
+    }
+
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        // 0 at 0, as torch has it.
+        L::splat(0.0).select_less(x, L::splat(1.0), L::splat(0.0))
+    }
+}
+
+impl Curve for SquaredRelu {
+    #[inline(always)]
+    fn value<L: Lanes>(x: L) -> L {
+        let y = Relu::value(x);
+        y.mul(y)
+    }
+
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        Relu::value(x).mul(L::splat(2.0))
+    }
+}
+
+/// s = logistic(u) and s (1 - s), neither with cancellation: e = exp(-|u|), and the two shares are
+/// 1 / (1 + e) and e / (1 + e).
+#[inline(always)]
+fn logistic_and_slope<L: Lanes>(u: L) -> (L, L) {
+    let (zero, one) = (L::splat(0.0), L::splat(1.0));
+    let e = exp(u.select_less(zero, u, zero.sub(u)));
+    let large = one.div(one.add(e));
+    let small = e.mul(large);
+    (u.select_less(zero, small, large), large.mul(small))
+}
+
+/// Phi(x) and exp(-x^2/2).
+#[inline(always)]
+fn normal<L: Lanes>(x: L) -> (L, L) {
+    let (zero, one) = (L::splat(0.0), L::splat(1.0));
+    // Past 16 both results are settled and x^2 could overflow. NaN stays: max gives its second argument.
+    let near = L::splat(-16.0).max(L::splat(16.0).min(x));
+    let z = near.select_less(zero, zero.sub(near), near);
+    let bell = exp(near.mul(near).mul(L::splat(-0.5)));
+    let above = z.add(L::splat(4.0));
+    let t = z.sub(L::splat(4.0)).div(above);
+    let mut m = L::splat(TAIL[0]);
+    for c in &TAIL[1..] {
+        m = m.fma(t, L::splat(*c));
+    }
+    let tail = bell.mul(m).div(above);
+    (x.select_less(zero, tail, one.sub(tail)), bell)
+}

@@ -1,0 +1,92 @@
+//! Permutation on the CPU: one task per block of rows or tokens.
+
+use super::Order;
+use crate::Tensor;
+use crate::cpu::ROW_BLOCK;
+use crate::cpu::simd::vector_fn;
+use rayon::prelude::*;
+
+pub(super) fn permute(y: &mut Tensor, x: &Tensor, order: &Order) {
+    let (_, d) = y.rows_cols();
+    let x = x.f32();
+    y.f32_mut()
+        .par_chunks_mut(d * ROW_BLOCK)
+        .zip(order.choices.par_chunks(ROW_BLOCK))
+        .for_each(|(y, choices)| {
+            for (y, choice) in y.chunks_exact_mut(d).zip(choices) {
+                let token = choice / order.k;
+                y.copy_from_slice(&x[token * d..(token + 1) * d]);
+            }
+        });
+}
+
+/// Sums each token's rows, weighted or not.
+pub(super) fn gather(y: &mut Tensor, x: &Tensor, weights: Option<&[f32]>, order: &Order) {
+    let isa = y.device().isa();
+    let (_, d) = y.rows_cols();
+    let x = x.f32();
+    y.f32_mut()
+        .par_chunks_mut(d)
+        .enumerate()
+        .for_each(|(token, y)| {
+            y.fill(0.0);
+            for choice in token * order.k..(token + 1) * order.k {
+                if let Some(row) = order.rows[choice] {
+                    let weight = weights.map_or(1.0, |w| w[choice]);
+                    add_row(isa, y, &x[row * d..(row + 1) * d], weight);
+                }
+            }
+        });
+}
+
+pub(super) fn combine_backward(
+    dx: &mut Tensor,
+    dweights: &mut Tensor,
+    (dy, x, weights): (&Tensor, &Tensor, &Tensor),
+    order: &Order,
+) {
+    let isa = dx.device().isa();
+    let (_, d) = dx.rows_cols();
+    let (dy, x, weights) = (dy.f32(), x.f32(), weights.f32());
+    let of_token = |choice: usize| &dy[choice / order.k * d..][..d];
+    dx.f32_mut()
+        .par_chunks_mut(d)
+        .zip(&order.choices)
+        .for_each(|(dx, &choice)| scaled(isa, dx, of_token(choice), weights[choice]));
+    dweights
+        .f32_mut()
+        .par_iter_mut()
+        .zip(&order.rows)
+        .enumerate()
+        .with_min_len(ROW_BLOCK)
+        .for_each(|(choice, (dweight, row))| {
+            *dweight = row.map_or(0.0, |row| dot(isa, &x[row * d..][..d], of_token(choice)));
+        });
+}
+
+vector_fn! {
+    fn add_row<L>(y: &mut [f32], x: &[f32], weight: f32) {
+        for (y, x) in y.chunks_mut(16).zip(x.chunks(16)) {
+            let sum = L::load_part(y, 0.0);
+            L::splat(weight).fma(L::load_part(x, 0.0), sum).store_part(y);
+        }
+    }
+}
+
+vector_fn! {
+    fn scaled<L>(y: &mut [f32], x: &[f32], weight: f32) {
+        for (y, x) in y.chunks_mut(16).zip(x.chunks(16)) {
+            L::load_part(x, 0.0).mul(L::splat(weight)).store_part(y);
+        }
+    }
+}
+
+vector_fn! {
+    fn dot<L>(a: &[f32], b: &[f32]) -> f32 {
+        let mut sums = L::splat(0.0);
+        for (a, b) in a.chunks(16).zip(b.chunks(16)) {
+            sums = L::load_part(a, 0.0).fma(L::load_part(b, 0.0), sums);
+        }
+        sums.sum()
+    }
+}

@@ -1,0 +1,197 @@
+//! Router on the CPU: rows in f64, one task per block of rows.
+
+use super::statistics::Slopes;
+use super::{Router, Score, Statistics};
+use crate::Tensor;
+use crate::cpu::ROW_BLOCK;
+use rayon::prelude::*;
+
+/// Keeps a sum of scores that are all 0 from dividing by 0, as Megatron does.
+const TINY: f64 = 1e-20;
+
+pub(super) fn forward(
+    (choices, weights): (&mut Tensor, &mut Tensor),
+    logits: &Tensor,
+    bias: Option<&Tensor>,
+    router: &Router,
+) -> Statistics {
+    let (_, experts) = logits.rows_cols();
+    let k = router.k;
+    let bias = bias.map(Tensor::f32);
+    let blocks = choices
+        .u32_mut()
+        .par_chunks_mut(k * ROW_BLOCK)
+        .zip(weights.f32_mut().par_chunks_mut(k * ROW_BLOCK))
+        .zip(logits.f32().par_chunks(experts * ROW_BLOCK));
+    let parts: Vec<Statistics> = blocks
+        .map(|((choices, weights), logits)| {
+            let mut statistics = Statistics::new(experts, k);
+            let outs = choices.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
+            for ((choices, weights), logits) in outs.zip(logits.chunks_exact(experts)) {
+                let row = Row::new(logits, router.score);
+                choose(choices, &row, logits, bias, router.score);
+                row.weights(choices, router, weights);
+                statistics.token(choices, &row.probabilities, row.log_sum);
+            }
+            statistics
+        })
+        .collect();
+    let mut statistics = Statistics::new(experts, k);
+    parts.iter().for_each(|part| statistics.add(part));
+    statistics
+}
+
+pub(super) fn backward(
+    dlogits: &mut Tensor,
+    (dweights, logits, experts): (&Tensor, &Tensor, &Tensor),
+    router: &Router,
+    slopes: &Slopes,
+) {
+    let (_, count) = logits.rows_cols();
+    let k = router.k;
+    let outs = dlogits.f32_mut().par_chunks_mut(count);
+    let ins = logits.f32().par_chunks(count);
+    outs.zip(ins)
+        .zip(dweights.f32().par_chunks(k))
+        .zip(experts.u32().par_chunks(k))
+        .with_min_len(ROW_BLOCK)
+        .for_each(|(((out, logits), dweights), chosen)| {
+            let row = Row::new(logits, router.score);
+            row.gradient(out, logits, (dweights, chosen), router, slopes);
+        });
+}
+
+/// What a token's logits give.
+struct Row {
+    /// Softmax.
+    softmax: Vec<f64>,
+    /// Log of the sum of exponentials.
+    log_sum: f64,
+    /// Logistic function of the logits; empty for the softmax scores.
+    logistic: Vec<f64>,
+    /// What the load balance sees: softmax, or logistic over its sum.
+    probabilities: Vec<f64>,
+}
+
+impl Row {
+    fn new(logits: &[f32], score: Score) -> Row {
+        let wide = || logits.iter().map(|x| f64::from(*x));
+        let max = wide().fold(f64::NEG_INFINITY, f64::max);
+        let exps: Vec<f64> = wide().map(|x| (x - max).exp()).collect();
+        let sum: f64 = exps.iter().sum();
+        let softmax: Vec<f64> = exps.iter().map(|e| e / sum).collect();
+        let (logistic, probabilities) = if score == Score::Sigmoid {
+            let logistic: Vec<f64> = wide().map(|x| 1.0 / (1.0 + (-x).exp())).collect();
+            let sum = logistic.iter().sum::<f64>() + TINY;
+            let shares = logistic.iter().map(|s| s / sum).collect();
+            (logistic, shares)
+        } else {
+            (Vec::new(), softmax.clone())
+        };
+        Row {
+            softmax,
+            log_sum: max + sum.ln(),
+            logistic,
+            probabilities,
+        }
+    }
+
+    /// Scores of the chosen, and what divides them.
+    fn scores(&self, chosen: &[u32], score: Score) -> (Vec<f64>, f64) {
+        let all = match score {
+            Score::Sigmoid => &self.logistic,
+            Score::SoftmaxTopK | Score::TopKSoftmax => &self.softmax,
+        };
+        let scores: Vec<f64> = chosen.iter().map(|e| all[*e as usize]).collect();
+        let sum = match score {
+            Score::SoftmaxTopK => 1.0,
+            Score::TopKSoftmax => scores.iter().sum(),
+            Score::Sigmoid if chosen.len() > 1 => scores.iter().sum::<f64>() + TINY,
+            Score::Sigmoid => 1.0,
+        };
+        (scores, sum)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
+    fn weights(&self, chosen: &[u32], router: &Router, out: &mut [f32]) {
+        let (scores, sum) = self.scores(chosen, router.score);
+        for (out, score) in out.iter_mut().zip(scores) {
+            *out = (score / sum * f64::from(router.scale)) as f32;
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
+    fn gradient(
+        &self,
+        out: &mut [f32],
+        logits: &[f32],
+        (dweights, chosen): (&[f32], &[u32]),
+        router: &Router,
+        slopes: &Slopes,
+    ) {
+        // By each score: softmax or logistic of the expert.
+        let mut dscores = vec![0.0; logits.len()];
+        let (scores, sum) = self.scores(chosen, router.score);
+        let scale = f64::from(router.scale);
+        let dw = || dweights.iter().map(|d| f64::from(*d) * scale);
+        let normalised = match router.score {
+            Score::SoftmaxTopK => false,
+            Score::TopKSoftmax => true,
+            Score::Sigmoid => chosen.len() > 1,
+        };
+        let mean: f64 = if normalised {
+            dw().zip(&scores).map(|(d, s)| d * s / sum).sum()
+        } else {
+            0.0
+        };
+        for (d, expert) in dw().zip(chosen) {
+            dscores[*expert as usize] += (d - mean) / sum;
+        }
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let balance = dot(&slopes.balance, &self.probabilities);
+        let z = 2.0 * slopes.z * self.log_sum;
+        if router.score == Score::Sigmoid {
+            let sum = self.logistic.iter().sum::<f64>() + TINY;
+            for (i, out) in out.iter_mut().enumerate() {
+                let s = self.logistic[i];
+                let d = dscores[i] + (slopes.balance[i] - balance) / sum;
+                *out = (d * s * (1.0 - s) + z * self.softmax[i]) as f32;
+            }
+        } else {
+            for (d, slope) in dscores.iter_mut().zip(&slopes.balance) {
+                *d += slope;
+            }
+            let mean = dot(&dscores, &self.softmax);
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = (self.softmax[i] * (dscores[i] - mean + z)) as f32;
+            }
+        }
+    }
+}
+
+/// The k experts with the largest scores, falling; ties to the lower expert, NaN above all so that it
+/// shows.
+#[expect(clippy::cast_possible_truncation, reason = "mod.rs checks experts")]
+fn choose(choices: &mut [u32], row: &Row, logits: &[f32], bias: Option<&[f32]>, score: Score) {
+    let key = |expert: usize| {
+        let key = match score {
+            Score::Sigmoid => {
+                row.logistic[expert] + bias.map_or(0.0, |bias| f64::from(bias[expert]))
+            }
+            // The same order as the softmax, without its rounding.
+            Score::SoftmaxTopK | Score::TopKSoftmax => f64::from(logits[expert]),
+        };
+        // Adding 0 makes -0.0 equal to 0.0.
+        if key.is_nan() {
+            f64::NAN.abs()
+        } else {
+            key + 0.0
+        }
+    };
+    let keys: Vec<f64> = (0..logits.len()).map(key).collect();
+    let mut experts: Vec<usize> = (0..logits.len()).collect();
+    experts.sort_by(|&a, &b| keys[b].total_cmp(&keys[a]));
+    for (choice, expert) in choices.iter_mut().zip(experts) {
+        *choice = expert as u32;
+    }
+}

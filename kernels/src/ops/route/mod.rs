@@ -1,0 +1,159 @@
+//! Top-k router of a mixture of experts: choices and weights from logits, losses, capacity, gradients.
+//! Papers: Shazeer et al. 2017, arXiv:1701.06538; Fedus et al. 2021, arXiv:2101.03961 (load balance);
+//! Zoph et al. 2022, arXiv:2202.08906 (z-loss); Wang et al. 2024, arXiv:2408.15664 (bias for the choice only).
+//!
+//! A row is computed in f64 and rounded once, so it is the same alone or in a batch. Ties go to the
+//! lower expert. What a batch adds up (`Statistics`) are integers: counts of choices, probabilities in
+//! units of 2^-32, squared log-sums in units of 2^-24: no order of tokens or ranks changes them.
+//! We differ from Megatron in that: it sums floats.
+
+mod capacity;
+mod cpu;
+mod statistics;
+
+use crate::{DType, Error, Result, Tensor};
+pub use capacity::{Drop, capacity, drop_over};
+pub use statistics::{Coefficients, Statistics};
+
+/// How logits become weights of the chosen experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Score {
+    /// Softmax over all experts, then the k largest, not renormalised (Switch).
+    SoftmaxTopK,
+    /// The k largest logits, then softmax over them: Mixtral's renormalised softmax.
+    TopKSoftmax,
+    /// Logistic function, the k largest after adding the bias; for k > 1 divided by their sum, without
+    /// the bias (DeepSeek-V3).
+    Sigmoid,
+}
+
+/// A router's rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Router {
+    /// Experts per token.
+    pub k: usize,
+    /// How logits become weights.
+    pub score: Score,
+    /// Factor of the weights.
+    pub scale: f32,
+}
+
+/// Choices of a batch of tokens.
+pub struct Routing {
+    /// Chosen experts in falling order of score: `[n, k]` u32.
+    pub experts: Tensor,
+    /// Their weights: `[n, k]`.
+    pub weights: Tensor,
+    /// What the losses need of these tokens.
+    pub statistics: Statistics,
+}
+
+/// Returns choices, weights and statistics.
+/// # Shapes
+/// logits: `[n, experts]`, bias: `[experts]` if there is one, used by `Sigmoid` alone.
+/// # Errors
+/// `Shape`, `DType` or `Argument` if they do not fit.
+pub fn forward(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<Routing> {
+    const OP: &str = "route::forward";
+    let (n, experts) = check(OP, logits, router)?;
+    if let Some(bias) = bias {
+        bias.expect_f32(OP, "bias", &[experts])?;
+        if router.score != Score::Sigmoid {
+            return Err(Error::Argument {
+                op: OP,
+                name: "bias",
+                found: format!("given with {:?}", router.score),
+                wanted: "Sigmoid".to_owned(),
+            });
+        }
+    }
+    let mut choices = Tensor::empty(&[n, router.k], DType::U32, logits.device())?;
+    let mut weights = Tensor::empty(&[n, router.k], DType::F32, logits.device())?;
+    let statistics = dispatch!(
+        logits.device(),
+        forward((&mut choices, &mut weights), logits, bias, router)
+    );
+    Ok(Routing {
+        experts: choices,
+        weights,
+        statistics,
+    })
+}
+
+/// Returns the gradient of the logits: of the weights, and of the losses times their coefficients.
+/// # Shapes
+/// dweights: `[n, k]`, experts: as `forward` gave them before any drop; a dropped choice has a
+/// dweight of 0. `statistics` is that of all tokens over which the losses are means.
+/// # Errors
+/// `Shape`, `DType` or `Argument` if they do not fit.
+pub fn backward(
+    dweights: &Tensor,
+    logits: &Tensor,
+    experts: &Tensor,
+    router: &Router,
+    (statistics, coefficients): (&Statistics, &Coefficients),
+) -> Result<Tensor> {
+    const OP: &str = "route::backward";
+    let (n, count) = check(OP, logits, router)?;
+    dweights.expect_f32(OP, "dweights", &[n, router.k])?;
+    experts.expect_ids(OP, "experts", n * router.k)?;
+    if let Some(expert) = experts.u32().iter().find(|e| **e as usize >= count) {
+        return Err(Error::Argument {
+            op: OP,
+            name: "experts",
+            found: expert.to_string(),
+            wanted: format!("below {count}"),
+        });
+    }
+    if statistics.counts.len() != count || statistics.k != router.k || statistics.tokens == 0 {
+        return Err(Error::Argument {
+            op: OP,
+            name: "statistics",
+            found: format!(
+                "{} tokens, {} experts, k = {}",
+                statistics.tokens,
+                statistics.counts.len(),
+                statistics.k
+            ),
+            wanted: format!("tokens, {count} experts, k = {}", router.k),
+        });
+    }
+    let mut dlogits = Tensor::empty(&[n, count], DType::F32, logits.device())?;
+    dispatch!(
+        logits.device(),
+        backward(
+            &mut dlogits,
+            (dweights, logits, experts),
+            router,
+            &statistics.slopes(coefficients)
+        )
+    );
+    Ok(dlogits)
+}
+
+fn check(op: &'static str, logits: &Tensor, router: &Router) -> Result<(usize, usize)> {
+    let (n, experts) = logits.expect_rows(op, "logits")?;
+    let argument = |name, found: String, wanted: String| {
+        Err(Error::Argument {
+            op,
+            name,
+            found,
+            wanted,
+        })
+    };
+    if router.k == 0 || router.k > experts {
+        let wanted = format!("1 to {experts}");
+        return argument("k", router.k.to_string(), wanted);
+    }
+    if u32::try_from(experts).is_err() {
+        return argument("experts", experts.to_string(), "below 2^32".to_owned());
+    }
+    if !(router.scale > 0.0 && router.scale.is_finite()) {
+        let wanted = "above 0 and finite".to_owned();
+        return argument("scale", router.scale.to_string(), wanted);
+    }
+    Ok((n, experts))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! What a batch adds up for the router's losses, in integers, and the losses.
+//!
+//! Load balance: `E sum_i f_i P_i`, f the share of all choices, P the mean probability. Probabilities are
+//! the softmax, or for `Sigmoid` the scores over their sum. z-loss: mean of the squared log-sum of exp.
+
+/// One unit of a summed probability is 2^-32.
+const PROBABILITY: f64 = (1_u64 << 32) as f64;
+/// One unit of a summed square is 2^-24.
+const SQUARE: f64 = (1_u64 << 24) as f64;
+
+/// Sums over tokens; adding two of them is exact in any order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Tokens.
+    pub tokens: u64,
+    /// Experts per token.
+    pub k: usize,
+    /// Choices of each expert, before any drop.
+    pub counts: Vec<u64>,
+    /// Probabilities of each expert.
+    probabilities: Vec<u64>,
+    /// Squared log-sums.
+    squares: u128,
+    /// Tokens with a logit or log-sum that is not finite: the losses are then NaN.
+    not_finite: u64,
+}
+
+/// Factors of the losses in the sum that is minimised.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Coefficients {
+    /// Of the load balance.
+    pub balance: f64,
+    /// Of the z-loss.
+    pub z: f64,
+}
+
+/// Derivatives of the losses that are the same for all tokens.
+pub(super) struct Slopes {
+    /// By each expert's probability.
+    pub(super) balance: Vec<f64>,
+    /// By a token's squared log-sum.
+    pub(super) z: f64,
+}
+
+impl Statistics {
+    /// Returns the statistics of no tokens.
+    pub fn new(experts: usize, k: usize) -> Statistics {
+        Statistics {
+            tokens: 0,
+            k,
+            counts: vec![0; experts],
+            probabilities: vec![0; experts],
+            squares: 0,
+            not_finite: 0,
+        }
+    }
+
+    /// Adds those of other tokens of the same router.
+    pub fn add(&mut self, other: &Statistics) {
+        self.tokens += other.tokens;
+        for (a, b) in self.counts.iter_mut().zip(&other.counts) {
+            *a += b;
+        }
+        for (a, b) in self.probabilities.iter_mut().zip(&other.probabilities) {
+            *a += b;
+        }
+        self.squares += other.squares;
+        self.not_finite += other.not_finite;
+    }
+
+    /// Adds one token: choices, probabilities of all experts, log-sum.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a probability is at most 1; a finite square that is too large saturates"
+    )]
+    pub(super) fn token(&mut self, chosen: &[u32], probabilities: &[f64], log_sum: f64) {
+        self.tokens += 1;
+        for expert in chosen {
+            self.counts[*expert as usize] += 1;
+        }
+        let square = log_sum * log_sum;
+        if !square.is_finite() || probabilities.iter().any(|p| !p.is_finite()) {
+            self.not_finite += 1;
+            return;
+        }
+        for (sum, p) in self.probabilities.iter_mut().zip(probabilities) {
+            *sum += (p * PROBABILITY).round() as u64;
+        }
+        self.squares = self
+            .squares
+            .saturating_add((square * SQUARE).round() as u128);
+    }
+
+    /// Load balance loss; 1 when choices and probabilities are even.
+    pub fn balance_loss(&self) -> f64 {
+        let tokens = self.tokens as f64;
+        let terms = self.counts.iter().zip(&self.probabilities);
+        let sum: f64 = terms
+            .map(|(count, p)| *count as f64 * (*p as f64 / PROBABILITY))
+            .sum();
+        self.unless_broken(self.counts.len() as f64 * sum / (self.k as f64 * tokens * tokens))
+    }
+
+    /// z-loss.
+    pub fn z_loss(&self) -> f64 {
+        self.unless_broken(self.squares as f64 / SQUARE / self.tokens as f64)
+    }
+
+    fn unless_broken(&self, loss: f64) -> f64 {
+        if self.not_finite > 0 { f64::NAN } else { loss }
+    }
+
+    pub(super) fn slopes(&self, coefficients: &Coefficients) -> Slopes {
+        let tokens = self.tokens as f64;
+        let scale = coefficients.balance * self.counts.len() as f64;
+        let slope = |count: &u64| scale * *count as f64 / (self.k as f64 * tokens * tokens);
+        Slopes {
+            balance: self.counts.iter().map(slope).collect(),
+            z: coefficients.z / tokens,
+        }
+    }
+}
