@@ -81,7 +81,7 @@ fn write(path: &Path, shard: u32, documents: std::ops::Range<u64>) -> Result<()>
         out.write_all(bytes)
     };
     let mut frame = b"MLRSIGN2".to_vec();
-    for number in [2u32, 0, 5, 14, 8, 1, 1, shard] {
+    for number in [2u32, 0, 5, 14, 8, 1, 1, 0, shard] {
         frame.extend_from_slice(&number.to_le_bytes());
     }
     frame.extend_from_slice(&7u128.to_le_bytes());

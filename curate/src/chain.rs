@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::clock::Spent;
 use crate::config::{CurateConfig, Format, Input, Step};
 use crate::decontaminate::Decontaminator;
-use crate::dedup::{MinhashScratch, Minhasher, Signature, TaskHits, source};
+use crate::dedup::{MinhashScratch, Minhasher, Signature, TaskHits, source, words_digest};
 use crate::document::CleanDocument;
 use crate::error::Result as Outside;
 use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
@@ -30,6 +30,8 @@ pub(crate) struct Chain {
     steps: Steps,
     decontaminator: Option<Decontaminator>,
     minhasher: Option<Minhasher>,
+    /// Exact duplicates have the same words, not the same bytes.
+    is_normalized: bool,
     max_record_bytes: u64,
     statistics: bool,
 }
@@ -107,6 +109,7 @@ impl Chain {
         config: &CurateConfig,
         decontaminator: Option<Decontaminator>,
         minhasher: Option<Minhasher>,
+        is_normalized: bool,
     ) -> Outside<Chain> {
         let extract = config.step.iter().find_map(|step| match step {
             Step::Extract(config) => Some(config.clone()),
@@ -117,6 +120,7 @@ impl Chain {
             steps: Steps::open(&config.step, config.figures)?,
             decontaminator,
             minhasher,
+            is_normalized,
             max_record_bytes: config.max_record_bytes,
             statistics: config.statistics,
         })
@@ -332,8 +336,13 @@ impl Chain {
     }
 
     fn keep(&self, draft: Draft, input: &Input, scratch: &mut WorkScratch) -> Outcome {
+        let exact = if self.is_normalized {
+            words_digest(&draft.text)
+        } else {
+            xxh3_128(draft.text.as_bytes())
+        };
         let mut signature = Signature {
-            exact: xxh3_128(draft.text.as_bytes()),
+            exact,
             chars: chars(&draft.text) as u64,
             source: source(&input.source, draft.subset.as_deref()),
             quality: quality_of(draft.meta.as_ref()),

@@ -293,7 +293,10 @@ impl Default for DedupConfig {
 /// Exact deduplication by XXH3-128 of the text. Nothing to set yet.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ExactConfig {}
+pub struct ExactConfig {
+    /// Texts are compared by their words in lower case, not by their bytes; a text without a word by its bytes.
+    pub normalized: bool,
+}
 
 /// Which document of a duplicate cluster is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

@@ -158,10 +158,16 @@ impl Curator {
         _seed: u64,
     ) -> Result<Curator> {
         let decontaminator = decontaminate.map(Decontaminator::new).transpose()?;
+        let shape = SignatureShape::of(dedup);
         let max = usize::try_from(config.max_record_bytes).unwrap_or(usize::MAX);
         Ok(Curator {
-            chain: Chain::new(config, decontaminator, dedup.and_then(Minhasher::of))?,
-            shape: SignatureShape::of(dedup),
+            chain: Chain::new(
+                config,
+                decontaminator,
+                dedup.and_then(Minhasher::of),
+                shape.exact == 1,
+            )?,
+            shape,
             run: run_of(config, decontaminate),
             max_record_bytes: max,
             output: config.output,

@@ -9,6 +9,7 @@ use super::numbering::Numbering;
 use super::signature::{self, SignatureColumn, SignatureFile, word};
 use crate::config::{DedupConfig, KeepPolicy};
 use crate::error::Result;
+use crate::text::narrow;
 
 /// A named source and subset; no subset: any.
 struct Name {
@@ -44,6 +45,21 @@ impl Name {
     }
 }
 
+/// The sources in the order in which their documents are kept.
+pub(super) struct Priority(Vec<Name>);
+
+impl Priority {
+    pub(super) fn of(config: &DedupConfig) -> Priority {
+        Priority(config.priority.iter().map(|n| Name::of(n)).collect())
+    }
+
+    /// The place of a source from 1 on; behind all for one that is not named.
+    pub(super) fn place(&self, source: u64) -> u32 {
+        let found = self.0.iter().position(|name| name.is(source));
+        1 + narrow(found.unwrap_or(self.0.len()))
+    }
+}
+
 /// More figures come first; no number comes last.
 fn quality(bytes: [u8; 4]) -> u32 {
     let quality = f32::from_le_bytes(bytes);
@@ -70,11 +86,8 @@ pub(super) fn ranks(
     if !by_figure && config.priority.is_empty() {
         return Ok(None);
     }
-    let names: Vec<Name> = config.priority.iter().map(|n| Name::of(n)).collect();
-    let place = |source| {
-        let found = names.iter().position(|name| name.is(source));
-        1 + found.unwrap_or(names.len()) as u64
-    };
+    let priority = Priority::of(config);
+    let place = |source| u64::from(priority.place(source));
     let mut ranks = vec![0; usize::try_from(numbering.earlier).unwrap_or(usize::MAX)];
     for file in &files[numbering.indexes..] {
         for group in 0..file.groups() {

@@ -50,6 +50,7 @@ pub use index::{index_files, merge_indexes};
 pub use keep::{Fate, KeepList};
 pub use lines::{LineHash, LineKeep, LineUnit, LinesConfig};
 pub use minhash::{MinhashScratch, Minhasher};
+pub(crate) use native::words_digest;
 pub use passes::CutReport;
 pub use preset::{MinhashConfig, MinhashPreset, Shingle, ShingleKind};
 pub(crate) use signature::{Origin, Signature, SignatureWriter, source};
@@ -221,6 +222,20 @@ impl<'a> Stage<'a> {
         let shape = SignatureShape::of(config.minhash.is_some().then_some(config));
         let shape_of_files = config.minhash.as_ref().map(|_| shape);
         let (files, numbering) = open_all(out, shards, config.index.as_deref(), shape_of_files)?;
+        let is_other = |file: &&SignatureFile| file.shape().exact != shape.exact;
+        if config.exact.is_some()
+            && let Some(file) = files.iter().find(is_other)
+        {
+            return Err(Error::Config {
+                key: "exact.normalized".to_string(),
+                found: (shape.exact == 1).to_string(),
+                wanted: format!(
+                    "{}, as {} was made",
+                    shape.exact == 0,
+                    file.path().display()
+                ),
+            });
+        }
         let total = numbering.total;
         if total >= union_find::MOST {
             return Err(Error::Config {

@@ -12,6 +12,7 @@
 use std::sync::LazyLock;
 
 use unicode_segmentation::UnicodeSegmentation;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::preset::{Shingle, ShingleKind};
 use crate::unicode::{self, MARK};
@@ -172,6 +173,25 @@ fn chars(text: &str, items: &mut Vec<u64>) {
     }
 }
 
+/// XXH3-128 of a text's words in lower case, one space between two; of its bytes if it has no word.
+pub(crate) fn words_digest(text: &str) -> u128 {
+    let mut words = String::with_capacity(text.len());
+    let mut gap = false;
+    for c in text.chars() {
+        match Folded::of(c) {
+            Folded::Letter(c) | Folded::Alone(c) => {
+                if gap && !words.is_empty() {
+                    words.push(' ');
+                }
+                gap = false;
+                words.push(c);
+            }
+            Folded::Gap => gap = true,
+        }
+    }
+    xxh3_128(if words.is_empty() { text } else { &words }.as_bytes())
+}
+
 /// The hash of each token.
 fn tokens(text: &str) -> impl Iterator<Item = u64> + '_ {
     let segments = text.split_word_bounds();
@@ -314,6 +334,16 @@ mod tests {
         assert_eq!(of_words(text), expected);
         assert!(of_words(" ,\n\u{3002}\u{2014}").is_empty());
         assert!(of_words("").is_empty());
+    }
+
+    #[test]
+    fn digests_tell_words_and_nothing_else() {
+        let one = words_digest("The  \u{c9}TUDE, of\nwords!");
+        assert_eq!(one, xxh3_128("the \u{e9}tude of words".as_bytes()));
+        assert_eq!(one, words_digest(" the \u{e9}tude of... words"));
+        assert_ne!(one, words_digest("the \u{e9}tude ofwords"));
+        assert_ne!(words_digest("..."), words_digest("!!!"));
+        assert_eq!(words_digest("..."), xxh3_128(b"..."));
     }
 
     #[test]

@@ -94,13 +94,13 @@ pub(super) fn open_all(
         let origin = file.origin();
         if origin.shard as usize != shard {
             let found = format!("the signatures of shard {}", origin.shard);
-            return Err(damaged(&path, 36, found, format!("those of shard {shard}")));
+            return Err(damaged(&path, 40, found, format!("those of shard {shard}")));
         }
         let run = own.first().map_or(origin.run, |first| first.origin().run);
         if origin.run != run {
             let found = format!("signatures of another run, {:032x}", origin.run);
             let wanted = format!("those of the run that made shard 0, {run:032x}");
-            return Err(damaged(&path, 40, found, wanted));
+            return Err(damaged(&path, 44, found, wanted));
         }
         own.push(file);
     }

@@ -15,6 +15,7 @@ use super::bloom::BloomReport;
 use super::edits::{EditList, Span, compose, composed_splits, joined};
 use super::finish::rehydration_of;
 use super::keep::{Fate, HOLLOW, KeepList, NONE, URL};
+use super::keep_policy::Priority;
 use super::sort::Sorter;
 use super::{DedupReport, bloom, lines, shard_file, signature, substring, url};
 use crate::config::DedupConfig;
@@ -137,8 +138,8 @@ pub(super) fn run(
     }
     let memory = usize::try_from(config.memory_mb << 20).unwrap_or(usize::MAX);
     let mut passes = Passes::over(out, memory, report, progress, "keep/dropped.jsonl")?;
-    if let Some(config) = &config.url {
-        url::run(config, &mut passes)?;
+    if let Some(url) = &config.url {
+        url::run(url, &Priority::of(config), &mut passes)?;
     }
     if let Some(config) = &config.lines {
         lines::run(config, &mut passes)?;

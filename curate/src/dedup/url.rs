@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::keep_policy::Priority;
 use super::passes::{Passes, fill};
+use super::signature::source;
 use crate::error::Result;
 use crate::text::narrow;
 
@@ -34,10 +36,15 @@ pub struct UrlDedupConfig {
     pub sort_query: bool,
 }
 
-/// Hash of the address, rank, shard, document.
-const RECORD: usize = 28;
+/// Hash of the address, place of the source, rank, shard, document.
+const RECORD: usize = 32;
 
-pub(super) fn run(config: &UrlDedupConfig, passes: &mut Passes<'_>) -> Result<()> {
+/// Documents of the sources that `priority` names first stay before others; among those of one, as `config` says.
+pub(super) fn run(
+    config: &UrlDedupConfig,
+    priority: &Priority,
+    passes: &mut Passes<'_>,
+) -> Result<()> {
     let mut sorter = passes.sorter::<RECORD>("url", 2);
     passes.each(
         |document| {
@@ -47,15 +54,16 @@ pub(super) fn run(config: &UrlDedupConfig, passes: &mut Passes<'_>) -> Result<()
                 UrlKeep::First => 0,
                 UrlKeep::Longest => u32::MAX - narrow(document.text.len()),
             };
-            Some((key, rank))
+            let source = source(&document.source, document.subset.as_deref());
+            Some((key, [priority.place(source), rank]))
         },
-        |place, made: Option<(u128, u32)>| {
-            let Some((key, rank)) = made else {
+        |place, made: Option<(u128, [u32; 2])>| {
+            let Some((key, [first, rank])) = made else {
                 return Ok(());
             };
             let mut record = [0; RECORD];
             record[..16].copy_from_slice(&key.to_be_bytes());
-            fill(&mut record, 16, &[rank, place.shard, place.document]);
+            fill(&mut record, 16, &[first, rank, place.shard, place.document]);
             sorter.push(record)
         },
     )?;
@@ -65,8 +73,8 @@ pub(super) fn run(config: &UrlDedupConfig, passes: &mut Passes<'_>) -> Result<()
         match &first {
             Some(stays) if stays[..16] == record[..16] => {
                 let mut pair = [0; 16];
-                pair[..8].copy_from_slice(&record[20..]);
-                pair[8..].copy_from_slice(&stays[20..]);
+                pair[..8].copy_from_slice(&record[24..]);
+                pair[8..].copy_from_slice(&stays[24..]);
                 removed.push(pair)?;
             }
             _ => first = Some(*record),

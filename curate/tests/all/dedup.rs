@@ -152,3 +152,99 @@ fn exact_duplicates_alone_need_no_minhash() {
     let kept = fates.values().filter(|of| **of == Of::Nothing).count();
     assert_eq!(kept, different.len());
 }
+
+/// What each document of two sources repeats, the second source's being `again`; and how many stay.
+fn of_two_sources(settings: &DedupConfig, records: [&[Value]; 2]) -> (u64, BTreeMap<String, Of>) {
+    let folder = tempfile::tempdir().unwrap();
+    let input = |(source, records): (&str, &[Value])| {
+        let path = folder.path().join(format!("{source}.jsonl"));
+        let lines = records.iter().map(|record| format!("{record}\n"));
+        std::fs::write(&path, lines.collect::<String>()).unwrap();
+        Input {
+            path: path.to_string_lossy().into_owned(),
+            format: Format::Jsonl,
+            source: source.to_string(),
+            ..Input::default()
+        }
+    };
+    let inputs = ["first", "again"].into_iter().zip(records).map(input);
+    let config = CurateConfig {
+        inputs: inputs.collect(),
+        ..CurateConfig::default()
+    };
+    let curator = Curator::new(&config, None, Some(settings), 1).unwrap();
+    let list = shards(&config).unwrap();
+    let out = folder.path().join("out");
+    for shard in &list {
+        curator.run_shard(shard, &out, &Silent).unwrap();
+    }
+    let report = dedup(settings, &out, list.len(), &Silent).unwrap();
+    (report.kept, told(&out, list.len()))
+}
+
+#[test]
+fn texts_of_the_same_words_are_exact_duplicates_where_that_is_asked_for() {
+    let first = [
+        json!({"id": "a", "text": "Hello, World!\n"}),
+        json!({"id": "b", "text": "..."}),
+        json!({"id": "c", "text": "hello worlds"}),
+    ];
+    let again = [
+        json!({"id": "d", "text": "hello   world"}),
+        json!({"id": "e", "text": "!!!"}),
+        json!({"id": "f", "text": "..."}),
+    ];
+    for (normalized, kept, of_d) in [
+        (false, 5, Of::Nothing),
+        (true, 4, Of::This("a".to_string())),
+    ] {
+        let settings = DedupConfig {
+            exact: Some(curate::ExactConfig { normalized }),
+            ..DedupConfig::default()
+        };
+        let (left, told) = of_two_sources(&settings, [&first, &again]);
+        assert_eq!((left, &told["d"]), (kept, &of_d));
+        assert_eq!(told["f"], Of::This("b".to_string()));
+        assert_eq!((&told["e"], &told["c"]), (&Of::Nothing, &Of::Nothing));
+    }
+}
+
+#[test]
+fn signatures_of_raw_texts_are_refused_where_words_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |normalized| DedupConfig {
+        exact: Some(curate::ExactConfig { normalized }),
+        ..DedupConfig::default()
+    };
+    let count = signed(folder.path(), &records(), 2, &of(false));
+    let told = dedup(&of(true), folder.path(), count, &Silent).unwrap_err();
+    let told = told.to_string();
+    assert!(
+        told.contains("exact.normalized") && told.contains("00000.sig"),
+        "{told}"
+    );
+}
+
+#[test]
+fn of_one_address_the_best_source_stays() {
+    let record = |id: &str, text: &str| json!({"id": id, "url": "http://e.org/x", "text": text});
+    let first = [record("a", "longer than any other")];
+    let again = [record("b", "short"), record("c", "longer")];
+    for (priority, keep, stays) in [
+        (vec![], curate::UrlKeep::First, "a"),
+        (vec!["again"], curate::UrlKeep::First, "b"),
+        (vec!["again"], curate::UrlKeep::Longest, "c"),
+        (vec!["first", "again"], curate::UrlKeep::Longest, "a"),
+    ] {
+        let settings = DedupConfig {
+            url: Some(curate::UrlDedupConfig {
+                keep,
+                ..curate::UrlDedupConfig::default()
+            }),
+            priority: priority.iter().map(ToString::to_string).collect(),
+            ..DedupConfig::default()
+        };
+        let (kept, told) = of_two_sources(&settings, [&first, &again]);
+        assert_eq!((kept, &told[stays]), (1, &Of::Nothing), "{priority:?}");
+    }
+}

@@ -6,11 +6,11 @@
 //! | bytes | what |
 //! |---|---|
 //! | 0..8 | magic `MLRSIGN2` |
-//! | 8..36 | u32: family (0 no MinHash, 1 datatrove's, 2 ours), kind of shingle (0 words, 1 characters, 2 tokens), how many of them, bands, rows, numbers per band, seed |
-//! | 36..40 | number of the shard (u32) |
-//! | 40..56 | the run: XXH3-128 of the settings that decide what documents are (u128) |
-//! | 56..64 | documents per group (u64) |
-//! | then per group | columns one after the other: XXH3-128 of the text (u128), characters (u64), names of source and subset (u32 each: the lower half of their XXH3-64; no subset: 0), `meta.quality` (f32; none: not a number), then per band its numbers (u64) |
+//! | 8..40 | u32: family (0 no MinHash, 1 datatrove's, 2 ours), kind of shingle (0 words, 1 characters, 2 tokens), how many of them, bands, rows, numbers per band, seed, what the exact hash is of (0 the text, 1 its words in lower case) |
+//! | 40..44 | number of the shard (u32) |
+//! | 44..60 | the run: XXH3-128 of the settings that decide what documents are (u128) |
+//! | 60..68 | documents per group (u64) |
+//! | then per group | columns one after the other: exact hash (XXH3-128, u128), characters (u64), names of source and subset (u32 each: the lower half of their XXH3-64; no subset: 0), `meta.quality` (f32; none: not a number), then per band its numbers (u64) |
 //! | then per group and column | XXH3-64 of the column's bytes (u64) |
 //! | last 40 | number of documents (u64), XXH3-128 of header, checksums of columns and number of documents (u128), XXH3-128 of all bytes before this (u128) |
 //!
@@ -18,7 +18,7 @@
 //! signature. Groups are full but for the last, so every column of every group lies where these numbers say, and one band is
 //! read without the others: its bytes are checked against their own checksum.
 //!
-//! An index differs: magic `MLRINDX1`; at 36..40 the number of crawls in it; at 40..56 zero; one more column, where each
+//! An index differs: magic `MLRINDX1`; at 40..44 the number of crawls in it; at 44..60 zero; one more column, where each
 //! document was: crawl, shard, document (u32 each); behind the checksums of columns, and under the same checksum, each
 //! crawl (u128: XXH3-128 of the column checksums of all its signature files).
 
@@ -39,7 +39,7 @@ pub(crate) use write::SignatureWriter;
 
 const MAGIC: &[u8; 8] = b"MLRSIGN2";
 const INDEX: &[u8; 8] = b"MLRINDX1";
-const HEADER: usize = 64;
+const HEADER: usize = 68;
 const TRAILER: usize = 40;
 /// Documents per group with one number a band: 9 MB with FineWeb's 14 bands.
 const GROUP: u64 = 1 << 16;
@@ -63,13 +63,20 @@ pub struct SignatureShape {
     pub width: u32,
     /// Seed of the permutations.
     pub seed: u32,
+    /// What the exact hash is of: 0 the text, 1 its words in lower case.
+    pub exact: u32,
 }
 
 impl SignatureShape {
     /// The shape that a config asks for.
     pub fn of(config: Option<&DedupConfig>) -> SignatureShape {
+        let normalized = config.and_then(|d| d.exact.as_ref());
+        let exact = u32::from(normalized.is_some_and(|e| e.normalized));
         let Some((dedup, c)) = config.and_then(|d| Some((d, d.minhash.as_ref()?))) else {
-            return SignatureShape::default();
+            return SignatureShape {
+                exact,
+                ..SignatureShape::default()
+            };
         };
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         SignatureShape {
@@ -88,10 +95,11 @@ impl SignatureShape {
                 1
             },
             seed: c.seed,
+            exact,
         }
     }
 
-    fn fields(self) -> [u32; 7] {
+    fn fields(self) -> [u32; 8] {
         [
             self.family,
             self.kind,
@@ -100,6 +108,7 @@ impl SignatureShape {
             self.rows,
             self.width,
             self.seed,
+            self.exact,
         ]
     }
 
@@ -264,6 +273,7 @@ impl SignatureFile {
             rows: number(4),
             width: number(5),
             seed: number(6),
+            exact: number(7),
         };
         let mut tail = [0; TRAILER];
         file.seek(SeekFrom::Start(size - TRAILER as u64)).at(path)?;
@@ -273,14 +283,14 @@ impl SignatureFile {
             path: path.to_path_buf(),
             layout: Layout { shape, is_index },
             origin: Origin {
-                shard: number(7),
-                run: u128::from_le_bytes(word(&header, 40)),
+                shard: number(8),
+                run: u128::from_le_bytes(word(&header, 44)),
             },
             count,
             sums: Vec::new(),
             crawls: Vec::new(),
         };
-        let group = u64::from_le_bytes(word(&header, 56));
+        let group = u64::from_le_bytes(word(&header, 60));
         let is_sane = shape.bands <= 1024 && shape.width <= 1024 && group == shape.group();
         let frame = is_sane.then(|| opened.expected_size()).flatten();
         if frame != Some(size) {
