@@ -219,7 +219,7 @@ impl<'a> Stage<'a> {
         if let Some((key, found, wanted)) = wrong {
             return Err(Error::Config { key, found, wanted });
         }
-        let shape = SignatureShape::of(config.minhash.is_some().then_some(config));
+        let shape = SignatureShape::of(Some(config));
         let shape_of_files = config.minhash.as_ref().map(|_| shape);
         let (files, numbering) = open_all(out, shards, config.index.as_deref(), shape_of_files)?;
         let is_other = |file: &&SignatureFile| file.shape().exact != shape.exact;
