@@ -62,6 +62,20 @@ pub(super) struct Piece {
     pub(super) before: u32,
 }
 
+impl Piece {
+    /// As records have them: sorted they follow the documents.
+    pub(super) fn numbers(&self, place: Place) -> [u32; 6] {
+        [
+            place.shard,
+            place.document,
+            self.start,
+            self.content_end,
+            self.end,
+            self.before,
+        ]
+    }
+}
+
 const PIECE: usize = 24;
 
 /// Pieces on their way to the edit lists.
@@ -78,15 +92,7 @@ pub(super) struct Cuts {
 impl Cuts {
     pub(super) fn push(&mut self, place: Place, piece: Piece) -> Result<()> {
         let mut record = [0; PIECE];
-        let numbers = [
-            place.shard,
-            place.document,
-            piece.start,
-            piece.content_end,
-            piece.end,
-            piece.before,
-        ];
-        fill(&mut record, 0, &numbers);
+        fill(&mut record, 0, &piece.numbers(place));
         self.sorter.push(record)
     }
 

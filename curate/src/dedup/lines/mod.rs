@@ -209,15 +209,7 @@ fn each_piece(text: &str, unit: LineUnit, mut each: impl FnMut(Piece)) {
 fn record(key: &[u8; 16], place: Place, piece: Piece) -> [u8; RECORD] {
     let mut record = [0; RECORD];
     record[..16].copy_from_slice(key);
-    let numbers = [
-        place.shard,
-        place.document,
-        piece.start,
-        piece.content_end,
-        piece.end,
-        piece.before,
-    ];
-    fill(&mut record, 16, &numbers);
+    fill(&mut record, 16, &piece.numbers(place));
     record
 }
 
