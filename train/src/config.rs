@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::architecture::{Architecture, Positions};
+
 pub(crate) use crate::layout::Axis;
 pub use crate::layout::{ParallelConfig, PipelineSchedule, Placement};
 
@@ -19,6 +21,60 @@ pub enum Family {
     /// LLaMA (Touvron et al. 2023, arXiv:2302.13971): RMS norm, rotary positions, SwiGLU, no
     /// biases, untied head, grouped queries.
     Llama,
+}
+
+/// Norm over the width of the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// Layer norm, with a bias (Ba et al. 2016).
+    Layer,
+    /// RMS norm (Zhang & Sennrich 2019).
+    Rms,
+}
+
+/// What the feed-forward layer does between its matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// GELU in tanh form (GPT-2; Hugging Face's `gelu_new`).
+    GeluTanh,
+    /// GELU with erf (BERT; Hugging Face's `gelu`).
+    Gelu,
+    /// x logistic(1.702 x).
+    QuickGelu,
+    /// max(x, 0).
+    Relu,
+    /// max(x, 0)^2 (So et al. 2021).
+    SquaredRelu,
+    /// silu(gate) * up (Shazeer 2020), llama.
+    Swiglu,
+    /// GELU with erf of gate, times up.
+    Geglu,
+    /// GELU in tanh form of gate, times up (T5 v1.1's `gated-gelu`).
+    GegluTanh,
+}
+
+impl Activation {
+    /// True if the first matrix has a second half that multiplies.
+    pub fn is_gated(self) -> bool {
+        matches!(
+            self,
+            Activation::Swiglu | Activation::Geglu | Activation::GegluTanh
+        )
+    }
+}
+
+/// Which projections have biases. Layer norms always have theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Biases {
+    /// None.
+    None,
+    /// Queries, keys and values (Qwen 2).
+    Qkv,
+    /// Every projection of a block (GPT-2).
+    All,
 }
 
 /// Whether the head shares the embedding's weights.
@@ -43,16 +99,27 @@ pub struct ModelConfig {
     pub layers: usize,
     /// Width of the residual stream. Default: 768, GPT-2 small.
     pub d_model: usize,
-    /// Query heads; `d_model / heads` is the head width. Default: 12, GPT-2 small.
+    /// Query heads. Default: 12, GPT-2 small.
     pub heads: usize,
+    /// Width of a head; 0 means `d_model / heads`. Default: 0.
+    pub head_dim: usize,
     /// Key and value heads; 0 means `heads`. Default: 0.
     pub kv_heads: usize,
     /// Width of the feed-forward layer; 0 means the family's: 4 `d_model` for gpt, 8/3 `d_model`
-    /// rounded up to a multiple of 64 for llama. Default: 0.
+    /// rounded up to a multiple of 64 with a gate. Default: 0.
     pub d_ffn: usize,
     /// Added to the variance in norms. Default: 1e-5, GPT-2 and LLaMA 2.
     pub norm_eps: f32,
-    /// Base of the rotary wavelengths (llama only). Default: 10000, Su et al. 2021.
+    /// Norms. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm: Option<NormKind>,
+    /// Feed-forward activation. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    /// Biases of projections. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bias: Option<Biases>,
+    /// Base of the rotary wavelengths (not gpt). Default: 10000, Su et al. 2021.
     pub rope_theta: f32,
     /// Head and embedding. Default: `family`.
     pub tie_embeddings: TieEmbeddings,
@@ -68,9 +135,13 @@ impl Default for ModelConfig {
             layers: 12,
             d_model: 768,
             heads: 12,
+            head_dim: 0,
             kv_heads: 0,
             d_ffn: 0,
             norm_eps: 1e-5,
+            norm: None,
+            activation: None,
+            bias: None,
             rope_theta: 10_000.0,
             tie_embeddings: TieEmbeddings::Family,
             init_std: 0.02,
@@ -88,22 +159,34 @@ impl ModelConfig {
         }
     }
 
-    /// Feed-forward width with the family's default filled in.
-    pub(crate) fn d_ffn(&self) -> usize {
-        match (self.d_ffn, self.family) {
-            (0, Family::Gpt) => 4 * self.d_model,
-            (0, Family::Llama) => (8 * self.d_model).div_ceil(3).next_multiple_of(64),
-            (width, _) => width,
+    /// Width of a head with the default filled in.
+    pub(crate) fn d_head(&self) -> usize {
+        if self.head_dim == 0 {
+            self.d_model / self.heads.max(1)
+        } else {
+            self.head_dim
         }
+    }
+
+    /// Feed-forward width with the default filled in.
+    pub(crate) fn d_ffn(&self) -> usize {
+        match self.d_ffn {
+            0 if self.architecture().activation.is_gated() => {
+                (8 * self.d_model).div_ceil(3).next_multiple_of(64)
+            }
+            0 => 4 * self.d_model,
+            width => width,
+        }
+    }
+
+    /// Every choice of the family and the options.
+    pub(crate) fn architecture(&self) -> Architecture {
+        Architecture::of(self)
     }
 
     /// True if the head shares the embedding's weights.
     pub(crate) fn is_tied(&self) -> bool {
-        match self.tie_embeddings {
-            TieEmbeddings::Family => self.family == Family::Gpt,
-            TieEmbeddings::Tied => true,
-            TieEmbeddings::Untied => false,
-        }
+        self.architecture().is_tied
     }
 
     /// Calls `problem` for every contradiction within this table.
@@ -117,25 +200,22 @@ impl ModelConfig {
                 problem(key, "0".into(), "at least 1");
             }
         }
-        if self.heads > 0 && !self.d_model.is_multiple_of(self.heads) {
+        if self.heads > 0 && self.head_dim == 0 && !self.d_model.is_multiple_of(self.heads) {
             let found = format!("{} with d_model = {}", self.heads, self.d_model);
-            problem("heads", found, "a divisor of d_model");
+            problem("heads", found, "a divisor of d_model, or head_dim");
         }
         if self.kv_heads() > 0 && !self.heads.is_multiple_of(self.kv_heads()) {
             let found = format!("{} with heads = {}", self.kv_heads(), self.heads);
             problem("kv_heads", found, "a divisor of heads");
         }
-        if self.family == Family::Gpt && self.kv_heads() != self.heads {
+        if self.architecture().positions == Positions::Rotary && self.d_head() % 2 == 1 {
+            let (key, found) = if self.head_dim == 0 {
+                ("heads", format!("d_model / heads = {}", self.d_head()))
+            } else {
+                ("head_dim", self.head_dim.to_string())
+            };
             problem(
-                "kv_heads",
-                self.kv_heads.to_string(),
-                "0 or heads: GPT-2 has no grouped keys",
-            );
-        }
-        if self.family == Family::Llama && self.heads > 0 && (self.d_model / self.heads) % 2 == 1 {
-            let found = format!("d_model / heads = {}", self.d_model / self.heads);
-            problem(
-                "heads",
+                key,
                 found,
                 "an even head width: rotary positions turn pairs",
             );

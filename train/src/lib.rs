@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod architecture;
 mod checkpoint;
 #[cfg(test)]
 mod claims;
@@ -25,8 +26,9 @@ mod step;
 
 pub use checkpoint::hf::export_hf;
 pub use config::{
-    CheckpointConfig, Determinism, Family, ModelConfig, ParallelConfig, PipelineSchedule,
-    Placement, Precision, Recompute, Schedule, TieEmbeddings, TrainConfig,
+    Activation, Biases, CheckpointConfig, Determinism, Family, ModelConfig, NormKind,
+    ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, Schedule, TieEmbeddings,
+    TrainConfig,
 };
 pub use data::{Sample, Samples, TextSample};
 pub use error::{Error, Result};

@@ -14,7 +14,7 @@ use std::thread;
 
 use kernels::Device;
 
-use crate::config::{Family, Recompute};
+use crate::config::{NormKind, Recompute};
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::{Groups, Place};
@@ -332,7 +332,7 @@ impl Rank<'_> {
     /// Bytes that the forward pass of a chunk keeps for `b` sequences.
     fn kept(&self, chunk: usize, b: usize) -> usize {
         let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
-        let is_gpt = plan.model.family == Family::Gpt;
+        let architecture = plan.model.architecture();
         let n = b * plan.seq_length / place.cp;
         let m = if plan.parallel.sequence {
             n / place.tp
@@ -342,7 +342,10 @@ impl Rank<'_> {
         let bytes = |elements: &[usize]| -> usize {
             elements.iter().map(|&count| Device::bytes_of(count)).sum()
         };
-        let statistics = if is_gpt { bytes(&[m, m]) } else { bytes(&[m]) };
+        let statistics = match architecture.norm {
+            NormKind::Layer => bytes(&[m, m]),
+            NormKind::Rms => bytes(&[m]),
+        };
         let rows = Device::bytes_of(m * s.d_model);
         let pieces = plan.parallel.stages(plan.model.layers);
         let before: usize = (0..chunk)
@@ -351,8 +354,7 @@ impl Rank<'_> {
         let piece = chunk * place.pp + place.pp_rank;
         let mut kept = 0;
         let width = s.heads * s.d_head / place.tp;
-        let gates = if is_gpt { 1 } else { 2 };
-        let fc1 = gates * s.d_ffn / place.tp;
+        let fc1 = architecture.fc1_widths() * s.d_ffn / place.tp;
         for index in 0..pieces[piece].len() {
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
             if recompute == Recompute::Full {

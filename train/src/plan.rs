@@ -86,7 +86,7 @@ impl Plan {
     /// Derived widths.
     pub(crate) fn shape(&self) -> Shape {
         let model = &self.model;
-        let d_head = model.d_model / model.heads.max(1);
+        let d_head = model.d_head();
         Shape {
             d_model: model.d_model,
             d_head,

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use crate::checkpoint::MODEL;
 use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::write::sync;
-use crate::config::Family;
-use crate::error::{At, Result};
+use crate::config::{Family, ModelConfig};
+use crate::error::{At, Error, Result};
 use crate::eval::Model;
 use crate::model::param::Spec;
 use crate::plan::{FEATURE_CHUNKS, Plan, Shape};
@@ -46,9 +46,10 @@ pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
 /// Writes `config.json` and `model.safetensors` under `out`.
 ///
 /// # Errors
-/// A damaged checkpoint; a folder that cannot be written.
+/// A damaged checkpoint; a model that the family's class cannot be told; a folder that cannot be written.
 pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     let model = Model::load(checkpoint)?;
+    expressible(&model.plan)?;
     fs::create_dir_all(out).at("create", out)?;
     let config = match model.plan.model.family {
         Family::Gpt => gpt_config(&model.plan),
@@ -80,6 +81,27 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     file.sync_all().at("sync", &partial)?;
     fs::rename(&partial, out.join("config.json")).at("rename", &partial)?;
     sync(out)
+}
+
+/// Whether the family's class in transformers has all that the model is made of.
+fn expressible(plan: &Plan) -> Result<()> {
+    let found = plan.model.architecture();
+    let family = ModelConfig {
+        family: plan.model.family,
+        tie_embeddings: plan.model.tie_embeddings,
+        ..ModelConfig::default()
+    };
+    let family = family.architecture();
+    let is_grouped = plan.model.kv_heads() != plan.model.heads;
+    let has_width = plan.model.head_dim > 0;
+    if found == family && !(plan.model.family == Family::Gpt && (is_grouped || has_width)) {
+        return Ok(());
+    }
+    Err(Error::Request {
+        what: "model to export",
+        found: format!("{found:?} with {:?}", plan.model),
+        wanted: format!("{family:?} of {:?}", plan.model.family),
+    })
 }
 
 /// The shortest decimal that is this f32: 1e-5 stays 1e-5 in JSON.

@@ -7,7 +7,10 @@ use kernels::rng;
 
 use crate::config::{PipelineSchedule, Recompute};
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
-use crate::{Determinism, ParallelConfig, Plan, TieEmbeddings, run};
+use crate::{
+    Activation, Biases, Determinism, ModelConfig, NormKind, ParallelConfig, Plan, TieEmbeddings,
+    memory, run,
+};
 
 /// Layouts by what they exercise, as `key=value` words; absent keys keep their defaults.
 const LAYOUTS: [&str; 54] = [
@@ -263,6 +266,48 @@ fn the_other_way_of_tying_and_odd_batches_are_layout_exact_too() {
             "dp=7 pp=2 zero=2 mb=1",
         ] {
             assert_same(&odd(layout), &want, layout);
+        }
+    }
+}
+
+/// What a model may be made of beside its family's choices.
+fn options() -> Vec<Plan> {
+    let (gpt, llama) = (tiny_gpt(), tiny_llama());
+    let with = |plan: &Plan, set: fn(&mut ModelConfig)| {
+        let mut plan = plan.clone();
+        set(&mut plan.model);
+        plan
+    };
+    vec![
+        with(&gpt, |model| {
+            (model.norm, model.activation) = (Some(NormKind::Rms), Some(Activation::Geglu));
+            (model.bias, model.kv_heads) = (Some(Biases::None), 2);
+        }),
+        with(&llama, |model| {
+            (model.norm, model.activation) = (Some(NormKind::Layer), Some(Activation::SquaredRelu));
+            (model.bias, model.head_dim) = (Some(Biases::Qkv), 12);
+        }),
+    ]
+}
+
+#[test]
+fn every_option_is_layout_exact_too() {
+    for plan in options() {
+        let want = train(&with(plan.clone(), "mb=12"));
+        for layout in [
+            "tp=2 sp pp=2 dp=2 zero=3 selective mb=2",
+            "cp=4 full dp=2 zero=2 mb=3",
+            "tp=2 cp=2 pp=2 mb=1",
+        ] {
+            let plan = with(plan.clone(), layout);
+            assert_same(&train(&plan), &want, &format!("{layout} {:?}", plan.model));
+            let measured = memory::measure(&plan, &Chain::of(&plan)).unwrap();
+            assert_eq!(
+                measured,
+                memory::predict(&plan).unwrap(),
+                "{layout} {:?}",
+                plan.model
+            );
         }
     }
 }

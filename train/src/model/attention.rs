@@ -1,6 +1,6 @@
 //! Causal self-attention with grouped queries (Ainslie et al. 2023, arXiv:2305.13245).
 //! y = concat_h softmax(q_h k^T / sqrt(e)) v . W_out; rotary positions (Su et al. 2021,
-//! arXiv:2104.09864) for llama.
+//! arXiv:2104.09864) if the architecture has them.
 //!
 //! Tensor parallel: whole groups of heads per rank; one sum over ranks forward (in `out`) and one
 //! backward (in `qkv`). Scores are never stored: backward recomputes them from lse.
@@ -11,7 +11,7 @@
 
 use kernels::{Heads, Tensor, attention, rope};
 
-use crate::config::Family;
+use crate::architecture::Positions;
 use crate::model::context::{Context, Slots, gather_rows, scatter_sum_rows};
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, RowLinear};
@@ -48,7 +48,7 @@ impl Attention {
             kv_heads: shape.kv_heads / tp,
             width: shape.d_head,
         };
-        let is_rotary = plan.model.family == Family::Llama;
+        let is_rotary = plan.model.architecture().positions == Positions::Rotary;
         Attention {
             qkv: ColumnLinear::named(&format!("{at}.qkv"), shape.packed, slots),
             out: RowLinear::named(&format!("{at}.out"), shape.heads * shape.d_head, slots),

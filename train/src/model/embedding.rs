@@ -1,4 +1,4 @@
-//! Tokens to vectors: x = table[token] (+ position table for gpt).
+//! Tokens to vectors: x = table[token] (+ position table, if positions are learned).
 //!
 //! Tensor parallel: a rank holds adjacent rows of the table, looks up zeros for the others, and the
 //! sum over ranks puts them together. One rank alone adds 0.0 as well: -0.0 must not survive on one
@@ -6,7 +6,7 @@
 
 use kernels::{DType, Device, Tensor, add, embedding};
 
-use crate::config::Family;
+use crate::architecture::Positions;
 use crate::model::context::{Context, Slot, Slots};
 use crate::model::gradients::Gradients;
 use crate::plan::Plan;
@@ -20,7 +20,7 @@ pub(crate) struct Embedding {
 
 impl Embedding {
     pub(crate) fn named(plan: &Plan, tp: usize, tp_rank: usize, slots: &Slots<'_>) -> Embedding {
-        let has_positions = plan.model.family == Family::Gpt;
+        let has_positions = plan.model.architecture().positions == Positions::Learned;
         Embedding {
             table: slots.get("embedding.weight"),
             first: plan.padded_vocab() / tp * tp_rank,

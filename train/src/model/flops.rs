@@ -5,19 +5,14 @@
 //! Paper: Narayanan et al. 2021, arXiv:2104.04473, sec. 5.1, without recomputation. Attention is
 //! counted in full, not halved for causality, as there; the padded vocabulary is what is computed.
 
-use crate::config::Family;
 use crate::plan::Plan;
 
 /// Operations of forward and backward for one token.
 pub(crate) fn per_token(plan: &Plan) -> f64 {
     let s = plan.shape();
     let width = s.heads * s.d_head;
-    let gates = if plan.model.family == Family::Llama {
-        3
-    } else {
-        2
-    };
-    let block = s.d_model * (s.packed + width + gates * s.d_ffn);
+    let matrices = plan.model.architecture().fc1_widths() + 1;
+    let block = s.d_model * (s.packed + width + matrices * s.d_ffn);
     let matrices = plan.model.layers * block + s.padded_vocab * s.d_model;
     let attention = 12 * plan.model.layers * width * plan.seq_length;
     6.0 * matrices as f64 + attention as f64

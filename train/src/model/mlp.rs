@@ -1,14 +1,14 @@
-//! Feed-forward layer: y = act(x W1^T + b1) W2 + b2, act = tanh-GELU (gpt) or SwiGLU (llama;
-//! Shazeer 2020, arXiv:2002.05202: silu(gate) * up, two halves of W1).
+//! Feed-forward layer: y = act(x W1^T + b1) W2 + b2; a gated act (Shazeer 2020, arXiv:2002.05202)
+//! is f(gate) * up of two halves of W1.
 //!
 //! Tensor parallel: W1 split by column, W2 by row: one sum over ranks forward, one backward.
 //! The rows of a gated W1 are stored in FEATURE_CHUNKS chunks, each f/8 gate rows then f/8 up rows:
 //! any contiguous share of chunks is a smaller layer of the same form, and the sum over its output
 //! features has the same leaves in every layout.
 
-use kernels::{Tensor, gelu, swiglu};
+use kernels::{Tensor, activation, geglu, gelu, swiglu};
 
-use crate::config::Family;
+use crate::config::Activation;
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, RowLinear};
@@ -17,7 +17,8 @@ use crate::plan::{FEATURE_CHUNKS, Plan};
 pub(crate) struct Mlp {
     fc1: ColumnLinear,
     fc2: RowLinear,
-    /// Chunks of gate and up rows on this rank; 0: not gated.
+    activation: Activation,
+    /// Chunks of gate and up rows on this rank, if it is gated.
     chunks: usize,
 }
 
@@ -31,12 +32,13 @@ pub(crate) struct Saved {
 impl Mlp {
     pub(crate) fn named(at: &str, plan: &Plan, tp: usize, slots: &Slots<'_>) -> Mlp {
         let f = plan.shape().d_ffn;
-        let is_gated = plan.model.family == Family::Llama;
-        let out = if is_gated { 2 * f } else { f };
+        let architecture = plan.model.architecture();
+        let out = architecture.fc1_widths() * f;
         Mlp {
             fc1: ColumnLinear::named(&format!("{at}.fc1"), out, slots),
             fc2: RowLinear::named(&format!("{at}.fc2"), f, slots),
-            chunks: if is_gated { FEATURE_CHUNKS / tp } else { 0 },
+            activation: architecture.activation,
+            chunks: FEATURE_CHUNKS / tp,
         }
     }
 
@@ -44,14 +46,14 @@ impl Mlp {
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let mut before = self.fc1.forward(&x, cx)?;
         let n = before.dims()[0];
-        let hidden = if self.chunks > 0 {
+        if self.activation.is_gated() {
             let width = before.dims()[1];
             // [n, chunks * 2w] is [n * chunks, 2w]: each row is one chunk's gates, then its ups
             before = before.reshape(&[n * self.chunks, width / self.chunks])?;
-            swiglu::forward(&before)?.reshape(&[n, width / 2])?
-        } else {
-            gelu::forward(&before)?
-        };
+        }
+        let hidden = activate(&before, self.activation)?;
+        let width = hidden.elements() / n;
+        let hidden = hidden.reshape(&[n, width])?;
         let y = self.fc2.forward(&hidden, cx)?;
         Ok((y, Saved { x, before, hidden }))
     }
@@ -68,14 +70,44 @@ impl Mlp {
         let n = hidden.dims()[0];
         let dhidden = self.fc2.backward(dy, &hidden, gradients, cx)?;
         drop(hidden);
-        let dbefore = if self.chunks > 0 {
+        let dhidden = if self.activation.is_gated() {
             let width = dhidden.dims()[1];
-            let dhidden = dhidden.reshape(&[n * self.chunks, width / self.chunks])?;
-            swiglu::backward(&dhidden, &before)?.reshape(&[n, 2 * width])?
+            dhidden.reshape(&[n * self.chunks, width / self.chunks])?
         } else {
-            gelu::backward(&dhidden, &before)?
+            dhidden
         };
-        drop(before);
+        let dbefore = slope(&dhidden, &before, self.activation)?;
+        drop((before, dhidden));
+        let width = dbefore.elements() / n;
+        let dbefore = dbefore.reshape(&[n, width])?;
         self.fc1.backward(&dbefore, &x, gradients, cx)
+    }
+}
+
+/// The activation of each row; a gated one halves its width.
+fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
+    match kind {
+        Activation::GeluTanh => gelu::forward(x),
+        Activation::Gelu => activation::forward(x, None, activation::Kind::GeluErf),
+        Activation::QuickGelu => activation::forward(x, None, activation::Kind::QuickGelu),
+        Activation::Relu => activation::forward(x, None, activation::Kind::Relu),
+        Activation::SquaredRelu => activation::forward(x, None, activation::Kind::SquaredRelu),
+        Activation::Swiglu => swiglu::forward(x),
+        Activation::Geglu => geglu::forward(x, geglu::Form::Erf),
+        Activation::GegluTanh => geglu::forward(x, geglu::Form::Tanh),
+    }
+}
+
+/// Gradient of `activate`, dims of x.
+fn slope(dy: &Tensor, x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
+    match kind {
+        Activation::GeluTanh => gelu::backward(dy, x),
+        Activation::Gelu => activation::backward(dy, x, None, activation::Kind::GeluErf),
+        Activation::QuickGelu => activation::backward(dy, x, None, activation::Kind::QuickGelu),
+        Activation::Relu => activation::backward(dy, x, None, activation::Kind::Relu),
+        Activation::SquaredRelu => activation::backward(dy, x, None, activation::Kind::SquaredRelu),
+        Activation::Swiglu => swiglu::backward(dy, x),
+        Activation::Geglu => geglu::backward(dy, x, geglu::Form::Erf),
+        Activation::GegluTanh => geglu::backward(dy, x, geglu::Form::Tanh),
     }
 }

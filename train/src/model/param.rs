@@ -7,7 +7,8 @@
 use kernels::{DType, Device, Tensor, rng};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::config::Family;
+use crate::architecture::Positions;
+use crate::config::{Biases, NormKind};
 use crate::mesh::Place;
 use crate::plan::Plan;
 
@@ -131,7 +132,7 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
         normal,
     );
     list.unit += 1;
-    if plan.model.family == Family::Gpt {
+    if plan.model.architecture().positions == Positions::Learned {
         list.add(
             "position.weight".into(),
             &[plan.seq_length, shape.d_model],
@@ -197,7 +198,7 @@ fn add_norm(list: &mut List, plan: &Plan, name: &str) {
         false,
         Init::Ones,
     );
-    if plan.model.family == Family::Gpt {
+    if plan.model.architecture().norm == NormKind::Layer {
         list.add(
             format!("{name}.bias"),
             &[plan.model.d_model],
@@ -209,16 +210,12 @@ fn add_norm(list: &mut List, plan: &Plan, name: &str) {
 
 fn add_block(list: &mut List, plan: &Plan, layer: usize) {
     let s = plan.shape();
-    let has_bias = plan.model.family == Family::Gpt;
+    let architecture = plan.model.architecture();
     let std = plan.model.init_std;
     let inner = Init::Normal(std);
     // each block adds two terms to the residual stream; this keeps its variance from growing
     let residual = Init::Normal(std / (2.0 * plan.model.layers as f32).sqrt());
-    let fc1 = if plan.model.family == Family::Llama {
-        2 * s.d_ffn
-    } else {
-        s.d_ffn
-    };
+    let fc1 = architecture.fc1_widths() * s.d_ffn;
     let at = format!("layers.{layer}");
 
     add_norm(list, plan, &format!("{at}.norm1"));
@@ -232,6 +229,11 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
             add_norm(list, plan, &format!("{at}.norm2"));
         }
         list.add(format!("{at}.{name}.weight"), &[rows, cols], true, init);
+        let has_bias = match architecture.biases {
+            Biases::None => false,
+            Biases::Qkv => name == "qkv",
+            Biases::All => true,
+        };
         if has_bias {
             let width = if is_column { rows } else { cols };
             list.add(

@@ -1,0 +1,98 @@
+//! What a model's blocks are made of: the family's choices with the options of `[model]` laid over
+//! them. Layers, the list of tensors, the formulas and the export ask here and never look at the
+//! family.
+//!
+//! | family  | norm  | positions | activation | biases | head   |
+//! |---------|-------|-----------|------------|--------|--------|
+//! | gpt     | layer | learned   | tanh-GELU  | all    | tied   |
+//! | llama   | RMS   | rotary    | SwiGLU     | none   | untied |
+
+use crate::config::{Activation, Biases, Family, ModelConfig, NormKind, TieEmbeddings};
+
+/// How a model knows where a token stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Positions {
+    /// A table with one row per position, added to the embedding.
+    Learned,
+    /// Queries and keys are turned.
+    Rotary,
+}
+
+/// Every choice made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Architecture {
+    /// Of every norm of the model; a layer norm has a bias, an RMS norm has none.
+    pub norm: NormKind,
+    pub positions: Positions,
+    pub activation: Activation,
+    pub biases: Biases,
+    /// The head multiplies with the embedding's weights.
+    pub is_tied: bool,
+}
+
+impl Architecture {
+    pub(crate) fn of(model: &ModelConfig) -> Architecture {
+        let gpt = Architecture {
+            norm: NormKind::Layer,
+            positions: Positions::Learned,
+            activation: Activation::GeluTanh,
+            biases: Biases::All,
+            is_tied: true,
+        };
+        let llama = Architecture {
+            norm: NormKind::Rms,
+            positions: Positions::Rotary,
+            activation: Activation::Swiglu,
+            biases: Biases::None,
+            is_tied: false,
+        };
+        let family = match model.family {
+            Family::Gpt => gpt,
+            Family::Llama => llama,
+        };
+        Architecture {
+            norm: model.norm.unwrap_or(family.norm),
+            activation: model.activation.unwrap_or(family.activation),
+            biases: model.bias.unwrap_or(family.biases),
+            is_tied: match model.tie_embeddings {
+                TieEmbeddings::Family => family.is_tied,
+                TieEmbeddings::Tied => true,
+                TieEmbeddings::Untied => false,
+            },
+            ..family
+        }
+    }
+
+    /// Rows of the first feed-forward matrix per feature of the hidden width: 2 with a gate.
+    pub(crate) fn fc1_widths(&self) -> usize {
+        if self.activation.is_gated() { 2 } else { 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_lie_over_the_familys_choices() {
+        let mut model = ModelConfig {
+            family: Family::Llama,
+            ..ModelConfig::default()
+        };
+        assert!(!Architecture::of(&model).is_tied);
+        (model.norm, model.bias) = (Some(NormKind::Layer), Some(Biases::All));
+        model.activation = Some(Activation::Relu);
+        model.tie_embeddings = TieEmbeddings::Tied;
+        let found = Architecture::of(&model);
+        model.family = Family::Gpt;
+        let gpt = Architecture::of(&model);
+        assert_eq!(
+            found,
+            Architecture {
+                positions: Positions::Rotary,
+                ..gpt
+            }
+        );
+        assert_eq!(found.fc1_widths(), 1);
+    }
+}
