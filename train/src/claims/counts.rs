@@ -24,7 +24,7 @@ impl Samples for Patchy {
         self.chain.read(index, sample)?;
         let text = sample.text()?;
         for (at, counts) in (0u64..).zip(&mut text.counts) {
-            *counts = index % 5 != 3 && (at * 7 + index * 3) % (index % 4 + 1) == 0;
+            *counts = index % 5 != 3 && (at * 7 + index * 3).is_multiple_of(index % 4 + 1);
         }
         *text.counts.last_mut().unwrap() = false;
         *text.tokens.last_mut().unwrap() = self.last;

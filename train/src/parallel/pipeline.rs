@@ -117,8 +117,13 @@ impl Worker<'_> {
         let mine = if is_told { here as f64 } else { 0.0 };
         let all = self.groups.world.all_gather_f64(&[mine]);
         let all = all.on_rank(self.rank(), "count the batch's predictions")?;
-        // whole numbers below 2^53
-        Ok(all.iter().flatten().sum::<f64>() as usize)
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a sum of whole numbers below 2^53"
+        )]
+        let counted = all.iter().flatten().sum::<f64>() as usize;
+        Ok(counted)
     }
 
     /// The second is what backward needs, nothing unless `keeps`.
