@@ -6,6 +6,7 @@
 //! |---------|-------|-----------|------------|--------|--------|
 //! | gpt     | layer | learned   | tanh-GELU  | all    | tied   |
 //! | llama   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | bert    | layer | learned   | erf-GELU   | all    | tied, with transform and bias |
 
 use crate::config::{Activation, Biases, Family, ModelConfig, NormKind, TieEmbeddings};
 
@@ -28,6 +29,11 @@ pub(crate) struct Architecture {
     pub biases: Biases,
     /// The head multiplies with the embedding's weights.
     pub is_tied: bool,
+    /// Norms follow the sums of the residual stream instead of going before each layer.
+    pub is_post_norm: bool,
+    /// Every token sees the whole sequence and the masked ones are to be predicted: tokens have
+    /// segments, the head has a transform.
+    pub is_masked: bool,
 }
 
 impl Architecture {
@@ -38,6 +44,8 @@ impl Architecture {
             activation: Activation::GeluTanh,
             biases: Biases::All,
             is_tied: true,
+            is_post_norm: false,
+            is_masked: false,
         };
         let llama = Architecture {
             norm: NormKind::Rms,
@@ -45,10 +53,18 @@ impl Architecture {
             activation: Activation::Swiglu,
             biases: Biases::None,
             is_tied: false,
+            ..gpt
+        };
+        let bert = Architecture {
+            activation: Activation::Gelu,
+            is_post_norm: model.post_norm,
+            is_masked: true,
+            ..gpt
         };
         let family = match model.family {
             Family::Gpt => gpt,
             Family::Llama => llama,
+            Family::Bert => bert,
         };
         Architecture {
             norm: model.norm.unwrap_or(family.norm),

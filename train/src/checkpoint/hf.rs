@@ -12,9 +12,9 @@ use std::path::Path;
 use kernels::Tensor;
 use serde_json::{Value, json};
 
-use crate::checkpoint::MODEL;
 use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::write::sync;
+use crate::checkpoint::{MODEL, hf_bert};
 use crate::config::{Family, ModelConfig};
 use crate::error::{At, Error, Result};
 use crate::eval::Model;
@@ -40,6 +40,7 @@ pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
     match source.plan.model.family {
         Family::Gpt => gpt_tensors(source),
         Family::Llama => llama_tensors(source),
+        Family::Bert => hf_bert::tensors(source),
     }
 }
 
@@ -54,6 +55,7 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     let config = match model.plan.model.family {
         Family::Gpt => gpt_config(&model.plan),
         Family::Llama => llama_config(&model.plan),
+        Family::Bert => hf_bert::config(&model.plan)?,
     };
     let tensors = tensors(&Source {
         plan: &model.plan,
@@ -89,6 +91,7 @@ fn expressible(plan: &Plan) -> Result<()> {
     let family = ModelConfig {
         family: plan.model.family,
         tie_embeddings: plan.model.tie_embeddings,
+        post_norm: plan.model.post_norm,
         ..ModelConfig::default()
     };
     let family = family.architecture();
@@ -105,7 +108,7 @@ fn expressible(plan: &Plan) -> Result<()> {
 }
 
 /// The shortest decimal that is this f32: 1e-5 stays 1e-5 in JSON.
-fn decimal(x: f32) -> f64 {
+pub(crate) fn decimal(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
@@ -161,13 +164,13 @@ fn llama_config(plan: &Plan) -> Value {
 }
 
 /// Values and dims of one of our tensors.
-fn ours<'a>(model: &Source<'a>, name: &str) -> (&'a [f32], &'a [usize]) {
+pub(crate) fn ours<'a>(model: &Source<'a>, name: &str) -> (&'a [f32], &'a [usize]) {
     let slot = model.specs.iter().position(|spec| spec.name == name);
     let tensor = &model.tensors[slot.expect("names come from the same plan")];
     (tensor.f32(), tensor.dims())
 }
 
-fn as_is(model: &Source<'_>, name: String, from: &str) -> Out {
+pub(crate) fn as_is(model: &Source<'_>, name: String, from: &str) -> Out {
     let (values, dims) = ours(model, from);
     Out {
         name,
@@ -177,7 +180,7 @@ fn as_is(model: &Source<'_>, name: String, from: &str) -> Out {
 }
 
 /// Without the padding rows.
-fn vocabulary(model: &Source<'_>, name: &str, from: &str) -> Out {
+pub(crate) fn vocabulary(model: &Source<'_>, name: &str, from: &str) -> Out {
     let (values, dims) = ours(model, from);
     let dims = vec![model.plan.vocab, dims[1]];
     Out {
@@ -187,7 +190,7 @@ fn vocabulary(model: &Source<'_>, name: &str, from: &str) -> Out {
     }
 }
 
-fn transposed(name: String, values: &[f32], rows: usize, cols: usize) -> Out {
+pub(crate) fn transposed(name: String, values: &[f32], rows: usize, cols: usize) -> Out {
     let mut out = vec![0.0; rows * cols];
     for (r, row) in values.chunks(cols).enumerate() {
         for (c, &value) in row.iter().enumerate() {
@@ -202,7 +205,7 @@ fn transposed(name: String, values: &[f32], rows: usize, cols: usize) -> Out {
 }
 
 /// Rows of the packed projection in the order all queries, all keys, all values.
-fn unpacked(values: &[f32], shape: &Shape) -> [Vec<f32>; 3] {
+pub(crate) fn unpacked(values: &[f32], shape: &Shape) -> [Vec<f32>; 3] {
     let queries = shape.heads / shape.kv_heads;
     let head = values.len() / shape.packed * shape.d_head;
     let mut parts = [Vec::new(), Vec::new(), Vec::new()];

@@ -9,6 +9,7 @@
 //! under its name only when all of it is on the disk; every byte is verified before it is trusted.
 
 pub(crate) mod hf;
+mod hf_bert;
 pub(crate) mod read;
 pub(crate) mod safetensors;
 pub(crate) mod state;

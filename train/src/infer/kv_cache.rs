@@ -64,7 +64,7 @@ impl<'a> Decoder<'a> {
             .embedding()
             .expect("the only stage is the first");
         let head = model.stage.head().expect("the only stage is the last");
-        let mut x = embedding.forward(ids, time, self.position, &cx)?;
+        let (mut x, _) = embedding.forward((ids, None), time, self.position, &cx)?;
         for (i, block) in model.stage.blocks().enumerate() {
             let (normed, _) = block.norm1.forward(&x, &cx)?;
             let qkv = block.attention.project(&normed, time, self.position, &cx)?;

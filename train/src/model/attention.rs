@@ -34,6 +34,16 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
+    /// `[m, d]`
+    pub(crate) fn input(&self) -> &Tensor {
+        &self.x
+    }
+
+    /// `[m, d]`
+    pub(crate) fn into_input(self) -> Tensor {
+        self.x
+    }
+
     /// Drops what `backward` can compute again from queries, keys and values.
     pub(crate) fn without_core(self) -> Saved {
         Saved { core: None, ..self }

@@ -1,4 +1,5 @@
-//! One transformer block, pre-norm: m = x + attention(norm1(x)); y = m + mlp(norm2(m)).
+//! One transformer block, pre-norm: m = x + attention(norm1(x)); y = m + mlp(norm2(m)); or post-norm
+//! (Vaswani et al. 2017): m = norm1(x + attention(x)); y = norm2(m + mlp(m)).
 //! Kept for backward, all freed by it (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022,
 //! arXiv:2205.05198, sec. 5): everything; all but what attention itself computes (`selective`); or the
 //! input alone (`full`), from which backward runs the block again. The bits are the same.
@@ -18,6 +19,7 @@ pub(crate) struct Block {
     pub attention: Attention,
     norm2: Norm,
     mlp: Mlp,
+    is_post_norm: bool,
     recompute: Recompute,
 }
 
@@ -28,12 +30,12 @@ pub(crate) enum Saved {
     Input(Tensor),
 }
 
-/// What backward reads.
+/// What backward reads: also what went into the norms, `[m, d]` each.
 pub(crate) struct Inner {
-    x: Tensor,
+    into_norm1: Tensor,
     statistics1: Statistics,
     attention: attention::Saved,
-    middle: Tensor,
+    into_norm2: Tensor,
     statistics2: Statistics,
     mlp: mlp::Saved,
 }
@@ -51,6 +53,7 @@ impl Block {
             attention: Attention::named(at, plan, tp, slots),
             norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
             mlp: Mlp::named(at, plan, tp, slots),
+            is_post_norm: plan.model.architecture().is_post_norm,
             recompute,
         }
     }
@@ -59,7 +62,8 @@ impl Block {
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let (y, mut inner) = self.run(x, cx)?;
         let saved = match self.recompute {
-            Recompute::Full => Saved::Input(inner.x),
+            Recompute::Full if self.is_post_norm => Saved::Input(inner.attention.into_input()),
+            Recompute::Full => Saved::Input(inner.into_norm1),
             Recompute::Selective => {
                 inner.attention = inner.attention.without_core();
                 Saved::Inner(Box::new(inner))
@@ -70,6 +74,14 @@ impl Block {
     }
 
     fn run(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
+        if self.is_post_norm {
+            self.run_post(x, cx)
+        } else {
+            self.run_pre(x, cx)
+        }
+    }
+
+    fn run_pre(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
         let (normed, statistics1) = self.norm1.forward(&x, cx)?;
         let (mut middle, attention) = self.attention.forward(normed, cx)?;
         add::add_into(&mut middle, &x)?;
@@ -79,17 +91,37 @@ impl Block {
         Ok((
             y,
             Inner {
-                x,
+                into_norm1: x,
                 statistics1,
                 attention,
-                middle,
+                into_norm2: middle,
                 statistics2,
                 mlp,
             },
         ))
     }
 
-    /// The second half alone, for inference: middle `[m, d]` -> y `[m, d]`.
+    fn run_post(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
+        let (mut sum1, attention) = self.attention.forward(x, cx)?;
+        add::add_into(&mut sum1, attention.input())?;
+        let (middle, statistics1) = self.norm1.forward(&sum1, cx)?;
+        let (mut sum2, mlp) = self.mlp.forward(middle, cx)?;
+        add::add_into(&mut sum2, mlp.input())?;
+        let (y, statistics2) = self.norm2.forward(&sum2, cx)?;
+        Ok((
+            y,
+            Inner {
+                into_norm1: sum1,
+                statistics1,
+                attention,
+                into_norm2: sum2,
+                statistics2,
+                mlp,
+            },
+        ))
+    }
+
+    /// The second half of a pre-norm block alone, for inference: middle `[m, d]` -> y `[m, d]`.
     pub(crate) fn feed_forward(
         &self,
         middle: &Tensor,
@@ -113,27 +145,59 @@ impl Block {
             Saved::Inner(inner) => *inner,
             Saved::Input(x) => self.run(x, cx)?.1,
         };
-        let Inner {
-            x,
-            statistics1,
-            attention,
-            middle,
-            statistics2,
-            mlp,
-        } = inner;
-        let dnormed = self.mlp.backward(&dy, mlp, gradients, cx)?;
+        if self.is_post_norm {
+            self.backward_post(dy, inner, gradients, cx)
+        } else {
+            self.backward_pre(dy, inner, gradients, cx)
+        }
+    }
+
+    fn backward_pre(
+        &self,
+        dy: Tensor,
+        inner: Inner,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let dnormed = self.mlp.backward(&dy, inner.mlp, gradients, cx)?;
+        let (x, statistics) = (inner.into_norm2, inner.statistics2);
         let mut dmiddle = self
             .norm2
-            .backward(&dnormed, &middle, &statistics2, gradients, cx)?;
+            .backward(&dnormed, &x, &statistics, gradients, cx)?;
         add::add_into(&mut dmiddle, &dy)?;
-        drop((dy, middle));
+        drop((dy, x));
         let dnormed = self
             .attention
-            .backward(&dmiddle, attention, gradients, cx)?;
+            .backward(&dmiddle, inner.attention, gradients, cx)?;
+        let (x, statistics) = (inner.into_norm1, inner.statistics1);
         let mut dx = self
             .norm1
-            .backward(&dnormed, &x, &statistics1, gradients, cx)?;
+            .backward(&dnormed, &x, &statistics, gradients, cx)?;
         add::add_into(&mut dx, &dmiddle)?;
+        Ok(dx)
+    }
+
+    fn backward_post(
+        &self,
+        dy: Tensor,
+        inner: Inner,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let (sum, statistics) = (inner.into_norm2, inner.statistics2);
+        let dsum = self.norm2.backward(&dy, &sum, &statistics, gradients, cx)?;
+        drop((dy, sum));
+        let mut dmiddle = self.mlp.backward(&dsum, inner.mlp, gradients, cx)?;
+        add::add_into(&mut dmiddle, &dsum)?;
+        let (sum, statistics) = (inner.into_norm1, inner.statistics1);
+        let dsum = self
+            .norm1
+            .backward(&dmiddle, &sum, &statistics, gradients, cx)?;
+        drop((dmiddle, sum));
+        let mut dx = self
+            .attention
+            .backward(&dsum, inner.attention, gradients, cx)?;
+        add::add_into(&mut dx, &dsum)?;
         Ok(dx)
     }
 }

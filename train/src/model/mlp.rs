@@ -29,6 +29,13 @@ pub(crate) struct Saved {
     hidden: Tensor,
 }
 
+impl Saved {
+    /// `[m, d]`
+    pub(crate) fn input(&self) -> &Tensor {
+        &self.x
+    }
+}
+
 impl Mlp {
     pub(crate) fn named(at: &str, plan: &Plan, tp: usize, slots: &Slots<'_>) -> Mlp {
         let f = plan.shape().d_ffn;
@@ -85,7 +92,7 @@ impl Mlp {
 }
 
 /// The activation of each row; a gated one halves its width.
-fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
+pub(crate) fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
     match kind {
         Activation::GeluTanh => gelu::forward(x),
         Activation::Gelu => activation::forward(x, None, activation::Kind::GeluErf),
@@ -99,7 +106,7 @@ fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
 }
 
 /// Gradient of `activate`, dims of x.
-fn slope(dy: &Tensor, x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
+pub(crate) fn slope(dy: &Tensor, x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
     match kind {
         Activation::GeluTanh => gelu::backward(dy, x),
         Activation::Gelu => activation::backward(dy, x, None, activation::Kind::GeluErf),
