@@ -127,6 +127,16 @@ impl Sample {
         }
     }
 
+    /// The ids whose predictions count in the loss.
+    pub fn predicted(&self) -> impl Iterator<Item = u32> {
+        let targets = match self {
+            Sample::Text(text) => text.tokens.get(1..).unwrap_or_default(),
+            Sample::Masked(masked) => &masked.targets,
+        };
+        let both = targets.iter().zip(self.counts());
+        both.filter(|(_, counts)| **counts).map(|(id, _)| *id)
+    }
+
     /// Whether each token's prediction counts.
     fn counts(&self) -> &[bool] {
         match self {
