@@ -8,6 +8,7 @@ use crate::architecture::{Architecture, Positions};
 
 pub(crate) use crate::layout::Axis;
 pub use crate::layout::{ParallelConfig, PipelineSchedule, Placement};
+use crate::mixture::MoeConfig;
 
 /// Receives one contradiction: key path relative to the struct, found, wanted.
 pub(crate) type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);
@@ -126,6 +127,9 @@ pub struct ModelConfig {
     /// Standard deviation of initial weights; projections into the residual stream are divided by
     /// `sqrt(2 layers)`. Default: 0.02, GPT-2.
     pub init_std: f32,
+    /// Mixture of experts in place of feed-forward layers. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moe: Option<MoeConfig>,
 }
 
 impl Default for ModelConfig {
@@ -145,6 +149,7 @@ impl Default for ModelConfig {
             rope_theta: 10_000.0,
             tie_embeddings: TieEmbeddings::Family,
             init_std: 0.02,
+            moe: None,
         }
     }
 }
@@ -176,6 +181,19 @@ impl ModelConfig {
             }
             0 => 4 * self.d_model,
             width => width,
+        }
+    }
+
+    /// The mixture of layer `layer`, counted from 0, if it is one.
+    pub(crate) fn moe_at(&self, layer: usize) -> Option<&MoeConfig> {
+        self.moe.as_ref().filter(|moe| moe.is_at(layer))
+    }
+
+    /// Width of one of the mixture's experts with the default filled in.
+    pub(crate) fn d_expert(&self) -> usize {
+        match &self.moe {
+            Some(moe) if moe.d_ffn > 0 => moe.d_ffn,
+            _ => self.d_ffn(),
         }
     }
 
@@ -231,6 +249,11 @@ impl ModelConfig {
                 self.init_std.to_string(),
                 "a finite number, 0 or more",
             );
+        }
+        if let Some(moe) = &self.moe {
+            moe.check(self.layers, &mut |key, found, wanted| {
+                problem(&format!("moe.{key}"), found, wanted);
+            });
         }
     }
 }

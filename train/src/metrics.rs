@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Result};
+use crate::parallel::routing::RoutingRecord;
 
 /// One step's line in `metrics.jsonl`. The figures from `tokens_per_s` on depend on the clock and
 /// the machine; the others are reproducible.
@@ -38,6 +39,9 @@ pub struct StepRecord {
     pub step_s: f64,
     /// Most bytes of tensors held at once so far, all ranks together.
     pub memory_bytes: u64,
+    /// What the routers of mixtures did; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<RoutingRecord>,
 }
 
 /// A validation's line in `metrics.jsonl`.
@@ -176,6 +180,7 @@ mod tests {
             mfu: None,
             step_s: 0.0,
             memory_bytes: 0,
+            routing: None,
         };
         let names = "step loss grad_norm lr tokens consumed_samples tokens_per_s tflops mfu step_s \
                      memory_bytes";

@@ -288,6 +288,7 @@ impl Lead<'_> {
             mfu: None,
             step_s: seconds,
             memory_bytes: peak_bytes as u64,
+            routing: outcome.routing.clone(),
         };
         self.journal.write(&record)?;
         if is_due(step, plan.train.log_every, plan.train.steps) {

@@ -151,8 +151,10 @@ impl List<'_> {
             1
         };
         let mut owners = Vec::new();
+        let dp_ranks = 0..trainer.groups.place.dp;
+        let dp_ranks = dp_ranks.filter(|&rank| shards.units[at].is_of(rank));
         for tp_rank in 0..shares {
-            for dp_rank in 0..trainer.groups.place.dp {
+            for dp_rank in dp_ranks.clone() {
                 let owner = Place {
                     tp_rank,
                     dp_rank,

@@ -1,4 +1,4 @@
-//! One transformer block, pre-norm: m = x + attention(norm1(x)); y = m + mlp(norm2(m)).
+//! One transformer block, pre-norm: m = x + attention(norm1(x)); y = m + feed_forward(norm2(m)).
 //! Kept for backward, all freed by it (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022,
 //! arXiv:2205.05198, sec. 5): everything; all but what attention itself computes (`selective`); or the
 //! input alone (`full`), from which backward runs the block again. The bits are the same.
@@ -8,8 +8,9 @@ use kernels::{Tensor, add};
 use crate::config::Recompute;
 use crate::model::attention::{self, Attention};
 use crate::model::context::{Context, Slots};
+use crate::model::feed_forward::{self, FeedForward};
 use crate::model::gradients::Gradients;
-use crate::model::mlp::{self, Mlp};
+use crate::model::moe::router::Report;
 use crate::model::norm::{Norm, Statistics};
 use crate::plan::Plan;
 
@@ -17,40 +18,46 @@ pub(crate) struct Block {
     pub norm1: Norm,
     pub attention: Attention,
     norm2: Norm,
-    mlp: Mlp,
+    feed_forward: FeedForward,
     recompute: Recompute,
 }
 
 /// Kept from forward.
-pub(crate) enum Saved {
+pub(crate) struct Saved {
+    kept: Kept,
+    /// What the router of a mixture did.
+    pub report: Option<Report>,
+}
+
+enum Kept {
     Inner(Box<Inner>),
     /// x: `[m, d]`
     Input(Tensor),
 }
 
 /// What backward reads.
-pub(crate) struct Inner {
+struct Inner {
     x: Tensor,
     statistics1: Statistics,
     attention: attention::Saved,
     middle: Tensor,
     statistics2: Statistics,
-    mlp: mlp::Saved,
+    feed_forward: feed_forward::Saved,
 }
 
 impl Block {
     pub(crate) fn named(
-        at: &str,
+        layer: usize,
         plan: &Plan,
         (tp, recompute): (usize, Recompute),
         slots: &Slots<'_>,
     ) -> Block {
-        let eps = plan.model.norm_eps;
+        let (eps, at) = (plan.model.norm_eps, format!("layers.{layer}"));
         Block {
             norm1: Norm::named(&format!("{at}.norm1"), eps, slots),
-            attention: Attention::named(at, plan, tp, slots),
+            attention: Attention::named(&at, plan, tp, slots),
             norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
-            mlp: Mlp::named(at, plan, tp, slots),
+            feed_forward: FeedForward::named(layer, plan, tp, slots),
             recompute,
         }
     }
@@ -58,15 +65,16 @@ impl Block {
     /// x: `[m, d]` -> y: `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let (y, mut inner) = self.run(x, cx)?;
-        let saved = match self.recompute {
-            Recompute::Full => Saved::Input(inner.x),
+        let report = inner.feed_forward.report();
+        let kept = match self.recompute {
+            Recompute::Full => Kept::Input(inner.x),
             Recompute::Selective => {
                 inner.attention = inner.attention.without_core();
-                Saved::Inner(Box::new(inner))
+                Kept::Inner(Box::new(inner))
             }
-            Recompute::None => Saved::Inner(Box::new(inner)),
+            Recompute::None => Kept::Inner(Box::new(inner)),
         };
-        Ok((y, saved))
+        Ok((y, Saved { kept, report }))
     }
 
     fn run(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
@@ -74,7 +82,7 @@ impl Block {
         let (mut middle, attention) = self.attention.forward(normed, cx)?;
         add::add_into(&mut middle, &x)?;
         let (normed, statistics2) = self.norm2.forward(&middle, cx)?;
-        let (mut y, mlp) = self.mlp.forward(normed, cx)?;
+        let (mut y, feed_forward) = self.feed_forward.forward(normed, cx)?;
         add::add_into(&mut y, &middle)?;
         Ok((
             y,
@@ -84,7 +92,7 @@ impl Block {
                 attention,
                 middle,
                 statistics2,
-                mlp,
+                feed_forward,
             },
         ))
     }
@@ -96,7 +104,7 @@ impl Block {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let (normed, _) = self.norm2.forward(middle, cx)?;
-        let (mut y, _) = self.mlp.forward(normed, cx)?;
+        let (mut y, _) = self.feed_forward.forward(normed, cx)?;
         add::add_into(&mut y, middle)?;
         Ok(y)
     }
@@ -109,9 +117,9 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let inner = match saved {
-            Saved::Inner(inner) => *inner,
-            Saved::Input(x) => self.run(x, cx)?.1,
+        let inner = match saved.kept {
+            Kept::Inner(inner) => *inner,
+            Kept::Input(x) => self.run(x, cx)?.1,
         };
         let Inner {
             x,
@@ -119,9 +127,11 @@ impl Block {
             attention,
             middle,
             statistics2,
-            mlp,
+            feed_forward,
         } = inner;
-        let dnormed = self.mlp.backward(&dy, mlp, gradients, cx)?;
+        let dnormed = self
+            .feed_forward
+            .backward(&dy, feed_forward, gradients, cx)?;
         let mut dmiddle = self
             .norm2
             .backward(&dnormed, &middle, &statistics2, gradients, cx)?;
