@@ -34,7 +34,11 @@ pub(crate) fn tiny_gpt() -> Plan {
             warmup_steps: 2,
             eval_every: 2,
             eval_samples: 5,
-            checkpoint: CheckpointConfig { every: 2, keep: 2 },
+            checkpoint: CheckpointConfig {
+                every: 2,
+                keep: 2,
+                ..CheckpointConfig::default()
+            },
             ..TrainConfig::default()
         },
         vocab: 200,

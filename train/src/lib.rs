@@ -6,6 +6,7 @@ mod checkpoint;
 #[cfg(test)]
 mod claims;
 mod config;
+mod course;
 mod data;
 mod error;
 mod eval;
@@ -14,6 +15,7 @@ mod fit;
 mod fixtures;
 mod infer;
 mod layout;
+mod lead;
 pub mod memory;
 mod mesh;
 mod metrics;
@@ -22,6 +24,7 @@ mod model;
 mod optim;
 mod parallel;
 mod plan;
+mod recipe;
 mod run;
 mod step;
 
@@ -31,6 +34,7 @@ pub use config::{
     ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, Schedule, TieEmbeddings,
     TrainConfig,
 };
+pub use course::Ended;
 pub use data::{Sample, Samples, TextSample};
 pub use error::{Error, Result};
 pub use eval::{evaluate, inspect, logits};

@@ -14,6 +14,7 @@ use std::thread;
 
 use kernels::Device;
 
+use crate::checkpoint::snapshot;
 use crate::config::{NormKind, Recompute};
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
@@ -38,11 +39,17 @@ pub struct RankMemory {
     pub gradients: usize,
     /// Most bytes kept for backward passes.
     pub activations: usize,
+    /// Copies that wait until a checkpoint is written, beside the arena.
+    pub snapshot: usize,
 }
 
 impl RankMemory {
     /// All of it.
     pub fn total(&self) -> usize {
+        self.in_arena() + self.snapshot
+    }
+
+    fn in_arena(&self) -> usize {
         self.weights + self.optimizer + self.gradients + self.activations
     }
 }
@@ -92,7 +99,7 @@ pub(crate) fn arenas(plan: &Plan) -> Result<Vec<usize>> {
             // all tokens may choose one rank's experts
             let more = memory.activations * (plan.parallel.ep - 1);
             memory
-                .total()
+                .in_arena()
                 .saturating_add(more)
                 .saturating_add(rank.scratch())
         })
@@ -127,6 +134,10 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
             optimizer,
             gradients: trainer.held.gradients,
             activations: trainer.held.activations,
+            snapshot: snapshot::take(&trainer)
+                .iter()
+                .map(|piece| 4 * piece.len())
+                .sum(),
         })
     };
     thread::scope(|scope| {
@@ -165,11 +176,13 @@ impl Rank<'_> {
         let moments = self.local.iter();
         let moments = moments.map(|local| 2 * self.flat(local.unit, self.shards.zero >= 1));
         let (gradients, activations) = self.peaks();
+        let specs = param::specs(self.plan);
         RankMemory {
             weights: weights.sum(),
             optimizer: moments.sum(),
             gradients,
             activations,
+            snapshot: snapshot::bytes((&specs, self.shards), &self.place),
         }
     }
 

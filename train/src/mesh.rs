@@ -161,7 +161,7 @@ fn among_data(parallel: &ParallelConfig, size: usize, step: usize) -> Vec<local:
     let mut all: Vec<Option<local::LocalComm>> = (0..world).map(|_| None).collect();
     for rank in 0..world {
         let place = Place::of(rank, parallel);
-        if place.dp_rank / step % size == 0 {
+        if (place.dp_rank / step).is_multiple_of(size) {
             for (i, comm) in local::group(size).into_iter().enumerate() {
                 all[place.with(Axis::Dp, place.dp_rank + i * step)] = Some(comm);
             }

@@ -8,6 +8,9 @@
 use kernels::route;
 use serde::{Deserialize, Serialize};
 
+/// Most experts of a layer; their numbers stay exact in f32.
+const MOST_EXPERTS: usize = 65_536;
+
 /// How router logits become choices and weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -128,6 +131,10 @@ impl MoeConfig {
             if value == 0 {
                 problem(key, "0".into(), "at least 1");
             }
+        }
+        if self.experts > MOST_EXPERTS {
+            let wanted = format!("at most {MOST_EXPERTS}");
+            problem("experts", self.experts.to_string(), &wanted);
         }
         if self.top_k > self.experts {
             let found = format!("{} with experts = {}", self.top_k, self.experts);

@@ -104,13 +104,14 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let ranks = train::memory::predict(&plan).unwrap_or_default();
     if let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) {
         eprintln!(
-            "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}",
+            "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}, copy for checkpoints {}",
             ranks.len(),
             rank.total() / 1_000_000,
             rank.weights / 1_000_000,
             rank.optimizer / 1_000_000,
             rank.gradients / 1_000_000,
-            rank.activations / 1_000_000
+            rank.activations / 1_000_000,
+            rank.snapshot / 1_000_000
         );
     }
     let valid = blended.parts[Part::Valid as usize]

@@ -125,7 +125,13 @@ fn reproducible(out: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
     let line = |line: &str| {
         let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
-        for field in ["tokens_per_s", "tflops", "step_s", "memory_bytes"] {
+        for field in [
+            "tokens_per_s",
+            "tflops",
+            "step_s",
+            "memory_bytes",
+            "stall_s",
+        ] {
             value.as_object_mut().unwrap().shift_remove(field);
         }
         value.to_string()

@@ -16,7 +16,7 @@ pub(crate) enum FeedForward {
 
 /// Kept from forward.
 pub(crate) enum Saved {
-    Dense(mlp::Saved),
+    Dense(Box<mlp::Saved>),
     Moe(Box<moe::Saved>),
 }
 
@@ -49,7 +49,7 @@ impl FeedForward {
         match self {
             FeedForward::Dense(mlp) => {
                 let (y, saved) = mlp.forward(x, cx)?;
-                Ok((y, Saved::Dense(saved)))
+                Ok((y, Saved::Dense(Box::new(saved))))
             }
             FeedForward::Moe(moe) => {
                 let (y, saved) = moe.forward(x, cx)?;
@@ -68,7 +68,7 @@ impl FeedForward {
     ) -> kernels::Result<Tensor> {
         match (self, saved) {
             (FeedForward::Dense(mlp), Saved::Dense(saved)) => {
-                mlp.backward(dy, saved, gradients, cx)
+                mlp.backward(dy, *saved, gradients, cx)
             }
             (FeedForward::Moe(moe), Saved::Moe(saved)) => moe.backward(dy, *saved, gradients, cx),
             _ => unreachable!("a layer gets back what its forward pass kept"),

@@ -79,10 +79,10 @@ impl Moe {
         let all = self.router.experts;
         let order = Order::new(routed.kept(), all, 0..all)?;
         let traffic = Traffic::of(&order, cx)?;
-        let rows = traffic.to_experts(permute::permute(whole, &order)?, cx)?; // [q, d]
+        let rows = traffic.deliver(permute::permute(whole, &order)?, cx)?; // [q, d]
         drop(room);
         let (rows, experts) = self.experts.forward(rows, traffic.counts(), cx)?;
-        let rows = traffic.from_experts(rows, cx)?; // [r, d]
+        let rows = traffic.deliver_back(rows, cx)?; // [r, d]
         let y = permute::combine(&rows, &routed.weights, &order)?;
         let mut y = cx.own_rows(y)?;
         let shared = match &self.shared {
@@ -128,11 +128,11 @@ impl Moe {
         let whole = cx.gather(dy, &mut room)?; // [n, d]
         let (drows, dweights) = permute::combine_backward(whole, &rows, &routed.weights, &order)?;
         drop((room, rows));
-        let drows = traffic.to_experts(drows, cx)?; // [q, d]
+        let drows = traffic.deliver(drows, cx)?; // [q, d]
         let drows = self
             .experts
             .backward(drows, experts, (&traffic, gradients), cx)?;
-        let drows = traffic.from_experts(drows, cx)?; // [r, d]
+        let drows = traffic.deliver_back(drows, cx)?; // [r, d]
         let mut dx = permute::permute_backward(&drows, &order)?;
         drop(drows);
         let mut room = None;

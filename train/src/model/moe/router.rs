@@ -147,6 +147,10 @@ impl Router {
     }
 
     /// The choices without those that are over an expert's capacity, which is over whole groups.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "numbers of experts that traveled as f32, exact below 2^24"
+    )]
     fn limit(
         &self,
         (chosen, weights): (&Tensor, &Tensor),

@@ -73,7 +73,7 @@ impl Traffic {
     }
 
     /// `[r, d]` by expert -> `[q, d]` by expert here.
-    pub(crate) fn to_experts(&self, rows: Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    pub(crate) fn deliver(&self, rows: Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         if cx.ep.size() == 1 {
             return Ok(rows);
         }
@@ -102,7 +102,7 @@ impl Traffic {
     }
 
     /// The way back: `[q, d]` -> `[r, d]`.
-    pub(crate) fn from_experts(&self, rows: Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    pub(crate) fn deliver_back(&self, rows: Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         if cx.ep.size() == 1 {
             return Ok(rows);
         }
