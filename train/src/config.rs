@@ -9,6 +9,7 @@ use crate::architecture::{Architecture, Positions};
 
 pub(crate) use crate::layout::Axis;
 pub use crate::layout::{ParallelConfig, PipelineSchedule, Placement};
+use crate::mixture::MoeConfig;
 pub use crate::recipe::{CheckpointConfig, Precision, Recompute, Schedule, TrainConfig};
 
 /// Receives one contradiction: key path relative to the struct, found, wanted.
@@ -144,6 +145,9 @@ pub struct ModelConfig {
     /// Standard deviation of initial weights; projections into the residual stream are divided by
     /// `sqrt(2 layers)`. Default: 0.02, GPT-2.
     pub init_std: f32,
+    /// Mixture of experts in place of feed-forward layers. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moe: Option<MoeConfig>,
 }
 
 impl Default for ModelConfig {
@@ -164,6 +168,7 @@ impl Default for ModelConfig {
             rope_theta: 10_000.0,
             tie_embeddings: TieEmbeddings::Family,
             init_std: 0.02,
+            moe: None,
         }
     }
 }
@@ -195,6 +200,19 @@ impl ModelConfig {
             }
             0 => 4 * self.d_model,
             width => width,
+        }
+    }
+
+    /// The mixture of layer `layer`, counted from 0, if it is one.
+    pub(crate) fn moe_at(&self, layer: usize) -> Option<&MoeConfig> {
+        self.moe.as_ref().filter(|moe| moe.is_at(layer))
+    }
+
+    /// Width of one of the mixture's experts with the default filled in.
+    pub(crate) fn d_expert(&self) -> usize {
+        match &self.moe {
+            Some(moe) if moe.d_ffn > 0 => moe.d_ffn,
+            _ => self.d_ffn(),
         }
     }
 
@@ -250,6 +268,11 @@ impl ModelConfig {
                 self.init_std.to_string(),
                 "a finite number, 0 or more",
             );
+        }
+        if let Some(moe) = &self.moe {
+            moe.check(self.layers, &mut |key, found, wanted| {
+                problem(&format!("moe.{key}"), found, wanted);
+            });
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::config::{
 };
 use crate::data::{Sample, Samples};
 use crate::metrics::{Events, StepRecord};
+use crate::mixture::{DropPolicy, MoeConfig};
 use crate::plan::Plan;
 
 /// GPT-2 style, 2 layers, every width different, padded vocabulary.
@@ -54,6 +55,23 @@ pub(crate) fn tiny_llama() -> Plan {
     plan.model.family = Family::Llama;
     plan.model.kv_heads = 2;
     plan.model.d_ffn = 48;
+    plan
+}
+
+/// Mixtures of 4 experts with everything that a mixture can have, every second layer.
+pub(crate) fn tiny_moe() -> Plan {
+    let mut plan = tiny_llama();
+    plan.model.moe = Some(MoeConfig {
+        experts: 4,
+        d_ffn: 24,
+        every: 2,
+        z_loss: 0.001,
+        capacity_factor: 1.25,
+        drop: DropPolicy::Probability,
+        shared_d_ffn: 16,
+        shared_gate: true,
+        ..MoeConfig::default()
+    });
     plan
 }
 

@@ -49,6 +49,7 @@ impl<'a> Lead<'a> {
             step_s: seconds,
             memory_bytes: peak_bytes as u64,
             stall_s,
+            routing: outcome.routing.clone(),
         };
         self.write(&record)?;
         if is_due(course.step, plan.train.log_every, plan.train.steps) {

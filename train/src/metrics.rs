@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Error, Result};
+use crate::parallel::routing::RoutingRecord;
 
 /// One step's line in `metrics.jsonl`. The figures from `tokens_per_s` on depend on the clock and
 /// the machine; the others are reproducible.
@@ -40,6 +41,9 @@ pub struct StepRecord {
     pub step_s: f64,
     /// Most bytes of tensors held at once so far, all ranks together.
     pub memory_bytes: u64,
+    /// What the routers of mixtures did; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<RoutingRecord>,
     /// Seconds that training stood still for a checkpoint between the step before and this one;
     /// absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,6 +247,7 @@ mod tests {
             mfu: None,
             step_s: 0.0,
             memory_bytes: 0,
+            routing: None,
             stall_s: None,
         };
         let names = "step loss grad_norm lr tokens consumed_samples tokens_per_s tflops mfu step_s \

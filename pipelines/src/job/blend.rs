@@ -166,7 +166,11 @@ impl BlendTable {
             add("blend.max_epochs", found, "0: only text has a limit");
         }
         if self.even_batches {
-            add("blend.even_batches", "true with masked samples".into(), "false");
+            add(
+                "blend.even_batches",
+                "true with masked samples".into(),
+                "false",
+            );
         }
         if self.decoder_length < 2 {
             let found = self.decoder_length.to_string();

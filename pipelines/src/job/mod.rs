@@ -383,15 +383,18 @@ impl Job {
                 self.vocab_hint(),
                 String::new(),
             );
-            plan.check(&mut |k, f, w| {
-                match k {
-                    "seq_length" => add("blend.seq_length", f, w),
-                    "predictions" => {
-                        let found = format!("{:?} with model.family = {:?}", blend.samples, model.family);
-                        add("blend.samples", found, "bert for family bert, text for decoders");
-                    }
-                    _ => add(k, f, w),
+            plan.check(&mut |k, f, w| match k {
+                "seq_length" => add("blend.seq_length", f, w),
+                "predictions" => {
+                    let found =
+                        format!("{:?} with model.family = {:?}", blend.samples, model.family);
+                    add(
+                        "blend.samples",
+                        found,
+                        "bert for family bert, text for decoders",
+                    );
                 }
+                _ => add(k, f, w),
             });
         }
         if let Some(g) = &self.generate {

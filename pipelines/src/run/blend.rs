@@ -5,8 +5,8 @@ use crate::job::{BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeig
 use crate::machine::{grouped, write_atomically};
 use anyhow::{Context as _, Result, bail};
 use index::{
-    Blend, BlendRequest, Cache, Cyclic, Dataset, MaskTokens, MaskedBlend, MaskedBlendRequest, MaskedKind, Mixture, Part,
-    Sidecar, Source,
+    Blend, BlendRequest, Cache, Cyclic, Dataset, MaskTokens, MaskedBlend, MaskedBlendRequest,
+    MaskedKind, Mixture, Part, Sidecar, Source,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -109,16 +109,16 @@ impl Blended {
         let weighed = opened.each_ref().map(|o| weigh(&o.sources, table.weights));
         let parts = if table.samples == BlendSamples::Text {
             index::build_blend(&BlendRequest {
-            sources: weighed.each_ref().map(Vec::as_slice),
-            split,
-            mixture: table.mixture,
-            samples: samples.map(Some),
-            sample: index::Request::of(table.seq_length as u64, None, cx.job.seed),
-            surplus: table.surplus,
-            max_epochs: (table.max_epochs > 0.0).then_some((table.max_epochs, table.above_cap)),
-            even_batches: even_batches(cx, table),
-            cache: cache.as_ref(),
-        })?
+                sources: weighed.each_ref().map(Vec::as_slice),
+                split,
+                mixture: table.mixture,
+                samples: samples.map(Some),
+                sample: index::Request::of(table.seq_length as u64, None, cx.job.seed),
+                surplus: table.surplus,
+                max_epochs: (table.max_epochs > 0.0).then_some((table.max_epochs, table.above_cap)),
+                even_batches: even_batches(cx, table),
+                cache: cache.as_ref(),
+            })?
             .map(|part| part.map(PartSamples::Text))
         } else {
             let request = masked_request(cx, table, split, cache.as_ref())?;

@@ -44,7 +44,11 @@ fn fill(to: &mut train::MaskedSample, item: &BertItem) -> Result<()> {
     to.length = item.length;
     let ids = |from: &[i32], to: &mut [u32]| -> Result<()> {
         for (at, (to, from)) in to.iter_mut().zip(from).enumerate() {
-            *to = if at < item.length { u32::try_from((*from).max(0))? } else { 0 };
+            *to = if at < item.length {
+                u32::try_from((*from).max(0))?
+            } else {
+                0
+            };
         }
         Ok(())
     };

@@ -56,7 +56,7 @@ pub(crate) fn owners(
     let shares = if tensor.is_split { place.tp } else { 1 };
     let mut owners = Vec::new();
     for tp_rank in 0..shares {
-        for dp_rank in 0..place.dp {
+        for dp_rank in (0..place.dp).filter(|&rank| shards.units[at].is_of(rank)) {
             let owner = Place {
                 tp_rank,
                 dp_rank,

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Layouts by what they exercise, as `key=value` words; absent keys keep their defaults.
-const LAYOUTS: [&str; 54] = [
+pub(super) const LAYOUTS: [&str; 54] = [
     // micro-batches, data
     "mb=1",
     "mb=2",
@@ -87,6 +87,7 @@ pub(super) fn with(mut plan: Plan, layout: &str) -> Plan {
         match key {
             "mb" => train.micro_batch = number(),
             "dp" => parallel.dp = number(),
+            "ep" => parallel.ep = number(),
             "tp" => parallel.tp = number(),
             "sp" => parallel.sequence = true,
             "pp" => parallel.pp = number(),
@@ -138,7 +139,7 @@ fn reproducible(out: &Path) -> Vec<String> {
     text.lines().map(line).collect()
 }
 
-fn train_in(plan: &Plan, folder: &Path, samples: &dyn Samples) -> Result {
+pub(super) fn train_in(plan: &Plan, folder: &Path, samples: &dyn Samples) -> Result {
     let outcome = run(plan, samples, Some(samples), folder, &Log::default()).unwrap();
     let read = |name| std::fs::read(outcome.checkpoint.join(name)).unwrap();
     Result {
@@ -148,7 +149,7 @@ fn train_in(plan: &Plan, folder: &Path, samples: &dyn Samples) -> Result {
     }
 }
 
-fn train(plan: &Plan) -> Result {
+pub(super) fn train(plan: &Plan) -> Result {
     train_on(plan, &Chain::of(plan))
 }
 

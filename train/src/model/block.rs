@@ -1,5 +1,5 @@
-//! One transformer block, pre-norm: m = x + attention(norm1(x)); y = m + mlp(norm2(m)); or post-norm
-//! (Vaswani et al. 2017): m = norm1(x + attention(x)); y = norm2(m + mlp(m)).
+//! One transformer block, pre-norm: m = x + attention(norm1(x)); y = m + feed_forward(norm2(m)); or post-norm
+//! (Vaswani et al. 2017): m = norm1(x + attention(x)); y = norm2(m + feed_forward(m)).
 //! Kept for backward, all freed by it (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022,
 //! arXiv:2205.05198, sec. 5): everything; all but what attention itself computes (`selective`); or the
 //! input alone (`full`), from which backward runs the block again. The bits are the same.
@@ -9,8 +9,9 @@ use kernels::{Tensor, add};
 use crate::config::Recompute;
 use crate::model::attention::{self, Attention};
 use crate::model::context::{Context, Slots};
+use crate::model::feed_forward::{self, FeedForward};
 use crate::model::gradients::Gradients;
-use crate::model::mlp::{self, Mlp};
+use crate::model::moe::router::Report;
 use crate::model::norm::{Norm, Statistics};
 use crate::plan::Plan;
 
@@ -18,41 +19,47 @@ pub(crate) struct Block {
     pub norm1: Norm,
     pub attention: Attention,
     norm2: Norm,
-    mlp: Mlp,
+    feed_forward: FeedForward,
     is_post_norm: bool,
     recompute: Recompute,
 }
 
 /// Kept from forward.
-pub(crate) enum Saved {
+pub(crate) struct Saved {
+    kept: Kept,
+    /// What the router of a mixture did.
+    pub report: Option<Report>,
+}
+
+enum Kept {
     Inner(Box<Inner>),
     /// x: `[m, d]`
     Input(Tensor),
 }
 
 /// What backward reads: also what went into the norms, `[m, d]` each.
-pub(crate) struct Inner {
+struct Inner {
     into_norm1: Tensor,
     statistics1: Statistics,
     attention: attention::Saved,
     into_norm2: Tensor,
     statistics2: Statistics,
-    mlp: mlp::Saved,
+    feed_forward: feed_forward::Saved,
 }
 
 impl Block {
     pub(crate) fn named(
-        at: &str,
+        layer: usize,
         plan: &Plan,
         (tp, recompute): (usize, Recompute),
         slots: &Slots<'_>,
     ) -> Block {
-        let eps = plan.model.norm_eps;
+        let (eps, at) = (plan.model.norm_eps, format!("layers.{layer}"));
         Block {
             norm1: Norm::named(&format!("{at}.norm1"), eps, slots),
-            attention: Attention::named(at, plan, tp, slots),
+            attention: Attention::named(&at, plan, tp, slots),
             norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
-            mlp: Mlp::named(at, plan, tp, slots),
+            feed_forward: FeedForward::named(layer, plan, tp, slots),
             is_post_norm: plan.model.architecture().is_post_norm,
             recompute,
         }
@@ -61,16 +68,17 @@ impl Block {
     /// x: `[m, d]` -> y: `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let (y, mut inner) = self.run(x, cx)?;
-        let saved = match self.recompute {
-            Recompute::Full if self.is_post_norm => Saved::Input(inner.attention.into_input()),
-            Recompute::Full => Saved::Input(inner.into_norm1),
+        let report = inner.feed_forward.report();
+        let kept = match self.recompute {
+            Recompute::Full if self.is_post_norm => Kept::Input(inner.attention.into_input()),
+            Recompute::Full => Kept::Input(inner.into_norm1),
             Recompute::Selective => {
                 inner.attention = inner.attention.without_core();
-                Saved::Inner(Box::new(inner))
+                Kept::Inner(Box::new(inner))
             }
-            Recompute::None => Saved::Inner(Box::new(inner)),
+            Recompute::None => Kept::Inner(Box::new(inner)),
         };
-        Ok((y, saved))
+        Ok((y, Saved { kept, report }))
     }
 
     fn run(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
@@ -86,7 +94,7 @@ impl Block {
         let (mut middle, attention) = self.attention.forward(normed, cx)?;
         add::add_into(&mut middle, &x)?;
         let (normed, statistics2) = self.norm2.forward(&middle, cx)?;
-        let (mut y, mlp) = self.mlp.forward(normed, cx)?;
+        let (mut y, feed_forward) = self.feed_forward.forward(normed, cx)?;
         add::add_into(&mut y, &middle)?;
         Ok((
             y,
@@ -96,7 +104,7 @@ impl Block {
                 attention,
                 into_norm2: middle,
                 statistics2,
-                mlp,
+                feed_forward,
             },
         ))
     }
@@ -105,8 +113,8 @@ impl Block {
         let (mut sum1, attention) = self.attention.forward(x, cx)?;
         add::add_into(&mut sum1, attention.input())?;
         let (middle, statistics1) = self.norm1.forward(&sum1, cx)?;
-        let (mut sum2, mlp) = self.mlp.forward(middle, cx)?;
-        add::add_into(&mut sum2, mlp.input())?;
+        let (mut sum2, feed_forward) = self.feed_forward.forward(middle, cx)?;
+        add::add_into(&mut sum2, feed_forward.input())?;
         let (y, statistics2) = self.norm2.forward(&sum2, cx)?;
         Ok((
             y,
@@ -116,7 +124,7 @@ impl Block {
                 attention,
                 into_norm2: sum2,
                 statistics2,
-                mlp,
+                feed_forward,
             },
         ))
     }
@@ -128,7 +136,7 @@ impl Block {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let (normed, _) = self.norm2.forward(middle, cx)?;
-        let (mut y, _) = self.mlp.forward(normed, cx)?;
+        let (mut y, _) = self.feed_forward.forward(normed, cx)?;
         add::add_into(&mut y, middle)?;
         Ok(y)
     }
@@ -141,9 +149,9 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let inner = match saved {
-            Saved::Inner(inner) => *inner,
-            Saved::Input(x) => self.run(x, cx)?.1,
+        let inner = match saved.kept {
+            Kept::Inner(inner) => *inner,
+            Kept::Input(x) => self.run(x, cx)?.1,
         };
         if self.is_post_norm {
             self.backward_post(dy, inner, gradients, cx)
@@ -159,7 +167,9 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let dnormed = self.mlp.backward(&dy, inner.mlp, gradients, cx)?;
+        let dnormed = self
+            .feed_forward
+            .backward(&dy, inner.feed_forward, gradients, cx)?;
         let (x, statistics) = (inner.into_norm2, inner.statistics2);
         let mut dmiddle = self
             .norm2
@@ -187,7 +197,9 @@ impl Block {
         let (sum, statistics) = (inner.into_norm2, inner.statistics2);
         let dsum = self.norm2.backward(&dy, &sum, &statistics, gradients, cx)?;
         drop((dy, sum));
-        let mut dmiddle = self.mlp.backward(&dsum, inner.mlp, gradients, cx)?;
+        let mut dmiddle = self
+            .feed_forward
+            .backward(&dsum, inner.feed_forward, gradients, cx)?;
         add::add_into(&mut dmiddle, &dsum)?;
         let (sum, statistics) = (inner.into_norm1, inner.statistics1);
         let dsum = self

@@ -12,6 +12,7 @@ use crate::model::embedding::{self, Embedding};
 use crate::model::gradients::Gradients;
 use crate::model::head::masked::{self, MaskedHead};
 use crate::model::head::{self, Head};
+use crate::model::moe::router::Report;
 use crate::model::param::{self, Spec};
 use crate::plan::Plan;
 
@@ -61,6 +62,16 @@ pub(crate) enum Flow {
     Losses(Vec<f64>),
 }
 
+impl Saved {
+    /// What the router of a mixture did.
+    pub(crate) fn report(&self) -> Option<&Report> {
+        match self {
+            Saved::Block(saved) => saved.report.as_ref(),
+            _ => None,
+        }
+    }
+}
+
 impl Stage {
     /// Chunk `chunk` of the rank's pieces.
     pub(crate) fn of(plan: &Plan, place: &Place, chunk: usize, specs: &[Spec]) -> Stage {
@@ -79,7 +90,7 @@ impl Stage {
         for (index, layer) in ranges[piece].clone().enumerate() {
             let at = format!("layers.{layer}");
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
-            let block = Block::named(&at, plan, (place.tp, recompute), &slots);
+            let block = Block::named(layer, plan, (place.tp, recompute), &slots);
             let weights = slots.starting(&[&format!("{at}.")]);
             parts.push(Part::new(Layer::Block(Box::new(block)), weights));
         }

@@ -70,29 +70,25 @@ impl MaskTokens {
             }
             id.unwrap_or(0)
         };
-        let (mut cls, mut sep, mut mask, mut bos, mut eos) = (0, 0, 0, 0, 0);
+        let mut tokens = MaskTokens::default();
         if is_bert {
-            cls = need("CLS token", special.cls.or(special.bos));
-            sep = need("SEP token", special.sep.or(special.eos));
-            mask = need("mask token", special.mask);
+            tokens.cls = need("CLS token", special.cls.or(special.bos));
+            tokens.sep = need("SEP token", special.sep.or(special.eos));
+            tokens.mask = need("mask token", special.mask);
         } else {
-            bos = need("BOS or padding token", special.bos.or(special.pad));
-            eos = need("end token", special.eos);
-            mask = need("sentinel <extra_id_0>", special.sentinels.first().copied());
+            tokens.bos = need("BOS or padding token", special.bos.or(special.pad));
+            tokens.eos = need("end token", special.eos);
+            tokens.mask = need("sentinel <extra_id_0>", special.sentinels.first().copied());
         }
         Error::join(problems)?;
         let ids = 0..u32::try_from(tokenizer.vocab()).unwrap_or(u32::MAX);
         let continues = |id: u32| tokenizer.token(id).is_some_and(|t| t.starts_with("##"));
         Ok(MaskTokens {
-            cls,
-            sep,
-            mask,
             pad: special.pad,
-            bos,
-            eos,
             sentinels: special.sentinels.clone(),
             continues: ids.clone().map(continues).collect(),
             vocabulary: ids.collect(),
+            ..tokens
         })
     }
 }
