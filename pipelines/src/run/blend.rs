@@ -35,14 +35,6 @@ impl PartSamples {
             PartSamples::Masked(blend) => blend.part(),
         }
     }
-
-    /// The blend of text, if it is one.
-    pub(crate) fn text(&self) -> Option<&Blend> {
-        match self {
-            PartSamples::Text(blend) => Some(blend),
-            PartSamples::Masked(_) => None,
-        }
-    }
 }
 
 /// The blend of a job, opened.

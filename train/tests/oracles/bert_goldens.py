@@ -99,7 +99,8 @@ def sample(index):
 def build(post):
     sizes = dict(vocab_size=VOCAB, max_position_embeddings=T, type_vocab_size=2, hidden_size=D, intermediate_size=F,
                  num_hidden_layers=LAYERS, num_attention_heads=HEADS, hidden_act="gelu", layer_norm_eps=1e-5,
-                 attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0, attn_implementation="eager")
+                 attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0, attn_implementation="eager",
+                 pad_token_id=None)  # with 0, torch would leave token 0's row out of the gradient
     if post:
         return transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
     return transformers.MegatronBertForMaskedLM(transformers.MegatronBertConfig(**sizes))
