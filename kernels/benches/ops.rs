@@ -304,7 +304,8 @@ fn attention(table: &Table) {
     ] {
         let mut qkv = random(&[b * t, heads.packed()], 1, &device).expect("fits");
         let dout = random(&[b * t, heads.heads * heads.width], 2, &device).expect("fits");
-        let (out, lse) = kernels::attention::forward(&qkv, &heads, b, t).expect("fits");
+        let call = kernels::attention::Call::causal(&heads, b, t);
+        let (out, lse) = kernels::attention::forward(&qkv, &call).expect("fits");
         // Two products over the lower triangle; backward has five.
         let work = (2 * b * heads.heads * t * t * heads.width) as f64;
         let shape = format!("b {b} t {t} heads {}/{}", heads.heads, heads.kv_heads);
@@ -313,7 +314,7 @@ fn attention(table: &Table) {
             "GFLOP/s",
             work,
             || {
-                kernels::attention::forward(&qkv, &heads, b, t).expect("fits");
+                kernels::attention::forward(&qkv, &call).expect("fits");
             },
         );
         table.row(
@@ -327,7 +328,7 @@ fn attention(table: &Table) {
                     lse: &lse,
                     qkv: &qkv,
                 };
-                kernels::attention::backward(&passed, &heads, b, t, t / 8).expect("fits");
+                kernels::attention::backward(&passed, &call, t / 8).expect("fits");
             },
         );
         let bytes = (2 * qkv.elements() * 4) as f64;

@@ -80,14 +80,15 @@ mod tests {
         };
         let mut qkv = make(&[n, d], 11);
         rope::forward(&mut qkv, &heads, n, 0, 1e4).unwrap();
-        let (out, lse) = attention::forward(&qkv, &heads, 1, n).unwrap();
+        let call = attention::Call::causal(&heads, 1, n);
+        let (out, lse) = attention::forward(&qkv, &call).unwrap();
         let passed = attention::Passed {
             dout: &out,
             out: &out,
             lse: &lse,
             qkv: &qkv,
         };
-        let dqkv = attention::backward(&passed, &heads, 1, n, 20).unwrap();
+        let (dqkv, _) = attention::backward(&passed, &call, 20).unwrap();
         let ids = Tensor::from_u32(&[n], &vec![7; n], &device).unwrap();
         let max = cross_entropy::row_max(&x, 0, d).unwrap();
         let (sums, _) = cross_entropy::row_sums(&x, &max, &ids, 0, d, d / 8).unwrap();
