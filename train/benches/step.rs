@@ -17,7 +17,7 @@ use std::sync::Mutex;
 
 use train::{
     CheckpointConfig, Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Recompute,
-    Samples, StepRecord, TrainConfig,
+    Sample, Samples, StepRecord, TrainConfig,
 };
 
 const WARM: usize = 2;
@@ -30,9 +30,9 @@ impl Samples for Noise {
         1 << 40
     }
 
-    fn read(&self, index: u64, tokens: &mut [u32]) -> Result<(), Box<dyn StdError + Send + Sync>> {
+    fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
         let mut state = index.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
-        for token in tokens {
+        for token in &mut sample.text()?.tokens {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;

@@ -8,7 +8,7 @@ use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 
 use train::{
-    Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Samples, StepRecord,
+    Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Sample, Samples, StepRecord,
     TrainConfig,
 };
 
@@ -19,8 +19,8 @@ impl Samples for Squares {
         1000
     }
 
-    fn read(&self, index: u64, tokens: &mut [u32]) -> Result<(), Box<dyn StdError + Send + Sync>> {
-        for (at, token) in (0u64..).zip(tokens) {
+    fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        for (at, token) in (0u64..).zip(&mut sample.text()?.tokens) {
             *token = u32::try_from((index * 31 + at * at) % 1000)?;
         }
         Ok(())
@@ -72,11 +72,11 @@ fn main() -> Result<(), Box<dyn StdError>> {
         let folder = out.join(name);
         let done = train::run(&plan, &Squares, None, &folder.join("run"), &Quiet)?;
         train::export_hf(&done.checkpoint, &folder)?;
-        let mut tokens = vec![0; plan.seq_length];
-        Squares
-            .read(999, &mut tokens)
-            .map_err(|error| error.to_string())?;
-        let logits = train::logits(&done.checkpoint, &tokens)?;
+        let mut sample = Sample::of(&plan);
+        let read = Squares.read(999, &mut sample);
+        read.map_err(|error| error.to_string())?;
+        let tokens = &sample.text()?.tokens[..plan.seq_length];
+        let logits = train::logits(&done.checkpoint, tokens)?;
         let record = serde_json::json!({"tokens": tokens, "logits": logits});
         std::fs::write(folder.join("logits.json"), record.to_string())?;
     }

@@ -9,7 +9,7 @@ use std::error::Error as StdError;
 
 use train::memory::{RankMemory, measure, predict};
 use train::{
-    Determinism, Family, ModelConfig, ParallelConfig, Plan, Recompute, Samples, TrainConfig,
+    Determinism, Family, ModelConfig, ParallelConfig, Plan, Recompute, Sample, Samples, TrainConfig,
 };
 
 struct Squares;
@@ -19,8 +19,8 @@ impl Samples for Squares {
         1000
     }
 
-    fn read(&self, index: u64, tokens: &mut [u32]) -> Result<(), Box<dyn StdError + Send + Sync>> {
-        for (at, token) in (0u64..).zip(tokens) {
+    fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        for (at, token) in (0u64..).zip(&mut sample.text()?.tokens) {
             *token = u32::try_from((index * 31 + at * at) % 1000)?;
         }
         Ok(())

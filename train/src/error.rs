@@ -70,6 +70,14 @@ pub enum Error {
         /// Number of token ids.
         vocab: usize,
     },
+    /// A source has samples of another kind than the model learns from.
+    #[error("the source has {found} samples, the model learns from {wanted}")]
+    SampleKind {
+        /// What the source has.
+        found: &'static str,
+        /// What the model takes.
+        wanted: &'static str,
+    },
     /// Training diverged.
     #[error("step {step}: {what} is {value}")]
     NotFinite {

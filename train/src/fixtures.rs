@@ -9,7 +9,7 @@ use kernels::rng;
 use crate::config::{
     CheckpointConfig, Determinism, Family, ModelConfig, ParallelConfig, TrainConfig,
 };
-use crate::data::Samples;
+use crate::data::{Sample, Samples};
 use crate::metrics::{Events, StepRecord};
 use crate::plan::Plan;
 
@@ -76,12 +76,12 @@ impl Samples for Chain {
         self.count
     }
 
-    fn read(&self, index: u64, tokens: &mut [u32]) -> Result<(), Box<dyn StdError + Send + Sync>> {
+    fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
         if self.fails_at == Some(index) {
             return Err("injected".into());
         }
         let mut token = u32::try_from(index).unwrap() % self.vocab;
-        for (at, out) in (0u64..).zip(tokens) {
+        for (at, out) in (0u64..).zip(&mut sample.text()?.tokens) {
             if rng::uniform(5, index, at) < 0.1 {
                 token += 1;
             }

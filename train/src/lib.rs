@@ -30,7 +30,7 @@ pub use config::{
     ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, Schedule, TieEmbeddings,
     TrainConfig,
 };
-pub use data::Samples;
+pub use data::{Sample, Samples, TextSample};
 pub use error::{Error, Result};
 pub use eval::{evaluate, inspect, logits};
 pub use infer::{GenerateOptions, generate};

@@ -256,7 +256,7 @@ impl Rank<'_> {
         let units = self.gradient_units();
         let mut sums: Vec<Waiting> = units.iter().map(|_| Waiting::default()).collect();
         let mut held = vec![0; units.len()];
-        let (mut kept, mut most) = (0, (0, 0));
+        let (mut kept, mut most) = (self.batches(&blocks), (0, 0));
         for action in actions(&plan.parallel, place.pp_rank, blocks.len()) {
             match action {
                 Action::Forward { micro, chunk } => {
@@ -273,6 +273,16 @@ impl Rank<'_> {
             }
         }
         most
+    }
+
+    /// Bytes of the step's inputs, targets and what counts of them: all are read before the first
+    /// pass.
+    fn batches(&self, blocks: &[Block]) -> usize {
+        let lists =
+            usize::from(self.place.is_first_stage()) + 2 * usize::from(self.place.is_last_stage());
+        let time = self.plan.seq_length / self.place.cp;
+        let tokens = blocks.iter().map(|block| block.size * time);
+        tokens.map(|n| lists * Device::bytes_of(n)).sum()
     }
 
     /// Bytes of a piece's gradients after a micro-batch.
@@ -343,9 +353,6 @@ impl Rank<'_> {
             .sum();
         let piece = chunk * place.pp + place.pp_rank;
         let mut kept = 0;
-        if piece == 0 {
-            kept += bytes(&[n]);
-        }
         let width = s.heads * s.d_head / place.tp;
         let fc1 = architecture.fc1_widths() * s.d_ffn / place.tp;
         for index in 0..pieces[piece].len() {
@@ -363,7 +370,7 @@ impl Rank<'_> {
         }
         if piece + 1 == pieces.len() {
             let logits = n * s.padded_vocab / place.tp;
-            kept += 2 * rows + statistics + bytes(&[logits, n, n, n]);
+            kept += 2 * rows + statistics + bytes(&[logits, n, n]);
         }
         kept
     }

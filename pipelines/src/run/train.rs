@@ -23,10 +23,10 @@ impl train::Samples for BlendSamples<'_> {
     fn read(
         &self,
         index: u64,
-        tokens: &mut [u32],
+        sample: &mut train::Sample,
     ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let index = self.1.as_ref().map_or(index, |order| order.at(index));
-        self.0.read(index, tokens)?;
+        self.0.read(index, &mut sample.text()?.tokens)?;
         Ok(())
     }
 }

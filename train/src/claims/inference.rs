@@ -134,10 +134,11 @@ fn evaluate_gives_the_validation_loss_of_the_run_to_the_bit() {
 fn evaluate_is_the_mean_of_minus_log_softmax() {
     let model = trained(tiny_llama());
     let samples = Chain::of(&model.plan);
-    let mut tokens = vec![0; model.plan.seq_length + 1];
+    let mut sample = crate::Sample::of(&model.plan);
     let mut total = 0.0;
     for index in 0..3 {
-        crate::Samples::read(&samples, index, &mut tokens).unwrap();
+        crate::Samples::read(&samples, index, &mut sample).unwrap();
+        let tokens = &sample.text().unwrap().tokens;
         let rows = logits(&model.checkpoint, &tokens[..model.plan.seq_length]).unwrap();
         for (row, &target) in rows.iter().zip(&tokens[1..]) {
             let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();

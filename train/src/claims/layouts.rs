@@ -8,8 +8,8 @@ use kernels::rng;
 use crate::config::{PipelineSchedule, Recompute};
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
 use crate::{
-    Activation, Biases, Determinism, ModelConfig, NormKind, ParallelConfig, Plan, TieEmbeddings,
-    memory, run,
+    Activation, Biases, Determinism, ModelConfig, NormKind, ParallelConfig, Plan, Samples,
+    TieEmbeddings, memory, run,
 };
 
 /// Layouts by what they exercise, as `key=value` words; absent keys keep their defaults.
@@ -76,7 +76,7 @@ const LAYOUTS: [&str; 54] = [
     "dp=4 tp=2 nodes=4 order=tp-dp-pp-cp-ep pp=2 zero=1 mb=3",
 ];
 
-fn with(mut plan: Plan, layout: &str) -> Plan {
+pub(super) fn with(mut plan: Plan, layout: &str) -> Plan {
     plan.train.global_batch = 12;
     plan.parallel = ParallelConfig::default();
     for word in layout.split(' ') {
@@ -112,9 +112,9 @@ fn with(mut plan: Plan, layout: &str) -> Plan {
     plan
 }
 
-struct Result {
+pub(super) struct Result {
     /// Bits of loss, gradient norm and validation loss of every step.
-    metrics: Vec<String>,
+    pub(super) metrics: Vec<String>,
     model: Vec<u8>,
     optimizer: Vec<u8>,
 }
@@ -132,9 +132,8 @@ fn reproducible(out: &Path) -> Vec<String> {
     text.lines().map(line).collect()
 }
 
-fn train_in(plan: &Plan, folder: &Path) -> Result {
-    let samples = Chain::of(plan);
-    let outcome = run(plan, &samples, Some(&samples), folder, &Log::default()).unwrap();
+fn train_in(plan: &Plan, folder: &Path, samples: &dyn Samples) -> Result {
+    let outcome = run(plan, samples, Some(samples), folder, &Log::default()).unwrap();
     let read = |name| std::fs::read(outcome.checkpoint.join(name)).unwrap();
     Result {
         metrics: reproducible(folder),
@@ -144,11 +143,15 @@ fn train_in(plan: &Plan, folder: &Path) -> Result {
 }
 
 fn train(plan: &Plan) -> Result {
-    let folder = tempfile::tempdir().unwrap();
-    train_in(plan, folder.path())
+    train_on(plan, &Chain::of(plan))
 }
 
-fn assert_same(found: &Result, want: &Result, layout: &str) {
+pub(super) fn train_on(plan: &Plan, samples: &dyn Samples) -> Result {
+    let folder = tempfile::tempdir().unwrap();
+    train_in(plan, folder.path(), samples)
+}
+
+pub(super) fn assert_same(found: &Result, want: &Result, layout: &str) {
     assert_eq!(found.metrics, want.metrics, "{layout}");
     assert!(found.model == want.model, "weights of {layout}");
     assert!(found.optimizer == want.optimizer, "moments of {layout}");
@@ -406,7 +409,8 @@ fn a_run_goes_on_in_another_layout_with_the_same_bits() {
         );
         assert_eq!(done.is_ok(), steps == plan.train.steps, "{layout}");
     }
-    let found = train_in(&with(plan, "mb=12"), folder.path());
+    let samples = Chain::of(&plan);
+    let found = train_in(&with(plan, "mb=12"), folder.path(), &samples);
     assert_same(&found, &want, "four layouts one after the other");
 }
 

@@ -17,7 +17,7 @@ use crate::mesh::Groups;
 use crate::model::context::{Context, Weights};
 use crate::model::param;
 use crate::step::Trainer;
-use crate::{Plan, Samples};
+use crate::{Plan, Sample, Samples};
 
 fn oracle(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -67,8 +67,8 @@ impl Samples for Formula {
         1000
     }
 
-    fn read(&self, index: u64, tokens: &mut [u32]) -> Result<(), Box<dyn StdError + Send + Sync>> {
-        for (at, token) in (0u64..).zip(tokens) {
+    fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        for (at, token) in (0u64..).zip(&mut sample.text()?.tokens) {
             *token = u32::try_from((index * 7919 + at * at * 31 + at * 17) % 61).unwrap();
         }
         Ok(())
@@ -199,7 +199,7 @@ fn matches_torch(family: Family, name: &str, determinism: Determinism) {
     let mut x = trainer.stages[0]
         .embedding()
         .unwrap()
-        .forward(&batch.inputs, 16, 0, &cx)
+        .forward(&batch.inputs.unwrap(), 16, 0, &cx)
         .unwrap();
     for block in trainer.stages[0].blocks() {
         (x, _) = block.forward(x, &cx).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::fixtures::{Chain, Log, tiny_gpt};
-use crate::{Error, ParallelConfig, Plan, Samples, run};
+use crate::{Error, ParallelConfig, Plan, Sample, Samples, run};
 
 fn plan() -> Plan {
     let mut plan = tiny_gpt();
@@ -345,10 +345,10 @@ impl Samples for Panicking {
     fn read(
         &self,
         index: u64,
-        tokens: &mut [u32],
+        sample: &mut Sample,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         assert!(index != 21, "sample 21 is broken");
-        self.0.read(index, tokens)
+        self.0.read(index, sample)
     }
 }
 

@@ -7,6 +7,7 @@
 
 use kernels::{DType, Tensor, cross_entropy, reduce};
 
+use crate::data::Targets;
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
 use crate::model::linear::ColumnLinear;
@@ -32,7 +33,6 @@ pub(crate) struct Saved {
     logits: Tensor,
     max: Tensor,
     sum: Tensor,
-    targets: Tensor,
 }
 
 impl Head {
@@ -65,11 +65,11 @@ impl Head {
         self.linear.forward(&normed, cx)
     }
 
-    /// x: `[m, d]`, targets: `[n]` -> summed loss of each chunk of `loss_chunk` tokens.
+    /// x: `[m, d]` -> summed loss of each chunk of `loss_chunk` tokens.
     pub(crate) fn forward(
         &self,
         x: Tensor,
-        targets: Tensor,
+        targets: &Targets,
         cx: &Context<'_>,
     ) -> kernels::Result<(Vec<f64>, Saved)> {
         let (normed, statistics) = self.norm.forward(&x, cx)?;
@@ -80,11 +80,15 @@ impl Head {
         }
         let (first, vocab) = (self.first, self.vocab);
         let (slices, target) =
-            cross_entropy::row_sums(&logits, &max, &targets, first, vocab, self.slice)?;
+            cross_entropy::row_sums(&logits, &max, &targets.ids, first, vocab, self.slice)?;
         let sum = cx.sum_over_tp(reduce::tree_sum_slices(&slices)?)?;
         let target = cx.sum_over_tp(target)?;
-        let tokens: Vec<f64> = (max.f32().iter().zip(sum.f32()).zip(target.f32()))
-            .map(|((&max, &sum), &target)| f64::from(max) + f64::from(sum).ln() - f64::from(target))
+        let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());
+        let tokens: Vec<f64> = (numbers.zip(targets.counts.f32()))
+            .map(|(((&max, &sum), &target), &counts)| {
+                let loss = f64::from(max) + f64::from(sum).ln() - f64::from(target);
+                if counts > 0.0 { loss } else { 0.0 }
+            })
             .collect();
         let losses = tokens
             .chunks(cx.loss_chunk())
@@ -99,15 +103,14 @@ impl Head {
                 logits,
                 max,
                 sum,
-                targets,
             },
         ))
     }
 
-    /// `weight`: of each token in the step's loss -> dx: `[m, d]`
+    /// `weight`: of each token that counts in the step's loss -> dx: `[m, d]`
     pub(crate) fn backward(
         &self,
-        weight: f32,
+        (targets, weight): (&Targets, f32),
         saved: Saved,
         gradients: &mut Gradients,
         cx: &Context<'_>,
@@ -119,12 +122,14 @@ impl Head {
             mut logits,
             max,
             sum,
-            targets,
         } = saved;
-        let mut weights = Tensor::empty(targets.dims(), DType::F32, targets.device())?;
-        weights.fill(weight);
+        let ids = &targets.ids;
+        let mut weights = Tensor::empty(ids.dims(), DType::F32, ids.device())?;
+        for (to, counts) in weights.f32_mut().iter_mut().zip(targets.counts.f32()) {
+            *to = weight * counts;
+        }
         let (first, vocab) = (self.first, self.vocab);
-        cross_entropy::backward(&mut logits, &max, &sum, &targets, &weights, first, vocab)?;
+        cross_entropy::backward(&mut logits, &max, &sum, ids, &weights, first, vocab)?;
         let dnormed = self.linear.backward(&logits, &normed, gradients, cx)?;
         drop((logits, normed));
         self.norm.backward(&dnormed, &x, &statistics, gradients, cx)

@@ -4,6 +4,7 @@
 
 use kernels::Tensor;
 
+use crate::data::{Batch, Targets};
 use crate::mesh::Place;
 use crate::model::block::{self, Block};
 use crate::model::context::{Context, Slot, Slots};
@@ -34,15 +35,24 @@ enum Layer {
 
 /// Kept from forward for one micro-batch.
 pub(crate) enum Saved {
-    Tokens(Tensor),
+    /// The embedding's input is in the batch.
+    Nothing,
     Block(block::Saved),
     Head(Box<head::Saved>),
 }
 
+/// The micro-batch that goes through the model.
+#[derive(Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    pub batch: &'a Batch,
+    /// Of each prediction that counts, in the step's loss.
+    pub weight: f32,
+}
+
 /// What goes into and comes out of a part.
 pub(crate) enum Flow {
-    /// Ids `[n]`, into the embedding.
-    Tokens(Tensor),
+    /// Into the embedding, which reads the batch.
+    Start,
     /// Rows between layers: `[m, d]`.
     Hidden(Tensor),
     /// Out of the head: summed loss of each chunk of tokens.
@@ -125,53 +135,61 @@ impl Part {
         }
     }
 
-    /// `targets` are for the head.
     pub(crate) fn forward(
         &self,
         input: Flow,
-        targets: &mut Option<Tensor>,
+        pass: Pass<'_>,
         cx: &Context<'_>,
     ) -> kernels::Result<(Flow, Saved)> {
         match (&self.layer, input) {
-            (Layer::Embedding(embedding), Flow::Tokens(tokens)) => {
-                let x = embedding.forward(&tokens, cx.time, cx.first, cx)?;
-                Ok((Flow::Hidden(x), Saved::Tokens(tokens)))
+            (Layer::Embedding(embedding), Flow::Start) => {
+                let x = embedding.forward(inputs(pass.batch), cx.time, cx.first, cx)?;
+                Ok((Flow::Hidden(x), Saved::Nothing))
             }
             (Layer::Block(block), Flow::Hidden(x)) => {
                 let (y, saved) = block.forward(x, cx)?;
                 Ok((Flow::Hidden(y), Saved::Block(saved)))
             }
             (Layer::Head(head), Flow::Hidden(x)) => {
-                let targets = targets.take().expect("the last piece is given targets");
-                let (losses, saved) = head.forward(x, targets, cx)?;
+                let (losses, saved) = head.forward(x, targets(pass.batch), cx)?;
                 Ok((Flow::Losses(losses), Saved::Head(Box::new(saved))))
             }
             _ => unreachable!("parts lie in the order embedding, blocks, head"),
         }
     }
 
-    /// `dy` from the part after, nothing for the head -> dx for the part before; `weight` is that of
-    /// each token in the step's loss.
+    /// `dy` from the part after, nothing for the head -> dx for the part before.
     pub(crate) fn backward(
         &self,
         dy: Option<Tensor>,
-        weight: f32,
+        pass: Pass<'_>,
         saved: Saved,
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Option<Tensor>> {
         match (&self.layer, saved, dy) {
-            (Layer::Embedding(embedding), Saved::Tokens(tokens), Some(dx)) => {
-                embedding.backward(&dx, &tokens, gradients, cx)?;
+            (Layer::Embedding(embedding), Saved::Nothing, Some(dx)) => {
+                embedding.backward(&dx, inputs(pass.batch), gradients, cx)?;
                 Ok(None)
             }
             (Layer::Block(block), Saved::Block(saved), Some(dy)) => {
                 block.backward(dy, saved, gradients, cx).map(Some)
             }
             (Layer::Head(head), Saved::Head(saved), _) => {
-                head.backward(weight, *saved, gradients, cx).map(Some)
+                let of = (targets(pass.batch), pass.weight);
+                head.backward(of, *saved, gradients, cx).map(Some)
             }
             _ => unreachable!("each part gets back what its forward pass kept"),
         }
     }
+}
+
+fn inputs(batch: &Batch) -> &Tensor {
+    let inputs = batch.inputs.as_ref();
+    inputs.expect("a rank with the first piece reads its inputs")
+}
+
+fn targets(batch: &Batch) -> &Targets {
+    let targets = batch.targets.as_ref();
+    targets.expect("a rank with the last piece reads its targets")
 }

@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 use kernels::{DType, Device, Tensor};
 
 use crate::data;
+use crate::data::Batch;
 use crate::error::{OnRank, Result};
 use crate::mesh::{Groups, Place};
 use crate::model::context::{Context, Weights};
-use crate::model::stage::{Flow, Saved, Stage};
+use crate::model::stage::{Flow, Pass, Saved, Stage};
 use crate::parallel::data::{Block, blocks_of, micro_batches};
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::sums::Sums;
@@ -64,10 +65,12 @@ impl Worker<'_> {
         first: u64,
         sums: &mut Sums,
     ) -> Result<(f64, Held)> {
-        let count = self.plan.train.global_batch;
         let place = self.groups.place;
         let blocks = micro_batches(self.plan, &place);
-        let weight = 1.0 / (count * self.plan.seq_length) as f32;
+        let read = blocks.iter().map(|block| self.read(samples, first, *block));
+        let batches: Vec<Batch> = read.collect::<Result<_>>()?;
+        let counted = self.counted(batches.iter().map(|batch| batch.counted).sum())?;
+        let weight = 1.0 / counted.max(1) as f32;
         let mut in_flight: Vec<VecDeque<Vec<Saved>>> =
             self.stages.iter().map(|_| VecDeque::new()).collect();
         let mut losses = Vec::new();
@@ -75,9 +78,10 @@ impl Worker<'_> {
         for action in actions(&self.plan.parallel, place.pp_rank, blocks.len()) {
             match action {
                 Action::Forward { micro, chunk } => {
-                    let block = blocks[micro];
-                    let (input, targets) = self.input(samples, (first, block), chunk)?;
-                    let (output, saved) = self.forward(chunk, input, targets, true)?;
+                    let (block, batch) = (blocks[micro], &batches[micro]);
+                    let input = self.input(block, chunk)?;
+                    let pass = Pass { batch, weight };
+                    let (output, saved) = self.forward(chunk, input, pass, true)?;
                     in_flight[chunk].push_back(saved);
                     self.pass_on(output, block, chunk, &mut losses)?;
                     held.activations = held.activations.max(self.device.used_bytes());
@@ -85,14 +89,41 @@ impl Worker<'_> {
                 Action::Backward { micro, chunk } => {
                     let saved = in_flight[chunk].pop_front();
                     let saved = saved.expect("a forward precedes each backward");
+                    let batch = &batches[micro];
                     let is_last = micro + 1 == blocks.len();
                     let at = (chunk, blocks[micro], is_last);
-                    self.backward(at, saved, weight, sums)?;
+                    self.backward(at, saved, Pass { batch, weight }, sums)?;
                     held.gradients = held.gradients.max(sums.used_bytes());
                 }
             }
         }
-        Ok((self.mean(&losses, count)?, held))
+        Ok((self.mean(&losses, counted)?, held))
+    }
+
+    fn read(&self, samples: &dyn data::Samples, first: u64, block: Block) -> Result<Batch> {
+        let at = (self.device, &self.groups.place);
+        data::read(samples, first, block.range(), self.plan, at)
+    }
+
+    /// Predictions that count on all ranks, from those of each one's batches.
+    fn counted(&self, here: usize) -> Result<usize> {
+        let Place {
+            tp_rank,
+            cp_rank,
+            pp_rank,
+            ..
+        } = self.groups.place;
+        let is_told = (tp_rank, cp_rank, pp_rank) == (0, 0, 0);
+        let mine = if is_told { here as f64 } else { 0.0 };
+        let all = self.groups.world.all_gather_f64(&[mine]);
+        let all = all.on_rank(self.rank(), "count the batch's predictions")?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a sum of whole numbers below 2^53"
+        )]
+        let counted = all.iter().flatten().sum::<f64>() as usize;
+        Ok(counted)
     }
 
     /// The second is what backward needs, nothing unless `keeps`.
@@ -100,7 +131,7 @@ impl Worker<'_> {
         &self,
         chunk: usize,
         input: Flow,
-        mut targets: Option<Tensor>,
+        pass: Pass<'_>,
         keeps: bool,
     ) -> Result<(Flow, Vec<Saved>)> {
         let (cx, rank) = (self.context(), self.rank());
@@ -110,7 +141,7 @@ impl Worker<'_> {
             let lent = self.supply.lend(&part.weights);
             let lent = lent.on_rank(rank, "gather weights")?;
             let (output, saved) = part
-                .forward(flow, &mut targets, &cx.with(lent.weights()))
+                .forward(flow, pass, &cx.with(lent.weights()))
                 .on_rank(rank, "forward")?;
             if keeps {
                 kept.push(saved);
@@ -124,7 +155,7 @@ impl Worker<'_> {
         &self,
         (chunk, block, is_last): (usize, Block, bool),
         mut saved: Vec<Saved>,
-        weight: f32,
+        pass: Pass<'_>,
         sums: &mut Sums,
     ) -> Result<()> {
         let (cx, rank, first) = (self.context(), self.rank(), self.first_part(chunk));
@@ -141,7 +172,7 @@ impl Worker<'_> {
             let gradients = sums.open(first + index, block);
             let gradients = gradients.on_rank(rank, "allocate gradients")?;
             slope = part
-                .backward(slope, weight, kept, gradients, &cx.with(lent.weights()))
+                .backward(slope, pass, kept, gradients, &cx.with(lent.weights()))
                 .on_rank(rank, "backward")?;
             sums.close(first + index, is_last)
                 .on_rank(rank, "sum gradients")?;
@@ -161,11 +192,14 @@ impl Worker<'_> {
         let place = self.groups.place;
         let of = |dp_rank| blocks_of(self.plan, Place { dp_rank, ..place }.batch_range(count));
         let blocks = of(place.dp_rank);
-        let mut losses = Vec::new();
+        let (mut losses, mut counted) = (Vec::new(), 0);
         for &block in &blocks {
+            let batch = &self.read(samples, 0, block)?;
+            counted += batch.counted;
             for chunk in 0..self.stages.len() {
-                let (input, targets) = self.input(samples, (0, block), chunk)?;
-                let (output, _) = self.forward(chunk, input, targets, false)?;
+                let input = self.input(block, chunk)?;
+                let pass = Pass { batch, weight: 0.0 };
+                let (output, _) = self.forward(chunk, input, pass, false)?;
                 self.pass_on(output, block, chunk, &mut losses)?;
             }
         }
@@ -179,12 +213,13 @@ impl Worker<'_> {
                 }
             }
         }
-        self.mean(&losses, count)
+        let counted = self.counted(counted)?;
+        self.mean(&losses, counted)
     }
 
-    /// Mean over tokens from each rank's sums, added in order of tokens; the same bits on every
-    /// rank.
-    fn mean(&self, local: &Losses, count: usize) -> Result<f64> {
+    /// Mean over `counted` predictions from each rank's sums, added in order of tokens; the same
+    /// bits on every rank.
+    fn mean(&self, local: &Losses, counted: usize) -> Result<f64> {
         let (place, rank) = (self.groups.place, self.rank());
         let counts = place.is_last_stage() && place.tp_rank == 0;
         let mine: Vec<f64> = (local.iter().filter(|_| counts))
@@ -197,7 +232,7 @@ impl Worker<'_> {
             .collect();
         sums.sort_by(|a, b| a.0.total_cmp(&b.0));
         let total = sums.iter().fold(0.0, |total, (_, sum)| total + sum);
-        Ok(total / (count * self.plan.seq_length) as f64)
+        Ok(total / counted.max(1) as f64)
     }
 
     /// Number of a chunk in the whole model.
@@ -209,33 +244,18 @@ impl Worker<'_> {
         piece % self.groups.place.pp
     }
 
-    /// Tokens for the first piece, rows from the piece before for others, targets for the last.
-    fn input(
-        &self,
-        samples: &dyn data::Samples,
-        (first, block): (u64, Block),
-        chunk: usize,
-    ) -> Result<(Flow, Option<Tensor>)> {
+    /// Rows from the piece before, for all but the first.
+    fn input(&self, block: Block, chunk: usize) -> Result<Flow> {
         let piece = self.piece(chunk);
-        let (is_first, is_last) = (piece == 0, piece + 1 == self.plan.parallel.pieces());
-        let (mut tokens, mut targets) = (None, None);
-        if is_first || is_last {
-            let at = (self.device, &self.groups.place);
-            let batch = data::read(samples, first, block.range(), self.plan, at)?;
-            tokens = is_first.then_some(batch.inputs);
-            targets = is_last.then_some(batch.targets);
+        if piece == 0 {
+            return Ok(Flow::Start);
         }
-        match tokens {
-            Some(tokens) => Ok((Flow::Tokens(tokens), targets)),
-            None => {
-                let place = self.groups.place;
-                let from = place.on_stage(self.pipeline_rank(piece - 1));
-                let mut x = self.rows(block)?;
-                let got = self.groups.ahead.recv(from, x.f32_mut());
-                got.on_rank(self.rank(), "receive from another stage")?;
-                Ok((Flow::Hidden(x), targets))
-            }
-        }
+        let place = self.groups.place;
+        let from = place.on_stage(self.pipeline_rank(piece - 1));
+        let mut x = self.rows(block)?;
+        let got = self.groups.ahead.recv(from, x.f32_mut());
+        got.on_rank(self.rank(), "receive from another stage")?;
+        Ok(Flow::Hidden(x))
     }
 
     /// Gradients from another piece.
@@ -272,7 +292,7 @@ impl Worker<'_> {
                 }
                 Ok(())
             }
-            Flow::Tokens(_) => unreachable!("no part puts out tokens"),
+            Flow::Start => unreachable!("no part puts out its start"),
         }
     }
 }
