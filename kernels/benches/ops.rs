@@ -332,14 +332,17 @@ fn attention(table: &Table) {
             },
         );
         let bytes = (2 * qkv.elements() * 4) as f64;
-        table.row(&format!("rope forward {shape}"), "GB/s", bytes, || {
-            kernels::rope::forward(&mut qkv, &heads, t, 0, 1e4).expect("fits");
-        });
+        let at = kernels::rope::Positions::Run { t, offset: 0 };
         let scaling = kernels::rope::Scaling::Linear { factor: 4.0 };
         let half = kernels::rope::Frequencies::new(1e4, heads.width / 2, &scaling).expect("fits");
-        let name = format!("rope forward_scaled, half a head, {shape}");
+        let plain = kernels::rope::Scaling::Plain;
+        let whole = kernels::rope::Frequencies::new(1e4, heads.width, &plain).expect("fits");
+        table.row(&format!("rope forward {shape}"), "GB/s", bytes, || {
+            kernels::rope::forward(&mut qkv, &heads, &at, &whole).expect("fits");
+        });
+        let name = format!("rope forward, half a head, {shape}");
         table.row(&name, "GB/s", bytes / 2.0, || {
-            kernels::rope::forward_scaled(&mut qkv, &heads, t, 0, &half).expect("fits");
+            kernels::rope::forward(&mut qkv, &heads, &at, &half).expect("fits");
         });
     }
 }

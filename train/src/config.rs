@@ -2,9 +2,11 @@
 //!
 //! Vocabulary and sequence length come from the data and are joined to these in `Plan`.
 
+use kernels::rope::{Frequencies, Scaling};
 use serde::{Deserialize, Serialize};
 
 use crate::architecture::{Architecture, Positions};
+pub use crate::scaling::RopeScaling;
 
 pub(crate) use crate::layout::Axis;
 pub use crate::layout::{ParallelConfig, PipelineSchedule, Placement};
@@ -21,6 +23,12 @@ pub enum Family {
     /// LLaMA (Touvron et al. 2023, arXiv:2302.13971): RMS norm, rotary positions, SwiGLU, no
     /// biases, untied head, grouped queries.
     Llama,
+    /// Mistral (Jiang et al. 2023, arXiv:2310.06825): as llama, made for `sliding_window`.
+    Mistral,
+    /// Qwen 2 (Yang et al. 2024, arXiv:2407.10671): as llama, with biases of queries, keys, values.
+    Qwen2,
+    /// Qwen 3 (Yang et al. 2025, arXiv:2505.09388): as llama, with norms of queries and keys.
+    Qwen3,
 }
 
 /// Norm over the width of the residual stream.
@@ -119,6 +127,21 @@ pub struct ModelConfig {
     /// Biases of projections. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bias: Option<Biases>,
+    /// RMS norms of queries and keys over the head width. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qk_norm: Option<bool>,
+    /// Keys a query sees, itself and those before it; 0: all of them. Default: 0.
+    pub sliding_window: usize,
+    /// Share of embeddings and of what attention and feed-forward layer add that is set to 0 in
+    /// training. Default: 0; GPT-2: 0.1.
+    pub dropout: f32,
+    /// Share of attention probabilities that is set to 0 in training. Default: 0; GPT-2: 0.1.
+    pub attention_dropout: f32,
+    /// How rotary wavelengths are stretched. Absent: not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<RopeScaling>,
+    /// Share of a head's features that is turned, the first ones. Default: 1.
+    pub rotary_percent: f32,
     /// Base of the rotary wavelengths (not gpt). Default: 10000, Su et al. 2021.
     pub rope_theta: f32,
     /// Head and embedding. Default: `family`.
@@ -142,6 +165,12 @@ impl Default for ModelConfig {
             norm: None,
             activation: None,
             bias: None,
+            qk_norm: None,
+            sliding_window: 0,
+            dropout: 0.0,
+            attention_dropout: 0.0,
+            rope_scaling: None,
+            rotary_percent: 1.0,
             rope_theta: 10_000.0,
             tie_embeddings: TieEmbeddings::Family,
             init_std: 0.02,
@@ -179,6 +208,28 @@ impl ModelConfig {
         }
     }
 
+    /// Features of a head that are turned.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a width; other numbers saturate and are refused by check"
+    )]
+    pub(crate) fn rotary(&self) -> usize {
+        (self.d_head() as f64 * f64::from(self.rotary_percent)) as usize
+    }
+
+    /// Angles of positions for texts of `length` tokens.
+    ///
+    /// # Errors
+    /// Numbers that make no angles; `check` tells them.
+    pub(crate) fn frequencies(&self, length: usize) -> kernels::Result<Frequencies> {
+        let scaling = self.rope_scaling.as_ref();
+        let scaling = scaling.map_or(Scaling::Plain, |scaling| scaling.resolve(length));
+        // the decimal that was meant: 1e-1f32 is no tenth in f64
+        let theta = self.rope_theta.to_string().parse();
+        Frequencies::new(theta.unwrap_or(f64::NAN), self.rotary(), &scaling)
+    }
+
     /// Every choice of the family and the options.
     pub(crate) fn architecture(&self) -> Architecture {
         Architecture::of(self)
@@ -208,17 +259,16 @@ impl ModelConfig {
             let found = format!("{} with heads = {}", self.kv_heads(), self.heads);
             problem("kv_heads", found, "a divisor of heads");
         }
-        if self.architecture().positions == Positions::Rotary && self.d_head() % 2 == 1 {
-            let (key, found) = if self.head_dim == 0 {
-                ("heads", format!("d_model / heads = {}", self.d_head()))
-            } else {
-                ("head_dim", self.head_dim.to_string())
-            };
-            problem(
-                key,
-                found,
-                "an even head width: rotary positions turn pairs",
-            );
+        if self.architecture().positions == Positions::Rotary {
+            self.check_rotary(problem);
+        }
+        for (key, value) in [
+            ("dropout", self.dropout),
+            ("attention_dropout", self.attention_dropout),
+        ] {
+            if !(0.0..1.0).contains(&value) {
+                problem(key, value.to_string(), "from 0 to below 1");
+            }
         }
         for (key, value) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
             if !(value.is_finite() && value > 0.0) {
@@ -230,6 +280,34 @@ impl ModelConfig {
                 "init_std",
                 self.init_std.to_string(),
                 "a finite number, 0 or more",
+            );
+        }
+    }
+
+    fn check_rotary(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        if !(self.rotary_percent > 0.0 && self.rotary_percent <= 1.0) {
+            let wanted = "above 0, at most 1";
+            return problem("rotary_percent", self.rotary_percent.to_string(), wanted);
+        }
+        if !self.rotary().is_multiple_of(2) || self.rotary() == 0 {
+            let (key, found) = match (self.head_dim, self.rotary_percent) {
+                (0, 1.0) => ("heads", format!("d_model / heads = {}", self.d_head())),
+                (_, 1.0) => ("head_dim", self.head_dim.to_string()),
+                (_, share) => {
+                    let width = self.d_head();
+                    let found = format!("{share} of a width of {width} = {}", self.rotary());
+                    ("rotary_percent", found)
+                }
+            };
+            let wanted = "an even head width: rotary positions turn pairs";
+            return problem(key, found, wanted);
+        }
+        if let (true, Err(error)) = (self.rope_theta > 0.0, self.frequencies(1)) {
+            let found = format!("{:?}", self.rope_scaling);
+            problem(
+                "rope_scaling",
+                found,
+                &format!("what rotary angles can be made of ({error})"),
             );
         }
     }
@@ -304,6 +382,14 @@ impl Default for CheckpointConfig {
 pub struct TrainConfig {
     /// Optimizer steps in all. Default: 1000.
     pub steps: u64,
+    /// Tokens see their own document alone; documents end with the end-of-document token.
+    /// Megatron's name. Default: false.
+    pub reset_attention_mask: bool,
+    /// Positions count from the start of each document. Megatron's name. Default: false.
+    pub reset_position_ids: bool,
+    /// The token after an end of document does not count in the loss. Megatron's name.
+    /// Default: false.
+    pub eod_mask_loss: bool,
     /// Sequences per step over all ranks. Default: 32.
     pub global_batch: usize,
     /// Sequences a rank works on at once. In layout mode one that is no power of two is worked on
@@ -348,6 +434,9 @@ impl Default for TrainConfig {
     fn default() -> Self {
         TrainConfig {
             steps: 1000,
+            reset_attention_mask: false,
+            reset_position_ids: false,
+            eod_mask_loss: false,
             global_batch: 32,
             micro_batch: 4,
             lr: 6e-4,

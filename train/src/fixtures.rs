@@ -38,6 +38,7 @@ pub(crate) fn tiny_gpt() -> Plan {
         },
         vocab: 200,
         seq_length: 16,
+        eod: None,
         seed: 1234,
         determinism: Determinism::Layout,
         fingerprint: "fixture".into(),

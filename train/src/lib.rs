@@ -22,13 +22,14 @@ mod optim;
 mod parallel;
 mod plan;
 mod run;
+mod scaling;
 mod step;
 
 pub use checkpoint::hf::export_hf;
 pub use config::{
     Activation, Biases, CheckpointConfig, Determinism, Family, ModelConfig, NormKind,
-    ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, Schedule, TieEmbeddings,
-    TrainConfig,
+    ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, RopeScaling, Schedule,
+    TieEmbeddings, TrainConfig,
 };
 pub use data::{Sample, Samples, TextSample};
 pub use error::{Error, Result};

@@ -145,7 +145,7 @@ impl<'a> Trainer<'a> {
                 &self.device,
             ),
         };
-        let (loss, held) = worker.train(samples, first, &mut self.sums)?;
+        let (loss, held) = worker.train(samples, (first, step), &mut self.sums)?;
         self.held = held;
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.rank(), "sum gradients over ranks")?;

@@ -54,6 +54,7 @@ fn plan(family: Family, determinism: Determinism) -> Plan {
         },
         vocab: 61,
         seq_length: 16,
+        eod: None,
         seed: 0,
         determinism,
         fingerprint: String::new(),
@@ -199,7 +200,7 @@ fn matches_torch(family: Family, name: &str, determinism: Determinism) {
     let mut x = trainer.stages[0]
         .embedding()
         .unwrap()
-        .forward(&batch.inputs.unwrap(), 16, 0, &cx)
+        .forward(&batch.inputs.unwrap(), &cx)
         .unwrap();
     for block in trainer.stages[0].blocks() {
         (x, _) = block.forward(x, &cx).unwrap();

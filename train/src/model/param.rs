@@ -243,6 +243,12 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
                 Init::Zeros,
             );
         }
+        if name == "qkv" && architecture.qk_norm {
+            for kind in ["q_norm", "k_norm"] {
+                let name = format!("{at}.{kind}.weight");
+                list.add(name, &[s.d_head], false, Init::Ones);
+            }
+        }
     }
 }
 

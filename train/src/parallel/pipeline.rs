@@ -9,7 +9,7 @@ use crate::data;
 use crate::data::Batch;
 use crate::error::{OnRank, Result};
 use crate::mesh::{Groups, Place};
-use crate::model::context::{Context, Weights};
+use crate::model::context::{Context, Noise, Weights};
 use crate::model::stage::{Flow, Pass, Saved, Stage};
 use crate::parallel::data::{Block, blocks_of, micro_batches};
 use crate::parallel::schedule::{Action, actions};
@@ -49,6 +49,26 @@ impl Worker<'_> {
         Context::of(self.plan, Weights::All(&[]), self.groups)
     }
 
+    /// For a micro-batch.
+    fn context_of<'a>(&'a self, pass: Pass<'a>) -> Context<'a> {
+        Context {
+            documents: pass.batch.documents.as_ref(),
+            noise: pass.noise,
+            ..self.context()
+        }
+    }
+
+    /// What a micro-batch's dropout depends on, if the model has any.
+    fn noise(&self, (first, step): (u64, u64), block: Block) -> Option<Noise> {
+        let model = &self.plan.model;
+        let drops = model.dropout > 0.0 || model.attention_dropout > 0.0;
+        drops.then_some(Noise {
+            seed: self.plan.seed,
+            step,
+            sequence: first + block.start as u64,
+        })
+    }
+
     /// Number of this rank's first part of a chunk, over all its pieces.
     fn first_part(&self, chunk: usize) -> usize {
         self.stages[..chunk]
@@ -57,12 +77,13 @@ impl Worker<'_> {
             .sum()
     }
 
-    /// Forward and backward of this rank's part of the global batch that starts at sample `first`.
+    /// Forward and backward of this rank's part of the global batch of step `step`, which starts at
+    /// sample `first`.
     /// Adds to `sums`; returns the mean loss of the batch, and the most bytes held between passes.
     pub(crate) fn train(
         &self,
         samples: &dyn data::Samples,
-        first: u64,
+        (first, step): (u64, u64),
         sums: &mut Sums,
     ) -> Result<(f64, Held)> {
         let place = self.groups.place;
@@ -80,7 +101,12 @@ impl Worker<'_> {
                 Action::Forward { micro, chunk } => {
                     let (block, batch) = (blocks[micro], &batches[micro]);
                     let input = self.input(block, chunk)?;
-                    let pass = Pass { batch, weight };
+                    let noise = self.noise((first, step), block);
+                    let pass = Pass {
+                        batch,
+                        weight,
+                        noise,
+                    };
                     let (output, saved) = self.forward(chunk, input, pass, true)?;
                     in_flight[chunk].push_back(saved);
                     self.pass_on(output, block, chunk, &mut losses)?;
@@ -89,10 +115,15 @@ impl Worker<'_> {
                 Action::Backward { micro, chunk } => {
                     let saved = in_flight[chunk].pop_front();
                     let saved = saved.expect("a forward precedes each backward");
-                    let batch = &batches[micro];
+                    let (block, batch) = (blocks[micro], &batches[micro]);
                     let is_last = micro + 1 == blocks.len();
-                    let at = (chunk, blocks[micro], is_last);
-                    self.backward(at, saved, Pass { batch, weight }, sums)?;
+                    let noise = self.noise((first, step), block);
+                    let pass = Pass {
+                        batch,
+                        weight,
+                        noise,
+                    };
+                    self.backward((chunk, block, is_last), saved, pass, sums)?;
                     held.gradients = held.gradients.max(sums.used_bytes());
                 }
             }
@@ -134,7 +165,7 @@ impl Worker<'_> {
         pass: Pass<'_>,
         keeps: bool,
     ) -> Result<(Flow, Vec<Saved>)> {
-        let (cx, rank) = (self.context(), self.rank());
+        let (cx, rank) = (self.context_of(pass), self.rank());
         let mut flow = input;
         let mut kept = Vec::new();
         for part in &self.stages[chunk].parts {
@@ -158,7 +189,7 @@ impl Worker<'_> {
         pass: Pass<'_>,
         sums: &mut Sums,
     ) -> Result<()> {
-        let (cx, rank, first) = (self.context(), self.rank(), self.first_part(chunk));
+        let (cx, rank, first) = (self.context_of(pass), self.rank(), self.first_part(chunk));
         let piece = self.piece(chunk);
         let mut slope = if piece + 1 == self.plan.parallel.pieces() {
             None
@@ -198,7 +229,11 @@ impl Worker<'_> {
             counted += batch.counted;
             for chunk in 0..self.stages.len() {
                 let input = self.input(block, chunk)?;
-                let pass = Pass { batch, weight: 0.0 };
+                let pass = Pass {
+                    batch,
+                    weight: 0.0,
+                    noise: None,
+                };
                 let (output, _) = self.forward(chunk, input, pass, false)?;
                 self.pass_on(output, block, chunk, &mut losses)?;
             }
