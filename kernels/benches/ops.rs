@@ -213,14 +213,16 @@ fn experts(table: &Table) {
     table.row("combine 1024 x 2 x 256", "GB/s", 0.75 * bytes, || {
         permute::combine(&rows, &weights, &order).expect("fits");
     });
-    let w = tensor(&[8, f, d], 3);
+    let w: Vec<Tensor> = (30..38).map(|seed| tensor(&[f, d], seed)).collect();
+    let w: Vec<&Tensor> = w.iter().collect();
     let work = (2 * n * k * d * f) as f64;
     let (counts, op) = (order.counts(), Op::Transposed);
     let y = grouped_matmul::forward(&rows, (&w, op), counts, 0).expect("fits");
     table.row("grouped_matmul 8 experts", "GFLOP/s", work, || {
         grouped_matmul::forward(&rows, (&w, op), counts, 0).expect("fits");
     });
-    let mut dw = tensor(&[8, f, d], 4);
+    let mut dw: Vec<Tensor> = (40..48).map(|seed| tensor(&[f, d], seed)).collect();
+    let mut dw: Vec<&mut Tensor> = dw.iter_mut().collect();
     let leaves: Vec<Vec<usize>> = counts.iter().map(|n| vec![*n]).collect();
     table.row("grouped_matmul weights 8 experts", "GFLOP/s", work, || {
         grouped_matmul::backward_weight((&mut dw, op), &y, &rows, &leaves).expect("fits");

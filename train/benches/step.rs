@@ -102,7 +102,11 @@ fn plan(
             recompute,
             warmup_steps: 1,
             eval_every: 0,
-            checkpoint: CheckpointConfig { every: 0, keep: 1 },
+            checkpoint: CheckpointConfig {
+                every: 0,
+                keep: 1,
+                ..CheckpointConfig::default()
+            },
             ..TrainConfig::default()
         },
         parallel,

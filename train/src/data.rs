@@ -162,6 +162,8 @@ pub(crate) fn read(
 
 /// Reads a sample and refuses one that the model of `plan` cannot take.
 fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample) -> Result<()> {
+    let Sample::Text(text) = sample;
+    text.counts.fill(true); // sources need not say what is usual
     let read = samples.read(index, sample);
     read.map_err(|source| Error::Sample {
         sample: index,

@@ -142,6 +142,20 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Message and causes in one line.
+    pub(crate) fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
 /// Attaches the path to a bare IO error.
 pub(crate) trait At<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T>;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::checkpoint::read::Opened;
 use crate::checkpoint::safetensors::Reader;
-use crate::checkpoint::{MODEL, state};
+use crate::checkpoint::state::State;
+use crate::checkpoint::{MODEL, OPTIMIZER};
 use crate::config::ParallelConfig;
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
@@ -157,8 +158,8 @@ fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> 
 /// A checkpoint that is damaged or not there.
 pub fn inspect(checkpoint: &Path) -> Result<Value> {
     let opened = Opened::open(checkpoint)?;
-    let plan = &opened.state.plan;
-    let (_, model, optimizer) = state::read(checkpoint)?;
+    let State { plan, course, .. } = &opened.state;
+    let bytes = |file| opened.digests.of(file).map(|digest| digest.bytes);
     let reader = Reader::open(&checkpoint.join(MODEL))?;
     // through text: a value made directly would show 0.02f32 as 0.019999999552965164
     let text = serde_json::to_string(plan).expect("a plan is plain data");
@@ -169,15 +170,15 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
         .collect();
     Ok(json!({
         "format": opened.state.format,
-        "step": opened.state.step,
-        "consumed_samples": opened.state.consumed_samples,
-        "tokens": opened.state.consumed_samples * plan.seq_length as u64,
-        "loss": opened.state.loss.0,
-        "valid_loss": opened.state.valid_loss.map(|loss| loss.0),
-        "best_valid_loss": opened.state.best_valid_loss.map(|loss| loss.0),
+        "step": course.step,
+        "consumed_samples": course.consumed_samples,
+        "tokens": course.consumed_samples * plan.seq_length as u64,
+        "loss": course.loss.0,
+        "valid_loss": course.valid_loss.map(|loss| loss.0),
+        "best_valid_loss": course.best_valid_loss.map(|loss| loss.0),
         "parameters": plan.parameters(),
-        "model_bytes": model.bytes,
-        "optimizer_bytes": optimizer.bytes,
+        "model_bytes": bytes(MODEL),
+        "optimizer_bytes": bytes(OPTIMIZER),
         "plan": shown,
         "tensors": tensors,
     }))

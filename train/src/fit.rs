@@ -2,6 +2,7 @@
 //! nearest choices that would do.
 
 use crate::config::{ParallelConfig, Problem};
+use crate::mixture::RouterScope;
 use crate::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
 
 /// How far from what was asked for a choice is looked for.
@@ -41,6 +42,7 @@ pub(crate) fn check(plan: &Plan, problem: Problem<'_>) {
     check_sequence(plan, problem);
     check_pipeline(plan, problem);
     check_batch(plan, problem);
+    check_experts(plan, problem);
     if plan.is_exact() {
         check_leaves(plan, problem);
     }
@@ -74,6 +76,52 @@ fn check_tensor(plan: &Plan, problem: Problem<'_>) {
         let near = nearest_multiple(model.d_ffn(), FEATURE_CHUNKS);
         let wanted = format!("a multiple of 8{near}");
         problem("model.d_ffn", model.d_ffn().to_string(), &wanted);
+    }
+}
+
+/// Experts over ranks, and the widths that tensor parallelism splits.
+fn check_experts(plan: &Plan, problem: Problem<'_>) {
+    let (ep, dp, cp) = (plan.parallel.ep, plan.parallel.dp, plan.parallel.cp);
+    let Some(moe) = &plan.model.moe else {
+        if ep > 1 {
+            let wanted = "1: only a model with model.moe has experts";
+            problem("parallel.ep", ep.to_string(), wanted);
+        }
+        return;
+    };
+    let divides_all = |n: usize| divides(n, moe.experts) && divides(n, dp);
+    let near = nearest(ep, moe.experts, divides_all);
+    for (what, whole) in [("model.moe.experts", moe.experts), ("dp", dp)] {
+        if ep > 0 && !divides(ep, whole) {
+            let found = format!("{ep} with {what} = {whole}");
+            problem("parallel.ep", found, &format!("a divisor of it{near}"));
+        }
+    }
+    for (key, width) in [
+        ("model.moe.d_ffn", plan.model.d_expert()),
+        ("model.moe.shared_d_ffn", moe.shared_d_ffn),
+    ] {
+        if !width.is_multiple_of(FEATURE_CHUNKS) {
+            let near = nearest_multiple(width, FEATURE_CHUNKS);
+            problem(key, width.to_string(), &format!("a multiple of 8{near}"));
+        }
+    }
+    if !plan.is_exact() {
+        return;
+    }
+    if moe.scope == RouterScope::MicroBatch {
+        let wanted = "\"sequence\" with determinism = \"layout\": micro-batches are the layout's";
+        problem("model.moe.scope", "\"micro_batch\"".into(), wanted);
+    }
+    if ep > 1 && !ep.is_power_of_two() {
+        let near = nearest(ep, moe.experts, |n| n.is_power_of_two() && divides_all(n));
+        let wanted = format!("a power of two with determinism = \"layout\"{near}");
+        problem("parallel.ep", ep.to_string(), &wanted);
+    }
+    if ep > 1 && cp > 1 {
+        let found = format!("{ep} with cp = {cp}");
+        let wanted = "1 with cp above 1 and determinism = \"layout\", or cp = 1";
+        problem("parallel.ep", found, wanted);
     }
 }
 

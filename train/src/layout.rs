@@ -58,6 +58,9 @@ pub struct ParallelConfig {
     pub pp: usize,
     /// Data parallel replicas: the batch is split. Default: 1.
     pub dp: usize,
+    /// Expert parallel ranks: the experts of every mixture are shared out over this many adjacent
+    /// data parallel ranks, each of which keeps its own sequences. Default: 1.
+    pub ep: usize,
     /// Context parallel ranks: every sequence is split. Default: 1.
     pub cp: usize,
     /// Sequence parallelism: what lies between the layers that tensor parallelism splits is split
@@ -92,6 +95,7 @@ impl Default for ParallelConfig {
             tp: 1,
             pp: 1,
             dp: 1,
+            ep: 1,
             cp: 1,
             sequence: false,
             virtual_stages: 1,
@@ -124,6 +128,13 @@ impl ParallelConfig {
         let axes: [Axis; 5] = axes.try_into().ok()?;
         let is_each_there = Axis::MEGATRON.iter().all(|axis| axes.contains(axis));
         (is_each_there && self.order.split('-').count() == 5).then_some(axes)
+    }
+
+    /// True if each micro-batch's gradients go over ranks at once, which then keep shards of them.
+    /// With experts shared out it must be so: what experts add to their gradients are sums over
+    /// the sequences of all their ranks, blocks of the tree only if ranks take turns.
+    pub(crate) fn is_summed_by_round(&self) -> bool {
+        self.zero >= 2 || self.ep > 1
     }
 
     fn size(&self, axis: Axis) -> usize {
@@ -260,6 +271,7 @@ impl ParallelConfig {
             ("tp", self.tp),
             ("pp", self.pp),
             ("dp", self.dp),
+            ("ep", self.ep),
             ("cp", self.cp),
             ("virtual_stages", self.virtual_stages),
         ] {

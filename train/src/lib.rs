@@ -6,6 +6,7 @@ mod checkpoint;
 #[cfg(test)]
 mod claims;
 mod config;
+mod course;
 mod data;
 mod error;
 mod eval;
@@ -14,13 +15,16 @@ mod fit;
 mod fixtures;
 mod infer;
 mod layout;
+mod lead;
 pub mod memory;
 mod mesh;
 mod metrics;
+mod mixture;
 mod model;
 mod optim;
 mod parallel;
 mod plan;
+mod recipe;
 mod run;
 mod scaling;
 mod step;
@@ -31,11 +35,14 @@ pub use config::{
     ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, RopeScaling, Schedule,
     TieEmbeddings, TrainConfig,
 };
+pub use course::Ended;
 pub use data::{Sample, Samples, TextSample};
 pub use error::{Error, Result};
 pub use eval::{evaluate, inspect, logits};
 pub use infer::{GenerateOptions, generate};
 pub use kernels::Device;
 pub use metrics::{Events, StepRecord};
+pub use mixture::{DropPolicy, MoeConfig, RouterScope, RouterScore};
+pub use parallel::routing::RoutingRecord;
 pub use plan::Plan;
 pub use run::{Outcome, run};

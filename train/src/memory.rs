@@ -5,7 +5,7 @@
 //! al. 2020, arXiv:1910.02054, sec. 3.1, in f32). In layout mode gradients are held once per block of
 //! sequences that waits in the tree. Activations are what forward passes keep for backward
 //! (Korthikanti et al. 2022, arXiv:2205.05198, sec. 4, for these layers), times the micro-batches
-//! in flight by the schedule. Every tensor is rounded up to 64 bytes, as the device does.
+//! in flight by the schedule; those of a mixture as if choices were even and none dropped. Every tensor is rounded up to 64 bytes, as the device does.
 //!
 //! Scratch of the layer that runs and of matrix products is not in the formula but bounded: each rank
 //! gets one arena, sized before the first step, that holds all of it. Pages nobody touches are free.
@@ -14,11 +14,12 @@ use std::thread;
 
 use kernels::Device;
 
+use crate::checkpoint::snapshot;
 use crate::config::{NormKind, Recompute};
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::{Groups, Place};
-use crate::model::param;
+use crate::model::{moe, param};
 use crate::parallel::data::{Block, micro_batches};
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
@@ -38,11 +39,17 @@ pub struct RankMemory {
     pub gradients: usize,
     /// Most bytes kept for backward passes.
     pub activations: usize,
+    /// Copies that wait until a checkpoint is written, beside the arena.
+    pub snapshot: usize,
 }
 
 impl RankMemory {
     /// All of it.
     pub fn total(&self) -> usize {
+        self.in_arena() + self.snapshot
+    }
+
+    fn in_arena(&self) -> usize {
         self.weights + self.optimizer + self.gradients + self.activations
     }
 }
@@ -62,7 +69,7 @@ pub fn predict(plan: &Plan) -> Result<Vec<RankMemory>> {
     let places = ranks.map(|rank| Place::of(rank, &plan.parallel));
     Ok(places
         .map(|place| {
-            let local = shards.on(place.pp_rank, &specs);
+            let local = shards.on(&place, &specs);
             let rank = Rank {
                 plan,
                 place,
@@ -82,14 +89,19 @@ pub(crate) fn arenas(plan: &Plan) -> Result<Vec<usize>> {
     Ok(predicted
         .map(|(rank, memory)| {
             let place = Place::of(rank, &plan.parallel);
-            let local = shards.on(place.pp_rank, &specs);
+            let local = shards.on(&place, &specs);
             let rank = Rank {
                 plan,
                 place,
                 shards: &shards,
                 local,
             };
-            memory.total().saturating_add(rank.scratch())
+            // all tokens may choose one rank's experts
+            let more = memory.activations * (plan.parallel.ep - 1);
+            memory
+                .in_arena()
+                .saturating_add(more)
+                .saturating_add(rank.scratch())
         })
         .collect())
 }
@@ -122,6 +134,10 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
             optimizer,
             gradients: trainer.held.gradients,
             activations: trainer.held.activations,
+            snapshot: snapshot::take(&trainer)
+                .iter()
+                .map(|piece| 4 * piece.len())
+                .sum(),
         })
     };
     thread::scope(|scope| {
@@ -160,11 +176,13 @@ impl Rank<'_> {
         let moments = self.local.iter();
         let moments = moments.map(|local| 2 * self.flat(local.unit, self.shards.zero >= 1));
         let (gradients, activations) = self.peaks();
+        let specs = param::specs(self.plan);
         RankMemory {
             weights: weights.sum(),
             optimizer: moments.sum(),
             gradients,
             activations,
+            snapshot: snapshot::bytes((&specs, self.shards), &self.place),
         }
     }
 
@@ -175,8 +193,13 @@ impl Rank<'_> {
         let blocks = micro_batches(plan, place);
         let b = blocks.iter().map(|block| block.size).max().unwrap_or(1);
         let n = b * plan.seq_length / place.cp;
-        let inner = s.packed.max(2 * s.d_ffn);
-        let layer = n * (16 * s.d_model + 6 * inner);
+        // of a mixture every choice is a row, and any rank may get all of them
+        let (choices, d_ffn) = match &plan.model.moe {
+            Some(moe) => (1 + moe.top_k * place.ep, s.d_ffn.max(plan.model.d_expert())),
+            None => (1, s.d_ffn),
+        };
+        let inner = s.packed.max(2 * d_ffn);
+        let layer = n * choices * (16 * s.d_model + 6 * inner);
         let head = if place.is_last_stage() {
             n * (2 * s.padded_vocab / place.tp + 16)
         } else {
@@ -184,7 +207,7 @@ impl Rank<'_> {
         };
         let widest = inner.max(s.padded_vocab / place.tp).max(s.d_model);
         // a pack is rounded up to a power of two and to whole tiles
-        let packs = 2 * ((n + 32) * (widest + 32) + (widest + 32) * (s.d_model + 32));
+        let packs = 2 * ((n * choices + 32) * (widest + 32) + (widest + 32) * (s.d_model + 32));
         let one_head = plan.seq_length * (32 * s.d_head + 128) + 16 * (s.d_head + 32) * 64;
         let attention = rayon::current_num_threads() * one_head;
         let keys = 4 * b * plan.seq_length * 2 * s.kv_heads * s.d_head;
@@ -239,6 +262,7 @@ impl Rank<'_> {
                 }
             };
             let here = (0..self.shards.units.len())
+                .filter(|&unit| self.shards.units[unit].is_of(self.place.dp_rank))
                 .filter(|&unit| is_of(&specs[self.shards.units[unit].specs.start].name));
             let mut units: Vec<usize> = here.collect();
             if plan.model.is_tied() && piece + 1 == pieces.len() {
@@ -254,7 +278,14 @@ impl Rank<'_> {
         let (plan, place) = (self.plan, &self.place);
         let blocks = micro_batches(plan, place);
         let units = self.gradient_units();
-        let mut sums: Vec<Waiting> = units.iter().map(|_| Waiting::default()).collect();
+        // experts that are shared out have a tree of their own
+        let is_experts = |unit: &usize| self.shards.units[*unit].is_experts();
+        let split = units
+            .into_iter()
+            .map(|units| units.into_iter().partition(is_experts));
+        let units: Vec<[Vec<usize>; 2]> = split.map(|(experts, rest)| [rest, experts]).collect();
+        let new = |_: &[Vec<usize>; 2]| [Waiting::default(), Waiting::default()];
+        let mut sums: Vec<[Waiting; 2]> = units.iter().map(new).collect();
         let mut held = vec![0; units.len()];
         let (mut kept, mut most) = (self.batches(&blocks), (0, 0));
         for action in actions(&plan.parallel, place.pp_rank, blocks.len()) {
@@ -266,8 +297,10 @@ impl Rank<'_> {
                 Action::Backward { micro, chunk } => {
                     kept -= self.kept(chunk, blocks[micro].size);
                     let is_last = micro + 1 == blocks.len();
-                    held[chunk] =
-                        self.summed(&units[chunk], &mut sums[chunk], blocks[micro], is_last);
+                    let kinds = units[chunk].iter().zip(&mut sums[chunk]);
+                    let kinds =
+                        kinds.map(|(units, sums)| self.summed(units, sums, blocks[micro], is_last));
+                    held[chunk] = kinds.sum();
                     most.0 = most.0.max(held.iter().sum());
                 }
             }
@@ -288,13 +321,16 @@ impl Rank<'_> {
     /// Bytes of a piece's gradients after a micro-batch.
     fn summed(&self, units: &[usize], sums: &mut Waiting, block: Block, is_last: bool) -> usize {
         let (is_exact, zero) = (self.plan.is_exact(), self.shards.zero);
+        let is_by_round = self.plan.parallel.is_summed_by_round();
+        let Some(&unit) = units.first() else { return 0 };
+        let unit = &self.shards.units[unit];
         let flat = |is_shard| {
             units
                 .iter()
                 .map(|&unit| self.flat(unit, is_shard))
                 .sum::<usize>()
         };
-        if zero < 2 && (!is_exact || self.place.cp == 1) {
+        if !is_by_round && (!is_exact || self.place.cp == 1) {
             sums.push(block, is_exact);
             if is_last {
                 return flat(zero >= 1);
@@ -303,23 +339,20 @@ impl Rank<'_> {
             let set = units.iter().map(|&unit| self.tensors(unit)).sum::<usize>();
             return sums.most * set;
         }
-        let dp = self.place.dp;
-        if zero < 2 || dp == 1 {
+        let dp = unit.members();
+        if !is_by_round {
             sums.push(block, is_exact);
         } else {
+            let each = self.place.dp / dp * block.size;
             let first = block.start - self.place.dp_rank * block.size;
             let is_whole = !is_exact || dp.is_power_of_two();
-            let (count, size) = if is_whole {
-                (1, dp * block.size)
-            } else {
-                (dp, block.size)
-            };
+            let (count, size) = if is_whole { (1, dp * each) } else { (dp, each) };
             for i in 0..count {
                 let start = first + i * size;
                 sums.push(Block { start, size }, is_exact);
             }
         }
-        if zero < 2 {
+        if !is_by_round {
             let parts = units.iter().map(|&unit| {
                 let cuts = context_cuts(self.shards.units[unit].len(), self.place.cp);
                 Device::bytes_of(cuts[self.place.cp_rank + 1] - cuts[self.place.cp_rank])
@@ -355,7 +388,7 @@ impl Rank<'_> {
         let mut kept = 0;
         let width = s.heads * s.d_head / place.tp;
         let fc1 = architecture.fc1_widths() * s.d_ffn / place.tp;
-        for index in 0..pieces[piece].len() {
+        for (index, layer) in pieces[piece].clone().enumerate() {
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
             if recompute == Recompute::Full {
                 kept += rows;
@@ -363,7 +396,11 @@ impl Rank<'_> {
             }
             // input, both norms' results, the middle; the norms' statistics
             kept += 4 * rows + 2 * statistics;
-            kept += bytes(&[n * s.packed / place.tp, n * fc1, n * s.d_ffn / place.tp]);
+            kept += bytes(&[n * s.packed / place.tp]);
+            kept += match plan.model.moe_at(layer) {
+                Some(moe) => bytes(&moe::kept(plan, moe, (n, m), place.tp)),
+                None => bytes(&[n * fc1, n * s.d_ffn / place.tp]),
+            };
             if recompute == Recompute::None {
                 kept += bytes(&[n * width, n * s.heads / place.tp]);
             }

@@ -8,6 +8,7 @@ use kernels::comm::local;
 use kernels::comm::{Collective, Nested};
 
 use crate::config::{Axis, ParallelConfig};
+use crate::parallel::shards::Unit;
 
 /// Where one rank stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(crate) struct Place {
     pub tp: usize,
     pub cp: usize,
     pub dp: usize,
+    /// Of the data-parallel ranks, how many adjacent ones share out experts.
+    pub ep: usize,
     pub pp: usize,
     pub tp_rank: usize,
     pub cp_rank: usize,
@@ -31,11 +34,14 @@ impl Place {
     }
 
     pub(crate) fn of(rank: usize, parallel: &ParallelConfig) -> Place {
-        let ParallelConfig { tp, cp, dp, pp, .. } = *parallel;
+        let ParallelConfig {
+            tp, cp, dp, ep, pp, ..
+        } = *parallel;
         let mut place = Place {
             tp,
             cp,
             dp,
+            ep: ep.max(1),
             pp,
             tp_rank: 0,
             cp_rank: 0,
@@ -100,6 +106,11 @@ impl Place {
         other.rank()
     }
 
+    /// Which share of the experts is here.
+    pub(crate) fn ep_rank(&self) -> usize {
+        self.dp_rank % self.ep
+    }
+
     /// The rank with the same shard and batch part on another stage.
     pub(crate) fn on_stage(&self, pp_rank: usize) -> usize {
         self.with(Axis::Pp, pp_rank)
@@ -132,10 +143,33 @@ pub(crate) struct Groups {
     pub cp: Box<dyn Collective>,
     /// Weights, on the rank's own thread.
     pub dp: Box<dyn Collective>,
+    /// Ranks with the other experts.
+    pub ep: Box<dyn Collective>,
+    /// As `dp`, of ranks with the same experts.
+    pub expert_dp: Box<dyn Collective>,
     /// Gradients, which another thread may sum while the rank goes on.
     pub sums: Arc<dyn Collective>,
+    /// As `expert_dp`, for that thread.
+    pub expert_sums: Arc<dyn Collective>,
     /// As `cp`, for that thread.
     pub cp_sums: Arc<dyn Collective>,
+}
+
+/// Data-parallel ranks, `size` together, each `step` after the one before.
+fn among_data(parallel: &ParallelConfig, size: usize, step: usize) -> Vec<local::LocalComm> {
+    let world = parallel.world();
+    let mut all: Vec<Option<local::LocalComm>> = (0..world).map(|_| None).collect();
+    for rank in 0..world {
+        let place = Place::of(rank, parallel);
+        if (place.dp_rank / step).is_multiple_of(size) {
+            for (i, comm) in local::group(size).into_iter().enumerate() {
+                all[place.with(Axis::Dp, place.dp_rank + i * step)] = Some(comm);
+            }
+        }
+    }
+    let all = all.into_iter();
+    all.map(|comm| comm.expect("the first rank of each group gave every member its connection"))
+        .collect()
 }
 
 /// A group for every rank: those that differ in `axis` alone are together.
@@ -206,6 +240,10 @@ impl Groups {
         let mut tps = of(along(Axis::Tp, parallel));
         let mut cps = of(along(Axis::Cp, parallel));
         let mut cp_sums = of(along(Axis::Cp, parallel));
+        let (ep, rest) = (parallel.ep, parallel.dp / parallel.ep);
+        let mut eps = of(among_data(parallel, ep, 1));
+        let mut expert_dps = of(among_data(parallel, rest, ep));
+        let mut expert_sums = of(among_data(parallel, rest, ep));
         let mut dps = data_groups(parallel).into_iter();
         let mut sums = data_groups(parallel).into_iter();
         let one = |groups: &mut std::vec::IntoIter<local::LocalComm>| {
@@ -219,11 +257,23 @@ impl Groups {
                 back: Box::new(one(&mut backs)),
                 tp: Box::new(one(&mut tps)),
                 cp: Box::new(one(&mut cps)),
+                ep: Box::new(one(&mut eps)),
+                expert_dp: Box::new(one(&mut expert_dps)),
+                expert_sums: Arc::new(one(&mut expert_sums)),
                 dp: dps.next().expect("a connection per world rank"),
                 sums: Arc::from(sums.next().expect("a connection per world rank")),
                 cp_sums: Arc::new(one(&mut cp_sums)),
             })
             .collect()
+    }
+
+    /// Ranks that share out a unit's weights and moments, by member.
+    pub(crate) fn data_of(&self, unit: &Unit) -> &dyn Collective {
+        if unit.is_experts() {
+            self.expert_dp.as_ref()
+        } else {
+            self.dp.as_ref()
+        }
     }
 
     /// A world of one rank.
@@ -244,6 +294,7 @@ mod tests {
                 pp: 3,
                 dp: 4,
                 cp: 2,
+                ep: 2,
                 order: order.into(),
                 ..Default::default()
             };
@@ -254,6 +305,9 @@ mod tests {
                 assert_eq!((groups.tp.rank(), groups.tp.size()), (place.tp_rank, 2));
                 assert_eq!((groups.cp.rank(), groups.cp.size()), (place.cp_rank, 2));
                 assert_eq!((groups.dp.rank(), groups.dp.size()), (place.dp_rank, 4));
+                assert_eq!((groups.ep.rank(), groups.ep.size()), (place.dp_rank % 2, 2));
+                let rest = &groups.expert_dp;
+                assert_eq!((rest.rank(), rest.size()), (place.dp_rank / 2, 2));
             }
         }
     }

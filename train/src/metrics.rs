@@ -1,16 +1,19 @@
 //! What a run reports: records of steps, the callbacks that receive them, and `metrics.jsonl`.
 //!
 //! One line per step, `StepRecord`'s fields; after it, if the step was followed by a validation,
-//! `{"step","valid_loss","valid_samples"}`. Lines are in order and each step is there once: a
-//! resumed run first cuts the file behind the checkpoint's step.
+//! `{"step","valid_loss","valid_samples"}`; `{"step","checkpoint_step","checkpoint_failed"}` where a
+//! checkpoint could not be written. Lines are in order and each step is there once: a resumed run
+//! first cuts the file behind the checkpoint's step.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
+use crate::parallel::routing::RoutingRecord;
 
 /// One step's line in `metrics.jsonl`. The figures from `tokens_per_s` on depend on the clock and
 /// the machine; the others are reproducible.
@@ -38,6 +41,13 @@ pub struct StepRecord {
     pub step_s: f64,
     /// Most bytes of tensors held at once so far, all ranks together.
     pub memory_bytes: u64,
+    /// What the routers of mixtures did; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<RoutingRecord>,
+    /// Seconds that training stood still for a checkpoint between the step before and this one;
+    /// absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stall_s: Option<f64>,
 }
 
 /// A validation's line in `metrics.jsonl`.
@@ -46,6 +56,16 @@ pub(crate) struct ValidationRecord {
     pub step: u64,
     pub valid_loss: f64,
     pub valid_samples: u64,
+}
+
+/// A checkpoint that could not be written, in `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct FailureRecord {
+    /// Step under way when it was noticed.
+    pub step: u64,
+    /// Step of the checkpoint.
+    pub checkpoint_step: u64,
+    pub checkpoint_failed: String,
 }
 
 /// Receives what happens during a run, in order, from one thread at a time.
@@ -60,13 +80,26 @@ pub trait Events: Sync {
     fn resumed(&self, step: u64);
     /// Something a person should know.
     fn note(&self, note: &str);
+    /// Asked after every step: true ends the run with a checkpoint, from which the next goes on.
+    fn is_stop_asked(&self) -> bool {
+        false
+    }
 }
 
-/// The open `metrics.jsonl`.
+/// The open `metrics.jsonl`. Lines that a full disk refuses wait in memory and go first once there
+/// is room.
 pub(crate) struct Journal {
     path: PathBuf,
-    file: File,
+    inner: Mutex<Inner>,
 }
+
+struct Inner {
+    file: Arc<File>,
+    waiting: Vec<u8>,
+}
+
+/// Bytes of lines that may wait.
+const MOST_WAITING: usize = 16 << 20;
 
 #[derive(Deserialize)]
 struct Line {
@@ -94,20 +127,58 @@ impl Journal {
         }
         Ok(Journal {
             path: path.to_owned(),
-            file,
+            inner: Mutex::new(Inner {
+                file: Arc::new(file),
+                waiting: Vec::new(),
+            }),
         })
     }
 
-    /// Appends one line.
-    pub(crate) fn write(&mut self, record: &impl Serialize) -> Result<()> {
+    /// Appends one line. Returns why it has to wait, if it has to.
+    ///
+    /// # Errors
+    /// If so many lines wait that something must be wrong.
+    pub(crate) fn write(&self, record: &impl Serialize) -> Result<Option<Error>> {
         let mut line = serde_json::to_string(record).expect("records are plain numbers");
         line.push('\n');
-        self.file.write_all(line.as_bytes()).at("write", &self.path)
+        let mut inner = self.inner();
+        inner.waiting.extend_from_slice(line.as_bytes());
+        match inner.flush().at("write", &self.path) {
+            Ok(()) => Ok(None),
+            Err(error) if inner.waiting.len() > MOST_WAITING => Err(error),
+            Err(error) => Ok(Some(error)),
+        }
     }
 
     /// Puts the lines on the disk; to be done before the checkpoint that relies on them.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.file.sync_data().at("sync", &self.path)
+        let file = {
+            let mut inner = self.inner();
+            inner.flush().at("write", &self.path)?;
+            Arc::clone(&inner.file)
+        };
+        // the next line need not wait for the disk
+        file.sync_data().at("sync", &self.path)
+    }
+
+    // a panic elsewhere leaves whole bytes written and taken from those that wait
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Writes as much as the disk takes.
+    fn flush(&mut self) -> std::io::Result<()> {
+        while !self.waiting.is_empty() {
+            match (&*self.file).write(&self.waiting) {
+                Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => drop(self.waiting.drain(..bytes)),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -143,7 +214,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
         std::fs::write(&path, text).unwrap();
-        let mut journal = Journal::resume(&path, step).unwrap();
+        let journal = Journal::resume(&path, step).unwrap();
         journal.write(&line(step + 1)).unwrap();
         std::fs::read_to_string(&path).unwrap()
     }
@@ -176,6 +247,8 @@ mod tests {
             mfu: None,
             step_s: 0.0,
             memory_bytes: 0,
+            routing: None,
+            stall_s: None,
         };
         let names = "step loss grad_norm lr tokens consumed_samples tokens_per_s tflops mfu step_s \
                      memory_bytes";

@@ -95,6 +95,22 @@ impl Plan {
             .sum()
     }
 
+    /// Those of them that a token meets: of a mixture only its chosen experts.
+    pub fn active_parameters(&self) -> u64 {
+        let share = |spec: &param::Spec| match (&self.model.moe, spec.expert) {
+            (Some(moe), Some(_)) => (moe.top_k as u64, moe.experts as u64),
+            _ => (1, 1),
+        };
+        let active = param::specs(self).into_iter().map(|spec| {
+            let (chosen, all) = share(&spec);
+            (spec.live_elements() as u64 * chosen, all)
+        });
+        // experts of a layer have the same size, so only the sum divides
+        let (experts, rest): (Vec<_>, Vec<_>) = active.partition(|(_, all)| *all > 1);
+        let sum = |list: &[(u64, u64)]| list.iter().map(|(count, _)| count).sum::<u64>();
+        sum(&rest) + sum(&experts) / experts.first().map_or(1, |(_, all)| *all)
+    }
+
     /// Rows of embedding and head.
     pub fn padded_vocab(&self) -> usize {
         self.vocab.next_multiple_of(VOCAB_MULTIPLE)

@@ -8,24 +8,30 @@ use std::time::Instant;
 
 use kernels::Device;
 
+use crate::checkpoint::background::{self, Giver};
 use crate::checkpoint::read::{Opened, newest};
-use crate::checkpoint::state::{Exact, State};
-use crate::checkpoint::write;
+use crate::checkpoint::snapshot;
+use crate::checkpoint::state::State;
+use crate::checkpoint::write::{self, Form};
+use crate::course::{Course, Ended};
 use crate::data::Samples;
 use crate::error::{At, Error, OnRank, Result};
+use crate::lead::Lead;
 use crate::memory;
-use crate::mesh::Groups;
-use crate::metrics::{Events, Journal, StepRecord, ValidationRecord};
+use crate::mesh::{Groups, Place};
+use crate::metrics::{Events, Journal};
 use crate::model::param::{self, Spec};
-use crate::optim::schedule;
+use crate::parallel::shards::Shards;
 use crate::plan::Plan;
-use crate::step::{self, Trainer};
+use crate::step::Trainer;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Steps of the job, all of them done.
+    /// Steps done, all runs of the job together.
     pub steps: u64,
+    /// Why there were no more.
+    pub ended: Ended,
     /// Loss of the last step, nats per token.
     pub loss: f64,
     /// Last validation loss, nats per token.
@@ -61,32 +67,34 @@ pub fn run(
     let opened = newest(&folder, events)?;
     if let Some(opened) = &opened {
         opened.check_fits(plan)?;
-        events.resumed(opened.state.step);
+        events.resumed(opened.state.course.step);
     }
-    let done = opened.as_ref().map_or(0, |opened| opened.state.step);
-    let journal = Journal::resume(&out.join("metrics.jsonl"), done)?;
-    let state = match &opened {
-        Some(opened) if done == plan.train.steps => opened.state.clone(),
-        _ => {
-            let specs = param::specs(plan);
-            let run = Run {
-                plan,
-                specs: &specs,
-                train_set,
-                valid_set,
-                folder: &folder,
-                opened: &opened,
-            };
-            run.all_ranks(Lead::new(events, journal, opened.as_ref()))?
-        }
-    };
+    let begun = opened.as_ref().map(|opened| opened.state.course.clone());
+    let mut course = begun.unwrap_or_else(Course::start);
+    let journal = Journal::resume(&out.join("metrics.jsonl"), course.step)?;
+    let mut ended = course.ended(plan);
+    if ended.is_none() {
+        let specs = param::specs(plan);
+        let run = Run {
+            plan,
+            specs: &specs,
+            train_set,
+            valid_set,
+            folder: &folder,
+            opened: &opened,
+        };
+        course = run.all_ranks(Lead::new(events, &journal))?;
+        ended = course.ended(plan);
+        journal.sync()?;
+    }
     Ok(Outcome {
-        steps: plan.train.steps,
-        loss: state.loss.0,
-        valid_loss: state.valid_loss.map(|loss| loss.0),
-        best_valid_loss: state.best_valid_loss.map(|loss| loss.0),
-        checkpoint: crate::checkpoint::path_of(&folder, plan.train.steps),
-        tokens: state.consumed_samples * plan.seq_length as u64,
+        steps: course.step,
+        ended: ended.unwrap_or(Ended::Asked),
+        loss: course.loss.0,
+        valid_loss: course.valid_loss.map(|loss| loss.0),
+        best_valid_loss: course.best_valid_loss.map(|loss| loss.0),
+        checkpoint: crate::checkpoint::path_of(&folder, course.step),
+        tokens: course.consumed_samples * plan.seq_length as u64,
         seconds: started.elapsed().as_secs_f64(),
     })
 }
@@ -126,43 +134,35 @@ struct Run<'a> {
     opened: &'a Option<Opened>,
 }
 
-/// What rank 0 alone has.
-struct Lead<'a> {
-    events: &'a dyn Events,
-    journal: Journal,
-    valid_loss: Option<Exact>,
-    best_valid_loss: Option<Exact>,
-}
-
-impl<'a> Lead<'a> {
-    fn new(events: &'a dyn Events, journal: Journal, opened: Option<&Opened>) -> Lead<'a> {
-        let state = opened.map(|opened| &opened.state);
-        Lead {
-            events,
-            journal,
-            valid_loss: state.and_then(|state| state.valid_loss),
-            best_valid_loss: state.and_then(|state| state.best_valid_loss),
-        }
-    }
-}
-
 impl Run<'_> {
-    /// Runs every rank on its thread and returns rank 0's last state, or the first cause of failure.
-    fn all_ranks(&self, lead: Lead<'_>) -> Result<State> {
+    /// Runs every rank on its thread and returns where they stand at the end, or the first cause of
+    /// failure.
+    fn all_ranks(&self, lead: Lead<'_>) -> Result<Course> {
         let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
         let devices = arenas.map(|(rank, bytes)| {
             Device::with_arena(bytes).on_rank(rank, "plan memory before the first step")
         });
         let devices: Vec<Device> = devices.collect::<Result<_>>()?;
-        let events = lead.events;
-        let mut lead = Some(lead);
-        let devices = &devices;
-        let results: Vec<Result<Option<State>>> = thread::scope(|scope| {
+        let (events, journal) = (lead.events, lead.journal);
+        let (mut lead, devices) = (Some(lead), &devices);
+        let (givers, background) = background::ends(devices.len());
+        let results: Vec<Result<Course>> = thread::scope(|scope| {
+            scope.spawn(move || {
+                let form = Form {
+                    specs: self.specs,
+                    shards: Shards::of(self.plan, self.specs),
+                    place: Place::of(0, &self.plan.parallel),
+                    folder: self.folder,
+                    config: &self.plan.train.checkpoint,
+                };
+                background.serve(&form, devices.len(), journal);
+            });
             let threads: Vec<_> = Groups::all(&self.plan.parallel)
                 .into_iter()
-                .map(|groups| {
+                .zip(givers)
+                .map(|(groups, giver)| {
                     let lead = lead.take();
-                    scope.spawn(move || self.one_rank(groups, devices, lead))
+                    scope.spawn(move || self.one_rank(groups, devices, lead, giver))
                 })
                 .collect();
             let joined = threads.into_iter().enumerate().map(|(rank, thread)| {
@@ -181,11 +181,11 @@ impl Run<'_> {
                 events.note(&format!("rank {rank}: {bytes} bytes did not fit its arena"));
             }
         }
-        let mut last = None;
+        let mut course = None;
         let mut failure: Option<Error> = None;
         for result in results {
             match result {
-                Ok(state) => last = last.or(state),
+                Ok(end) => course = course.or(Some(end)),
                 // ranks that lost a peer only tell that another one failed first
                 Err(error) if failure.as_ref().is_none_or(is_consequence) => failure = Some(error),
                 Err(_) => {}
@@ -193,7 +193,7 @@ impl Run<'_> {
         }
         match failure {
             Some(error) => Err(error),
-            None => Ok(last.expect("rank 0 took at least one step")),
+            None => Ok(course.expect("there is a rank")),
         }
     }
 
@@ -202,110 +202,102 @@ impl Run<'_> {
         groups: Groups,
         devices: &[Device],
         mut lead: Option<Lead<'_>>,
-    ) -> Result<Option<State>> {
-        let plan = self.plan;
+        mut giver: Giver,
+    ) -> Result<Course> {
         let device = devices[groups.place.rank()].clone();
-        let mut trainer = Trainer::new(plan, self.specs, groups, device)?;
-        let mut done = 0;
+        let mut trainer = Trainer::new(self.plan, self.specs, groups, device)?;
+        let mut course = Course::start();
         if let Some(opened) = self.opened {
             opened.load(&mut trainer)?;
-            done = opened.state.step;
+            course = opened.state.course.clone();
         }
-        let mut state = None;
-        for step in done + 1..=plan.train.steps {
+        let done = self.steps(&mut trainer, &mut course, (&mut lead, &mut giver), devices);
+        if let Some(lead) = &mut lead {
+            // a checkpoint that was under way is told even if a step failed meanwhile
+            let last = done.is_ok().then_some(course.step);
+            lead.tell(giver.finish(), course.step, last)?;
+        }
+        done.map(|()| course)
+    }
+
+    /// Steps until the plan is fulfilled or somebody asks to stop.
+    fn steps(
+        &self,
+        trainer: &mut Trainer<'_>,
+        course: &mut Course,
+        (lead, giver): (&mut Option<Lead<'_>>, &mut Giver),
+        devices: &[Device],
+    ) -> Result<()> {
+        let plan = self.plan;
+        let mut stall_s = None;
+        loop {
             let started = Instant::now();
-            let outcome = trainer.step(self.train_set, step)?;
-            if let Some(lead) = &mut lead {
+            let outcome = trainer.step(self.train_set, course.step + 1)?;
+            course.stepped(plan.train.global_batch, outcome.loss);
+            if let Some(lead) = lead {
                 let seconds = started.elapsed().as_secs_f64();
                 let peak_bytes = devices.iter().map(Device::peak_bytes).sum();
-                lead.record(plan, step, &outcome, (seconds, peak_bytes))?;
+                let measured = (seconds, peak_bytes, stall_s.take());
+                lead.record(plan, course, &outcome, measured)?;
             }
-            self.validate(&trainer, step, &mut lead)?;
-            if is_due(step, plan.train.checkpoint.every, plan.train.steps) {
-                if let Some(lead) = &lead {
-                    lead.journal.sync()?;
-                    state = Some(lead.state(plan, step, outcome.loss));
+            let is_asked = is_asked(trainer, lead.as_ref())?;
+            self.validate(trainer, course, lead)?;
+            let is_end = is_asked || course.ended(plan).is_some();
+            let every = plan.train.checkpoint.every;
+            if is_end || every > 0 && course.step.is_multiple_of(every) {
+                let started = Instant::now();
+                giver.wait();
+                if let Some(lead) = lead {
+                    lead.tell(giver.tried(), course.step, None)?;
                 }
-                let path = write::write(&trainer, self.folder, state.as_ref())?;
-                if let (Some(lead), Some(path)) = (&lead, path) {
-                    lead.events.checkpoint(step, &path);
-                }
+                let state = lead.as_ref().map(|_| State::new(plan, course));
+                let pieces = snapshot::take(trainer);
+                giver.give(trainer.groups.place.rank(), pieces, state);
+                stall_s = Some(started.elapsed().as_secs_f64());
+            }
+            if is_end {
+                return Ok(());
             }
         }
-        Ok(state)
     }
 
     fn validate(
         &self,
         trainer: &Trainer<'_>,
-        step: u64,
+        course: &mut Course,
         lead: &mut Option<Lead<'_>>,
     ) -> Result<()> {
         let config = &self.plan.train;
         let Some(samples) = self.valid_set else {
             return Ok(());
         };
-        if config.eval_every == 0 || !is_due(step, config.eval_every, config.steps) {
+        if config.eval_every == 0 || !is_due(course.step, config.eval_every, config.steps) {
             return Ok(());
         }
         let count = config.eval_samples.min(samples.len());
         let sequences = usize::try_from(count).unwrap_or(usize::MAX);
         let loss = trainer.evaluate(samples, sequences)?;
-        if let Some(lead) = lead {
-            lead.journal.write(&ValidationRecord {
-                step,
-                valid_loss: loss,
-                valid_samples: count,
-            })?;
-            lead.valid_loss = Some(Exact(loss));
-            let best = lead.best_valid_loss.map_or(loss, |best| best.0.min(loss));
-            lead.best_valid_loss = Some(Exact(best));
-            lead.events.validation(step, loss);
+        course.validated(loss);
+        match lead {
+            Some(lead) => lead.validation(course.step, loss, count),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
-impl Lead<'_> {
-    fn record(
-        &mut self,
-        plan: &Plan,
-        step: u64,
-        outcome: &step::Outcome,
-        (seconds, peak_bytes): (f64, usize),
-    ) -> Result<()> {
-        let consumed_samples = step * plan.train.global_batch as u64;
-        let tokens_per_s = (plan.train.global_batch * plan.seq_length) as f64 / seconds;
-        let record = StepRecord {
-            step,
-            loss: outcome.loss,
-            grad_norm: outcome.grad_norm,
-            lr: schedule::rate(&plan.train, step),
-            tokens: consumed_samples * plan.seq_length as u64,
-            consumed_samples,
-            tokens_per_s,
-            tflops: tokens_per_s * plan.flops_per_token() / 1e12,
-            mfu: None,
-            step_s: seconds,
-            memory_bytes: peak_bytes as u64,
-        };
-        self.journal.write(&record)?;
-        if is_due(step, plan.train.log_every, plan.train.steps) {
-            self.events.step(&record);
-        }
-        Ok(())
-    }
-
-    fn state(&self, plan: &Plan, step: u64, loss: f64) -> State {
-        let mut state = State::new(plan, step, loss);
-        state.valid_loss = self.valid_loss;
-        state.best_valid_loss = self.best_valid_loss;
-        state
-    }
+/// Whether rank 0 was asked to stop; every rank hears the same answer.
+fn is_asked(trainer: &Trainer<'_>, lead: Option<&Lead<'_>>) -> Result<bool> {
+    let mine: Vec<f64> = lead
+        .iter()
+        .map(|lead| f64::from(u8::from(lead.events.is_stop_asked())))
+        .collect();
+    let all = trainer.groups.world.all_gather_f64(&mine);
+    let all = all.on_rank(trainer.groups.place.rank(), "agree on going on")?;
+    Ok(all.concat().iter().any(|&asked| asked > 0.0))
 }
 
 /// Every `every` steps (0: never) and after the last.
-fn is_due(step: u64, every: u64, steps: u64) -> bool {
+pub(crate) fn is_due(step: u64, every: u64, steps: u64) -> bool {
     step == steps || every > 0 && step.is_multiple_of(every)
 }
 

@@ -11,7 +11,8 @@ use crate::model::param::Spec;
 use crate::model::stage::Stage;
 use crate::optim::adamw::{Moments, Store};
 use crate::optim::clip;
-use crate::parallel::pipeline::{Held, Worker};
+use crate::parallel::pipeline::{Held, Trained, Worker};
+use crate::parallel::routing::RoutingRecord;
 use crate::parallel::shards::Shards;
 use crate::parallel::sums::Sums;
 use crate::parallel::zero::{Holding, Supply};
@@ -36,6 +37,7 @@ pub(crate) struct Trainer<'a> {
     sums: Sums,
     /// Of the last step.
     pub held: Held,
+    pub routing: Option<RoutingRecord>,
 }
 
 /// Loss and gradient norm of a step, the same bits on every rank.
@@ -43,6 +45,8 @@ pub(crate) struct Outcome {
     /// Mean over tokens, nats.
     pub loss: f64,
     pub grad_norm: f64,
+    /// What the routers of mixtures did, if there are any.
+    pub routing: Option<RoutingRecord>,
 }
 
 impl<'a> Trainer<'a> {
@@ -79,6 +83,7 @@ impl<'a> Trainer<'a> {
             moments,
             sums,
             held: Held::default(),
+            routing: None,
         };
         trainer.initialise().on_rank(rank, "initialise weights")?;
         Ok(trainer)
@@ -117,7 +122,11 @@ impl<'a> Trainer<'a> {
     pub(crate) fn step(&mut self, samples: &dyn Samples, step: u64) -> Result<Outcome> {
         let (loss, gradients) = self.gradients(samples, step)?;
         let grad_norm = self.update(&gradients, step)?;
-        Ok(Outcome { loss, grad_norm })
+        Ok(Outcome {
+            loss,
+            grad_norm,
+            routing: self.routing.take(),
+        })
     }
 
     /// Loss of the step's batch and its gradient, summed over all ranks that share a weight: flat,
@@ -145,8 +154,12 @@ impl<'a> Trainer<'a> {
                 &self.device,
             ),
         };
-        let (loss, held) = worker.train(samples, (first, step), &mut self.sums)?;
-        self.held = held;
+        let Trained {
+            loss,
+            held,
+            routing,
+        } = worker.train(samples, (first, step), &mut self.sums)?;
+        (self.held, self.routing) = (held, routing);
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.rank(), "sum gradients over ranks")?;
         finite(step, "loss", loss)?;
@@ -169,7 +182,7 @@ impl<'a> Trainer<'a> {
         let at = (&self.plan.train, step, factor);
         self.moments.update(store, gradients, of, at);
         self.holding
-            .gather_updated(&mut self.weights, self.groups.dp.as_ref())
+            .gather_updated(&mut self.weights, &self.groups)
             .on_rank(rank, "gather updated weights")?;
         Ok(grad_norm)
     }
@@ -230,7 +243,7 @@ fn supply<'a>(
         Supply::Shards {
             shards,
             holding,
-            dp: groups.dp.as_ref(),
+            groups,
             device,
         }
     } else {

@@ -4,7 +4,7 @@
 //! they are filled; the last reader frees the turn. A rank that is dropped (also by a panic) while
 //! others wait for its part makes them return `PeerGone`; what it brought before still counts.
 
-use super::{Collective, check_cuts};
+use super::{Collective, check_cuts, check_parts};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -61,20 +61,29 @@ struct Turn {
 enum Data {
     F32(Arc<Vec<f32>>),
     F64(Arc<Vec<f64>>),
+    /// One for each rank.
+    Parts(Arc<Vec<Vec<f32>>>),
 }
 
 impl Data {
     fn f32(&self) -> &[f32] {
         match self {
             Data::F32(x) => x,
-            Data::F64(_) => unreachable!("ranks of a turn call the same op, which is checked"),
+            _ => unreachable!("ranks of a turn call the same op, which is checked"),
         }
     }
 
     fn f64(&self) -> &[f64] {
         match self {
             Data::F64(x) => x,
-            Data::F32(_) => unreachable!("ranks of a turn call the same op, which is checked"),
+            _ => unreachable!("ranks of a turn call the same op, which is checked"),
+        }
+    }
+
+    fn part(&self, rank: usize) -> &[f32] {
+        match self {
+            Data::Parts(parts) => &parts[rank],
+            _ => unreachable!("ranks of a turn call the same op, which is checked"),
         }
     }
 }
@@ -286,6 +295,18 @@ impl Collective for LocalComm {
         Ok(all.iter().map(|data| data.f64().to_vec()).collect())
     }
 
+    fn all_to_all(&self, parts: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+        check_parts(parts.len(), self.shared.size)?;
+        if self.shared.size == 1 {
+            return Ok(parts);
+        }
+        let all = self.exchange("all_to_all", Data::Parts(Arc::new(parts)))?;
+        Ok(all
+            .iter()
+            .map(|data| data.part(self.rank).to_vec())
+            .collect())
+    }
+
     fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()> {
         self.check_peer("broadcast", "root", root)?;
         if self.shared.size > 1 {
@@ -449,6 +470,23 @@ mod tests {
                     assert_eq!(wide[from], [from as f64]);
                 }
                 assert_eq!(bits(&x), bits(&[(size - 1) as f32, -0.0]));
+            }
+        }
+    }
+
+    #[test]
+    fn every_rank_gets_the_part_that_each_has_for_it() {
+        for size in 1..=5 {
+            let part = |from: usize, to: usize| vec![(10 * from + to) as f32; from * to];
+            let results = each(size, |comm| {
+                let parts = (0..size).map(|to| part(comm.rank(), to)).collect();
+                let short = comm.all_to_all(vec![Vec::new(); size + 1]);
+                assert!(matches!(short, Err(Error::Argument { name: "parts", .. })));
+                comm.all_to_all(parts).unwrap()
+            });
+            for (to, found) in results.into_iter().enumerate() {
+                let want: Vec<_> = (0..size).map(|from| part(from, to)).collect();
+                assert_eq!(found, want);
             }
         }
     }

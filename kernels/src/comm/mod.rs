@@ -22,6 +22,19 @@ fn check_cuts(cuts: &[usize], len: usize, size: usize) -> Result<()> {
     })
 }
 
+/// Checks what `all_to_all` is given.
+fn check_parts(parts: usize, size: usize) -> Result<()> {
+    if parts == size {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        op: "all_to_all",
+        name: "parts",
+        found: parts.to_string(),
+        wanted: format!("{size}, one for each rank"),
+    })
+}
+
 /// What the ranks of a group can do together. Every rank calls the same ops in the same order.
 ///
 /// # Errors
@@ -53,6 +66,10 @@ pub trait Collective: Send + Sync {
     /// # Errors
     /// As the trait says.
     fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>>;
+    /// Gives `parts[r]` to rank r; returns what each rank gave this one, by rank. Lengths may differ.
+    /// # Errors
+    /// As the trait says; `Argument` if there is not one part for each rank.
+    fn all_to_all(&self, parts: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>>;
     /// Replaces x by root's.
     /// # Errors
     /// As the trait says; `Argument` if root is not in the group.

@@ -113,6 +113,10 @@ impl Collective for Nested {
         self.flat.all_gather_f64(x)
     }
 
+    fn all_to_all(&self, parts: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+        self.flat.all_to_all(parts)
+    }
+
     fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()> {
         self.flat.broadcast(x, root)
     }

@@ -45,7 +45,8 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
         .context("the job has no [train] table")?;
     let seq_length = cx.job.blend.as_ref().map_or(0, |b| b.seq_length);
     let print = blended.fingerprint(Part::Train);
-    Ok(cx.job.plan(model, train, seq_length, blended.vocab, print))
+    let ids = (blended.vocab, blended.eod);
+    Ok(cx.job.plan(model, train, seq_length, ids, print))
 }
 
 /// Newest checkpoint of the job.
@@ -104,13 +105,14 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let ranks = train::memory::predict(&plan).unwrap_or_default();
     if let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) {
         eprintln!(
-            "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}",
+            "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}, copy for checkpoints {}",
             ranks.len(),
             rank.total() / 1_000_000,
             rank.weights / 1_000_000,
             rank.optimizer / 1_000_000,
             rank.gradients / 1_000_000,
-            rank.activations / 1_000_000
+            rank.activations / 1_000_000,
+            rank.snapshot / 1_000_000
         );
     }
     let valid = blended.parts[Part::Valid as usize]

@@ -8,9 +8,11 @@
 //! The tensors do not depend on the layout that wrote them, so any layout can go on. A folder appears
 //! under its name only when all of it is on the disk; every byte is verified before it is trusted.
 
+pub(crate) mod background;
 pub(crate) mod hf;
 pub(crate) mod read;
 pub(crate) mod safetensors;
+pub(crate) mod snapshot;
 pub(crate) mod state;
 pub(crate) mod write;
 

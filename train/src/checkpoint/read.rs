@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use kernels::Tensor;
 
-use crate::checkpoint::safetensors::{Digest, Reader};
-use crate::checkpoint::state::{self, State};
-use crate::checkpoint::{MODEL, OPTIMIZER, path_of, steps_in};
+use crate::checkpoint::safetensors::Reader;
+use crate::checkpoint::state::{self, Digests, State};
+use crate::checkpoint::{MODEL, OPTIMIZER, STATE, path_of, steps_in};
 use crate::error::{Error, Result};
 use crate::mesh::Place;
 use crate::metrics::Events;
@@ -18,23 +18,34 @@ use crate::step::Trainer;
 pub(crate) struct Opened {
     pub path: PathBuf,
     pub state: State,
-    optimizer: Digest,
+    pub digests: Digests,
 }
 
 impl Opened {
     /// Reads the state and verifies every byte of the model.
     pub(crate) fn open(path: &Path) -> Result<Opened> {
-        let (state, model, optimizer) = state::read(path)?;
-        Reader::open(&path.join(MODEL))?.verify(&model)?;
-        Ok(Opened {
+        let (state, digests) = state::read(path)?;
+        let opened = Opened {
             path: path.to_owned(),
             state,
-            optimizer,
-        })
+            digests,
+        };
+        opened.verify(MODEL)?;
+        Ok(opened)
     }
 
-    fn verify_optimizer(&self) -> Result<()> {
-        Reader::open(&self.path.join(OPTIMIZER))?.verify(&self.optimizer)
+    /// Compares every byte of a file with its checksums.
+    pub(crate) fn verify(&self, file: &str) -> Result<()> {
+        let Some(digest) = self.digests.of(file) else {
+            return Err(Error::Damaged {
+                path: self.path.join(STATE),
+                offset: 0,
+                what: "files".into(),
+                found: format!("no checksums of {file}"),
+                wanted: "checksums of every file that is needed".into(),
+            });
+        };
+        Reader::open(&self.path.join(file))?.verify(digest)
     }
 
     /// Refuses a checkpoint of another job. Layout, learning rate and length may change.
@@ -71,9 +82,10 @@ impl Opened {
                 });
             }
         }
-        if self.state.step > plan.train.steps {
+        let step = self.state.course.step;
+        if step > plan.train.steps {
             let (path, key) = (self.path.clone(), "train.steps".to_owned());
-            let (found, wanted) = (self.state.step.to_string(), plan.train.steps.to_string());
+            let (found, wanted) = (step.to_string(), plan.train.steps.to_string());
             return Err(Error::Mismatch {
                 path,
                 key,
@@ -145,13 +157,13 @@ pub(crate) fn newest(folder: &Path, events: &dyn Events) -> Result<Option<Opened
     for step in steps_in(folder)?.into_iter().rev() {
         let path = path_of(folder, step);
         let opened = Opened::open(&path).and_then(|opened| {
-            opened.verify_optimizer()?;
+            opened.verify(OPTIMIZER)?;
             Ok(opened)
         });
         match opened {
             Ok(opened) => return Ok(Some(opened)),
             Err(error) => {
-                let reason = with_causes(&error);
+                let reason = error.with_causes();
                 events.note(&format!("checkpoint of step {step} is not used: {reason}"));
                 reasons.push(reason);
             }
@@ -164,16 +176,4 @@ pub(crate) fn newest(folder: &Path, events: &dyn Events) -> Result<Option<Opened
         path: folder.to_owned(),
         reasons: reasons.join("; "),
     })
-}
-
-/// Message and causes in one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

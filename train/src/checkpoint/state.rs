@@ -11,8 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::checkpoint::STATE;
 use crate::checkpoint::safetensors::Digest;
-use crate::checkpoint::{MODEL, OPTIMIZER, STATE};
+use crate::course::Course;
 use crate::error::{At, Error, Result};
 use crate::plan::Plan;
 
@@ -23,27 +24,29 @@ const FORMAT: &str = "millrace-checkpoint-1";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub format: String,
-    pub step: u64,
-    pub consumed_samples: u64,
-    /// Loss of the step.
-    pub loss: Exact,
-    /// Last validation loss so far, and the lowest.
-    pub valid_loss: Option<Exact>,
-    pub best_valid_loss: Option<Exact>,
+    #[serde(flatten)]
+    pub course: Course,
     pub plan: Plan,
 }
 
 impl State {
-    pub(crate) fn new(plan: &Plan, step: u64, loss: f64) -> State {
+    pub(crate) fn new(plan: &Plan, course: &Course) -> State {
         State {
             format: FORMAT.into(),
-            step,
-            consumed_samples: step * plan.train.global_batch as u64,
-            loss: Exact(loss),
-            valid_loss: None,
-            best_valid_loss: None,
+            course: course.clone(),
             plan: plan.clone(),
         }
+    }
+}
+
+/// Checksums of the files of tensors, by name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Digests(pub Vec<(String, Digest)>);
+
+impl Digests {
+    pub(crate) fn of(&self, file: &str) -> Option<&Digest> {
+        let found = self.0.iter().find(|(name, _)| name == file);
+        found.map(|(_, digest)| digest)
     }
 }
 
@@ -73,15 +76,14 @@ struct Document<'a> {
 }
 
 /// Writes the file and puts it on the disk.
-pub(crate) fn write(
-    folder: &Path,
-    state: &State,
-    model: &Digest,
-    optimizer: &Digest,
-) -> Result<()> {
+pub(crate) fn write(folder: &Path, state: &State, digests: &Digests) -> Result<()> {
     let path = folder.join(STATE);
-    let files = json!({ MODEL: digest_value(model), OPTIMIZER: digest_value(optimizer) });
-    let document = Document { state, files };
+    let files = digests.0.iter();
+    let files = files.map(|(name, digest)| (name.clone(), digest_value(digest)));
+    let document = Document {
+        state,
+        files: files.collect::<Map<String, Value>>().into(),
+    };
     let mut text = serde_json::to_string_pretty(&document).expect("a state is plain data");
     text.truncate(text.len() - "\n}".len());
     let seal = seal(&text);
@@ -91,8 +93,8 @@ pub(crate) fn write(
     file.sync_all().at("sync", &path)
 }
 
-/// Reads and verifies the file: state, digest of the model, digest of the optimizer.
-pub(crate) fn read(folder: &Path) -> Result<(State, Digest, Digest)> {
+/// Reads and verifies the file.
+pub(crate) fn read(folder: &Path) -> Result<(State, Digests)> {
     let path = folder.join(STATE);
     let damaged = |offset: usize, what: &str, found: String, wanted: String| Error::Damaged {
         path: path.clone(),
@@ -120,7 +122,16 @@ pub(crate) fn read(folder: &Path) -> Result<(State, Digest, Digest)> {
     if value["format"] != FORMAT {
         return Err(damaged(0, "format", format, FORMAT.into()));
     }
-    let digests = [MODEL, OPTIMIZER].map(|name| parse_digest(&value["files"][name]));
+    let digests = value["files"].as_object().and_then(|files| {
+        let files = files.iter();
+        files
+            .map(|(name, digest)| Some((name.clone(), parse_digest(digest)?)))
+            .collect::<Option<Vec<_>>>()
+    });
+    let Some(digests) = digests else {
+        let (found, wanted) = ("no checksums".into(), "checksums of every file".into());
+        return Err(damaged(0, "files", found, wanted));
+    };
     let state = serde_json::from_value(value).map_err(|e| {
         damaged(
             0,
@@ -129,15 +140,7 @@ pub(crate) fn read(folder: &Path) -> Result<(State, Digest, Digest)> {
             "the fields of this version".into(),
         )
     })?;
-    match digests {
-        [Some(model), Some(optimizer)] => Ok((state, model, optimizer)),
-        _ => Err(damaged(
-            0,
-            "files",
-            "no checksums".into(),
-            "checksums of both files".into(),
-        )),
-    }
+    Ok((state, Digests(digests)))
 }
 
 fn seal(text: &str) -> String {
@@ -178,12 +181,19 @@ mod tests {
     use super::*;
     use crate::fixtures::tiny_gpt;
 
-    fn digest() -> Digest {
-        Digest {
+    fn digests() -> Digests {
+        let digest = Digest {
             bytes: 9,
             header: u64::MAX,
             tensors: vec![("b".into(), 1), ("a".into(), 2)],
-        }
+        };
+        Digests(vec![("one".into(), digest.clone()), ("two".into(), digest)])
+    }
+
+    fn state(loss: f64) -> State {
+        let mut course = Course::start();
+        course.stepped(8, loss);
+        State::new(&tiny_gpt(), &course)
     }
 
     #[test]
@@ -194,25 +204,19 @@ mod tests {
             0x3fd5_5555_5555_5555,
             0x4008_1234_5678_9abc,
         ] {
-            let mut state = State::new(&tiny_gpt(), 7, f64::from_bits(bits));
-            state.best_valid_loss = Some(Exact(f64::from_bits(bits + 1)));
-            write(folder.path(), &state, &digest(), &digest()).unwrap();
-            let (found, model, _) = read(folder.path()).unwrap();
+            let mut state = state(f64::from_bits(bits));
+            state.course.best_valid_loss = Some(Exact(f64::from_bits(bits + 1)));
+            write(folder.path(), &state, &digests()).unwrap();
+            let (found, files) = read(folder.path()).unwrap();
             assert_eq!(found, state);
-            assert_eq!(model, digest());
+            assert_eq!(files, digests());
         }
     }
 
     #[test]
     fn every_flipped_byte_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
-        write(
-            folder.path(),
-            &State::new(&tiny_gpt(), 7, 1.5),
-            &digest(),
-            &digest(),
-        )
-        .unwrap();
+        write(folder.path(), &state(1.5), &digests()).unwrap();
         let path = folder.path().join(STATE);
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {

@@ -1,91 +1,87 @@
 //! Writing a checkpoint so that a kill at any instant leaves either all of it or nothing.
 //!
-//! Tensor by tensor, the ranks that own parts send them to rank 0, which streams them into files
-//! under `.step-NNNNNNNN.partial`; files and folder are synced, the folder is renamed, the parent
-//! is synced. Folders to be dropped are renamed to hidden names first, so that a half-deleted one
-//! is never taken for a damaged checkpoint.
+//! Tensor by tensor, the copies that ranks gave are streamed into files under
+//! `.step-NNNNNNNN.partial`; files and folder are synced, the folder is renamed, the parent is
+//! synced. Folders to be dropped are renamed to hidden names first, so that a half-deleted one is
+//! never taken for a damaged checkpoint. If anything fails the half-written folder is removed, so
+//! that a full disk has its room back.
 
 use std::fs::{self, File};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use kernels::Tensor;
-
 use crate::checkpoint::safetensors::{Digest, Entry, Writer};
-use crate::checkpoint::state::{self, State};
-use crate::checkpoint::{MODEL, OPTIMIZER, path_of, steps_in};
-use crate::error::{At, OnRank, Result};
+use crate::checkpoint::snapshot::{FILES, FileOf, Pieces, owners};
+use crate::checkpoint::state::{self, Digests, State};
+use crate::checkpoint::{path_of, steps_in};
+use crate::config::CheckpointConfig;
+use crate::error::{At, Result};
 use crate::mesh::Place;
-use crate::step::Trainer;
+use crate::model::param::Spec;
+use crate::parallel::shards::Shards;
 
-/// One file: for each list of this rank every tensor under `<name><suffix>`.
-struct Part<'a> {
-    file: &'static str,
-    lists: Vec<List<'a>>,
+/// What the files of a run's checkpoints are made of.
+pub(crate) struct Form<'a> {
+    pub specs: &'a [Spec],
+    pub shards: Shards,
+    /// Any rank's; its axes matter.
+    pub place: Place,
+    pub folder: &'a Path,
+    pub config: &'a CheckpointConfig,
 }
 
-/// Numbers beside the elements of every tensor.
-struct List<'a> {
-    suffix: &'static str,
-    numbers: Numbers<'a>,
-}
-
-enum Numbers<'a> {
-    /// Whole shares by slot.
-    Whole(&'a [Tensor]),
-    /// Flat by local unit: the elements whose weights are here.
-    Weights(&'a [Tensor]),
-    /// Flat by local unit: the elements whose moments are here.
-    Moments(&'a [Tensor]),
-}
-
-/// To be called by every rank. Rank 0 gives the state and gets the folder's path.
-pub(crate) fn write(
-    trainer: &Trainer<'_>,
-    folder: &Path,
-    state: Option<&State>,
-) -> Result<Option<PathBuf>> {
-    let moments = &trainer.moments;
-    let weights = if trainer.holding.has_weight_shards() {
-        Numbers::Weights(&trainer.weight_shards)
-    } else {
-        Numbers::Whole(&trainer.weights)
-    };
-    let list = |suffix, numbers| List { suffix, numbers };
-    let parts = [
-        Part {
-            file: MODEL,
-            lists: vec![list("", weights)],
-        },
-        Part {
-            file: OPTIMIZER,
-            lists: vec![
-                list(".m", Numbers::Moments(&moments.m)),
-                list(".v", Numbers::Moments(&moments.v)),
-            ],
-        },
-    ];
-    let Some(state) = state else {
-        for part in &parts {
-            send(trainer, part)?;
-        }
-        return Ok(None);
-    };
-    let name = format!("step-{:08}", state.step);
-    let partial = folder.join(format!(".{name}.partial"));
+/// Writes what the ranks gave, by rank, and drops older checkpoints. Returns the folder.
+pub(crate) fn write(form: &Form<'_>, state: &State, given: &mut [Pieces]) -> Result<PathBuf> {
+    let (folder, step) = (form.folder, state.course.step);
+    let partial = folder.join(format!(".step-{step:08}.partial"));
     remove(&partial)?;
-    fs::create_dir(&partial).at("create", &partial)?;
-    let model = collect(trainer, &parts[0], &partial)?;
-    let optimizer = collect(trainer, &parts[1], &partial)?;
-    state::write(&partial, state, &model, &optimizer)?;
-    sync(&partial)?;
-    let path = path_of(folder, state.step);
-    hide(folder, state.step)?;
+    let written = files(form, state, given, &partial);
+    if written.is_err() {
+        // the first error is the one to tell
+        let _ = remove(&partial);
+    }
+    written?;
+    let path = path_of(folder, step);
+    hide(folder, step)?;
     fs::rename(&partial, &path).at("rename", &partial)?;
     sync(folder)?;
-    prune(folder, state.step, trainer.plan.train.checkpoint.keep)?;
+    prune(folder, step, form.config)?;
     clean(folder)?;
-    Ok(Some(path))
+    Ok(path)
+}
+
+fn files(form: &Form<'_>, state: &State, given: &mut [Pieces], partial: &Path) -> Result<()> {
+    fs::create_dir(partial).at("create", partial)?;
+    let mut digests = Vec::new();
+    for file in &FILES {
+        digests.push((file.name.to_owned(), one_file(form, file, given, partial)?));
+    }
+    state::write(partial, state, &Digests(digests))?;
+    sync(partial)
+}
+
+fn one_file(
+    form: &Form<'_>,
+    file: &FileOf,
+    given: &mut [Pieces],
+    partial: &Path,
+) -> Result<Digest> {
+    let lists = file.lists.iter();
+    let entries = lists.flat_map(|(suffix, _)| {
+        form.specs.iter().map(move |spec| Entry {
+            name: format!("{}{suffix}", spec.name),
+            dims: spec.dims.clone(),
+        })
+    });
+    let mut writer = Writer::create(&partial.join(file.name), entries.collect(), None)?;
+    for &(_, kind) in file.lists {
+        for spec in 0..form.specs.len() {
+            for (owner, _) in owners((form.specs, &form.shards), &form.place, kind, spec) {
+                let piece = given[owner].pop_front();
+                writer.write(&piece.expect("an owner gives each of its shares"))?;
+            }
+        }
+    }
+    writer.finish()
 }
 
 /// Removes what a killed run left behind.
@@ -102,15 +98,17 @@ pub(crate) fn clean(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Drops all but the `keep` newest up to `step`. Later ones were refused when the run resumed
-/// before them, and must not push whole ones out.
-fn prune(folder: &Path, step: u64, keep: usize) -> Result<()> {
+/// Drops all but the newest up to `step` and those to be kept for good. Later ones were refused
+/// when the run resumed before them, and must not push whole ones out.
+fn prune(folder: &Path, step: u64, config: &CheckpointConfig) -> Result<()> {
     let (kept, refused): (Vec<u64>, Vec<u64>) = steps_in(folder)?
         .into_iter()
         .partition(|&other| other <= step);
-    let surplus = &kept[..kept.len().saturating_sub(keep)];
+    let surplus = &kept[..kept.len().saturating_sub(config.keep)];
+    let is_for_good = |step: u64| config.keep_every > 0 && step.is_multiple_of(config.keep_every);
     surplus
         .iter()
+        .filter(|&&step| !is_for_good(step))
         .chain(&refused)
         .try_for_each(|&step| hide(folder, step))
 }
@@ -137,102 +135,4 @@ pub(crate) fn sync(folder: &Path) -> Result<()> {
     File::open(folder)
         .and_then(|file| file.sync_all())
         .at("sync", folder)
-}
-
-impl List<'_> {
-    /// World ranks that hold parts of tensor `spec`, in order, with the elements of the tensor's
-    /// share that each has. Replicas send nothing.
-    fn owners(&self, trainer: &Trainer<'_>, spec: usize) -> Vec<(usize, Range<usize>)> {
-        let (tensor, shards) = (&trainer.specs[spec], &trainer.holding.shards);
-        let at = shards.unit_of(spec);
-        let shares = if tensor.is_split {
-            trainer.groups.place.tp
-        } else {
-            1
-        };
-        let mut owners = Vec::new();
-        for tp_rank in 0..shares {
-            for dp_rank in 0..trainer.groups.place.dp {
-                let owner = Place {
-                    tp_rank,
-                    dp_rank,
-                    cp_rank: 0,
-                    pp_rank: tensor.stage,
-                    ..trainer.groups.place
-                };
-                let held = match self.numbers {
-                    Numbers::Whole(_) => 0..shards.units[at].len(),
-                    Numbers::Weights(_) => shards.weights(at, dp_rank),
-                    Numbers::Moments(_) => shards.moments(at, dp_rank),
-                };
-                let is_all = held.len() == shards.units[at].len();
-                let pieces = shards.units[at].pieces(held);
-                let piece = pieces.into_iter().find(|piece| piece.spec == spec);
-                owners.extend(piece.map(|piece| (owner.rank(), piece.local)));
-                if is_all {
-                    break;
-                }
-            }
-        }
-        owners
-    }
-
-    /// Numbers of this rank.
-    fn values(&self, trainer: &Trainer<'_>, spec: usize, local: &Range<usize>) -> &[f32] {
-        let holding = &trainer.holding;
-        let unit = holding.shards.unit_of(spec);
-        let index = (holding.local.iter().position(|local| local.unit == unit))
-            .expect("an owner has the tensor's unit");
-        let (flat, held) = match self.numbers {
-            Numbers::Whole(tensors) => {
-                return &tensors[holding.slot(index, spec)].f32()[local.clone()];
-            }
-            Numbers::Weights(flats) => (&flats[index], holding.weights(index)),
-            Numbers::Moments(flats) => (&flats[index], holding.moments(index)),
-        };
-        let at = holding.shards.units[unit].start_of(spec) + local.start - held.start;
-        &flat.f32()[at..at + local.len()]
-    }
-}
-
-fn send(trainer: &Trainer<'_>, part: &Part<'_>) -> Result<()> {
-    let rank = trainer.groups.place.rank();
-    for list in &part.lists {
-        for spec in 0..trainer.specs.len() {
-            for (owner, local) in list.owners(trainer, spec) {
-                if owner == rank {
-                    let values = list.values(trainer, spec, &local);
-                    let sent = trainer.groups.world.send(0, values);
-                    sent.on_rank(rank, "send a tensor of the checkpoint")?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-fn collect(trainer: &Trainer<'_>, part: &Part<'_>, folder: &Path) -> Result<Digest> {
-    let entries = part.lists.iter().flat_map(|list| {
-        trainer.specs.iter().map(|spec| Entry {
-            name: format!("{}{}", spec.name, list.suffix),
-            dims: spec.dims.clone(),
-        })
-    });
-    let mut writer = Writer::create(&folder.join(part.file), entries.collect(), None)?;
-    let mut received = Vec::new();
-    for list in &part.lists {
-        for spec in 0..trainer.specs.len() {
-            for (owner, local) in list.owners(trainer, spec) {
-                if owner == 0 {
-                    writer.write(list.values(trainer, spec, &local))?;
-                } else {
-                    received.resize(local.len(), 0.0);
-                    let done = trainer.groups.world.recv(owner, &mut received);
-                    done.on_rank(0, "receive a tensor of the checkpoint")?;
-                    writer.write(&received)?;
-                }
-            }
-        }
-    }
-    writer.finish()
 }

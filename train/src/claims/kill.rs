@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kernels::rng;
 
@@ -23,7 +23,7 @@ fn plan() -> Plan {
         sequence: true,
         ..Default::default()
     };
-    plan.train.steps = 40;
+    plan.train.steps = 120;
     plan.train.checkpoint.every = 1; // so that many kills fall into writing one
     plan
 }
@@ -52,24 +52,62 @@ fn start(out: &Path) -> Child {
         .unwrap()
 }
 
+/// Kills with a checkpoint half written, and others.
+struct Kills {
+    in_a_write: usize,
+    elsewhere: usize,
+}
+
+/// Waits up to `most` for a checkpoint under way.
+fn is_writing(out: &Path, most: Duration) -> bool {
+    let started = Instant::now();
+    while started.elapsed() < most {
+        let entries = std::fs::read_dir(out.join("checkpoints"));
+        let is_half = |name: &str| name.ends_with(".partial");
+        let mut names = entries.into_iter().flatten().flatten();
+        if names.any(|entry| entry.file_name().to_str().is_some_and(is_half)) {
+            return true;
+        }
+    }
+    false
+}
+
 #[test]
 fn a_killed_process_leaves_nothing_that_matters() {
     let (calm, stormy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     train(calm.path());
-    let mut kills = 0;
-    for attempt in 0..12 {
+    let mut kills = Kills {
+        in_a_write: 0,
+        elsewhere: 0,
+    };
+    for attempt in 0..16 {
         let mut child = start(stormy.path());
         let millis = 20.0 + 150.0 * rng::uniform(1, 2, attempt);
         sleep(Duration::from_secs_f64(millis / 1000.0));
-        kills += usize::from(child.try_wait().unwrap().is_none());
+        // every second one while the other thread writes
+        let is_in_a_write =
+            attempt % 2 == 0 && is_writing(stormy.path(), Duration::from_millis(200));
+        let is_alive = child.try_wait().unwrap().is_none();
         child.kill().unwrap();
         child.wait().unwrap();
+        if is_alive {
+            kills.in_a_write += usize::from(is_in_a_write);
+            kills.elsewhere += usize::from(!is_in_a_write);
+        }
     }
-    assert!(kills > 0, "no process lived long enough to be killed");
+    println!(
+        "{} kills in a write, {} elsewhere",
+        kills.in_a_write, kills.elsewhere
+    );
+    assert!(kills.in_a_write > 0, "no write was cut");
+    assert!(
+        kills.in_a_write + kills.elsewhere >= 10,
+        "processes ended before they were killed"
+    );
     train(stormy.path());
     let (found, wanted) = (remains(stormy.path()), remains(calm.path()));
     assert_eq!(found.len(), wanted.len());
     for ((name, found), (_, wanted)) in found.iter().zip(&wanted) {
-        assert!(found == wanted, "{name} after {kills} kills");
+        assert!(found == wanted, "{name}");
     }
 }

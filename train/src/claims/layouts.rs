@@ -6,14 +6,11 @@ use std::path::Path;
 use kernels::rng;
 
 use crate::config::{PipelineSchedule, Recompute};
-use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
-use crate::{
-    Activation, Biases, Determinism, ModelConfig, NormKind, ParallelConfig, Plan, Samples,
-    TieEmbeddings, memory, run,
-};
+use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama};
+use crate::{Determinism, ParallelConfig, Plan, Samples, TieEmbeddings, memory, run};
 
 /// Layouts by what they exercise, as `key=value` words; absent keys keep their defaults.
-const LAYOUTS: [&str; 54] = [
+pub(super) const LAYOUTS: [&str; 54] = [
     // micro-batches, data
     "mb=1",
     "mb=2",
@@ -87,6 +84,7 @@ pub(super) fn with(mut plan: Plan, layout: &str) -> Plan {
         match key {
             "mb" => train.micro_batch = number(),
             "dp" => parallel.dp = number(),
+            "ep" => parallel.ep = number(),
             "tp" => parallel.tp = number(),
             "sp" => parallel.sequence = true,
             "pp" => parallel.pp = number(),
@@ -124,7 +122,13 @@ fn reproducible(out: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
     let line = |line: &str| {
         let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
-        for field in ["tokens_per_s", "tflops", "step_s", "memory_bytes"] {
+        for field in [
+            "tokens_per_s",
+            "tflops",
+            "step_s",
+            "memory_bytes",
+            "stall_s",
+        ] {
             value.as_object_mut().unwrap().shift_remove(field);
         }
         value.to_string()
@@ -132,7 +136,7 @@ fn reproducible(out: &Path) -> Vec<String> {
     text.lines().map(line).collect()
 }
 
-fn train_in(plan: &Plan, folder: &Path, samples: &dyn Samples) -> Result {
+pub(super) fn train_in(plan: &Plan, folder: &Path, samples: &dyn Samples) -> Result {
     let outcome = run(plan, samples, Some(samples), folder, &Log::default()).unwrap();
     let read = |name| std::fs::read(outcome.checkpoint.join(name)).unwrap();
     Result {
@@ -142,7 +146,7 @@ fn train_in(plan: &Plan, folder: &Path, samples: &dyn Samples) -> Result {
     }
 }
 
-fn train(plan: &Plan) -> Result {
+pub(super) fn train(plan: &Plan) -> Result {
     train_on(plan, &Chain::of(plan))
 }
 
@@ -271,26 +275,6 @@ fn the_other_way_of_tying_and_odd_batches_are_layout_exact_too() {
             assert_same(&odd(layout), &want, layout);
         }
     }
-}
-
-/// What a model may be made of beside its family's choices.
-fn options() -> Vec<Plan> {
-    let (gpt, llama) = (tiny_gpt(), tiny_llama());
-    let with = |plan: &Plan, set: fn(&mut ModelConfig)| {
-        let mut plan = plan.clone();
-        set(&mut plan.model);
-        plan
-    };
-    vec![
-        with(&gpt, |model| {
-            (model.norm, model.activation) = (Some(NormKind::Rms), Some(Activation::Geglu));
-            (model.bias, model.kv_heads) = (Some(Biases::None), 2);
-        }),
-        with(&llama, |model| {
-            (model.norm, model.activation) = (Some(NormKind::Layer), Some(Activation::SquaredRelu));
-            (model.bias, model.head_dim) = (Some(Biases::Qkv), 12);
-        }),
-    ]
 }
 
 #[test]

@@ -4,5 +4,6 @@ mod counts;
 mod inference;
 mod kill;
 mod layouts;
+mod mixture;
 mod parity;
 mod resume;

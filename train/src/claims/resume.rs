@@ -3,9 +3,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fixtures::{Chain, Log, tiny_gpt};
-use crate::{Error, ParallelConfig, Plan, Sample, Samples, run};
+use crate::{
+    CheckpointConfig, Ended, Error, Events, ParallelConfig, Plan, Sample, Samples, StepRecord, run,
+};
 
 fn plan() -> Plan {
     let mut plan = tiny_gpt();
@@ -34,7 +37,13 @@ pub(super) fn remains(out: &Path) -> Vec<(String, Vec<u8>)> {
         }
     }
     let metrics = fs::read_to_string(out.join("metrics.jsonl")).unwrap();
-    let clock = ["tokens_per_s", "tflops", "step_s", "memory_bytes"];
+    let clock = [
+        "tokens_per_s",
+        "tflops",
+        "step_s",
+        "memory_bytes",
+        "stall_s",
+    ];
     for line in metrics.lines() {
         let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
         let fields = value.as_object_mut().unwrap();
@@ -230,6 +239,130 @@ fn a_damaged_checkpoint_never_pushes_out_a_whole_one() {
 }
 
 #[test]
+fn a_checkpoint_without_one_of_its_files_is_named_and_its_predecessor_is_used() {
+    let plan = plan();
+    for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
+        let folder = tempfile::tempdir().unwrap();
+        stopped_at(&plan, folder.path(), 5 * 8);
+        let path = folder.path().join("checkpoints/step-00000004").join(file);
+        fs::remove_file(&path).unwrap();
+        let log = finished(&plan, folder.path());
+        assert!(
+            log[0].starts_with("note checkpoint of step 4 is not used: ")
+                && log[0].contains(file)
+                && log[0].contains("No such file"),
+            "{log:?}"
+        );
+        assert_eq!(log[1], "resumed 2");
+    }
+}
+
+#[test]
+fn checkpoints_of_chosen_steps_are_never_dropped() {
+    let mut plan = plan();
+    plan.train.checkpoint = CheckpointConfig {
+        every: 1,
+        keep: 2,
+        keep_every: 3,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    finished(&plan, folder.path());
+    let steps = crate::checkpoint::steps_in(&folder.path().join("checkpoints")).unwrap();
+    assert_eq!(steps, [3, 6, 7, 8]);
+}
+
+/// Stops the run at a step, as a signal would.
+struct Stopping(Log, u64, AtomicU64);
+
+impl Events for Stopping {
+    fn step(&self, record: &StepRecord) {
+        self.2.store(record.step, Ordering::SeqCst);
+        self.0.step(record);
+    }
+
+    fn validation(&self, step: u64, loss: f64) {
+        self.0.validation(step, loss);
+    }
+
+    fn checkpoint(&self, step: u64, path: &Path) {
+        self.0.checkpoint(step, path);
+    }
+
+    fn resumed(&self, step: u64) {
+        self.0.resumed(step);
+    }
+
+    fn note(&self, note: &str) {
+        self.0.note(note);
+    }
+
+    fn is_stop_asked(&self) -> bool {
+        self.2.load(Ordering::SeqCst) >= self.1
+    }
+}
+
+#[test]
+fn a_run_asked_to_stop_leaves_a_checkpoint_of_that_step_and_goes_on_bit_for_bit() {
+    let mut plan = plan();
+    // older ones tell their own layout
+    plan.train.checkpoint.keep = 1;
+    let want = undisturbed(&plan);
+    plan.parallel = ParallelConfig {
+        tp: 2,
+        dp: 2,
+        ..Default::default()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for step in [3, 5, 6] {
+        let (samples, events) = (Chain::of(&plan), Stopping(Log::default(), step, 0.into()));
+        let stopped = run(&plan, &samples, Some(&samples), folder.path(), &events).unwrap();
+        assert_eq!((stopped.steps, stopped.ended), (step, Ended::Asked));
+        assert!(stopped.checkpoint.ends_with(format!("step-0000000{step}")));
+        let lines = events.0.lines();
+        assert_eq!(
+            lines.last(),
+            Some(&format!("checkpoint {step}")),
+            "{lines:?}"
+        );
+    }
+    plan.parallel = ParallelConfig::default();
+    finished(&plan, folder.path());
+    assert_same(folder.path(), &want, "three stops");
+}
+
+/// In place of a full disk: the folder's name is taken by a link to nothing.
+#[test]
+fn a_checkpoint_that_cannot_be_written_is_told_and_the_next_is_tried() {
+    let mut plan = plan();
+    plan.train.checkpoint.keep = 4;
+    let want = undisturbed(&plan);
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = folder.path().join("checkpoints");
+    fs::create_dir(&checkpoints).unwrap();
+    let in_the_way = checkpoints.join(".step-00000004.partial");
+    std::os::unix::fs::symlink("nowhere", &in_the_way).unwrap();
+    let samples = Chain::of(&plan);
+    let log = Log::default();
+    run(&plan, &samples, Some(&samples), folder.path(), &log).unwrap();
+    let lines = log.lines();
+    let told = "note the checkpoint of step 4 could not be written: create ";
+    assert!(lines.iter().any(|line| line.starts_with(told)), "{lines:?}");
+    let steps = crate::checkpoint::steps_in(&checkpoints).unwrap();
+    assert_eq!(steps, [2, 6, 8]);
+    fs::remove_file(in_the_way).unwrap();
+    let found = remains(folder.path());
+    let is_failure = |text: &[u8]| String::from_utf8_lossy(text).contains("checkpoint_failed");
+    assert_eq!(found.iter().filter(|(_, text)| is_failure(text)).count(), 1);
+    let rest = |files: &[(String, Vec<u8>)]| -> Vec<(String, Vec<u8>)> {
+        let whole = files
+            .iter()
+            .filter(|(name, text)| !name.starts_with("step-00000004") && !is_failure(text));
+        whole.cloned().collect()
+    };
+    assert!(rest(&found) == rest(&want), "what was written is the same");
+}
+
+#[test]
 fn only_damaged_checkpoints_are_an_error() {
     let plan = plan();
     let folder = tempfile::tempdir().unwrap();
@@ -275,6 +408,16 @@ fn another_job_cannot_take_over_a_checkpoint() {
         })
         .contains("seed is 1234 there, 1 here")
     );
+    assert!(
+        refused(&Plan {
+            vocab: 201,
+            ..plan.clone()
+        })
+        .contains("vocab is 200 there, 201 here")
+    );
+    let mut wider = plan.clone();
+    wider.model.d_model = 64;
+    assert!(refused(&wider).contains("model is "));
     let mut shorter = plan.clone();
     shorter.train.steps = 1;
     shorter.train.warmup_steps = 1;

@@ -1,4 +1,5 @@
-//! One transformer block, pre-norm: m = x + drop(attention(norm1(x))); y = m + drop(mlp(norm2(m))).
+//! One transformer block, pre-norm: m = x + drop(attention(norm1(x)));
+//! y = m + drop(feed_forward(norm2(m))).
 //! What is dropped is drawn again wherever it is needed (`kernels::dropout`), never kept.
 //! Kept for backward, all freed by it (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022,
 //! arXiv:2205.05198, sec. 5): everything; all but what attention itself computes (`selective`); or the
@@ -9,8 +10,9 @@ use kernels::{Tensor, add};
 use crate::config::Recompute;
 use crate::model::attention::{self, Attention};
 use crate::model::context::{Context, Slots};
+use crate::model::feed_forward::{self, FeedForward};
 use crate::model::gradients::Gradients;
-use crate::model::mlp::{self, Mlp};
+use crate::model::moe::router::Report;
 use crate::model::norm::{Norm, Statistics};
 use crate::plan::Plan;
 
@@ -18,7 +20,7 @@ pub(crate) struct Block {
     pub norm1: Norm,
     pub attention: Attention,
     norm2: Norm,
-    mlp: Mlp,
+    feed_forward: FeedForward,
     recompute: Recompute,
     dropout: f32,
     /// Numbers of the dropouts of what attention and the feed-forward layer add.
@@ -26,20 +28,26 @@ pub(crate) struct Block {
 }
 
 /// Kept from forward.
-pub(crate) enum Saved {
+pub(crate) struct Saved {
+    kept: Kept,
+    /// What the router of a mixture did.
+    pub report: Option<Report>,
+}
+
+enum Kept {
     Inner(Box<Inner>),
     /// x: `[m, d]`
     Input(Tensor),
 }
 
 /// What backward reads.
-pub(crate) struct Inner {
+struct Inner {
     x: Tensor,
     statistics1: Statistics,
     attention: attention::Saved,
     middle: Tensor,
     statistics2: Statistics,
-    mlp: mlp::Saved,
+    feed_forward: feed_forward::Saved,
 }
 
 impl Block {
@@ -57,7 +65,7 @@ impl Block {
             norm1: Norm::named(&format!("{at}.norm1"), eps, slots),
             attention: Attention::named(&at, plan, (tp, first), slots),
             norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
-            mlp: Mlp::named(&at, plan, tp, slots),
+            feed_forward: FeedForward::named(layer, plan, tp, slots),
             recompute,
             dropout: plan.model.dropout,
             tensors: [first + 1, first + 2],
@@ -67,15 +75,16 @@ impl Block {
     /// x: `[m, d]` -> y: `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let (y, mut inner) = self.run(x, cx)?;
-        let saved = match self.recompute {
-            Recompute::Full => Saved::Input(inner.x),
+        let report = inner.feed_forward.report();
+        let kept = match self.recompute {
+            Recompute::Full => Kept::Input(inner.x),
             Recompute::Selective => {
                 inner.attention = inner.attention.without_core();
-                Saved::Inner(Box::new(inner))
+                Kept::Inner(Box::new(inner))
             }
-            Recompute::None => Saved::Inner(Box::new(inner)),
+            Recompute::None => Kept::Inner(Box::new(inner)),
         };
-        Ok((y, saved))
+        Ok((y, Saved { kept, report }))
     }
 
     fn run(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
@@ -84,7 +93,7 @@ impl Block {
         cx.drop_rows(&mut middle, self.dropout, self.tensors[0])?;
         add::add_into(&mut middle, &x)?;
         let (normed, statistics2) = self.norm2.forward(&middle, cx)?;
-        let (mut y, mlp) = self.mlp.forward(normed, cx)?;
+        let (mut y, feed_forward) = self.feed_forward.forward(normed, cx)?;
         cx.drop_rows(&mut y, self.dropout, self.tensors[1])?;
         add::add_into(&mut y, &middle)?;
         Ok((
@@ -95,7 +104,7 @@ impl Block {
                 attention,
                 middle,
                 statistics2,
-                mlp,
+                feed_forward,
             },
         ))
     }
@@ -107,7 +116,7 @@ impl Block {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let (normed, _) = self.norm2.forward(middle, cx)?;
-        let (mut y, _) = self.mlp.forward(normed, cx)?;
+        let (mut y, _) = self.feed_forward.forward(normed, cx)?;
         add::add_into(&mut y, middle)?;
         Ok(y)
     }
@@ -120,9 +129,9 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let inner = match saved {
-            Saved::Inner(inner) => *inner,
-            Saved::Input(x) => self.run(x, cx)?.1,
+        let inner = match saved.kept {
+            Kept::Inner(inner) => *inner,
+            Kept::Input(x) => self.run(x, cx)?.1,
         };
         let Inner {
             x,
@@ -130,11 +139,14 @@ impl Block {
             attention,
             middle,
             statistics2,
-            mlp,
+            feed_forward,
         } = inner;
         let dropped = self.dropped(&dy, 1, cx)?;
         let dadded = dropped.as_ref().unwrap_or(&dy);
-        let dnormed = self.mlp.backward(dadded, mlp, gradients, cx)?;
+        let feed_forward = self
+            .feed_forward
+            .backward(dadded, feed_forward, gradients, cx);
+        let dnormed = feed_forward?;
         drop(dropped);
         let mut dmiddle = self
             .norm2

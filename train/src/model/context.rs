@@ -91,6 +91,8 @@ pub(crate) struct Context<'a> {
     pub weights: Weights<'a>,
     pub tp: &'a dyn Collective,
     pub cp: &'a dyn Collective,
+    /// Ranks that share out the experts.
+    pub ep: &'a dyn Collective,
     /// Tokens of a sequence on this context-parallel rank.
     pub time: usize,
     /// Position of the first of them.
@@ -107,6 +109,10 @@ pub(crate) struct Context<'a> {
     pub token_leaf: usize,
     /// Slices per row-parallel sum over the whole width; 0: one chain over the local width.
     pub feature_chunks: usize,
+    /// A sequence's part of the step: 1 / sequences.
+    pub sequence_weight: f64,
+    /// True if experts that are full drop choices.
+    pub drops: bool,
 }
 
 impl<'a> Context<'a> {
@@ -122,6 +128,7 @@ impl<'a> Context<'a> {
             weights,
             tp: groups.tp.as_ref(),
             cp: groups.cp.as_ref(),
+            ep: groups.ep.as_ref(),
             time,
             first: place.cp_rank * time,
             longest: plan.seq_length,
@@ -130,6 +137,8 @@ impl<'a> Context<'a> {
             is_sequence: plan.parallel.sequence && place.tp > 1,
             token_leaf,
             feature_chunks,
+            sequence_weight: 1.0 / plan.train.global_batch as f64,
+            drops: false,
         }
     }
 
@@ -246,6 +255,21 @@ impl<'a> Context<'a> {
         Ok(room.insert(gather_rows(self.tp, x, self.row_time())?))
     }
 
+    /// Of whole rows that every tensor-parallel rank has, those it has between layers.
+    pub(crate) fn own_rows(&self, x: Tensor) -> kernels::Result<Tensor> {
+        if !self.is_sequence {
+            return Ok(x);
+        }
+        let (size, d) = (self.tp.size(), x.dims()[1]);
+        let run = self.row_time() * d;
+        let mut own = Tensor::empty(&[x.dims()[0] / size, d], DType::F32, x.device())?;
+        let runs = x.f32().chunks(run).skip(self.tp.rank()).step_by(size);
+        for (to, from) in own.f32_mut().chunks_mut(run).zip(runs) {
+            to.copy_from_slice(from);
+        }
+        Ok(own)
+    }
+
     /// Finishes a sum over ranks and leaves this rank the rows that it has between layers.
     pub(crate) fn sum_to_rows(&self, x: Tensor) -> kernels::Result<Tensor> {
         if self.is_sequence {
@@ -303,10 +327,7 @@ pub(crate) struct Slots<'a> {
 impl<'a> Slots<'a> {
     pub(crate) fn on(place: &Place, specs: &'a [Spec]) -> Slots<'a> {
         Slots {
-            specs: specs
-                .iter()
-                .filter(|spec| spec.is_on(place.pp_rank))
-                .collect(),
+            specs: specs.iter().filter(|spec| spec.is_on(place)).collect(),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Per token: 6 for every weight of a matrix product (2 forward, 4 backward) plus 12 * layers *
 //! heads * d_head * seq_length for the attention scores and their use.
+//! Of a mixture the experts count that a token goes to, and the router.
 //! Paper: Narayanan et al. 2021, arXiv:2104.04473, sec. 5.1, without recomputation. Attention is
 //! counted in full, not halved for causality, as there; the padded vocabulary is what is computed.
 
@@ -12,8 +13,17 @@ pub(crate) fn per_token(plan: &Plan) -> f64 {
     let s = plan.shape();
     let width = s.heads * s.d_head;
     let matrices = plan.model.architecture().fc1_widths() + 1;
-    let block = s.d_model * (s.packed + width + matrices * s.d_ffn);
-    let matrices = plan.model.layers * block + s.padded_vocab * s.d_model;
+    let feed_forward = |layer| match plan.model.moe_at(layer) {
+        Some(moe) => {
+            let experts = moe.top_k * plan.model.d_expert() + moe.shared_d_ffn;
+            matrices * experts + moe.experts + usize::from(moe.shared_gate)
+        }
+        None => matrices * s.d_ffn,
+    };
+    let features: usize = (0..plan.model.layers)
+        .map(|layer| s.packed + width + feed_forward(layer))
+        .sum();
+    let matrices = s.d_model * (features + s.padded_vocab);
     let attention = 12 * plan.model.layers * width * plan.seq_length;
     6.0 * matrices as f64 + attention as f64
 }

@@ -65,6 +65,24 @@ impl Gradients {
         })
     }
 
+    /// As `sums`, for ascending slots.
+    pub(crate) fn sums_of(&mut self, slots: &[Slot]) -> Vec<&mut Tensor> {
+        let is_fresh = self.is_fresh;
+        let all = self.tensors.iter_mut().enumerate();
+        let wanted = all.filter(|(slot, _)| slots.binary_search(slot).is_ok());
+        wanted
+            .map(|(_, tensor)| {
+                let tensor = tensor
+                    .as_mut()
+                    .expect("a part's gradients are open when it runs backwards");
+                if is_fresh {
+                    tensor.fill(0.0);
+                }
+                tensor
+            })
+            .collect()
+    }
+
     /// The buffer of a slot that this set has.
     pub(crate) fn tensor(&self, slot: Slot) -> &Tensor {
         self.tensors[slot]

@@ -17,9 +17,7 @@ use crate::plan::{FEATURE_CHUNKS, Plan};
 pub(crate) struct Mlp {
     fc1: ColumnLinear,
     fc2: RowLinear,
-    activation: Activation,
-    /// Chunks of gate and up rows on this rank, if it is gated.
-    chunks: usize,
+    activation: Between,
 }
 
 /// Kept from forward: `[m, d]`, `[n, f]` or `[n, 2f]`, `[n, f]`.
@@ -30,30 +28,20 @@ pub(crate) struct Saved {
 }
 
 impl Mlp {
-    pub(crate) fn named(at: &str, plan: &Plan, tp: usize, slots: &Slots<'_>) -> Mlp {
-        let f = plan.shape().d_ffn;
-        let architecture = plan.model.architecture();
-        let out = architecture.fc1_widths() * f;
+    /// `f`: features of the whole layer.
+    pub(crate) fn named(at: &str, plan: &Plan, (tp, f): (usize, usize), slots: &Slots<'_>) -> Mlp {
+        let out = plan.model.architecture().fc1_widths() * f;
         Mlp {
             fc1: ColumnLinear::named(&format!("{at}.fc1"), out, slots),
             fc2: RowLinear::named(&format!("{at}.fc2"), f, slots),
-            activation: architecture.activation,
-            chunks: FEATURE_CHUNKS / tp,
+            activation: Between::of(plan, tp),
         }
     }
 
     /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
-        let mut before = self.fc1.forward(&x, cx)?;
-        let n = before.dims()[0];
-        if self.activation.is_gated() {
-            let width = before.dims()[1];
-            // [n, chunks * 2w] is [n * chunks, 2w]: each row is one chunk's gates, then its ups
-            before = before.reshape(&[n * self.chunks, width / self.chunks])?;
-        }
-        let hidden = activate(&before, self.activation)?;
-        let width = hidden.elements() / n;
-        let hidden = hidden.reshape(&[n, width])?;
+        let before = self.fc1.forward(&x, cx)?;
+        let (before, hidden) = self.activation.forward(before)?;
         let y = self.fc2.forward(&hidden, cx)?;
         Ok((y, Saved { x, before, hidden }))
     }
@@ -67,20 +55,55 @@ impl Mlp {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Saved { x, before, hidden } = saved;
-        let n = hidden.dims()[0];
         let dhidden = self.fc2.backward(dy, &hidden, gradients, cx)?;
         drop(hidden);
-        let dhidden = if self.activation.is_gated() {
-            let width = dhidden.dims()[1];
-            dhidden.reshape(&[n * self.chunks, width / self.chunks])?
-        } else {
-            dhidden
-        };
-        let dbefore = slope(&dhidden, &before, self.activation)?;
-        drop((before, dhidden));
-        let width = dbefore.elements() / n;
-        let dbefore = dbefore.reshape(&[n, width])?;
+        let dbefore = self.activation.backward(dhidden, &before)?;
+        drop(before);
         self.fc1.backward(&dbefore, &x, gradients, cx)
+    }
+}
+
+/// What lies between the matrices, on rows of one rank's share of features.
+#[derive(Clone, Copy)]
+pub(crate) struct Between {
+    activation: Activation,
+    /// Chunks of gate and up features on this rank, if it is gated.
+    chunks: usize,
+}
+
+impl Between {
+    pub(crate) fn of(plan: &Plan, tp: usize) -> Between {
+        Between {
+            activation: plan.model.architecture().activation,
+            chunks: FEATURE_CHUNKS / tp,
+        }
+    }
+
+    /// before: `[n, f]` or `[n, 2f]` -> the same, by chunks if gated, and hidden: `[n, f]`
+    pub(crate) fn forward(self, before: Tensor) -> kernels::Result<(Tensor, Tensor)> {
+        let &[n, width] = before.dims() else {
+            unreachable!("products of matrices have two dims")
+        };
+        if !self.activation.is_gated() {
+            let hidden = activate(&before, self.activation)?;
+            return Ok((before, hidden));
+        }
+        // [n, chunks * 2w] is [n * chunks, 2w]: each row is one chunk's gates, then its ups
+        let before = before.reshape(&[n * self.chunks, width / self.chunks])?;
+        let hidden = activate(&before, self.activation)?;
+        Ok((before, hidden.reshape(&[n, width / 2])?))
+    }
+
+    /// dhidden: `[n, f]` -> dbefore: `[n, f]` or `[n, 2f]`
+    pub(crate) fn backward(self, dhidden: Tensor, before: &Tensor) -> kernels::Result<Tensor> {
+        if !self.activation.is_gated() {
+            return slope(&dhidden, before, self.activation);
+        }
+        let &[n, width] = dhidden.dims() else {
+            unreachable!("products of matrices have two dims")
+        };
+        let dhidden = dhidden.reshape(&[n * self.chunks, width / self.chunks])?;
+        slope(&dhidden, before, self.activation)?.reshape(&[n, 2 * width])
     }
 }
 

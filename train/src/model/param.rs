@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::architecture::Positions;
 use crate::config::{Biases, NormKind};
 use crate::mesh::Place;
+use crate::mixture::MoeConfig;
 use crate::plan::Plan;
 
 /// First values of a tensor.
@@ -33,6 +34,10 @@ pub(crate) struct Spec {
     pub live_rows: usize,
     /// Tensors with one number are gathered, summed and shared out together.
     pub unit: usize,
+    /// Number of the expert that it belongs to.
+    pub expert: Option<usize>,
+    /// Expert-parallel rank that has it; `None`: every rank of its group.
+    pub ep_rank: Option<usize>,
     /// Pipeline rank that owns the tensor.
     pub stage: usize,
     /// Second rank that holds a copy (tied embedding on the last one).
@@ -58,8 +63,9 @@ impl Spec {
         self.dims.len() > 1
     }
 
-    pub(crate) fn is_on(&self, stage: usize) -> bool {
-        self.stage == stage || self.copy_stage == Some(stage)
+    pub(crate) fn is_on(&self, place: &Place) -> bool {
+        let is_stage = self.stage == place.pp_rank || self.copy_stage == Some(place.pp_rank);
+        is_stage && self.ep_rank.is_none_or(|rank| rank == place.ep_rank())
     }
 
     /// Rows `[first, first + rows)` of the whole tensor that a tensor-parallel rank holds.
@@ -185,9 +191,29 @@ impl List {
             init,
             live_rows,
             unit,
+            expert: None,
+            ep_rank: None,
             stage,
             copy_stage: None,
         });
+    }
+}
+
+impl List {
+    /// Output features split.
+    fn column(&mut self, name: &str, dims: [usize; 2], has_bias: bool, init: Init) {
+        self.add(format!("{name}.weight"), &dims, true, init);
+        if has_bias {
+            self.add(format!("{name}.bias"), &dims[..1], true, Init::Zeros);
+        }
+    }
+
+    /// Input features split.
+    fn row(&mut self, name: &str, dims: [usize; 2], has_bias: bool, init: Init) {
+        self.add(format!("{name}.weight"), &dims, true, init);
+        if has_bias {
+            self.add(format!("{name}.bias"), &dims[1..], false, Init::Zeros);
+        }
     }
 }
 
@@ -210,44 +236,81 @@ fn add_norm(list: &mut List, plan: &Plan, name: &str) {
 
 fn add_block(list: &mut List, plan: &Plan, layer: usize) {
     let s = plan.shape();
-    let architecture = plan.model.architecture();
-    let std = plan.model.init_std;
-    let inner = Init::Normal(std);
-    // each block adds two terms to the residual stream; this keeps its variance from growing
-    let residual = Init::Normal(std / (2.0 * plan.model.layers as f32).sqrt());
-    let fc1 = architecture.fc1_widths() * s.d_ffn;
+    let biases = plan.model.architecture().biases;
+    let (inner, residual) = inits(plan);
     let at = format!("layers.{layer}");
+    let has_qkv_bias = biases != Biases::None;
+    let has_bias = biases == Biases::All;
 
     add_norm(list, plan, &format!("{at}.norm1"));
-    for (norm_before, name, rows, cols, is_column, init) in [
-        (false, "qkv", s.packed, s.d_model, true, inner),
-        (false, "out", s.heads * s.d_head, s.d_model, false, residual),
-        (true, "fc1", fc1, s.d_model, true, inner),
-        (false, "fc2", s.d_ffn, s.d_model, false, residual),
-    ] {
-        if norm_before {
-            add_norm(list, plan, &format!("{at}.norm2"));
+    list.column(
+        &format!("{at}.qkv"),
+        [s.packed, s.d_model],
+        has_qkv_bias,
+        inner,
+    );
+    if plan.model.architecture().qk_norm {
+        for kind in ["q_norm", "k_norm"] {
+            let name = format!("{at}.{kind}.weight");
+            list.add(name, &[s.d_head], false, Init::Ones);
         }
-        list.add(format!("{at}.{name}.weight"), &[rows, cols], true, init);
-        let has_bias = match architecture.biases {
-            Biases::None => false,
-            Biases::Qkv => name == "qkv",
-            Biases::All => true,
-        };
-        if has_bias {
-            let width = if is_column { rows } else { cols };
-            list.add(
-                format!("{at}.{name}.bias"),
-                &[width],
-                is_column,
-                Init::Zeros,
-            );
-        }
-        if name == "qkv" && architecture.qk_norm {
-            for kind in ["q_norm", "k_norm"] {
-                let name = format!("{at}.{kind}.weight");
-                list.add(name, &[s.d_head], false, Init::Ones);
+    }
+    list.row(
+        &format!("{at}.out"),
+        [s.heads * s.d_head, s.d_model],
+        has_bias,
+        residual,
+    );
+    add_norm(list, plan, &format!("{at}.norm2"));
+    match plan.model.moe_at(layer) {
+        None => add_mlp(list, plan, (&at, s.d_ffn), has_bias),
+        Some(moe) => {
+            if moe.shared_d_ffn > 0 {
+                let name = format!("{at}.shared");
+                add_mlp(list, plan, (&name, moe.shared_d_ffn), has_bias);
             }
+            if moe.shared_gate {
+                let name = format!("{at}.shared_gate.weight");
+                list.add(name, &[1, s.d_model], false, inner);
+            }
+            add_experts(list, plan, moe, &at);
+        }
+    }
+}
+
+/// Of projections inside a block and back into the residual stream.
+fn inits(plan: &Plan) -> (Init, Init) {
+    let std = plan.model.init_std;
+    // each block adds two terms to the residual stream; this keeps its variance from growing
+    let residual = std / (2.0 * plan.model.layers as f32).sqrt();
+    (Init::Normal(std), Init::Normal(residual))
+}
+
+fn add_mlp(list: &mut List, plan: &Plan, (at, f): (&str, usize), has_bias: bool) {
+    let (inner, residual) = inits(plan);
+    let d = plan.model.d_model;
+    let widths = plan.model.architecture().fc1_widths();
+    list.column(&format!("{at}.fc1"), [widths * f, d], has_bias, inner);
+    list.row(&format!("{at}.fc2"), [f, d], has_bias, residual);
+}
+
+/// Router and experts. Those of each expert-parallel rank are a unit.
+fn add_experts(list: &mut List, plan: &Plan, moe: &MoeConfig, at: &str) {
+    let (inner, _) = inits(plan);
+    let name = format!("{at}.router.weight");
+    list.add(name, &[moe.experts, plan.model.d_model], false, inner);
+    let ep = plan.parallel.ep.max(1);
+    let per_rank = moe.experts.div_ceil(ep).max(1);
+    for expert in 0..moe.experts {
+        if expert % per_rank == 0 {
+            list.unit += 1;
+        }
+        let first = list.specs.len();
+        let name = format!("{at}.experts.{expert}");
+        add_mlp(list, plan, (&name, plan.model.d_expert()), false);
+        for spec in &mut list.specs[first..] {
+            spec.expert = Some(expert);
+            spec.ep_rank = (ep > 1).then_some(expert / per_rank);
         }
     }
 }

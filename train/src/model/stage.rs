@@ -11,6 +11,7 @@ use crate::model::context::{Context, Noise, Slot, Slots};
 use crate::model::embedding::Embedding;
 use crate::model::gradients::Gradients;
 use crate::model::head::{self, Head};
+use crate::model::moe::router::Report;
 use crate::model::param::{self, Spec};
 use crate::plan::Plan;
 
@@ -59,6 +60,16 @@ pub(crate) enum Flow {
     Hidden(Tensor),
     /// Out of the head: summed loss of each chunk of tokens.
     Losses(Vec<f64>),
+}
+
+impl Saved {
+    /// What the router of a mixture did.
+    pub(crate) fn report(&self) -> Option<&Report> {
+        match self {
+            Saved::Block(saved) => saved.report.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 impl Stage {

@@ -40,7 +40,7 @@ pub(crate) fn global_norm(
             let shares = if spec.is_split { place.tp } else { 1 };
             for tp_rank in 0..shares {
                 let mut chunk = (usize::MAX, 0.0);
-                for dp_rank in 0..place.dp {
+                for dp_rank in (0..place.dp).filter(|&rank| unit.is_of(rank)) {
                     let owner = owner(spec, tp_rank, dp_rank, &place);
                     for (_, number, _) in unit.blocks(dp_rank).filter(|(spec, ..)| *spec == index) {
                         let sum = next[owner].next();

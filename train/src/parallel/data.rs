@@ -65,12 +65,12 @@ fn plain_blocks(range: Range<usize>, size: usize) -> Vec<Block> {
 
 /// A rank's micro-batches of the global batch, in order.
 ///
-/// Ranks take contiguous ranges of it. With gradients shared out (ZeRO-2 and 3) each micro-batch is
+/// Ranks take contiguous ranges of it. With gradients shared out (ZeRO-2 and 3) or experts, each micro-batch is
 /// summed over ranks at once, so they take turns instead, as Megatron's do: the sums of a round are
 /// whole blocks of the tree, and no rank holds another's.
 pub(crate) fn micro_batches(plan: &Plan, place: &Place) -> Vec<Block> {
     let count = plan.train.global_batch;
-    if plan.parallel.zero < 2 {
+    if !plan.parallel.is_summed_by_round() {
         return blocks_of(plan, place.batch_range(count));
     }
     let size = if !plan.is_exact() {

@@ -4,6 +4,7 @@
 
 pub(crate) mod data;
 pub(crate) mod pipeline;
+pub(crate) mod routing;
 pub(crate) mod schedule;
 pub(crate) mod shards;
 pub(crate) mod sums;

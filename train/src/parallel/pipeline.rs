@@ -12,6 +12,7 @@ use crate::mesh::{Groups, Place};
 use crate::model::context::{Context, Noise, Weights};
 use crate::model::stage::{Flow, Pass, Saved, Stage};
 use crate::parallel::data::{Block, blocks_of, micro_batches};
+use crate::parallel::routing::{Reports, RoutingRecord};
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::sums::Sums;
 use crate::parallel::zero::Supply;
@@ -36,6 +37,16 @@ pub(crate) struct Held {
     pub gradients: usize,
 }
 
+/// What a rank knows after the passes of a step.
+pub(crate) struct Trained {
+    /// Mean loss of the batch.
+    pub loss: f64,
+    /// Most bytes held between passes.
+    pub held: Held,
+    /// What the routers of mixtures did, if there are any.
+    pub routing: Option<RoutingRecord>,
+}
+
 /// (first token of the batch, sum) of each chunk of tokens that had its loss here.
 type Losses = Vec<(usize, f64)>;
 
@@ -50,10 +61,11 @@ impl Worker<'_> {
     }
 
     /// For a micro-batch.
-    fn context_of<'a>(&'a self, pass: Pass<'a>) -> Context<'a> {
+    fn context_of<'a>(&'a self, pass: Pass<'a>, drops: bool) -> Context<'a> {
         Context {
             documents: pass.batch.documents.as_ref(),
             noise: pass.noise,
+            drops,
             ..self.context()
         }
     }
@@ -78,14 +90,13 @@ impl Worker<'_> {
     }
 
     /// Forward and backward of this rank's part of the global batch of step `step`, which starts at
-    /// sample `first`.
-    /// Adds to `sums`; returns the mean loss of the batch, and the most bytes held between passes.
+    /// sample `first`. Adds to `sums`.
     pub(crate) fn train(
         &self,
         samples: &dyn data::Samples,
         (first, step): (u64, u64),
         sums: &mut Sums,
-    ) -> Result<(f64, Held)> {
+    ) -> Result<Trained> {
         let place = self.groups.place;
         let blocks = micro_batches(self.plan, &place);
         let read = blocks.iter().map(|block| self.read(samples, first, *block));
@@ -94,7 +105,7 @@ impl Worker<'_> {
         let weight = 1.0 / counted.max(1) as f32;
         let mut in_flight: Vec<VecDeque<Vec<Saved>>> =
             self.stages.iter().map(|_| VecDeque::new()).collect();
-        let mut losses = Vec::new();
+        let (mut losses, mut reports) = (Vec::new(), Reports::default());
         let mut held = Held::default();
         for action in actions(&self.plan.parallel, place.pp_rank, blocks.len()) {
             match action {
@@ -108,6 +119,8 @@ impl Worker<'_> {
                         noise,
                     };
                     let (output, saved) = self.forward(chunk, input, pass, true)?;
+                    let told = saved.iter().filter_map(Saved::report);
+                    told.for_each(|report| reports.push(report, block));
                     in_flight[chunk].push_back(saved);
                     self.pass_on(output, block, chunk, &mut losses)?;
                     held.activations = held.activations.max(self.device.used_bytes());
@@ -128,7 +141,22 @@ impl Worker<'_> {
                 }
             }
         }
-        Ok((self.mean(&losses, counted)?, held))
+        Ok(Trained {
+            loss: self.mean(&losses, counted)?,
+            held,
+            routing: self.routing(reports)?,
+        })
+    }
+
+    fn routing(&self, reports: Reports) -> Result<Option<RoutingRecord>> {
+        let Some(moe) = &self.plan.model.moe else {
+            return Ok(None);
+        };
+        let (place, world) = (&self.groups.place, self.groups.world.as_ref());
+        let record = reports.gather(moe.experts, place, world);
+        record
+            .on_rank(self.rank(), "gather what routers did")
+            .map(Some)
     }
 
     fn read(&self, samples: &dyn data::Samples, first: u64, block: Block) -> Result<Batch> {
@@ -165,7 +193,7 @@ impl Worker<'_> {
         pass: Pass<'_>,
         keeps: bool,
     ) -> Result<(Flow, Vec<Saved>)> {
-        let (cx, rank) = (self.context_of(pass), self.rank());
+        let (cx, rank) = (self.context_of(pass, keeps), self.rank());
         let mut flow = input;
         let mut kept = Vec::new();
         for part in &self.stages[chunk].parts {
@@ -189,8 +217,8 @@ impl Worker<'_> {
         pass: Pass<'_>,
         sums: &mut Sums,
     ) -> Result<()> {
-        let (cx, rank, first) = (self.context_of(pass), self.rank(), self.first_part(chunk));
-        let piece = self.piece(chunk);
+        let (cx, rank) = (self.context_of(pass, true), self.rank());
+        let (piece, first) = (self.piece(chunk), self.first_part(chunk));
         let mut slope = if piece + 1 == self.plan.parallel.pieces() {
             None
         } else {
@@ -225,31 +253,50 @@ impl Worker<'_> {
         let blocks = of(place.dp_rank);
         let (mut losses, mut counted) = (Vec::new(), 0);
         for &block in &blocks {
-            let batch = &self.read(samples, 0, block)?;
-            counted += batch.counted;
-            for chunk in 0..self.stages.len() {
-                let input = self.input(block, chunk)?;
-                let pass = Pass {
-                    batch,
-                    weight: 0.0,
-                    noise: None,
-                };
-                let (output, _) = self.forward(chunk, input, pass, false)?;
-                self.pass_on(output, block, chunk, &mut losses)?;
-            }
+            counted += self.evaluate_block(samples, block, &mut losses)?;
         }
-        if matches!(self.supply, Supply::Shards { .. }) {
-            // ranks with fewer sequences still give their shards of the weights to the others
-            let most = (0..place.dp).map(|rank| of(rank).len()).max().unwrap_or(0);
-            for _ in blocks.len()..most {
-                for part in self.stages.iter().flat_map(|stage| &stage.parts) {
-                    let lent = self.supply.lend(&part.weights);
-                    lent.on_rank(self.rank(), "gather weights")?;
-                }
-            }
+        let most = (0..place.dp).map(|rank| of(rank).len()).max().unwrap_or(0);
+        for _ in blocks.len()..most {
+            self.keep_company(samples)?;
         }
         let counted = self.counted(counted)?;
         self.mean(&losses, counted)
+    }
+
+    /// Returns how many predictions counted.
+    fn evaluate_block(
+        &self,
+        samples: &dyn data::Samples,
+        block: Block,
+        losses: &mut Losses,
+    ) -> Result<usize> {
+        let batch = &self.read(samples, 0, block)?;
+        for chunk in 0..self.stages.len() {
+            let input = self.input(block, chunk)?;
+            let pass = Pass {
+                batch,
+                weight: 0.0,
+                noise: None,
+            };
+            let (output, _) = self.forward(chunk, input, pass, false)?;
+            self.pass_on(output, block, chunk, losses)?;
+        }
+        Ok(batch.counted)
+    }
+
+    /// What a rank with fewer sequences than others still owes them: the rows that they send its
+    /// experts, for which it runs a sequence and forgets it, and its shards of the weights.
+    fn keep_company(&self, samples: &dyn data::Samples) -> Result<()> {
+        if self.groups.place.ep > 1 {
+            let block = Block { start: 0, size: 1 };
+            self.evaluate_block(samples, block, &mut Vec::new())?;
+        } else if matches!(self.supply, Supply::Shards { .. }) {
+            for part in self.stages.iter().flat_map(|stage| &stage.parts) {
+                let lent = self.supply.lend(&part.weights);
+                lent.on_rank(self.rank(), "gather weights")?;
+            }
+        }
+        Ok(())
     }
 
     /// Mean over `counted` predictions from each rank's sums, added in order of tokens; the same

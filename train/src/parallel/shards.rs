@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use crate::mesh::Place;
 use crate::model::context::Slot;
 use crate::model::param::Spec;
 use crate::plan::{FEATURE_CHUNKS, Plan};
@@ -36,13 +37,17 @@ pub(crate) struct Unit {
     starts: Vec<usize>,
     /// Blocks of squares: tensor, chunk of it, elements in the flat unit.
     blocks: Vec<(usize, usize, Range<usize>)>,
-    /// Borders of the data-parallel shards.
+    /// Borders of the shards of the data-parallel ranks that have the unit.
     pub cuts: Vec<usize>,
+    /// If experts are shared out and these are some: the rank they belong to, of how many.
+    experts: Option<(usize, usize)>,
 }
 
 impl Unit {
     fn of(specs: &[Spec], range: Range<usize>, plan: &Plan) -> Unit {
-        let (tp, dp) = (plan.parallel.tp, plan.parallel.dp);
+        let (tp, ep) = (plan.parallel.tp, plan.parallel.ep);
+        let experts = specs[range.start].ep_rank.map(|rank| (rank, ep));
+        let dp = plan.parallel.dp / experts.map_or(1, |_| ep);
         let mut starts = vec![0];
         let mut blocks = Vec::new();
         for index in range.clone() {
@@ -80,7 +85,28 @@ impl Unit {
             starts,
             blocks,
             cuts,
+            experts,
         }
+    }
+
+    /// True if only ranks with the same experts have it.
+    pub(crate) fn is_experts(&self) -> bool {
+        self.experts.is_some()
+    }
+
+    /// True if a data-parallel rank has the unit.
+    pub(crate) fn is_of(&self, dp_rank: usize) -> bool {
+        self.experts.is_none_or(|(rank, ep)| dp_rank % ep == rank)
+    }
+
+    /// Data-parallel ranks that have it.
+    pub(crate) fn members(&self) -> usize {
+        self.cuts.len() - 1
+    }
+
+    /// Its number among those that have it.
+    pub(crate) fn member(&self, dp_rank: usize) -> usize {
+        dp_rank / self.experts.map_or(1, |(_, ep)| ep)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -94,7 +120,12 @@ impl Unit {
 
     /// Flat elements of a data-parallel rank's shard.
     pub(crate) fn shard(&self, dp_rank: usize) -> Range<usize> {
-        self.cuts[dp_rank]..self.cuts[dp_rank + 1]
+        self.shard_of_member(self.member(dp_rank))
+    }
+
+    /// Flat elements of a shard by number among the ranks that have the unit.
+    pub(crate) fn shard_of_member(&self, member: usize) -> Range<usize> {
+        self.cuts[member]..self.cuts[member + 1]
     }
 
     /// Flat elements in tensors, in order.
@@ -188,12 +219,12 @@ impl Shards {
         }
     }
 
-    /// Units on a pipeline rank, in slot order.
-    pub(crate) fn on(&self, pp_rank: usize, specs: &[Spec]) -> Vec<Local> {
+    /// Units on a rank, in slot order.
+    pub(crate) fn on(&self, place: &Place, specs: &[Spec]) -> Vec<Local> {
         let mut first = 0;
         let mut found = Vec::new();
         for (unit, layout) in self.units.iter().enumerate() {
-            if specs[layout.specs.start].is_on(pp_rank) {
+            if specs[layout.specs.start].is_on(place) {
                 let slots = first..first + layout.specs.len();
                 first = slots.end;
                 found.push(Local { unit, slots });
@@ -241,7 +272,14 @@ mod tests {
         (plan.parallel.pp, plan.parallel.dp) = (2, 3);
         let specs = specs(&plan);
         let shards = Shards::of(&plan, &specs);
-        let [first, last] = [0, 1].map(|rank| shards.on(rank, &specs));
+        let on = |pp_rank| {
+            let place = Place {
+                pp_rank,
+                ..Place::single()
+            };
+            shards.on(&place, &specs)
+        };
+        let [first, last] = [0, 1].map(on);
         assert_eq!((first[0].unit, last[0].unit), (0, 0));
         assert_eq!(shards.units[0].specs.len(), 1, "the embedding alone");
     }

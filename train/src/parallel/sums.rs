@@ -3,8 +3,8 @@
 //! thread of its own, so that ranks exchange gradients while they compute others (bucketed overlap:
 //! Li et al. 2020, arXiv:2006.15704, sec. 3.2).
 //!
-//! ZeRO 0 and 1: a rank sums its micro-batches where they are computed; after the last one the units
-//! go over ranks. ZeRO 2 and 3: each micro-batch goes over ranks at once and a rank keeps its shard
+//! ZeRO 0 and 1 without expert parallelism: a rank sums its micro-batches where they are computed; after the last one the units
+//! go over ranks. Else each micro-batch goes over ranks at once and a rank keeps its shard
 //! only. With context parallelism in layout mode, each sequence's parts are joined first; ranks that are
 //! to have the same sums add a part of each unit and exchange them at the end.
 //! Trees are those of data.rs: which thread or rank adds changes no bits.
@@ -29,12 +29,17 @@ struct Bucket {
     slots: std::ops::Range<Slot>,
     /// Borders of the data-parallel shards.
     cuts: Vec<usize>,
+    /// Only ranks with the same experts share it, and it holds sums over all of a group's sequences.
+    is_experts: bool,
 }
 
 /// How sums run in this job.
 struct Rule {
     is_exact: bool,
     zero: u8,
+    is_by_round: bool,
+    /// Place among the ranks that share out experts, and their number.
+    ep: (usize, usize),
     /// Sequences in the global batch.
     batch: usize,
 }
@@ -55,6 +60,7 @@ struct Summer {
     /// Buckets of each part.
     parts: Vec<Vec<usize>>,
     dp: Arc<dyn Collective>,
+    expert_dp: Arc<dyn Collective>,
     cp: Arc<dyn Collective>,
     device: Device,
     trees: Vec<FlatTree>,
@@ -102,12 +108,21 @@ impl Summer {
     /// True if context-parallel ranks, which need the same sums, add a part of each unit every
     /// sequence and put the parts together at the end.
     fn is_in_parts(&self) -> bool {
-        self.rule.is_exact && self.cp.size() > 1 && self.rule.zero < 2
+        self.rule.is_exact && self.cp.size() > 1 && !self.rule.is_by_round
     }
 
     fn part_cuts(&self, bucket: usize) -> Vec<usize> {
         let len = self.len(bucket);
         context_cuts(len, self.cp.size())
+    }
+
+    /// Ranks that share out a unit.
+    fn group(&self, bucket: usize) -> &Arc<dyn Collective> {
+        if self.buckets[bucket].is_experts {
+            &self.expert_dp
+        } else {
+            &self.dp
+        }
     }
 
     fn len(&self, bucket: usize) -> usize {
@@ -131,14 +146,21 @@ impl Summer {
 
     /// This rank's part of a round, or all of it where nothing is shared out.
     fn take_block(&mut self, bucket: usize, block: Block, flat: Vec<f32>) -> kernels::Result<()> {
-        let (size, rank) = (self.dp.size(), self.dp.rank());
-        if self.rule.zero < 2 || size == 1 {
+        let dp = Arc::clone(self.group(bucket));
+        let (size, rank) = (dp.size(), dp.rank());
+        let mut block = block;
+        if self.buckets[bucket].is_experts {
+            let (ep_rank, ep) = self.rule.ep;
+            block.start -= ep_rank * block.size;
+            block.size *= ep;
+        }
+        if !self.rule.is_by_round || size == 1 {
             return self.push(bucket, block, &flat);
         }
         let first = block.start - rank * block.size;
         let cuts = self.buckets[bucket].cuts.clone();
         if !self.rule.is_exact || size.is_power_of_two() {
-            let sum = self.dp.reduce_scatter_sum(flat, &cuts)?;
+            let sum = dp.reduce_scatter_sum(flat, &cuts)?;
             let round = Block {
                 start: first,
                 size: size * block.size,
@@ -146,7 +168,7 @@ impl Summer {
             return self.push(bucket, round, &sum);
         }
         // ranks' blocks of a round do not all merge with each other; the tree over time does it
-        for (from, flat) in self.dp.all_gather(&flat)?.iter().enumerate() {
+        for (from, flat) in dp.all_gather(&flat)?.iter().enumerate() {
             let block = Block {
                 start: first + from * block.size,
                 size: block.size,
@@ -161,7 +183,9 @@ impl Summer {
         let tree = std::mem::take(&mut self.trees[bucket]);
         let (len, zero) = (self.len(bucket), self.rule.zero);
         let cuts = &self.buckets[bucket].cuts;
-        let (is_over_ranks, rank) = (zero < 2 && self.dp.size() > 1, self.dp.rank());
+        let dp = self.group(bucket);
+        let (is_shared, rank) = (dp.size() > 1, dp.rank());
+        let is_over_ranks = is_shared && !self.rule.is_by_round;
         let sum = if self.is_in_parts() {
             let part = self.part_cuts(bucket);
             let width = part[self.cp.rank() + 1] - part[self.cp.rank()];
@@ -178,6 +202,11 @@ impl Summer {
             }
         } else if is_over_ranks {
             self.over_ranks(tree, len, (zero == 1).then_some(cuts))?
+        } else if is_shared && zero == 0 {
+            // shards of every rank's rounds
+            let shard = whole(tree)?;
+            let all = dp.all_gather(&shard.f32()[..cuts[rank + 1] - cuts[rank]])?;
+            flat_tensor(&all.concat(), &self.device)?
         } else {
             whole(tree)?
         };
@@ -284,6 +313,7 @@ impl Sums {
             .map(|local| Bucket {
                 slots: local.slots.clone(),
                 cuts: shards.units[local.unit].cuts.clone(),
+                is_experts: shards.units[local.unit].is_experts(),
             })
             .collect();
         let weights = local.last().map_or(0, |local| local.slots.end);
@@ -292,6 +322,7 @@ impl Sums {
             buckets.push(Bucket {
                 slots: weights..dims.len(),
                 cuts: buckets[0].cuts.clone(),
+                is_experts: false,
             });
         }
         let parts = stages.iter().flat_map(|stage| &stage.parts);
@@ -310,11 +341,14 @@ impl Sums {
             rule: Rule {
                 is_exact,
                 zero: plan.parallel.zero,
+                is_by_round: plan.parallel.is_summed_by_round(),
+                ep: (groups.place.ep_rank(), groups.place.ep),
                 batch: plan.train.global_batch,
             },
             buckets,
             parts: of_parts,
             dp: Arc::clone(&groups.sums),
+            expert_dp: Arc::clone(&groups.expert_sums),
             cp: Arc::clone(&groups.cp_sums),
             device: device.clone(),
             trees: (0..count).map(|_| FlatTree::default()).collect(),
@@ -331,7 +365,7 @@ impl Sums {
         };
         let trees = slots.iter().cloned();
         Sums {
-            is_direct: plan.parallel.zero < 2 && (!is_exact || groups.place.cp == 1),
+            is_direct: !plan.parallel.is_summed_by_round() && (!is_exact || groups.place.cp == 1),
             dims,
             trees: trees
                 .map(|slots| GradientTree::new(slots, is_exact))

@@ -5,10 +5,9 @@
 
 use std::ops::Range;
 
-use kernels::comm::Collective;
 use kernels::{DType, Device, Tensor, Use};
 
-use crate::mesh::Place;
+use crate::mesh::{Groups, Place};
 use crate::model::context::{Slot, Weights};
 use crate::model::param::Spec;
 use crate::parallel::shards::{Local, Shards};
@@ -25,9 +24,9 @@ pub(crate) struct Holding {
 
 impl Holding {
     pub(crate) fn of(shards: Shards, specs: &[Spec], place: &Place) -> Holding {
-        let here = specs.iter().filter(|spec| spec.is_on(place.pp_rank));
+        let here = specs.iter().filter(|spec| spec.is_on(place));
         Holding {
-            local: shards.on(place.pp_rank, specs),
+            local: shards.on(place, specs),
             dims: here.map(|spec| spec.local_dims(place.tp)).collect(),
             place: *place,
             shards,
@@ -69,9 +68,9 @@ impl Holding {
     pub(crate) fn gather_updated(
         &self,
         weights: &mut [Tensor],
-        dp: &dyn Collective,
+        groups: &Groups,
     ) -> kernels::Result<()> {
-        if self.shards.zero == 0 || self.shards.zero >= 3 || dp.size() == 1 {
+        if self.shards.zero == 0 || self.shards.zero >= 3 || groups.dp.size() == 1 {
             return Ok(());
         }
         for (index, local) in self.local.iter().enumerate() {
@@ -81,8 +80,9 @@ impl Holding {
                 let slot = self.slot(index, piece.spec);
                 mine.extend_from_slice(&weights[slot].f32()[piece.local]);
             }
-            for (rank, part) in dp.all_gather(&mine)?.iter().enumerate() {
-                let shard = unit.shard(rank);
+            let parts = groups.data_of(unit).all_gather(&mine)?;
+            for (member, part) in parts.iter().enumerate() {
+                let shard = unit.shard_of_member(member);
                 for piece in unit.pieces(shard.clone()) {
                     let slot = self.slot(index, piece.spec);
                     let from = &part[piece.at - shard.start..][..piece.local.len()];
@@ -103,7 +103,7 @@ pub(crate) enum Supply<'a> {
     Shards {
         shards: &'a [Tensor],
         holding: &'a Holding,
-        dp: &'a dyn Collective,
+        groups: &'a Groups,
         device: &'a Device,
     },
 }
@@ -131,7 +131,7 @@ impl<'a> Supply<'a> {
             Supply::Shards {
                 shards,
                 holding,
-                dp,
+                groups,
                 device,
             } => {
                 let device = &device.for_use(Use::Weights);
@@ -146,8 +146,9 @@ impl<'a> Supply<'a> {
                     }
                     let unit = &holding.shards.units[local.unit];
                     let mine = &shards[index].f32()[..holding.weights(index).len()];
-                    for (rank, part) in dp.all_gather(mine)?.iter().enumerate() {
-                        let shard = unit.shard(rank);
+                    let parts = groups.data_of(unit).all_gather(mine)?;
+                    for (member, part) in parts.iter().enumerate() {
+                        let shard = unit.shard_of_member(member);
                         for piece in unit.pieces(shard.clone()) {
                             let slot = holding.slot(index, piece.spec);
                             let from = &part[piece.at - shard.start..][..piece.local.len()];

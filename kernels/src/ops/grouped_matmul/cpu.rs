@@ -10,7 +10,7 @@ use rayon::prelude::*;
 pub(super) fn product(
     y: &mut Tensor,
     x: &Tensor,
-    (w, op): (&Tensor, Op),
+    (w, op): (&[&Tensor], Op),
     counts: &[usize],
     leaf: usize,
 ) -> Result<()> {
@@ -24,10 +24,9 @@ pub(super) fn product(
         tasks.push((expert, rows, out, rows_of_x));
         (y, x) = (later, rest);
     }
-    let w = w.f32();
     let parallel = tasks.len() < rayon::current_num_threads();
     let run = |(expert, rows, out, x): (usize, usize, &mut [f32], &[f32])| {
-        let w = &w[expert * k * n..][..k * n];
+        let w = w[expert].f32();
         let w = match op {
             Op::Plain => View::new(w, k, n, n),
             Op::Transposed => View::new(w, n, k, k).transposed(),
@@ -49,7 +48,7 @@ pub(super) fn product(
 
 /// Adds the tree over leaves of `a^T b` to each expert's part of dw.
 pub(super) fn backward_weight(
-    dw: &mut Tensor,
+    dw: &mut [&mut Tensor],
     a: &Tensor,
     b: &Tensor,
     leaves: &[Vec<usize>],
@@ -58,12 +57,11 @@ pub(super) fn backward_weight(
     let ((_, height), (_, width)) = (a.rows_cols(), b.rows_cols());
     let (a, b) = (a.f32(), b.f32());
     let mut first = 0;
-    let tasks = dw.f32_mut().chunks_exact_mut(height * width).zip(leaves);
-    let tasks: Vec<_> = tasks
+    let tasks: Vec<_> = (dw.iter_mut().zip(leaves))
         .map(|(dw, leaves)| {
             let start = first;
             first += leaves.iter().sum::<usize>();
-            (dw, leaves, start)
+            (dw.f32_mut(), leaves, start)
         })
         .collect();
     let parallel = tasks.len() < rayon::current_num_threads();

@@ -1,4 +1,5 @@
 //! One matrix product per expert on ragged rows: `y_e = x_e op(w_e)`, rows of expert e after those of e - 1.
+//! Each expert's matrix is a tensor of its own: which experts are here changes no other's storage.
 //!
 //! Every element has the bits of `matmul` on its expert alone: leaves of `leaf` elements of k, one
 //! chain each, and the binary-counter tree. The gradient of the weights is a sum over tokens: its
@@ -13,12 +14,12 @@ use crate::{DType, Error, Result, Tensor};
 
 /// Returns y: `[rows, n]`.
 /// # Shapes
-/// x: `[rows, k]`, w: `[experts, k, n]`, or `[experts, n, k]` when transposed; counts: rows per
-/// expert; leaf: elements of k, 0 for one leaf.
+/// x: `[rows, k]`; w: per expert `[k, n]`, or `[n, k]` when transposed; counts: rows per expert;
+/// leaf: elements of k, 0 for one leaf.
 /// # Errors
 /// `Shape` or `DType` if they do not fit, `Argument` if the counts do not add up, `Memory` if packed
 /// copies do not fit.
-pub fn forward(x: &Tensor, w: (&Tensor, Op), counts: &[usize], leaf: usize) -> Result<Tensor> {
+pub fn forward(x: &Tensor, w: (&[&Tensor], Op), counts: &[usize], leaf: usize) -> Result<Tensor> {
     product("grouped_matmul::forward", "x", x, w, counts, leaf)
 }
 
@@ -29,7 +30,7 @@ pub fn forward(x: &Tensor, w: (&Tensor, Op), counts: &[usize], leaf: usize) -> R
 /// As `forward`.
 pub fn backward_input(
     dy: &Tensor,
-    w: (&Tensor, Op),
+    w: (&[&Tensor], Op),
     counts: &[usize],
     leaf: usize,
 ) -> Result<Tensor> {
@@ -51,11 +52,12 @@ pub fn backward_input(
 /// Adds the gradients of the weights to dw, one merge with the old value.
 /// # Shapes
 /// dw: as w in `forward`, dy: `[rows, n]`, x: `[rows, k]`; `leaves[e]`: rows of expert e in each leaf of
-/// the sum over tokens, the same number of leaves for every expert.
+/// the sum over tokens, the same number of leaves for every expert. An expert may come several times,
+/// each with its own dw: sums over parts of its tokens.
 /// # Errors
 /// As `forward`.
 pub fn backward_weight(
-    dw: (&mut Tensor, Op),
+    dw: (&mut [&mut Tensor], Op),
     dy: &Tensor,
     x: &Tensor,
     leaves: &[Vec<usize>],
@@ -64,8 +66,11 @@ pub fn backward_weight(
     let (dw, op) = dw;
     let (rows, k) = matrix(OP, "x", x)?;
     let (_, n) = matrix(OP, "dy", dy)?;
+    as_many(OP, "dw", dw.len(), leaves.len())?;
     let dims = if op == Op::Plain { [k, n] } else { [n, k] };
-    dw.expect_f32(OP, "dw", &[leaves.len(), dims[0], dims[1]])?;
+    for dw in &*dw {
+        dw.expect_f32(OP, "dw", &dims)?;
+    }
     dy.expect_f32(OP, "dy", &[rows, n])?;
     let count = leaves.first().map_or(0, Vec::len);
     if let Some(other) = leaves.iter().find(|l| l.len() != count) {
@@ -78,8 +83,7 @@ pub fn backward_weight(
     }
     total(OP, "leaves", leaves.iter().flatten(), rows)?;
     let (left, right) = if op == Op::Plain { (x, dy) } else { (dy, x) };
-    let device = dw.device().clone();
-    dispatch!(device, backward_weight(dw, left, right, leaves))
+    dispatch!(x.device(), backward_weight(dw, left, right, leaves))
 }
 
 /// `y_e = x_e op(w_e)`.
@@ -87,29 +91,49 @@ fn product(
     name: &'static str,
     of: &'static str,
     x: &Tensor,
-    (w, op): (&Tensor, Op),
+    (w, op): (&[&Tensor], Op),
     counts: &[usize],
     leaf: usize,
 ) -> Result<Tensor> {
     let (rows, k) = matrix(name, of, x)?;
-    w.expect(name, "w", DType::F32)?;
-    let n = match (w.dims(), op) {
-        (&[experts, a, n], Op::Plain) if experts == counts.len() && a == k => n,
-        (&[experts, n, a], Op::Transposed) if experts == counts.len() && a == k => n,
-        (dims, _) => {
+    as_many(name, "w", w.len(), counts.len())?;
+    let mut width = None;
+    for one in w {
+        one.expect(name, "w", DType::F32)?;
+        let n = match (one.dims(), op) {
+            (&[a, n], Op::Plain) if a == k => n,
+            (&[n, a], Op::Transposed) if a == k => n,
+            _ => 0,
+        };
+        if n == 0 || *width.get_or_insert(n) != n {
             let order = if op == Op::Plain { "k, n" } else { "n, k" };
+            let n = width.map_or(String::new(), |n| format!(", n = {n}"));
             return Err(Error::Shape {
                 op: name,
                 name: "w",
-                found: dims.to_vec(),
-                wanted: format!("[{}, {order}] with k = {k}", counts.len()),
+                found: one.dims().to_vec(),
+                wanted: format!("[{order}] with k = {k}{n}"),
             });
         }
-    };
+    }
     total(name, "counts", counts.iter(), rows)?;
+    let n = width.expect("there is at least one expert");
     let mut y = Tensor::empty(&[rows, n], DType::F32, x.device())?;
     dispatch!(x.device(), product(&mut y, x, (w, op), counts, leaf))?;
     Ok(y)
+}
+
+/// One tensor for each expert, and at least one.
+fn as_many(op: &'static str, name: &'static str, found: usize, wanted: usize) -> Result<()> {
+    if found == wanted && found > 0 {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        op,
+        name,
+        found: format!("{found} tensors"),
+        wanted: format!("one per expert, {}", wanted.max(1)),
+    })
 }
 
 fn matrix(op: &'static str, name: &'static str, x: &Tensor) -> Result<(usize, usize)> {
@@ -158,19 +182,24 @@ mod tests {
         Tensor::from_f32(&[len, d], &x.f32()[first * d..][..len * d], x.device()).unwrap()
     }
 
-    fn expert(w: &Tensor, e: usize) -> Tensor {
-        let &[_, a, b] = w.dims() else { panic!() };
-        Tensor::from_f32(&[a, b], &w.f32()[e * a * b..][..a * b], w.device()).unwrap()
+    fn experts(count: u64, dims: &[usize], seed: u64, device: &Device) -> Vec<Tensor> {
+        (0..count)
+            .map(|e| random(dims, 10 * seed + e, device).unwrap())
+            .collect()
+    }
+
+    fn all(w: &[Tensor]) -> Vec<&Tensor> {
+        w.iter().collect()
     }
 
     /// `matmul` on each expert alone.
-    fn alone(x: &Tensor, w: &Tensor, op: Op, n: usize, leaf: usize) -> Vec<f32> {
+    fn alone(x: &Tensor, w: &[Tensor], op: Op, n: usize, leaf: usize) -> Vec<f32> {
         let mut first = 0;
         let mut out = Vec::new();
         for (e, &count) in COUNTS.iter().enumerate().filter(|(_, c)| **c > 0) {
             let mut y = Tensor::zeros(&[count, n], DType::F32, x.device()).unwrap();
             let x = rows(x, first, count);
-            matmul(&mut y, (&x, Op::Plain), (&expert(w, e), op), leaf, false).unwrap();
+            matmul(&mut y, (&x, Op::Plain), (&w[e], op), leaf, false).unwrap();
             out.extend_from_slice(y.f32());
             first += count;
         }
@@ -183,27 +212,27 @@ mod tests {
         let (k, n) = (96, 70);
         let x = random(&[30, k], 1, &device).unwrap();
         let dy = random(&[30, n], 2, &device).unwrap();
-        let plain = random(&[5, k, n], 3, &device).unwrap();
-        let turned = random(&[5, n, k], 4, &device).unwrap();
+        let plain = experts(5, &[k, n], 3, &device);
+        let turned = experts(5, &[n, k], 4, &device);
         use Op::{Plain, Transposed};
         for leaf in [0, 12] {
-            let y = forward(&x, (&plain, Plain), &COUNTS, leaf).unwrap();
+            let y = forward(&x, (&all(&plain), Plain), &COUNTS, leaf).unwrap();
             assert_eq!(bits(y.f32()), bits(&alone(&x, &plain, Plain, n, leaf)));
-            let y = forward(&x, (&turned, Transposed), &COUNTS, leaf).unwrap();
+            let y = forward(&x, (&all(&turned), Transposed), &COUNTS, leaf).unwrap();
             assert_eq!(
                 bits(y.f32()),
                 bits(&alone(&x, &turned, Transposed, n, leaf))
             );
-            let dx = backward_input(&dy, (&plain, Plain), &COUNTS, leaf).unwrap();
+            let dx = backward_input(&dy, (&all(&plain), Plain), &COUNTS, leaf).unwrap();
             assert_eq!(
                 bits(dx.f32()),
                 bits(&alone(&dy, &plain, Transposed, k, leaf))
             );
-            let dx = backward_input(&dy, (&turned, Transposed), &COUNTS, leaf).unwrap();
+            let dx = backward_input(&dy, (&all(&turned), Transposed), &COUNTS, leaf).unwrap();
             assert_eq!(bits(dx.f32()), bits(&alone(&dy, &turned, Plain, k, leaf)));
         }
         // Must fail: the rows of experts 2 and 4 exchanged.
-        let y = forward(&x, (&plain, Plain), &[3, 0, 9, 1, 17], 0).unwrap();
+        let y = forward(&x, (&all(&plain), Plain), &[3, 0, 9, 1, 17], 0).unwrap();
         assert_ne!(bits(y.f32()), bits(&alone(&x, &plain, Plain, n, 0)));
     }
 
@@ -231,9 +260,14 @@ mod tests {
                 (&dy, &x)
             };
             let ((_, height), (_, width)) = (a.rows_cols(), b.rows_cols());
-            let old = random(&[5, height, width], 3, &device).unwrap();
-            let mut dw = old.try_clone().unwrap();
-            backward_weight((&mut dw, op), &dy, &x, &leaves()).unwrap();
+            let old = experts(5, &[height, width], 3, &device);
+            let sums = |leaves: &[Vec<usize>]| -> Vec<Tensor> {
+                let mut dw: Vec<Tensor> = old.iter().map(|w| w.try_clone().unwrap()).collect();
+                let mut to: Vec<&mut Tensor> = dw.iter_mut().collect();
+                backward_weight((&mut to, op), &dy, &x, leaves).unwrap();
+                dw
+            };
+            let dw = sums(&leaves());
             let mut first = 0;
             for (e, leaves) in leaves().iter().enumerate() {
                 for i in 0..height {
@@ -245,18 +279,19 @@ mod tests {
                                 a.f32()[r * height + i].mul_add(b.f32()[r * width + j], acc)
                             })
                         }));
-                        let at = (e * height + i) * width + j;
-                        let want = old.f32()[at] + sum;
-                        assert_eq!(dw.f32()[at].to_bits(), want.to_bits(), "{op:?} {e} {i} {j}");
+                        let at = i * width + j;
+                        let want = old[e].f32()[at] + sum;
+                        let found = dw[e].f32()[at];
+                        assert_eq!(found.to_bits(), want.to_bits(), "{op:?} {e} {i} {j}");
                     }
                 }
                 first += leaves.iter().sum::<usize>();
             }
             // Must fail: other leaves.
             let one: Vec<Vec<usize>> = COUNTS.iter().map(|n| vec![*n]).collect();
-            let mut other = old.try_clone().unwrap();
-            backward_weight((&mut other, op), &dy, &x, &one).unwrap();
-            assert_ne!(bits(dw.f32()), bits(other.f32()));
+            let flat =
+                |dw: &[Tensor]| -> Vec<u32> { dw.iter().flat_map(|dw| bits(dw.f32())).collect() };
+            assert_ne!(flat(&dw), flat(&sums(&one)));
         }
     }
 
@@ -264,12 +299,14 @@ mod tests {
     fn bits_are_the_same_on_every_instruction_set_and_number_of_threads() {
         let run = |device: &Device| {
             let x = random(&[30, 40], 1, device).unwrap();
-            let w = random(&[5, 40, 24], 3, device).unwrap();
-            let y = forward(&x, (&w, Op::Plain), &COUNTS, 5).unwrap();
-            let dx = backward_input(&y, (&w, Op::Plain), &COUNTS, 3).unwrap();
-            let mut dw = w.try_clone().unwrap();
+            let w = experts(5, &[40, 24], 3, device);
+            let y = forward(&x, (&all(&w), Op::Plain), &COUNTS, 5).unwrap();
+            let dx = backward_input(&y, (&all(&w), Op::Plain), &COUNTS, 3).unwrap();
+            let mut outs: Vec<Tensor> = w.iter().map(|w| w.try_clone().unwrap()).collect();
+            let mut dw: Vec<&mut Tensor> = outs.iter_mut().collect();
             backward_weight((&mut dw, Op::Plain), &y, &x, &leaves()).unwrap();
-            vec![y, dx, dw]
+            outs.extend([y, dx]);
+            outs
         };
         assert_same_bits(run);
         let with = |threads| -> Vec<Vec<u32>> {
@@ -285,29 +322,38 @@ mod tests {
     fn no_rows_at_all_is_a_product_too() {
         let device = Device::cpu();
         let x = Tensor::zeros(&[0, 4], DType::F32, &device).unwrap();
-        let w = random(&[2, 4, 3], 1, &device).unwrap();
-        let y = forward(&x, (&w, Op::Plain), &[0, 0], 0).unwrap();
+        let w = random(&[4, 3], 1, &device).unwrap();
+        let y = forward(&x, (&[&w, &w], Op::Plain), &[0, 0], 0).unwrap();
         assert_eq!(y.dims(), &[0, 3]);
-        let mut dw = w.try_clone().unwrap();
-        backward_weight((&mut dw, Op::Plain), &y, &x, &[vec![0], vec![0]]).unwrap();
-        assert_eq!(bits(dw.f32()), bits(w.f32()));
+        let (mut one, mut two) = (w.try_clone().unwrap(), w.try_clone().unwrap());
+        let dw = (&mut [&mut one, &mut two][..], Op::Plain);
+        backward_weight(dw, &y, &x, &[vec![0], vec![0]]).unwrap();
+        assert_eq!(bits(one.f32()), bits(w.f32()));
+        assert_eq!(bits(two.f32()), bits(w.f32()));
     }
 
     #[test]
     fn counts_and_weights_that_do_not_fit_are_refused_by_name() {
         let device = Device::cpu();
         let x = random(&[4, 6], 1, &device).unwrap();
-        let w = random(&[2, 6, 3], 1, &device).unwrap();
-        let found = forward(&x, (&w, Op::Plain), &[1, 2], 0);
+        let w = random(&[6, 3], 1, &device).unwrap();
+        let two = [&w, &w];
+        let found = forward(&x, (&two, Op::Plain), &[1, 2], 0);
         assert!(matches!(found, Err(Error::Argument { name: "counts", .. })));
-        let found = forward(&x, (&w, Op::Plain), &[1, usize::MAX], 0);
+        let found = forward(&x, (&two, Op::Plain), &[1, usize::MAX], 0);
         assert!(matches!(found, Err(Error::Argument { name: "counts", .. })));
-        let found = forward(&x, (&w, Op::Transposed), &[1, 3], 0);
+        let found = forward(&x, (&two, Op::Plain), &[4], 0);
+        assert!(matches!(found, Err(Error::Argument { name: "w", .. })));
+        let found = forward(&x, (&two, Op::Transposed), &[1, 3], 0);
+        assert!(matches!(found, Err(Error::Shape { name: "w", .. })));
+        let other = random(&[6, 4], 1, &device).unwrap();
+        let found = forward(&x, (&[&w, &other], Op::Plain), &[1, 3], 0);
         assert!(matches!(found, Err(Error::Shape { name: "w", .. })));
         let dy = random(&[4, 3], 1, &device).unwrap();
-        let mut dw = w.try_clone().unwrap();
+        let (mut one, mut other) = (w.try_clone().unwrap(), w.try_clone().unwrap());
         let ragged = [vec![1, 3], vec![0]];
-        let found = backward_weight((&mut dw, Op::Plain), &dy, &x, &ragged);
+        let dw = (&mut [&mut one, &mut other][..], Op::Plain);
+        let found = backward_weight(dw, &dy, &x, &ragged);
         assert!(matches!(found, Err(Error::Argument { name: "leaves", .. })));
     }
 }

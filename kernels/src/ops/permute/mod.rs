@@ -106,7 +106,8 @@ impl Order {
         self.choices.iter().map(|choice| choice / self.k)
     }
 
-    fn n(&self) -> usize {
+    /// Tokens, whether any of their choices are in the range or not.
+    pub fn token_count(&self) -> usize {
         self.rows.len().checked_div(self.k).unwrap_or(0)
     }
 
@@ -136,7 +137,7 @@ impl Order {
 /// # Errors
 /// `Shape` or `DType` if x does not fit.
 pub fn permute(x: &Tensor, order: &Order) -> Result<Tensor> {
-    let d = order.check("permute", "x", x, order.n())?;
+    let d = order.check("permute", "x", x, order.token_count())?;
     let mut y = Tensor::empty(&[order.choices.len(), d], DType::F32, x.device())?;
     dispatch!(x.device(), permute(&mut y, x, order));
     Ok(y)
@@ -149,7 +150,7 @@ pub fn permute(x: &Tensor, order: &Order) -> Result<Tensor> {
 /// `Shape` or `DType` if dy does not fit.
 pub fn permute_backward(dy: &Tensor, order: &Order) -> Result<Tensor> {
     let d = order.check("permute_backward", "dy", dy, order.choices.len())?;
-    let mut dx = Tensor::empty(&[order.n(), d], DType::F32, dy.device())?;
+    let mut dx = Tensor::empty(&[order.token_count(), d], DType::F32, dy.device())?;
     dispatch!(dy.device(), gather(&mut dx, dy, None, order));
     Ok(dx)
 }
@@ -162,8 +163,8 @@ pub fn permute_backward(dy: &Tensor, order: &Order) -> Result<Tensor> {
 pub fn combine(x: &Tensor, weights: &Tensor, order: &Order) -> Result<Tensor> {
     const OP: &str = "combine";
     let d = order.check(OP, "x", x, order.choices.len())?;
-    weights.expect_f32(OP, "weights", &[order.n(), order.k])?;
-    let mut y = Tensor::empty(&[order.n(), d], DType::F32, x.device())?;
+    weights.expect_f32(OP, "weights", &[order.token_count(), order.k])?;
+    let mut y = Tensor::empty(&[order.token_count(), d], DType::F32, x.device())?;
     dispatch!(x.device(), gather(&mut y, x, Some(weights.f32()), order));
     Ok(y)
 }
@@ -181,8 +182,8 @@ pub fn combine_backward(
 ) -> Result<(Tensor, Tensor)> {
     const OP: &str = "combine_backward";
     let d = order.check(OP, "x", x, order.choices.len())?;
-    dy.expect_f32(OP, "dy", &[order.n(), d])?;
-    weights.expect_f32(OP, "weights", &[order.n(), order.k])?;
+    dy.expect_f32(OP, "dy", &[order.token_count(), d])?;
+    weights.expect_f32(OP, "weights", &[order.token_count(), order.k])?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
     let mut dweights = Tensor::empty(weights.dims(), DType::F32, x.device())?;
     dispatch!(

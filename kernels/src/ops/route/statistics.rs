@@ -3,6 +3,8 @@
 //! Load balance: `E sum_i f_i P_i`, f the share of all choices, P the mean probability. Probabilities are
 //! the softmax, or for `Sigmoid` the scores over their sum. z-loss: mean of the squared log-sum of exp.
 
+use crate::{Error, Result};
+
 /// One unit of a summed probability is 2^-32.
 const PROBABILITY: f64 = (1_u64 << 32) as f64;
 /// One unit of a summed square is 2^-24.
@@ -66,6 +68,55 @@ impl Statistics {
         }
         self.squares += other.squares;
         self.not_finite += other.not_finite;
+    }
+
+    /// Returns everything as whole numbers below 2^32, which any transport of f64 keeps.
+    #[expect(clippy::cast_possible_truncation, reason = "halves of u128 and of u64")]
+    pub fn words(&self) -> Vec<f64> {
+        let mut words = Vec::new();
+        let mut push = |number: u64| {
+            for half in [number >> 32, number & 0xffff_ffff] {
+                words.push(half as f64);
+            }
+        };
+        push(self.tokens);
+        push(self.not_finite);
+        push((self.squares >> 64) as u64);
+        push((self.squares & u128::from(u64::MAX)) as u64);
+        self.counts.iter().for_each(|count| push(*count));
+        self.probabilities.iter().for_each(|p| push(*p));
+        words
+    }
+
+    /// Returns the statistics that `words` told.
+    /// # Errors
+    /// `Argument` if the words are not those of a router with that k.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "checked to be whole and below 2^32"
+    )]
+    pub fn from_words(words: &[f64], k: usize) -> Result<Statistics> {
+        let is_word = |x: &f64| (0.0..4_294_967_296.0).contains(x) && x.fract() == 0.0;
+        if words.len() < 12 || !words.len().is_multiple_of(4) || !words.iter().all(is_word) {
+            return Err(Error::Argument {
+                op: "route::Statistics::from_words",
+                name: "words",
+                found: format!("{} numbers", words.len()),
+                wanted: "those of `words`".to_owned(),
+            });
+        }
+        let numbers: Vec<u64> = (words.chunks_exact(2))
+            .map(|halves| ((halves[0] as u64) << 32) + halves[1] as u64)
+            .collect();
+        let (counts, probabilities) = numbers[4..].split_at((numbers.len() - 4) / 2);
+        Ok(Statistics {
+            tokens: numbers[0],
+            k,
+            counts: counts.to_vec(),
+            probabilities: probabilities.to_vec(),
+            squares: (u128::from(numbers[2]) << 64) + u128::from(numbers[3]),
+            not_finite: numbers[1],
+        })
     }
 
     /// Adds one token: choices, probabilities of all experts, log-sum.

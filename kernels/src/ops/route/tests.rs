@@ -204,6 +204,8 @@ fn any_split_of_the_tokens_has_the_statistics_and_rows_of_the_whole() {
         let mut sum = right.statistics.clone();
         sum.add(&left.statistics);
         assert_eq!(sum, whole.statistics);
+        let told = Statistics::from_words(&sum.words(), 3).unwrap();
+        assert_eq!(told, sum);
         let joined = [left.experts.u32(), right.experts.u32()].concat();
         assert_eq!(joined, whole.experts.u32());
         let joined = [left.weights.f32(), right.weights.f32()].concat();
@@ -250,6 +252,8 @@ fn ties_go_to_the_lower_expert_and_nan_is_not_hidden() {
     assert_eq!(&routing.experts.u32()[..2], &[1, 2]);
     assert_eq!(&routing.weights.f32()[..2], &[0.5, 0.5]);
     assert!(routing.weights.f32()[2].is_nan());
+    let told = Statistics::from_words(&routing.statistics.words(), 2).unwrap();
+    assert!(told.balance_loss().is_nan());
     assert!(routing.statistics.balance_loss().is_nan());
     assert!(routing.statistics.z_loss().is_nan());
 }
@@ -278,6 +282,13 @@ fn routers_that_do_not_fit_are_refused_by_name() {
         "bias"
     );
     let routing = forward(&logits, None, &router(1, 1.0)).unwrap();
+    for words in [
+        &routing.statistics.words()[1..],
+        &[0.5; 12],
+        &[f64::NAN; 12],
+    ] {
+        assert!(Statistics::from_words(words, 1).is_err());
+    }
     let empty = Statistics::new(4, 1);
     let losses = (&empty, &Coefficients::default());
     let found = backward(

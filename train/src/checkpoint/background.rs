@@ -1,0 +1,160 @@
+//! A thread that writes checkpoints while training goes on: ranks give copies of what they hold and
+//! take the next step. At most one checkpoint is under way: copies for the next are made only when
+//! it is done, so memory is bounded by one copy of weights and moments over all ranks.
+//!
+//! A checkpoint that cannot be written (a full disk) is told and does not end the run: the one
+//! before it stays, and the next is tried again. Idea: Mohan et al. 2021 (CheckFreq), FAST '21; we
+//! differ in that the copy is never partial.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::checkpoint::snapshot::Pieces;
+use crate::checkpoint::state::State;
+use crate::checkpoint::write::{self, Form};
+use crate::error::Result;
+use crate::metrics::Journal;
+
+/// What one rank gives for one checkpoint.
+struct Given {
+    rank: usize,
+    pieces: Pieces,
+    /// From rank 0.
+    state: Option<State>,
+}
+
+/// A checkpoint that was tried.
+pub(crate) struct Tried {
+    pub step: u64,
+    /// Its folder, or why there is none.
+    pub result: Result<PathBuf>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Checkpoints tried, those of this run counted from 1.
+    count: usize,
+    tried: Vec<Tried>,
+    /// No more will be.
+    is_over: bool,
+}
+
+/// How far the thread is.
+#[derive(Default)]
+struct Gate {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+impl Gate {
+    // nothing is left half done between two fields of it
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until so many checkpoints were tried.
+    fn wait(&self, count: usize) {
+        let mut progress = self.progress();
+        while progress.count < count && !progress.is_over {
+            progress = (self.changed.wait(progress)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// One rank's end.
+pub(crate) struct Giver {
+    jobs: Sender<Given>,
+    gate: Arc<Gate>,
+    /// Checkpoints that this rank gave its part of.
+    count: usize,
+}
+
+/// The thread's end.
+pub(crate) struct Background {
+    inbox: Receiver<Given>,
+    gate: Arc<Gate>,
+}
+
+/// Ends for so many ranks, and the thread's.
+pub(crate) fn ends(world: usize) -> (Vec<Giver>, Background) {
+    let (jobs, inbox) = channel();
+    let gate = Arc::new(Gate::default());
+    let giver = |_| Giver {
+        jobs: jobs.clone(),
+        gate: Arc::clone(&gate),
+        count: 0,
+    };
+    let givers = (0..world).map(giver).collect();
+    (givers, Background { inbox, gate })
+}
+
+impl Giver {
+    /// Waits until no checkpoint is under way; copies for the next one may then be made.
+    pub(crate) fn wait(&self) {
+        self.gate.wait(self.count);
+    }
+
+    /// Hands this rank's part over. If the thread is gone, so is the run: its end tells why.
+    pub(crate) fn give(&mut self, rank: usize, pieces: Pieces, state: Option<State>) {
+        self.count += 1;
+        let _ = self.jobs.send(Given {
+            rank,
+            pieces,
+            state,
+        });
+    }
+
+    /// What was tried since the last call.
+    pub(crate) fn tried(&self) -> Vec<Tried> {
+        std::mem::take(&mut self.gate.progress().tried)
+    }
+
+    /// Waits for the last one that this rank took part in, and returns what was tried.
+    pub(crate) fn finish(self) -> Vec<Tried> {
+        let Giver { jobs, gate, count } = self;
+        // a rank that failed gives nothing: the thread must not wait for this one as well
+        drop(jobs);
+        gate.wait(count);
+        std::mem::take(&mut gate.progress().tried)
+    }
+}
+
+impl Background {
+    /// Writes what ranks give until the last of them is gone.
+    pub(crate) fn serve(self, form: &Form<'_>, world: usize, metrics: &Journal) {
+        let _end = AtEnd(&self.gate);
+        loop {
+            let mut given: Vec<Pieces> = (0..world).map(|_| Pieces::new()).collect();
+            let mut state = None;
+            for _ in 0..world {
+                let Ok(part) = self.inbox.recv() else {
+                    return;
+                };
+                given[part.rank] = part.pieces;
+                state = state.or(part.state);
+            }
+            let state = state.expect("rank 0 gives the state");
+            // lines of steps that a checkpoint relies on are on the disk before it
+            let result = metrics.sync();
+            let result = result.and_then(|()| write::write(form, &state, &mut given));
+            let mut progress = self.gate.progress();
+            progress.count += 1;
+            progress.tried.push(Tried {
+                step: state.course.step,
+                result,
+            });
+            self.gate.changed.notify_all();
+        }
+    }
+}
+
+/// Lets nobody wait for a thread that has ended, be it by a panic.
+struct AtEnd<'a>(&'a Gate);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.progress().is_over = true;
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,108 @@
+//! What rank 0 tells about a run: lines of `metrics.jsonl`, events, checkpoints that were tried.
+
+use crate::checkpoint::background::Tried;
+use crate::course::Course;
+use crate::error::{Error, Result};
+use crate::metrics::{Events, FailureRecord, Journal, StepRecord, ValidationRecord};
+use crate::optim::schedule;
+use crate::plan::Plan;
+use crate::run::is_due;
+use crate::step::Outcome;
+
+/// What rank 0 alone has.
+pub(crate) struct Lead<'a> {
+    pub events: &'a dyn Events,
+    pub journal: &'a Journal,
+    /// The journal's lines wait for room, and that was told.
+    is_waiting: bool,
+}
+
+impl<'a> Lead<'a> {
+    pub(crate) fn new(events: &'a dyn Events, journal: &'a Journal) -> Lead<'a> {
+        Lead {
+            events,
+            journal,
+            is_waiting: false,
+        }
+    }
+
+    /// A step that is done: `course` counts it already. Measured: its seconds, most bytes so far,
+    /// seconds of the stall before it.
+    pub(crate) fn record(
+        &mut self,
+        plan: &Plan,
+        course: &Course,
+        outcome: &Outcome,
+        (seconds, peak_bytes, stall_s): (f64, usize, Option<f64>),
+    ) -> Result<()> {
+        let tokens_per_s = (plan.train.global_batch * plan.seq_length) as f64 / seconds;
+        let record = StepRecord {
+            step: course.step,
+            loss: outcome.loss,
+            grad_norm: outcome.grad_norm,
+            lr: schedule::rate(&plan.train, course.step),
+            tokens: course.consumed_samples * plan.seq_length as u64,
+            consumed_samples: course.consumed_samples,
+            tokens_per_s,
+            tflops: tokens_per_s * plan.flops_per_token() / 1e12,
+            mfu: None,
+            step_s: seconds,
+            memory_bytes: peak_bytes as u64,
+            stall_s,
+            routing: outcome.routing.clone(),
+        };
+        self.write(&record)?;
+        if is_due(course.step, plan.train.log_every, plan.train.steps) {
+            self.events.step(&record);
+        }
+        Ok(())
+    }
+
+    /// A validation after `step`.
+    pub(crate) fn validation(&mut self, step: u64, loss: f64, samples: u64) -> Result<()> {
+        self.write(&ValidationRecord {
+            step,
+            valid_loss: loss,
+            valid_samples: samples,
+        })?;
+        self.events.validation(step, loss);
+        Ok(())
+    }
+
+    /// Checkpoints that were tried; `step` is under way. One that failed is told and no more, unless
+    /// it is that of step `last`: there will be none after it.
+    pub(crate) fn tell(&mut self, tried: Vec<Tried>, step: u64, last: Option<u64>) -> Result<()> {
+        for one in tried {
+            match one.result {
+                Ok(path) => self.events.checkpoint(one.step, &path),
+                Err(error) if last == Some(one.step) => return Err(error),
+                Err(error) => {
+                    let reason = error.with_causes();
+                    self.events.note(&format!(
+                        "the checkpoint of step {} could not be written: {reason}; training goes on",
+                        one.step
+                    ));
+                    self.write(&FailureRecord {
+                        step,
+                        checkpoint_step: one.step,
+                        checkpoint_failed: reason,
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, record: &impl serde::Serialize) -> Result<()> {
+        let refused: Option<Error> = self.journal.write(record)?;
+        if let Some(error) = &refused
+            && !self.is_waiting
+        {
+            let reason = error.with_causes();
+            self.events
+                .note(&format!("metrics wait for room: {reason}"));
+        }
+        self.is_waiting = refused.is_some();
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! The job's `[model.moe]` table: blocks whose feed-forward layer is a mixture of experts.
+//! Papers: Shazeer et al. 2017, arXiv:1701.06538; Fedus et al. 2021, arXiv:2101.03961 (load balance,
+//! capacity); Zoph et al. 2022, arXiv:2202.08906 (z-loss); Jiang et al. 2024, arXiv:2401.04088 (Mixtral).
+//!
+//! We differ from Megatron in what a capacity and a load balance are over: one sequence each, so that
+//! they depend neither on the micro-batch nor on the ranks. `scope = "micro_batch"` is Megatron's.
+
+use kernels::route;
+use serde::{Deserialize, Serialize};
+
+/// Most experts of a layer; their numbers stay exact in f32.
+const MOST_EXPERTS: usize = 65_536;
+
+/// How router logits become choices and weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouterScore {
+    /// Softmax over all experts, then the k largest as they are (Switch, Qwen 1.5 MoE).
+    SoftmaxTopK,
+    /// The k largest logits, then softmax over them: the same as the k largest of a softmax
+    /// divided by their sum (Mixtral).
+    TopKSoftmax,
+    /// Logistic function, the k largest; for k above 1 divided by their sum (DeepSeek-V3).
+    Sigmoid,
+}
+
+/// Tokens that capacity and load balance are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouterScope {
+    /// Each sequence on its own.
+    Sequence,
+    /// The sequences that a rank works on at once.
+    MicroBatch,
+}
+
+/// Which choices of a full expert are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropPolicy {
+    /// Those of the last tokens.
+    Position,
+    /// Those with the smallest weights; of equal ones the later.
+    Probability,
+}
+
+/// A mixture of experts in place of feed-forward layers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MoeConfig {
+    /// Experts of a layer. Default: 8, Mixtral.
+    pub experts: usize,
+    /// Experts of a token. Default: 2, Mixtral.
+    pub top_k: usize,
+    /// Width of an expert; 0 means the model's `d_ffn`. Default: 0.
+    pub d_ffn: usize,
+    /// Every how many layers one is a mixture: those whose number, counted from 1, it divides.
+    /// Default: 1, all.
+    pub every: usize,
+    /// First layers that are dense in any case. Default: 0.
+    pub dense_first: usize,
+    /// Choices and weights. Default: `top_k_softmax`, Mixtral.
+    pub score: RouterScore,
+    /// Factor of the weights. Default: 1.
+    pub scale: f32,
+    /// Coefficient of the load balance loss `E sum_i f_i P_i`, which is 1 when even; summed over
+    /// layers, mean over `scope`s. Default: 0.01.
+    pub balance_loss: f64,
+    /// Coefficient of the router's z-loss, the mean squared log-sum of its logits. Default: 0.
+    pub z_loss: f64,
+    /// What load balance and capacity are over. Default: `sequence`.
+    pub scope: RouterScope,
+    /// An expert takes at most ceil(factor * tokens * top_k / experts) choices of a scope in
+    /// training; 0: all of them. Validation and inference never drop. Default: 0, dropless.
+    pub capacity_factor: f64,
+    /// Which choices go when an expert is full. Default: `position`.
+    pub drop: DropPolicy,
+    /// Width of an expert that every token passes as well; 0: none. Default: 0.
+    pub shared_d_ffn: usize,
+    /// Multiply what the shared expert gives by a learned logistic gate (Qwen MoE). Default: false.
+    pub shared_gate: bool,
+}
+
+impl Default for MoeConfig {
+    fn default() -> Self {
+        MoeConfig {
+            experts: 8,
+            top_k: 2,
+            d_ffn: 0,
+            every: 1,
+            dense_first: 0,
+            score: RouterScore::TopKSoftmax,
+            scale: 1.0,
+            balance_loss: 0.01,
+            z_loss: 0.0,
+            scope: RouterScope::Sequence,
+            capacity_factor: 0.0,
+            drop: DropPolicy::Position,
+            shared_d_ffn: 0,
+            shared_gate: false,
+        }
+    }
+}
+
+impl MoeConfig {
+    /// True if layer `layer`, counted from 0, is a mixture.
+    pub(crate) fn is_at(&self, layer: usize) -> bool {
+        layer >= self.dense_first && (layer + 1).is_multiple_of(self.every.max(1))
+    }
+
+    /// The kernel's rule.
+    pub(crate) fn router(&self) -> route::Router {
+        route::Router {
+            k: self.top_k,
+            score: match self.score {
+                RouterScore::SoftmaxTopK => route::Score::SoftmaxTopK,
+                RouterScore::TopKSoftmax => route::Score::TopKSoftmax,
+                RouterScore::Sigmoid => route::Score::Sigmoid,
+            },
+            scale: self.scale,
+        }
+    }
+
+    /// Calls `problem` for every contradiction within this table.
+    pub(crate) fn check(&self, layers: usize, problem: &mut dyn FnMut(&str, String, &str)) {
+        for (key, value) in [
+            ("experts", self.experts),
+            ("top_k", self.top_k),
+            ("every", self.every),
+        ] {
+            if value == 0 {
+                problem(key, "0".into(), "at least 1");
+            }
+        }
+        if self.experts > MOST_EXPERTS {
+            let wanted = format!("at most {MOST_EXPERTS}");
+            problem("experts", self.experts.to_string(), &wanted);
+        }
+        if self.top_k > self.experts {
+            let found = format!("{} with experts = {}", self.top_k, self.experts);
+            let wanted = format!("at most experts; nearest {}", self.experts.max(1));
+            problem("top_k", found, &wanted);
+        }
+        let last = layers - layers.checked_rem(self.every).unwrap_or(0);
+        if last <= self.dense_first {
+            let (every, first) = (self.every, self.dense_first);
+            let found = format!("{every} with dense_first = {first}, layers = {layers}");
+            problem("every", found, "at least one layer with experts");
+        }
+        if !(self.scale.is_finite() && self.scale > 0.0) {
+            problem("scale", self.scale.to_string(), "a finite number above 0");
+        }
+        for (key, value) in [("balance_loss", self.balance_loss), ("z_loss", self.z_loss)] {
+            if !(value.is_finite() && value >= 0.0) {
+                problem(key, value.to_string(), "a finite number, 0 or more");
+            }
+        }
+        let factor = self.capacity_factor;
+        if factor != 0.0 && !(factor.is_finite() && factor >= 1.0) {
+            let wanted = "0 for no limit, or at least 1: below it choices are dropped even when \
+                          they are even";
+            problem("capacity_factor", factor.to_string(), wanted);
+        }
+        if self.shared_gate && self.shared_d_ffn == 0 {
+            let found = "true with shared_d_ffn = 0".into();
+            problem("shared_gate", found, "false, or shared_d_ffn above 0");
+        }
+        if self.score == RouterScore::TopKSoftmax && self.top_k == 1 && self.experts > 1 {
+            let found = "top_k_softmax with top_k = 1".into();
+            let wanted = "softmax_top_k or sigmoid: the weight of one of one is always 1";
+            problem("score", found, wanted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(moe: &MoeConfig) -> Vec<String> {
+        let mut found = Vec::new();
+        moe.check(4, &mut |key, _, _| found.push(key.to_owned()));
+        found
+    }
+
+    #[test]
+    fn layers_with_experts_are_those_that_every_divides_after_the_dense_ones() {
+        let at = |every, dense_first| -> Vec<usize> {
+            let moe = MoeConfig {
+                every,
+                dense_first,
+                ..MoeConfig::default()
+            };
+            (0..6).filter(|&layer| moe.is_at(layer)).collect()
+        };
+        assert_eq!(at(1, 0), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(at(2, 0), [1, 3, 5]);
+        assert_eq!(at(2, 2), [3, 5]);
+        assert_eq!(at(1, 1), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn every_contradiction_is_told_at_once() {
+        assert!(problems(&MoeConfig::default()).is_empty());
+        let bad = MoeConfig {
+            experts: 2,
+            top_k: 3,
+            dense_first: 4,
+            scale: f32::NAN,
+            balance_loss: -1.0,
+            z_loss: f64::INFINITY,
+            capacity_factor: 0.5,
+            shared_gate: true,
+            ..MoeConfig::default()
+        };
+        let keys = [
+            "top_k",
+            "every",
+            "scale",
+            "balance_loss",
+            "z_loss",
+            "capacity_factor",
+            "shared_gate",
+        ];
+        assert_eq!(problems(&bad), keys);
+        let one = MoeConfig {
+            top_k: 1,
+            ..MoeConfig::default()
+        };
+        assert_eq!(problems(&one), ["score"]);
+    }
+}

@@ -1,0 +1,77 @@
+//! The second half of a block: one feed-forward layer, or a mixture of many.
+
+use kernels::Tensor;
+
+use crate::model::context::{Context, Slots};
+use crate::model::gradients::Gradients;
+use crate::model::mlp::{self, Mlp};
+use crate::model::moe::router::Report;
+use crate::model::moe::{self, Moe};
+use crate::plan::Plan;
+
+pub(crate) enum FeedForward {
+    Dense(Mlp),
+    Moe(Box<Moe>),
+}
+
+/// Kept from forward.
+pub(crate) enum Saved {
+    Dense(Box<mlp::Saved>),
+    Moe(Box<moe::Saved>),
+}
+
+impl Saved {
+    /// What the router of a mixture did.
+    pub(crate) fn report(&self) -> Option<Report> {
+        match self {
+            Saved::Dense(_) => None,
+            Saved::Moe(saved) => Some(saved.report()),
+        }
+    }
+}
+
+impl FeedForward {
+    /// Of layer `layer`.
+    pub(crate) fn named(layer: usize, plan: &Plan, tp: usize, slots: &Slots<'_>) -> FeedForward {
+        match plan.model.moe_at(layer) {
+            Some(config) => {
+                FeedForward::Moe(Box::new(Moe::named(layer, (plan, config), tp, slots)))
+            }
+            None => {
+                let at = format!("layers.{layer}");
+                FeedForward::Dense(Mlp::named(&at, plan, (tp, plan.shape().d_ffn), slots))
+            }
+        }
+    }
+
+    /// x: `[m, d]` -> `[m, d]`
+    pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
+        match self {
+            FeedForward::Dense(mlp) => {
+                let (y, saved) = mlp.forward(x, cx)?;
+                Ok((y, Saved::Dense(Box::new(saved))))
+            }
+            FeedForward::Moe(moe) => {
+                let (y, saved) = moe.forward(x, cx)?;
+                Ok((y, Saved::Moe(Box::new(saved))))
+            }
+        }
+    }
+
+    /// dy: `[m, d]` -> dx: `[m, d]`
+    pub(crate) fn backward(
+        &self,
+        dy: &Tensor,
+        saved: Saved,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        match (self, saved) {
+            (FeedForward::Dense(mlp), Saved::Dense(saved)) => {
+                mlp.backward(dy, *saved, gradients, cx)
+            }
+            (FeedForward::Moe(moe), Saved::Moe(saved)) => moe.backward(dy, *saved, gradients, cx),
+            _ => unreachable!("a layer gets back what its forward pass kept"),
+        }
+    }
+}

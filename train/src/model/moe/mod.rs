@@ -1,0 +1,178 @@
+//! Mixture of experts: y = sum over the k chosen experts e of weight_e * expert_e(x), plus a shared
+//! expert that every token passes.
+//! Papers: Shazeer et al. 2017, arXiv:1701.06538; Gale et al. 2022, arXiv:2211.15841 (dropless);
+//! Lepikhin et al. 2020, arXiv:2006.16668 (experts shared out, tokens travel).
+//!
+//! A rank's tokens are sorted by expert, in order of (sequence, position) inside an expert; rows go to
+//! the rank that has the expert (`traffic.rs`), through its two matrices (`experts.rs`), and back; a
+//! token adds its k experts in the router's order. Tensor parallelism splits every expert's features;
+//! its sums are over the rows of experts, before tokens add them, so that what a token adds are whole
+//! rows in every layout. With sequence parallelism the tokens are gathered first and every rank routes
+//! all of them.
+//!
+//! r rows of this rank's choices, q rows that its experts get: q = r without expert parallelism.
+
+pub(crate) mod experts;
+pub(crate) mod router;
+pub(crate) mod shared;
+pub(crate) mod traffic;
+
+use kernels::permute::{self, Order};
+use kernels::{Tensor, add};
+
+use crate::mixture::MoeConfig;
+use crate::model::context::{Context, Slots};
+use crate::model::gradients::Gradients;
+use crate::model::moe::experts::Experts;
+use crate::model::moe::router::{Report, Routed, Router};
+use crate::model::moe::shared::Shared;
+use crate::model::moe::traffic::Traffic;
+use crate::plan::Plan;
+
+pub(crate) struct Moe {
+    router: Router,
+    experts: Experts,
+    shared: Option<Shared>,
+}
+
+/// Kept from forward: `[m, d]`, the router's, `[r, d]`, and what experts keep of their rows.
+pub(crate) struct Saved {
+    x: Tensor,
+    routed: Routed,
+    order: Order,
+    traffic: Traffic,
+    /// What the experts gave for this rank's choices.
+    rows: Tensor,
+    experts: experts::Saved,
+    shared: Option<shared::Saved>,
+}
+
+impl Saved {
+    pub(crate) fn report(&self) -> Report {
+        self.routed.report.clone()
+    }
+}
+
+impl Moe {
+    /// Of layer `layer`.
+    pub(crate) fn named(
+        layer: usize,
+        (plan, config): (&Plan, &MoeConfig),
+        tp: usize,
+        slots: &Slots<'_>,
+    ) -> Moe {
+        let at = format!("layers.{layer}");
+        let shared =
+            (config.shared_d_ffn > 0).then(|| Shared::named(&at, (plan, config), tp, slots));
+        Moe {
+            router: Router::named(layer, config, slots),
+            experts: Experts::named(&at, (plan, config), tp, slots),
+            shared,
+        }
+    }
+
+    /// x: `[m, d]` -> `[m, d]`
+    pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
+        let mut room = None;
+        let whole = cx.gather(&x, &mut room)?; // [n, d]
+        let routed = self.router.forward(whole, cx)?;
+        let all = self.router.experts;
+        let order = Order::new(routed.kept(), all, 0..all)?;
+        let traffic = Traffic::of(&order, cx)?;
+        let rows = traffic.deliver(permute::permute(whole, &order)?, cx)?; // [q, d]
+        drop(room);
+        let (rows, experts) = self.experts.forward(rows, traffic.counts(), cx)?;
+        let rows = traffic.deliver_back(rows, cx)?; // [r, d]
+        let y = permute::combine(&rows, &routed.weights, &order)?;
+        let mut y = cx.own_rows(y)?;
+        let shared = match &self.shared {
+            Some(shared) => {
+                let (more, saved) = shared.forward(&x, cx)?;
+                add::add_into(&mut y, &more)?;
+                Some(saved)
+            }
+            None => None,
+        };
+        Ok((
+            y,
+            Saved {
+                x,
+                routed,
+                order,
+                traffic,
+                rows,
+                experts,
+                shared,
+            },
+        ))
+    }
+
+    /// dy: `[m, d]` -> dx: `[m, d]`
+    pub(crate) fn backward(
+        &self,
+        dy: &Tensor,
+        saved: Saved,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let Saved {
+            x,
+            routed,
+            order,
+            traffic,
+            rows,
+            experts,
+            shared,
+        } = saved;
+        let mut room = None;
+        let whole = cx.gather(dy, &mut room)?; // [n, d]
+        let (drows, dweights) = permute::combine_backward(whole, &rows, &routed.weights, &order)?;
+        drop((room, rows));
+        let drows = traffic.deliver(drows, cx)?; // [q, d]
+        let drows = self
+            .experts
+            .backward(drows, experts, (&traffic, gradients), cx)?;
+        let drows = traffic.deliver_back(drows, cx)?; // [r, d]
+        let mut dx = permute::permute_backward(&drows, &order)?;
+        drop(drows);
+        let mut room = None;
+        let whole = cx.gather(&x, &mut room)?;
+        let more = self
+            .router
+            .backward(whole, &dweights, &routed, gradients, cx)?;
+        add::add_into(&mut dx, &more)?;
+        let mut dx = cx.own_rows(dx)?;
+        if let (Some(shared), Some(saved)) = (&self.shared, shared) {
+            let more = shared.backward(dy, &x, saved, gradients, cx)?;
+            add::add_into(&mut dx, &more)?;
+        }
+        Ok(dx)
+    }
+}
+
+/// Elements of each tensor that a layer keeps beside its input, for n tokens of which m rows lie
+/// between layers, if choices are even over ranks and none is dropped.
+pub(crate) fn kept(
+    plan: &Plan,
+    config: &MoeConfig,
+    (n, m): (usize, usize),
+    tp: usize,
+) -> Vec<usize> {
+    let (d, k) = (plan.model.d_model, config.top_k);
+    let widths = plan.model.architecture().fc1_widths();
+    let inner = |rows: usize, f: usize| [rows * widths * f / tp, rows * f / tp];
+    let rows = n * k;
+    let mut kept = vec![n * config.experts, rows, rows, rows * d, rows * d];
+    if config.capacity_factor > 0.0 {
+        kept.push(rows);
+    }
+    kept.extend(inner(rows, plan.model.d_expert()));
+    if config.shared_d_ffn > 0 {
+        kept.push(m * d);
+        kept.extend(inner(n, config.shared_d_ffn));
+    }
+    if config.shared_gate {
+        kept.extend([m, m * d]);
+    }
+    kept
+}

@@ -1,0 +1,265 @@
+//! Which experts a token goes to, with which weights, and what their losses add to the gradient.
+//! logits = x W^T in f32; the rule and the losses: `kernels::route`.
+//!
+//! Every tensor-parallel rank routes the same whole rows and gets the same bits. What a loss is over
+//! (a sequence, or a micro-batch) is one group of rows; its statistics are integers, so
+//! context-parallel ranks, which have parts of each group, add theirs in any order. A sequence weighs
+//! 1 / (sequences of the step) in the step's losses, whoever computes it.
+
+use kernels::matmul::{Op, matmul};
+use kernels::route::{self, Coefficients, Drop, Statistics};
+use kernels::{DType, Error, Tensor};
+
+use crate::mixture::{DropPolicy, MoeConfig, RouterScope};
+use crate::model::context::{Context, Slot, Slots, gather_rows};
+use crate::model::gradients::Gradients;
+
+pub(crate) struct Router {
+    weight: Slot,
+    layer: usize,
+    /// Of the layer.
+    pub experts: usize,
+    rule: route::Router,
+    losses: Coefficients,
+    scope: RouterScope,
+    /// Factor of an even share, if experts are limited, and what goes when one is full.
+    capacity: Option<(f64, Drop)>,
+}
+
+/// What happened to the tokens of a micro-batch.
+#[derive(Clone)]
+pub(crate) struct Report {
+    pub layer: usize,
+    /// Whole groups, also where this rank has a part of each.
+    pub groups: Vec<Statistics>,
+    /// Choices dropped in each group.
+    pub dropped: Vec<usize>,
+}
+
+/// Kept from forward: `[n, experts]`, and `[n, k]` two or three times.
+pub(crate) struct Routed {
+    logits: Tensor,
+    chosen: Tensor,
+    /// With the dropped ones marked, if experts are limited.
+    kept: Option<Tensor>,
+    pub weights: Tensor,
+    pub report: Report,
+}
+
+impl Routed {
+    /// Expert of each choice, or dropped.
+    pub(crate) fn kept(&self) -> &Tensor {
+        self.kept.as_ref().unwrap_or(&self.chosen)
+    }
+}
+
+impl Router {
+    pub(crate) fn named(layer: usize, config: &MoeConfig, slots: &Slots<'_>) -> Router {
+        let drop = match config.drop {
+            DropPolicy::Position => Drop::ByPosition,
+            DropPolicy::Probability => Drop::ByWeight,
+        };
+        Router {
+            weight: slots.get(&format!("layers.{layer}.router.weight")),
+            layer,
+            experts: config.experts,
+            rule: config.router(),
+            losses: Coefficients {
+                balance: config.balance_loss,
+                z: config.z_loss,
+            },
+            scope: config.scope,
+            capacity: (config.capacity_factor > 0.0).then_some((config.capacity_factor, drop)),
+        }
+    }
+
+    /// Rows of a group on this rank.
+    fn group(&self, n: usize, cx: &Context<'_>) -> usize {
+        match self.scope {
+            RouterScope::Sequence => cx.time,
+            RouterScope::MicroBatch => n,
+        }
+    }
+
+    /// x: `[n, d]`
+    pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Routed> {
+        let n = x.dims()[0];
+        let weight = cx.weight(self.weight);
+        let mut logits = Tensor::empty(&[n, self.experts], DType::F32, x.device())?;
+        matmul(
+            &mut logits,
+            (x, Op::Plain),
+            (weight, Op::Transposed),
+            0,
+            false,
+        )?;
+        self.check(&logits, cx)?;
+        let k = self.rule.k;
+        let mut chosen = Tensor::empty(&[n, k], DType::U32, x.device())?;
+        let mut weights = Tensor::empty(&[n, k], DType::F32, x.device())?;
+        let mut groups = Vec::new();
+        let group = self.group(n, cx);
+        for first in (0..n).step_by(group) {
+            let logits = rows(&logits, first, group)?;
+            let part = route::forward(&logits, None, &self.rule)?;
+            let at = first * k..(first + group) * k;
+            chosen.u32_mut()[at.clone()].copy_from_slice(part.experts.u32());
+            weights.f32_mut()[at].copy_from_slice(part.weights.f32());
+            groups.push(part.statistics);
+        }
+        add_over_context(&mut groups, k, cx)?;
+        let mut dropped = vec![0; groups.len()];
+        let kept = match self.capacity {
+            Some((factor, policy)) if cx.drops => {
+                Some(self.limit((&chosen, &weights), (factor, policy), &mut dropped, cx)?)
+            }
+            _ => None,
+        };
+        Ok(Routed {
+            logits,
+            chosen,
+            kept,
+            weights,
+            report: Report {
+                layer: self.layer,
+                groups,
+                dropped,
+            },
+        })
+    }
+
+    fn check(&self, logits: &Tensor, cx: &Context<'_>) -> kernels::Result<()> {
+        let broken = logits.f32().iter().position(|x| !x.is_finite());
+        let Some(at) = broken else { return Ok(()) };
+        let (token, expert) = (at / self.experts, at % self.experts);
+        let (sequence, position) = (token / cx.time, cx.first + token % cx.time);
+        Err(Error::Argument {
+            op: "mixture of experts",
+            name: "router logit",
+            found: format!(
+                "{} for expert {expert} at layers.{}, position {position} of sequence {sequence} of \
+                 the micro-batch",
+                logits.f32()[at],
+                self.layer
+            ),
+            wanted: "a finite number".into(),
+        })
+    }
+
+    /// The choices without those that are over an expert's capacity, which is over whole groups.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "numbers of experts that traveled as f32, exact below 2^24"
+    )]
+    fn limit(
+        &self,
+        (chosen, weights): (&Tensor, &Tensor),
+        (factor, policy): (f64, Drop),
+        dropped: &mut [usize],
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let (k, n) = (self.rule.k, chosen.dims()[0]);
+        let parts = cx.cp.size();
+        let ids: Vec<f32> = chosen.u32().iter().map(|&id| id as f32).collect();
+        let ids = Tensor::from_f32(&[n, k], &ids, chosen.device())?;
+        let ids = gather_rows(cx.cp, &ids, cx.time)?;
+        let weights = gather_rows(cx.cp, weights, cx.time)?;
+        let group = self.group(n, cx) * parts;
+        let capacity = route::capacity(group, k, self.experts, factor);
+        let mut kept = Tensor::empty(&[n * parts, k], DType::U32, chosen.device())?;
+        for (number, dropped) in dropped.iter_mut().enumerate() {
+            let first = number * group;
+            let weights = rows(&weights, first, group)?;
+            let at = first * k..(first + group) * k;
+            let ids: Vec<u32> = ids.f32()[at.clone()].iter().map(|&id| id as u32).collect();
+            let mut ids = Tensor::from_u32(&[group, k], &ids, chosen.device())?;
+            *dropped = route::drop_over(&mut ids, &weights, capacity, policy)?;
+            kept.u32_mut()[at].copy_from_slice(ids.u32());
+        }
+        if parts == 1 {
+            return Ok(kept);
+        }
+        let run = cx.time * k;
+        let all = kept.u32().chunks(run).skip(cx.cp.rank()).step_by(parts);
+        let own: Vec<u32> = all.flatten().copied().collect();
+        Tensor::from_u32(&[n, k], &own, chosen.device())
+    }
+
+    /// x: `[n, d]`, dweights: `[n, k]` -> dx: `[n, d]`, the same on every tensor-parallel rank.
+    pub(crate) fn backward(
+        &self,
+        x: &Tensor,
+        dweights: &Tensor,
+        routed: &Routed,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let (n, k) = (x.dims()[0], self.rule.k);
+        let group = self.group(n, cx);
+        // sequences of a group over all sequences of the step
+        let share = (group / cx.time) as f64 * cx.sequence_weight;
+        let losses = Coefficients {
+            balance: self.losses.balance * share,
+            z: self.losses.z * share,
+        };
+        let mut dlogits = Tensor::empty(&[n, self.experts], DType::F32, x.device())?;
+        for (number, statistics) in routed.report.groups.iter().enumerate() {
+            let first = number * group;
+            let chosen = &routed.chosen.u32()[first * k..(first + group) * k];
+            let chosen = Tensor::from_u32(&[group, k], chosen, x.device())?;
+            let part = route::backward(
+                &rows(dweights, first, group)?,
+                &rows(&routed.logits, first, group)?,
+                &chosen,
+                &self.rule,
+                (statistics, &losses),
+            )?;
+            let at = first * self.experts..(first + group) * self.experts;
+            dlogits.f32_mut()[at].copy_from_slice(part.f32());
+        }
+        let (dweight, accumulate) = gradients.target(self.weight);
+        let leaf = cx.token_leaf;
+        matmul(
+            dweight,
+            (&dlogits, Op::Transposed),
+            (x, Op::Plain),
+            leaf,
+            accumulate,
+        )?;
+        let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
+        let weight = cx.weight(self.weight);
+        matmul(
+            &mut dx,
+            (&dlogits, Op::Plain),
+            (weight, Op::Plain),
+            0,
+            false,
+        )?;
+        Ok(dx)
+    }
+}
+
+/// Some rows of a matrix.
+fn rows(x: &Tensor, first: usize, count: usize) -> kernels::Result<Tensor> {
+    let width = x.dims()[1];
+    let values = &x.f32()[first * width..(first + count) * width];
+    Tensor::from_f32(&[count, width], values, x.device())
+}
+
+/// Makes the statistics those of whole groups.
+fn add_over_context(groups: &mut [Statistics], k: usize, cx: &Context<'_>) -> kernels::Result<()> {
+    if cx.cp.size() == 1 {
+        return Ok(());
+    }
+    let mine: Vec<f64> = groups.iter().flat_map(Statistics::words).collect();
+    let len = mine.len() / groups.len();
+    for (rank, all) in cx.cp.all_gather_f64(&mine)?.iter().enumerate() {
+        if rank == cx.cp.rank() {
+            continue;
+        }
+        for (group, words) in groups.iter_mut().zip(all.chunks(len)) {
+            group.add(&Statistics::from_words(words, k)?);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! The expert that every token passes: a feed-forward layer, times a logistic gate of its own if there
+//! is one: y = logistic(x . g) * mlp(x).
+//! Sources: DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066; the gate is Qwen 1.5 MoE's.
+//! The gate's dot products and their gradients are of every row on its own; with sequence parallelism
+//! the rows are gathered for the gradient of g, so that its sum over tokens has the same leaves.
+
+use kernels::matmul::{Op, matmul};
+use kernels::{DType, Tensor, add};
+
+use crate::mixture::MoeConfig;
+use crate::model::context::{Context, Slot, Slots};
+use crate::model::gradients::Gradients;
+use crate::model::mlp::{self, Mlp};
+use crate::plan::Plan;
+
+pub(crate) struct Shared {
+    mlp: Mlp,
+    /// g: `[1, d]`
+    gate: Option<Slot>,
+}
+
+/// Kept from forward: the layer's; with a gate `[m, 1]` and the layer's result `[m, d]`.
+pub(crate) struct Saved {
+    mlp: mlp::Saved,
+    gated: Option<(Tensor, Tensor)>,
+}
+
+impl Shared {
+    pub(crate) fn named(
+        at: &str,
+        (plan, config): (&Plan, &MoeConfig),
+        tp: usize,
+        slots: &Slots<'_>,
+    ) -> Shared {
+        let name = format!("{at}.shared");
+        let gate = format!("{at}.shared_gate.weight");
+        Shared {
+            mlp: Mlp::named(&name, plan, (tp, config.shared_d_ffn), slots),
+            gate: config.shared_gate.then(|| slots.get(&gate)),
+        }
+    }
+
+    /// x: `[m, d]` -> `[m, d]`
+    pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
+        let (y, mlp) = self.mlp.forward(x.try_clone()?, cx)?;
+        let Some(gate) = self.gate else {
+            return Ok((y, Saved { mlp, gated: None }));
+        };
+        let mut scores = Tensor::empty(&[x.dims()[0], 1], DType::F32, x.device())?;
+        matmul(
+            &mut scores,
+            (x, Op::Plain),
+            (cx.weight(gate), Op::Transposed),
+            0,
+            false,
+        )?;
+        for score in scores.f32_mut() {
+            *score = logistic(*score);
+        }
+        let mut out = Tensor::empty(y.dims(), DType::F32, y.device())?;
+        scale_rows(&mut out, &y, &scores);
+        let gated = Some((scores, y));
+        Ok((out, Saved { mlp, gated }))
+    }
+
+    /// dy: `[m, d]` -> dx: `[m, d]`
+    pub(crate) fn backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        saved: Saved,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let (Some(gate), Some((scores, y))) = (self.gate, saved.gated) else {
+            return self.mlp.backward(dy, saved.mlp, gradients, cx);
+        };
+        let d = y.dims()[1];
+        let mut dscores = Tensor::empty(scores.dims(), DType::F32, dy.device())?;
+        let rows = dy.f32().chunks(d).zip(y.f32().chunks(d)).zip(scores.f32());
+        for (dscore, ((dy, y), &score)) in dscores.f32_mut().iter_mut().zip(rows) {
+            *dscore = dot(dy, y) * score * (1.0 - score);
+        }
+        drop(y);
+        let mut dout = Tensor::empty(dy.dims(), DType::F32, dy.device())?;
+        scale_rows(&mut dout, dy, &scores);
+        let mut dx = self.mlp.backward(&dout, saved.mlp, gradients, cx)?;
+        let weight = cx.weight(gate);
+        let mut more = Tensor::empty(dx.dims(), DType::F32, dx.device())?;
+        matmul(
+            &mut more,
+            (&dscores, Op::Plain),
+            (weight, Op::Plain),
+            0,
+            false,
+        )?;
+        add::add_into(&mut dx, &more)?;
+        drop(more);
+        let (mut room, mut rows) = (None, None);
+        let dscores = cx.gather(&dscores, &mut room)?;
+        let x = cx.gather(x, &mut rows)?;
+        let (dgate, accumulate) = gradients.target(gate);
+        let leaf = cx.token_leaf;
+        matmul(
+            dgate,
+            (dscores, Op::Transposed),
+            (x, Op::Plain),
+            leaf,
+            accumulate,
+        )?;
+        Ok(dx)
+    }
+}
+
+/// Each row times its number.
+fn scale_rows(out: &mut Tensor, x: &Tensor, by: &Tensor) {
+    let d = x.dims()[1];
+    let rows = out.f32_mut().chunks_mut(d).zip(x.f32().chunks(d));
+    for ((out, x), &by) in rows.zip(by.f32()) {
+        for (out, x) in out.iter_mut().zip(x) {
+            *out = x * by;
+        }
+    }
+}
+
+/// In f64, in order, rounded once.
+#[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let products = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b));
+    products.sum::<f64>() as f32
+}
+
+/// In f64, rounded once.
+#[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
+fn logistic(x: f32) -> f32 {
+    (1.0 / (1.0 + (-f64::from(x)).exp())) as f32
+}
