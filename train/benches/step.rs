@@ -113,6 +113,7 @@ fn plan(
         vocab,
         seq_length: 256,
         predictions: 0,
+        eod: None,
         seed: 1,
         determinism,
         fingerprint: "bench".into(),

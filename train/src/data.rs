@@ -11,6 +11,7 @@ use kernels::{DType, Device, Tensor};
 
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::Place;
+use crate::model::context::Documents;
 use crate::plan::Plan;
 
 /// Sequences of tokens by their place in the global order (0, 1, 2, ...: the order of Megatron's
@@ -194,10 +195,10 @@ pub(crate) struct Batch {
     pub targets: Option<Targets>,
     /// For the last piece of a masked model.
     pub picks: Option<Picks>,
-    /// First and end of the keys that each row may see, where it is not the whole sequence.
-    pub bounds: Option<Vec<[u32; 2]>>,
     /// Predictions of the whole sequences that count in the loss.
     pub counted: usize,
+    /// Where documents end, if the model is to know; of a masked model where the padding begins.
+    pub documents: Option<Documents>,
 }
 
 /// What is to be predicted: `[n]` each, or for a masked model `[b * predictions]`.
@@ -230,13 +231,16 @@ pub(crate) fn read(
     let mut sample = Sample::of(plan);
     for (at, offset) in range.enumerate() {
         read_one(samples, first + offset as u64, plan, &mut sample)?;
-        room.put(at, &sample);
+        room.put(at, &sample, plan.eod);
     }
     Ok(room.batch)
 }
 
 /// Reads a sample and refuses one that the model of `plan` cannot take.
 fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample) -> Result<()> {
+    if let Sample::Text(text) = sample {
+        text.counts.fill(true); // sources need not say what is usual
+    }
     let failed = |source| Error::Sample {
         sample: index,
         source,
@@ -256,7 +260,15 @@ fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample)
             Some(problem) => Err(failed(problem.into())),
             None => Ok(()),
         },
-        Sample::Text(_) => Ok(()),
+        Sample::Text(text) => {
+            if let (true, Some(eod)) = (plan.train.eod_mask_loss, plan.eod) {
+                let ends = text.tokens.iter().map(|&token| token == eod);
+                for (counts, is_end) in text.counts.iter_mut().zip(ends) {
+                    *counts &= !is_end;
+                }
+            }
+            Ok(())
+        }
     }
 }
 
@@ -298,8 +310,15 @@ impl Room {
                 segments: list(is_first && is_masked, b * time, DType::U32)?,
                 targets: ids.zip(counts).map(|(ids, counts)| Targets { ids, counts }),
                 picks: rows.map(|rows| Picks { rows }),
-                bounds: is_masked.then(|| Vec::with_capacity(b * time)),
                 counted: 0,
+                documents: if is_masked {
+                    Some(Documents {
+                        bounds: Some(Vec::with_capacity(b * time)),
+                        positions: None,
+                    })
+                } else {
+                    Documents::asked_for(plan)
+                },
             },
             time,
             from,
@@ -310,17 +329,21 @@ impl Room {
     }
 
     /// The sample of sequence `at`.
-    fn put(&mut self, at: usize, sample: &Sample) {
+    fn put(&mut self, at: usize, sample: &Sample, eod: Option<u32>) {
         let counts = sample.counts().iter();
         self.batch.counted += counts.filter(|&&counts| counts).count();
         match sample {
-            Sample::Text(text) => self.put_text(at, text),
+            Sample::Text(text) => self.put_text(at, text, eod),
             Sample::Masked(masked) => self.put_masked(at, masked),
         }
     }
 
-    fn put_text(&mut self, at: usize, text: &TextSample) {
+    fn put_text(&mut self, at: usize, text: &TextSample, eod: Option<u32>) {
         let (time, from) = (self.time, self.from);
+        if let Some(documents) = &mut self.batch.documents {
+            let tokens = &text.tokens[..text.counts.len()];
+            documents.push(tokens, eod, from..from + time);
+        }
         let here = at * time..(at + 1) * time;
         if let Some(inputs) = &mut self.batch.inputs {
             inputs.u32_mut()[here.clone()].copy_from_slice(&text.tokens[from..from + time]);
@@ -346,7 +369,8 @@ impl Room {
                 to.u32_mut()[here.clone()].copy_from_slice(&list[from..from + time]);
             }
         }
-        if let Some(bounds) = &mut batch.bounds {
+        let bounds = batch.documents.as_mut();
+        if let Some(bounds) = bounds.and_then(|documents| documents.bounds.as_mut()) {
             let end = u32::try_from(masked.length).expect("a sequence is shorter than 2^32");
             bounds.resize(bounds.len() + time, [0, end]);
         }

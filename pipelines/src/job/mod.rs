@@ -380,7 +380,8 @@ impl Job {
                 model,
                 train,
                 blend.seq_length,
-                self.vocab_hint(),
+                // whether there is an end-of-document token only the tokenizer tells
+                (self.vocab_hint(), Some(0)),
                 String::new(),
             );
             plan.check(&mut |k, f, w| match k {
@@ -426,7 +427,7 @@ impl Job {
         model: &train::ModelConfig,
         train: &train::TrainConfig,
         seq_length: usize,
-        vocab: usize,
+        (vocab, eod): (usize, Option<u32>),
         fingerprint: String,
     ) -> train::Plan {
         train::Plan {
@@ -436,6 +437,7 @@ impl Job {
             vocab,
             seq_length,
             predictions: self.blend.as_ref().map_or(0, BlendTable::predictions),
+            eod,
             seed: u64::from(self.seed),
             determinism: self.determinism,
             fingerprint,

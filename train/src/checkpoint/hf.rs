@@ -39,7 +39,7 @@ pub(crate) struct Source<'a> {
 pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
     match source.plan.model.family {
         Family::Gpt => gpt_tensors(source),
-        Family::Llama => llama_tensors(source),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama_tensors(source),
         Family::Bert => hf_bert::tensors(source),
     }
 }
@@ -54,7 +54,9 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     fs::create_dir_all(out).at("create", out)?;
     let config = match model.plan.model.family {
         Family::Gpt => gpt_config(&model.plan),
-        Family::Llama => llama_config(&model.plan),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => {
+            llama_config(&model.plan)
+        }
         Family::Bert => hf_bert::config(&model.plan)?,
     };
     let tensors = tensors(&Source {
@@ -92,12 +94,19 @@ fn expressible(plan: &Plan) -> Result<()> {
         family: plan.model.family,
         tie_embeddings: plan.model.tie_embeddings,
         post_norm: plan.model.post_norm,
+        // BERT's class has a name for every one without a gate
+        activation: (plan.model.activation).filter(|_| plan.model.family == Family::Bert),
         ..ModelConfig::default()
     };
     let family = family.architecture();
     let is_grouped = plan.model.kv_heads() != plan.model.heads;
     let has_width = plan.model.head_dim > 0;
-    if found == family && !(plan.model.family == Family::Gpt && (is_grouped || has_width)) {
+    let is_known = match plan.model.family {
+        Family::Gpt | Family::Bert => !is_grouped && !has_width,
+        Family::Llama => true,
+        Family::Mistral | Family::Qwen2 | Family::Qwen3 => false,
+    };
+    if found == family && is_known {
         return Ok(());
     }
     Err(Error::Request {

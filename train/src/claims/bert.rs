@@ -12,6 +12,7 @@ use crate::claims::parity::{Golden, by_tensor, set_weights, with_padding_cut};
 use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, Schedule, TrainConfig};
 use crate::fixtures::{Blanks, Log, tiny_bert};
 use crate::mesh::Groups;
+use crate::model::context::{Context, Weights};
 use crate::model::param;
 use crate::step::Trainer;
 use crate::{Error, Plan, Sample, Samples, memory, run};
@@ -45,6 +46,7 @@ fn plan(post_norm: bool, determinism: Determinism) -> Plan {
         vocab: 61,
         seq_length: 16,
         predictions: 5,
+        determinism,
         ..tiny_bert()
     }
 }
@@ -77,7 +79,10 @@ impl Samples for Formula {
 fn logits(trainer: &Trainer<'_>, plan: &Plan) -> Tensor {
     let at = (&trainer.device, &trainer.groups.place);
     let batch = crate::data::read(&Formula, 0, 0..4, plan, at).unwrap();
-    let cx = trainer.context(&batch);
+    let cx = Context {
+        documents: batch.documents.as_ref(),
+        ..Context::of(plan, Weights::All(&trainer.weights), &trainer.groups)
+    };
     let stage = &trainer.stages[0];
     let inputs = (batch.inputs.as_ref().unwrap(), batch.segments.as_ref());
     let (mut x, _) = stage.embedding().unwrap().forward(inputs, &cx).unwrap();
@@ -277,7 +282,13 @@ fn samples_that_do_not_fit_are_refused_by_name() {
             (|s| s.length = 0) as fn(&mut crate::MaskedSample),
             "a length of 0, want 1 to 16",
         ),
-        (|s| s.counts.fill(true), "in the padding after"),
+        (
+            |s| {
+                s.length = 8;
+                s.counts[9] = true;
+            },
+            "a prediction at 9, in the padding after 8 tokens",
+        ),
         (
             |s| {
                 s.length = 16;

@@ -55,6 +55,7 @@ fn plan(family: Family, determinism: Determinism) -> Plan {
         vocab: 61,
         seq_length: 16,
         predictions: 0,
+        eod: None,
         seed: 0,
         determinism,
         fingerprint: String::new(),
@@ -197,10 +198,10 @@ fn matches_torch(family: Family, name: &str, determinism: Determinism) {
     )
     .unwrap();
     let cx = Context::of(&plan, Weights::All(&trainer.weights), &trainer.groups);
-    let mut x = trainer.stages[0]
+    let (mut x, _) = trainer.stages[0]
         .embedding()
         .unwrap()
-        .forward(&batch.inputs.unwrap(), 16, 0, &cx)
+        .forward((&batch.inputs.unwrap(), None), &cx)
         .unwrap();
     for block in trainer.stages[0].blocks() {
         (x, _) = block.forward(x, &cx).unwrap();

@@ -1,5 +1,7 @@
-//! One transformer block, pre-norm: m = x + attention(norm1(x)); y = m + feed_forward(norm2(m)); or post-norm
-//! (Vaswani et al. 2017): m = norm1(x + attention(x)); y = norm2(m + feed_forward(m)).
+//! One transformer block, pre-norm: m = x + drop(attention(norm1(x)));
+//! y = m + drop(feed_forward(norm2(m))); or post-norm (Vaswani et al. 2017):
+//! m = norm1(x + drop(attention(x))); y = norm2(m + drop(feed_forward(m))).
+//! What is dropped is drawn again wherever it is needed (`kernels::dropout`), never kept.
 //! Kept for backward, all freed by it (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022,
 //! arXiv:2205.05198, sec. 5): everything; all but what attention itself computes (`selective`); or the
 //! input alone (`full`), from which backward runs the block again. The bits are the same.
@@ -22,6 +24,9 @@ pub(crate) struct Block {
     feed_forward: FeedForward,
     is_post_norm: bool,
     recompute: Recompute,
+    dropout: f32,
+    /// Numbers of the dropouts of what attention and the feed-forward layer add.
+    tensors: [u32; 2],
 }
 
 /// Kept from forward.
@@ -48,20 +53,25 @@ struct Inner {
 }
 
 impl Block {
+    /// Layer `layer` of the model.
     pub(crate) fn named(
         layer: usize,
         plan: &Plan,
         (tp, recompute): (usize, Recompute),
         slots: &Slots<'_>,
     ) -> Block {
-        let (eps, at) = (plan.model.norm_eps, format!("layers.{layer}"));
+        let (at, eps) = (format!("layers.{layer}"), plan.model.norm_eps);
+        // 0 is the embedding's
+        let first = u32::try_from(1 + 4 * layer).expect("the plan's layers are checked");
         Block {
             norm1: Norm::named(&format!("{at}.norm1"), eps, slots),
-            attention: Attention::named(&at, plan, tp, slots),
+            attention: Attention::named(&at, plan, (tp, first), slots),
             norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
             feed_forward: FeedForward::named(layer, plan, tp, slots),
             is_post_norm: plan.model.architecture().is_post_norm,
             recompute,
+            dropout: plan.model.dropout,
+            tensors: [first + 1, first + 2],
         }
     }
 
@@ -92,9 +102,11 @@ impl Block {
     fn run_pre(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
         let (normed, statistics1) = self.norm1.forward(&x, cx)?;
         let (mut middle, attention) = self.attention.forward(normed, cx)?;
+        cx.drop_rows(&mut middle, self.dropout, self.tensors[0])?;
         add::add_into(&mut middle, &x)?;
         let (normed, statistics2) = self.norm2.forward(&middle, cx)?;
         let (mut y, feed_forward) = self.feed_forward.forward(normed, cx)?;
+        cx.drop_rows(&mut y, self.dropout, self.tensors[1])?;
         add::add_into(&mut y, &middle)?;
         Ok((
             y,
@@ -111,9 +123,11 @@ impl Block {
 
     fn run_post(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
         let (mut sum1, attention) = self.attention.forward(x, cx)?;
+        cx.drop_rows(&mut sum1, self.dropout, self.tensors[0])?;
         add::add_into(&mut sum1, attention.input())?;
         let (middle, statistics1) = self.norm1.forward(&sum1, cx)?;
         let (mut sum2, feed_forward) = self.feed_forward.forward(middle, cx)?;
+        cx.drop_rows(&mut sum2, self.dropout, self.tensors[1])?;
         add::add_into(&mut sum2, feed_forward.input())?;
         let (y, statistics2) = self.norm2.forward(&sum2, cx)?;
         Ok((
@@ -167,18 +181,24 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
+        let dropped = self.dropped(&dy, 1, cx)?;
+        let dadded = dropped.as_ref().unwrap_or(&dy);
         let dnormed = self
             .feed_forward
-            .backward(&dy, inner.feed_forward, gradients, cx)?;
+            .backward(dadded, inner.feed_forward, gradients, cx)?;
+        drop(dropped);
         let (x, statistics) = (inner.into_norm2, inner.statistics2);
         let mut dmiddle = self
             .norm2
             .backward(&dnormed, &x, &statistics, gradients, cx)?;
         add::add_into(&mut dmiddle, &dy)?;
         drop((dy, x));
+        let dropped = self.dropped(&dmiddle, 0, cx)?;
+        let dadded = dropped.as_ref().unwrap_or(&dmiddle);
         let dnormed = self
             .attention
-            .backward(&dmiddle, inner.attention, gradients, cx)?;
+            .backward(dadded, inner.attention, gradients, cx)?;
+        drop(dropped);
         let (x, statistics) = (inner.into_norm1, inner.statistics1);
         let mut dx = self
             .norm1
@@ -197,19 +217,40 @@ impl Block {
         let (sum, statistics) = (inner.into_norm2, inner.statistics2);
         let dsum = self.norm2.backward(&dy, &sum, &statistics, gradients, cx)?;
         drop((dy, sum));
+        let dropped = self.dropped(&dsum, 1, cx)?;
+        let dadded = dropped.as_ref().unwrap_or(&dsum);
         let mut dmiddle = self
             .feed_forward
-            .backward(&dsum, inner.feed_forward, gradients, cx)?;
+            .backward(dadded, inner.feed_forward, gradients, cx)?;
+        drop(dropped);
         add::add_into(&mut dmiddle, &dsum)?;
         let (sum, statistics) = (inner.into_norm1, inner.statistics1);
         let dsum = self
             .norm1
             .backward(&dmiddle, &sum, &statistics, gradients, cx)?;
         drop((dmiddle, sum));
+        let dropped = self.dropped(&dsum, 0, cx)?;
+        let dadded = dropped.as_ref().unwrap_or(&dsum);
         let mut dx = self
             .attention
-            .backward(&dsum, inner.attention, gradients, cx)?;
+            .backward(dadded, inner.attention, gradients, cx)?;
+        drop(dropped);
         add::add_into(&mut dx, &dsum)?;
         Ok(dx)
+    }
+
+    /// The gradient of what a half added, if some of it was dropped.
+    fn dropped(
+        &self,
+        dy: &Tensor,
+        half: usize,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Option<Tensor>> {
+        if cx.noise.is_none() || self.dropout == 0.0 {
+            return Ok(None);
+        }
+        let mut dropped = dy.try_clone()?;
+        cx.drop_rows(&mut dropped, self.dropout, self.tensors[half])?;
+        Ok(Some(dropped))
     }
 }

@@ -5,9 +5,10 @@
 //! sum over ranks puts them together. One rank alone adds 0.0 as well: -0.0 must not survive on one
 //! layout only. Gradients of a row sum over its tokens in the token tree.
 
+use kernels::rope::Positions;
 use kernels::{DType, Device, Tensor, add, embedding};
 
-use crate::architecture::Positions;
+use crate::architecture;
 use crate::model::context::{Context, Slot, Slots};
 use crate::model::gradients::Gradients;
 use crate::model::norm::{Norm, Statistics};
@@ -20,14 +21,18 @@ pub(crate) struct Embedding {
     positions: Option<Slot>,
     segments: Option<Slot>,
     norm: Option<Norm>,
+    dropout: f32,
 }
+
+/// Number of the embedding's dropout.
+const DROPOUT: u32 = 0;
 
 /// Kept from forward: the sum before the norm, `[m, d]`, if there is one.
 pub(crate) struct Saved(Option<(Tensor, Statistics)>);
 
 impl Embedding {
     pub(crate) fn named(plan: &Plan, tp: usize, tp_rank: usize, slots: &Slots<'_>) -> Embedding {
-        let has_positions = plan.model.architecture().positions == Positions::Learned;
+        let has_positions = plan.model.architecture().positions == architecture::Positions::Learned;
         let is_normed = plan.model.architecture().is_post_norm;
         Embedding {
             table: slots.get("embedding.weight"),
@@ -35,16 +40,14 @@ impl Embedding {
             positions: has_positions.then(|| slots.get("position.weight")),
             segments: slots.find("segment.weight"),
             norm: is_normed.then(|| Norm::named("embedding.norm", plan.model.norm_eps, slots)),
+            dropout: plan.model.dropout,
         }
     }
 
-    /// tokens, segments if the model has them: `[n]` -> `[m, d]`; row r of a sequence of `time` rows
-    /// has position `offset + r`.
+    /// tokens, segments if the model has them: `[n]` -> `[m, d]`
     pub(crate) fn forward(
         &self,
         (tokens, segments): (&Tensor, Option<&Tensor>),
-        time: usize,
-        offset: usize,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Saved)> {
         let x = embedding::forward(cx.weight(self.table), tokens, self.first)?;
@@ -53,12 +56,7 @@ impl Embedding {
             x.f32_mut().iter_mut().for_each(|value| *value += 0.0);
         }
         if let Some(positions) = self.positions {
-            let (time, offset) = if cx.is_sequence {
-                (cx.row_time(), offset + cx.row_first() - cx.first)
-            } else {
-                (time, offset)
-            };
-            let rows = positions_of(x.dims()[0], time, offset, tokens.device())?;
+            let rows = positions_of(cx, x.dims()[0], cx.row_time(), tokens.device())?;
             let rows = embedding::forward(cx.weight(positions), &rows, 0)?;
             add::add_into(&mut x, &rows)?;
         }
@@ -67,24 +65,25 @@ impl Embedding {
             let rows = embedding::forward(cx.weight(table), &here, 0)?;
             add::add_into(&mut x, &rows)?;
         }
-        match &self.norm {
-            Some(norm) => {
-                let (y, statistics) = norm.forward(&x, cx)?;
-                Ok((y, Saved(Some((x, statistics)))))
-            }
-            None => Ok((x, Saved(None))),
+        let mut saved = Saved(None);
+        if let Some(norm) = &self.norm {
+            let (y, statistics) = norm.forward(&x, cx)?;
+            saved = Saved(Some((std::mem::replace(&mut x, y), statistics)));
         }
+        cx.drop_rows(&mut x, self.dropout, DROPOUT)?;
+        Ok((x, saved))
     }
 
     /// dy: `[m, d]`
     pub(crate) fn backward(
         &self,
-        dy: Tensor,
+        mut dy: Tensor,
         (tokens, segments): (&Tensor, Option<&Tensor>),
         saved: Saved,
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
+        cx.drop_rows(&mut dy, self.dropout, DROPOUT)?;
         let dx = match (&self.norm, saved.0) {
             (Some(norm), Some((x, statistics))) => {
                 norm.backward(&dy, &x, &statistics, gradients, cx)?
@@ -96,7 +95,7 @@ impl Embedding {
         let [dtable] = gradients.sums([self.table]);
         embedding::backward(dtable, dx, tokens, self.first, cx.token_leaf)?;
         if let Some(positions) = self.positions {
-            let rows = positions_of(tokens.elements(), cx.time, cx.first, tokens.device())?;
+            let rows = positions_of(cx, tokens.elements(), cx.time, tokens.device())?;
             let [dpositions] = gradients.sums([positions]);
             embedding::backward(dpositions, dx, &rows, 0, cx.token_leaf)?;
         }
@@ -119,10 +118,27 @@ fn between_layers(ids: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
     Tensor::from_u32(&[here.len()], &here, ids.device())
 }
 
-fn positions_of(n: usize, time: usize, offset: usize, device: &Device) -> kernels::Result<Tensor> {
+/// Positions of rows of which each sequence has `time`: all of this rank's, or its share of them.
+fn positions_of(
+    cx: &Context<'_>,
+    n: usize,
+    time: usize,
+    device: &Device,
+) -> kernels::Result<Tensor> {
     let mut rows = Tensor::empty(&[n], DType::U32, device)?;
+    let before = if time == cx.time {
+        0
+    } else {
+        cx.row_first() - cx.first
+    };
     for (row, position) in rows.u32_mut().iter_mut().enumerate() {
-        *position = u32::try_from(offset + row % time).expect("positions are below seq_length");
+        let (sequence, at) = (row / time, row % time + before);
+        *position = match cx.positions() {
+            Positions::Run { offset, .. } => {
+                u32::try_from(offset + at).expect("positions are below seq_length")
+            }
+            Positions::Each { of, .. } => of[sequence * cx.time + at],
+        };
     }
     Ok(rows)
 }

@@ -7,7 +7,7 @@ use kernels::Tensor;
 use crate::data::{Batch, Picks, Targets};
 use crate::mesh::Place;
 use crate::model::block::{self, Block};
-use crate::model::context::{Context, Slot, Slots};
+use crate::model::context::{Context, Noise, Slot, Slots};
 use crate::model::embedding::{self, Embedding};
 use crate::model::gradients::Gradients;
 use crate::model::head::masked::{self, MaskedHead};
@@ -50,6 +50,8 @@ pub(crate) struct Pass<'a> {
     pub batch: &'a Batch,
     /// Of each prediction that counts, in the step's loss.
     pub weight: f32,
+    /// `None`: nothing is dropped.
+    pub noise: Option<Noise>,
 }
 
 /// What goes into and comes out of a part.
@@ -169,7 +171,7 @@ impl Part {
         match (&self.layer, input) {
             (Layer::Embedding(embedding), Flow::Start) => {
                 let inputs = inputs(pass.batch);
-                let (x, saved) = embedding.forward(inputs, cx.time, cx.first, cx)?;
+                let (x, saved) = embedding.forward(inputs, cx)?;
                 Ok((Flow::Hidden(x), Saved::Embedding(saved)))
             }
             (Layer::Block(block), Flow::Hidden(x)) => {

@@ -6,6 +6,11 @@
 As torch_goldens.py, for masked language models: BertForMaskedLM (norms after the sums) and MegatronBertForMaskedLM
 (norms before the layers), tiny, eager attention, dropout off. Sequences have different lengths, two segments and
 masked places; the loss is the mean over the masked places of the batch. 10 steps.
+
+The error recorded beside each quantity is the larger of torch's own float32 error and the largest change in float64
+when every weight is moved by up to a unit in the last place of float32, 8 times (half for its own rounding, half for
+that of what it is multiplied with): no float32 program is closer to the float64 values but by luck, and single sums
+of torch are lucky.
 """
 import json
 
@@ -127,7 +132,7 @@ def train(post, weights, dtype):
             out["logits"] = logits.detach().numpy().copy()
             out |= {"grad." + n: p.grad.numpy().copy() for n, p in named.items()}
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
         opt.step()
     out |= {"final." + n: p.detach().numpy().copy() for n, p in named.items()}
     return out, losses, norms
@@ -137,12 +142,21 @@ if __name__ == "__main__":
     for name, post in (("bert", True), ("bert_pre", False)):
         weights = to_hf(native(post), post)
         wide, losses, norms = train(post, weights, torch.float64)
-        narrow, losses32, norms32 = train(post, weights, torch.float32)
-        error = {k: float(np.abs(wide[k] - narrow[k]).max()) for k in wide}
+        others = [train(post, weights, torch.float32)]
+        for seed in range(8):
+            random = np.random.default_rng(seed)
+            moved = {k: v.astype(np.float64) * (1 + 2.0**-23 * random.uniform(-1, 1, v.shape)) for k, v in weights.items()}
+            others.append(train(post, moved, torch.float64))
+        error = {k: max(float(np.abs(wide[k] - other[0][k]).max()) for other in others) for k in wide}
+
+        def furthest(index, values):
+            rows = zip(values, *(other[index] for other in others))
+            return [max(row[1:], key=lambda x: abs(x - row[0])) for row in rows]
+
         tensors = {"weight." + k: v for k, v in weights.items()} | {k: v.astype(np.float32) for k, v in wide.items()}
         save_file(tensors, HERE / f"{name}.safetensors")
         record = {"versions": {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__},
                   "losses": losses, "grad_norms": norms,
-                  "torch_f32": {"losses": losses32, "grad_norms": norms32, "max_abs_error": error}}
+                  "torch_f32": {"losses": furthest(1, losses), "grad_norms": furthest(2, norms), "max_abs_error": error}}
         (HERE / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
         print(name, losses, norms, "worst", sorted(error.items(), key=lambda x: -x[1])[:4])
