@@ -7,4 +7,5 @@ mod kill;
 mod layouts;
 mod mixture;
 mod parity;
+mod policies;
 mod resume;
