@@ -60,7 +60,7 @@ pub struct TextSample {
 }
 
 /// A text of which some tokens were replaced and are to be predicted. Every list has `seq_length`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MaskedSample {
     /// Inputs. Those from `length` on are never seen, but must be ids of the vocabulary.
     pub tokens: Vec<u32>,
@@ -383,7 +383,9 @@ impl Room {
         let ids = &mut targets.ids.u32_mut()[places.clone()];
         let counts = &mut targets.counts.f32_mut()[places.clone()];
         let rows = &mut picks.rows.u32_mut()[places];
-        (ids.fill(0), counts.fill(0.0), rows.fill(NOWHERE));
+        ids.fill(0);
+        counts.fill(0.0);
+        rows.fill(NOWHERE);
         let positions = (0..masked.counts.len()).filter(|&position| masked.counts[position]);
         for (place, position) in positions.enumerate() {
             (ids[place], counts[place]) = (masked.targets[position], 1.0);

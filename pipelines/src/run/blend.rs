@@ -352,11 +352,7 @@ fn intact(cx: &Context, name: &str) -> Result<std::path::PathBuf> {
 
 /// Samples of train, valid, test: what training and evaluation will read.
 fn wanted_samples(cx: &Context) -> [u64; 3] {
-    let train = cx
-        .job
-        .train
-        .as_ref()
-        .map_or(1, train::TrainConfig::samples);
+    let train = cx.job.train.as_ref().map_or(1, train::TrainConfig::samples);
     let valid = cx.job.train.as_ref().map_or(1, |t| t.eval_samples);
     [
         train,
