@@ -13,6 +13,7 @@ use kernels::Tensor;
 use serde_json::{Value, json};
 
 use crate::checkpoint::MODEL;
+use crate::checkpoint::hf_mixture::{self, class_of};
 use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::write::sync;
 use crate::config::{Family, ModelConfig};
@@ -50,11 +51,18 @@ pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
 pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     let model = Model::load(checkpoint)?;
     expressible(&model.plan)?;
-    fs::create_dir_all(out).at("create", out)?;
     let config = match model.plan.model.family {
         Family::Gpt => gpt_config(&model.plan),
         Family::Llama => llama_config(&model.plan),
     };
+    let config = match &model.plan.model.moe {
+        Some(moe) => {
+            let class = class_of(&model.plan.model, moe)?;
+            hf_mixture::config(class, &model.plan.model, moe, config)
+        }
+        None => config,
+    };
+    fs::create_dir_all(out).at("create", out)?;
     let tensors = tensors(&Source {
         plan: &model.plan,
         specs: &model.specs,
@@ -93,8 +101,8 @@ fn expressible(plan: &Plan) -> Result<()> {
     };
     let family = family.architecture();
     let is_grouped = plan.model.kv_heads() != plan.model.heads;
-    let has_width = plan.model.head_dim > 0;
-    if found == family && !(plan.model.family == Family::Gpt && (is_grouped || has_width)) {
+    let has_more = plan.model.head_dim > 0 || plan.model.moe.is_some();
+    if found == family && !(plan.model.family == Family::Gpt && (is_grouped || has_more)) {
         return Ok(());
     }
     Err(Error::Request {
@@ -167,7 +175,7 @@ fn ours<'a>(model: &Source<'a>, name: &str) -> (&'a [f32], &'a [usize]) {
     (tensor.f32(), tensor.dims())
 }
 
-fn as_is(model: &Source<'_>, name: String, from: &str) -> Out {
+pub(crate) fn as_is(model: &Source<'_>, name: String, from: &str) -> Out {
     let (values, dims) = ours(model, from);
     Out {
         name,
@@ -222,6 +230,27 @@ fn ungated(values: &[f32]) -> [Vec<f32>; 2] {
         parts[i % 2].extend_from_slice(chunk);
     }
     parts
+}
+
+/// Gate, up and down matrices of a gated feed-forward layer, under these names.
+pub(crate) fn gated_mlp(
+    model: &Source<'_>,
+    (to, from): (&str, &str),
+    [gate, up, down]: [&str; 3],
+) -> Vec<Out> {
+    let (values, dims) = ours(model, &format!("{from}.fc2.weight"));
+    let down = transposed(format!("{to}.{down}.weight"), values, dims[0], dims[1]);
+    let dims = dims.to_vec();
+    let split = ungated(ours(model, &format!("{from}.fc1.weight")).0);
+    let mut tensors: Vec<Out> = ([gate, up].into_iter().zip(split))
+        .map(|(name, values)| Out {
+            name: format!("{to}.{name}.weight"),
+            dims: dims.clone(),
+            values,
+        })
+        .collect();
+    tensors.push(down);
+    tensors
 }
 
 fn gpt_tensors(model: &Source<'_>) -> Vec<Out> {
@@ -319,22 +348,20 @@ fn llama_tensors(model: &Source<'_>) -> Vec<Out> {
             width,
             d,
         ));
-        let split = ungated(ours(model, &format!("{from}.fc1.weight")).0);
-        for (name, values) in ["gate_proj", "up_proj"].into_iter().zip(split) {
-            let name = format!("{at}.mlp.{name}.weight");
-            tensors.push(Out {
-                name,
-                dims: vec![shape.d_ffn, d],
-                values,
-            });
+        let class = plan
+            .model
+            .moe
+            .as_ref()
+            .map(|moe| class_of(&plan.model, moe));
+        match (plan.model.moe_at(layer), class) {
+            (Some(moe), Some(Ok(class))) => {
+                tensors.extend(hf_mixture::tensors(class, model, moe, (&at, &from)));
+            }
+            _ => {
+                let (to, names) = (format!("{at}.mlp"), ["gate_proj", "up_proj", "down_proj"]);
+                tensors.extend(gated_mlp(model, (&to, &from), names));
+            }
         }
-        let down = ours(model, &format!("{from}.fc2.weight")).0;
-        tensors.push(transposed(
-            format!("{at}.mlp.down_proj.weight"),
-            down,
-            shape.d_ffn,
-            d,
-        ));
     }
     tensors.push(as_is(model, "model.norm.weight".into(), "norm.weight"));
     if !plan.model.is_tied() {

@@ -5,5 +5,6 @@ mod inference;
 mod kill;
 mod layouts;
 mod mixture;
+mod mixture_parity;
 mod parity;
 mod resume;
