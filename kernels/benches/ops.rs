@@ -306,7 +306,8 @@ fn attention(table: &Table) {
     ] {
         let mut qkv = random(&[b * t, heads.packed()], 1, &device).expect("fits");
         let dout = random(&[b * t, heads.heads * heads.width], 2, &device).expect("fits");
-        let (out, lse) = kernels::attention::forward(&qkv, &heads, b, t).expect("fits");
+        let call = kernels::attention::Call::causal(&heads, b, t);
+        let (out, lse) = kernels::attention::forward(&qkv, &call).expect("fits");
         // Two products over the lower triangle; backward has five.
         let work = (2 * b * heads.heads * t * t * heads.width) as f64;
         let shape = format!("b {b} t {t} heads {}/{}", heads.heads, heads.kv_heads);
@@ -315,7 +316,7 @@ fn attention(table: &Table) {
             "GFLOP/s",
             work,
             || {
-                kernels::attention::forward(&qkv, &heads, b, t).expect("fits");
+                kernels::attention::forward(&qkv, &call).expect("fits");
             },
         );
         table.row(
@@ -329,18 +330,21 @@ fn attention(table: &Table) {
                     lse: &lse,
                     qkv: &qkv,
                 };
-                kernels::attention::backward(&passed, &heads, b, t, t / 8).expect("fits");
+                kernels::attention::backward(&passed, &call, t / 8).expect("fits");
             },
         );
         let bytes = (2 * qkv.elements() * 4) as f64;
-        table.row(&format!("rope forward {shape}"), "GB/s", bytes, || {
-            kernels::rope::forward(&mut qkv, &heads, t, 0, 1e4).expect("fits");
-        });
+        let at = kernels::rope::Positions::Run { t, offset: 0 };
         let scaling = kernels::rope::Scaling::Linear { factor: 4.0 };
         let half = kernels::rope::Frequencies::new(1e4, heads.width / 2, &scaling).expect("fits");
-        let name = format!("rope forward_scaled, half a head, {shape}");
+        let plain = kernels::rope::Scaling::Plain;
+        let whole = kernels::rope::Frequencies::new(1e4, heads.width, &plain).expect("fits");
+        table.row(&format!("rope forward {shape}"), "GB/s", bytes, || {
+            kernels::rope::forward(&mut qkv, &heads, &at, &whole).expect("fits");
+        });
+        let name = format!("rope forward, half a head, {shape}");
         table.row(&name, "GB/s", bytes / 2.0, || {
-            kernels::rope::forward_scaled(&mut qkv, &heads, t, 0, &half).expect("fits");
+            kernels::rope::forward(&mut qkv, &heads, &at, &half).expect("fits");
         });
     }
 }

@@ -125,7 +125,14 @@ pub(crate) fn succeed(args: &[&str]) -> Output {
 }
 
 /// Fields of a metrics line that depend on the clock or the machine.
-const MEASURED: [&str; 6] = ["tokens_per_s", "tflops", "mfu", "step_s", "memory_bytes", "stall_s"];
+const MEASURED: [&str; 6] = [
+    "tokens_per_s",
+    "tflops",
+    "mfu",
+    "step_s",
+    "memory_bytes",
+    "stall_s",
+];
 
 /// Lines of `metrics.jsonl` without what the clock wrote.
 pub(crate) fn metrics(out: &Path) -> Vec<Value> {

@@ -6,6 +6,11 @@
 //! |---------|-------|-----------|------------|--------|--------|
 //! | gpt     | layer | learned   | tanh-GELU  | all    | tied   |
 //! | llama   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | mistral | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | qwen2   | RMS   | rotary    | SwiGLU     | qkv    | untied |
+//! | qwen3   | RMS   | rotary    | SwiGLU     | none   | untied |
+//!
+//! qwen3 also has norms of queries and keys.
 
 use crate::config::{Activation, Biases, Family, ModelConfig, NormKind, TieEmbeddings};
 
@@ -26,6 +31,8 @@ pub(crate) struct Architecture {
     pub positions: Positions,
     pub activation: Activation,
     pub biases: Biases,
+    /// RMS norms of queries and keys over the head width.
+    pub qk_norm: bool,
     /// The head multiplies with the embedding's weights.
     pub is_tied: bool,
 }
@@ -37,6 +44,7 @@ impl Architecture {
             positions: Positions::Learned,
             activation: Activation::GeluTanh,
             biases: Biases::All,
+            qk_norm: false,
             is_tied: true,
         };
         let llama = Architecture {
@@ -44,16 +52,26 @@ impl Architecture {
             positions: Positions::Rotary,
             activation: Activation::Swiglu,
             biases: Biases::None,
+            qk_norm: false,
             is_tied: false,
         };
         let family = match model.family {
             Family::Gpt => gpt,
-            Family::Llama => llama,
+            Family::Llama | Family::Mistral => llama,
+            Family::Qwen2 => Architecture {
+                biases: Biases::Qkv,
+                ..llama
+            },
+            Family::Qwen3 => Architecture {
+                qk_norm: true,
+                ..llama
+            },
         };
         Architecture {
             norm: model.norm.unwrap_or(family.norm),
             activation: model.activation.unwrap_or(family.activation),
             biases: model.bias.unwrap_or(family.biases),
+            qk_norm: model.qk_norm.unwrap_or(family.qk_norm),
             is_tied: match model.tie_embeddings {
                 TieEmbeddings::Family => family.is_tied,
                 TieEmbeddings::Tied => true,

@@ -3,9 +3,11 @@
 //!
 //! Vocabulary and sequence length come from the data and are joined to these in `Plan`.
 
+use kernels::rope::{Frequencies, Scaling};
 use serde::{Deserialize, Serialize};
 
 use crate::architecture::{Architecture, Positions};
+pub use crate::scaling::RopeScaling;
 
 pub(crate) use crate::layout::Axis;
 pub use crate::layout::{ParallelConfig, PipelineSchedule, Placement};
@@ -24,6 +26,12 @@ pub enum Family {
     /// LLaMA (Touvron et al. 2023, arXiv:2302.13971): RMS norm, rotary positions, SwiGLU, no
     /// biases, untied head, grouped queries.
     Llama,
+    /// Mistral (Jiang et al. 2023, arXiv:2310.06825): as llama, made for `sliding_window`.
+    Mistral,
+    /// Qwen 2 (Yang et al. 2024, arXiv:2407.10671): as llama, with biases of queries, keys, values.
+    Qwen2,
+    /// Qwen 3 (Yang et al. 2025, arXiv:2505.09388): as llama, with norms of queries and keys.
+    Qwen3,
 }
 
 /// Norm over the width of the residual stream.
@@ -122,6 +130,21 @@ pub struct ModelConfig {
     /// Biases of projections. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bias: Option<Biases>,
+    /// RMS norms of queries and keys over the head width. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qk_norm: Option<bool>,
+    /// Keys a query sees, itself and those before it; 0: all of them. Default: 0.
+    pub sliding_window: usize,
+    /// Share of embeddings and of what attention and feed-forward layer add that is set to 0 in
+    /// training. Default: 0; GPT-2: 0.1.
+    pub dropout: f32,
+    /// Share of attention probabilities that is set to 0 in training. Default: 0; GPT-2: 0.1.
+    pub attention_dropout: f32,
+    /// How rotary wavelengths are stretched. Absent: not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<RopeScaling>,
+    /// Share of a head's features that is turned, the first ones. Default: 1.
+    pub rotary_percent: f32,
     /// Base of the rotary wavelengths (not gpt). Default: 10000, Su et al. 2021.
     pub rope_theta: f32,
     /// Head and embedding. Default: `family`.
@@ -148,6 +171,12 @@ impl Default for ModelConfig {
             norm: None,
             activation: None,
             bias: None,
+            qk_norm: None,
+            sliding_window: 0,
+            dropout: 0.0,
+            attention_dropout: 0.0,
+            rope_scaling: None,
+            rotary_percent: 1.0,
             rope_theta: 10_000.0,
             tie_embeddings: TieEmbeddings::Family,
             init_std: 0.02,
@@ -184,6 +213,28 @@ impl ModelConfig {
             0 => 4 * self.d_model,
             width => width,
         }
+    }
+
+    /// Features of a head that are turned.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a width; other numbers saturate and are refused by check"
+    )]
+    pub(crate) fn rotary(&self) -> usize {
+        (self.d_head() as f64 * f64::from(self.rotary_percent)) as usize
+    }
+
+    /// Angles of positions for texts of `length` tokens.
+    ///
+    /// # Errors
+    /// Numbers that make no angles; `check` tells them.
+    pub(crate) fn frequencies(&self, length: usize) -> kernels::Result<Frequencies> {
+        let scaling = self.rope_scaling.as_ref();
+        let scaling = scaling.map_or(Scaling::Plain, |scaling| scaling.resolve(length));
+        // the decimal that was meant: 1e-1f32 is no tenth in f64
+        let theta = self.rope_theta.to_string().parse();
+        Frequencies::new(theta.unwrap_or(f64::NAN), self.rotary(), &scaling)
     }
 
     /// The mixture of layer `layer`, counted from 0, if it is one.
@@ -228,17 +279,16 @@ impl ModelConfig {
             let found = format!("{} with heads = {}", self.kv_heads(), self.heads);
             problem("kv_heads", found, "a divisor of heads");
         }
-        if self.architecture().positions == Positions::Rotary && self.d_head() % 2 == 1 {
-            let (key, found) = if self.head_dim == 0 {
-                ("heads", format!("d_model / heads = {}", self.d_head()))
-            } else {
-                ("head_dim", self.head_dim.to_string())
-            };
-            problem(
-                key,
-                found,
-                "an even head width: rotary positions turn pairs",
-            );
+        if self.architecture().positions == Positions::Rotary {
+            self.check_rotary(problem);
+        }
+        for (key, value) in [
+            ("dropout", self.dropout),
+            ("attention_dropout", self.attention_dropout),
+        ] {
+            if !(0.0..1.0).contains(&value) {
+                problem(key, value.to_string(), "from 0 to below 1");
+            }
         }
         for (key, value) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
             if !(value.is_finite() && value > 0.0) {
@@ -256,6 +306,34 @@ impl ModelConfig {
             moe.check(self.layers, &mut |key, found, wanted| {
                 problem(&format!("moe.{key}"), found, wanted);
             });
+        }
+    }
+
+    fn check_rotary(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        if !(self.rotary_percent > 0.0 && self.rotary_percent <= 1.0) {
+            let wanted = "above 0, at most 1";
+            return problem("rotary_percent", self.rotary_percent.to_string(), wanted);
+        }
+        if !self.rotary().is_multiple_of(2) || self.rotary() == 0 {
+            let (key, found) = match (self.head_dim, self.rotary_percent) {
+                (0, 1.0) => ("heads", format!("d_model / heads = {}", self.d_head())),
+                (_, 1.0) => ("head_dim", self.head_dim.to_string()),
+                (_, share) => {
+                    let width = self.d_head();
+                    let found = format!("{share} of a width of {width} = {}", self.rotary());
+                    ("rotary_percent", found)
+                }
+            };
+            let wanted = "an even head width: rotary positions turn pairs";
+            return problem(key, found, wanted);
+        }
+        if let (true, Err(error)) = (self.rope_theta > 0.0, self.frequencies(1)) {
+            let found = format!("{:?}", self.rope_scaling);
+            problem(
+                "rope_scaling",
+                found,
+                &format!("what rotary angles can be made of ({error})"),
+            );
         }
     }
 }

@@ -11,6 +11,7 @@ use kernels::{DType, Device, Tensor};
 
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::Place;
+use crate::model::context::Documents;
 use crate::plan::Plan;
 
 /// Sequences of tokens by their place in the global order (0, 1, 2, ...: the order of Megatron's
@@ -97,6 +98,8 @@ pub(crate) struct Batch {
     pub targets: Option<Targets>,
     /// Predictions of the whole sequences that count in the loss.
     pub counted: usize,
+    /// Where documents end, if the model is to know.
+    pub documents: Option<Documents>,
 }
 
 /// What is to be predicted.
@@ -127,11 +130,16 @@ pub(crate) fn read(
     let (mut ids, mut counts) = (room(is_last, DType::U32)?, room(is_last, DType::F32)?);
     let mut counted = 0;
     let mut sample = Sample::of(plan);
+    let mut documents = Documents::asked_for(plan);
     for (at, offset) in range.enumerate() {
         read_one(samples, first + offset as u64, plan, &mut sample)?;
         counted += sample.counts().iter().filter(|&&counts| counts).count();
         let Sample::Text(text) = &sample;
         let rows = at * time..(at + 1) * time;
+        if let Some(documents) = &mut documents {
+            let tokens = &text.tokens[..plan.seq_length];
+            documents.push(tokens, plan.eod, from..from + time);
+        }
         if let Some(inputs) = &mut inputs {
             inputs.u32_mut()[rows.clone()].copy_from_slice(&text.tokens[from..from + time]);
         }
@@ -148,11 +156,14 @@ pub(crate) fn read(
         inputs,
         targets: targets.map(|(ids, counts)| Targets { ids, counts }),
         counted,
+        documents,
     })
 }
 
 /// Reads a sample and refuses one that the model of `plan` cannot take.
 fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample) -> Result<()> {
+    let Sample::Text(text) = sample;
+    text.counts.fill(true); // sources need not say what is usual
     let read = samples.read(index, sample);
     read.map_err(|source| Error::Sample {
         sample: index,
@@ -166,6 +177,13 @@ fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample)
             found,
             vocab,
         });
+    }
+    let Sample::Text(text) = sample;
+    if let (true, Some(eod)) = (plan.train.eod_mask_loss, plan.eod) {
+        let ends = text.tokens.iter().map(|&token| token == eod);
+        for (counts, is_end) in text.counts.iter_mut().zip(ends) {
+            *counts &= !is_end;
+        }
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::config::ParallelConfig;
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::Groups;
-use crate::model::context::{Context, Weights};
+use crate::model::context::{Context, Documents, Weights};
 use crate::model::param::{self, Spec};
 use crate::model::stage::Stage;
 use crate::parallel::pipeline::Worker;
@@ -58,12 +58,25 @@ impl Model {
         })
     }
 
-    /// For sequences of `time` tokens.
-    pub(crate) fn context(&self, time: usize) -> Context<'_> {
+    /// For sequences of `time` tokens, the first at position `first`.
+    pub(crate) fn context<'a>(
+        &'a self,
+        (first, time): (usize, usize),
+        documents: Option<&'a Documents>,
+    ) -> Context<'a> {
         Context {
             time,
+            first,
+            documents,
             ..Context::of(&self.plan, Weights::All(&self.weights), &self.groups)
         }
+    }
+
+    /// Where documents of one sequence end, if the model is to know.
+    pub(crate) fn documents(&self, tokens: &[u32]) -> Option<Documents> {
+        let mut documents = Documents::asked_for(&self.plan)?;
+        documents.push(tokens, self.plan.eod, 0..tokens.len());
+        Some(documents)
     }
 
     /// Token ids as a tensor, if the model knows them all.
@@ -125,13 +138,14 @@ pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
 }
 
 fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> {
-    let cx = model.context(time);
+    let documents = model.documents(ids.u32());
+    let cx = model.context((0, time), documents.as_ref());
     let embedding = model
         .stage
         .embedding()
         .expect("the only stage is the first");
     let head = model.stage.head().expect("the only stage is the last");
-    let mut x = embedding.forward(ids, time, 0, &cx)?;
+    let mut x = embedding.forward(ids, &cx)?;
     for block in model.stage.blocks() {
         (x, _) = block.forward(x, &cx)?;
     }

@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use kernels::rng;
 
 use crate::config::{
-    CheckpointConfig, Determinism, Family, ModelConfig, ParallelConfig, TrainConfig,
+    Activation, Biases, CheckpointConfig, Determinism, Family, ModelConfig, NormKind,
+    ParallelConfig, RopeScaling, TrainConfig,
 };
 use crate::data::{Sample, Samples};
 use crate::metrics::{Events, StepRecord};
@@ -43,6 +44,7 @@ pub(crate) fn tiny_gpt() -> Plan {
         },
         vocab: 200,
         seq_length: 16,
+        eod: None,
         seed: 1234,
         determinism: Determinism::Layout,
         fingerprint: "fixture".into(),
@@ -73,6 +75,35 @@ pub(crate) fn tiny_moe() -> Plan {
         ..MoeConfig::default()
     });
     plan
+}
+
+/// What a model may be made of beside its family's choices, each option once at least.
+pub(crate) fn options() -> Vec<Plan> {
+    let with = |plan: Plan, set: fn(&mut Plan, &mut ModelConfig)| {
+        let (mut plan, mut model) = (plan.clone(), plan.model);
+        set(&mut plan, &mut model);
+        Plan { model, ..plan }
+    };
+    vec![
+        with(tiny_gpt(), |plan, model| {
+            (model.norm, model.activation) = (Some(NormKind::Rms), Some(Activation::Geglu));
+            (model.bias, model.kv_heads) = (Some(Biases::None), 2);
+            (model.dropout, model.attention_dropout) = (0.2, 0.1);
+            (plan.eod, plan.train.reset_attention_mask) = (Some(3), true);
+            (plan.train.reset_position_ids, plan.train.eod_mask_loss) = (true, true);
+        }),
+        with(tiny_llama(), |_, model| {
+            (model.norm, model.activation) = (Some(NormKind::Layer), Some(Activation::SquaredRelu));
+            (model.family, model.head_dim, model.sliding_window) = (Family::Qwen2, 12, 5);
+            (model.rotary_percent, model.attention_dropout) = (0.5, 0.3);
+        }),
+        with(tiny_llama(), |plan, model| {
+            (model.family, model.sliding_window) = (Family::Qwen3, 7);
+            (plan.eod, plan.train.reset_attention_mask) = (Some(3), true);
+            (plan.train.reset_position_ids, model.dropout) = (true, 0.1);
+            model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });
+        }),
+    ]
 }
 
 /// Learnable sequences: each token follows from the one before, with some noise.

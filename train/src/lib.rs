@@ -26,13 +26,14 @@ mod parallel;
 mod plan;
 mod recipe;
 mod run;
+mod scaling;
 mod step;
 
 pub use checkpoint::hf::export_hf;
 pub use config::{
     Activation, Biases, CheckpointConfig, Determinism, Family, ModelConfig, NormKind,
-    ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, Schedule, TieEmbeddings,
-    TrainConfig,
+    ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, RopeScaling, Schedule,
+    TieEmbeddings, TrainConfig,
 };
 pub use course::Ended;
 pub use data::{Sample, Samples, TextSample};

@@ -29,7 +29,10 @@ pub struct Plan {
     pub vocab: usize,
     /// Tokens a sequence predicts.
     pub seq_length: usize,
-    /// Seed of the initial weights.
+    /// The token that ends documents, where `[train]` asks for something at their ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eod: Option<u32>,
+    /// Seed of initial weights and dropout.
     pub seed: u64,
     /// What is promised about bits.
     pub determinism: Determinism,
@@ -52,6 +55,25 @@ impl Plan {
         }
         if self.seq_length == 0 {
             problem("seq_length", "0".into(), "at least 1");
+        }
+        let asks = [
+            ("reset_attention_mask", self.train.reset_attention_mask),
+            ("reset_position_ids", self.train.reset_position_ids),
+            ("eod_mask_loss", self.train.eod_mask_loss),
+        ];
+        for (key, _) in asks.iter().filter(|(_, asks)| *asks) {
+            match self.eod {
+                None => problem(
+                    &format!("train.{key}"),
+                    "true without an end-of-document token".into(),
+                    "a tokenizer that has one",
+                ),
+                Some(id) if id as usize >= self.vocab => {
+                    let wanted = format!("below the vocabulary of {}", self.vocab);
+                    problem("eod", id.to_string(), &wanted);
+                }
+                Some(_) => {}
+            }
         }
         fit::check(self, problem);
     }

@@ -62,6 +62,14 @@ impl Default for CheckpointConfig {
 pub struct TrainConfig {
     /// Optimizer steps in all. Default: 1000.
     pub steps: u64,
+    /// Tokens see their own document alone; documents end with the end-of-document token.
+    /// Megatron's name. Default: false.
+    pub reset_attention_mask: bool,
+    /// Positions count from the start of each document. Megatron's name. Default: false.
+    pub reset_position_ids: bool,
+    /// The token after an end of document does not count in the loss. Megatron's name.
+    /// Default: false.
+    pub eod_mask_loss: bool,
     /// Sequences per step over all ranks. Default: 32.
     pub global_batch: usize,
     /// Sequences a rank works on at once. In layout mode one that is no power of two is worked on
@@ -106,6 +114,9 @@ impl Default for TrainConfig {
     fn default() -> Self {
         TrainConfig {
             steps: 1000,
+            reset_attention_mask: false,
+            reset_position_ids: false,
+            eod_mask_loss: false,
             global_batch: 32,
             micro_batch: 4,
             lr: 6e-4,

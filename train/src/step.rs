@@ -158,7 +158,7 @@ impl<'a> Trainer<'a> {
             loss,
             held,
             routing,
-        } = worker.train(samples, first, &mut self.sums)?;
+        } = worker.train(samples, (first, step), &mut self.sums)?;
         (self.held, self.routing) = (held, routing);
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.rank(), "sum gradients over ranks")?;

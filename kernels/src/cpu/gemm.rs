@@ -126,6 +126,7 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
             let rect = Rect {
                 a: packed_a,
                 b: &packed_b,
+                b_first: (0, 0),
                 m: m_len,
                 n: n_block.min(n - n0),
                 cuts,
@@ -149,21 +150,26 @@ pub(crate) fn pack_b(b: View<'_>, device: &Device) -> Result<Packed> {
     pack_block(b.transposed(), 0, b.cols, cols, device, false)
 }
 
-/// As `gemm` on one thread, with the first a.cols rows and c.cols columns of a packed B.
+/// As `gemm` on one thread, with a.cols rows and c.cols columns of a packed B from (first column, first
+/// row) on; the first column starts a panel.
 /// # Errors
 /// `Memory` if the pack of A does not fit.
 pub(crate) fn gemm_packed(
     c: ViewMut<'_>,
     a: View<'_>,
-    b: &Packed,
+    (b, b_first): (&Packed, (usize, usize)),
     finish: Finish,
     device: &Device,
 ) -> Result<()> {
     a.check();
     let (m, n, k) = (c.rows, c.cols, a.cols);
     assert!(
-        a.rows == m && k <= b.k && n <= b.lanes,
+        a.rows == m && b_first.1 + k <= b.k && b_first.0 + n <= b.lanes,
         "callers check shapes"
+    );
+    assert!(
+        b_first.0.is_multiple_of(b.width),
+        "a part of a pack starts at a panel"
     );
     if m == 0 || n == 0 {
         return Ok(());
@@ -179,6 +185,7 @@ pub(crate) fn gemm_packed(
     Rect {
         a: &a,
         b,
+        b_first: (b_first.0 / b.width, b_first.1),
         m,
         n,
         cuts: Cuts::new(k, 0),
@@ -250,6 +257,8 @@ fn pack_block(
 struct Rect<'a> {
     a: &'a Packed,
     b: &'a Packed,
+    /// First panel and first row of `b`.
+    b_first: (usize, usize),
     m: usize,
     n: usize,
     cuts: Cuts,
@@ -360,13 +369,14 @@ impl Kernel<(&Rect<'_>, Panels, Panels)> for Tiles {
     #[inline(always)]
     fn run<L: Lanes>((rect, rows, cols): (&Rect<'_>, Panels, Panels)) {
         let (height, width) = (rect.a.width, rect.b.width);
+        let (first_panel, first_row) = rect.b_first;
         let mut room = Room::new(rect.cuts, height * width, rows.len() * cols.len());
         for (start, end) in rect.cuts.blocks() {
             for j in cols.clone() {
                 for i in rows.clone() {
                     let t = Tile {
                         a: rect.a.panel(i)[start * height..].as_ptr(),
-                        b: rect.b.panel(j)[start * width..].as_ptr(),
+                        b: rect.b.panel(first_panel + j)[(first_row + start) * width..].as_ptr(),
                         cuts: rect.cuts,
                         start,
                         end,

@@ -19,6 +19,7 @@ pub mod embedding;
 pub mod geglu;
 pub mod gelu;
 pub mod grouped_matmul;
+pub mod head_norm;
 pub mod layer_norm;
 pub mod matmul;
 pub mod permute;
@@ -79,15 +80,18 @@ mod tests {
             width: 16,
         };
         let mut qkv = make(&[n, d], 11);
-        rope::forward(&mut qkv, &heads, n, 0, 1e4).unwrap();
-        let (out, lse) = attention::forward(&qkv, &heads, 1, n).unwrap();
+        let angles = rope::Frequencies::new(1e4, heads.width, &rope::Scaling::Plain).unwrap();
+        let at = rope::Positions::Run { t: n, offset: 0 };
+        rope::forward(&mut qkv, &heads, &at, &angles).unwrap();
+        let call = attention::Call::causal(&heads, 1, n);
+        let (out, lse) = attention::forward(&qkv, &call).unwrap();
         let passed = attention::Passed {
             dout: &out,
             out: &out,
             lse: &lse,
             qkv: &qkv,
         };
-        let dqkv = attention::backward(&passed, &heads, 1, n, 20).unwrap();
+        let (dqkv, _) = attention::backward(&passed, &call, 20).unwrap();
         let ids = Tensor::from_u32(&[n], &vec![7; n], &device).unwrap();
         let max = cross_entropy::row_max(&x, 0, d).unwrap();
         let (sums, _) = cross_entropy::row_sums(&x, &max, &ids, 0, d, d / 8).unwrap();

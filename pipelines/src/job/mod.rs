@@ -380,7 +380,8 @@ impl Job {
                 model,
                 train,
                 blend.seq_length,
-                self.vocab_hint(),
+                // whether there is an end-of-document token only the tokenizer tells
+                (self.vocab_hint(), Some(0)),
                 String::new(),
             );
             plan.check(&mut |k, f, w| {
@@ -421,7 +422,7 @@ impl Job {
         model: &train::ModelConfig,
         train: &train::TrainConfig,
         seq_length: usize,
-        vocab: usize,
+        (vocab, eod): (usize, Option<u32>),
         fingerprint: String,
     ) -> train::Plan {
         train::Plan {
@@ -430,6 +431,7 @@ impl Job {
             train: train.clone(),
             vocab,
             seq_length,
+            eod,
             seed: u64::from(self.seed),
             determinism: self.determinism,
             fingerprint,

@@ -17,6 +17,8 @@ pub(crate) struct Blended {
     pub names: [Vec<String>; 3],
     /// Ids are below this.
     pub vocab: usize,
+    /// The token that ends documents, if it is known.
+    pub eod: Option<u32>,
     /// What fixes which sample comes when: data, weights, epochs, seed, lengths, tokenizer. Not how many samples.
     pub orders: [Value; 3],
     /// Samples asked of each part.
@@ -58,7 +60,7 @@ impl Blended {
         };
         let first = opened.iter().flat_map(|o| &o.sources).next();
         let (dataset, _) = first.context("[blend] names no dataset")?;
-        let (vocab, tokenizer) = vocabulary(cx, dataset)?;
+        let (vocab, eod, tokenizer) = vocabulary(cx, dataset)?;
         verify(&opened, vocab, tokenizer.as_str().unwrap_or_default())?;
         let samples = wanted_samples(cx);
         let split = (!own).then_some(table.split.as_str());
@@ -109,6 +111,7 @@ impl Blended {
             parts,
             names,
             vocab,
+            eod,
             orders,
             samples,
         })
@@ -268,14 +271,20 @@ fn wanted_samples(cx: &Context) -> [u64; 3] {
     ]
 }
 
-/// Vocabulary and identity of the tokenizer: the job's own, or the one named in the dataset's sidecar.
-fn vocabulary(cx: &Context, dataset: &Dataset) -> Result<(usize, Value)> {
+/// Vocabulary, end-of-document token and identity of the tokenizer: the job's own, or the one named in the
+/// dataset's sidecar.
+fn vocabulary(cx: &Context, dataset: &Dataset) -> Result<(usize, Option<u32>, Value)> {
     if cx.job.tokenize.is_some() {
         let tokenizer = super::tokenize::tokenizer_of(cx)?;
-        return Ok((tokenizer.vocab(), json!(tokenizer.identity())));
+        let end = tokenizer.end_of_document();
+        return Ok((tokenizer.vocab(), end, json!(tokenizer.identity())));
     }
     match Sidecar::read(dataset.prefix())? {
-        Some(Sidecar { tokenizer, .. }) => Ok((tokenizer.vocab, json!(tokenizer.xxh3))),
+        Some(Sidecar { tokenizer, .. }) => Ok((
+            tokenizer.vocab,
+            tokenizer.end_of_document,
+            json!(tokenizer.xxh3),
+        )),
         None => bail!(
             "the vocabulary size of {} is unknown: give tokenize.tokenizer.file, or a sidecar {}",
             dataset.prefix().display(),

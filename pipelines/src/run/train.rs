@@ -45,7 +45,8 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
         .context("the job has no [train] table")?;
     let seq_length = cx.job.blend.as_ref().map_or(0, |b| b.seq_length);
     let print = blended.fingerprint(Part::Train);
-    Ok(cx.job.plan(model, train, seq_length, blended.vocab, print))
+    let ids = (blended.vocab, blended.eod);
+    Ok(cx.job.plan(model, train, seq_length, ids, print))
 }
 
 /// Newest checkpoint of the job.

@@ -40,7 +40,7 @@ pub(crate) struct Source<'a> {
 pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
     match source.plan.model.family {
         Family::Gpt => gpt_tensors(source),
-        Family::Llama => llama_tensors(source),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama_tensors(source),
     }
 }
 
@@ -53,7 +53,9 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     expressible(&model.plan)?;
     let config = match model.plan.model.family {
         Family::Gpt => gpt_config(&model.plan),
-        Family::Llama => llama_config(&model.plan),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => {
+            llama_config(&model.plan)
+        }
     };
     let config = match &model.plan.model.moe {
         Some(moe) => {
@@ -101,8 +103,13 @@ fn expressible(plan: &Plan) -> Result<()> {
     };
     let family = family.architecture();
     let is_grouped = plan.model.kv_heads() != plan.model.heads;
-    let has_more = plan.model.head_dim > 0 || plan.model.moe.is_some();
-    if found == family && !(plan.model.family == Family::Gpt && (is_grouped || has_more)) {
+    let has_width = plan.model.head_dim > 0;
+    let is_known = match plan.model.family {
+        Family::Gpt => !is_grouped && !has_width && plan.model.moe.is_none(),
+        Family::Llama => true,
+        Family::Mistral | Family::Qwen2 | Family::Qwen3 => false,
+    };
+    if found == family && is_known {
         return Ok(());
     }
     Err(Error::Request {

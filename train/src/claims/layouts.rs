@@ -6,11 +6,8 @@ use std::path::Path;
 use kernels::rng;
 
 use crate::config::{PipelineSchedule, Recompute};
-use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
-use crate::{
-    Activation, Biases, Determinism, ModelConfig, NormKind, ParallelConfig, Plan, Samples,
-    TieEmbeddings, memory, run,
-};
+use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama};
+use crate::{Determinism, ParallelConfig, Plan, Samples, TieEmbeddings, memory, run};
 
 /// Layouts by what they exercise, as `key=value` words; absent keys keep their defaults.
 pub(super) const LAYOUTS: [&str; 54] = [
@@ -278,26 +275,6 @@ fn the_other_way_of_tying_and_odd_batches_are_layout_exact_too() {
             assert_same(&odd(layout), &want, layout);
         }
     }
-}
-
-/// What a model may be made of beside its family's choices.
-fn options() -> Vec<Plan> {
-    let (gpt, llama) = (tiny_gpt(), tiny_llama());
-    let with = |plan: &Plan, set: fn(&mut ModelConfig)| {
-        let mut plan = plan.clone();
-        set(&mut plan.model);
-        plan
-    };
-    vec![
-        with(&gpt, |model| {
-            (model.norm, model.activation) = (Some(NormKind::Rms), Some(Activation::Geglu));
-            (model.bias, model.kv_heads) = (Some(Biases::None), 2);
-        }),
-        with(&llama, |model| {
-            (model.norm, model.activation) = (Some(NormKind::Layer), Some(Activation::SquaredRelu));
-            (model.bias, model.head_dim) = (Some(Biases::Qkv), 12);
-        }),
-    ]
 }
 
 #[test]

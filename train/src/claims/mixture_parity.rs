@@ -212,7 +212,6 @@ fn gradients_of_a_layer_are_the_differences_of_its_outputs() {
         (moe.score, moe.scale, moe.shared_d_ffn, moe.shared_gate) = (score, 1.5, 8, true);
         // large enough to be seen beside the sum
         (moe.balance_loss, moe.z_loss) = (20.0, 0.5);
-        let mut seed = 0;
         let mut layer = Layer::new(plan, |spec| noise(&spec.dims, xxhash(&spec.name)));
         let mut x = noise(&[32, 16], 1);
         let dy = noise(&[32, 16], 2);
@@ -227,8 +226,7 @@ fn gradients_of_a_layer_are_the_differences_of_its_outputs() {
             "fc2",
             "x",
         ];
-        for kind in kinds {
-            seed += 1;
+        for (seed, kind) in (1..).zip(kinds) {
             let is_kind = |spec: &Spec| match kind {
                 "fc1" | "fc2" => spec.expert.is_some() && spec.name.contains(kind),
                 _ => spec.name.contains(&format!("{kind}.")),

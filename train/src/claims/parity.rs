@@ -54,6 +54,7 @@ pub(super) fn plan(family: Family, determinism: Determinism) -> Plan {
         },
         vocab: 61,
         seq_length: 16,
+        eod: None,
         seed: 0,
         determinism,
         fingerprint: String::new(),
@@ -210,7 +211,7 @@ pub(super) fn follows_torch(plan: &Plan, name: &str) {
     let mut x = trainer.stages[0]
         .embedding()
         .unwrap()
-        .forward(&batch.inputs.unwrap(), 16, 0, &cx)
+        .forward(&batch.inputs.unwrap(), &cx)
         .unwrap();
     for block in trainer.stages[0].blocks() {
         (x, _) = block.forward(x, &cx).unwrap();

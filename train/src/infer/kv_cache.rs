@@ -5,6 +5,7 @@ use kernels::{DType, Tensor, add, attention};
 use crate::error::{OnRank, Result};
 use crate::eval::Model;
 use crate::model::block::Block;
+use crate::model::context::Documents;
 
 /// A sequence in progress.
 pub(crate) struct Decoder<'a> {
@@ -12,6 +13,8 @@ pub(crate) struct Decoder<'a> {
     keys: Vec<Tensor>,
     values: Vec<Tensor>,
     position: usize,
+    /// First token of the document in progress.
+    start: usize,
 }
 
 impl<'a> Decoder<'a> {
@@ -30,6 +33,7 @@ impl<'a> Decoder<'a> {
             keys: keys?,
             values: values?,
             position: 0,
+            start: 0,
         })
     }
 
@@ -40,40 +44,84 @@ impl<'a> Decoder<'a> {
 
     /// Starts over with `tokens`; returns the logits after the last.
     pub(crate) fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        self.position = 0;
-        let time = tokens.len();
+        (self.position, self.start) = (0, 0);
         let ids = self.model.tokens(tokens)?;
-        let logits = self.forward(&ids, time).on_rank(0, "run the prompt")?;
-        self.position = time;
+        let documents = self.model.documents(tokens);
+        let logits = self.forward(&ids, documents.as_ref());
+        let logits = logits.on_rank(0, "run the prompt")?;
+        self.advance(tokens);
         Ok(logits)
     }
 
     /// Adds one token; returns the logits after it.
     pub(crate) fn step(&mut self, token: u32) -> Result<Vec<f32>> {
         let ids = self.model.tokens(&[token])?;
-        let logits = self.forward(&ids, 1).on_rank(0, "run one token")?;
-        self.position += 1;
+        let documents = self.document_in_progress();
+        let logits = self.forward(&ids, documents.as_ref());
+        let logits = logits.on_rank(0, "run one token")?;
+        self.advance(&[token]);
         Ok(logits)
     }
 
-    fn forward(&mut self, ids: &Tensor, time: usize) -> kernels::Result<Vec<f32>> {
-        let model = self.model;
-        let cx = model.context(time);
+    fn advance(&mut self, tokens: &[u32]) {
+        let ends = tokens
+            .iter()
+            .rposition(|&token| Some(token) == self.model.plan.eod);
+        if let Some(end) = ends {
+            self.start = self.position + end + 1;
+        }
+        self.position += tokens.len();
+    }
+
+    /// What the next token is told of its document.
+    fn document_in_progress(&self) -> Option<Documents> {
+        let number = |n: usize| u32::try_from(n).expect("positions are below seq_length");
+        let asked = Documents::asked_for(&self.model.plan)?;
+        let bounds = [number(self.start), number(self.position + 1)];
+        Some(Documents {
+            bounds: asked.bounds.map(|_| vec![bounds]),
+            positions: asked
+                .positions
+                .map(|_| vec![number(self.position - self.start)]),
+        })
+    }
+
+    /// First key that the next token sees.
+    fn first_key(&self, window: usize, documents: Option<&Documents>) -> usize {
+        let bounds = documents.and_then(|documents| documents.bounds.as_ref());
+        let start = bounds.map_or(0, |_| self.start);
+        let outside = (self.position + 1).saturating_sub(window);
+        if window > 0 {
+            start.max(outside)
+        } else {
+            start
+        }
+    }
+
+    fn forward(
+        &mut self,
+        ids: &Tensor,
+        documents: Option<&Documents>,
+    ) -> kernels::Result<Vec<f32>> {
+        let (model, time) = (self.model, ids.elements());
+        let cx = model.context((self.position, time), documents);
         let embedding = model
             .stage
             .embedding()
             .expect("the only stage is the first");
         let head = model.stage.head().expect("the only stage is the last");
-        let mut x = embedding.forward(ids, time, self.position, &cx)?;
+        let mut x = embedding.forward(ids, &cx)?;
         for (i, block) in model.stage.blocks().enumerate() {
             let (normed, _) = block.norm1.forward(&x, &cx)?;
-            let qkv = block.attention.project(&normed, time, self.position, &cx)?;
+            let (qkv, _) = block.attention.project(&normed, &cx)?;
             let mixed = if self.position == 0 {
                 self.fill(i, &qkv, block);
-                attention::forward(&qkv, &block.attention.heads, 1, time)?.0
+                attention::forward(&qkv, &block.attention.call(&qkv, None, &cx))?.0
             } else {
+                let first = self.first_key(block.attention.window, documents);
+                let at = (self.position, first);
                 let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
-                attention::decode(&qkv, keys, values, self.position, &block.attention.heads)?
+                attention::decode(&qkv, keys, values, at, &block.attention.heads)?
             };
             let mut middle = block.attention.join(&mixed, &cx)?;
             add::add_into(&mut middle, &x)?;

@@ -1,18 +1,23 @@
-//! Causal self-attention with grouped queries (Ainslie et al. 2023, arXiv:2305.13245).
-//! y = concat_h softmax(q_h k^T / sqrt(e)) v . W_out; rotary positions (Su et al. 2021,
-//! arXiv:2104.09864) if the architecture has them.
+//! Self-attention with grouped queries (Ainslie et al. 2023, arXiv:2305.13245).
+//! y = concat_h softmax(q_h k^T / sqrt(e)) v . W_out; where the architecture has them, RMS norms of
+//! queries and keys (Dehghani et al. 2023, arXiv:2302.05442), then rotary positions (Su et al. 2021,
+//! arXiv:2104.09864). A row sees those before it, in its window and its document.
 //!
 //! Tensor parallel: whole groups of heads per rank; one sum over ranks forward (in `out`) and one
-//! backward (in `qkv`). Scores are never stored: backward recomputes them from lse.
+//! backward (in `qkv`). Scores are never stored: backward recomputes them from lse. With norms of
+//! queries and keys the projection is kept as it was before them.
 //!
 //! Context parallel: a rank has the queries of its tokens and gathers the keys and values of whole
 //! sequences (as Llama 3, arXiv:2407.21783, sec. 3.3), which any number of heads allows; a row's softmax
 //! then is the one of a single rank. Their gradients are summed over ranks as leaves of query rows.
 
-use kernels::{Heads, Tensor, attention, rope};
+use kernels::attention::{Call, Dropped, Keys, Mask, Passed};
+use kernels::dropout::Dropout;
+use kernels::rope::Frequencies;
+use kernels::{DType, Heads, Tensor, attention, head_norm, reduce, rope};
 
 use crate::architecture::Positions;
-use crate::model::context::{Context, Slots, gather_rows, scatter_sum_rows};
+use crate::model::context::{Context, Slot, Slots, gather_rows, scatter_sum_rows};
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, RowLinear};
 use crate::plan::Plan;
@@ -20,10 +25,18 @@ use crate::plan::Plan;
 pub(crate) struct Attention {
     qkv: ColumnLinear,
     out: RowLinear,
+    /// Weights of the norms of queries and keys.
+    norms: Option<[Slot; 2]>,
+    eps: f32,
     /// This rank's heads.
     pub heads: Heads,
-    /// Base of the rotary wavelengths, if positions are rotary.
-    theta: Option<f32>,
+    /// Angles, if positions are rotary.
+    rotary: Option<Frequencies>,
+    /// Keys a row sees; 0: all up to it.
+    pub window: usize,
+    dropout: f32,
+    /// Number of the probabilities' dropout.
+    tensor: u32,
 }
 
 /// Kept from forward: `[m, d]`, `[n, packed]`, and `[n, h*e]`, `[b, h, t]` unless recomputed.
@@ -41,36 +54,57 @@ impl Saved {
 }
 
 impl Attention {
-    pub(crate) fn named(at: &str, plan: &Plan, tp: usize, slots: &Slots<'_>) -> Attention {
-        let shape = plan.shape();
+    /// `tensor` is the number of the probabilities' dropout.
+    pub(crate) fn named(
+        at: &str,
+        plan: &Plan,
+        (tp, tensor): (usize, u32),
+        slots: &Slots<'_>,
+    ) -> Attention {
+        let (shape, architecture) = (plan.shape(), plan.model.architecture());
         let heads = Heads {
             heads: shape.heads / tp,
             kv_heads: shape.kv_heads / tp,
             width: shape.d_head,
         };
-        let is_rotary = plan.model.architecture().positions == Positions::Rotary;
+        let norm = |name: &str| slots.get(&format!("{at}.{name}.weight"));
+        let angles = || plan.model.frequencies(plan.seq_length);
+        let is_rotary = architecture.positions == Positions::Rotary;
         Attention {
             qkv: ColumnLinear::named(&format!("{at}.qkv"), shape.packed, slots),
             out: RowLinear::named(&format!("{at}.out"), shape.heads * shape.d_head, slots),
+            norms: (architecture.qk_norm).then(|| ["q_norm", "k_norm"].map(norm)),
+            eps: plan.model.norm_eps,
             heads,
-            theta: is_rotary.then_some(plan.model.rope_theta),
+            rotary: is_rotary.then(|| angles().expect("the plan's angles are checked")),
+            window: plan.model.sliding_window,
+            dropout: plan.model.attention_dropout,
+            tensor,
         }
     }
 
-    /// x: `[m, d]` -> packed, rotated queries, keys and values `[n, packed]`; row r of a sequence
-    /// of `time` rows has position `offset + r`.
+    /// x: `[m, d]` -> packed queries, keys and values `[n, packed]`, and what they were before they
+    /// were normalised and turned, if that is kept.
     pub(crate) fn project(
         &self,
         x: &Tensor,
-        time: usize,
-        offset: usize,
         cx: &Context<'_>,
-    ) -> kernels::Result<Tensor> {
+    ) -> kernels::Result<(Tensor, Option<Tensor>)> {
         let mut qkv = self.qkv.forward(x, cx)?;
-        if let Some(theta) = self.theta {
-            rope::forward(&mut qkv, &self.heads, time, offset, theta)?;
+        let raw = self.norms.map(|_| qkv.try_clone()).transpose()?;
+        self.prepare(&mut qkv, cx)?;
+        Ok((qkv, raw))
+    }
+
+    /// Norms and positions, in place.
+    fn prepare(&self, qkv: &mut Tensor, cx: &Context<'_>) -> kernels::Result<()> {
+        if let Some([q, k]) = self.norms {
+            head_norm::forward(qkv, &self.heads, (cx.weight(q), cx.weight(k)), self.eps)?;
         }
-        Ok(qkv)
+        if let Some(angles) = &self.rotary {
+            rope::forward(qkv, &self.heads, &cx.positions(), angles)?;
+        }
+        Ok(())
     }
 
     /// mixed values `[n, h*e]` -> `[m, d]`
@@ -80,12 +114,13 @@ impl Attention {
 
     /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
-        let qkv = self.project(&x, cx.time, cx.first, cx)?;
+        let (qkv, raw) = self.project(&x, cx)?;
         let kv = self.gather_kv(&qkv, cx)?;
-        let (mixed, lse) = self.mix(&qkv, kv.as_ref(), cx)?;
+        let (mixed, lse) = attention::forward(&qkv, &self.call(&qkv, kv.as_ref(), cx))?;
         drop(kv);
         let y = self.join(&mixed, cx)?;
         let core = Some((mixed, lse));
+        let qkv = raw.unwrap_or(qkv);
         Ok((y, Saved { x, qkv, core }))
     }
 
@@ -98,20 +133,43 @@ impl Attention {
         gather_rows(cx.cp, &kv, cx.time).map(Some)
     }
 
-    /// Attention itself: mixed values `[n, h*e]` and lse `[b, h, t]`.
-    fn mix(
-        &self,
+    /// Who sees what, and what is dropped.
+    pub(crate) fn call<'a>(
+        &'a self,
         qkv: &Tensor,
-        kv: Option<&Tensor>,
-        cx: &Context<'_>,
-    ) -> kernels::Result<(Tensor, Tensor)> {
-        let b = qkv.dims()[0] / cx.time;
-        match kv {
-            None => attention::forward(qkv, &self.heads, b, cx.time),
-            Some(kv) => {
-                let keys = keys_of(kv, cx);
-                attention::forward_part(qkv, &keys, &self.heads, b, cx.time)
-            }
+        kv: Option<&'a Tensor>,
+        cx: &Context<'a>,
+    ) -> Call<'a> {
+        let keys = kv.map(|kv| Keys {
+            kv,
+            time: cx.time * cx.cp.size(),
+            first: cx.first,
+        });
+        let bounds = cx
+            .documents
+            .and_then(|documents| documents.bounds.as_deref());
+        let noise = cx.noise.filter(|_| self.dropout > 0.0);
+        let first_head = self.heads.heads * cx.tp.rank();
+        Call {
+            heads: &self.heads,
+            b: qkv.dims()[0] / cx.time,
+            t: cx.time,
+            keys,
+            mask: Mask {
+                is_causal: true,
+                window: self.window,
+                bounds,
+            },
+            dropout: noise.map(|noise| Dropped {
+                dropout: Dropout {
+                    p: self.dropout,
+                    seed: noise.seed,
+                    step: noise.step,
+                    tensor: self.tensor,
+                },
+                sequence: noise.sequence,
+                first_head: u32::try_from(first_head).expect("the plan's heads are checked"),
+            }),
         }
     }
 
@@ -124,42 +182,74 @@ impl Attention {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Saved { x, qkv, core } = saved;
-        let (heads, b) = (&self.heads, qkv.dims()[0] / cx.time);
+        let (qkv, raw) = if self.norms.is_some() {
+            let mut prepared = qkv.try_clone()?;
+            self.prepare(&mut prepared, cx)?;
+            (prepared, Some(qkv))
+        } else {
+            (qkv, None)
+        };
         let kv = self.gather_kv(&qkv, cx)?;
+        let call = self.call(&qkv, kv.as_ref(), cx);
         let (mixed, lse) = match core {
             Some(core) => core,
-            None => self.mix(&qkv, kv.as_ref(), cx)?,
+            None => attention::forward(&qkv, &call)?,
         };
         let dmixed = self.out.backward(dy, &mixed, gradients, cx)?;
-        let passed = attention::Passed {
+        let passed = Passed {
             dout: &dmixed,
             out: &mixed,
             lse: &lse,
             qkv: &qkv,
         };
-        let mut dqkv = match &kv {
-            None => attention::backward(&passed, heads, b, cx.time, cx.token_leaf)?,
-            Some(kv) => {
-                let (keys, leaf) = (keys_of(kv, cx), cx.token_leaf);
-                let (mut dqkv, dkv) =
-                    attention::backward_part(&passed, &keys, heads, b, cx.time, leaf)?;
-                let dkv = scatter_sum_rows(cx.cp, &dkv, cx.time)?;
-                attention::put_kv(&mut dqkv, &dkv, heads)?;
-                dqkv
-            }
-        };
+        let (mut dqkv, dkv) = attention::backward(&passed, &call, cx.token_leaf)?;
+        if let Some(dkv) = dkv {
+            let dkv = scatter_sum_rows(cx.cp, &dkv, cx.time)?;
+            attention::put_kv(&mut dqkv, &dkv, &self.heads)?;
+        }
         drop((qkv, mixed, lse, dmixed, kv));
-        if let Some(theta) = self.theta {
-            rope::backward(&mut dqkv, heads, cx.time, cx.first, theta)?;
+        if let Some(angles) = &self.rotary {
+            rope::backward(&mut dqkv, &self.heads, &cx.positions(), angles)?;
+        }
+        if let (Some(norms), Some(raw)) = (self.norms, raw) {
+            self.backward_norms((&mut dqkv, &raw), norms, gradients, cx)?;
         }
         self.qkv.backward(&dqkv, &x, gradients, cx)
     }
+
+    /// Takes the gradient through the norms of queries and keys.
+    fn backward_norms(
+        &self,
+        (dqkv, raw): (&mut Tensor, &Tensor),
+        [q, k]: [Slot; 2],
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        let weights = (cx.weight(q), cx.weight(k));
+        let numbers = (self.eps, cx.token_leaf);
+        let (dq, dk) = head_norm::backward(dqkv, raw, &self.heads, weights, numbers)?;
+        for (slot, by_head) in [(q, dq), (k, dk)] {
+            let sums = add_heads(&by_head, self.heads.width, cx)?;
+            let (dweight, accumulate) = gradients.target(slot);
+            reduce::sum_rows(dweight, &sums, 1, accumulate)?;
+        }
+        Ok(())
+    }
 }
 
-fn keys_of<'a>(kv: &'a Tensor, cx: &Context<'_>) -> attention::Keys<'a> {
-    attention::Keys {
-        kv,
-        time: cx.time * cx.cp.size(),
-        first: cx.first,
+/// Sums over the heads of all ranks in their order: `[leaves, h*e]` -> `[leaves, e]`. Heads that ranks
+/// share out are few numbers here, so each rank adds them all: the same chain in every layout.
+fn add_heads(by_head: &Tensor, width: usize, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    let leaves = by_head.dims()[0];
+    let parts = cx.tp.all_gather(by_head.f32())?;
+    let mut sums = Tensor::zeros(&[leaves, width], DType::F32, by_head.device())?;
+    for (leaf, sums) in sums.f32_mut().chunks_exact_mut(width).enumerate() {
+        for part in &parts {
+            let row = part.len() / leaves;
+            for head in part[leaf * row..(leaf + 1) * row].chunks_exact(width) {
+                sums.iter_mut().zip(head).for_each(|(sum, x)| *sum += x);
+            }
+        }
     }
+    Ok(sums)
 }

@@ -5,7 +5,11 @@
 //! the same share of every sequence, `[b * time / tp, d]`, and layers whose features are split
 //! gather the rows before and scatter the sum after (Korthikanti et al. 2022, arXiv:2205.05198).
 
+use std::ops::Range;
+
 use kernels::comm::Collective;
+use kernels::dropout::{self, Dropout};
+use kernels::rope::Positions;
 use kernels::{DType, Tensor};
 
 use crate::mesh::{Groups, Place};
@@ -24,6 +28,63 @@ pub(crate) enum Weights<'a> {
     Gathered(&'a [Option<Tensor>]),
 }
 
+/// What random bits depend on beside the place in the model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noise {
+    pub seed: u64,
+    pub step: u64,
+    /// Number of the micro-batch's first sequence in the order of the samples.
+    pub sequence: u64,
+}
+
+/// Documents packed into sequences, for each of this rank's `[n]` rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Documents {
+    /// First position of the row's document and one past its last, if it sees no other.
+    pub bounds: Option<Vec<[u32; 2]>>,
+    /// Position in the row's document, if positions start over.
+    pub positions: Option<Vec<u32>>,
+}
+
+impl Documents {
+    /// Empty, with what the plan wants to be told of documents.
+    pub(crate) fn asked_for(plan: &Plan) -> Option<Documents> {
+        let (bounds, positions) = (
+            plan.train.reset_attention_mask,
+            plan.train.reset_position_ids,
+        );
+        (bounds || positions).then(|| Documents {
+            bounds: bounds.then(Vec::new),
+            positions: positions.then(Vec::new),
+        })
+    }
+
+    /// Adds the rows `rows` of a sequence. The end-of-document token is its document's last.
+    pub(crate) fn push(&mut self, tokens: &[u32], eod: Option<u32>, rows: Range<usize>) {
+        let number = |at: usize| u32::try_from(at).expect("positions are below seq_length");
+        let is_end = |at: usize| Some(tokens[at]) == eod;
+        let mut start = (0..rows.start)
+            .rfind(|&at| is_end(at))
+            .map_or(0, |at| at + 1);
+        let mut end = start;
+        for row in rows {
+            if row > 0 && is_end(row - 1) {
+                start = row;
+            }
+            if row >= end {
+                let last = (row..tokens.len()).find(|&at| is_end(at));
+                end = last.map_or(tokens.len(), |at| at + 1);
+            }
+            if let Some(bounds) = &mut self.bounds {
+                bounds.push([number(start), number(end)]);
+            }
+            if let Some(positions) = &mut self.positions {
+                positions.push(number(row - start));
+            }
+        }
+    }
+}
+
 /// Passed to every layer's forward and backward.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
@@ -36,6 +97,12 @@ pub(crate) struct Context<'a> {
     pub time: usize,
     /// Position of the first of them.
     pub first: usize,
+    /// Tokens of the longest sequence.
+    pub longest: usize,
+    /// `None`: one document in each sequence.
+    pub documents: Option<&'a Documents>,
+    /// `None`: nothing is dropped.
+    pub noise: Option<Noise>,
     /// True if rows between layers are shared out over `tp`.
     pub is_sequence: bool,
     /// Tokens per leaf of a weight gradient; 0: one chain over the micro-batch.
@@ -64,6 +131,9 @@ impl<'a> Context<'a> {
             ep: groups.ep.as_ref(),
             time,
             first: place.cp_rank * time,
+            longest: plan.seq_length,
+            documents: None,
+            noise: None,
             is_sequence: plan.parallel.sequence && place.tp > 1,
             token_leaf,
             feature_chunks,
@@ -119,6 +189,49 @@ impl<'a> Context<'a> {
         } else {
             self.first
         }
+    }
+
+    /// Positions of `[n]` rows.
+    pub(crate) fn positions(&self) -> Positions<'a> {
+        let documents = self
+            .documents
+            .and_then(|documents| documents.positions.as_deref());
+        match documents {
+            Some(of) => Positions::Each {
+                of,
+                limit: self.longest,
+            },
+            None => Positions::Run {
+                t: self.time,
+                offset: self.first,
+            },
+        }
+    }
+
+    /// In training, drops a share `p` of the rows between layers; `tensor` says which dropout of the
+    /// model it is. The gradient's rows are dropped by the same call.
+    pub(crate) fn drop_rows(&self, x: &mut Tensor, p: f32, tensor: u32) -> kernels::Result<()> {
+        let Some(Noise {
+            seed,
+            step,
+            sequence,
+        }) = self.noise.filter(|_| p > 0.0)
+        else {
+            return Ok(());
+        };
+        let dropout = Dropout {
+            p,
+            seed,
+            step,
+            tensor,
+        };
+        let place = dropout::Place {
+            sequence,
+            position: u32::try_from(self.row_first()).expect("positions are below seq_length"),
+            t: self.row_time(),
+            feature: 0,
+        };
+        dropout::forward(x, &dropout, &place)
     }
 
     /// Finishes a sum of which every tensor-parallel rank holds its aligned part.

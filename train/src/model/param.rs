@@ -249,6 +249,12 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
         has_qkv_bias,
         inner,
     );
+    if plan.model.architecture().qk_norm {
+        for kind in ["q_norm", "k_norm"] {
+            let name = format!("{at}.{kind}.weight");
+            list.add(name, &[s.d_head], false, Init::Ones);
+        }
+    }
     list.row(
         &format!("{at}.out"),
         [s.heads * s.d_head, s.d_model],

@@ -7,7 +7,7 @@ use kernels::Tensor;
 use crate::data::{Batch, Targets};
 use crate::mesh::Place;
 use crate::model::block::{self, Block};
-use crate::model::context::{Context, Slot, Slots};
+use crate::model::context::{Context, Noise, Slot, Slots};
 use crate::model::embedding::Embedding;
 use crate::model::gradients::Gradients;
 use crate::model::head::{self, Head};
@@ -48,6 +48,8 @@ pub(crate) struct Pass<'a> {
     pub batch: &'a Batch,
     /// Of each prediction that counts, in the step's loss.
     pub weight: f32,
+    /// `None`: nothing is dropped.
+    pub noise: Option<Noise>,
 }
 
 /// What goes into and comes out of a part.
@@ -154,7 +156,7 @@ impl Part {
     ) -> kernels::Result<(Flow, Saved)> {
         match (&self.layer, input) {
             (Layer::Embedding(embedding), Flow::Start) => {
-                let x = embedding.forward(inputs(pass.batch), cx.time, cx.first, cx)?;
+                let x = embedding.forward(inputs(pass.batch), cx)?;
                 Ok((Flow::Hidden(x), Saved::Nothing))
             }
             (Layer::Block(block), Flow::Hidden(x)) => {
@@ -180,7 +182,7 @@ impl Part {
     ) -> kernels::Result<Option<Tensor>> {
         match (&self.layer, saved, dy) {
             (Layer::Embedding(embedding), Saved::Nothing, Some(dx)) => {
-                embedding.backward(&dx, inputs(pass.batch), gradients, cx)?;
+                embedding.backward(dx, inputs(pass.batch), gradients, cx)?;
                 Ok(None)
             }
             (Layer::Block(block), Saved::Block(saved), Some(dy)) => {

@@ -9,7 +9,7 @@ use crate::data;
 use crate::data::Batch;
 use crate::error::{OnRank, Result};
 use crate::mesh::{Groups, Place};
-use crate::model::context::{Context, Weights};
+use crate::model::context::{Context, Noise, Weights};
 use crate::model::stage::{Flow, Pass, Saved, Stage};
 use crate::parallel::data::{Block, blocks_of, micro_batches};
 use crate::parallel::routing::{Reports, RoutingRecord};
@@ -60,11 +60,25 @@ impl Worker<'_> {
         Context::of(self.plan, Weights::All(&[]), self.groups)
     }
 
-    fn training_context(&self) -> Context<'_> {
+    /// For a micro-batch.
+    fn context_of<'a>(&'a self, pass: Pass<'a>, drops: bool) -> Context<'a> {
         Context {
-            drops: true,
+            documents: pass.batch.documents.as_ref(),
+            noise: pass.noise,
+            drops,
             ..self.context()
         }
+    }
+
+    /// What a micro-batch's dropout depends on, if the model has any.
+    fn noise(&self, (first, step): (u64, u64), block: Block) -> Option<Noise> {
+        let model = &self.plan.model;
+        let drops = model.dropout > 0.0 || model.attention_dropout > 0.0;
+        drops.then_some(Noise {
+            seed: self.plan.seed,
+            step,
+            sequence: first + block.start as u64,
+        })
     }
 
     /// Number of this rank's first part of a chunk, over all its pieces.
@@ -75,12 +89,12 @@ impl Worker<'_> {
             .sum()
     }
 
-    /// Forward and backward of this rank's part of the global batch that starts at sample `first`.
-    /// Adds to `sums`.
+    /// Forward and backward of this rank's part of the global batch of step `step`, which starts at
+    /// sample `first`. Adds to `sums`.
     pub(crate) fn train(
         &self,
         samples: &dyn data::Samples,
-        first: u64,
+        (first, step): (u64, u64),
         sums: &mut Sums,
     ) -> Result<Trained> {
         let place = self.groups.place;
@@ -98,7 +112,12 @@ impl Worker<'_> {
                 Action::Forward { micro, chunk } => {
                     let (block, batch) = (blocks[micro], &batches[micro]);
                     let input = self.input(block, chunk)?;
-                    let pass = Pass { batch, weight };
+                    let noise = self.noise((first, step), block);
+                    let pass = Pass {
+                        batch,
+                        weight,
+                        noise,
+                    };
                     let (output, saved) = self.forward(chunk, input, pass, true)?;
                     let told = saved.iter().filter_map(Saved::report);
                     told.for_each(|report| reports.push(report, block));
@@ -109,10 +128,15 @@ impl Worker<'_> {
                 Action::Backward { micro, chunk } => {
                     let saved = in_flight[chunk].pop_front();
                     let saved = saved.expect("a forward precedes each backward");
-                    let batch = &batches[micro];
+                    let (block, batch) = (blocks[micro], &batches[micro]);
                     let is_last = micro + 1 == blocks.len();
-                    let at = (chunk, blocks[micro], is_last);
-                    self.backward(at, saved, Pass { batch, weight }, sums)?;
+                    let noise = self.noise((first, step), block);
+                    let pass = Pass {
+                        batch,
+                        weight,
+                        noise,
+                    };
+                    self.backward((chunk, block, is_last), saved, pass, sums)?;
                     held.gradients = held.gradients.max(sums.used_bytes());
                 }
             }
@@ -169,12 +193,7 @@ impl Worker<'_> {
         pass: Pass<'_>,
         keeps: bool,
     ) -> Result<(Flow, Vec<Saved>)> {
-        let cx = if keeps {
-            self.training_context()
-        } else {
-            self.context()
-        };
-        let rank = self.rank();
+        let (cx, rank) = (self.context_of(pass, keeps), self.rank());
         let mut flow = input;
         let mut kept = Vec::new();
         for part in &self.stages[chunk].parts {
@@ -198,7 +217,7 @@ impl Worker<'_> {
         pass: Pass<'_>,
         sums: &mut Sums,
     ) -> Result<()> {
-        let (cx, rank) = (self.training_context(), self.rank());
+        let (cx, rank) = (self.context_of(pass, true), self.rank());
         let (piece, first) = (self.piece(chunk), self.first_part(chunk));
         let mut slope = if piece + 1 == self.plan.parallel.pieces() {
             None
@@ -254,7 +273,11 @@ impl Worker<'_> {
         let batch = &self.read(samples, 0, block)?;
         for chunk in 0..self.stages.len() {
             let input = self.input(block, chunk)?;
-            let pass = Pass { batch, weight: 0.0 };
+            let pass = Pass {
+                batch,
+                weight: 0.0,
+                noise: None,
+            };
             let (output, _) = self.forward(chunk, input, pass, false)?;
             self.pass_on(output, block, chunk, losses)?;
         }

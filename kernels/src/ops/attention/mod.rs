@@ -1,14 +1,22 @@
-//! Causal attention on packed q, k, v: out_i = sum_j<=i softmax_j(q_i k_j / sqrt(e)) v_j.
-//! Papers: Vaswani et al. 2017, arXiv:1706.03762; grouped queries: Ainslie et al. 2023, arXiv:2305.13245.
+//! Attention on packed q, k, v: out_i = sum_j softmax_j(q_i k_j / sqrt(e)) v_j over the keys that row i
+//! sees, a contiguous range: causal, within a window, of its document, or all (`Mask`).
+//! Papers: Vaswani et al. 2017, arXiv:1706.03762; grouped queries: Ainslie et al. 2023, arXiv:2305.13245;
+//! windows: Beltagy et al. 2020, arXiv:2004.05150. Dropout of the probabilities after the softmax.
 //!
-//! We differ from flash attention: a row's scores are all held (a block of query rows times t floats), so
-//! its softmax has one fixed order, 16 lane sums by key number, and weighted values are one chain over
-//! ascending keys. A row's bits depend on no other row: `decode` gives the bits of `forward`, and a part
-//! of the rows (context parallelism) those of the whole. Gradients of keys and values are sums over
-//! leaves of query rows in the tree of `reduce`, so that parts aligned with it add up to the whole's bits.
+//! We differ from flash attention: a row's scores are all held (a block of query rows times the keys it
+//! visits), so its softmax has one fixed order, 16 lane sums by key number, and weighted values are one
+//! chain over ascending keys. A row's bits depend on no other row: `decode` gives the bits of `forward`,
+//! and a part of the rows (context parallelism) those of the whole. Gradients of keys and values are sums
+//! over leaves of query rows in the tree of `reduce`, so that parts aligned with it add up to the whole's
+//! bits. Keys that no row of a block sees are not visited.
 
 mod cpu;
+#[cfg(test)]
+mod masks;
+#[cfg(test)]
+mod tests;
 
+use crate::ops::dropout::{Constants, Dropout};
 use crate::{DType, Error, Result, Tensor};
 
 /// Heads of one rank and how a packed row lays them out: for each kv head, its heads / kv_heads query
@@ -60,14 +68,26 @@ impl Heads {
     }
 }
 
-/// Returns out and the log of each row's sum of exponentials.
-/// # Shapes
-/// qkv: `[b*t, packed]` -> out: `[b*t, heads*width]` in head order, lse: `[b, heads, t]`.
-/// # Errors
-/// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
-pub fn forward(qkv: &Tensor, heads: &Heads, b: usize, t: usize) -> Result<(Tensor, Tensor)> {
-    check_packed("attention::forward", qkv, heads, b, t)?;
-    attend(qkv, None, heads, b, t)
+/// Which keys a query row sees: the intersection of these ranges of positions. A row that sees none
+/// has 0 as its result.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mask<'a> {
+    /// Hides keys after the row's position.
+    pub is_causal: bool,
+    /// Hides keys `window` or more positions before the row's; 0: none.
+    pub window: usize,
+    /// For each query row, `b * t`: the first key and one past the last, as of its document or without
+    /// padding.
+    pub bounds: Option<&'a [[u32; 2]]>,
+}
+
+impl Mask<'_> {
+    /// Every key up to the row.
+    pub const CAUSAL: Mask<'static> = Mask {
+        is_causal: true,
+        window: 0,
+        bounds: None,
+    };
 }
 
 /// The keys and values that a part of each sequence's query rows may see.
@@ -81,36 +101,70 @@ pub struct Keys<'a> {
     pub first: usize,
 }
 
-/// As `forward` for rows first .. first + t of each sequence: the bits of those rows of the whole.
-/// # Errors
-/// As `forward`.
-pub fn forward_part(
-    qkv: &Tensor,
-    keys: &Keys<'_>,
-    heads: &Heads,
-    b: usize,
-    t: usize,
-) -> Result<(Tensor, Tensor)> {
-    const OP: &str = "attention::forward_part";
-    check_packed(OP, qkv, heads, b, t)?;
-    check_keys(OP, keys, heads, b, t)?;
-    attend(qkv, Some(keys), heads, b, t)
+/// Dropout of probabilities: random bits by (seed, step, tensor, sequence, head, query, key).
+#[derive(Clone, Copy)]
+pub struct Dropped {
+    /// What all heads share.
+    pub dropout: Dropout,
+    /// Global number of the first sequence.
+    pub sequence: u64,
+    /// Number of this rank's first head.
+    pub first_head: u32,
 }
 
-fn attend(
-    qkv: &Tensor,
-    keys: Option<&Keys<'_>>,
-    heads: &Heads,
-    b: usize,
-    t: usize,
-) -> Result<(Tensor, Tensor)> {
-    let width = heads.heads * heads.width;
-    let mut out = Tensor::empty(&[b * t, width], DType::F32, qkv.device())?;
-    let mut lse = Tensor::empty(&[b, heads.heads, t], DType::F32, qkv.device())?;
-    dispatch!(
-        qkv.device(),
-        forward(&mut out, &mut lse, (qkv, keys), heads, t)
-    )?;
+impl Dropped {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "check_call holds heads below 2^32"
+    )]
+    fn of_head(&self, head: usize) -> Constants {
+        self.dropout.of_head(self.first_head + head as u32)
+    }
+}
+
+/// What a call is about beside its tensors: `b` sequences of `t` query rows.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    /// Heads and the layout of packed rows.
+    pub heads: &'a Heads,
+    /// Sequences.
+    pub b: usize,
+    /// Query rows of each.
+    pub t: usize,
+    /// Keys of whole sequences, where the query rows are a part of them; `None`: the packed ones.
+    pub keys: Option<Keys<'a>>,
+    /// Who sees what.
+    pub mask: Mask<'a>,
+    /// `None` or p = 0 in evaluation.
+    pub dropout: Option<Dropped>,
+}
+
+impl<'a> Call<'a> {
+    /// Every key up to the row, nothing dropped.
+    pub fn causal(heads: &'a Heads, b: usize, t: usize) -> Call<'a> {
+        Call {
+            heads,
+            b,
+            t,
+            keys: None,
+            mask: Mask::CAUSAL,
+            dropout: None,
+        }
+    }
+}
+
+/// Returns out and the log of each row's sum of exponentials (0 where a row sees no key). With `keys`
+/// they are the bits of those rows of the whole.
+/// # Shapes
+/// qkv: `[b*t, packed]` -> out: `[b*t, heads*width]` in head order, lse: `[b, heads, t]`.
+/// # Errors
+/// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
+pub fn forward(qkv: &Tensor, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
+    check_call("attention::forward", qkv, call)?;
+    let (heads, n) = (call.heads, call.b * call.t);
+    let mut out = Tensor::empty(&[n, heads.heads * heads.width], DType::F32, qkv.device())?;
+    let mut lse = Tensor::empty(&[call.b, heads.heads, call.t], DType::F32, qkv.device())?;
+    dispatch!(qkv.device(), forward(&mut out, &mut lse, qkv, call))?;
     Ok((out, lse))
 }
 
@@ -129,70 +183,31 @@ pub struct Passed<'a> {
 
 /// Returns dqkv, packed as qkv. Gradients of k and v are sums over leaves of `leaf` query rows (0: one
 /// leaf) in the tree of `reduce`; a leaf is one chain over a group's query heads and ascending rows.
+///
+/// With `keys`, dqkv's keys and values are 0, and the second tensor is their gradient from this part,
+/// `[b * time, kv_width]`. Parts of whole leaves add up, in the same tree, to the bits of the whole.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
 pub fn backward(
     passed: &Passed<'_>,
-    heads: &Heads,
-    b: usize,
-    t: usize,
+    call: &Call<'_>,
     leaf: usize,
-) -> Result<Tensor> {
-    check_passed("attention::backward", passed, heads, b, t)?;
+) -> Result<(Tensor, Option<Tensor>)> {
+    check_passed("attention::backward", passed, call)?;
     let Passed {
         dout,
         out,
         lse,
         qkv,
     } = *passed;
-    let mut dqkv = Tensor::empty(qkv.dims(), DType::F32, qkv.device())?;
-    dispatch!(
-        qkv.device(),
-        backward(
-            (&mut dqkv, None),
-            (dout, out, lse),
-            (qkv, None),
-            heads,
-            (t, leaf)
-        )
-    )?;
-    Ok(dqkv)
-}
-
-/// As `backward` for what `forward_part` saw: returns dqkv, whose keys and values are 0, and their
-/// gradient from this part `[b * time, kv_width]`. Parts of whole leaves add up, in the same tree, to
-/// the bits of the whole.
-/// # Errors
-/// As `backward`.
-pub fn backward_part(
-    passed: &Passed<'_>,
-    keys: &Keys<'_>,
-    heads: &Heads,
-    b: usize,
-    t: usize,
-    leaf: usize,
-) -> Result<(Tensor, Tensor)> {
-    const OP: &str = "attention::backward_part";
-    check_passed(OP, passed, heads, b, t)?;
-    check_keys(OP, keys, heads, b, t)?;
-    let Passed {
-        dout,
-        out,
-        lse,
-        qkv,
-    } = *passed;
-    let mut dqkv = Tensor::empty(qkv.dims(), DType::F32, qkv.device())?;
-    let mut dkv = Tensor::empty(keys.kv.dims(), DType::F32, qkv.device())?;
-    dispatch!(
-        qkv.device(),
-        backward(
-            (&mut dqkv, Some(&mut dkv)),
-            (dout, out, lse),
-            (qkv, Some(keys)),
-            heads,
-            (t, leaf)
-        )
-    )?;
+    let device = qkv.device();
+    let mut dqkv = Tensor::empty(qkv.dims(), DType::F32, device)?;
+    let dkv = call
+        .keys
+        .map(|keys| Tensor::empty(keys.kv.dims(), DType::F32, device));
+    let mut dkv = dkv.transpose()?;
+    let outs = (&mut dqkv, dkv.as_mut());
+    dispatch!(device, backward(outs, (dout, out, lse), qkv, call, leaf))?;
     Ok((dqkv, dkv))
 }
 
@@ -228,18 +243,13 @@ pub fn put_kv(qkv: &mut Tensor, kv: &Tensor, heads: &Heads) -> Result<()> {
     Ok(())
 }
 
-fn check_passed(
-    op: &'static str,
-    passed: &Passed<'_>,
-    heads: &Heads,
-    b: usize,
-    t: usize,
-) -> Result<()> {
-    check_packed(op, passed.qkv, heads, b, t)?;
+fn check_passed(op: &'static str, passed: &Passed<'_>, call: &Call<'_>) -> Result<()> {
+    check_call(op, passed.qkv, call)?;
+    let (heads, n) = (call.heads, call.b * call.t);
     for (name, x) in [("dout", passed.dout), ("out", passed.out)] {
         x.expect(op, name, DType::F32)?;
-        if x.rows_cols() != (b * t, heads.heads * heads.width) {
-            let wanted = format!("[{}, {}]", b * t, heads.heads * heads.width);
+        if x.rows_cols() != (n, heads.heads * heads.width) {
+            let wanted = format!("[{n}, {}]", heads.heads * heads.width);
             return Err(Error::Shape {
                 op,
                 name,
@@ -248,25 +258,62 @@ fn check_passed(
             });
         }
     }
-    passed.lse.expect_f32(op, "lse", &[b, heads.heads, t])
+    passed
+        .lse
+        .expect_f32(op, "lse", &[call.b, heads.heads, call.t])
 }
 
-fn check_keys(op: &'static str, keys: &Keys<'_>, heads: &Heads, b: usize, t: usize) -> Result<()> {
-    if keys.first + t > keys.time {
-        let wanted = format!("at most {} - {t}, the part's rows", keys.time);
-        return Err(Error::Argument {
+fn check_call(op: &'static str, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
+    let argument = |name, found: String, wanted: String| {
+        Err(Error::Argument {
             op,
-            name: "first",
-            found: keys.first.to_string(),
+            name,
+            found,
             wanted,
-        });
+        })
+    };
+    let (b, t) = (call.b, call.t);
+    check_packed(op, qkv, call.heads, b, t)?;
+    let mut end = t;
+    if let Some(keys) = call.keys {
+        end = keys.first.saturating_add(t);
+        if end > keys.time {
+            let wanted = format!("at most {} - {t}, the part's rows", keys.time);
+            return argument("first", keys.first.to_string(), wanted);
+        }
+        let dims = [b * keys.time, call.heads.kv_width()];
+        keys.kv.expect_f32(op, "kv", &dims)?;
     }
-    keys.kv
-        .expect_f32(op, "kv", &[b * keys.time, heads.kv_width()])
+    if let Some(bounds) = call.mask.bounds
+        && bounds.len() != b * t
+    {
+        let wanted = format!("{b} * {t}, one per query row");
+        return argument("bounds", bounds.len().to_string(), wanted);
+    }
+    let Some(dropped) = call.dropout else {
+        return Ok(());
+    };
+    let p = dropped.dropout.p;
+    if !(0.0..1.0).contains(&p) {
+        return argument("p", p.to_string(), "at least 0 and below 1".to_owned());
+    }
+    if u32::try_from(end).is_err() {
+        return argument("t", end.to_string(), "positions below 2^32".to_owned());
+    }
+    let heads = u32::try_from(call.heads.heads).ok();
+    if (heads.and_then(|heads| dropped.first_head.checked_add(heads))).is_none() {
+        let found = dropped.first_head.to_string();
+        return argument("first_head", found, "below 2^32 - heads".to_owned());
+    }
+    if dropped.sequence.checked_add(b as u64).is_none() {
+        let found = dropped.sequence.to_string();
+        return argument("sequence", found, "below 2^64".to_owned());
+    }
+    Ok(())
 }
 
-/// Appends one row per sequence to the caches at `position` and returns its attention over all keys up
-/// to it. Rotary positions, if any, are applied before.
+/// Appends one row per sequence to the caches at `position` and returns its attention over the keys from
+/// `first_key` up to it. Rotary positions, if any, are applied before.
 /// # Shapes
 /// q_packed: `[b, packed]`, k_cache and v_cache: `[b, kv_heads, max_t, width]` -> `[b, heads*width]`.
 /// # Errors
@@ -275,7 +322,7 @@ pub fn decode(
     q_packed: &Tensor,
     k_cache: &mut Tensor,
     v_cache: &mut Tensor,
-    position: usize,
+    (position, first_key): (usize, usize),
     heads: &Heads,
 ) -> Result<Tensor> {
     const OP: &str = "attention::decode";
@@ -287,14 +334,18 @@ pub fn decode(
     match *k_cache.dims() {
         [_, _, max_t, _] if k_cache.dims() == wanted(max_t) => {
             v_cache.expect_f32(OP, "v_cache", k_cache.dims())?;
-            if position >= max_t {
-                let (found, wanted) = (position.to_string(), format!("below max_t {max_t}"));
-                return Err(Error::Argument {
-                    op: OP,
-                    name: "position",
-                    found,
-                    wanted,
-                });
+            for (name, found, limit) in [
+                ("position", position, max_t),
+                ("first_key", first_key, position + 1),
+            ] {
+                if found >= limit {
+                    return Err(Error::Argument {
+                        op: OP,
+                        name,
+                        found: found.to_string(),
+                        wanted: format!("below {limit}"),
+                    });
+                }
             }
         }
         _ => {
@@ -312,7 +363,13 @@ pub fn decode(
     let mut out = Tensor::empty(&[b, width], DType::F32, q_packed.device())?;
     dispatch!(
         q_packed.device(),
-        decode(&mut out, q_packed, (k_cache, v_cache), position, heads)
+        decode(
+            &mut out,
+            q_packed,
+            (k_cache, v_cache),
+            (position, first_key),
+            heads
+        )
     )?;
     Ok(out)
 }
@@ -329,293 +386,4 @@ fn check_packed(op: &'static str, qkv: &Tensor, heads: &Heads, b: usize, t: usiz
         found: qkv.dims().to_vec(),
         wanted,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
-    use crate::{Device, tolerance};
-
-    const HEADS: Heads = Heads {
-        heads: 4,
-        kv_heads: 2,
-        width: 6,
-    };
-
-    fn backward_of(
-        dout: &Tensor,
-        qkv: &Tensor,
-        (out, lse): (&Tensor, &Tensor),
-        heads: &Heads,
-        (b, t, leaf): (usize, usize, usize),
-    ) -> Tensor {
-        let passed = Passed {
-            dout,
-            out,
-            lse,
-            qkv,
-        };
-        backward(&passed, heads, b, t, leaf).unwrap()
-    }
-
-    /// Triple loop in f64; `keys(i)` is how many keys row i sees.
-    fn reference(qkv: &[f64], h: &Heads, t: usize, keys: impl Fn(usize) -> usize) -> Vec<f64> {
-        let (packed, e, per) = (h.packed(), h.width, h.heads / h.kv_heads);
-        let b = qkv.len() / packed / t;
-        let mut out = vec![0.0; b * t * h.heads * e];
-        for s in 0..b {
-            for head in 0..h.heads {
-                let group = head / per * (per + 2) * e;
-                let slot = |row: usize, slot: usize| {
-                    &qkv[(s * t + row) * packed + group + slot * e..][..e]
-                };
-                for i in 0..t {
-                    let q = slot(i, head % per);
-                    let score = |j: usize| {
-                        let dot: f64 = q.iter().zip(slot(j, per)).map(|(a, b)| a * b).sum();
-                        dot / (e as f64).sqrt()
-                    };
-                    let p: Vec<f64> = (0..keys(i)).map(|j| score(j).exp()).collect();
-                    let sum: f64 = p.iter().sum();
-                    for c in 0..e {
-                        let value: f64 = p
-                            .iter()
-                            .enumerate()
-                            .map(|(j, p)| p * slot(j, per + 1)[c])
-                            .sum();
-                        out[((s * t + i) * h.heads + head) * e + c] = value / sum;
-                    }
-                }
-            }
-        }
-        out
-    }
-
-    #[test]
-    fn forward_matches_an_f64_loop_and_is_causal() {
-        // 200 rows are three blocks of query rows.
-        for (b, t) in [(1, 1), (2, 9), (1, 200)] {
-            let qkv = random(&[b * t, HEADS.packed()], 1, &Device::cpu()).unwrap();
-            let (out, _) = forward(&qkv, &HEADS, b, t).unwrap();
-            let qkv = wide(qkv.f32());
-            let bound = tolerance::sum(t) + tolerance::elementwise(8);
-            assert!(error(out.f32(), &reference(&qkv, &HEADS, t, |i| i + 1)) < bound);
-            if t > 1 {
-                assert!(error(out.f32(), &reference(&qkv, &HEADS, t, |_| t)) > bound);
-            }
-        }
-    }
-
-    #[test]
-    fn backward_matches_finite_differences() {
-        let (b, t) = (2, 7);
-        let qkv = random(&[b * t, HEADS.packed()], 1, &Device::cpu()).unwrap();
-        let dout = random(&[b * t, 24], 2, &Device::cpu()).unwrap();
-        let (out, lse) = forward(&qkv, &HEADS, b, t).unwrap();
-        let dqkv = backward_of(&dout, &qkv, (&out, &lse), &HEADS, (b, t, 0));
-        let dout = wide(dout.f32());
-        let want = differences(&wide(qkv.f32()), 1e-5, |qkv| {
-            let out = reference(qkv, &HEADS, t, |i| i + 1);
-            out.iter().zip(&dout).map(|(o, d)| o * d).sum::<f64>()
-        });
-        let bound = tolerance::sum(t * 6) + tolerance::central_difference(1e-5);
-        assert!(error(dqkv.f32(), &want) < bound);
-        let mut swapped = want.clone();
-        for row in swapped.chunks_mut(24) {
-            row.rotate_left(6);
-        }
-        assert!(
-            error(dqkv.f32(), &swapped) > bound,
-            "heads must not be swapped"
-        );
-    }
-
-    /// The closed-form backward in f64 over several blocks of query rows.
-    #[test]
-    fn backward_over_many_blocks_matches_an_f64_loop() {
-        let h = Heads {
-            heads: 1,
-            kv_heads: 1,
-            width: 8,
-        };
-        let t = 250;
-        let qkv = random(&[t, 24], 1, &Device::cpu()).unwrap();
-        let dout = random(&[t, 8], 2, &Device::cpu()).unwrap();
-        let (out, lse) = forward(&qkv, &h, 1, t).unwrap();
-        let dqkv = backward_of(&dout, &qkv, (&out, &lse), &h, (1, t, 0));
-        let (x, dy) = (wide(qkv.f32()), wide(dout.f32()));
-        let (scale, mut want) = (1.0 / 8.0_f64.sqrt(), vec![0.0; t * 24]);
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let slot = |r: usize, s: usize| &x[r * 24 + s * 8..][..8];
-        for i in 0..t {
-            let p: Vec<f64> = (0..=i)
-                .map(|j| (dot(slot(i, 0), slot(j, 1)) * scale).exp())
-                .collect();
-            let sum: f64 = p.iter().sum();
-            let dy = &dy[i * 8..][..8];
-            let dp: Vec<f64> = (0..=i).map(|j| dot(dy, slot(j, 2))).collect();
-            let d = dot(&p, &dp) / sum;
-            for j in 0..=i {
-                let p = p[j] / sum;
-                let ds = p * (dp[j] - d) * scale;
-                for c in 0..8 {
-                    want[i * 24 + c] += ds * x[j * 24 + 8 + c];
-                    want[j * 24 + 8 + c] += ds * x[i * 24 + c];
-                    want[j * 24 + 16 + c] += p * dy[c];
-                }
-            }
-        }
-        let bound = tolerance::sum(t) + tolerance::elementwise(8);
-        assert!(error(dqkv.f32(), &want) < bound);
-        let in_leaves = backward_of(&dout, &qkv, (&out, &lse), &h, (1, t, 30));
-        assert!(error(in_leaves.f32(), &want) < bound);
-        let moved = bits(in_leaves.f32()) != bits(dqkv.f32());
-        assert!(moved, "leaves are another order of additions");
-    }
-
-    #[test]
-    fn parts_of_the_rows_have_the_bits_of_the_whole() {
-        let device = Device::cpu();
-        let (b, t, leaf) = (2, 128, 16);
-        let qkv = random(&[b * t, HEADS.packed()], 1, &device).unwrap();
-        let dout = random(&[b * t, 24], 2, &device).unwrap();
-        let (out, lse) = forward(&qkv, &HEADS, b, t).unwrap();
-        let want = backward_of(&dout, &qkv, (&out, &lse), &HEADS, (b, t, leaf));
-        let kv = take_kv(&qkv, &HEADS).unwrap();
-        for parts in [2, 4, 8] {
-            let rows = t / parts;
-            // rows part * rows .. of each sequence
-            let cut = |x: &Tensor, part: usize| {
-                let width = x.elements() / (b * t);
-                let whole = x.f32().chunks(t * width);
-                let values: Vec<f32> = whole
-                    .flat_map(|x| x[part * rows * width..(part + 1) * rows * width].to_vec())
-                    .collect();
-                Tensor::from_f32(&[b * rows, width], &values, &device).unwrap()
-            };
-            let mut found = Vec::new();
-            for part in 0..parts {
-                let keys = Keys {
-                    kv: &kv,
-                    time: t,
-                    first: part * rows,
-                };
-                let qkv = cut(&qkv, part);
-                let (mixed, lse) = forward_part(&qkv, &keys, &HEADS, b, rows).unwrap();
-                assert_eq!(bits(mixed.f32()), bits(cut(&out, part).f32()));
-                let dout = cut(&dout, part);
-                let passed = Passed {
-                    dout: &dout,
-                    out: &mixed,
-                    lse: &lse,
-                    qkv: &qkv,
-                };
-                found.push(backward_part(&passed, &keys, &HEADS, b, rows, leaf).unwrap());
-            }
-            let sums: Vec<f32> = (0..b * t * HEADS.kv_width())
-                .map(|i| crate::testing::tree(found.iter().map(|(_, dkv)| dkv.f32()[i])))
-                .collect();
-            let sums = Tensor::from_f32(&[b * t, HEADS.kv_width()], &sums, &device).unwrap();
-            for (part, (dqkv, _)) in found.iter_mut().enumerate() {
-                put_kv(dqkv, &cut(&sums, part), &HEADS).unwrap();
-                assert_eq!(bits(dqkv.f32()), bits(cut(&want, part).f32()), "{parts}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_part_past_the_end_is_an_error() {
-        let device = Device::cpu();
-        let qkv = random(&[4, HEADS.packed()], 1, &device).unwrap();
-        let kv = random(&[8, HEADS.kv_width()], 1, &device).unwrap();
-        let keys = Keys {
-            kv: &kv,
-            time: 8,
-            first: 5,
-        };
-        let found = forward_part(&qkv, &keys, &HEADS, 1, 4);
-        assert!(matches!(found, Err(Error::Argument { name: "first", .. })));
-    }
-
-    #[test]
-    fn decode_has_the_bits_of_forward() {
-        let (b, t, max_t) = (2, 101, 120);
-        let device = Device::cpu();
-        let qkv = random(&[b * t, HEADS.packed()], 1, &device).unwrap();
-        let (out, _) = forward(&qkv, &HEADS, b, t).unwrap();
-        let mut k = Tensor::zeros(&[b, 2, max_t, 6], DType::F32, &device).unwrap();
-        let mut v = Tensor::zeros(&[b, 2, max_t, 6], DType::F32, &device).unwrap();
-        let packed = HEADS.packed();
-        for position in 0..t {
-            let row = |s: usize| qkv.f32()[(s * t + position) * packed..][..packed].to_vec();
-            let rows: Vec<f32> = (0..b).flat_map(row).collect();
-            let rows = Tensor::from_f32(&[b, packed], &rows, &device).unwrap();
-            let one = decode(&rows, &mut k, &mut v, position, &HEADS).unwrap();
-            for s in 0..b {
-                let want = &out.f32()[(s * t + position) * 24..][..24];
-                assert_eq!(bits(&one.f32()[s * 24..][..24]), bits(want), "{position}");
-            }
-        }
-        let rows = Tensor::zeros(&[b, packed], DType::F32, &device).unwrap();
-        let full = decode(&rows, &mut k, &mut v, max_t, &HEADS);
-        assert!(matches!(
-            full,
-            Err(Error::Argument {
-                name: "position",
-                ..
-            })
-        ));
-    }
-
-    #[test]
-    fn a_rank_with_half_the_heads_has_their_bits() {
-        let (b, t) = (2, 100);
-        let device = Device::cpu();
-        let qkv = random(&[b * t, HEADS.packed()], 1, &device).unwrap();
-        let (out, _) = forward(&qkv, &HEADS, b, t).unwrap();
-        let half = Heads {
-            heads: 2,
-            kv_heads: 1,
-            width: 6,
-        };
-        let rows: Vec<f32> = qkv
-            .f32()
-            .chunks(48)
-            .flat_map(|r| r[24..].to_vec())
-            .collect();
-        let rows = Tensor::from_f32(&[b * t, 24], &rows, &device).unwrap();
-        let (part, _) = forward(&rows, &half, b, t).unwrap();
-        let want: Vec<f32> = out
-            .f32()
-            .chunks(24)
-            .flat_map(|r| r[12..].to_vec())
-            .collect();
-        assert_eq!(bits(part.f32()), bits(&want));
-    }
-
-    #[test]
-    fn bits_are_the_same_on_every_instruction_set() {
-        assert_same_bits(|device| {
-            let qkv = random(&[130, HEADS.packed()], 1, device).unwrap();
-            let dout = random(&[130, 24], 2, device).unwrap();
-            let (out, lse) = forward(&qkv, &HEADS, 1, 130).unwrap();
-            let dqkv = backward_of(&dout, &qkv, (&out, &lse), &HEADS, (1, 130, 20));
-            vec![out, lse, dqkv]
-        });
-    }
-
-    #[test]
-    fn heads_that_do_not_divide_are_an_error() {
-        let heads = Heads {
-            heads: 3,
-            kv_heads: 2,
-            width: 4,
-        };
-        let qkv = random(&[4, 16], 1, &Device::cpu()).unwrap();
-        assert!(matches!(
-            forward(&qkv, &heads, 1, 4),
-            Err(Error::Argument { name: "heads", .. })
-        ));
-    }
 }

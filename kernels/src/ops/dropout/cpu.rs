@@ -35,7 +35,9 @@ pub(super) fn apply(x: &mut Tensor, constants: &Constants, place: &Place) {
 }
 
 vector_fn! {
-    fn drop_row<L>(row: &mut [f32], feature: usize, counter: [u32; 3], constants: Constants) {
+    /// Multiplies a row, whose first element is `feature`, with the factors of counter (position, sequence
+    /// low, high).
+    pub(crate) fn drop_row<L>(row: &mut [f32], feature: usize, counter: [u32; 3], constants: Constants) {
         let mut rest = row;
         let mut at = feature;
         while !rest.is_empty() {

@@ -8,13 +8,15 @@
 //! We differ from torch and Megatron: no generator state and no rank, so any shard of rows or
 //! features has the mask of the whole. As there, NaN times 0 stays NaN.
 
-mod cpu;
+pub(crate) mod cpu;
 
 use crate::rng::philox;
 use crate::{Error, Result, Tensor};
 
 /// Keeps these keys apart from those of other uses of the seed.
 const DOMAIN: u32 = 0x6472_6f70;
+/// Keeps the keys of heads apart from words of masks.
+const HEAD_DOMAIN: u32 = 0x6865_6164;
 
 /// What the random bits of one dropout of one step depend on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,7 +115,7 @@ fn apply(
 
 /// What the loops need of a `Dropout`.
 #[derive(Clone, Copy)]
-struct Constants {
+pub(crate) struct Constants {
     key: [u32; 2],
     /// Words below are dropped.
     threshold: u32,
@@ -134,6 +136,17 @@ impl Dropout {
             key: [a, b],
             threshold: (p * (1_u64 << 32) as f64).round() as u32,
             scale: (1.0 / (1.0 - p)) as f32,
+        }
+    }
+
+    /// As `constants` for the probabilities of an attention head: the key is again passed through
+    /// Philox with counter (head, 0, 0, `HEAD_DOMAIN`). The position is the query's, the feature the key.
+    pub(crate) fn of_head(&self, head: u32) -> Constants {
+        let constants = self.constants();
+        let [a, b, _, _] = philox(constants.key, [head, 0, 0, HEAD_DOMAIN]);
+        Constants {
+            key: [a, b],
+            ..constants
         }
     }
 }

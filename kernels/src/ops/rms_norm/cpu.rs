@@ -2,7 +2,7 @@
 
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
-use crate::cpu::simd::vector_fn;
+use crate::cpu::simd::{Lanes, vector_fn};
 use crate::ops::reduce::{COLUMNS, LeafSums, leaf_rows, settle};
 use rayon::prelude::*;
 
@@ -23,14 +23,28 @@ pub(super) fn forward(y: &mut Tensor, inv_rms: &mut Tensor, x: &Tensor, w: &Tens
         });
 }
 
+/// 1 / sqrt(mean(x^2) + eps).
+#[inline(always)]
+fn inverse_of<L: Lanes>(x: &[f32], eps: f32) -> f32 {
+    let mut squares = L::splat(0.0);
+    for x in x.chunks(16) {
+        let x = L::load_part(x, 0.0);
+        squares = x.fma(x, squares);
+    }
+    1.0 / (squares.sum() / x.len() as f32 + eps).sqrt()
+}
+
 vector_fn! {
-    fn normalise<L>(y: &mut [f32], x: &[f32], w: &[f32], eps: f32) -> f32 {
-        let mut squares = L::splat(0.0);
-        for x in x.chunks(16) {
-            let x = L::load_part(x, 0.0);
-            squares = x.fma(x, squares);
-        }
-        let inv_rms = 1.0 / (squares.sum() / x.len() as f32 + eps).sqrt();
+    /// As forward has it for a row.
+    pub(crate) fn inverse<L>(x: &[f32], eps: f32) -> f32 {
+        inverse_of::<L>(x, eps)
+    }
+}
+
+vector_fn! {
+    /// One row; returns its `inverse`.
+    pub(crate) fn normalise<L>(y: &mut [f32], x: &[f32], w: &[f32], eps: f32) -> f32 {
+        let inv_rms = inverse_of::<L>(x, eps);
         for ((y, x), w) in y.chunks_mut(16).zip(x.chunks(16)).zip(w.chunks(16)) {
             let xhat = L::load_part(x, 0.0).mul(L::splat(inv_rms));
             xhat.mul(L::load_part(w, 0.0)).store_part(y);
@@ -62,7 +76,8 @@ pub(super) fn backward_input(
 }
 
 vector_fn! {
-    fn slope<L>(dx: &mut [f32], dy: &[f32], xw: (&[f32], &[f32]), inv_rms: f32) {
+    /// The input's gradient of one row.
+    pub(crate) fn slope<L>(dx: &mut [f32], dy: &[f32], xw: (&[f32], &[f32]), inv_rms: f32) {
         let (x, w) = xw;
         let inv = L::splat(inv_rms);
         let mut dot = L::splat(0.0);

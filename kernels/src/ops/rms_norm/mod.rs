@@ -1,7 +1,7 @@
 //! RMS norm over the last axis: y = x * w / sqrt(mean(x^2) + eps).
 //! Paper: Zhang & Sennrich 2019, arXiv:1910.07467.
 
-mod cpu;
+pub(crate) mod cpu;
 
 use super::reduce::expect_sums;
 use crate::{DType, Error, Result, Tensor};

@@ -1,6 +1,6 @@
 //! Rotary positions on the CPU. Angles, sines and cosines in f64, kept as one f32 table per device.
 
-use super::{Frequencies, Heads};
+use super::{Frequencies, Heads, Positions};
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::vector_fn;
@@ -9,12 +9,16 @@ use rayon::prelude::*;
 pub(super) fn turn(
     qkv: &mut Tensor,
     heads: &Heads,
-    (t, offset): (usize, usize),
+    positions: &Positions<'_>,
     frequencies: &Frequencies,
     direction: f32,
 ) {
     let (width, rotary) = (heads.width, 2 * frequencies.steps.len());
     let device = qkv.device().clone();
+    let (t, offset) = match *positions {
+        Positions::Run { t, offset } => (t, offset),
+        Positions::Each { limit, .. } => (limit, 0),
+    };
     let table = device.rope_table((t, offset, frequencies), || table(t, offset, frequencies));
     let packed = heads.packed();
     let group = heads.group_width();
@@ -24,7 +28,12 @@ pub(super) fn turn(
         .enumerate()
         .for_each(|(block, rows)| {
             for (r, row) in rows.chunks_exact_mut(packed).enumerate() {
-                let at = ((block * ROW_BLOCK + r) % t) * rotary;
+                let r = block * ROW_BLOCK + r;
+                let row_of_table = match *positions {
+                    Positions::Run { t, .. } => r % t,
+                    Positions::Each { of, .. } => of[r] as usize,
+                };
+                let at = row_of_table * rotary;
                 let (cos, sin) = table[at..at + rotary].split_at(rotary / 2);
                 for group in row.chunks_exact_mut(group) {
                     for head in group[..turned].chunks_exact_mut(width) {

@@ -3,7 +3,7 @@
 //! Paper: Su et al. 2021, arXiv:2104.09864. We differ: pairs are the two halves of a head, as in
 //! LLaMA's released weights and Hugging Face, not neighbours.
 //!
-//! `forward_scaled` takes any angles (`frequencies.rs`): r rotated features of a head, the pairs being
+//! Any angles will do (`frequencies.rs`): r rotated features of a head, the pairs being
 //! the halves of the first r, the rest untouched; cosines and sines times the magnitude.
 
 mod cpu;
@@ -13,17 +13,40 @@ use super::attention::Heads;
 use crate::{Error, Result, Tensor};
 pub use frequencies::{Frequencies, Scaling};
 
-/// Turns q and k. Row r is at position r % t + offset.
+/// Where rows stand.
+#[derive(Clone, Copy, Debug)]
+pub enum Positions<'a> {
+    /// Row r is at position r % t + offset.
+    Run {
+        /// Rows per sequence.
+        t: usize,
+        /// Position of each sequence's first row.
+        offset: usize,
+    },
+    /// One for each row, all below `limit`.
+    Each {
+        /// As many as rows.
+        of: &'a [u32],
+        /// One past the largest possible.
+        limit: usize,
+    },
+}
+
+/// Turns q and k by these angles per position.
 /// # Shapes
 /// qkv: `[b*t, packed]`, see `Heads`.
 /// # Errors
-/// `Shape`, `DType` or `Argument` if they do not fit or the width is odd.
-pub fn forward(qkv: &mut Tensor, heads: &Heads, t: usize, offset: usize, theta: f32) -> Result<()> {
-    let frequencies = whole(heads, theta)?;
-    turn("rope::forward", qkv, heads, (t, offset), &frequencies, 1.0)
+/// `Shape`, `DType` or `Argument` if they do not fit or more features are rotated than a head has.
+pub fn forward(
+    qkv: &mut Tensor,
+    heads: &Heads,
+    positions: &Positions<'_>,
+    frequencies: &Frequencies,
+) -> Result<()> {
+    turn("rope::forward", qkv, heads, positions, frequencies, 1.0)
 }
 
-/// Turns dq and dk back: the transpose of a rotation is its inverse.
+/// Gradient of `forward`: turns back, with the same magnitude (the transpose).
 /// # Shapes
 /// As `forward`.
 /// # Errors
@@ -31,81 +54,28 @@ pub fn forward(qkv: &mut Tensor, heads: &Heads, t: usize, offset: usize, theta: 
 pub fn backward(
     dqkv: &mut Tensor,
     heads: &Heads,
-    t: usize,
-    offset: usize,
-    theta: f32,
-) -> Result<()> {
-    let frequencies = whole(heads, theta)?;
-    turn(
-        "rope::backward",
-        dqkv,
-        heads,
-        (t, offset),
-        &frequencies,
-        -1.0,
-    )
-}
-
-/// Turns q and k by these angles per position. Row r is at position r % t + offset.
-/// # Shapes
-/// As `forward`.
-/// # Errors
-/// `Shape`, `DType` or `Argument` if they do not fit or more features are rotated than a head has.
-pub fn forward_scaled(
-    qkv: &mut Tensor,
-    heads: &Heads,
-    t: usize,
-    offset: usize,
+    positions: &Positions<'_>,
     frequencies: &Frequencies,
 ) -> Result<()> {
-    turn(
-        "rope::forward_scaled",
-        qkv,
-        heads,
-        (t, offset),
-        frequencies,
-        1.0,
-    )
-}
-
-/// Gradient of `forward_scaled`: turns back, with the same magnitude (the transpose).
-/// # Shapes
-/// As `forward`.
-/// # Errors
-/// As `forward_scaled`.
-pub fn backward_scaled(
-    dqkv: &mut Tensor,
-    heads: &Heads,
-    t: usize,
-    offset: usize,
-    frequencies: &Frequencies,
-) -> Result<()> {
-    turn(
-        "rope::backward_scaled",
-        dqkv,
-        heads,
-        (t, offset),
-        frequencies,
-        -1.0,
-    )
-}
-
-fn whole(heads: &Heads, theta: f32) -> Result<Frequencies> {
-    Frequencies::new(f64::from(theta), heads.width, &Scaling::Plain)
+    turn("rope::backward", dqkv, heads, positions, frequencies, -1.0)
 }
 
 fn turn(
     op: &'static str,
     qkv: &mut Tensor,
     heads: &Heads,
-    (t, offset): (usize, usize),
+    positions: &Positions<'_>,
     frequencies: &Frequencies,
     direction: f32,
 ) -> Result<()> {
     heads.check(op)?;
     let (rows, packed) = qkv.expect_rows(op, "qkv")?;
-    if packed != heads.packed() || t == 0 || rows % t != 0 {
-        let wanted = format!("[b * {t}, {}]", heads.packed());
+    let (fits, wanted) = match *positions {
+        Positions::Run { t, .. } => (t > 0 && rows % t == 0, format!("b * {t}")),
+        Positions::Each { of, .. } => (rows == of.len(), of.len().to_string()),
+    };
+    if packed != heads.packed() || !fits {
+        let wanted = format!("[{wanted}, {}]", heads.packed());
         return Err(Error::Shape {
             op,
             name: "qkv",
@@ -123,11 +93,18 @@ fn turn(
             wanted,
         });
     }
+    if let Positions::Each { of, limit } = *positions
+        && let Some(found) = of.iter().find(|&&position| position as usize >= limit)
+    {
+        return Err(Error::Argument {
+            op,
+            name: "positions",
+            found: found.to_string(),
+            wanted: format!("below {limit}"),
+        });
+    }
     let device = qkv.device().clone();
-    dispatch!(
-        device,
-        turn(qkv, heads, (t, offset), frequencies, direction)
-    );
+    dispatch!(device, turn(qkv, heads, positions, frequencies, direction));
     Ok(())
 }
 
@@ -142,6 +119,14 @@ mod tests {
         kv_heads: 2,
         width: 10,
     };
+
+    fn run(t: usize, offset: usize) -> Positions<'static> {
+        Positions::Run { t, offset }
+    }
+
+    fn plain(theta: f64, rotary: usize) -> Frequencies {
+        Frequencies::new(theta, rotary, &Scaling::Plain).unwrap()
+    }
 
     /// Hugging Face's form: x cos + rotate_half(x) sin, on one head.
     fn reference(x: &[f64], position: usize, theta: f64) -> Vec<f64> {
@@ -160,7 +145,7 @@ mod tests {
         let (t, offset) = (6, 3);
         let mut qkv = random(&[2 * t, HEADS.packed()], 1, &Device::cpu()).unwrap();
         let before = wide(qkv.f32());
-        forward(&mut qkv, &HEADS, t, offset, 100.0).unwrap();
+        forward(&mut qkv, &HEADS, &run(t, offset), &plain(100.0, 10)).unwrap();
         let want = |shift: usize| {
             let mut out = Vec::new();
             for (i, head) in before.chunks(10).enumerate() {
@@ -186,8 +171,8 @@ mod tests {
     fn backward_undoes_forward() {
         let mut qkv = random(&[8, HEADS.packed()], 1, &Device::cpu()).unwrap();
         let before = wide(qkv.f32());
-        forward(&mut qkv, &HEADS, 8, 5, 1e4).unwrap();
-        backward(&mut qkv, &HEADS, 8, 5, 1e4).unwrap();
+        forward(&mut qkv, &HEADS, &run(8, 5), &plain(1e4, 10)).unwrap();
+        backward(&mut qkv, &HEADS, &run(8, 5), &plain(1e4, 10)).unwrap();
         assert!(error(qkv.f32(), &before) < tolerance::elementwise(8));
     }
 
@@ -195,7 +180,7 @@ mod tests {
     fn bits_are_the_same_on_every_instruction_set() {
         assert_same_bits(|device| {
             let mut qkv = random(&[21, HEADS.packed()], 1, device).unwrap();
-            forward(&mut qkv, &HEADS, 7, 2, 1e4).unwrap();
+            forward(&mut qkv, &HEADS, &run(7, 2), &plain(1e4, 10)).unwrap();
             vec![qkv]
         });
     }
@@ -216,7 +201,7 @@ mod tests {
         let mut qkv = random(&[2 * t, HEADS.packed()], 1, &device).unwrap();
         let mut back = random(&[2 * t, HEADS.packed()], 2, &device).unwrap();
         let (before, dy) = (wide(qkv.f32()), wide(back.f32()));
-        forward_scaled(&mut qkv, &HEADS, t, offset, &frequencies).unwrap();
+        forward(&mut qkv, &HEADS, &run(t, offset), &frequencies).unwrap();
         let want = |size: f64| {
             let mut out = before.clone();
             for (i, head) in out.chunks_mut(10).enumerate().filter(|(i, _)| i % 4 != 3) {
@@ -234,10 +219,25 @@ mod tests {
         assert!(error(qkv.f32(), &want(size)) < tolerance::elementwise(5));
         // Must fail: cosines and sines without their factor.
         assert!(error(qkv.f32(), &want(1.0)) > tolerance::elementwise(5));
-        backward_scaled(&mut back, &HEADS, t, offset, &frequencies).unwrap();
+        backward(&mut back, &HEADS, &run(t, offset), &frequencies).unwrap();
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let (left, right) = (dot(&wide(qkv.f32()), &dy), dot(&before, &wide(back.f32())));
         assert!((left - right).abs() < tolerance::sum(1000) * before.len() as f64);
+    }
+
+    #[test]
+    fn rows_with_a_position_each_turn_as_in_a_run() {
+        let device = Device::cpu();
+        let frequencies = plain(100.0, 10);
+        let mut want = random(&[6, HEADS.packed()], 1, &device).unwrap();
+        let mut found = want.try_clone().unwrap();
+        forward(&mut want, &HEADS, &run(3, 2), &frequencies).unwrap();
+        let each = |of| Positions::Each { of, limit: 5 };
+        forward(&mut found, &HEADS, &each(&[2, 3, 4, 2, 3, 4]), &frequencies).unwrap();
+        assert_eq!(found.f32(), want.f32());
+        for wrong in [&[0; 5][..], &[5; 6]] {
+            assert!(forward(&mut found, &HEADS, &each(wrong), &frequencies).is_err());
+        }
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
         let turned = |device: &Device, theta: f64, offset: usize| {
             let mut qkv = random(&[4, HEADS.packed()], 1, device).unwrap();
             let frequencies = Frequencies::new(theta, 10, &Scaling::Plain).unwrap();
-            forward_scaled(&mut qkv, &HEADS, 4, offset, &frequencies).unwrap();
+            forward(&mut qkv, &HEADS, &run(4, offset), &frequencies).unwrap();
             qkv.f32().to_vec()
         };
         for (theta, offset) in [(1e4, 0), (1e4, 5), (1e6, 5), (1e4, 0)] {
@@ -257,21 +257,19 @@ mod tests {
 
     #[test]
     fn odd_widths_and_ragged_batches_are_errors() {
-        let odd = Heads { width: 9, ..HEADS };
-        let mut qkv = random(&[4, odd.packed()], 1, &Device::cpu()).unwrap();
         assert!(matches!(
-            forward(&mut qkv, &odd, 2, 0, 1e4),
+            Frequencies::new(1e4, 9, &Scaling::Plain),
             Err(Error::Argument { .. })
         ));
         let wide = Frequencies::new(1e4, 12, &Scaling::Plain).unwrap();
         let mut qkv = random(&[4, HEADS.packed()], 1, &Device::cpu()).unwrap();
         assert!(matches!(
-            forward_scaled(&mut qkv, &HEADS, 2, 0, &wide),
+            forward(&mut qkv, &HEADS, &run(2, 0), &wide),
             Err(Error::Argument { name: "rotary", .. })
         ));
         let mut qkv = random(&[5, HEADS.packed()], 1, &Device::cpu()).unwrap();
         assert!(matches!(
-            forward(&mut qkv, &HEADS, 2, 0, 1e4),
+            forward(&mut qkv, &HEADS, &run(2, 0), &plain(1e4, 10)),
             Err(Error::Shape { .. })
         ));
     }

@@ -1,0 +1,300 @@
+//! Against f64 loops and finite differences; parts, tiles, threads and instruction sets against the whole.
+
+use super::*;
+use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
+use crate::{Device, tolerance};
+
+const HEADS: Heads = Heads {
+    heads: 4,
+    kv_heads: 2,
+    width: 6,
+};
+
+fn forward(qkv: &Tensor, heads: &Heads, b: usize, t: usize) -> Result<(Tensor, Tensor)> {
+    super::forward(qkv, &Call::causal(heads, b, t))
+}
+
+fn backward_of(
+    dout: &Tensor,
+    qkv: &Tensor,
+    (out, lse): (&Tensor, &Tensor),
+    heads: &Heads,
+    (b, t, leaf): (usize, usize, usize),
+) -> Tensor {
+    let passed = Passed {
+        dout,
+        out,
+        lse,
+        qkv,
+    };
+    let call = Call::causal(heads, b, t);
+    backward(&passed, &call, leaf).unwrap().0
+}
+
+/// Triple loop in f64; `keys(i)` is how many keys row i sees.
+fn reference(qkv: &[f64], h: &Heads, t: usize, keys: impl Fn(usize) -> usize) -> Vec<f64> {
+    let (packed, e, per) = (h.packed(), h.width, h.heads / h.kv_heads);
+    let b = qkv.len() / packed / t;
+    let mut out = vec![0.0; b * t * h.heads * e];
+    for s in 0..b {
+        for head in 0..h.heads {
+            let group = head / per * (per + 2) * e;
+            let slot =
+                |row: usize, slot: usize| &qkv[(s * t + row) * packed + group + slot * e..][..e];
+            for i in 0..t {
+                let q = slot(i, head % per);
+                let score = |j: usize| {
+                    let dot: f64 = q.iter().zip(slot(j, per)).map(|(a, b)| a * b).sum();
+                    dot / (e as f64).sqrt()
+                };
+                let p: Vec<f64> = (0..keys(i)).map(|j| score(j).exp()).collect();
+                let sum: f64 = p.iter().sum();
+                for c in 0..e {
+                    let value: f64 = p
+                        .iter()
+                        .enumerate()
+                        .map(|(j, p)| p * slot(j, per + 1)[c])
+                        .sum();
+                    out[((s * t + i) * h.heads + head) * e + c] = value / sum;
+                }
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn forward_matches_an_f64_loop_and_is_causal() {
+    // 200 rows are three blocks of query rows.
+    for (b, t) in [(1, 1), (2, 9), (1, 200)] {
+        let qkv = random(&[b * t, HEADS.packed()], 1, &Device::cpu()).unwrap();
+        let (out, _) = forward(&qkv, &HEADS, b, t).unwrap();
+        let qkv = wide(qkv.f32());
+        let bound = tolerance::sum(t) + tolerance::elementwise(8);
+        assert!(error(out.f32(), &reference(&qkv, &HEADS, t, |i| i + 1)) < bound);
+        if t > 1 {
+            assert!(error(out.f32(), &reference(&qkv, &HEADS, t, |_| t)) > bound);
+        }
+    }
+}
+
+#[test]
+fn backward_matches_finite_differences() {
+    let (b, t) = (2, 7);
+    let qkv = random(&[b * t, HEADS.packed()], 1, &Device::cpu()).unwrap();
+    let dout = random(&[b * t, 24], 2, &Device::cpu()).unwrap();
+    let (out, lse) = forward(&qkv, &HEADS, b, t).unwrap();
+    let dqkv = backward_of(&dout, &qkv, (&out, &lse), &HEADS, (b, t, 0));
+    let dout = wide(dout.f32());
+    let want = differences(&wide(qkv.f32()), 1e-5, |qkv| {
+        let out = reference(qkv, &HEADS, t, |i| i + 1);
+        out.iter().zip(&dout).map(|(o, d)| o * d).sum::<f64>()
+    });
+    let bound = tolerance::sum(t * 6) + tolerance::central_difference(1e-5);
+    assert!(error(dqkv.f32(), &want) < bound);
+    let mut swapped = want.clone();
+    for row in swapped.chunks_mut(24) {
+        row.rotate_left(6);
+    }
+    assert!(
+        error(dqkv.f32(), &swapped) > bound,
+        "heads must not be swapped"
+    );
+}
+
+/// The closed-form backward in f64 over several blocks of query rows.
+#[test]
+fn backward_over_many_blocks_matches_an_f64_loop() {
+    let h = Heads {
+        heads: 1,
+        kv_heads: 1,
+        width: 8,
+    };
+    let t = 250;
+    let qkv = random(&[t, 24], 1, &Device::cpu()).unwrap();
+    let dout = random(&[t, 8], 2, &Device::cpu()).unwrap();
+    let (out, lse) = forward(&qkv, &h, 1, t).unwrap();
+    let dqkv = backward_of(&dout, &qkv, (&out, &lse), &h, (1, t, 0));
+    let (x, dy) = (wide(qkv.f32()), wide(dout.f32()));
+    let (scale, mut want) = (1.0 / 8.0_f64.sqrt(), vec![0.0; t * 24]);
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let slot = |r: usize, s: usize| &x[r * 24 + s * 8..][..8];
+    for i in 0..t {
+        let p: Vec<f64> = (0..=i)
+            .map(|j| (dot(slot(i, 0), slot(j, 1)) * scale).exp())
+            .collect();
+        let sum: f64 = p.iter().sum();
+        let dy = &dy[i * 8..][..8];
+        let dp: Vec<f64> = (0..=i).map(|j| dot(dy, slot(j, 2))).collect();
+        let d = dot(&p, &dp) / sum;
+        for j in 0..=i {
+            let p = p[j] / sum;
+            let ds = p * (dp[j] - d) * scale;
+            for c in 0..8 {
+                want[i * 24 + c] += ds * x[j * 24 + 8 + c];
+                want[j * 24 + 8 + c] += ds * x[i * 24 + c];
+                want[j * 24 + 16 + c] += p * dy[c];
+            }
+        }
+    }
+    let bound = tolerance::sum(t) + tolerance::elementwise(8);
+    assert!(error(dqkv.f32(), &want) < bound);
+    let in_leaves = backward_of(&dout, &qkv, (&out, &lse), &h, (1, t, 30));
+    assert!(error(in_leaves.f32(), &want) < bound);
+    let moved = bits(in_leaves.f32()) != bits(dqkv.f32());
+    assert!(moved, "leaves are another order of additions");
+}
+
+#[test]
+fn parts_of_the_rows_have_the_bits_of_the_whole() {
+    let device = Device::cpu();
+    let (b, t, leaf) = (2, 128, 16);
+    let qkv = random(&[b * t, HEADS.packed()], 1, &device).unwrap();
+    let dout = random(&[b * t, 24], 2, &device).unwrap();
+    let (out, lse) = forward(&qkv, &HEADS, b, t).unwrap();
+    let want = backward_of(&dout, &qkv, (&out, &lse), &HEADS, (b, t, leaf));
+    let kv = take_kv(&qkv, &HEADS).unwrap();
+    for parts in [2, 4, 8] {
+        let rows = t / parts;
+        // rows part * rows .. of each sequence
+        let cut = |x: &Tensor, part: usize| {
+            let width = x.elements() / (b * t);
+            let whole = x.f32().chunks(t * width);
+            let values: Vec<f32> = whole
+                .flat_map(|x| x[part * rows * width..(part + 1) * rows * width].to_vec())
+                .collect();
+            Tensor::from_f32(&[b * rows, width], &values, &device).unwrap()
+        };
+        let mut found = Vec::new();
+        for part in 0..parts {
+            let keys = Keys {
+                kv: &kv,
+                time: t,
+                first: part * rows,
+            };
+            let qkv = cut(&qkv, part);
+            let call = Call {
+                keys: Some(keys),
+                ..Call::causal(&HEADS, b, rows)
+            };
+            let (mixed, lse) = super::forward(&qkv, &call).unwrap();
+            assert_eq!(bits(mixed.f32()), bits(cut(&out, part).f32()));
+            let dout = cut(&dout, part);
+            let passed = Passed {
+                dout: &dout,
+                out: &mixed,
+                lse: &lse,
+                qkv: &qkv,
+            };
+            let (dqkv, dkv) = backward(&passed, &call, leaf).unwrap();
+            found.push((dqkv, dkv.unwrap()));
+        }
+        let sums: Vec<f32> = (0..b * t * HEADS.kv_width())
+            .map(|i| crate::testing::tree(found.iter().map(|(_, dkv)| dkv.f32()[i])))
+            .collect();
+        let sums = Tensor::from_f32(&[b * t, HEADS.kv_width()], &sums, &device).unwrap();
+        for (part, (dqkv, _)) in found.iter_mut().enumerate() {
+            put_kv(dqkv, &cut(&sums, part), &HEADS).unwrap();
+            assert_eq!(bits(dqkv.f32()), bits(cut(&want, part).f32()), "{parts}");
+        }
+    }
+}
+
+#[test]
+fn a_part_past_the_end_is_an_error() {
+    let device = Device::cpu();
+    let qkv = random(&[4, HEADS.packed()], 1, &device).unwrap();
+    let kv = random(&[8, HEADS.kv_width()], 1, &device).unwrap();
+    let keys = Keys {
+        kv: &kv,
+        time: 8,
+        first: 5,
+    };
+    let call = Call {
+        keys: Some(keys),
+        ..Call::causal(&HEADS, 1, 4)
+    };
+    let found = super::forward(&qkv, &call);
+    assert!(matches!(found, Err(Error::Argument { name: "first", .. })));
+}
+
+#[test]
+fn decode_has_the_bits_of_forward() {
+    let (b, t, max_t) = (2, 101, 120);
+    let device = Device::cpu();
+    let qkv = random(&[b * t, HEADS.packed()], 1, &device).unwrap();
+    let (out, _) = forward(&qkv, &HEADS, b, t).unwrap();
+    let mut k = Tensor::zeros(&[b, 2, max_t, 6], DType::F32, &device).unwrap();
+    let mut v = Tensor::zeros(&[b, 2, max_t, 6], DType::F32, &device).unwrap();
+    let packed = HEADS.packed();
+    for position in 0..t {
+        let row = |s: usize| qkv.f32()[(s * t + position) * packed..][..packed].to_vec();
+        let rows: Vec<f32> = (0..b).flat_map(row).collect();
+        let rows = Tensor::from_f32(&[b, packed], &rows, &device).unwrap();
+        let one = decode(&rows, &mut k, &mut v, (position, 0), &HEADS).unwrap();
+        for s in 0..b {
+            let want = &out.f32()[(s * t + position) * 24..][..24];
+            assert_eq!(bits(&one.f32()[s * 24..][..24]), bits(want), "{position}");
+        }
+    }
+    let rows = Tensor::zeros(&[b, packed], DType::F32, &device).unwrap();
+    let full = decode(&rows, &mut k, &mut v, (max_t, 0), &HEADS);
+    assert!(matches!(
+        full,
+        Err(Error::Argument {
+            name: "position",
+            ..
+        })
+    ));
+}
+
+#[test]
+fn a_rank_with_half_the_heads_has_their_bits() {
+    let (b, t) = (2, 100);
+    let device = Device::cpu();
+    let qkv = random(&[b * t, HEADS.packed()], 1, &device).unwrap();
+    let (out, _) = forward(&qkv, &HEADS, b, t).unwrap();
+    let half = Heads {
+        heads: 2,
+        kv_heads: 1,
+        width: 6,
+    };
+    let rows: Vec<f32> = qkv
+        .f32()
+        .chunks(48)
+        .flat_map(|r| r[24..].to_vec())
+        .collect();
+    let rows = Tensor::from_f32(&[b * t, 24], &rows, &device).unwrap();
+    let (part, _) = forward(&rows, &half, b, t).unwrap();
+    let want: Vec<f32> = out
+        .f32()
+        .chunks(24)
+        .flat_map(|r| r[12..].to_vec())
+        .collect();
+    assert_eq!(bits(part.f32()), bits(&want));
+}
+
+#[test]
+fn bits_are_the_same_on_every_instruction_set() {
+    assert_same_bits(|device| {
+        let qkv = random(&[130, HEADS.packed()], 1, device).unwrap();
+        let dout = random(&[130, 24], 2, device).unwrap();
+        let (out, lse) = forward(&qkv, &HEADS, 1, 130).unwrap();
+        let dqkv = backward_of(&dout, &qkv, (&out, &lse), &HEADS, (1, 130, 20));
+        vec![out, lse, dqkv]
+    });
+}
+
+#[test]
+fn heads_that_do_not_divide_are_an_error() {
+    let heads = Heads {
+        heads: 3,
+        kv_heads: 2,
+        width: 4,
+    };
+    let qkv = random(&[4, 16], 1, &Device::cpu()).unwrap();
+    assert!(matches!(
+        forward(&qkv, &heads, 1, 4),
+        Err(Error::Argument { name: "heads", .. })
+    ));
+}

@@ -1,0 +1,101 @@
+//! `[model] rope_scaling`: ways to reach beyond the length a model was made for. Formulas and papers:
+//! `kernels/src/ops/rope/frequencies.rs`; names of numbers as in Hugging Face's `rope_parameters`,
+//! `original_length` for `original_max_position_embeddings`.
+
+use kernels::rope::Scaling;
+use serde::{Deserialize, Serialize};
+
+/// One way, with its numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum RopeScaling {
+    /// All wavelengths times `factor`.
+    Linear {
+        /// At least 1.
+        factor: f64,
+    },
+    /// A larger base for texts longer than `original_length`.
+    Dynamic {
+        /// At least 1.
+        factor: f64,
+        /// Tokens the model was made for.
+        original_length: usize,
+    },
+    /// YaRN.
+    Yarn {
+        /// At least 1.
+        factor: f64,
+        /// Tokens the model was made for.
+        original_length: usize,
+        /// Turns above which a pair is left alone. Default: 32.
+        #[serde(default = "beta_fast")]
+        beta_fast: f64,
+        /// Turns below which a pair is stretched in full. Default: 1.
+        #[serde(default = "beta_slow")]
+        beta_slow: f64,
+        /// Factor of cosines and sines. Absent: 0.1 ln(factor) + 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attention_factor: Option<f64>,
+    },
+    /// Llama 3.1's bands of wavelengths.
+    Llama3 {
+        /// At least 1.
+        factor: f64,
+        /// Wavelengths above original_length / this are stretched in full.
+        low_freq_factor: f64,
+        /// Wavelengths below original_length / this are left alone.
+        high_freq_factor: f64,
+        /// Tokens the model was made for.
+        original_length: usize,
+    },
+}
+
+fn beta_fast() -> f64 {
+    32.0
+}
+
+fn beta_slow() -> f64 {
+    1.0
+}
+
+impl RopeScaling {
+    /// For texts of `length` tokens.
+    pub(crate) fn resolve(&self, length: usize) -> Scaling {
+        match *self {
+            RopeScaling::Linear { factor } => Scaling::Linear { factor },
+            RopeScaling::Dynamic {
+                factor,
+                original_length: original,
+            } => Scaling::Dynamic {
+                factor,
+                original,
+                length,
+            },
+            RopeScaling::Yarn {
+                factor,
+                original_length: original,
+                beta_fast,
+                beta_slow,
+                attention_factor: magnitude,
+            } => Scaling::Yarn {
+                factor,
+                original,
+                beta_fast,
+                beta_slow,
+                truncate: true,
+                magnitude,
+            },
+            RopeScaling::Llama3 {
+                factor,
+                low_freq_factor: low,
+                high_freq_factor: high,
+                original_length: original,
+            } => Scaling::Llama3 {
+                factor,
+                low,
+                high,
+                original,
+            },
+        }
+    }
+}
