@@ -66,7 +66,7 @@ impl Events for Times {
             .push((record.clone(), cpu_seconds()));
     }
 
-    fn validation(&self, _step: u64, _loss: f64) {}
+    fn validation(&self, _set: &str, _step: u64, _loss: f64) {}
     fn checkpoint(&self, _step: u64, _path: &Path) {}
     fn resumed(&self, _step: u64) {}
     fn note(&self, _note: &str) {}

@@ -12,7 +12,10 @@ pub use crate::scaling::RopeScaling;
 pub(crate) use crate::layout::Axis;
 pub use crate::layout::{ParallelConfig, PipelineSchedule, Placement};
 use crate::mixture::MoeConfig;
-pub use crate::recipe::{CheckpointConfig, Precision, Recompute, Schedule, TrainConfig};
+pub use crate::recipe::{
+    BadStepAction, BatchRampup, CheckpointConfig, EarlyStop, OnBadStep, Precision, Recompute,
+    Schedule, TrainConfig, WsdDecay,
+};
 
 /// Receives one contradiction: key path relative to the struct, found, wanted.
 pub(crate) type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);

@@ -8,6 +8,7 @@ use std::error::Error as StdError;
 use std::ops::Range;
 
 use kernels::{DType, Device, Tensor};
+use serde::Serialize;
 
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::Place;
@@ -39,7 +40,8 @@ pub trait Samples: Sync {
 
 /// What a model learns from at once. The trainer makes one of the right kind and sizes; a source
 /// that has samples of another kind answers with an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Sample {
     /// For a decoder.
@@ -47,7 +49,7 @@ pub enum Sample {
 }
 
 /// A run of text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TextSample {
     /// `seq_length + 1` tokens; each but the first is predicted from those before it.
     pub tokens: Vec<u32>,

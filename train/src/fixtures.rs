@@ -10,6 +10,7 @@ use crate::config::{
     Activation, Biases, CheckpointConfig, Determinism, Family, ModelConfig, NormKind,
     ParallelConfig, RopeScaling, TrainConfig,
 };
+use crate::course::{Course, Next};
 use crate::data::{Sample, Samples};
 use crate::metrics::{Events, StepRecord};
 use crate::mixture::{DropPolicy, MoeConfig};
@@ -58,6 +59,14 @@ pub(crate) fn tiny_llama() -> Plan {
     plan.model.kv_heads = 2;
     plan.model.d_ffn = 48;
     plan
+}
+
+/// Step `step`, counted from 1, of a plan whose steps are all alike.
+pub(crate) fn nth_step(plan: &Plan, step: u64) -> Next {
+    let mut course = Course::start();
+    course.step = step - 1;
+    course.consumed_samples = (step - 1) * plan.train.global_batch as u64;
+    course.next(plan)
 }
 
 /// Mixtures of 4 experts with everything that a mixture can have, every second layer.
@@ -164,8 +173,11 @@ impl Events for Log {
         self.push(format!("step {}", record.step));
     }
 
-    fn validation(&self, step: u64, _loss: f64) {
-        self.push(format!("validation {step}"));
+    fn validation(&self, set: &str, step: u64, _loss: f64) {
+        match set {
+            "valid" => self.push(format!("validation {step}")),
+            _ => self.push(format!("validation {step} {set}")),
+        }
     }
 
     fn checkpoint(&self, step: u64, path: &Path) {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod architecture;
+mod bad_steps;
 mod checkpoint;
 #[cfg(test)]
 mod claims;
@@ -31,9 +32,9 @@ mod step;
 
 pub use checkpoint::hf::export_hf;
 pub use config::{
-    Activation, Biases, CheckpointConfig, Determinism, Family, ModelConfig, NormKind,
-    ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, RopeScaling, Schedule,
-    TieEmbeddings, TrainConfig,
+    Activation, BadStepAction, BatchRampup, Biases, CheckpointConfig, Determinism, EarlyStop,
+    Family, ModelConfig, NormKind, OnBadStep, ParallelConfig, PipelineSchedule, Placement,
+    Precision, Recompute, RopeScaling, Schedule, TieEmbeddings, TrainConfig, WsdDecay,
 };
 pub use course::Ended;
 pub use data::{Sample, Samples, TextSample};
@@ -45,4 +46,4 @@ pub use metrics::{Events, StepRecord};
 pub use mixture::{DropPolicy, MoeConfig, RouterScope, RouterScore};
 pub use parallel::routing::RoutingRecord;
 pub use plan::Plan;
-pub use run::{Outcome, run};
+pub use run::{Outcome, ValidationSet, run, run_with_sets};

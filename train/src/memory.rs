@@ -16,6 +16,7 @@ use kernels::Device;
 
 use crate::checkpoint::snapshot;
 use crate::config::{NormKind, Recompute};
+use crate::course::Course;
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::{Groups, Place};
@@ -125,7 +126,7 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
         let mut trainer = Trainer::new(&plan, &specs, groups, device)?;
         let used = |purpose| trainer.device.for_use(purpose).used_bytes();
         let (weights, optimizer) = (used(kernels::Use::Weights), used(kernels::Use::Optimizer));
-        trainer.step(samples, 1)?;
+        trainer.step(samples, &Course::start().next(&plan), &[])?;
         // peers must not see this rank end before their own step does
         let together = trainer.groups.world.barrier();
         together.on_rank(rank, "end a measured step")?;

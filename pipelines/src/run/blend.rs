@@ -262,7 +262,7 @@ fn wanted_samples(cx: &Context) -> [u64; 3] {
         .job
         .train
         .as_ref()
-        .map_or(1, |t| t.steps * t.global_batch as u64);
+        .map_or(1, train::TrainConfig::samples);
     let valid = cx.job.train.as_ref().map_or(1, |t| t.eval_samples);
     [
         train,

@@ -222,9 +222,10 @@ impl train::Events for Watcher<'_> {
         );
         self.0.set(r.step, &note);
     }
-    fn validation(&self, step: u64, loss: f64) {
+    fn validation(&self, set: &str, step: u64, loss: f64) {
+        let which = if set == "valid" { "validation" } else { set };
         self.0
-            .say(&format!("train: step {step}: validation loss {loss:.4}"));
+            .say(&format!("train: step {step}: {which} loss {loss:.4}"));
     }
     fn checkpoint(&self, step: u64, _path: &Path) {
         self.0

@@ -7,4 +7,5 @@ mod layouts;
 mod mixture;
 mod mixture_parity;
 mod parity;
+mod policies;
 mod resume;
