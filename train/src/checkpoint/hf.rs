@@ -12,9 +12,11 @@ use std::path::Path;
 use kernels::Tensor;
 use serde_json::{Value, json};
 
+use crate::checkpoint::hf_mixture::{self, class_of};
 use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::write::sync;
 use crate::checkpoint::{MODEL, hf_bert};
+
 use crate::config::{Family, ModelConfig};
 use crate::error::{At, Error, Result};
 use crate::eval::Model;
@@ -51,7 +53,6 @@ pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
 pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     let model = Model::load(checkpoint)?;
     expressible(&model.plan)?;
-    fs::create_dir_all(out).at("create", out)?;
     let config = match model.plan.model.family {
         Family::Gpt => gpt_config(&model.plan),
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => {
@@ -59,6 +60,14 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
         }
         Family::Bert => hf_bert::config(&model.plan)?,
     };
+    let config = match &model.plan.model.moe {
+        Some(moe) => {
+            let class = class_of(&model.plan.model, moe)?;
+            hf_mixture::config(class, &model.plan.model, moe, config)
+        }
+        None => config,
+    };
+    fs::create_dir_all(out).at("create", out)?;
     let tensors = tensors(&Source {
         plan: &model.plan,
         specs: &model.specs,
@@ -102,7 +111,7 @@ fn expressible(plan: &Plan) -> Result<()> {
     let is_grouped = plan.model.kv_heads() != plan.model.heads;
     let has_width = plan.model.head_dim > 0;
     let is_known = match plan.model.family {
-        Family::Gpt | Family::Bert => !is_grouped && !has_width,
+        Family::Gpt | Family::Bert => !is_grouped && !has_width && plan.model.moe.is_none(),
         Family::Llama => true,
         Family::Mistral | Family::Qwen2 | Family::Qwen3 => false,
     };
@@ -236,6 +245,27 @@ fn ungated(values: &[f32]) -> [Vec<f32>; 2] {
     parts
 }
 
+/// Gate, up and down matrices of a gated feed-forward layer, under these names.
+pub(crate) fn gated_mlp(
+    model: &Source<'_>,
+    (to, from): (&str, &str),
+    [gate, up, down]: [&str; 3],
+) -> Vec<Out> {
+    let (values, dims) = ours(model, &format!("{from}.fc2.weight"));
+    let down = transposed(format!("{to}.{down}.weight"), values, dims[0], dims[1]);
+    let dims = dims.to_vec();
+    let split = ungated(ours(model, &format!("{from}.fc1.weight")).0);
+    let mut tensors: Vec<Out> = ([gate, up].into_iter().zip(split))
+        .map(|(name, values)| Out {
+            name: format!("{to}.{name}.weight"),
+            dims: dims.clone(),
+            values,
+        })
+        .collect();
+    tensors.push(down);
+    tensors
+}
+
 fn gpt_tensors(model: &Source<'_>) -> Vec<Out> {
     let (plan, shape) = (model.plan, model.plan.shape());
     let mut tensors = vec![
@@ -331,22 +361,20 @@ fn llama_tensors(model: &Source<'_>) -> Vec<Out> {
             width,
             d,
         ));
-        let split = ungated(ours(model, &format!("{from}.fc1.weight")).0);
-        for (name, values) in ["gate_proj", "up_proj"].into_iter().zip(split) {
-            let name = format!("{at}.mlp.{name}.weight");
-            tensors.push(Out {
-                name,
-                dims: vec![shape.d_ffn, d],
-                values,
-            });
+        let class = plan
+            .model
+            .moe
+            .as_ref()
+            .map(|moe| class_of(&plan.model, moe));
+        match (plan.model.moe_at(layer), class) {
+            (Some(moe), Some(Ok(class))) => {
+                tensors.extend(hf_mixture::tensors(class, model, moe, (&at, &from)));
+            }
+            _ => {
+                let (to, names) = (format!("{at}.mlp"), ["gate_proj", "up_proj", "down_proj"]);
+                tensors.extend(gated_mlp(model, (&to, &from), names));
+            }
         }
-        let down = ours(model, &format!("{from}.fc2.weight")).0;
-        tensors.push(transposed(
-            format!("{at}.mlp.down_proj.weight"),
-            down,
-            shape.d_ffn,
-            d,
-        ));
     }
     tensors.push(as_is(model, "model.norm.weight".into(), "norm.weight"));
     if !plan.model.is_tied() {

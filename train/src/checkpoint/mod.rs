@@ -11,6 +11,7 @@
 pub(crate) mod background;
 pub(crate) mod hf;
 mod hf_bert;
+pub(crate) mod hf_mixture;
 pub(crate) mod read;
 pub(crate) mod safetensors;
 pub(crate) mod snapshot;

@@ -6,6 +6,7 @@ mod inference;
 mod kill;
 mod layouts;
 mod mixture;
+mod mixture_parity;
 mod parity;
 mod policies;
 mod resume;
