@@ -18,6 +18,7 @@ kinds = {
     "QuickGelu": lambda x: x * torch.sigmoid(1.702 * x),
     "Relu": F.relu,
     "SquaredRelu": lambda x: F.relu(x) ** 2,
+    "Tanh": torch.tanh,
 }
 for name, f in kinds.items():
     x = x32.double().requires_grad_()

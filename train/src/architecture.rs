@@ -41,6 +41,8 @@ pub(crate) struct Architecture {
     /// Every token sees the whole sequence and the masked ones are to be predicted: tokens have
     /// segments, the head has a transform.
     pub is_masked: bool,
+    /// The head also tells whether the second segment follows the first.
+    pub next_sentence: bool,
 }
 
 impl Architecture {
@@ -54,6 +56,7 @@ impl Architecture {
             is_tied: true,
             is_post_norm: false,
             is_masked: false,
+            next_sentence: false,
         };
         let llama = Architecture {
             norm: NormKind::Rms,
@@ -68,6 +71,7 @@ impl Architecture {
             activation: Activation::Gelu,
             is_post_norm: model.post_norm,
             is_masked: true,
+            next_sentence: model.next_sentence,
             ..gpt
         };
         let family = match model.family {

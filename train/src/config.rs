@@ -146,6 +146,9 @@ pub struct ModelConfig {
     /// bert: norms follow the sums, the embedding has one too, the last block has none after it (the
     /// published BERT). Default: false.
     pub post_norm: bool,
+    /// bert: also tell whether the second segment is the one that followed the first. Default:
+    /// false, as it does not help (Liu et al. 2019, arXiv:1907.11692).
+    pub next_sentence: bool,
     /// Biases of projections. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bias: Option<Biases>,
@@ -190,6 +193,7 @@ impl Default for ModelConfig {
             norm: None,
             activation: None,
             post_norm: false,
+            next_sentence: false,
             bias: None,
             qk_norm: None,
             sliding_window: 0,
@@ -282,6 +286,15 @@ impl ModelConfig {
 
     /// Calls `problem` for every contradiction within this table.
     pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        for (key, is_set) in [
+            ("post_norm", self.post_norm),
+            ("next_sentence", self.next_sentence),
+        ] {
+            if is_set && self.family != Family::Bert {
+                let found = format!("true with family = {:?}", self.family);
+                problem(key, found, "false: only bert has it");
+            }
+        }
         for (key, value) in [
             ("layers", self.layers),
             ("d_model", self.d_model),

@@ -72,6 +72,8 @@ pub struct MaskedSample {
     pub counts: Vec<bool>,
     /// Tokens without padding, at least 1.
     pub length: usize,
+    /// Whether the second segment is another than the one that followed the first.
+    pub is_swapped: bool,
 }
 
 impl Sample {
@@ -85,6 +87,7 @@ impl Sample {
                 targets: vec![0; t],
                 counts: vec![false; t],
                 length: t,
+                is_swapped: false,
             })
         } else {
             Sample::Text(TextSample {
@@ -213,8 +216,10 @@ pub(crate) struct Targets {
 /// Where the predictions of a masked model are.
 pub(crate) struct Picks {
     /// `[b * predictions]`: the row among those that the rank has between layers, `NOWHERE` if it is
-    /// another rank's or the place is not used.
+    /// another rank's or the place is not used. With `swapped` one more for each sequence: its first.
     pub rows: Tensor,
+    /// `[b]`: 1 where segments are swapped, if the model is to tell.
+    pub swapped: Option<Tensor>,
 }
 
 /// No row of this rank.
@@ -305,13 +310,16 @@ impl Room {
         let (is_first, is_last) = (place.is_first_stage(), place.is_last_stage());
         let ids = list(is_last, b * places, DType::U32)?;
         let counts = list(is_last, b * places, DType::F32)?;
-        let rows = list(is_last && is_masked, b * places, DType::U32)?;
+        let is_told = plan.model.architecture().next_sentence;
+        let picked = b * (places + usize::from(is_told));
+        let rows = list(is_last && is_masked, picked, DType::U32)?;
+        let swapped = list(is_last && is_told, b, DType::U32)?;
         Ok(Room {
             batch: Batch {
                 inputs: list(is_first, b * time, DType::U32)?,
                 segments: list(is_first && is_masked, b * time, DType::U32)?,
                 targets: ids.zip(counts).map(|(ids, counts)| Targets { ids, counts }),
-                picks: rows.map(|rows| Picks { rows }),
+                picks: rows.map(|rows| Picks { rows, swapped }),
                 counted: 0,
                 documents: if is_masked {
                     Some(Documents {
@@ -382,18 +390,26 @@ impl Room {
         let places = at * self.places..(at + 1) * self.places;
         let ids = &mut targets.ids.u32_mut()[places.clone()];
         let counts = &mut targets.counts.f32_mut()[places.clone()];
-        let rows = &mut picks.rows.u32_mut()[places];
+        let picked = self.places + usize::from(picks.swapped.is_some());
+        let rows = &mut picks.rows.u32_mut()[at * picked..(at + 1) * picked];
         ids.fill(0);
         counts.fill(0.0);
         rows.fill(NOWHERE);
+        let (row_from, row_time) = (self.row_from, self.row_time);
+        let row_of = |position: usize| {
+            let row = position.checked_sub(row_from).filter(|&row| row < row_time);
+            row.map_or(NOWHERE, |row| {
+                u32::try_from(at * row_time + row).expect("a batch has fewer than 2^32 rows")
+            })
+        };
         let positions = (0..masked.counts.len()).filter(|&position| masked.counts[position]);
         for (place, position) in positions.enumerate() {
             (ids[place], counts[place]) = (masked.targets[position], 1.0);
-            let row = position.checked_sub(self.row_from);
-            if let Some(row) = row.filter(|&row| row < self.row_time) {
-                let row = at * self.row_time + row;
-                rows[place] = u32::try_from(row).expect("a batch has fewer than 2^32 rows");
-            }
+            rows[place] = row_of(position);
+        }
+        if let Some(swapped) = &mut picks.swapped {
+            swapped.u32_mut()[at] = u32::from(masked.is_swapped);
+            rows[self.places] = row_of(0);
         }
     }
 }

@@ -160,6 +160,7 @@ impl Samples for Blanks {
         let masked = sample.masked()?;
         let t = masked.tokens.len();
         self.0.fill(index, &mut masked.targets)?;
+        masked.is_swapped = index % 3 == 1;
         masked.length = t - usize::try_from(index % 4)?;
         masked.counts.fill(false);
         for hidden in 0..usize::try_from(index % 5)? {

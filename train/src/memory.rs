@@ -322,11 +322,15 @@ impl Rank<'_> {
         } else {
             time
         };
+        let is_told = usize::from(self.plan.model.next_sentence);
         let of = |block: &Block| {
             let (b, place) = (block.size, &self.place);
             let first = usize::from(place.is_first_stage()) * (1 + more);
-            let last = usize::from(place.is_last_stage()) * (2 + more);
-            first * Device::bytes_of(b * time) + last * Device::bytes_of(b * places)
+            let last = usize::from(place.is_last_stage());
+            let targets = 2 * Device::bytes_of(b * places);
+            let rows = more * Device::bytes_of(b * (places + is_told));
+            let swapped = is_told * Device::bytes_of(b);
+            first * Device::bytes_of(b * time) + last * (targets + rows + swapped)
         };
         blocks.iter().map(of).sum()
     }
@@ -425,16 +429,18 @@ impl Rank<'_> {
         if piece + 1 == pieces.len() && architecture.is_masked {
             let r = b * plan.predictions;
             let logits = r * s.padded_vocab / place.tp;
-            let rows = Device::bytes_of(r * s.d_model);
-            let statistics = norm_statistics(r);
-            // what goes into the transform, its activation, the norm and the vocabulary; before
-            // them the final norm
-            let normed = if architecture.is_post_norm {
-                0
-            } else {
-                rows + statistics
-            };
-            kept += normed + 4 * rows + statistics + bytes(&[logits, r, r]);
+            // what goes into the transform, its activation, the norm and the vocabulary
+            kept += 4 * Device::bytes_of(r * s.d_model) + norm_statistics(r);
+            kept += bytes(&[logits, r, r]);
+            let told = if architecture.next_sentence { b } else { 0 };
+            if !architecture.is_post_norm {
+                // what goes into the final norm
+                kept += Device::bytes_of((r + told) * s.d_model) + norm_statistics(r + told);
+            }
+            if told > 0 {
+                let d = told * s.d_model;
+                kept += bytes(&[d, d, d, 2 * told, told, told]);
+            }
         } else if piece + 1 == pieces.len() {
             let logits = n * s.padded_vocab / place.tp;
             kept += 2 * rows + statistics + bytes(&[logits, n, n]);

@@ -3,6 +3,7 @@
 //! GELU, erf form: x Phi(x). For x <= 0, Phi(x) = exp(-x^2/2) m(-x), m the scaled tail (Mills' ratio over
 //! sqrt(2 pi)); m(z) (z + 4) is a polynomial in t = (z - 4) / (z + 4), fitted here at Chebyshev
 //! points of [0, 16] to 2e-8. Phi(x) = 1 - Phi(-x) above 0. Slope: Phi(x) + x phi(x).
+//! tanh: (1 - e) / (1 + e) of |x| with e = exp(-2 |x|), slope 4 e / (1 + e)^2.
 //! GELU, tanh form, and quick GELU: x logistic(u), slope s + x s (1 - s) u'.
 
 use super::math::{exp, logistic};
@@ -40,6 +41,7 @@ pub(crate) struct GeluErf;
 pub(crate) struct QuickGelu;
 pub(crate) struct Relu;
 pub(crate) struct SquaredRelu;
+pub(crate) struct Tanh;
 
 impl Curve for GeluTanh {
     #[inline(always)]
@@ -110,6 +112,23 @@ impl Curve for SquaredRelu {
     #[inline(always)]
     fn slope<L: Lanes>(x: L) -> L {
         Relu::value(x).mul(L::splat(2.0))
+    }
+}
+
+impl Curve for Tanh {
+    #[inline(always)]
+    fn value<L: Lanes>(x: L) -> L {
+        let (zero, one) = (L::splat(0.0), L::splat(1.0));
+        let e = exp(x.select_less(zero, x, zero.sub(x)).mul(L::splat(2.0)));
+        let y = one.sub(e).div(one.add(e));
+        x.select_less(zero, zero.sub(y), y)
+    }
+
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        logistic_and_slope(x.mul(L::splat(2.0)))
+            .1
+            .mul(L::splat(4.0))
     }
 }
 

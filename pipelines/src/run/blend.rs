@@ -313,7 +313,7 @@ fn masked_request<'a>(
     let is_bert = table.samples == BlendSamples::Bert;
     let kind = if is_bert {
         MaskedKind::Bert {
-            classification_head: false,
+            classification_head: (cx.job.model.as_ref()).is_some_and(|model| model.next_sentence),
         }
     } else {
         let decoder_length = u32::try_from(table.decoder_length)?;

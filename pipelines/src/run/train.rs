@@ -42,6 +42,7 @@ impl train::Samples for BlendSamples<'_> {
 /// BERT's sample as the trainer takes it. Padding is token 0 of segment 0: nothing sees it.
 fn fill(to: &mut train::MaskedSample, item: &BertItem) -> Result<()> {
     to.length = item.length;
+    to.is_swapped = item.is_random;
     let ids = |from: &[i32], to: &mut [u32]| -> Result<()> {
         for (at, (to, from)) in to.iter_mut().zip(from).enumerate() {
             *to = if at < item.length {

@@ -103,6 +103,7 @@ fn expressible(plan: &Plan) -> Result<()> {
         family: plan.model.family,
         tie_embeddings: plan.model.tie_embeddings,
         post_norm: plan.model.post_norm,
+        next_sentence: plan.model.next_sentence,
         // BERT's class has a name for every one without a gate
         activation: (plan.model.activation).filter(|_| plan.model.family == Family::Bert),
         ..ModelConfig::default()

@@ -1,5 +1,6 @@
 //! An encoder in the layout of transformers: `BertForMaskedLM` if its norms follow the sums,
-//! `MegatronBertForMaskedLM` if they go before the layers (transformers 5.x names).
+//! `MegatronBertForMaskedLM` if they go before the layers; `...ForPreTraining` if the model tells the
+//! order of segments (transformers 5.x names).
 
 use serde_json::{Value, json};
 
@@ -28,13 +29,18 @@ pub(crate) fn config(plan: &Plan) -> Result<Value> {
         wanted: "an activation without a gate: BERT in transformers has none".into(),
     })?;
     let is_post = architecture.is_post_norm;
-    let (class, kind) = if is_post {
-        ("BertForMaskedLM", "bert")
+    let (prefix, kind) = if is_post {
+        ("Bert", "bert")
     } else {
-        ("MegatronBertForMaskedLM", "megatron-bert")
+        ("MegatronBert", "megatron-bert")
+    };
+    let purpose = if architecture.next_sentence {
+        "ForPreTraining"
+    } else {
+        "ForMaskedLM"
     };
     Ok(json!({
-        "architectures": [class],
+        "architectures": [format!("{prefix}{purpose}")],
         "model_type": kind,
         "vocab_size": plan.vocab,
         "max_position_embeddings": plan.seq_length,
@@ -96,7 +102,7 @@ pub(crate) fn tensors(model: &Source<'_>) -> Vec<Out> {
             "segment.weight",
         ),
     ];
-    let mut norm = |name: &str, from: &str| {
+    let mut both = |name: &str, from: &str| {
         for kind in ["weight", "bias"] {
             tensors.push(as_is(
                 model,
@@ -105,16 +111,20 @@ pub(crate) fn tensors(model: &Source<'_>) -> Vec<Out> {
             ));
         }
     };
-    norm(norms.single.0, norms.single.1);
-    norm("cls.predictions.transform.dense", "head.transform");
-    norm("cls.predictions.transform.LayerNorm", "head.norm");
+    both(norms.single.0, norms.single.1);
+    both("cls.predictions.transform.dense", "head.transform");
+    both("cls.predictions.transform.LayerNorm", "head.norm");
+    if plan.model.next_sentence {
+        both("bert.pooler.dense", "head.pooler");
+        both("cls.seq_relationship", "head.order");
+    }
     for layer in 0..plan.model.layers {
         let (at, from) = (
             format!("bert.encoder.layer.{layer}"),
             format!("layers.{layer}"),
         );
-        norm(&format!("{at}.{}", norms.first), &format!("{from}.norm1"));
-        norm(&format!("{at}.{}", norms.second), &format!("{from}.norm2"));
+        both(&format!("{at}.{}", norms.first), &format!("{from}.norm1"));
+        both(&format!("{at}.{}", norms.second), &format!("{from}.norm2"));
     }
     for layer in 0..plan.model.layers {
         layer_tensors(model, layer, &mut tensors);

@@ -17,11 +17,12 @@ use crate::model::param;
 use crate::step::Trainer;
 use crate::{Error, Plan, Sample, Samples, memory, run};
 
-fn plan(post_norm: bool, determinism: Determinism) -> Plan {
+fn plan((post_norm, next_sentence): (bool, bool), determinism: Determinism) -> Plan {
     Plan {
         model: ModelConfig {
             family: Family::Bert,
             post_norm,
+            next_sentence,
             layers: 2,
             d_model: 16,
             heads: 4,
@@ -61,6 +62,7 @@ impl Samples for Formula {
 
     fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
         let masked = sample.masked()?;
+        masked.is_swapped = (index * 7 + 1).is_multiple_of(3);
         masked.length = 16 - usize::try_from(index % 4)?;
         for at in 0..16 {
             let j = at as u64;
@@ -92,8 +94,8 @@ fn logits(trainer: &Trainer<'_>, plan: &Plan) -> Tensor {
     stage.masked_head().unwrap().logits(&x, &cx).unwrap()
 }
 
-fn matches_transformers(name: &str, post_norm: bool, determinism: Determinism) {
-    let plan = plan(post_norm, determinism);
+fn matches_transformers(name: &str, kind: (bool, bool), determinism: Determinism) {
+    let plan = plan(kind, determinism);
     let specs = param::specs(&plan);
     let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
     set_weights(&mut trainer);
@@ -128,20 +130,26 @@ fn matches_transformers(name: &str, post_norm: bool, determinism: Determinism) {
 
 #[test]
 fn a_bert_as_published_follows_transformers_through_ten_steps() {
-    matches_transformers("bert", true, Determinism::Layout);
-    matches_transformers("bert", true, Determinism::Off);
+    matches_transformers("bert", (true, false), Determinism::Layout);
+    matches_transformers("bert", (true, false), Determinism::Off);
 }
 
 #[test]
 fn a_pre_norm_bert_follows_transformers_through_ten_steps() {
-    matches_transformers("bert_pre", false, Determinism::Layout);
-    matches_transformers("bert_pre", false, Determinism::Off);
+    matches_transformers("bert_pre", (false, false), Determinism::Layout);
+    matches_transformers("bert_pre", (false, false), Determinism::Off);
+}
+
+#[test]
+fn a_bert_that_tells_the_order_of_segments_follows_transformers_through_ten_steps() {
+    matches_transformers("bert_order", (false, true), Determinism::Layout);
+    matches_transformers("bert_order", (false, true), Determinism::Off);
 }
 
 #[test]
 #[should_panic(expected = "tolerances off")]
 fn the_other_place_of_norms_is_noticed() {
-    let mut plan = plan(false, Determinism::Layout);
+    let mut plan = plan((false, false), Determinism::Layout);
     plan.model.norm_eps = 1e-4;
     let specs = param::specs(&plan);
     let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
@@ -184,11 +192,21 @@ const LAYOUTS: [&str; 24] = [
     "full=1,2 pp=2 cp=2 dp=2 zero=1 mb=1",
 ];
 
+/// Norms here and there, the order of segments told or not.
+fn all_kinds() -> Vec<Plan> {
+    let kinds = [(false, false), (true, false), (false, true), (true, true)];
+    let of = |(post_norm, next_sentence)| {
+        let mut plan = tiny_bert();
+        plan.model.layers = 4;
+        (plan.model.post_norm, plan.model.next_sentence) = (post_norm, next_sentence);
+        plan
+    };
+    kinds.map(of).into()
+}
+
 #[test]
 fn every_layout_of_a_bert_gives_the_same_bits() {
-    for post_norm in [false, true] {
-        let mut plan = tiny_bert();
-        (plan.model.layers, plan.model.post_norm) = (4, post_norm);
+    for plan in all_kinds() {
         let samples = Blanks::of(&plan);
         let want = train_on(&with(plan.clone(), "mb=12"), &samples);
         assert_eq!(want.metrics.len(), 6, "4 steps, 2 validations");
@@ -204,7 +222,7 @@ fn every_layout_of_a_bert_gives_the_same_bits() {
 
 #[test]
 fn memory_is_what_the_formulas_say() {
-    for post_norm in [false, true] {
+    for plan in all_kinds() {
         for layout in [
             "mb=1",
             "mb=3",
@@ -212,12 +230,10 @@ fn memory_is_what_the_formulas_say() {
             "cp=2 dp=2 zero=2 mb=1",
             "full mb=2",
         ] {
-            let mut plan = tiny_bert();
-            (plan.model.layers, plan.model.post_norm) = (4, post_norm);
-            let plan = with(plan, layout);
+            let plan = with(plan.clone(), layout);
             let predicted = memory::predict(&plan).unwrap();
             let measured = memory::measure(&plan, &Blanks::of(&plan)).unwrap();
-            assert_eq!(measured, predicted, "{layout} {post_norm}");
+            assert_eq!(measured, predicted, "{layout} {:?}", plan.model);
         }
     }
 }

@@ -257,6 +257,12 @@ fn add_transform(list: &mut List, plan: &Plan) {
         true,
         Init::Zeros,
     );
+    if plan.model.architecture().next_sentence {
+        for (name, rows) in [("head.pooler", d), ("head.order", 2)] {
+            list.add(format!("{name}.weight"), &[rows, d], false, normal);
+            list.add(format!("{name}.bias"), &[rows], false, Init::Zeros);
+        }
+    }
 }
 
 fn add_block(list: &mut List, plan: &Plan, layer: usize) {

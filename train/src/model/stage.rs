@@ -60,8 +60,8 @@ pub(crate) enum Flow {
     Start,
     /// Rows between layers: `[m, d]`.
     Hidden(Tensor),
-    /// Out of the head: summed loss of each chunk of tokens.
-    Losses(Vec<f64>),
+    /// Out of the head.
+    Losses(head::Losses),
 }
 
 impl Saved {

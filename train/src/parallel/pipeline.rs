@@ -47,8 +47,12 @@ pub(crate) struct Trained {
     pub routing: Option<RoutingRecord>,
 }
 
-/// (first token of the batch, sum) of each chunk of tokens that had its loss here.
-type Losses = Vec<(usize, f64)>;
+/// Losses that were computed here, by number of their first token in the batch or of their sequence.
+#[derive(Default)]
+struct Losses {
+    predictions: Vec<(usize, f64)>,
+    orders: Vec<(usize, f64)>,
+}
 
 impl Worker<'_> {
     fn rank(&self) -> usize {
@@ -105,7 +109,7 @@ impl Worker<'_> {
         let weight = 1.0 / counted.max(1) as f32;
         let mut in_flight: Vec<VecDeque<Vec<Saved>>> =
             self.stages.iter().map(|_| VecDeque::new()).collect();
-        let (mut losses, mut reports) = (Vec::new(), Reports::default());
+        let (mut losses, mut reports) = (Losses::default(), Reports::default());
         let mut held = Held::default();
         for action in actions(&self.plan.parallel, place.pp_rank, blocks.len()) {
             match action {
@@ -142,7 +146,7 @@ impl Worker<'_> {
             }
         }
         Ok(Trained {
-            loss: self.mean(&losses, counted)?,
+            loss: self.mean(&losses, (counted, self.plan.train.global_batch))?,
             held,
             routing: self.routing(reports)?,
         })
@@ -251,7 +255,7 @@ impl Worker<'_> {
         let place = self.groups.place;
         let of = |dp_rank| blocks_of(self.plan, Place { dp_rank, ..place }.batch_range(count));
         let blocks = of(place.dp_rank);
-        let (mut losses, mut counted) = (Vec::new(), 0);
+        let (mut losses, mut counted) = (Losses::default(), 0);
         for &block in &blocks {
             counted += self.evaluate_block(samples, block, &mut losses)?;
         }
@@ -260,7 +264,7 @@ impl Worker<'_> {
             self.keep_company(samples)?;
         }
         let counted = self.counted(counted)?;
-        self.mean(&losses, counted)
+        self.mean(&losses, (counted, count))
     }
 
     /// Returns how many predictions counted.
@@ -289,7 +293,7 @@ impl Worker<'_> {
     fn keep_company(&self, samples: &dyn data::Samples) -> Result<()> {
         if self.groups.place.ep > 1 {
             let block = Block { start: 0, size: 1 };
-            self.evaluate_block(samples, block, &mut Vec::new())?;
+            self.evaluate_block(samples, block, &mut Losses::default())?;
         } else if matches!(self.supply, Supply::Shards { .. }) {
             for part in self.stages.iter().flat_map(|stage| &stage.parts) {
                 let lent = self.supply.lend(&part.weights);
@@ -299,9 +303,18 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Mean over `counted` predictions from each rank's sums, added in order of tokens; the same
-    /// bits on every rank.
-    fn mean(&self, local: &Losses, counted: usize) -> Result<f64> {
+    /// Mean over `counted` predictions and, of a model that tells the order of segments, the mean
+    /// over `sequences` beside it; the same bits on every rank.
+    fn mean(&self, local: &Losses, (counted, sequences): (usize, usize)) -> Result<f64> {
+        let loss = self.total(&local.predictions)? / counted.max(1) as f64;
+        if !self.plan.model.next_sentence {
+            return Ok(loss);
+        }
+        Ok(loss + self.total(&local.orders)? / sequences as f64)
+    }
+
+    /// All ranks' sums, added in order of their numbers.
+    fn total(&self, local: &[(usize, f64)]) -> Result<f64> {
         let (place, rank) = (self.groups.place, self.rank());
         let counts = place.is_last_stage() && place.tp_rank == 0;
         let mine: Vec<f64> = (local.iter().filter(|_| counts))
@@ -313,8 +326,7 @@ impl Worker<'_> {
             .map(|pair| (pair[0], pair[1]))
             .collect();
         sums.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let total = sums.iter().fold(0.0, |total, (_, sum)| total + sum);
-        Ok(total / counted.max(1) as f64)
+        Ok(sums.iter().fold(0.0, |total, (_, sum)| total + sum))
     }
 
     /// Number of a chunk in the whole model.
@@ -366,12 +378,15 @@ impl Worker<'_> {
             }
             Flow::Losses(sums) => {
                 let cx = self.context();
-                // none on context-parallel ranks that leave a sequence's loss to the first
-                let chunks = (sums.len() / block.size).max(1);
-                for (at, sum) in sums.into_iter().enumerate() {
+                let numbered = (block.start..).zip(sums.orders);
+                losses.orders.extend(numbered);
+                let chunks = (sums.predictions.len() / block.size).max(1);
+                for (at, sum) in sums.predictions.into_iter().enumerate() {
                     let sequence = block.start + at / chunks;
                     let position = cx.first + at % chunks * (cx.time / chunks);
-                    losses.push((sequence * self.plan.seq_length + position, sum));
+                    losses
+                        .predictions
+                        .push((sequence * self.plan.seq_length + position, sum));
                 }
                 Ok(())
             }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes bert.safetensors, bert.json, bert_pre.safetensors, bert_pre.json beside this file.
+"""Writes bert, bert_pre and bert_order (.safetensors and .json) beside this file.
 
     python train/tests/oracles/bert_goldens.py        (needs torch, transformers, safetensors, numpy)
 
 As torch_goldens.py, for masked language models: BertForMaskedLM (norms after the sums) and MegatronBertForMaskedLM
 (norms before the layers), tiny, eager attention, dropout off. Sequences have different lengths, two segments and
-masked places; the loss is the mean over the masked places of the batch. 10 steps.
+masked places; the loss is the mean over the masked places of the batch. 10 steps. bert_order is
+MegatronBertForPreTraining: the loss of the order of segments, the mean over sequences, is added.
 
 The error recorded beside each quantity is the larger of torch's own float32 error and the largest change in float64
 when every weight is moved by up to a unit in the last place of float32, 8 times (half for its own rounding, half for
@@ -23,7 +24,7 @@ from torch_goldens import BATCH, BETAS, CLIP, D, DECAY, EPS, F, HEADS, HERE, LAY
 STEPS, MASK = 10, 5
 
 
-def native(post):
+def native(post, order=False):
     """name -> array in our layout, salts counted in order."""
     out = {}
 
@@ -58,6 +59,9 @@ def native(post):
     both("head.transform", D, D)
     both("head.norm", D)
     add("head.bias", PADDED)
+    if order:
+        both("head.pooler", D, D)
+        both("head.order", 2, D)
     return out
 
 
@@ -88,6 +92,9 @@ def to_hf(w, post):
         both(a + "intermediate.dense", b + "fc1")
     both("cls.predictions.transform.dense", "head.transform")
     both("cls.predictions.transform.LayerNorm", "head.norm")
+    if "head.order.weight" in w:
+        both("bert.pooler.dense", "head.pooler")
+        both("cls.seq_relationship", "head.order")
     out["cls.predictions.bias"] = w["head.bias"][:VOCAB]
     return {k: np.ascontiguousarray(v) for k, v in out.items()}
 
@@ -101,18 +108,24 @@ def sample(index):
     return tokens, [int(j >= 7 + index % 3) for j in range(T)], [int(j < length) for j in range(T)], labels
 
 
-def build(post):
+def is_swapped(index):
+    return int((index * 7 + 1) % 3 == 0)
+
+
+def build(post, order):
     sizes = dict(vocab_size=VOCAB, max_position_embeddings=T, type_vocab_size=2, hidden_size=D, intermediate_size=F,
                  num_hidden_layers=LAYERS, num_attention_heads=HEADS, hidden_act="gelu", layer_norm_eps=1e-5,
                  attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0, attn_implementation="eager",
                  pad_token_id=None)  # with 0, torch would leave token 0's row out of the gradient
+    if order:
+        return transformers.MegatronBertForPreTraining(transformers.MegatronBertConfig(**sizes))
     if post:
         return transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
     return transformers.MegatronBertForMaskedLM(transformers.MegatronBertConfig(**sizes))
 
 
-def train(post, weights, dtype):
-    model = build(post).to(dtype).train()
+def train(post, order, weights, dtype):
+    model = build(post, order).to(dtype).train()
     named = dict(model.named_parameters())
     assert sorted(named) == sorted(weights), set(named) ^ set(weights)
     with torch.no_grad():
@@ -124,8 +137,12 @@ def train(post, weights, dtype):
     out, losses, norms = {}, [], []
     for step in range(STEPS):
         ids, segments, seen, labels = (torch.tensor(x) for x in zip(*(sample(step * BATCH + s) for s in range(BATCH))))
-        logits = model(ids, attention_mask=seen, token_type_ids=segments).logits
+        found = model(ids, attention_mask=seen, token_type_ids=segments)
+        logits = found.prediction_logits if order else found.logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        if order:
+            swapped = torch.tensor([is_swapped(step * BATCH + s) for s in range(BATCH)])
+            loss = loss + torch.nn.functional.cross_entropy(found.seq_relationship_logits, swapped)
         opt.zero_grad()
         loss.backward()
         if step == 0:
@@ -139,14 +156,14 @@ def train(post, weights, dtype):
 
 
 if __name__ == "__main__":
-    for name, post in (("bert", True), ("bert_pre", False)):
-        weights = to_hf(native(post), post)
-        wide, losses, norms = train(post, weights, torch.float64)
-        others = [train(post, weights, torch.float32)]
+    for name, post, order in (("bert", True, False), ("bert_pre", False, False), ("bert_order", False, True)):
+        weights = to_hf(native(post, order), post)
+        wide, losses, norms = train(post, order, weights, torch.float64)
+        others = [train(post, order, weights, torch.float32)]
         for seed in range(8):
             random = np.random.default_rng(seed)
             moved = {k: v.astype(np.float64) * (1 + 2.0**-23 * random.uniform(-1, 1, v.shape)) for k, v in weights.items()}
-            others.append(train(post, moved, torch.float64))
+            others.append(train(post, order, moved, torch.float64))
         error = {k: max(float(np.abs(wide[k] - other[0][k]).max()) for other in others) for k in wide}
 
         def furthest(index, values):

@@ -3,7 +3,7 @@
 use super::Kind;
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
-use crate::cpu::curve::{Curve, GeluErf, GeluTanh, QuickGelu, Relu, SquaredRelu};
+use crate::cpu::curve::{Curve, GeluErf, GeluTanh, QuickGelu, Relu, SquaredRelu, Tanh};
 use crate::cpu::simd::{Lanes, vector_fn};
 use rayon::prelude::*;
 
@@ -52,6 +52,7 @@ vector_fn! {
             Kind::QuickGelu => value_row::<L, QuickGelu>(y, x, bias),
             Kind::Relu => value_row::<L, Relu>(y, x, bias),
             Kind::SquaredRelu => value_row::<L, SquaredRelu>(y, x, bias),
+            Kind::Tanh => value_row::<L, Tanh>(y, x, bias),
         }
     }
 }
@@ -64,6 +65,7 @@ vector_fn! {
             Kind::QuickGelu => slope_row::<L, QuickGelu>(dx, dy, x, bias),
             Kind::Relu => slope_row::<L, Relu>(dx, dy, x, bias),
             Kind::SquaredRelu => slope_row::<L, SquaredRelu>(dx, dy, x, bias),
+            Kind::Tanh => slope_row::<L, Tanh>(dx, dy, x, bias),
         }
     }
 }

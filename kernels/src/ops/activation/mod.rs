@@ -20,6 +20,8 @@ pub enum Kind {
     Relu,
     /// max(x, 0)^2.
     SquaredRelu,
+    /// (e^x - e^-x) / (e^x + e^-x).
+    Tanh,
 }
 
 /// Returns y, dims of x.
@@ -68,12 +70,13 @@ mod tests {
     use crate::testing::{assert_same_bits, differences, error, random, wide};
     use crate::{Device, tolerance};
 
-    const KINDS: [Kind; 5] = [
+    const KINDS: [Kind; 6] = [
         Kind::GeluTanh,
         Kind::GeluErf,
         Kind::QuickGelu,
         Kind::Relu,
         Kind::SquaredRelu,
+        Kind::Tanh,
     ];
 
     /// Lines of `kind | x | y | dy/dx`, f64, from torch.
@@ -169,7 +172,8 @@ mod tests {
         let x = [-1e30, -50.0, 50.0, 1e30, f32::NAN];
         let x = Tensor::from_f32(&[5], &x, &Device::cpu()).unwrap();
         let one = Tensor::from_f32(&[5], &[1.0; 5], &Device::cpu()).unwrap();
-        for kind in KINDS.into_iter().filter(|k| *k != Kind::SquaredRelu) {
+        let bounded = [Kind::SquaredRelu, Kind::Tanh];
+        for kind in KINDS.into_iter().filter(|k| !bounded.contains(k)) {
             let y = forward(&x, None, kind).unwrap();
             let dx = backward(&one, &x, None, kind).unwrap();
             assert!(y.f32()[..2].iter().all(|y| y.abs() < 1e-30), "{kind:?}");
@@ -177,6 +181,10 @@ mod tests {
             assert!(y.f32()[4].is_nan(), "{kind:?}");
             assert_eq!(dx.f32()[2], 1.0, "{kind:?}");
         }
+        let y = forward(&x, None, Kind::Tanh).unwrap();
+        assert_eq!(&y.f32()[..4], &[-1.0, -1.0, 1.0, 1.0]);
+        assert!(y.f32()[4].is_nan());
+        assert_eq!(backward(&one, &x, None, Kind::Tanh).unwrap().f32()[3], 0.0);
     }
 
     #[test]

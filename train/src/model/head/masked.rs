@@ -3,6 +3,9 @@
 //! arXiv:2104.07705, sec. 3): z = norm(act(x W^T + b)), logits = z E^T + c, E the embedding.
 //! Before it the final norm, where blocks are pre-norm (Megatron).
 //!
+//! The first row of a sequence goes through the final norm too, and on to `next_sentence`, where the
+//! model tells the order of segments.
+//!
 //! Every sequence has `predictions` places, those it does not use with weight 0, so that a
 //! sequence's places are one leaf of the token tree in every layout. Ranks with other parts of the
 //! sequence give zeros for its picked rows, and the sum over ranks puts them together; all do the
@@ -14,6 +17,8 @@ use crate::config::Activation;
 use crate::data::{Picks, Targets};
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
+use crate::model::head::Losses;
+use crate::model::head::next_sentence::{self, NextSentence};
 use crate::model::head::vocabulary::{self, Vocabulary};
 use crate::model::linear::FullLinear;
 use crate::model::mlp::{activate, slope};
@@ -26,6 +31,7 @@ pub(crate) struct MaskedHead {
     activation: Activation,
     transform_norm: Norm,
     vocabulary: Vocabulary,
+    order: Option<NextSentence>,
     /// Places of a sequence.
     predictions: usize,
 }
@@ -41,6 +47,7 @@ pub(crate) struct Saved {
     statistics: Statistics,
     z: Tensor,
     vocabulary: vocabulary::Saved,
+    order: Option<next_sentence::Saved>,
 }
 
 impl MaskedHead {
@@ -59,23 +66,16 @@ impl MaskedHead {
             activation: architecture.activation.without_gate(),
             transform_norm: Norm::named("head.norm", eps, slots),
             vocabulary: Vocabulary::named(plan, (tp, tp_rank), slots, gradient),
+            order: architecture
+                .next_sentence
+                .then(|| NextSentence::named(slots)),
             predictions: plan.predictions,
         }
     }
 
-    /// Picked rows are whole sequences of their own, the same on all ranks.
-    fn within<'a>(&self, cx: &Context<'a>) -> Context<'a> {
-        Context {
-            time: self.predictions,
-            first: 0,
-            is_sequence: false,
-            token_leaf: if cx.token_leaf > 0 {
-                self.predictions
-            } else {
-                0
-            },
-            ..*cx
-        }
+    /// Rows of a sequence that are picked.
+    fn picked(&self) -> usize {
+        self.predictions + usize::from(self.order.is_some())
     }
 
     /// x: `[n, d]` -> this rank's logits of every row, `[n, v]`, for inference.
@@ -91,41 +91,52 @@ impl MaskedHead {
         self.vocabulary.logits(&z, cx)
     }
 
-    /// x: `[m, d]` -> summed loss of each sequence, on the first context-parallel rank alone.
+    /// x: `[m, d]` -> summed losses of each sequence, on the first context-parallel rank alone.
     pub(crate) fn forward(
         &self,
         x: &Tensor,
         (targets, picks): (&Targets, &Picks),
         cx: &Context<'_>,
-    ) -> kernels::Result<(Vec<f64>, Saved)> {
+    ) -> kernels::Result<(Losses, Saved)> {
         let picked = pick(x, &picks.rows, cx)?;
-        let cx = &self.within(cx);
-        let (x_rows, norm) = match &self.norm {
+        let (normed, norm) = match &self.norm {
             Some(norm) => {
-                let (normed, statistics) = norm.forward(&picked, cx)?;
+                let (normed, statistics) = norm.forward(&picked, &within(cx, self.picked()))?;
                 (normed, Some((picked, statistics)))
             }
             None => (picked, None),
         };
-        let before = self.transform.forward(&x_rows, cx)?;
+        let mut losses = Losses {
+            predictions: Vec::new(),
+            orders: Vec::new(),
+        };
+        let (mut rest, mut order) = (normed, None);
+        if let (Some(head), Some(swapped)) = (&self.order, &picks.swapped) {
+            let (places, firsts) = parted(&rest, self.predictions)?;
+            let (sequences, saved) = head.forward(firsts, swapped, &within(cx, 1))?;
+            (losses.orders, rest, order) = (sequences, places, Some(saved));
+        }
+        let cx = &within(cx, self.predictions);
+        let before = self.transform.forward(&rest, cx)?;
         let hidden = activate(&before, self.activation)?;
         let (z, statistics) = self.transform_norm.forward(&hidden, cx)?;
         let (tokens, vocabulary) = self.vocabulary.forward(&z, targets, cx)?;
-        let sums = tokens.chunks(self.predictions);
-        let losses = if cx.cp.rank() == 0 {
-            sums.map(|sequence| sequence.iter().sum()).collect()
-        } else {
-            Vec::new()
-        };
+        let sequences = tokens.chunks(self.predictions);
+        losses.predictions = sequences.map(|sequence| sequence.iter().sum()).collect();
+        if cx.cp.rank() > 0 {
+            losses.predictions.clear();
+            losses.orders.clear();
+        }
         let saved = Saved {
             rows: x.dims()[0],
             norm,
-            x: x_rows,
+            x: rest,
             before,
             hidden,
             statistics,
             z,
             vocabulary,
+            order,
         };
         Ok((losses, saved))
     }
@@ -147,11 +158,12 @@ impl MaskedHead {
             statistics,
             z,
             vocabulary,
+            order,
         } = saved;
         let outer = cx;
-        let cx = &self.within(cx);
-        let weight = if cx.cp.rank() == 0 { weight } else { 0.0 };
-        let of = (targets, weight);
+        let cx = &within(outer, self.predictions);
+        let is_first = if cx.cp.rank() == 0 { 1.0 } else { 0.0 };
+        let of = (targets, weight * is_first);
         let dz = self
             .vocabulary
             .backward(of, vocabulary, &z, gradients, cx)?;
@@ -164,14 +176,61 @@ impl MaskedHead {
         drop((dhidden, before));
         let mut dx = self.transform.backward(&dbefore, &x, gradients, cx)?;
         drop((dbefore, x));
+        if let (Some(head), Some(saved), Some(swapped)) = (&self.order, order, &picks.swapped) {
+            #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
+            let sequence_weight = outer.sequence_weight as f32;
+            let of = (swapped, sequence_weight * is_first);
+            let firsts = head.backward(of, saved, gradients, &within(outer, 1))?;
+            dx = joined(&dx, &firsts, self.predictions)?;
+        }
         if let (Some(norm), Some((picked, statistics))) = (&self.norm, norm) {
+            let cx = &within(outer, self.picked());
             dx = norm.backward(&dx, &picked, &statistics, gradients, cx)?;
         }
-        if cx.cp.size() > 1 {
-            cx.cp.all_reduce_sum(dx.f32_mut())?;
+        if outer.cp.size() > 1 {
+            outer.cp.all_reduce_sum(dx.f32_mut())?;
         }
         put(&dx, &picks.rows, rows, outer)
     }
+}
+
+/// Picked rows are whole sequences of their own, of `rows` rows, the same on all ranks.
+fn within<'a>(cx: &Context<'a>, rows: usize) -> Context<'a> {
+    Context {
+        time: rows,
+        first: 0,
+        is_sequence: false,
+        token_leaf: if cx.token_leaf > 0 { rows } else { 0 },
+        ..*cx
+    }
+}
+
+/// Of each sequence's rows all but the last, and the last: `[b * (places + 1), d]` -> `[b * places, d]`,
+/// `[b, d]`.
+fn parted(x: &Tensor, places: usize) -> kernels::Result<(Tensor, Tensor)> {
+    let (rows, d) = (x.dims()[0], x.dims()[1]);
+    let b = rows / (places + 1);
+    let mut first = Tensor::empty(&[b * places, d], DType::F32, x.device())?;
+    let mut last = Tensor::empty(&[b, d], DType::F32, x.device())?;
+    let parts = first.f32_mut().chunks_mut(places * d);
+    let parts = parts.zip(last.f32_mut().chunks_mut(d));
+    for ((first, last), rows) in parts.zip(x.f32().chunks((places + 1) * d)) {
+        first.copy_from_slice(&rows[..places * d]);
+        last.copy_from_slice(&rows[places * d..]);
+    }
+    Ok((first, last))
+}
+
+/// The opposite of `parted`.
+fn joined(first: &Tensor, last: &Tensor, places: usize) -> kernels::Result<Tensor> {
+    let (b, d) = (last.dims()[0], last.dims()[1]);
+    let mut x = Tensor::empty(&[b * (places + 1), d], DType::F32, last.device())?;
+    let parts = first.f32().chunks(places * d).zip(last.f32().chunks(d));
+    for (rows, (first, last)) in x.f32_mut().chunks_mut((places + 1) * d).zip(parts) {
+        rows[..places * d].copy_from_slice(first);
+        rows[places * d..].copy_from_slice(last);
+    }
+    Ok(x)
 }
 
 /// The picked rows on every rank: x `[m, d]` -> `[picks, d]`.

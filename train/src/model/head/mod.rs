@@ -2,6 +2,7 @@
 //! transform and the vocabulary at masked places for an encoder (`masked`).
 
 pub(crate) mod masked;
+mod next_sentence;
 mod vocabulary;
 
 use kernels::Tensor;
@@ -12,6 +13,15 @@ use crate::model::gradients::Gradients;
 use crate::model::head::vocabulary::Vocabulary;
 use crate::model::norm::{Norm, Statistics};
 use crate::plan::Plan;
+
+/// Summed losses of a micro-batch.
+pub(crate) struct Losses {
+    /// Of equal runs of predictions, the same number of runs for each sequence; none on ranks that
+    /// leave them to another.
+    pub predictions: Vec<f64>,
+    /// Of each sequence whether its segments are in order; none if the model does not tell.
+    pub orders: Vec<f64>,
+}
 
 /// Predicts the next token of every row.
 pub(crate) struct Head {
@@ -53,13 +63,14 @@ impl Head {
         x: Tensor,
         targets: &Targets,
         cx: &Context<'_>,
-    ) -> kernels::Result<(Vec<f64>, Saved)> {
+    ) -> kernels::Result<(Losses, Saved)> {
         let (normed, statistics) = self.norm.forward(&x, cx)?;
         let (tokens, vocabulary) = self.vocabulary.forward(&normed, targets, cx)?;
-        let losses = tokens
-            .chunks(cx.loss_chunk())
-            .map(|chunk| chunk.iter().sum())
-            .collect();
+        let runs = tokens.chunks(cx.loss_chunk());
+        let losses = Losses {
+            predictions: runs.map(|run| run.iter().sum()).collect(),
+            orders: Vec::new(),
+        };
         Ok((
             losses,
             Saved {

@@ -1,0 +1,90 @@
+//! Whether the second segment really follows the first (Devlin et al. 2019, sec. 3.1, task 2), from
+//! the first token's row: scores = tanh(x W^T + b) U^T + c, two of them; cross entropy, the mean over
+//! the sequences of the step's batch.
+
+use kernels::activation::{self, Kind};
+use kernels::{DType, Tensor, cross_entropy};
+
+use crate::model::context::{Context, Slots};
+use crate::model::gradients::Gradients;
+use crate::model::linear::FullLinear;
+
+/// Follows, or is another.
+const CLASSES: usize = 2;
+
+pub(crate) struct NextSentence {
+    pooler: FullLinear,
+    scores: FullLinear,
+}
+
+/// Kept from forward: `[b, d]` three times, `[b, 2]`, `[b]` twice.
+pub(crate) struct Saved {
+    x: Tensor,
+    before: Tensor,
+    pooled: Tensor,
+    scores: Tensor,
+    max: Tensor,
+    sum: Tensor,
+}
+
+impl NextSentence {
+    pub(crate) fn named(slots: &Slots<'_>) -> NextSentence {
+        NextSentence {
+            pooler: FullLinear::named("head.pooler", slots),
+            scores: FullLinear::named("head.order", slots),
+        }
+    }
+
+    /// x: `[b, d]`, classes: `[b]` -> loss of each sequence. `cx` is that of sequences of one row.
+    pub(crate) fn forward(
+        &self,
+        x: Tensor,
+        classes: &Tensor,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Vec<f64>, Saved)> {
+        let before = self.pooler.forward(&x, cx)?;
+        let pooled = activation::forward(&before, None, Kind::Tanh)?;
+        let scores = self.scores.forward(&pooled, cx)?;
+        let max = cross_entropy::row_max(&scores, 0, CLASSES)?;
+        let (sums, target) = cross_entropy::row_sums(&scores, &max, classes, 0, CLASSES, CLASSES)?;
+        let b = max.elements();
+        let sum = sums.reshape(&[b])?;
+        let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());
+        let losses = numbers
+            .map(|((&max, &sum), &target)| f64::from(max) + f64::from(sum).ln() - f64::from(target))
+            .collect();
+        let saved = Saved {
+            x,
+            before,
+            pooled,
+            scores,
+            max,
+            sum,
+        };
+        Ok((losses, saved))
+    }
+
+    /// `weight`: of each sequence in the step's loss -> dx: `[b, d]`
+    pub(crate) fn backward(
+        &self,
+        (classes, weight): (&Tensor, f32),
+        saved: Saved,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let Saved {
+            x,
+            before,
+            pooled,
+            mut scores,
+            max,
+            sum,
+        } = saved;
+        let mut weights = Tensor::empty(max.dims(), DType::F32, max.device())?;
+        weights.fill(weight);
+        cross_entropy::backward(&mut scores, &max, &sum, classes, &weights, 0, CLASSES)?;
+        let dpooled = self.scores.backward(&scores, &pooled, gradients, cx)?;
+        let dbefore = activation::backward(&dpooled, &before, None, Kind::Tanh)?;
+        self.pooler.backward(&dbefore, &x, gradients, cx)
+    }
+}
