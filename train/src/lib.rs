@@ -30,6 +30,7 @@ mod scaling;
 mod step;
 
 pub use checkpoint::hf::export_hf;
+pub use checkpoint::hf_import::import_hf;
 pub use config::{
     Activation, Biases, CheckpointConfig, Determinism, Family, ModelConfig, NormKind,
     ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, RopeScaling, Schedule,

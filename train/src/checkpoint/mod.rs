@@ -10,6 +10,9 @@
 
 pub(crate) mod background;
 pub(crate) mod hf;
+pub(crate) mod hf_config;
+pub(crate) mod hf_import;
+pub(crate) mod hf_names;
 pub(crate) mod read;
 pub(crate) mod safetensors;
 pub(crate) mod snapshot;

@@ -1,6 +1,7 @@
 //! Tests of what this crate promises, each over the whole of `run`.
 
 mod counts;
+mod hugging_face;
 mod inference;
 mod kill;
 mod layouts;
