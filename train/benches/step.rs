@@ -66,7 +66,7 @@ impl Events for Times {
             .push((record.clone(), cpu_seconds()));
     }
 
-    fn validation(&self, _step: u64, _loss: f64) {}
+    fn validation(&self, _set: &str, _step: u64, _loss: f64) {}
     fn checkpoint(&self, _step: u64, _path: &Path) {}
     fn resumed(&self, _step: u64) {}
     fn note(&self, _note: &str) {}
@@ -112,6 +112,7 @@ fn plan(
         parallel,
         vocab,
         seq_length: 256,
+        predictions: 0,
         eod: None,
         seed: 1,
         determinism,

@@ -31,7 +31,7 @@ struct Quiet;
 
 impl Events for Quiet {
     fn step(&self, _record: &StepRecord) {}
-    fn validation(&self, _step: u64, _loss: f64) {}
+    fn validation(&self, _set: &str, _step: u64, _loss: f64) {}
     fn checkpoint(&self, _step: u64, _path: &Path) {}
     fn resumed(&self, _step: u64) {}
     fn note(&self, _note: &str) {}
@@ -65,6 +65,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
             },
             vocab: 1000,
             seq_length: 128,
+            predictions: 0,
             eod: None,
             seed: 7,
             determinism: Determinism::Layout,

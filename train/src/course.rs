@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::state::Exact;
+use crate::optim::schedule;
 use crate::plan::Plan;
 
 /// Why a run came to its end.
@@ -13,6 +14,10 @@ use crate::plan::Plan;
 pub enum Ended {
     /// All steps are done.
     Steps,
+    /// `train.time_budget` is used up.
+    TimeBudget,
+    /// `train.early_stop`: the validation loss no longer fell.
+    EarlyStop,
     /// It was asked to stop; the same call goes on.
     Asked,
 }
@@ -20,15 +25,57 @@ pub enum Ended {
 /// Counters and losses after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Course {
-    /// Steps done.
+    /// Steps done, with those that were skipped.
     pub step: u64,
     /// Samples used in them: the next step starts with this one.
     pub consumed_samples: u64,
     /// Loss of the last step.
     pub loss: Exact,
-    /// Last validation loss, and the lowest.
-    pub valid_loss: Option<Exact>,
-    pub best_valid_loss: Option<Exact>,
+    /// Losses of each validation set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<SetLosses>,
+    /// Steps without an update, in all and the last ones in a row.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped_in_row: u64,
+    /// Loss and gradient norm of the last good steps, while their medians matter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recent: Vec<(Exact, Exact)>,
+    /// Wall-clock seconds of all runs, under a time budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<Exact>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// How one validation set has fared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SetLosses {
+    pub name: String,
+    /// Last loss, and the lowest.
+    pub loss: Exact,
+    pub best: Exact,
+    /// The loss that an early stop wants to see lowered, and validations since it was.
+    pub mark: Exact,
+    pub stale: u64,
+}
+
+/// What the next step is to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Next {
+    /// Counted from 1.
+    pub step: u64,
+    /// First sample of the batch.
+    pub first: u64,
+    /// Sequences of the batch.
+    pub batch: usize,
+    /// Number of the update, from 1: steps that were not skipped.
+    pub update: u64,
+    /// Learning rate.
+    pub rate: f64,
 }
 
 impl Course {
@@ -38,27 +85,150 @@ impl Course {
             step: 0,
             consumed_samples: 0,
             loss: Exact(f64::NAN),
-            valid_loss: None,
-            best_valid_loss: None,
+            sets: Vec::new(),
+            skipped: 0,
+            skipped_in_row: 0,
+            recent: Vec::new(),
+            seconds: None,
         }
     }
 
-    /// Takes note of a step over `samples` samples.
-    pub(crate) fn stepped(&mut self, samples: usize, loss: f64) {
+    pub(crate) fn next(&self, plan: &Plan) -> Next {
+        let step = self.step + 1;
+        let by_time = match (plan.train.budget_secs(), self.seconds) {
+            (Some(budget), Some(used)) => plan.train.steps as f64 * used.0 / budget,
+            _ => 0.0,
+        };
+        Next {
+            step,
+            first: self.consumed_samples,
+            batch: plan.train.batch_at(self.consumed_samples),
+            update: step - self.skipped,
+            rate: schedule::rate(&plan.train, by_time.max(step as f64)),
+        }
+    }
+
+    /// Takes note of a step over `samples` samples: its loss and gradient norm, whether it was
+    /// skipped.
+    pub(crate) fn stepped(
+        &mut self,
+        plan: &Plan,
+        samples: usize,
+        (loss, norm): (f64, f64),
+        is_skipped: bool,
+    ) {
         self.step += 1;
         self.consumed_samples += samples as u64;
         self.loss = Exact(loss);
+        if is_skipped {
+            self.skipped += 1;
+            self.skipped_in_row += 1;
+            return;
+        }
+        self.skipped_in_row = 0;
+        let config = &plan.train.on_bad_step;
+        if config.factor > 0.0 {
+            self.recent.push((Exact(loss), Exact(norm)));
+            let surplus = self.recent.len().saturating_sub(config.window);
+            self.recent.drain(..surplus);
+        }
     }
 
     /// Takes note of a validation.
-    pub(crate) fn validated(&mut self, loss: f64) {
-        self.valid_loss = Some(Exact(loss));
-        let best = self.best_valid_loss.map_or(loss, |best| best.0.min(loss));
-        self.best_valid_loss = Some(Exact(best));
+    pub(crate) fn validated(&mut self, plan: &Plan, name: &str, loss: f64) {
+        let Some(set) = self.sets.iter_mut().find(|set| set.name == name) else {
+            let one = Exact(loss);
+            self.sets.push(SetLosses {
+                name: name.into(),
+                loss: one,
+                best: one,
+                mark: one,
+                stale: 0,
+            });
+            return;
+        };
+        set.loss = Exact(loss);
+        set.best = Exact(set.best.0.min(loss));
+        if loss < set.mark.0 - plan.train.early_stop.min_delta {
+            (set.mark, set.stale) = (Exact(loss), 0);
+        } else {
+            set.stale += 1;
+        }
+    }
+
+    /// Last loss of the first validation set, and the lowest.
+    pub(crate) fn valid_loss(&self) -> Option<f64> {
+        self.sets.first().map(|set| set.loss.0)
+    }
+
+    pub(crate) fn best_valid_loss(&self) -> Option<f64> {
+        self.sets.first().map(|set| set.best.0)
     }
 
     /// Whether the plan is fulfilled.
     pub(crate) fn ended(&self, plan: &Plan) -> Option<Ended> {
-        (self.step >= plan.train.steps).then_some(Ended::Steps)
+        let stop = &plan.train.early_stop;
+        let is_stale = |set: &SetLosses| set.name == stop.set && set.stale >= stop.patience;
+        if self.step >= plan.train.steps {
+            Some(Ended::Steps)
+        } else if self.is_out_of_time(plan) {
+            Some(Ended::TimeBudget)
+        } else if stop.patience > 0 && self.sets.iter().any(is_stale) {
+            Some(Ended::EarlyStop)
+        } else {
+            None
+        }
+    }
+
+    fn is_out_of_time(&self, plan: &Plan) -> bool {
+        let (budget, used) = (plan.train.budget_secs(), self.seconds);
+        budget
+            .zip(used)
+            .is_some_and(|(budget, used)| used.0 >= budget)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::tiny_gpt;
+
+    #[test]
+    fn early_stop_counts_validations_without_a_loss_lower_by_the_delta() {
+        let mut plan = tiny_gpt();
+        (
+            plan.train.early_stop.patience,
+            plan.train.early_stop.min_delta,
+        ) = (2, 0.1);
+        let mut course = Course::start();
+        for (loss, stale, ended) in [
+            (3.0, 0, None),
+            (2.95, 1, None), // lower, but not by the delta
+            (2.85, 0, None), // against the mark of 3.0
+            (2.8, 1, None),
+            (2.9, 2, Some(Ended::EarlyStop)),
+        ] {
+            course.validated(&plan, "other", 1.0);
+            course.validated(&plan, "valid", loss);
+            let set = &course.sets[1];
+            assert_eq!((set.stale, course.ended(&plan)), (stale, ended), "{loss}");
+        }
+        assert_eq!(course.sets[1].best.0, 2.8);
+    }
+
+    #[test]
+    fn the_rate_follows_the_time_used_where_it_is_ahead_of_the_steps() {
+        let mut plan = tiny_gpt();
+        plan.train.steps = 1000;
+        plan.train.time_budget = "100s".into();
+        let mut course = Course::start();
+        course.step = 9;
+        for (seconds, at) in [(0.5, 10.0), (50.0, 500.0), (99.0, 990.0)] {
+            course.seconds = Some(Exact(seconds));
+            assert_eq!(course.next(&plan).rate, schedule::rate(&plan.train, at));
+            assert_eq!(course.ended(&plan), None);
+        }
+        course.seconds = Some(Exact(100.0));
+        assert_eq!(course.ended(&plan), Some(Ended::TimeBudget));
     }
 }

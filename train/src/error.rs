@@ -78,15 +78,17 @@ pub enum Error {
         /// What the model takes.
         wanted: &'static str,
     },
-    /// Training diverged.
-    #[error("step {step}: {what} is {value}")]
-    NotFinite {
+    /// A step that must not be trained through.
+    #[error("step {step}: {reason}{}; its batch is in {dump}", so_far(*.skipped), dump = dump.display())]
+    BadStep {
         /// The step, counted from 1.
         step: u64,
-        /// The quantity.
-        what: &'static str,
-        /// Its value.
-        value: f64,
+        /// What is bad about it.
+        reason: String,
+        /// Steps right before it that were skipped.
+        skipped: u64,
+        /// Where its batch is written.
+        dump: PathBuf,
     },
     /// A file of a checkpoint is not what was written.
     #[error("{path} at byte {offset}: {what}: found {found}, want {wanted}", path = path.display())]
@@ -148,6 +150,14 @@ pub enum Error {
         /// What would do.
         wanted: String,
     },
+}
+
+fn so_far(skipped: u64) -> String {
+    match skipped {
+        0 => String::new(),
+        1 => ", after 1 skipped step".into(),
+        _ => format!(", after {skipped} skipped steps in a row"),
+    }
 }
 
 impl Error {

@@ -116,7 +116,7 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
     worker.evaluate(samples, sequences)
 }
 
-/// Logits after each token of one sequence: `tokens.len()` rows of `vocab` numbers.
+/// Logits after each token of one sequence, or at each for a masked model (all of one segment): `tokens.len()` rows of `vocab` numbers.
 ///
 /// # Errors
 /// A damaged checkpoint; an empty or too long sequence; a token outside the vocabulary.
@@ -144,12 +144,16 @@ fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> 
         .stage
         .embedding()
         .expect("the only stage is the first");
-    let head = model.stage.head().expect("the only stage is the last");
-    let mut x = embedding.forward(ids, &cx)?;
+    let segments = Tensor::zeros(ids.dims(), DType::U32, &model.device)?;
+    let (mut x, _) = embedding.forward((ids, Some(&segments)), &cx)?;
     for block in model.stage.blocks() {
         (x, _) = block.forward(x, &cx)?;
     }
-    head.logits(&x, &cx)
+    match (model.stage.head(), model.stage.masked_head()) {
+        (Some(head), _) => head.logits(&x, &cx),
+        (None, Some(head)) => head.logits(&x, &cx),
+        (None, None) => unreachable!("the only stage is the last"),
+    }
 }
 
 /// Describes a checkpoint: step, plan, loss, tensors. Verifies the state and the model.
@@ -173,9 +177,10 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
         "step": course.step,
         "consumed_samples": course.consumed_samples,
         "tokens": course.consumed_samples * plan.seq_length as u64,
+        "skipped_steps": course.skipped,
         "loss": course.loss.0,
-        "valid_loss": course.valid_loss.map(|loss| loss.0),
-        "best_valid_loss": course.best_valid_loss.map(|loss| loss.0),
+        "valid_loss": course.valid_loss(),
+        "best_valid_loss": course.best_valid_loss(),
         "parameters": plan.parameters(),
         "model_bytes": bytes(MODEL),
         "optimizer_bytes": bytes(OPTIMIZER),

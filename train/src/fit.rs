@@ -205,6 +205,17 @@ fn check_batch(plan: &Plan, problem: Problem<'_>) {
         let wanted = format!("a multiple of dp * micro_batch{near}");
         problem("train.global_batch", found, &wanted);
     }
+    let Some(ramp) = &plan.train.batch_rampup else {
+        return;
+    };
+    for (key, value) in [("start", ramp.start), ("increment", ramp.increment)] {
+        if step > 0 && value > 0 && !divides(step, value) {
+            let found = format!("{value} with dp = {dp}, micro_batch = {micro}");
+            let near = nearest_multiple(value, step);
+            let wanted = format!("a multiple of dp * micro_batch{near}");
+            problem(&format!("train.batch_rampup.{key}"), found, &wanted);
+        }
+    }
 }
 
 /// Layout mode fixes its reduction leaves from the model alone, so they must divide evenly.

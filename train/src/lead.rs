@@ -1,10 +1,9 @@
 //! What rank 0 tells about a run: lines of `metrics.jsonl`, events, checkpoints that were tried.
 
 use crate::checkpoint::background::Tried;
-use crate::course::Course;
+use crate::course::{Course, Next};
 use crate::error::{Error, Result};
 use crate::metrics::{Events, FailureRecord, Journal, StepRecord, ValidationRecord};
-use crate::optim::schedule;
 use crate::plan::Plan;
 use crate::run::is_due;
 use crate::step::Outcome;
@@ -32,15 +31,15 @@ impl<'a> Lead<'a> {
         &mut self,
         plan: &Plan,
         course: &Course,
-        outcome: &Outcome,
+        (next, outcome): (&Next, &Outcome),
         (seconds, peak_bytes, stall_s): (f64, usize, Option<f64>),
     ) -> Result<()> {
-        let tokens_per_s = (plan.train.global_batch * plan.seq_length) as f64 / seconds;
+        let tokens_per_s = (next.batch * plan.seq_length) as f64 / seconds;
         let record = StepRecord {
             step: course.step,
             loss: outcome.loss,
             grad_norm: outcome.grad_norm,
-            lr: schedule::rate(&plan.train, course.step),
+            lr: next.rate,
             tokens: course.consumed_samples * plan.seq_length as u64,
             consumed_samples: course.consumed_samples,
             tokens_per_s,
@@ -49,6 +48,7 @@ impl<'a> Lead<'a> {
             step_s: seconds,
             memory_bytes: peak_bytes as u64,
             stall_s,
+            skipped: outcome.bad.clone(),
             routing: outcome.routing.clone(),
         };
         self.write(&record)?;
@@ -58,14 +58,20 @@ impl<'a> Lead<'a> {
         Ok(())
     }
 
-    /// A validation after `step`.
-    pub(crate) fn validation(&mut self, step: u64, loss: f64, samples: u64) -> Result<()> {
+    /// A set's loss and number of samples after `step`.
+    pub(crate) fn validation(
+        &mut self,
+        set: &str,
+        step: u64,
+        (loss, samples): (f64, u64),
+    ) -> Result<()> {
         self.write(&ValidationRecord {
             step,
+            set: (set != "valid").then(|| set.to_owned()),
             valid_loss: loss,
             valid_samples: samples,
         })?;
-        self.events.validation(step, loss);
+        self.events.validation(set, step, loss);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod architecture;
+mod bad_steps;
 mod checkpoint;
 #[cfg(test)]
 mod claims;
@@ -32,12 +33,12 @@ mod step;
 pub use checkpoint::hf::export_hf;
 pub use checkpoint::hf_import::import_hf;
 pub use config::{
-    Activation, Biases, CheckpointConfig, Determinism, Family, ModelConfig, NormKind,
-    ParallelConfig, PipelineSchedule, Placement, Precision, Recompute, RopeScaling, Schedule,
-    TieEmbeddings, TrainConfig,
+    Activation, BadStepAction, BatchRampup, Biases, CheckpointConfig, Determinism, EarlyStop,
+    Family, ModelConfig, NormKind, OnBadStep, ParallelConfig, PipelineSchedule, Placement,
+    Precision, Recompute, RopeScaling, Schedule, TieEmbeddings, TrainConfig, WsdDecay,
 };
 pub use course::Ended;
-pub use data::{Sample, Samples, TextSample};
+pub use data::{MaskedSample, Sample, Samples, TextSample};
 pub use error::{Error, Result};
 pub use eval::{evaluate, inspect, logits};
 pub use infer::{GenerateOptions, generate};
@@ -46,4 +47,4 @@ pub use metrics::{Events, StepRecord};
 pub use mixture::{DropPolicy, MoeConfig, RouterScope, RouterScore};
 pub use parallel::routing::RoutingRecord;
 pub use plan::Plan;
-pub use run::{Outcome, run};
+pub use run::{Outcome, ValidationSet, run, run_with_sets};

@@ -1,7 +1,7 @@
 //! What a run reports: records of steps, the callbacks that receive them, and `metrics.jsonl`.
 //!
 //! One line per step, `StepRecord`'s fields; after it, if the step was followed by a validation,
-//! `{"step","valid_loss","valid_samples"}`; `{"step","checkpoint_step","checkpoint_failed"}` where a
+//! `{"step","valid_loss","valid_samples"}`, with `"set"` for sets beside the blend's; `{"step","checkpoint_step","checkpoint_failed"}` where a
 //! checkpoint could not be written. Lines are in order and each step is there once: a resumed run
 //! first cuts the file behind the checkpoint's step.
 
@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{At, Error, Result};
 use crate::parallel::routing::RoutingRecord;
@@ -21,9 +21,11 @@ use crate::parallel::routing::RoutingRecord;
 pub struct StepRecord {
     /// Counted from 1.
     pub step: u64,
-    /// Mean over the step's tokens, nats, before the update.
+    /// Mean over the step's tokens, nats, before the update; null if it is not finite.
+    #[serde(deserialize_with = "number_or_nan")]
     pub loss: f64,
-    /// L2 norm of the gradient before clipping.
+    /// L2 norm of the gradient before clipping; null if it is not finite.
+    #[serde(deserialize_with = "number_or_nan")]
     pub grad_norm: f64,
     /// Learning rate of the update.
     pub lr: f64,
@@ -48,12 +50,22 @@ pub struct StepRecord {
     /// absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stall_s: Option<f64>,
+    /// Why the step changed no weights; absent if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 /// A validation's line in `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ValidationRecord {
     pub step: u64,
+    /// Name of the set; absent for the blend's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
     pub valid_loss: f64,
     pub valid_samples: u64,
 }
@@ -72,8 +84,8 @@ pub(crate) struct FailureRecord {
 pub trait Events: Sync {
     /// A step ended (every `log_every`-th, and the last).
     fn step(&self, record: &StepRecord);
-    /// The validation loss after a step, nats per token.
-    fn validation(&self, step: u64, loss: f64);
+    /// The loss of a validation set after a step, nats per token.
+    fn validation(&self, set: &str, step: u64, loss: f64);
     /// A checkpoint is on disk.
     fn checkpoint(&self, step: u64, path: &Path);
     /// The run goes on after this step of an earlier run.
@@ -205,6 +217,7 @@ mod tests {
     fn line(step: u64) -> ValidationRecord {
         ValidationRecord {
             step,
+            set: None,
             valid_loss: 1.5,
             valid_samples: 2,
         }
@@ -249,6 +262,7 @@ mod tests {
             memory_bytes: 0,
             routing: None,
             stall_s: None,
+            skipped: None,
         };
         let names = "step loss grad_norm lr tokens consumed_samples tokens_per_s tflops mfu step_s \
                      memory_bytes";

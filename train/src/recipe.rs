@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Problem;
+
 /// What the backward pass computes again instead of keeping it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -24,6 +26,96 @@ pub enum Schedule {
     Linear,
     /// `lr` to the end.
     Constant,
+    /// `lr`, and over the last `wsd_decay_steps` down to `min_lr` (warm-up, stable, decay: Hu et al.
+    /// 2024, arXiv:2404.06395).
+    Wsd,
+    /// `lr sqrt(warmup_steps / step)`, not below `min_lr` (Vaswani et al. 2017, arXiv:1706.03762).
+    InverseSquareRoot,
+}
+
+/// Shape of the decay of `wsd`; x runs from 0 to 1 over it. Megatron's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WsdDecay {
+    /// 1 - x.
+    Linear,
+    /// Half a cosine.
+    Cosine,
+    /// 2 * 0.5^x - 1.
+    Exponential,
+    /// 1 - sqrt(x).
+    MinusSqrt,
+}
+
+/// A global batch that grows in equal steps, as Megatron's `rampup-batch-size`. The learning rate
+/// still follows the number of steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchRampup {
+    /// Sequences of the first step.
+    pub start: usize,
+    /// Sequences by which the batch grows at a time.
+    pub increment: usize,
+    /// Samples over which it grows to `global_batch`.
+    pub samples: u64,
+}
+
+/// What follows a step whose loss or gradient is bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BadStepAction {
+    /// The run ends by an error.
+    Stop,
+    /// Weights stay as they are; the step's samples are used up.
+    Skip,
+}
+
+/// Steps that are not to be trained through. The batch is written to `bad_steps/` either way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OnBadStep {
+    /// Default: `stop`.
+    pub action: BadStepAction,
+    /// A loss or gradient norm above this many times the median of the last good steps is bad too;
+    /// 0: only what is not finite. Default: 0.
+    pub factor: f64,
+    /// Good steps that the median is over; before there are so many nothing is above it. Default: 64.
+    pub window: usize,
+    /// Skipped steps in a row after which the run ends by an error. Default: 8.
+    pub limit: u64,
+}
+
+impl Default for OnBadStep {
+    fn default() -> Self {
+        OnBadStep {
+            action: BadStepAction::Stop,
+            factor: 0.0,
+            window: 64,
+            limit: 8,
+        }
+    }
+}
+
+/// End of a run whose validation loss has stopped falling.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EarlyStop {
+    /// Validations in a row without a lower loss after which the run ends; 0: never. Default: 0.
+    pub patience: u64,
+    /// By how much a loss has to be lower, nats. Default: 0.
+    pub min_delta: f64,
+    /// Name of the validation set. Default: `valid`, the blend's.
+    pub set: String,
+}
+
+impl Default for EarlyStop {
+    fn default() -> Self {
+        EarlyStop {
+            patience: 0,
+            min_delta: 0.0,
+            set: "valid".into(),
+        }
+    }
 }
 
 /// Number format of weights and activations.
@@ -60,8 +152,13 @@ impl Default for CheckpointConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
-    /// Optimizer steps in all. Default: 1000.
+    /// Optimizer steps in all; with a `time_budget` at most so many. Default: 1000.
     pub steps: u64,
+    /// Wall-clock time of all runs of the job together, such as `24h`, `90m` or `1h30m`; empty: no
+    /// limit. The schedule then runs by the share of time used, or of steps where that is more, so
+    /// bits depend on the machine (Izsak et al. 2021, arXiv:2104.07705). Default: empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub time_budget: String,
     /// Tokens see their own document alone; documents end with the end-of-document token.
     /// Megatron's name. Default: false.
     pub reset_attention_mask: bool,
@@ -72,6 +169,9 @@ pub struct TrainConfig {
     pub eod_mask_loss: bool,
     /// Sequences per step over all ranks. Default: 32.
     pub global_batch: usize,
+    /// Growth of the batch from a smaller one. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_rampup: Option<BatchRampup>,
     /// Sequences a rank works on at once. In layout mode one that is no power of two is worked on
     /// in aligned power-of-two parts. Default: 4.
     pub micro_batch: usize,
@@ -83,6 +183,13 @@ pub struct TrainConfig {
     pub warmup_steps: u64,
     /// Shape after warm-up. Default: `cosine`.
     pub schedule: Schedule,
+    /// Step at which `cosine`, `linear` and `wsd` reach `min_lr`, which stays from there on; 0:
+    /// `steps`. Default: 0.
+    pub decay_steps: u64,
+    /// Steps of the decay of `wsd`, which ends at `decay_steps`; 0: a tenth of them. Default: 0.
+    pub wsd_decay_steps: u64,
+    /// Shape of the decay of `wsd`. Default: `linear`.
+    pub wsd_decay: WsdDecay,
     /// Decoupled weight decay of matrices; norms and biases have none. Default: 0.1, GPT-3.
     pub weight_decay: f32,
     /// AdamW's decay of the first moment. Default: 0.9.
@@ -93,6 +200,8 @@ pub struct TrainConfig {
     pub eps: f32,
     /// Largest L2 norm of the whole gradient; 0: no clipping. Default: 1.0, GPT-3.
     pub clip_norm: f64,
+    /// Steps with a loss or gradient that is not finite or far above the usual.
+    pub on_bad_step: OnBadStep,
     /// What backward computes again. Default: `none`.
     pub recompute: Recompute,
     /// Layers of each pipeline rank that do so, its first ones; one number for all ranks or one per
@@ -104,6 +213,8 @@ pub struct TrainConfig {
     pub eval_every: u64,
     /// Validation sequences, the first of the set; fewer if it holds fewer. Default: 64.
     pub eval_samples: u64,
+    /// End when a validation loss no longer falls.
+    pub early_stop: EarlyStop,
     /// Checkpoints.
     pub checkpoint: CheckpointConfig,
     /// Steps between reports to `Events::step`; metrics.jsonl has every step. Default: 1.
@@ -114,25 +225,32 @@ impl Default for TrainConfig {
     fn default() -> Self {
         TrainConfig {
             steps: 1000,
+            time_budget: String::new(),
             reset_attention_mask: false,
             reset_position_ids: false,
             eod_mask_loss: false,
             global_batch: 32,
+            batch_rampup: None,
             micro_batch: 4,
             lr: 6e-4,
             min_lr: 6e-5,
             warmup_steps: 100,
             schedule: Schedule::Cosine,
+            decay_steps: 0,
+            wsd_decay_steps: 0,
+            wsd_decay: WsdDecay::Linear,
             weight_decay: 0.1,
             beta1: 0.9,
             beta2: 0.95,
             eps: 1e-8,
             clip_norm: 1.0,
+            on_bad_step: OnBadStep::default(),
             recompute: Recompute::None,
             recompute_layers: Vec::new(),
             precision: Precision::F32,
             eval_every: 100,
             eval_samples: 64,
+            early_stop: EarlyStop::default(),
             checkpoint: CheckpointConfig::default(),
             log_every: 1,
         }
@@ -154,8 +272,69 @@ impl TrainConfig {
         }
     }
 
+    /// Sequences of the step that starts at sample `consumed`: Megatron's
+    /// `RampupBatchsizeNumMicroBatchesCalculator`.
+    pub fn batch_at(&self, consumed: u64) -> usize {
+        let Some(ramp) = &self.batch_rampup else {
+            return self.global_batch;
+        };
+        let increments = self.global_batch.saturating_sub(ramp.start) / ramp.increment.max(1);
+        if consumed > ramp.samples || increments == 0 {
+            return self.global_batch;
+        }
+        let samples_of_one = ramp.samples as f64 / increments as f64;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at most the number of increments, as consumed is at most their samples"
+        )]
+        let passed = (consumed as f64 / samples_of_one) as usize;
+        ramp.start + passed.min(increments) * ramp.increment
+    }
+
+    /// Samples that all steps use.
+    pub fn samples(&self) -> u64 {
+        let (mut step, mut consumed) = (0, 0u64);
+        while step < self.steps {
+            let batch = self.batch_at(consumed);
+            if batch == self.global_batch {
+                let rest = (self.steps - step).saturating_mul(batch as u64);
+                return consumed.saturating_add(rest);
+            }
+            consumed = consumed.saturating_add(batch as u64);
+            step += 1;
+        }
+        consumed
+    }
+
+    /// Seconds of the time budget, if there is one.
+    pub(crate) fn budget_secs(&self) -> Option<f64> {
+        duration(&self.time_budget)
+    }
+
+    /// Step at which the decay ends.
+    pub(crate) fn decay_end(&self) -> u64 {
+        if self.decay_steps == 0 {
+            self.steps
+        } else {
+            self.decay_steps
+        }
+    }
+
+    /// Steps of the decay of `wsd`.
+    pub(crate) fn wsd_steps(&self) -> u64 {
+        if self.wsd_decay_steps == 0 {
+            self.decay_end().div_ceil(10)
+        } else {
+            self.wsd_decay_steps
+        }
+    }
+
     /// Calls `problem` for every contradiction within this table.
     pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        self.check_schedule(problem);
+        self.check_optimizer(problem);
+        self.check_policies(problem);
         let counts = [
             ("steps", self.steps),
             ("global_batch", self.global_batch as u64),
@@ -168,6 +347,11 @@ impl TrainConfig {
                 problem(key, "0".into(), "at least 1");
             }
         }
+        if self.eval_every > 0 && self.eval_samples == 0 {
+            problem("eval_samples", "0".into(), "at least 1, or eval_every = 0");
+        }
+    }
+    fn check_schedule(&self, problem: Problem<'_>) {
         if self.warmup_steps > self.steps {
             let found = format!("{} with steps = {}", self.warmup_steps, self.steps);
             problem("warmup_steps", found, "at most steps");
@@ -179,6 +363,25 @@ impl TrainConfig {
             let found = format!("{} with lr = {}", self.min_lr, self.lr);
             problem("min_lr", found, "from 0 to lr");
         }
+        let end = self.decay_end();
+        if self.decay_steps > 0 && self.decay_steps <= self.warmup_steps {
+            let found = format!("{end} with warmup_steps = {}", self.warmup_steps);
+            problem("decay_steps", found, "above warmup_steps, or 0: steps");
+        }
+        let stable = end.saturating_sub(self.warmup_steps);
+        if self.schedule == Schedule::Wsd && self.wsd_decay_steps > stable {
+            let (found, warmup) = (self.wsd_decay_steps, self.warmup_steps);
+            let found = format!("{found} with warmup_steps = {warmup}, decay to step {end}");
+            problem("wsd_decay_steps", found, &format!("at most {stable}"));
+        }
+        if !self.time_budget.is_empty() && self.budget_secs().is_none() {
+            let found = format!("{:?}", self.time_budget);
+            let wanted = "a time above 0 such as \"24h\", \"90m\", \"1h30m\" or \"45s\"";
+            problem("time_budget", found, wanted);
+        }
+    }
+
+    fn check_optimizer(&self, problem: Problem<'_>) {
         for (key, value) in [("beta1", self.beta1), ("beta2", self.beta2)] {
             if !(0.0..1.0).contains(&value) {
                 problem(key, value.to_string(), "from 0 to below 1");
@@ -201,8 +404,152 @@ impl TrainConfig {
                 "a finite number, 0 or more",
             );
         }
-        if self.eval_every > 0 && self.eval_samples == 0 {
-            problem("eval_samples", "0".into(), "at least 1, or eval_every = 0");
+    }
+
+    fn check_policies(&self, problem: Problem<'_>) {
+        let bad = &self.on_bad_step;
+        if !(bad.factor == 0.0 || bad.factor.is_finite() && bad.factor > 1.0) {
+            let wanted = "a number above 1, or 0: only what is not finite";
+            problem("on_bad_step.factor", bad.factor.to_string(), wanted);
         }
+        for (key, value) in [("window", bad.window as u64), ("limit", bad.limit)] {
+            if value == 0 {
+                problem(&format!("on_bad_step.{key}"), "0".into(), "at least 1");
+            }
+        }
+        let stop = &self.early_stop;
+        if !(stop.min_delta.is_finite() && stop.min_delta >= 0.0) {
+            let wanted = "a finite number, 0 or more";
+            problem("early_stop.min_delta", stop.min_delta.to_string(), wanted);
+        }
+        if stop.patience > 0 && self.eval_every == 0 {
+            let found = format!("{} with eval_every = 0", stop.patience);
+            problem("early_stop.patience", found, "0, or eval_every above 0");
+        }
+        if let Some(ramp) = &self.batch_rampup {
+            let found = |what: usize| format!("{what} with global_batch = {}", self.global_batch);
+            if ramp.start == 0 || ramp.start > self.global_batch {
+                let wanted = "from 1 to global_batch";
+                problem("batch_rampup.start", found(ramp.start), wanted);
+            } else if ramp.increment == 0
+                || !(self.global_batch - ramp.start).is_multiple_of(ramp.increment)
+            {
+                let wanted = format!("a divisor of {}", self.global_batch - ramp.start);
+                problem("batch_rampup.increment", found(ramp.increment), &wanted);
+            }
+            if ramp.samples == 0 {
+                problem("batch_rampup.samples", "0".into(), "at least 1");
+            }
+        }
+    }
+}
+
+/// Seconds of `1d2h30m5s` and the like; nothing if it is no such time or 0.
+fn duration(text: &str) -> Option<f64> {
+    let (mut total, mut number) = (0.0, String::new());
+    for c in text.chars() {
+        let unit = match c {
+            '0'..='9' | '.' => {
+                number.push(c);
+                continue;
+            }
+            'd' => 86_400.0,
+            'h' => 3_600.0,
+            'm' => 60.0,
+            's' => 1.0,
+            _ => return None,
+        };
+        total += unit * std::mem::take(&mut number).parse::<f64>().ok()?;
+    }
+    (number.is_empty() && total > 0.0 && f64::is_finite(total)).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_their_units() {
+        for (text, secs) in [
+            ("24h", 86_400.0),
+            ("1h30m", 5_400.0),
+            ("1d0.5h", 88_200.0),
+            ("45s", 45.0),
+        ] {
+            assert_eq!(duration(text), Some(secs), "{text}");
+        }
+        for text in ["", "24", "h", "1x", "0s", "1h5", "1..5h", "-1h"] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    /// tests/oracles/megatron_lr.json: megatron-core 0.16.1.
+    #[test]
+    fn batches_grow_as_megatrons() {
+        let text = include_str!("../tests/oracles/megatron_lr.json");
+        let golden: serde_json::Value = serde_json::from_str(text).unwrap();
+        for case in golden["batches"].as_array().unwrap() {
+            let number = |key: &str| case[key].as_u64().unwrap();
+            let size = |key: &str| usize::try_from(number(key)).unwrap();
+            let config = TrainConfig {
+                global_batch: size("global"),
+                batch_rampup: Some(BatchRampup {
+                    start: size("start"),
+                    increment: size("increment"),
+                    samples: number("samples"),
+                }),
+                ..TrainConfig::default()
+            };
+            let mut consumed = 0;
+            for (step, want) in (1..).zip(case["sizes"].as_array().unwrap()) {
+                let batch = config.batch_at(consumed) as u64;
+                assert_eq!(Some(batch), want.as_u64(), "{case} after {consumed}");
+                consumed += batch;
+                let so_far = TrainConfig {
+                    steps: step,
+                    ..config.clone()
+                };
+                assert_eq!(so_far.samples(), consumed);
+            }
+        }
+    }
+
+    #[test]
+    fn policies_that_contradict_themselves_are_named() {
+        let config = TrainConfig {
+            schedule: Schedule::Wsd,
+            wsd_decay_steps: 950,
+            time_budget: "soon".into(),
+            eval_every: 0,
+            on_bad_step: OnBadStep {
+                factor: 0.5,
+                limit: 0,
+                ..OnBadStep::default()
+            },
+            early_stop: EarlyStop {
+                patience: 3,
+                ..EarlyStop::default()
+            },
+            batch_rampup: Some(BatchRampup {
+                start: 8,
+                increment: 5,
+                samples: 0,
+            }),
+            ..TrainConfig::default()
+        };
+        let mut found = Vec::new();
+        config.check(&mut |key, found_there, wanted| {
+            found.push(format!("{key}: found {found_there}, want {wanted}"));
+        });
+        let want = [
+            "wsd_decay_steps: found 950 with warmup_steps = 100, decay to step 1000, want at most 900",
+            "time_budget: found \"soon\", want a time above 0 such as \"24h\", \"90m\", \"1h30m\" or \"45s\"",
+            "on_bad_step.factor: found 0.5, want a number above 1, or 0: only what is not finite",
+            "on_bad_step.limit: found 0, want at least 1",
+            "early_stop.patience: found 3 with eval_every = 0, want 0, or eval_every above 0",
+            "batch_rampup.increment: found 5 with global_batch = 32, want a divisor of 24",
+            "batch_rampup.samples: found 0, want at least 1",
+        ];
+        assert_eq!(found, want);
     }
 }

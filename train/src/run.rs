@@ -8,12 +8,14 @@ use std::time::Instant;
 
 use kernels::Device;
 
+use crate::bad_steps;
 use crate::checkpoint::background::{self, Giver};
 use crate::checkpoint::read::{Opened, newest};
 use crate::checkpoint::snapshot;
-use crate::checkpoint::state::State;
+use crate::checkpoint::state::{Exact, State};
 use crate::checkpoint::write::{self, Form};
-use crate::course::{Course, Ended};
+use crate::config::BadStepAction;
+use crate::course::{Course, Ended, Next};
 use crate::data::Samples;
 use crate::error::{At, Error, OnRank, Result};
 use crate::lead::Lead;
@@ -23,7 +25,7 @@ use crate::metrics::{Events, Journal};
 use crate::model::param::{self, Spec};
 use crate::parallel::shards::Shards;
 use crate::plan::Plan;
-use crate::step::Trainer;
+use crate::step::{self, Trainer};
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,12 +48,19 @@ pub struct Outcome {
     pub seconds: f64,
 }
 
-/// Trains to the plan's last step, from the newest whole checkpoint under `out` if there is one.
-/// Writes `out/checkpoints/step-NNNNNNNN/` and `out/metrics.jsonl`. May be killed at any time.
+/// Samples that loss is measured on, never trained on.
+#[derive(Clone, Copy)]
+pub struct ValidationSet<'a> {
+    /// In `metrics.jsonl`, events and `train.early_stop.set`; `valid` for the blend's own.
+    pub name: &'a str,
+    /// The first `train.eval_samples` are used.
+    pub samples: &'a dyn Samples,
+}
+
+/// As `run_with_sets` with no validation set, or one that is called `valid`.
 ///
 /// # Errors
-/// A plan that contradicts itself (all problems at once), too few samples, a checkpoint of another
-/// job, no whole checkpoint among existing ones, data, disk, and a loss that is not finite.
+/// As `run_with_sets`.
 pub fn run(
     plan: &Plan,
     train_set: &dyn Samples,
@@ -59,8 +68,32 @@ pub fn run(
     out: &Path,
     events: &dyn Events,
 ) -> Result<Outcome> {
+    let sets: Vec<ValidationSet<'_>> = valid_set
+        .into_iter()
+        .map(|samples| ValidationSet {
+            name: "valid",
+            samples,
+        })
+        .collect();
+    run_with_sets(plan, train_set, &sets, out, events)
+}
+
+/// Trains to the end of the plan, from the newest whole checkpoint under `out` if there is one.
+/// Writes `out/checkpoints/step-NNNNNNNN/`, `out/metrics.jsonl`, and the batches of bad steps under
+/// `out/bad_steps/`. May be killed at any time.
+///
+/// # Errors
+/// A plan that contradicts itself (all problems at once), too few samples, a checkpoint of another
+/// job, no whole checkpoint among existing ones, data, disk, and steps that must not be trained through.
+pub fn run_with_sets(
+    plan: &Plan,
+    train_set: &dyn Samples,
+    sets: &[ValidationSet<'_>],
+    out: &Path,
+    events: &dyn Events,
+) -> Result<Outcome> {
     let started = Instant::now();
-    check(plan, train_set, valid_set)?;
+    check(plan, train_set, sets)?;
     let folder = out.join("checkpoints");
     fs::create_dir_all(&folder).at("create", &folder)?;
     write::clean(&folder)?;
@@ -79,10 +112,16 @@ pub fn run(
             plan,
             specs: &specs,
             train_set,
-            valid_set,
+            sets,
+            out,
             folder: &folder,
             opened: &opened,
         };
+        if plan.train.budget_secs().is_some() {
+            events.note(
+                "with a time budget the schedule follows the clock: bits depend on the machine",
+            );
+        }
         course = run.all_ranks(Lead::new(events, &journal))?;
         ended = course.ended(plan);
         journal.sync()?;
@@ -91,32 +130,44 @@ pub fn run(
         steps: course.step,
         ended: ended.unwrap_or(Ended::Asked),
         loss: course.loss.0,
-        valid_loss: course.valid_loss.map(|loss| loss.0),
-        best_valid_loss: course.best_valid_loss.map(|loss| loss.0),
+        valid_loss: course.valid_loss(),
+        best_valid_loss: course.best_valid_loss(),
         checkpoint: crate::checkpoint::path_of(&folder, course.step),
         tokens: course.consumed_samples * plan.seq_length as u64,
         seconds: started.elapsed().as_secs_f64(),
     })
 }
 
-fn check(plan: &Plan, train_set: &dyn Samples, valid_set: Option<&dyn Samples>) -> Result<()> {
-    let problems = plan.problems();
+fn check(plan: &Plan, train_set: &dyn Samples, sets: &[ValidationSet<'_>]) -> Result<()> {
+    let mut problems = plan.problems();
+    let names: Vec<&str> = sets.iter().map(|set| set.name).collect();
+    let stop = &plan.train.early_stop;
+    if stop.patience > 0 && !names.contains(&stop.set.as_str()) {
+        let (found, names) = (&stop.set, names.join(", "));
+        problems.push(format!(
+            "train.early_stop.set: found {found:?}, want one of the validation sets: {names}"
+        ));
+    }
+    for (at, name) in names.iter().enumerate() {
+        if names[..at].contains(name) {
+            problems.push(format!(
+                "validation sets: found {name:?} twice, want a name for each"
+            ));
+        }
+    }
     if !problems.is_empty() {
         return Err(Error::Plan(problems));
     }
-    let steps = plan.train.steps;
-    let (found, wanted) = (
-        train_set.len(),
-        steps.saturating_mul(plan.train.global_batch as u64),
-    );
+    let (found, wanted) = (train_set.len(), plan.train.samples());
     if found < wanted {
+        let steps = plan.train.steps;
         return Err(Error::TooFewSamples {
             found,
             wanted,
             steps,
         });
     }
-    if plan.train.eval_every > 0 && valid_set.is_some_and(Samples::is_empty) {
+    if plan.train.eval_every > 0 && sets.iter().any(|set| set.samples.is_empty()) {
         return Err(Error::NoSamples {
             wanted: plan.train.eval_samples,
         });
@@ -129,7 +180,8 @@ struct Run<'a> {
     plan: &'a Plan,
     specs: &'a [Spec],
     train_set: &'a dyn Samples,
-    valid_set: Option<&'a dyn Samples>,
+    sets: &'a [ValidationSet<'a>],
+    out: &'a Path,
     folder: &'a Path,
     opened: &'a Option<Opened>,
 }
@@ -229,19 +281,23 @@ impl Run<'_> {
         devices: &[Device],
     ) -> Result<()> {
         let plan = self.plan;
+        let clock = Clock::start(plan, course);
         let mut stall_s = None;
         loop {
-            let started = Instant::now();
-            let outcome = trainer.step(self.train_set, course.step + 1)?;
-            course.stepped(plan.train.global_batch, outcome.loss);
+            let (started, next) = (Instant::now(), course.next(plan));
+            let outcome = trainer.step(self.train_set, &next, &course.recent)?;
+            let seconds = started.elapsed().as_secs_f64();
+            self.judge(&next, &outcome, course, lead)?;
+            let numbers = (outcome.loss, outcome.grad_norm);
+            course.stepped(plan, next.batch, numbers, outcome.bad.is_some());
             if let Some(lead) = lead {
-                let seconds = started.elapsed().as_secs_f64();
                 let peak_bytes = devices.iter().map(Device::peak_bytes).sum();
                 let measured = (seconds, peak_bytes, stall_s.take());
-                lead.record(plan, course, &outcome, measured)?;
+                lead.record(plan, course, (&next, &outcome), measured)?;
             }
-            let is_asked = is_asked(trainer, lead.as_ref())?;
-            self.validate(trainer, course, lead)?;
+            let is_asked = clock.agree(trainer, course, lead.as_ref())?;
+            let is_out = course.ended(plan).is_some();
+            self.validate(trainer, course, is_out, lead)?;
             let is_end = is_asked || course.ended(plan).is_some();
             let every = plan.train.checkpoint.every;
             if is_end || every > 0 && course.step.is_multiple_of(every) {
@@ -261,39 +317,105 @@ impl Run<'_> {
         }
     }
 
+    /// Puts the batch of a bad step aside; an error if it is not to be skipped.
+    fn judge(
+        &self,
+        next: &Next,
+        outcome: &step::Outcome,
+        course: &Course,
+        lead: &mut Option<Lead<'_>>,
+    ) -> Result<()> {
+        let Some(reason) = &outcome.bad else {
+            return Ok(());
+        };
+        let (plan, step) = (self.plan, next.step);
+        if let Some(lead) = lead {
+            let about = (outcome, reason.as_str());
+            let dumped = bad_steps::write(self.out, self.train_set, plan, next, about);
+            let end = match dumped {
+                Ok(()) => String::new(),
+                Err(error) => format!("; its batch is not kept: {}", error.with_causes()),
+            };
+            lead.events
+                .note(&format!("step {step} changes no weights: {reason}{end}"));
+        }
+        let config = &plan.train.on_bad_step;
+        let skipped = course.skipped_in_row;
+        if config.action == BadStepAction::Skip && skipped < config.limit {
+            return Ok(());
+        }
+        Err(Error::BadStep {
+            step,
+            reason: reason.clone(),
+            skipped,
+            dump: bad_steps::path_of(self.out, step),
+        })
+    }
+
+    /// Measures every set if it is time to, or for the last time.
     fn validate(
         &self,
         trainer: &Trainer<'_>,
         course: &mut Course,
+        is_last: bool,
         lead: &mut Option<Lead<'_>>,
     ) -> Result<()> {
         let config = &self.plan.train;
-        let Some(samples) = self.valid_set else {
-            return Ok(());
-        };
-        if config.eval_every == 0 || !is_due(course.step, config.eval_every, config.steps) {
+        let is_due =
+            config.eval_every > 0 && (is_last || course.step.is_multiple_of(config.eval_every));
+        if !is_due {
             return Ok(());
         }
-        let count = config.eval_samples.min(samples.len());
-        let sequences = usize::try_from(count).unwrap_or(usize::MAX);
-        let loss = trainer.evaluate(samples, sequences)?;
-        course.validated(loss);
-        match lead {
-            Some(lead) => lead.validation(course.step, loss, count),
-            None => Ok(()),
+        for set in self.sets {
+            let count = config.eval_samples.min(set.samples.len());
+            let sequences = usize::try_from(count).unwrap_or(usize::MAX);
+            let loss = trainer.evaluate(set.samples, sequences)?;
+            course.validated(self.plan, set.name, loss);
+            if let Some(lead) = lead {
+                lead.validation(set.name, course.step, (loss, count))?;
+            }
         }
+        Ok(())
     }
 }
 
-/// Whether rank 0 was asked to stop; every rank hears the same answer.
-fn is_asked(trainer: &Trainer<'_>, lead: Option<&Lead<'_>>) -> Result<bool> {
-    let mine: Vec<f64> = lead
-        .iter()
-        .map(|lead| f64::from(u8::from(lead.events.is_stop_asked())))
-        .collect();
-    let all = trainer.groups.world.all_gather_f64(&mine);
-    let all = all.on_rank(trainer.groups.place.rank(), "agree on going on")?;
-    Ok(all.concat().iter().any(|&asked| asked > 0.0))
+/// Wall-clock time of all runs of the job, where it matters.
+struct Clock {
+    started: Instant,
+    before: f64,
+    is_measured: bool,
+}
+
+impl Clock {
+    fn start(plan: &Plan, course: &Course) -> Clock {
+        Clock {
+            started: Instant::now(),
+            before: course.seconds.map_or(0.0, |seconds| seconds.0),
+            is_measured: plan.train.budget_secs().is_some(),
+        }
+    }
+
+    /// Whether rank 0 was asked to stop. Every rank hears its answer, and takes its time for theirs.
+    fn agree(
+        &self,
+        trainer: &Trainer<'_>,
+        course: &mut Course,
+        lead: Option<&Lead<'_>>,
+    ) -> Result<bool> {
+        let used = self.before + self.started.elapsed().as_secs_f64();
+        let mine = lead.map_or(Vec::new(), |lead| {
+            vec![f64::from(u8::from(lead.events.is_stop_asked())), used]
+        });
+        let all = trainer.groups.world.all_gather_f64(&mine);
+        let all = all.on_rank(trainer.groups.place.rank(), "agree on going on")?;
+        let [asked, used] = all.concat()[..] else {
+            unreachable!("rank 0 alone gives two numbers");
+        };
+        if self.is_measured {
+            course.seconds = Some(Exact(used));
+        }
+        Ok(asked > 0.0)
+    }
 }
 
 /// Every `every` steps (0: never) and after the last.

@@ -1,16 +1,20 @@
 //! One optimizer step of one rank, in order: forward and backward of its micro-batches, sum over
-//! data-parallel ranks, tied gradients, norm and clipping, AdamW, loss.
+//! data-parallel ranks, tied gradients, norm, whether the step is good, clipping, AdamW.
+
+use std::borrow::Cow;
 
 use index::Sampler;
 use kernels::{DType, Device, Tensor, Use, add};
 
+use crate::checkpoint::state::Exact;
+use crate::course::Next;
 use crate::data::Samples;
-use crate::error::{Error, OnRank, Result};
+use crate::error::{OnRank, Result};
 use crate::mesh::Groups;
 use crate::model::param::Spec;
 use crate::model::stage::Stage;
 use crate::optim::adamw::{Moments, Store};
-use crate::optim::clip;
+use crate::optim::{clip, guard};
 use crate::parallel::pipeline::{Held, Trained, Worker};
 use crate::parallel::routing::RoutingRecord;
 use crate::parallel::shards::Shards;
@@ -20,7 +24,8 @@ use crate::plan::Plan;
 
 /// Everything one rank holds.
 pub(crate) struct Trainer<'a> {
-    pub plan: &'a Plan,
+    /// With the global batch of the last step.
+    pub plan: Cow<'a, Plan>,
     /// Tensors of the whole model.
     pub specs: &'a [Spec],
     pub groups: Groups,
@@ -44,7 +49,10 @@ pub(crate) struct Trainer<'a> {
 pub(crate) struct Outcome {
     /// Mean over tokens, nats.
     pub loss: f64,
+    /// Before clipping.
     pub grad_norm: f64,
+    /// Why the weights are as they were before, if they are.
+    pub bad: Option<String>,
     /// What the routers of mixtures did, if there are any.
     pub routing: Option<RoutingRecord>,
 }
@@ -63,16 +71,11 @@ impl<'a> Trainer<'a> {
         let stages: Vec<Stage> = chunks
             .map(|chunk| Stage::of(plan, &place, chunk, specs))
             .collect();
-        let mut dims = holding.dims.clone();
-        if plan.model.is_tied() && place.pp == 1 {
-            dims.push(dims[0].clone());
-        }
         let moments = Moments::zeros(&holding, &device.for_use(Use::Optimizer))
             .on_rank(rank, "allocate moments")?;
-        let of = (&holding.shards, holding.local.as_slice());
-        let sums = Sums::new(plan, &groups, of, (&stages, dims), &device);
+        let sums = sums(plan, (&groups, &holding, &stages), &device);
         let mut trainer = Trainer {
-            plan,
+            plan: Cow::Borrowed(plan),
             specs,
             groups,
             device,
@@ -118,13 +121,23 @@ impl<'a> Trainer<'a> {
         self.groups.place.rank()
     }
 
-    /// Step `step`, counted from 1.
-    pub(crate) fn step(&mut self, samples: &dyn Samples, step: u64) -> Result<Outcome> {
-        let (loss, gradients) = self.gradients(samples, step)?;
-        let grad_norm = self.update(&gradients, step)?;
+    /// One step, after the good ones in `recent`.
+    pub(crate) fn step(
+        &mut self,
+        samples: &dyn Samples,
+        next: &Next,
+        recent: &[(Exact, Exact)],
+    ) -> Result<Outcome> {
+        let (loss, gradients) = self.gradients(samples, next)?;
+        let grad_norm = self.norm(&gradients)?;
+        let bad = guard::judge(&self.plan.train.on_bad_step, recent, loss, grad_norm);
+        if bad.is_none() {
+            self.update(&gradients, grad_norm, next)?;
+        }
         Ok(Outcome {
             loss,
             grad_norm,
+            bad,
             routing: self.routing.take(),
         })
     }
@@ -134,16 +147,20 @@ impl<'a> Trainer<'a> {
     pub(crate) fn gradients(
         &mut self,
         samples: &dyn Samples,
-        step: u64,
+        next: &Next,
     ) -> Result<(f64, Vec<Tensor>)> {
-        let batch = self.plan.train.global_batch;
-        let consumed = (step - 1) * batch as u64;
-        let range = Sampler::new(samples.len(), batch as u64, consumed).next();
+        if self.plan.train.global_batch != next.batch {
+            // a batch that grows: what depends on its size is made again
+            self.plan.to_mut().train.global_batch = next.batch;
+            let of = (&self.groups, &self.holding, self.stages.as_slice());
+            self.sums = sums(&self.plan, of, &self.device);
+        }
+        let range = Sampler::new(samples.len(), next.batch as u64, next.first).next();
         let first = range
             .expect("the plan's steps fit the samples, checked before the first")
             .start;
         let worker = Worker {
-            plan: self.plan,
+            plan: &self.plan,
             stages: &self.stages,
             groups: &self.groups,
             device: &self.device,
@@ -158,39 +175,44 @@ impl<'a> Trainer<'a> {
             loss,
             held,
             routing,
-        } = worker.train(samples, (first, step), &mut self.sums)?;
+        } = worker.train(samples, (first, next.step), &mut self.sums)?;
         (self.held, self.routing) = (held, routing);
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.rank(), "sum gradients over ranks")?;
-        finite(step, "loss", loss)?;
         self.join_tied(&mut gradients)?;
         Ok((loss, gradients))
     }
 
-    /// Clips and applies the gradient; returns its norm before clipping.
-    pub(crate) fn update(&mut self, gradients: &[Tensor], step: u64) -> Result<f64> {
-        let rank = self.rank();
-        let grad_norm = clip::global_norm(self.specs, gradients, &self.holding, &self.groups)
-            .on_rank(rank, "gradient norm")?;
-        finite(step, "grad_norm", grad_norm)?;
+    /// Norm of the whole gradient.
+    pub(crate) fn norm(&self, gradients: &[Tensor]) -> Result<f64> {
+        clip::global_norm(self.specs, gradients, &self.holding, &self.groups)
+            .on_rank(self.rank(), "gradient norm")
+    }
+
+    /// Clips the gradient, whose norm is `grad_norm`, and applies it.
+    pub(crate) fn update(
+        &mut self,
+        gradients: &[Tensor],
+        grad_norm: f64,
+        next: &Next,
+    ) -> Result<()> {
         let factor = clip::factor(grad_norm, self.plan.train.clip_norm);
         let store = Store {
             whole: &mut self.weights,
             shards: &mut self.weight_shards,
         };
         let of = (&self.holding, self.specs);
-        let at = (&self.plan.train, step, factor);
+        let at = (&self.plan.train, next, factor);
         self.moments.update(store, gradients, of, at);
         self.holding
             .gather_updated(&mut self.weights, &self.groups)
-            .on_rank(rank, "gather updated weights")?;
-        Ok(grad_norm)
+            .on_rank(self.groups.place.rank(), "gather updated weights")
     }
 
     /// Mean loss over the first `count` samples, the same bits on every rank and layout.
     pub(crate) fn evaluate(&self, samples: &dyn Samples, count: usize) -> Result<f64> {
         let worker = Worker {
-            plan: self.plan,
+            plan: &self.plan,
             stages: &self.stages,
             groups: &self.groups,
             device: &self.device,
@@ -251,10 +273,17 @@ fn supply<'a>(
     }
 }
 
-fn finite(step: u64, what: &'static str, value: f64) -> Result<()> {
-    if value.is_finite() {
-        Ok(())
-    } else {
-        Err(Error::NotFinite { step, what, value })
+/// Sums of gradients for the batch of `plan`.
+fn sums(
+    plan: &Plan,
+    (groups, holding, stages): (&Groups, &Holding, &[Stage]),
+    device: &Device,
+) -> Sums {
+    let mut dims = holding.dims.clone();
+    if plan.model.is_tied() && groups.place.pp == 1 {
+        // the head's own
+        dims.push(dims[0].clone());
     }
+    let of = (&holding.shards, holding.local.as_slice());
+    Sums::new(plan, groups, of, (stages, dims), device)
 }

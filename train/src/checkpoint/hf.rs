@@ -61,8 +61,8 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
             wanted: "what its class in transformers can be told".into(),
         });
     }
+    let config = hf_config::to_json(&model.plan)?;
     fs::create_dir_all(out).at("create", out)?;
-    let config = hf_config::to_json(&model.plan);
     let tensors = tensors(&Source {
         plan: &model.plan,
         specs: &model.specs,

@@ -8,6 +8,8 @@ use std::cell::RefCell;
 
 use serde_json::{Map, Value, json};
 
+use crate::checkpoint::hf_mixture::class_of;
+use crate::checkpoint::{hf_bert, hf_mixture};
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
 };
@@ -72,14 +74,15 @@ fn function(activation: Activation) -> &'static str {
 }
 
 /// Model type and class of a family.
-fn class(family: Family) -> Option<(&'static str, &'static str)> {
-    Some(match family {
+fn class(family: Family) -> (&'static str, &'static str) {
+    match family {
         Family::Gpt => ("gpt2", "GPT2LMHeadModel"),
         Family::Llama => ("llama", "LlamaForCausalLM"),
         Family::Mistral => ("mistral", "MistralForCausalLM"),
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
         Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
-    })
+        Family::Bert => ("bert", "BertForMaskedLM"),
+    }
 }
 
 /// What of the model its class cannot be told, a line each.
@@ -91,10 +94,8 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
             lines.push(line);
         }
     };
-    let Some((kind, _)) = class(model.family) else {
-        return vec![format!("family = {:?}, which no class has", model.family)];
-    };
-    let is_gpt = model.family == Family::Gpt;
+    let (kind, _) = class(model.family);
+    let is_gpt = matches!(model.family, Family::Gpt | Family::Bert);
     let norm = if is_gpt {
         NormKind::Layer
     } else {
@@ -110,7 +111,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("activation = {:?} in {kind}", found.activation),
     );
     let biases: &[Biases] = match model.family {
-        Family::Gpt => &[Biases::All],
+        Family::Gpt | Family::Bert => &[Biases::All],
         Family::Llama => &[Biases::None, Biases::All],
         Family::Qwen2 => &[Biases::Qkv],
         _ => &[Biases::None],
@@ -143,26 +144,41 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     refuse(p > 0.0 && !is_gpt, format!("dropout = {p} in {kind}"));
     let own = model.kv_heads() != model.heads || model.head_dim > 0;
     refuse(own && is_gpt, format!("kv_heads or head_dim in {kind}"));
+    let mixes = model.moe.is_some() && (model.family != Family::Llama || bias != Biases::None);
+    refuse(mixes, format!("moe in {kind} with bias = {bias:?}"));
     lines
 }
 
 /// `config.json` of a model that its class can be told.
-pub(crate) fn to_json(plan: &Plan) -> Value {
-    let mut config = match plan.model.family {
+///
+/// # Errors
+/// A mixture that is none of the known ones.
+pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
+    let model = &plan.model;
+    let mut config = match model.family {
+        Family::Bert => return hf_bert::config(plan),
         Family::Gpt => gpt(plan),
         _ => llama(plan),
     };
-    let (kind, class) = class(plan.model.family).unwrap_or_default();
+    let (kind, class) = class(model.family);
     config["architectures"] = json!([class]);
     config["model_type"] = json!(kind);
     for field in ["bos_token_id", "eos_token_id"] {
         config[field] = Value::Null;
     }
     config["vocab_size"] = json!(plan.vocab);
-    config["initializer_range"] = json!(decimal(plan.model.init_std));
-    config["tie_word_embeddings"] = json!(plan.model.is_tied());
+    config["initializer_range"] = json!(decimal(model.init_std));
+    config["tie_word_embeddings"] = json!(model.is_tied());
     config["dtype"] = json!("float32");
-    config
+    match &model.moe {
+        Some(moe) => Ok(hf_mixture::config(
+            class_of(model, moe)?,
+            model,
+            moe,
+            config,
+        )),
+        None => Ok(config),
+    }
 }
 
 fn gpt(plan: &Plan) -> Value {

@@ -46,11 +46,14 @@ pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
         .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
     let (model, vocab, seq_length) =
         hf_config::from_json(&config).map_err(|problems| foreign(&path, problems))?;
+    let is_masked = model.architecture().is_masked;
+    let predictions = if is_masked { seq_length } else { 0 };
     let plan = Plan {
         model,
         parallel: ParallelConfig::default(),
         train: TrainConfig::default(),
         vocab,
+        predictions,
         seq_length,
         eod: config["eos_token_id"]
             .as_u64()

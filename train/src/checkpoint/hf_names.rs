@@ -6,12 +6,13 @@
 //! gated layer is stored in eight chunks of gate rows and up rows. Vocabulary padding is dropped.
 
 use crate::architecture::Architecture;
+use crate::checkpoint::{hf_bert, hf_mixture};
 use crate::config::{Biases, Family};
 use crate::plan::{FEATURE_CHUNKS, Plan, Shape};
 
 /// How rows of theirs lie in ours.
 #[derive(Clone, Copy, Debug)]
-enum Rows {
+pub(crate) enum Rows {
     Same,
     /// Theirs: all queries, all keys, all values.
     Packed,
@@ -36,7 +37,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    fn of(theirs: String, ours: String, dims: &[usize]) -> Pair {
+    /// Theirs is ours, but for padding rows at its end.
+    pub(crate) fn of(theirs: String, ours: String, dims: &[usize]) -> Pair {
         Pair {
             theirs,
             dims: dims.to_vec(),
@@ -50,13 +52,14 @@ impl Pair {
     }
 
     /// Theirs is the transpose of ours.
-    fn transposed(mut self) -> Pair {
+    pub(crate) fn transposed(mut self) -> Pair {
         self.dims.reverse();
         self.is_transposed = true;
         self
     }
 
-    fn rows(self, rows: Rows, first: usize) -> Pair {
+    /// Its rows are rows `first ..` in an order of theirs.
+    pub(crate) fn rows(self, rows: Rows, first: usize) -> Pair {
         Pair {
             rows,
             first,
@@ -118,7 +121,8 @@ impl Rows {
 pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
     match plan.model.family {
         Family::Gpt => gpt(plan),
-        _ => llama(plan),
+        Family::Bert => hf_bert::pairs(plan),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama(plan),
     }
 }
 
@@ -179,7 +183,21 @@ fn llama(plan: &Plan) -> Vec<Pair> {
         pairs.push(own("input_layernorm.weight", "norm1.weight", &[d]));
         pairs.push(own("post_attention_layernorm.weight", "norm2.weight", &[d]));
         add_attention(&mut pairs, plan, &architecture, &own);
-        add_gated(&mut pairs, plan, &architecture, &own);
+        match plan.model.moe_at(layer) {
+            Some(moe) => hf_mixture::add(&mut pairs, plan, moe, &own),
+            None => {
+                let names = ["gate_proj", "up_proj", "down_proj"];
+                let f = plan.shape().d_ffn;
+                add_gated(&mut pairs, &own, (f, d), ("mlp", ""), names);
+                if architecture.biases == Biases::All {
+                    pairs.extend([
+                        own("mlp.gate_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), 0),
+                        own("mlp.up_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), f),
+                        own("mlp.down_proj.bias", "fc2.bias", &[d]),
+                    ]);
+                }
+            }
+        }
     }
     pairs.push(Pair::of(
         "model.norm.weight".into(),
@@ -191,7 +209,7 @@ fn llama(plan: &Plan) -> Vec<Pair> {
 }
 
 /// Names a tensor of a layer: theirs, ours, dims of ours.
-type Own<'a> = &'a dyn Fn(&str, &str, &[usize]) -> Pair;
+pub(crate) type Own<'a> = &'a dyn Fn(&str, &str, &[usize]) -> Pair;
 
 fn add_attention(pairs: &mut Vec<Pair>, plan: &Plan, architecture: &Architecture, own: Own<'_>) {
     let (s, d) = (plan.shape(), plan.model.d_model);
@@ -221,21 +239,26 @@ fn add_attention(pairs: &mut Vec<Pair>, plan: &Plan, architecture: &Architecture
     }
 }
 
-fn add_gated(pairs: &mut Vec<Pair>, plan: &Plan, architecture: &Architecture, own: Own<'_>) {
-    let (f, d) = (plan.shape().d_ffn, plan.model.d_model);
-    let has_bias = architecture.biases == Biases::All;
-    for (name, first) in [("gate_proj", 0), ("up_proj", f)] {
-        let weight = format!("mlp.{name}.weight");
-        pairs.push(own(&weight, "fc1.weight", &[f, d]).rows(Rows::Gated(f), first));
-        if has_bias {
-            let bias = format!("mlp.{name}.bias");
-            pairs.push(own(&bias, "fc1.bias", &[f]).rows(Rows::Gated(f), first));
-        }
+/// Gate, up and down matrices of a gated layer of width `f` under these names: theirs start with `to`,
+/// ours with `from`.
+pub(crate) fn add_gated(
+    pairs: &mut Vec<Pair>,
+    own: Own<'_>,
+    (f, d): (usize, usize),
+    (to, from): (&str, &str),
+    [gate, up, down]: [&str; 3],
+) {
+    let fc1 = format!("{from}fc1.weight");
+    for (name, first) in [(gate, 0), (up, f)] {
+        let pair = own(&format!("{to}.{name}.weight"), &fc1, &[f, d]);
+        pairs.push(pair.rows(Rows::Gated(f), first));
     }
-    pairs.push(own("mlp.down_proj.weight", "fc2.weight", &[f, d]).transposed());
-    if has_bias {
-        pairs.push(own("mlp.down_proj.bias", "fc2.bias", &[d]));
-    }
+    let fc2 = own(
+        &format!("{to}.{down}.weight"),
+        &format!("{from}fc2.weight"),
+        &[f, d],
+    );
+    pairs.push(fc2.transposed());
 }
 
 fn add_head(pairs: &mut Vec<Pair>, plan: &Plan) {

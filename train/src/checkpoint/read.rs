@@ -71,6 +71,11 @@ impl Opened {
                 show(&saved.train.global_batch),
                 show(&plan.train.global_batch),
             ),
+            (
+                "train.batch_rampup",
+                show(&saved.train.batch_rampup),
+                show(&plan.train.batch_rampup),
+            ),
         ] {
             if found != wanted {
                 let (path, key) = (self.path.clone(), key.to_owned());

@@ -192,7 +192,7 @@ mod tests {
 
     fn state(loss: f64) -> State {
         let mut course = Course::start();
-        course.stepped(8, loss);
+        course.stepped(&tiny_gpt(), 8, (loss, 1.0), false);
         State::new(&tiny_gpt(), &course)
     }
 
@@ -205,7 +205,7 @@ mod tests {
             0x4008_1234_5678_9abc,
         ] {
             let mut state = state(f64::from_bits(bits));
-            state.course.best_valid_loss = Some(Exact(f64::from_bits(bits + 1)));
+            state.course.seconds = Some(Exact(f64::from_bits(bits + 1)));
             write(folder.path(), &state, &digests()).unwrap();
             let (found, files) = read(folder.path()).unwrap();
             assert_eq!(found, state);

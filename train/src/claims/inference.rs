@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama};
+use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama, tiny_moe};
 use crate::{
     Error, GenerateOptions, ParallelConfig, Plan, evaluate, generate, inspect, logits, run,
 };
@@ -57,7 +57,7 @@ fn likeliest(row: &[f32]) -> u32 {
 
 #[test]
 fn greedy_generation_with_caches_follows_the_full_forward_pass() {
-    for plan in [vec![tiny_gpt(), tiny_llama()], options()].concat() {
+    for plan in [vec![tiny_gpt(), tiny_llama(), tiny_moe()], options()].concat() {
         let model = trained(plan);
         let mut seen = Vec::new();
         let prompt = [3, 24, 171];
@@ -118,7 +118,7 @@ fn generation_goes_on_past_the_sequence_length_and_stops_at_the_stop_token() {
 
 #[test]
 fn evaluate_gives_the_validation_loss_of_the_run_to_the_bit() {
-    for plan in [vec![tiny_gpt(), tiny_llama()], options()].concat() {
+    for plan in [vec![tiny_gpt(), tiny_llama(), tiny_moe()], options()].concat() {
         let model = trained(plan);
         let samples = Chain::of(&model.plan);
         let found = evaluate(&model.checkpoint, &samples, 5).unwrap();

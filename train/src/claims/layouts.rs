@@ -113,12 +113,12 @@ pub(super) fn with(mut plan: Plan, layout: &str) -> Plan {
 pub(super) struct Result {
     /// Bits of loss, gradient norm and validation loss of every step.
     pub(super) metrics: Vec<String>,
-    model: Vec<u8>,
-    optimizer: Vec<u8>,
+    pub model: Vec<u8>,
+    pub optimizer: Vec<u8>,
 }
 
 /// Reproducible fields of metrics.jsonl.
-fn reproducible(out: &Path) -> Vec<String> {
+pub(super) fn reproducible(out: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
     let line = |line: &str| {
         let mut value: serde_json::Value = serde_json::from_str(line).unwrap();

@@ -5,7 +5,7 @@ use kernels::Device;
 
 use crate::claims::layouts::{LAYOUTS, assert_same, train, train_in, with};
 use crate::config::Family;
-use crate::fixtures::{Chain, Log, tiny_moe};
+use crate::fixtures::{Chain, Log, nth_step, tiny_moe};
 use crate::mesh::Groups;
 use crate::mixture::{MoeConfig, RouterScope, RouterScore};
 use crate::model::param;
@@ -223,7 +223,9 @@ fn a_router_that_breaks_is_told_by_layer_expert_and_token() {
     let of_router = |spec: &param::Spec| spec.name == "layers.3.router.weight";
     let slot = specs.iter().position(of_router).unwrap();
     trainer.weights[slot].f32_mut()[2 * plan.model.d_model] = f32::NAN;
-    let Err(Error::Kernel { source, .. }) = trainer.gradients(&Chain::of(&plan), 1) else {
+    let Err(Error::Kernel { source, .. }) =
+        trainer.gradients(&Chain::of(&plan), &nth_step(&plan, 1))
+    else {
         panic!("the step must fail")
     };
     assert_eq!(

@@ -1,10 +1,13 @@
 //! Tests of what this crate promises, each over the whole of `run`.
 
+mod bert;
 mod counts;
 mod hugging_face;
 mod inference;
 mod kill;
 mod layouts;
 mod mixture;
+mod mixture_parity;
 mod parity;
+mod policies;
 mod resume;

@@ -280,8 +280,8 @@ impl Events for Stopping {
         self.0.step(record);
     }
 
-    fn validation(&self, step: u64, loss: f64) {
-        self.0.validation(step, loss);
+    fn validation(&self, set: &str, step: u64, loss: f64) {
+        self.0.validation(set, step, loss);
     }
 
     fn checkpoint(&self, step: u64, path: &Path) {

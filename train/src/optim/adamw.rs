@@ -5,8 +5,8 @@
 use kernels::{AdamW, Device, Tensor, adamw};
 
 use crate::config::TrainConfig;
+use crate::course::Next;
 use crate::model::param::Spec;
-use crate::optim::schedule;
 use crate::parallel::zero::Holding;
 
 /// First and second moments, flat, by local unit: those of the elements that this rank updates.
@@ -31,28 +31,26 @@ impl Moments {
         })
     }
 
-    /// Updates the weights whose moments are here with flat gradients scaled by `factor`; `step`
-    /// counts from 1.
+    /// Updates the weights whose moments are here with flat gradients scaled by `factor`.
     pub(crate) fn update(
         &mut self,
         store: Store<'_>,
         gradients: &[Tensor],
         (holding, specs): (&Holding, &[Spec]),
-        (config, step, factor): (&TrainConfig, u64, f32),
+        (config, next, factor): (&TrainConfig, &Next, f32),
     ) {
-        let rate = schedule::rate(config, step);
         for (index, local) in holding.local.iter().enumerate() {
             let flat = holding.moments(index);
             for piece in holding.shards.units[local.unit].pieces(flat.clone()) {
                 let has_decay = specs[piece.spec].has_decay();
                 let parameters = AdamW {
-                    lr: narrow(rate),
+                    lr: narrow(next.rate),
                     beta1: config.beta1,
                     beta2: config.beta2,
                     eps: config.eps,
                     weight_decay: if has_decay { config.weight_decay } else { 0.0 },
                     grad_scale: factor,
-                    step,
+                    step: next.update,
                 };
                 let at = piece.at - flat.start..piece.at - flat.start + piece.local.len();
                 let weights = if holding.has_weight_shards() {

@@ -2,4 +2,5 @@
 
 pub(crate) mod adamw;
 pub(crate) mod clip;
+pub(crate) mod guard;
 pub(crate) mod schedule;

@@ -28,7 +28,8 @@ impl Traffic {
         } else {
             tokens
         };
-        let leaves = tokens / leaf;
+        // a prompt may end within one
+        let leaves = tokens.div_ceil(leaf);
         let mut mine = vec![0.0; experts * leaves];
         let mut of_rows = order.tokens();
         for (expert, &rows) in order.counts().iter().enumerate() {
