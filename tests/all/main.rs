@@ -15,6 +15,7 @@ mod duplicates;
 mod executors;
 mod full_disk;
 mod jobs;
+mod masked_jobs;
 mod megatron;
 mod megatron_masked;
 mod models;

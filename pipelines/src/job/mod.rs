@@ -409,6 +409,16 @@ impl Job {
             let found = "true with train.ema_decay = 0".into();
             add("eval.use_ema", found, "false, or train.ema_decay above 0");
         }
+        if let (Some(model), Some(_)) = (&self.model, &self.generate)
+            && model.family == train::Family::Bert
+        {
+            let found = "a table with model.family = bert".into();
+            add(
+                "generate",
+                found,
+                "none: a masked model does not continue text",
+            );
+        }
         if let Some(g) = &self.generate {
             if !(g.temperature >= 0.0 && g.temperature.is_finite()) {
                 add(

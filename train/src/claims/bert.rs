@@ -331,3 +331,17 @@ fn samples_that_do_not_fit_are_refused_by_name() {
         "the source has text samples, the model learns from masked"
     );
 }
+
+#[test]
+fn a_masked_model_is_asked_for_logits_but_not_for_more_text() {
+    let plan = tiny_bert();
+    let folder = tempfile::tempdir().unwrap();
+    let samples = Blanks::of(&plan);
+    let done = run(&plan, &samples, None, folder.path(), &Log::default()).unwrap();
+    let rows = crate::logits(&done.checkpoint, &[1, 2, 3]).unwrap();
+    assert_eq!((rows.len(), rows[0].len()), (3, plan.vocab));
+    let asked = crate::GenerateOptions::default();
+    let error = crate::generate(&done.checkpoint, &[1, 2], &asked, &mut |_| {}).unwrap_err();
+    let found = error.to_string();
+    assert!(found.contains("a masked model does not go on"), "{found}");
+}

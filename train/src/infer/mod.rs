@@ -86,6 +86,13 @@ pub fn generate(
         });
     }
     let model = Model::load(checkpoint)?;
+    if model.plan.model.architecture().is_masked {
+        return Err(Error::Request {
+            what: "model to generate with",
+            found: format!("{:?}", model.plan.model.family),
+            wanted: "a decoder: a masked model does not go on".into(),
+        });
+    }
     model.tokens(prompt)?;
     let limit = model.plan.seq_length;
     let mut tokens = prompt.to_vec();

@@ -1,0 +1,110 @@
+//! Jobs of masked language models: from texts to sentences, masked samples, a trained BERT and its loss.
+
+use crate::jobs::{metrics, output, succeed};
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Two files of small texts with a few words, a wordpiece tokenizer and a very small BERT.
+fn job(folder: &Path) -> PathBuf {
+    const WORDS: [&str; 8] = [
+        "river", "stone", "light", "old", "walks", "under", "the", "seven",
+    ];
+    for (name, seed) in [("a", 3usize), ("b", 5)] {
+        let mut lines = String::new();
+        for document in 0..60 {
+            let word = |at: usize| WORDS[(at * seed + document * document + at * at) % WORDS.len()];
+            let sentence = |s: usize| {
+                let words: Vec<&str> = (0..7).map(|at| word(at + 7 * s)).collect();
+                format!("The {}.", words.join(" "))
+            };
+            let text: Vec<String> = (0..4).map(sentence).collect();
+            writeln!(lines, "{{\"text\": {:?}}}", text.join(" ")).unwrap();
+        }
+        std::fs::write(folder.join(format!("{name}.jsonl")), lines).unwrap();
+    }
+    let input = |name: &str| {
+        let path = folder.join(format!("{name}.jsonl"));
+        format!("{{ path = {path:?}, format = 'jsonl', source = '{name}' }}")
+    };
+    let text = format!(
+        "name = 'm'\nout = {:?}\n[tokenize]\nsentences = {{}}\nappend_eod = false\n\
+         tokenizer = {{ train = {{ kind = 'wordpiece', vocab = 120, lowercase = true }} }}\ninputs = [{}, {}]\n\
+         [blend]\nsamples = 'bert'\nseq_length = 24\nsplit = '80,20,0'\n\
+         [[blend.dataset]]\nname = 'a'\nweight = 3.0\n[[blend.dataset]]\nname = 'b'\n\
+         [model]\nfamily = 'bert'\nlayers = 2\nd_model = 16\nheads = 2\n\
+         [train]\nsteps = 4\nglobal_batch = 4\nmicro_batch = 2\nwarmup_steps = 1\neval_every = 2\neval_samples = 6\n\
+         [eval]\nsamples = 6\n",
+        folder.join("out"),
+        input("a"),
+        input("b"),
+    );
+    let path = folder.join("job.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn a_bert_is_trained_from_texts_with_the_same_losses_on_other_layouts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job(dir.path());
+    let path = path.to_str().unwrap();
+    succeed(&["run", path]);
+    let want = metrics(&dir.path().join("out"));
+    assert_eq!(want.len(), 6, "4 steps, 2 validations");
+    let eval = std::fs::read(dir.path().join("out/eval.json")).unwrap();
+    let eval: Value = serde_json::from_slice(&eval).unwrap();
+    assert!(eval["valid_loss"].as_f64().unwrap() > 0.0);
+    assert!(eval["unigram_entropy"].as_f64().unwrap() < (120f64).ln());
+    let other = dir.path().join("other");
+    let out = format!("out={other:?}");
+    let sets = [
+        "--set",
+        &out,
+        "--set",
+        "parallel.dp=2",
+        "--set",
+        "parallel.pp=2",
+    ];
+    succeed(&[["run", path].as_slice(), &sets].concat());
+    assert_eq!(metrics(&other), want, "dp 2, pp 2");
+    let dump = succeed(&["blend", path, "--dump", "2", "--json"]).stdout;
+    let dump: Value = serde_json::from_slice(&dump).unwrap();
+    let first = &dump["splits"]["train"]["samples"][0];
+    for list in ["text", "types", "labels", "loss_mask", "padding_mask"] {
+        assert_eq!(first[list].as_array().unwrap().len(), 24, "{list}");
+    }
+    let datasets = dump["parts"][0]["datasets"].as_array().unwrap();
+    assert_eq!(datasets[0]["samples"], 12, "three of four samples are a's");
+}
+
+#[test]
+fn samples_that_do_not_suit_the_model_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job(dir.path());
+    let refused = |sets: &[&str]| {
+        let mut args = vec!["run", path.to_str().unwrap(), "--check"];
+        args.extend(sets.iter().flat_map(|set| ["--set", set]));
+        let out = output(&args);
+        assert_eq!(out.status.code(), Some(2), "{sets:?}");
+        String::from_utf8(out.stderr).unwrap()
+    };
+    for (set, wanted) in [
+        ("blend.samples=text", "blend.samples"),
+        (
+            "model.family=gpt",
+            "bert for family bert, text for decoders",
+        ),
+        ("blend.masking.probability=2.0", "blend.masking.probability"),
+        ("blend.max_epochs=2.0", "only text has a limit"),
+        ("blend.even_batches=true", "blend.even_batches"),
+        ("blend.mixture=exhaustive", "blend.mixture"),
+        (
+            "generate.prompts=['a']",
+            "a masked model does not continue text",
+        ),
+    ] {
+        let found = refused(&[set]);
+        assert!(found.contains(wanted), "{set}: {found}");
+    }
+}
