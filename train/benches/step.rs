@@ -112,6 +112,7 @@ fn plan(
         parallel,
         vocab,
         seq_length: 256,
+        predictions: 0,
         eod: None,
         seed: 1,
         determinism,

@@ -65,6 +65,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
             },
             vocab: 1000,
             seq_length: 128,
+            predictions: 0,
             eod: None,
             seed: 7,
             determinism: Determinism::Layout,

@@ -53,6 +53,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
         parallel: ParallelConfig::default(),
         vocab: 1000,
         seq_length: 128,
+        predictions: 0,
         eod: None,
         seed: 7,
         determinism: Determinism::Run,

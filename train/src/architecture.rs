@@ -6,6 +6,7 @@
 //! |---------|-------|-----------|------------|--------|--------|
 //! | gpt     | layer | learned   | tanh-GELU  | all    | tied   |
 //! | llama   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | bert    | layer | learned   | erf-GELU   | all    | tied, with transform and bias |
 //! | mistral | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | qwen2   | RMS   | rotary    | SwiGLU     | qkv    | untied |
 //! | qwen3   | RMS   | rotary    | SwiGLU     | none   | untied |
@@ -35,6 +36,11 @@ pub(crate) struct Architecture {
     pub qk_norm: bool,
     /// The head multiplies with the embedding's weights.
     pub is_tied: bool,
+    /// Norms follow the sums of the residual stream instead of going before each layer.
+    pub is_post_norm: bool,
+    /// Every token sees the whole sequence and the masked ones are to be predicted: tokens have
+    /// segments, the head has a transform.
+    pub is_masked: bool,
 }
 
 impl Architecture {
@@ -46,6 +52,8 @@ impl Architecture {
             biases: Biases::All,
             qk_norm: false,
             is_tied: true,
+            is_post_norm: false,
+            is_masked: false,
         };
         let llama = Architecture {
             norm: NormKind::Rms,
@@ -54,6 +62,13 @@ impl Architecture {
             biases: Biases::None,
             qk_norm: false,
             is_tied: false,
+            ..gpt
+        };
+        let bert = Architecture {
+            activation: Activation::Gelu,
+            is_post_norm: model.post_norm,
+            is_masked: true,
+            ..gpt
         };
         let family = match model.family {
             Family::Gpt => gpt,
@@ -66,6 +81,7 @@ impl Architecture {
                 qk_norm: true,
                 ..llama
             },
+            Family::Bert => bert,
         };
         Architecture {
             norm: model.norm.unwrap_or(family.norm),

@@ -29,6 +29,10 @@ pub enum Family {
     /// LLaMA (Touvron et al. 2023, arXiv:2302.13971): RMS norm, rotary positions, SwiGLU, no
     /// biases, untied head, grouped queries.
     Llama,
+    /// BERT (Devlin et al. 2019, arXiv:1810.04805), an encoder that predicts masked tokens: as gpt
+    /// with segments, erf-GELU and a transform before the tied head. Norms go before each layer
+    /// (Megatron's; Izsak et al. 2021) unless `post_norm`.
+    Bert,
     /// Mistral (Jiang et al. 2023, arXiv:2310.06825): as llama, made for `sliding_window`.
     Mistral,
     /// Qwen 2 (Yang et al. 2024, arXiv:2407.10671): as llama, with biases of queries, keys, values.
@@ -70,6 +74,15 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// The same function without its gate.
+    pub(crate) fn without_gate(self) -> Activation {
+        match self {
+            Activation::Swiglu | Activation::Geglu => Activation::Gelu,
+            Activation::GegluTanh => Activation::GeluTanh,
+            plain => plain,
+        }
+    }
+
     /// True if the first matrix has a second half that multiplies.
     pub fn is_gated(self) -> bool {
         matches!(
@@ -130,6 +143,9 @@ pub struct ModelConfig {
     /// Feed-forward activation. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activation: Option<Activation>,
+    /// bert: norms follow the sums, the embedding has one too, the last block has none after it (the
+    /// published BERT). Default: false.
+    pub post_norm: bool,
     /// Biases of projections. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bias: Option<Biases>,
@@ -173,6 +189,7 @@ impl Default for ModelConfig {
             norm_eps: 1e-5,
             norm: None,
             activation: None,
+            post_norm: false,
             bias: None,
             qk_norm: None,
             sliding_window: 0,

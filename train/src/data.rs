@@ -46,6 +46,8 @@ pub trait Samples: Sync {
 pub enum Sample {
     /// For a decoder.
     Text(TextSample),
+    /// For an encoder of the BERT kind.
+    Masked(MaskedSample),
 }
 
 /// A run of text.
@@ -57,37 +59,130 @@ pub struct TextSample {
     pub counts: Vec<bool>,
 }
 
+/// A text of which some tokens were replaced and are to be predicted. Every list has `seq_length`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MaskedSample {
+    /// Inputs. Those from `length` on are never seen, but must be ids of the vocabulary.
+    pub tokens: Vec<u32>,
+    /// Segment of each token: 0 or 1.
+    pub segments: Vec<u32>,
+    /// What stood at each place; read where `counts` is true.
+    pub targets: Vec<u32>,
+    /// Whether the token is to be predicted: at most `Plan::predictions` of those before `length`.
+    pub counts: Vec<bool>,
+    /// Tokens without padding, at least 1.
+    pub length: usize,
+}
+
 impl Sample {
+    /// A sample for the model of `plan`.
+    pub fn of(plan: &Plan) -> Sample {
+        let t = plan.seq_length;
+        if plan.model.architecture().is_masked {
+            Sample::Masked(MaskedSample {
+                tokens: vec![0; t],
+                segments: vec![0; t],
+                targets: vec![0; t],
+                counts: vec![false; t],
+                length: t,
+            })
+        } else {
+            Sample::Text(TextSample {
+                tokens: vec![0; t + 1],
+                counts: vec![true; t],
+            })
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Sample::Text(_) => "text",
+            Sample::Masked(_) => "masked",
+        }
+    }
+
+    fn not(&self, found: &'static str) -> Error {
+        Error::SampleKind {
+            found,
+            wanted: self.kind(),
+        }
+    }
+
     /// The text to fill, for sources of text.
     ///
     /// # Errors
     /// `SampleKind` if the model learns from other samples.
     pub fn text(&mut self) -> Result<&mut TextSample> {
-        let Sample::Text(text) = self;
-        Ok(text)
+        match self {
+            Sample::Text(text) => Ok(text),
+            other @ Sample::Masked(_) => Err(other.not("text")),
+        }
     }
 
-    /// A sample for the model of `plan`.
-    pub fn of(plan: &Plan) -> Sample {
-        let t = plan.seq_length;
-        Sample::Text(TextSample {
-            tokens: vec![0; t + 1],
-            counts: vec![true; t],
-        })
+    /// The masked text to fill, for sources of such.
+    ///
+    /// # Errors
+    /// `SampleKind` if the model learns from other samples.
+    pub fn masked(&mut self) -> Result<&mut MaskedSample> {
+        match self {
+            Sample::Masked(masked) => Ok(masked),
+            other @ Sample::Text(_) => Err(other.not("masked")),
+        }
+    }
+
+    /// The ids whose predictions count in the loss.
+    pub fn predicted(&self) -> impl Iterator<Item = u32> {
+        let targets = match self {
+            Sample::Text(text) => text.tokens.get(1..).unwrap_or_default(),
+            Sample::Masked(masked) => &masked.targets,
+        };
+        let both = targets.iter().zip(self.counts());
+        both.filter(|(_, counts)| **counts).map(|(id, _)| *id)
     }
 
     /// Whether each token's prediction counts.
     fn counts(&self) -> &[bool] {
         match self {
             Sample::Text(text) => &text.counts,
+            Sample::Masked(masked) => &masked.counts,
         }
     }
 
     /// Position and id of the first token that is not below `vocab`.
     fn unknown(&self, vocab: usize) -> Option<(usize, u32)> {
-        let Sample::Text(TextSample { tokens, .. }) = self;
-        let at = tokens.iter().position(|&id| id as usize >= vocab)?;
-        Some((at, tokens[at]))
+        let find = |tokens: &[u32], counts: &dyn Fn(usize) -> bool| {
+            let is_unknown = |at: &usize| counts(*at) && tokens[*at] as usize >= vocab;
+            let at = (0..tokens.len()).find(is_unknown)?;
+            Some((at, tokens[at]))
+        };
+        match self {
+            Sample::Text(text) => find(&text.tokens, &|_| true),
+            Sample::Masked(masked) => find(&masked.tokens, &|_| true)
+                .or_else(|| find(&masked.targets, &|at| masked.counts[at])),
+        }
+    }
+}
+
+impl MaskedSample {
+    /// What is wrong with it, if anything is.
+    fn problem(&self, predictions: usize) -> Option<String> {
+        let most = self.tokens.len();
+        if self.length == 0 || self.length > most {
+            return Some(format!("a length of {}, want 1 to {most}", self.length));
+        }
+        let places = || (0..most).filter(|&at| self.counts[at]);
+        if let Some(at) = places().find(|&at| at >= self.length) {
+            let length = self.length;
+            return Some(format!(
+                "a prediction at {at}, in the padding after {length} tokens"
+            ));
+        }
+        let count = places().count();
+        if count > predictions {
+            return Some(format!("{count} predictions, want {predictions} at most"));
+        }
+        let segment = self.segments.iter().find(|&&segment| segment > 1)?;
+        Some(format!("segment {segment}, want 0 or 1"))
     }
 }
 
@@ -96,21 +191,34 @@ impl Sample {
 pub(crate) struct Batch {
     /// Ids, for the first piece.
     pub inputs: Option<Tensor>,
+    /// Their segments, for the first piece of a masked model.
+    pub segments: Option<Tensor>,
     /// For the last piece.
     pub targets: Option<Targets>,
+    /// For the last piece of a masked model.
+    pub picks: Option<Picks>,
     /// Predictions of the whole sequences that count in the loss.
     pub counted: usize,
-    /// Where documents end, if the model is to know.
+    /// Where documents end, if the model is to know; of a masked model where the padding begins.
     pub documents: Option<Documents>,
 }
 
-/// What is to be predicted.
+/// What is to be predicted: `[n]` each, or for a masked model `[b * predictions]`.
 pub(crate) struct Targets {
-    /// `[n]`
     pub ids: Tensor,
-    /// `[n]`, 1 where the prediction counts, else 0.
+    /// 1 where the prediction counts, else 0.
     pub counts: Tensor,
 }
+
+/// Where the predictions of a masked model are.
+pub(crate) struct Picks {
+    /// `[b * predictions]`: the row among those that the rank has between layers, `NOWHERE` if it is
+    /// another rank's or the place is not used.
+    pub rows: Tensor,
+}
+
+/// No row of this rank.
+const NOWHERE: u32 = u32::MAX;
 
 /// Reads samples `[first + range.start, first + range.end)`.
 pub(crate) fn read(
@@ -120,57 +228,26 @@ pub(crate) fn read(
     plan: &Plan,
     (device, place): (&Device, &Place),
 ) -> Result<Batch> {
-    let time = plan.seq_length / place.cp;
-    let from = place.cp_rank * time;
-    let n = range.len() * time;
-    let room = |is_needed: bool, dtype| {
-        let tensor = is_needed.then(|| Tensor::empty(&[n], dtype, device));
-        tensor.transpose().on_rank(place.rank(), "allocate a batch")
-    };
-    let is_last = place.is_last_stage();
-    let mut inputs = room(place.is_first_stage(), DType::U32)?;
-    let (mut ids, mut counts) = (room(is_last, DType::U32)?, room(is_last, DType::F32)?);
-    let mut counted = 0;
+    let room = Room::of(range.len(), plan, device, place);
+    let mut room = room.on_rank(place.rank(), "allocate a batch")?;
     let mut sample = Sample::of(plan);
-    let mut documents = Documents::asked_for(plan);
     for (at, offset) in range.enumerate() {
         read_one(samples, first + offset as u64, plan, &mut sample)?;
-        counted += sample.counts().iter().filter(|&&counts| counts).count();
-        let Sample::Text(text) = &sample;
-        let rows = at * time..(at + 1) * time;
-        if let Some(documents) = &mut documents {
-            let tokens = &text.tokens[..plan.seq_length];
-            documents.push(tokens, plan.eod, from..from + time);
-        }
-        if let Some(inputs) = &mut inputs {
-            inputs.u32_mut()[rows.clone()].copy_from_slice(&text.tokens[from..from + time]);
-        }
-        if let (Some(ids), Some(counts)) = (&mut ids, &mut counts) {
-            ids.u32_mut()[rows.clone()].copy_from_slice(&text.tokens[from + 1..from + time + 1]);
-            let here = &text.counts[from..from + time];
-            for (weight, &counts) in counts.f32_mut()[rows].iter_mut().zip(here) {
-                *weight = f32::from(u8::from(counts));
-            }
-        }
+        room.put(at, &sample, plan.eod);
     }
-    let targets = ids.zip(counts);
-    Ok(Batch {
-        inputs,
-        targets: targets.map(|(ids, counts)| Targets { ids, counts }),
-        counted,
-        documents,
-    })
+    Ok(room.batch)
 }
 
 /// Reads a sample and refuses one that the model of `plan` cannot take.
 fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample) -> Result<()> {
-    let Sample::Text(text) = sample;
-    text.counts.fill(true); // sources need not say what is usual
-    let read = samples.read(index, sample);
-    read.map_err(|source| Error::Sample {
+    if let Sample::Text(text) = sample {
+        text.counts.fill(true); // sources need not say what is usual
+    }
+    let failed = |source| Error::Sample {
         sample: index,
         source,
-    })?;
+    };
+    samples.read(index, sample).map_err(failed)?;
     if let Some((position, found)) = sample.unknown(plan.vocab) {
         let vocab = plan.vocab;
         return Err(Error::Token {
@@ -180,12 +257,143 @@ fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample)
             vocab,
         });
     }
-    let Sample::Text(text) = sample;
-    if let (true, Some(eod)) = (plan.train.eod_mask_loss, plan.eod) {
-        let ends = text.tokens.iter().map(|&token| token == eod);
-        for (counts, is_end) in text.counts.iter_mut().zip(ends) {
-            *counts &= !is_end;
+    match sample {
+        Sample::Masked(masked) => match masked.problem(plan.predictions) {
+            Some(problem) => Err(failed(problem.into())),
+            None => Ok(()),
+        },
+        Sample::Text(text) => {
+            if let (true, Some(eod)) = (plan.train.eod_mask_loss, plan.eod) {
+                let ends = text.tokens.iter().map(|&token| token == eod);
+                for (counts, is_end) in text.counts.iter_mut().zip(ends) {
+                    *counts &= !is_end;
+                }
+            }
+            Ok(())
         }
     }
-    Ok(())
+}
+
+/// A batch to be filled.
+struct Room {
+    batch: Batch,
+    /// Tokens of a sequence on the rank, and the position of the first.
+    time: usize,
+    from: usize,
+    /// The same of the rows between layers.
+    row_time: usize,
+    row_from: usize,
+    /// Places of a sequence in `targets`.
+    places: usize,
+}
+
+impl Room {
+    fn of(b: usize, plan: &Plan, device: &Device, place: &Place) -> kernels::Result<Room> {
+        let is_masked = plan.model.architecture().is_masked;
+        let time = plan.seq_length / place.cp;
+        let (row_time, row_rank) = if plan.parallel.sequence {
+            (time / place.tp, place.tp_rank)
+        } else {
+            (time, 0)
+        };
+        let from = place.cp_rank * time;
+        let places = if is_masked { plan.predictions } else { time };
+        let list = |is_there: bool, n, dtype| {
+            let tensor = is_there.then(|| Tensor::empty(&[n], dtype, device));
+            tensor.transpose()
+        };
+        let (is_first, is_last) = (place.is_first_stage(), place.is_last_stage());
+        let ids = list(is_last, b * places, DType::U32)?;
+        let counts = list(is_last, b * places, DType::F32)?;
+        let rows = list(is_last && is_masked, b * places, DType::U32)?;
+        Ok(Room {
+            batch: Batch {
+                inputs: list(is_first, b * time, DType::U32)?,
+                segments: list(is_first && is_masked, b * time, DType::U32)?,
+                targets: ids.zip(counts).map(|(ids, counts)| Targets { ids, counts }),
+                picks: rows.map(|rows| Picks { rows }),
+                counted: 0,
+                documents: if is_masked {
+                    Some(Documents {
+                        bounds: Some(Vec::with_capacity(b * time)),
+                        positions: None,
+                    })
+                } else {
+                    Documents::asked_for(plan)
+                },
+            },
+            time,
+            from,
+            row_time,
+            row_from: from + row_rank * row_time,
+            places,
+        })
+    }
+
+    /// The sample of sequence `at`.
+    fn put(&mut self, at: usize, sample: &Sample, eod: Option<u32>) {
+        let counts = sample.counts().iter();
+        self.batch.counted += counts.filter(|&&counts| counts).count();
+        match sample {
+            Sample::Text(text) => self.put_text(at, text, eod),
+            Sample::Masked(masked) => self.put_masked(at, masked),
+        }
+    }
+
+    fn put_text(&mut self, at: usize, text: &TextSample, eod: Option<u32>) {
+        let (time, from) = (self.time, self.from);
+        if let Some(documents) = &mut self.batch.documents {
+            let tokens = &text.tokens[..text.counts.len()];
+            documents.push(tokens, eod, from..from + time);
+        }
+        let here = at * time..(at + 1) * time;
+        if let Some(inputs) = &mut self.batch.inputs {
+            inputs.u32_mut()[here.clone()].copy_from_slice(&text.tokens[from..from + time]);
+        }
+        if let Some(Targets { ids, counts }) = &mut self.batch.targets {
+            ids.u32_mut()[here.clone()].copy_from_slice(&text.tokens[from + 1..from + time + 1]);
+            let from = &text.counts[from..from + time];
+            for (weight, &counts) in counts.f32_mut()[here].iter_mut().zip(from) {
+                *weight = f32::from(u8::from(counts));
+            }
+        }
+    }
+
+    fn put_masked(&mut self, at: usize, masked: &MaskedSample) {
+        let (time, from) = (self.time, self.from);
+        let here = at * time..(at + 1) * time;
+        let batch = &mut self.batch;
+        for (to, list) in [
+            (&mut batch.inputs, &masked.tokens),
+            (&mut batch.segments, &masked.segments),
+        ] {
+            if let Some(to) = to {
+                to.u32_mut()[here.clone()].copy_from_slice(&list[from..from + time]);
+            }
+        }
+        let bounds = batch.documents.as_mut();
+        if let Some(bounds) = bounds.and_then(|documents| documents.bounds.as_mut()) {
+            let end = u32::try_from(masked.length).expect("a sequence is shorter than 2^32");
+            bounds.resize(bounds.len() + time, [0, end]);
+        }
+        let (Some(targets), Some(picks)) = (&mut batch.targets, &mut batch.picks) else {
+            return;
+        };
+        let places = at * self.places..(at + 1) * self.places;
+        let ids = &mut targets.ids.u32_mut()[places.clone()];
+        let counts = &mut targets.counts.f32_mut()[places.clone()];
+        let rows = &mut picks.rows.u32_mut()[places];
+        ids.fill(0);
+        counts.fill(0.0);
+        rows.fill(NOWHERE);
+        let positions = (0..masked.counts.len()).filter(|&position| masked.counts[position]);
+        for (place, position) in positions.enumerate() {
+            (ids[place], counts[place]) = (masked.targets[position], 1.0);
+            let row = position.checked_sub(self.row_from);
+            if let Some(row) = row.filter(|&row| row < self.row_time) {
+                let row = at * self.row_time + row;
+                rows[place] = u32::try_from(row).expect("a batch has fewer than 2^32 rows");
+            }
+        }
+    }
 }

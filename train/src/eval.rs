@@ -116,7 +116,7 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
     worker.evaluate(samples, sequences)
 }
 
-/// Logits after each token of one sequence: `tokens.len()` rows of `vocab` numbers.
+/// Logits after each token of one sequence, or at each for a masked model (all of one segment): `tokens.len()` rows of `vocab` numbers.
 ///
 /// # Errors
 /// A damaged checkpoint; an empty or too long sequence; a token outside the vocabulary.
@@ -144,12 +144,16 @@ fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> 
         .stage
         .embedding()
         .expect("the only stage is the first");
-    let head = model.stage.head().expect("the only stage is the last");
-    let mut x = embedding.forward(ids, &cx)?;
+    let segments = Tensor::zeros(ids.dims(), DType::U32, &model.device)?;
+    let (mut x, _) = embedding.forward((ids, Some(&segments)), &cx)?;
     for block in model.stage.blocks() {
         (x, _) = block.forward(x, &cx)?;
     }
-    head.logits(&x, &cx)
+    match (model.stage.head(), model.stage.masked_head()) {
+        (Some(head), _) => head.logits(&x, &cx),
+        (None, Some(head)) => head.logits(&x, &cx),
+        (None, None) => unreachable!("the only stage is the last"),
+    }
 }
 
 /// Describes a checkpoint: step, plan, loss, tensors. Verifies the state and the model.

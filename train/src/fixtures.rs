@@ -45,6 +45,7 @@ pub(crate) fn tiny_gpt() -> Plan {
         },
         vocab: 200,
         seq_length: 16,
+        predictions: 0,
         eod: None,
         seed: 1234,
         determinism: Determinism::Layout,
@@ -83,6 +84,14 @@ pub(crate) fn tiny_moe() -> Plan {
         shared_gate: true,
         ..MoeConfig::default()
     });
+    plan
+}
+
+/// A masked encoder, pre-norm.
+pub(crate) fn tiny_bert() -> Plan {
+    let mut plan = tiny_gpt();
+    plan.model.family = Family::Bert;
+    plan.predictions = 4;
     plan
 }
 
@@ -133,17 +142,58 @@ impl Chain {
     }
 }
 
+/// A chain's sequences, of different lengths, with 0 to 4 tokens hidden.
+pub(crate) struct Blanks(Chain);
+
+impl Blanks {
+    pub(crate) fn of(plan: &Plan) -> Blanks {
+        Blanks(Chain::of(plan))
+    }
+}
+
+impl Samples for Blanks {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        let masked = sample.masked()?;
+        let t = masked.tokens.len();
+        self.0.fill(index, &mut masked.targets)?;
+        masked.length = t - usize::try_from(index % 4)?;
+        masked.counts.fill(false);
+        for hidden in 0..usize::try_from(index % 5)? {
+            let at = hidden * 3 + usize::try_from(index % 3)?;
+            masked.counts[at] = at < masked.length;
+        }
+        masked.tokens.copy_from_slice(&masked.targets);
+        for at in 0..t {
+            masked.segments[at] = u32::from(at > t / 2);
+            if masked.counts[at] {
+                masked.tokens[at] = 1;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Samples for Chain {
     fn len(&self) -> u64 {
         self.count
     }
 
     fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        self.fill(index, &mut sample.text()?.tokens)
+    }
+}
+
+impl Chain {
+    fn fill(&self, index: u64, tokens: &mut [u32]) -> Result<(), Box<dyn StdError + Send + Sync>> {
         if self.fails_at == Some(index) {
             return Err("injected".into());
         }
         let mut token = u32::try_from(index).unwrap() % self.vocab;
-        for (at, out) in (0u64..).zip(&mut sample.text()?.tokens) {
+        for (at, out) in (0u64..).zip(tokens) {
             if rng::uniform(5, index, at) < 0.1 {
                 token += 1;
             }

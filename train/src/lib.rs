@@ -37,7 +37,7 @@ pub use config::{
     Precision, Recompute, RopeScaling, Schedule, TieEmbeddings, TrainConfig, WsdDecay,
 };
 pub use course::Ended;
-pub use data::{Sample, Samples, TextSample};
+pub use data::{MaskedSample, Sample, Samples, TextSample};
 pub use error::{Error, Result};
 pub use eval::{evaluate, inspect, logits};
 pub use infer::{GenerateOptions, generate};

@@ -157,6 +157,9 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
     })
 }
 
+/// Starts of the names of tensors of the first piece.
+const FIRST: [&str; 3] = ["embedding.", "position.", "segment."];
+
 /// What the formulas are about.
 struct Rank<'a> {
     plan: &'a Plan,
@@ -256,9 +259,7 @@ impl Rank<'_> {
                 let layer = layer.and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
                 match layer {
                     Some(layer) => pieces[piece].contains(&layer),
-                    None if name.starts_with("embedding.") || name.starts_with("position.") => {
-                        piece == 0
-                    }
+                    None if FIRST.iter().any(|prefix| name.starts_with(prefix)) => piece == 0,
                     None => piece + 1 == pieces.len(),
                 }
             };
@@ -312,11 +313,22 @@ impl Rank<'_> {
     /// Bytes of the step's inputs, targets and what counts of them: all are read before the first
     /// pass.
     fn batches(&self, blocks: &[Block]) -> usize {
-        let lists =
-            usize::from(self.place.is_first_stage()) + 2 * usize::from(self.place.is_last_stage());
         let time = self.plan.seq_length / self.place.cp;
-        let tokens = blocks.iter().map(|block| block.size * time);
-        tokens.map(|n| lists * Device::bytes_of(n)).sum()
+        let is_masked = self.plan.model.architecture().is_masked;
+        // ids and, masked, segments; ids, what counts and, masked, rows
+        let more = usize::from(is_masked);
+        let places = if is_masked {
+            self.plan.predictions
+        } else {
+            time
+        };
+        let of = |block: &Block| {
+            let (b, place) = (block.size, &self.place);
+            let first = usize::from(place.is_first_stage()) * (1 + more);
+            let last = usize::from(place.is_last_stage()) * (2 + more);
+            first * Device::bytes_of(b * time) + last * Device::bytes_of(b * places)
+        };
+        blocks.iter().map(of).sum()
     }
 
     /// Bytes of a piece's gradients after a micro-batch.
@@ -376,10 +388,11 @@ impl Rank<'_> {
         let bytes = |elements: &[usize]| -> usize {
             elements.iter().map(|&count| Device::bytes_of(count)).sum()
         };
-        let statistics = match architecture.norm {
-            NormKind::Layer => bytes(&[m, m]),
-            NormKind::Rms => bytes(&[m]),
+        let norm_statistics = |rows: usize| match architecture.norm {
+            NormKind::Layer => bytes(&[rows, rows]),
+            NormKind::Rms => bytes(&[rows]),
         };
+        let statistics = norm_statistics(m);
         let rows = Device::bytes_of(m * s.d_model);
         let pieces = plan.parallel.stages(plan.model.layers);
         let before: usize = (0..chunk)
@@ -387,6 +400,9 @@ impl Rank<'_> {
             .sum();
         let piece = chunk * place.pp + place.pp_rank;
         let mut kept = 0;
+        if piece == 0 && architecture.is_post_norm {
+            kept += rows + statistics;
+        }
         let width = s.heads * s.d_head / place.tp;
         let fc1 = architecture.fc1_widths() * s.d_ffn / place.tp;
         for (index, layer) in pieces[piece].clone().enumerate() {
@@ -406,7 +422,20 @@ impl Rank<'_> {
                 kept += bytes(&[n * width, n * s.heads / place.tp]);
             }
         }
-        if piece + 1 == pieces.len() {
+        if piece + 1 == pieces.len() && architecture.is_masked {
+            let r = b * plan.predictions;
+            let logits = r * s.padded_vocab / place.tp;
+            let rows = Device::bytes_of(r * s.d_model);
+            let statistics = norm_statistics(r);
+            // what goes into the transform, its activation, the norm and the vocabulary; before
+            // them the final norm
+            let normed = if architecture.is_post_norm {
+                0
+            } else {
+                rows + statistics
+            };
+            kept += normed + 4 * rows + statistics + bytes(&[logits, r, r]);
+        } else if piece + 1 == pieces.len() {
             let logits = n * s.padded_vocab / place.tp;
             kept += 2 * rows + statistics + bytes(&[logits, n, n]);
         }

@@ -27,8 +27,11 @@ pub struct Plan {
     pub train: TrainConfig,
     /// Token ids, before padding.
     pub vocab: usize,
-    /// Tokens a sequence predicts.
+    /// Tokens of a sequence.
     pub seq_length: usize,
+    /// Most tokens that a masked sample predicts; 0 for other models.
+    #[serde(default)]
+    pub predictions: usize,
     /// The token that ends documents, where `[train]` asks for something at their ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eod: Option<u32>,
@@ -55,6 +58,15 @@ impl Plan {
         }
         if self.seq_length == 0 {
             problem("seq_length", "0".into(), "at least 1");
+        }
+        let is_masked = self.model.architecture().is_masked;
+        if is_masked && !(1..=self.seq_length).contains(&self.predictions) {
+            let wanted = format!("1 to seq_length = {}", self.seq_length);
+            problem("predictions", self.predictions.to_string(), &wanted);
+        }
+        if !is_masked && self.predictions > 0 {
+            let wanted = "0: only masked samples have a number of predictions";
+            problem("predictions", self.predictions.to_string(), wanted);
         }
         let asks = [
             ("reset_attention_mask", self.train.reset_attention_mask),

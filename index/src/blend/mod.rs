@@ -7,9 +7,11 @@
 //! longer run keeps the blend's order as long as no dataset's own order changes ([`Order`]).
 
 mod batches;
+mod masked;
 mod order;
 mod weights;
 
+pub use masked::{MaskedBlend, MaskedBlendRequest, MaskedKind, build as build_masked};
 pub use order::{Columns, weighted as weighted_order};
 pub use weights::AboveCap;
 

@@ -7,8 +7,16 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BlendTable {
-    /// Tokens a sample.
+    /// Tokens a sample; for `t5` those of the encoder.
     pub seq_length: usize,
+    /// What a sample is: `text` for decoders; `bert` or `t5` from datasets of sentences (`tokenize.dataset.sentences`).
+    /// Default: `text`.
+    pub samples: BlendSamples,
+    /// How `bert` and `t5` samples are masked. Defaults: Megatron's.
+    #[serde(skip_serializing_if = "is_default")]
+    pub masking: index::Masking,
+    /// Most tokens of a `t5` sample's decoder. Default: 128, Megatron's.
+    pub decoder_length: usize,
     /// Ratios of train, validation and test documents of `dataset`.
     pub split: String,
     /// `weighted` repeats datasets as their weights need; `proportional` takes one epoch of each at most, in proportion
@@ -51,6 +59,9 @@ impl Default for BlendTable {
     fn default() -> Self {
         BlendTable {
             seq_length: 1024,
+            samples: BlendSamples::Text,
+            masking: index::Masking::default(),
+            decoder_length: 128,
             split: "949,50,1".into(),
             mixture: index::Mixture::Weighted,
             weights: BlendWeights::Given,
@@ -70,6 +81,22 @@ impl Default for BlendTable {
 }
 
 impl BlendTable {
+    /// Most tokens that a masked sample predicts; 0 for text.
+    pub(crate) fn predictions(&self) -> usize {
+        if self.samples != BlendSamples::Bert {
+            return 0;
+        }
+        let masked = (self.masking.probability * self.seq_length as f64).ceil();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of seq_length, saturating"
+        )]
+        let masked = (masked as usize).max(1);
+        let times = if self.masking.permutation { 2 } else { 1 };
+        (times * masked).min(self.seq_length)
+    }
+
     /// Whether parts have datasets of their own instead of a split.
     pub(crate) fn has_own_parts(&self) -> bool {
         !(self.train.is_empty() && self.valid.is_empty() && self.test.is_empty())
@@ -85,6 +112,7 @@ impl BlendTable {
                 "[[blend.dataset]] for a split, or [[blend.train]] and its like: one of the two";
             add("blend.dataset", found, wanted);
         }
+        self.check_samples(add);
         for (key, x) in [("surplus", self.surplus), ("max_epochs", self.max_epochs)] {
             if !(x >= 0.0 && x.is_finite()) {
                 add(&format!("blend.{key}"), x.to_string(), "0 or more");
@@ -120,6 +148,51 @@ impl BlendTable {
             add("blend.cache_tokenizer", text.clone(), "JSON");
         }
     }
+}
+
+impl BlendTable {
+    fn check_samples(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        if self.samples == BlendSamples::Text {
+            return;
+        }
+        self.masking
+            .check(&mut |key, found, wanted| add(&format!("blend.masking.{key}"), found, wanted));
+        if self.mixture != index::Mixture::Weighted {
+            let found = format!("{:?} with masked samples", self.mixture);
+            add("blend.mixture", found, "weighted: the others are for text");
+        }
+        if self.max_epochs > 0.0 {
+            let found = format!("{} with masked samples", self.max_epochs);
+            add("blend.max_epochs", found, "0: only text has a limit");
+        }
+        if self.even_batches {
+            add(
+                "blend.even_batches",
+                "true with masked samples".into(),
+                "false",
+            );
+        }
+        if self.decoder_length < 2 {
+            let found = self.decoder_length.to_string();
+            add("blend.decoder_length", found, "2 or more");
+        }
+    }
+}
+
+fn is_default(masking: &index::Masking) -> bool {
+    *masking == index::Masking::default()
+}
+
+/// What a sample is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlendSamples {
+    /// A run of tokens across documents.
+    Text,
+    /// A masked text of one document, padded.
+    Bert,
+    /// A text of one document with spans left out, and the spans.
+    T5,
 }
 
 /// Order of training samples.

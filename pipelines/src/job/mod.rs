@@ -6,7 +6,7 @@ mod blend;
 mod load;
 mod tokenize;
 
-pub(crate) use blend::{BlendDataset, BlendSampler, BlendTable, BlendWeights};
+pub(crate) use blend::{BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights};
 pub(crate) use load::LoadError;
 pub use load::load;
 pub(crate) use tokenize::TokenDataset;
@@ -384,13 +384,18 @@ impl Job {
                 (self.vocab_hint(), Some(0)),
                 String::new(),
             );
-            plan.check(&mut |k, f, w| {
-                let key = if k == "seq_length" {
-                    "blend.seq_length"
-                } else {
-                    k
-                };
-                add(key, f, w);
+            plan.check(&mut |k, f, w| match k {
+                "seq_length" => add("blend.seq_length", f, w),
+                "predictions" => {
+                    let found =
+                        format!("{:?} with model.family = {:?}", blend.samples, model.family);
+                    add(
+                        "blend.samples",
+                        found,
+                        "bert for family bert, text for decoders",
+                    );
+                }
+                _ => add(k, f, w),
             });
         }
         if let Some(g) = &self.generate {
@@ -431,6 +436,7 @@ impl Job {
             train: train.clone(),
             vocab,
             seq_length,
+            predictions: self.blend.as_ref().map_or(0, BlendTable::predictions),
             eod,
             seed: u64::from(self.seed),
             determinism: self.determinism,

@@ -1,18 +1,46 @@
 //! `blend`: datasets, weights and split to samples; shows asked and realised shares.
 
 use super::Context;
-use crate::job::{BlendDataset, BlendSampler, BlendTable, BlendWeights};
+use crate::job::{BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights};
 use crate::machine::{grouped, write_atomically};
 use anyhow::{Context as _, Result, bail};
-use index::{Blend, BlendRequest, Cache, Cyclic, Dataset, Mixture, Part, Sidecar, Source};
+use index::{
+    Blend, BlendRequest, Cache, Cyclic, Dataset, MaskTokens, MaskedBlend, MaskedBlendRequest,
+    MaskedKind, Mixture, Part, Sidecar, Source,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
+/// The samples of a part.
+pub(crate) enum PartSamples {
+    /// For decoders.
+    Text(Blend),
+    /// For BERT and T5.
+    Masked(MaskedBlend),
+}
+
+impl PartSamples {
+    /// Samples.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            PartSamples::Text(blend) => blend.len(),
+            PartSamples::Masked(blend) => blend.len(),
+        }
+    }
+
+    fn part(&self) -> Part {
+        match self {
+            PartSamples::Text(blend) => blend.part(),
+            PartSamples::Masked(blend) => blend.part(),
+        }
+    }
+}
+
 /// The blend of a job, opened.
 pub(crate) struct Blended {
     /// Train, valid, test.
-    pub parts: [Option<Blend>; 3],
+    pub parts: [Option<PartSamples>; 3],
     /// Names in the order of the blend's dataset numbers, for each part.
     pub names: [Vec<String>; 3],
     /// Ids are below this.
@@ -73,17 +101,28 @@ impl Blended {
             None => None,
         };
         let weighed = opened.each_ref().map(|o| weigh(&o.sources, table.weights));
-        let parts = index::build_blend(&BlendRequest {
-            sources: weighed.each_ref().map(Vec::as_slice),
-            split,
-            mixture: table.mixture,
-            samples: samples.map(Some),
-            sample: index::Request::of(table.seq_length as u64, None, cx.job.seed),
-            surplus: table.surplus,
-            max_epochs: (table.max_epochs > 0.0).then_some((table.max_epochs, table.above_cap)),
-            even_batches: even_batches(cx, table),
-            cache: cache.as_ref(),
-        })?;
+        let parts = if table.samples == BlendSamples::Text {
+            index::build_blend(&BlendRequest {
+                sources: weighed.each_ref().map(Vec::as_slice),
+                split,
+                mixture: table.mixture,
+                samples: samples.map(Some),
+                sample: index::Request::of(table.seq_length as u64, None, cx.job.seed),
+                surplus: table.surplus,
+                max_epochs: (table.max_epochs > 0.0).then_some((table.max_epochs, table.above_cap)),
+                even_batches: even_batches(cx, table),
+                cache: cache.as_ref(),
+            })?
+            .map(|part| part.map(PartSamples::Text))
+        } else {
+            let request = masked_request(cx, table, split, cache.as_ref())?;
+            index::build_masked(&MaskedBlendRequest {
+                sources: weighed.each_ref().map(Vec::as_slice),
+                samples,
+                ..request
+            })?
+            .map(|part| part.map(PartSamples::Masked))
+        };
         for note in cache.iter().flat_map(Cache::notes) {
             eprintln!("blend: cache {note}");
         }
@@ -118,7 +157,7 @@ impl Blended {
     }
 
     /// One part, or an error that says which setting leaves it empty.
-    pub(crate) fn part(&self, part: Part) -> Result<&Blend> {
+    pub(crate) fn part(&self, part: Part) -> Result<&PartSamples> {
         self.parts[part as usize]
             .as_ref()
             .with_context(|| format!("blend.split leaves no {} samples", part.name()))
@@ -217,10 +256,14 @@ fn cache_tokenizer(table: &BlendTable, tokenizer: &Value) -> Result<Value> {
 fn order(
     cx: &Context,
     table: &BlendTable,
-    blend: &Blend,
+    samples: &PartSamples,
     names: &[String],
     prints: &[String],
 ) -> Value {
+    let blend = match samples {
+        PartSamples::Text(blend) => blend,
+        PartSamples::Masked(blend) => return masked_order(cx, table, blend, names, prints),
+    };
     let mut datasets = serde_json::Map::new();
     let mixed = table.mixture == Mixture::Weighted || blend.datasets().len() > 1;
     for (i, d) in blend.datasets().iter().enumerate() {
@@ -236,6 +279,57 @@ fn order(
     json!({
         "datasets": datasets, "seq_length": table.seq_length, "seed": cx.job.seed,
         "mixture": table.mixture, "even_batches": even_batches(cx, table),
+    })
+}
+
+/// What fixes the order of a part of masked samples. Whole epochs are shuffled at once, so their number does too.
+fn masked_order(
+    cx: &Context,
+    table: &BlendTable,
+    blend: &MaskedBlend,
+    names: &[String],
+    prints: &[String],
+) -> Value {
+    let mut datasets = serde_json::Map::new();
+    for ((name, print), weight) in names.iter().zip(prints).zip(blend.weights()) {
+        datasets.insert(name.clone(), json!({"data": print, "weight": weight}));
+    }
+    json!({
+        "datasets": datasets, "seq_length": table.seq_length, "seed": cx.job.seed,
+        "samples": table.samples, "masking": table.masking, "decoder_length": table.decoder_length,
+        "available": blend.len(),
+    })
+}
+
+/// What masked samples are made of besides the datasets.
+fn masked_request<'a>(
+    cx: &Context,
+    table: &BlendTable,
+    split: Option<&'a str>,
+    cache: Option<&'a Cache>,
+) -> Result<MaskedBlendRequest<'a>> {
+    let tokenizer = super::tokenize::tokenizer_of(cx)
+        .context("masked samples need the tokenizer: give tokenize.tokenizer")?;
+    let is_bert = table.samples == BlendSamples::Bert;
+    let kind = if is_bert {
+        MaskedKind::Bert {
+            classification_head: false,
+        }
+    } else {
+        let decoder_length = u32::try_from(table.decoder_length)?;
+        MaskedKind::T5 { decoder_length }
+    };
+    Ok(MaskedBlendRequest {
+        sources: [&[]; 3],
+        split,
+        samples: [0; 3],
+        surplus: table.surplus,
+        seq_length: u32::try_from(table.seq_length)?,
+        seed: cx.job.seed,
+        masking: table.masking,
+        tokens: Arc::new(MaskTokens::of(&tokenizer, is_bert)?),
+        kind,
+        cache,
     })
 }
 
@@ -258,11 +352,7 @@ fn intact(cx: &Context, name: &str) -> Result<std::path::PathBuf> {
 
 /// Samples of train, valid, test: what training and evaluation will read.
 fn wanted_samples(cx: &Context) -> [u64; 3] {
-    let train = cx
-        .job
-        .train
-        .as_ref()
-        .map_or(1, train::TrainConfig::samples);
+    let train = cx.job.train.as_ref().map_or(1, train::TrainConfig::samples);
     let valid = cx.job.train.as_ref().map_or(1, |t| t.eval_samples);
     [
         train,
@@ -344,6 +434,14 @@ fn describe(blended: &Blended) -> Value {
         let (Some(blend), samples) = (blend, blended.samples[i]) else {
             continue;
         };
+        let blend = match blend {
+            PartSamples::Text(blend) => blend,
+            PartSamples::Masked(blend) => {
+                let tokens = blended.orders[i]["seq_length"].as_u64().unwrap_or(0);
+                parts.push(describe_masked(blend, &blended.names[i], samples, tokens));
+                continue;
+            }
+        };
         let samples = samples.min(blend.len());
         let taken = blend.taken(samples);
         let total: f64 = blend.weights().iter().sum();
@@ -369,6 +467,29 @@ fn describe(blended: &Blended) -> Value {
         }));
     }
     json!({"orders": blended.orders, "vocab": blended.vocab, "parts": parts})
+}
+
+/// As `describe`, of masked samples: tokens with the padding, no epochs.
+fn describe_masked(blend: &MaskedBlend, names: &[String], samples: u64, seq_length: u64) -> Value {
+    let samples = samples.min(blend.len());
+    let mut taken = vec![0u64; names.len()];
+    for k in 0..samples {
+        if let Ok((dataset, _)) = blend.place(k) {
+            taken[dataset] += 1;
+        }
+    }
+    let datasets: Vec<Value> = (names.iter().zip(&taken).zip(blend.weights()))
+        .map(|((name, taken), weight)| {
+            json!({
+                "name": name, "asked": weight, "samples": taken,
+                "realised": *taken as f64 / samples.max(1) as f64, "tokens": taken * seq_length,
+            })
+        })
+        .collect();
+    json!({
+        "part": blend.part().name(), "samples": samples, "available": blend.len(),
+        "tokens": samples * seq_length, "datasets": datasets,
+    })
 }
 
 fn samples_tokens(d: &index::GptSamples) -> u64 {
@@ -402,12 +523,40 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
+/// The first `k` masked samples as Megatron's dataset gives them.
+fn dump_masked(samples: &PartSamples, k: u64) -> Result<Value> {
+    let PartSamples::Masked(blend) = samples else {
+        return Ok(Value::Null);
+    };
+    let mut first = Vec::new();
+    for i in 0..k.min(blend.len()) {
+        let (dataset, _) = blend.place(i)?;
+        if let Some(item) = blend.bert(i)? {
+            first.push(json!({
+                "dataset": dataset, "text": item.text, "types": item.types, "labels": item.labels,
+                "loss_mask": item.loss_mask, "padding_mask": item.padding_mask, "is_random": item.is_random,
+            }));
+        } else if let Some(item) = blend.t5(i)? {
+            first.push(json!({
+                "dataset": dataset, "text_enc": item.text_enc, "text_dec": item.text_dec, "labels": item.labels,
+                "loss_mask": item.loss_mask, "enc_mask": item.enc_mask, "dec_mask": item.dec_mask,
+            }));
+        }
+    }
+    Ok(json!({"len": blend.len(), "weights": blend.weights(), "samples": first}))
+}
+
 /// SHA-256 of the arrays as Megatron stores them (document_index i32, sample_index i32 or i64 pairs, shuffle_index u32 or
 /// i64, dataset_index i16, dataset_sample_index i64; little-endian).
 fn dump_splits(blended: &Blended, k: u64) -> Result<Value> {
     let mut splits = serde_json::Map::new();
     for (i, blend) in blended.parts.iter().enumerate() {
-        let Some(blend) = blend else { continue };
+        let Some(samples) = blend else { continue };
+        let PartSamples::Text(blend) = samples else {
+            let part = dump_masked(samples, k)?;
+            splits.insert(samples.part().name().into(), part);
+            continue;
+        };
         let mut datasets = Vec::new();
         for (d, name) in blend.datasets().iter().zip(&blended.names[i]) {
             let indices = d.indices();

@@ -8,7 +8,7 @@ use super::{Blended, Context};
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result};
-use index::{Blend, Part};
+use index::Part;
 use serde_json::json;
 
 pub(super) fn run(cx: &Context) -> Result<()> {
@@ -34,8 +34,9 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     }
     let started = std::time::Instant::now();
     let count = table.samples.min(valid.len());
-    let loss = train::evaluate(&checkpoint, &BlendSamples(valid, None), count)?;
-    let entropy = unigram_entropy(valid, count, plan.seq_length, plan.vocab)?;
+    let samples = BlendSamples(valid, None);
+    let loss = train::evaluate(&checkpoint, &samples, count)?;
+    let entropy = unigram_entropy(&samples, count, &plan)?;
     let result = json!({
         "samples": count, "tokens": count * plan.seq_length as u64,
         "valid_loss": loss, "perplexity": loss.exp(),
@@ -54,13 +55,14 @@ pub(super) fn run(cx: &Context) -> Result<()> {
 }
 
 /// Entropy in nats of the predicted tokens of the first `count` samples.
-fn unigram_entropy(valid: &Blend, count: u64, seq_length: usize, vocab: usize) -> Result<f64> {
-    let mut counts = vec![0u64; vocab];
-    let mut tokens = vec![0; seq_length + 1];
+fn unigram_entropy(samples: &dyn train::Samples, count: u64, plan: &train::Plan) -> Result<f64> {
+    let mut counts = vec![0u64; plan.vocab];
+    let mut sample = train::Sample::of(plan);
     for k in 0..count {
-        valid.read(k, &mut tokens)?;
-        for t in &tokens[1..] {
-            counts[*t as usize] += 1;
+        let read = samples.read(k, &mut sample);
+        read.map_err(|error| anyhow::anyhow!("sample {k}: {error}"))?;
+        for id in sample.predicted() {
+            counts[id as usize] += 1;
         }
     }
     Ok(entropy(&counts))

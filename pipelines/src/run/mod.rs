@@ -17,7 +17,7 @@ mod tokenize;
 mod train;
 
 pub(crate) use self::curate::shards_left;
-pub(crate) use blend::{Blended, blend};
+pub(crate) use blend::{Blended, PartSamples, blend};
 pub(crate) use doctor::doctor;
 pub(crate) use generate::{convert, generate_for_job, generate_from};
 pub(crate) use inspect::{extract, inspect};

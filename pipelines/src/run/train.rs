@@ -1,17 +1,17 @@
 //! `train`: the blend's samples into the trainer, which resumes by itself; its events onto the bar.
 
-use super::{Blended, Context};
+use super::{Blended, Context, PartSamples};
 use crate::machine::grouped;
 use crate::manifest::fingerprint;
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, bail};
-use index::{Blend, Cyclic, Part};
+use index::{BertItem, Cyclic, Part};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use train::{Plan, StepRecord};
 
 /// A blend as the trainer reads it: as it comes, or shuffled every epoch.
-pub(super) struct BlendSamples<'a>(pub &'a Blend, pub Option<Cyclic>);
+pub(super) struct BlendSamples<'a>(pub &'a PartSamples, pub Option<Cyclic>);
 
 impl train::Samples for BlendSamples<'_> {
     fn len(&self) -> u64 {
@@ -26,9 +26,39 @@ impl train::Samples for BlendSamples<'_> {
         sample: &mut train::Sample,
     ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let index = self.1.as_ref().map_or(index, |order| order.at(index));
-        self.0.read(index, &mut sample.text()?.tokens)?;
+        match self.0 {
+            PartSamples::Text(blend) => {
+                blend.read(index, &mut sample.text()?.tokens)?;
+            }
+            PartSamples::Masked(blend) => {
+                let item = blend.bert(index)?.ok_or("samples of T5 for BERT")?;
+                fill(sample.masked()?, &item)?;
+            }
+        }
         Ok(())
     }
+}
+
+/// BERT's sample as the trainer takes it. Padding is token 0 of segment 0: nothing sees it.
+fn fill(to: &mut train::MaskedSample, item: &BertItem) -> Result<()> {
+    to.length = item.length;
+    let ids = |from: &[i32], to: &mut [u32]| -> Result<()> {
+        for (at, (to, from)) in to.iter_mut().zip(from).enumerate() {
+            *to = if at < item.length {
+                u32::try_from((*from).max(0))?
+            } else {
+                0
+            };
+        }
+        Ok(())
+    };
+    ids(&item.text, &mut to.tokens)?;
+    ids(&item.types, &mut to.segments)?;
+    ids(&item.labels, &mut to.targets)?;
+    for (counts, mask) in to.counts.iter_mut().zip(&item.loss_mask) {
+        *counts = *mask == 1;
+    }
+    Ok(())
 }
 
 /// The plan of this job for an opened blend.
@@ -117,7 +147,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     }
     let valid = blended.parts[Part::Valid as usize]
         .as_ref()
-        .map(|blend| BlendSamples(blend, None));
+        .map(|samples| BlendSamples(samples, None));
     let progress = Progress::start("train", "steps", plan.train.steps);
     let watcher = Watcher(&progress);
     let samples = BlendSamples(blended.part(Part::Train)?, blended.cyclic(cx)?);

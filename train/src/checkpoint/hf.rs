@@ -12,10 +12,11 @@ use std::path::Path;
 use kernels::Tensor;
 use serde_json::{Value, json};
 
-use crate::checkpoint::MODEL;
 use crate::checkpoint::hf_mixture::{self, class_of};
 use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::write::sync;
+use crate::checkpoint::{MODEL, hf_bert};
+
 use crate::config::{Family, ModelConfig};
 use crate::error::{At, Error, Result};
 use crate::eval::Model;
@@ -41,6 +42,7 @@ pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
     match source.plan.model.family {
         Family::Gpt => gpt_tensors(source),
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama_tensors(source),
+        Family::Bert => hf_bert::tensors(source),
     }
 }
 
@@ -56,6 +58,7 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => {
             llama_config(&model.plan)
         }
+        Family::Bert => hf_bert::config(&model.plan)?,
     };
     let config = match &model.plan.model.moe {
         Some(moe) => {
@@ -99,13 +102,16 @@ fn expressible(plan: &Plan) -> Result<()> {
     let family = ModelConfig {
         family: plan.model.family,
         tie_embeddings: plan.model.tie_embeddings,
+        post_norm: plan.model.post_norm,
+        // BERT's class has a name for every one without a gate
+        activation: (plan.model.activation).filter(|_| plan.model.family == Family::Bert),
         ..ModelConfig::default()
     };
     let family = family.architecture();
     let is_grouped = plan.model.kv_heads() != plan.model.heads;
     let has_width = plan.model.head_dim > 0;
     let is_known = match plan.model.family {
-        Family::Gpt => !is_grouped && !has_width && plan.model.moe.is_none(),
+        Family::Gpt | Family::Bert => !is_grouped && !has_width && plan.model.moe.is_none(),
         Family::Llama => true,
         Family::Mistral | Family::Qwen2 | Family::Qwen3 => false,
     };
@@ -120,7 +126,7 @@ fn expressible(plan: &Plan) -> Result<()> {
 }
 
 /// The shortest decimal that is this f32: 1e-5 stays 1e-5 in JSON.
-fn decimal(x: f32) -> f64 {
+pub(crate) fn decimal(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
@@ -176,7 +182,7 @@ fn llama_config(plan: &Plan) -> Value {
 }
 
 /// Values and dims of one of our tensors.
-fn ours<'a>(model: &Source<'a>, name: &str) -> (&'a [f32], &'a [usize]) {
+pub(crate) fn ours<'a>(model: &Source<'a>, name: &str) -> (&'a [f32], &'a [usize]) {
     let slot = model.specs.iter().position(|spec| spec.name == name);
     let tensor = &model.tensors[slot.expect("names come from the same plan")];
     (tensor.f32(), tensor.dims())
@@ -192,7 +198,7 @@ pub(crate) fn as_is(model: &Source<'_>, name: String, from: &str) -> Out {
 }
 
 /// Without the padding rows.
-fn vocabulary(model: &Source<'_>, name: &str, from: &str) -> Out {
+pub(crate) fn vocabulary(model: &Source<'_>, name: &str, from: &str) -> Out {
     let (values, dims) = ours(model, from);
     let dims = vec![model.plan.vocab, dims[1]];
     Out {
@@ -202,7 +208,7 @@ fn vocabulary(model: &Source<'_>, name: &str, from: &str) -> Out {
     }
 }
 
-fn transposed(name: String, values: &[f32], rows: usize, cols: usize) -> Out {
+pub(crate) fn transposed(name: String, values: &[f32], rows: usize, cols: usize) -> Out {
     let mut out = vec![0.0; rows * cols];
     for (r, row) in values.chunks(cols).enumerate() {
         for (c, &value) in row.iter().enumerate() {
@@ -217,7 +223,7 @@ fn transposed(name: String, values: &[f32], rows: usize, cols: usize) -> Out {
 }
 
 /// Rows of the packed projection in the order all queries, all keys, all values.
-fn unpacked(values: &[f32], shape: &Shape) -> [Vec<f32>; 3] {
+pub(crate) fn unpacked(values: &[f32], shape: &Shape) -> [Vec<f32>; 3] {
     let queries = shape.heads / shape.kv_heads;
     let head = values.len() / shape.packed * shape.d_head;
     let mut parts = [Vec::new(), Vec::new(), Vec::new()];

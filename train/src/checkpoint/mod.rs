@@ -10,6 +10,7 @@
 
 pub(crate) mod background;
 pub(crate) mod hf;
+mod hf_bert;
 pub(crate) mod hf_mixture;
 pub(crate) mod read;
 pub(crate) mod safetensors;

@@ -1,5 +1,6 @@
 //! Tests of what this crate promises, each over the whole of `run`.
 
+mod bert;
 mod counts;
 mod inference;
 mod kill;

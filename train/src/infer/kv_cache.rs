@@ -110,7 +110,7 @@ impl<'a> Decoder<'a> {
             .embedding()
             .expect("the only stage is the first");
         let head = model.stage.head().expect("the only stage is the last");
-        let mut x = embedding.forward(ids, &cx)?;
+        let (mut x, _) = embedding.forward((ids, None), &cx)?;
         for (i, block) in model.stage.blocks().enumerate() {
             let (normed, _) = block.norm1.forward(&x, &cx)?;
             let (qkv, _) = block.attention.project(&normed, &cx)?;

@@ -34,6 +34,7 @@ pub(crate) struct Attention {
     rotary: Option<Frequencies>,
     /// Keys a row sees; 0: all up to it.
     pub window: usize,
+    is_causal: bool,
     dropout: f32,
     /// Number of the probabilities' dropout.
     tensor: u32,
@@ -47,6 +48,16 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
+    /// `[m, d]`
+    pub(crate) fn input(&self) -> &Tensor {
+        &self.x
+    }
+
+    /// `[m, d]`
+    pub(crate) fn into_input(self) -> Tensor {
+        self.x
+    }
+
     /// Drops what `backward` can compute again from queries, keys and values.
     pub(crate) fn without_core(self) -> Saved {
         Saved { core: None, ..self }
@@ -78,6 +89,7 @@ impl Attention {
             heads,
             rotary: is_rotary.then(|| angles().expect("the plan's angles are checked")),
             window: plan.model.sliding_window,
+            is_causal: !architecture.is_masked,
             dropout: plan.model.attention_dropout,
             tensor,
         }
@@ -156,7 +168,7 @@ impl Attention {
             t: cx.time,
             keys,
             mask: Mask {
-                is_causal: true,
+                is_causal: self.is_causal,
                 window: self.window,
                 bounds,
             },

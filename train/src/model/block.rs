@@ -1,5 +1,6 @@
 //! One transformer block, pre-norm: m = x + drop(attention(norm1(x)));
-//! y = m + drop(feed_forward(norm2(m))).
+//! y = m + drop(feed_forward(norm2(m))); or post-norm (Vaswani et al. 2017):
+//! m = norm1(x + drop(attention(x))); y = norm2(m + drop(feed_forward(m))).
 //! What is dropped is drawn again wherever it is needed (`kernels::dropout`), never kept.
 //! Kept for backward, all freed by it (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022,
 //! arXiv:2205.05198, sec. 5): everything; all but what attention itself computes (`selective`); or the
@@ -21,6 +22,7 @@ pub(crate) struct Block {
     pub attention: Attention,
     norm2: Norm,
     feed_forward: FeedForward,
+    is_post_norm: bool,
     recompute: Recompute,
     dropout: f32,
     /// Numbers of the dropouts of what attention and the feed-forward layer add.
@@ -40,12 +42,12 @@ enum Kept {
     Input(Tensor),
 }
 
-/// What backward reads.
+/// What backward reads: also what went into the norms, `[m, d]` each.
 struct Inner {
-    x: Tensor,
+    into_norm1: Tensor,
     statistics1: Statistics,
     attention: attention::Saved,
-    middle: Tensor,
+    into_norm2: Tensor,
     statistics2: Statistics,
     feed_forward: feed_forward::Saved,
 }
@@ -66,6 +68,7 @@ impl Block {
             attention: Attention::named(&at, plan, (tp, first), slots),
             norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
             feed_forward: FeedForward::named(layer, plan, tp, slots),
+            is_post_norm: plan.model.architecture().is_post_norm,
             recompute,
             dropout: plan.model.dropout,
             tensors: [first + 1, first + 2],
@@ -77,7 +80,8 @@ impl Block {
         let (y, mut inner) = self.run(x, cx)?;
         let report = inner.feed_forward.report();
         let kept = match self.recompute {
-            Recompute::Full => Kept::Input(inner.x),
+            Recompute::Full if self.is_post_norm => Kept::Input(inner.attention.into_input()),
+            Recompute::Full => Kept::Input(inner.into_norm1),
             Recompute::Selective => {
                 inner.attention = inner.attention.without_core();
                 Kept::Inner(Box::new(inner))
@@ -88,6 +92,14 @@ impl Block {
     }
 
     fn run(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
+        if self.is_post_norm {
+            self.run_post(x, cx)
+        } else {
+            self.run_pre(x, cx)
+        }
+    }
+
+    fn run_pre(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
         let (normed, statistics1) = self.norm1.forward(&x, cx)?;
         let (mut middle, attention) = self.attention.forward(normed, cx)?;
         cx.drop_rows(&mut middle, self.dropout, self.tensors[0])?;
@@ -99,17 +111,39 @@ impl Block {
         Ok((
             y,
             Inner {
-                x,
+                into_norm1: x,
                 statistics1,
                 attention,
-                middle,
+                into_norm2: middle,
                 statistics2,
                 feed_forward,
             },
         ))
     }
 
-    /// The second half alone, for inference: middle `[m, d]` -> y `[m, d]`.
+    fn run_post(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
+        let (mut sum1, attention) = self.attention.forward(x, cx)?;
+        cx.drop_rows(&mut sum1, self.dropout, self.tensors[0])?;
+        add::add_into(&mut sum1, attention.input())?;
+        let (middle, statistics1) = self.norm1.forward(&sum1, cx)?;
+        let (mut sum2, feed_forward) = self.feed_forward.forward(middle, cx)?;
+        cx.drop_rows(&mut sum2, self.dropout, self.tensors[1])?;
+        add::add_into(&mut sum2, feed_forward.input())?;
+        let (y, statistics2) = self.norm2.forward(&sum2, cx)?;
+        Ok((
+            y,
+            Inner {
+                into_norm1: sum1,
+                statistics1,
+                attention,
+                into_norm2: sum2,
+                statistics2,
+                feed_forward,
+            },
+        ))
+    }
+
+    /// The second half of a pre-norm block alone, for inference: middle `[m, d]` -> y `[m, d]`.
     pub(crate) fn feed_forward(
         &self,
         middle: &Tensor,
@@ -133,34 +167,75 @@ impl Block {
             Kept::Inner(inner) => *inner,
             Kept::Input(x) => self.run(x, cx)?.1,
         };
-        let Inner {
-            x,
-            statistics1,
-            attention,
-            middle,
-            statistics2,
-            feed_forward,
-        } = inner;
+        if self.is_post_norm {
+            self.backward_post(dy, inner, gradients, cx)
+        } else {
+            self.backward_pre(dy, inner, gradients, cx)
+        }
+    }
+
+    fn backward_pre(
+        &self,
+        dy: Tensor,
+        inner: Inner,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
         let dropped = self.dropped(&dy, 1, cx)?;
         let dadded = dropped.as_ref().unwrap_or(&dy);
-        let feed_forward = self
+        let dnormed = self
             .feed_forward
-            .backward(dadded, feed_forward, gradients, cx);
-        let dnormed = feed_forward?;
+            .backward(dadded, inner.feed_forward, gradients, cx)?;
         drop(dropped);
+        let (x, statistics) = (inner.into_norm2, inner.statistics2);
         let mut dmiddle = self
             .norm2
-            .backward(&dnormed, &middle, &statistics2, gradients, cx)?;
+            .backward(&dnormed, &x, &statistics, gradients, cx)?;
         add::add_into(&mut dmiddle, &dy)?;
-        drop((dy, middle));
+        drop((dy, x));
         let dropped = self.dropped(&dmiddle, 0, cx)?;
         let dadded = dropped.as_ref().unwrap_or(&dmiddle);
-        let dnormed = self.attention.backward(dadded, attention, gradients, cx)?;
+        let dnormed = self
+            .attention
+            .backward(dadded, inner.attention, gradients, cx)?;
         drop(dropped);
+        let (x, statistics) = (inner.into_norm1, inner.statistics1);
         let mut dx = self
             .norm1
-            .backward(&dnormed, &x, &statistics1, gradients, cx)?;
+            .backward(&dnormed, &x, &statistics, gradients, cx)?;
         add::add_into(&mut dx, &dmiddle)?;
+        Ok(dx)
+    }
+
+    fn backward_post(
+        &self,
+        dy: Tensor,
+        inner: Inner,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let (sum, statistics) = (inner.into_norm2, inner.statistics2);
+        let dsum = self.norm2.backward(&dy, &sum, &statistics, gradients, cx)?;
+        drop((dy, sum));
+        let dropped = self.dropped(&dsum, 1, cx)?;
+        let dadded = dropped.as_ref().unwrap_or(&dsum);
+        let mut dmiddle = self
+            .feed_forward
+            .backward(dadded, inner.feed_forward, gradients, cx)?;
+        drop(dropped);
+        add::add_into(&mut dmiddle, &dsum)?;
+        let (sum, statistics) = (inner.into_norm1, inner.statistics1);
+        let dsum = self
+            .norm1
+            .backward(&dmiddle, &sum, &statistics, gradients, cx)?;
+        drop((dmiddle, sum));
+        let dropped = self.dropped(&dsum, 0, cx)?;
+        let dadded = dropped.as_ref().unwrap_or(&dsum);
+        let mut dx = self
+            .attention
+            .backward(dadded, inner.attention, gradients, cx)?;
+        drop(dropped);
+        add::add_into(&mut dx, &dsum)?;
         Ok(dx)
     }
 

@@ -1,4 +1,5 @@
-//! Tokens to vectors: x = table[token] (+ position table, if positions are learned).
+//! Tokens to vectors: x = table[token] (+ position table, if positions are learned; + segment table
+//! and a norm of the sum for an encoder as published).
 //!
 //! Tensor parallel: a rank holds adjacent rows of the table, looks up zeros for the others, and the
 //! sum over ranks puts them together. One rank alone adds 0.0 as well: -0.0 must not survive on one
@@ -10,6 +11,7 @@ use kernels::{DType, Device, Tensor, add, embedding};
 use crate::architecture;
 use crate::model::context::{Context, Slot, Slots};
 use crate::model::gradients::Gradients;
+use crate::model::norm::{Norm, Statistics};
 use crate::plan::Plan;
 
 pub(crate) struct Embedding {
@@ -17,25 +19,37 @@ pub(crate) struct Embedding {
     /// First token id of this rank's rows.
     first: usize,
     positions: Option<Slot>,
+    segments: Option<Slot>,
+    norm: Option<Norm>,
     dropout: f32,
 }
 
 /// Number of the embedding's dropout.
 const DROPOUT: u32 = 0;
 
+/// Kept from forward: the sum before the norm, `[m, d]`, if there is one.
+pub(crate) struct Saved(Option<(Tensor, Statistics)>);
+
 impl Embedding {
     pub(crate) fn named(plan: &Plan, tp: usize, tp_rank: usize, slots: &Slots<'_>) -> Embedding {
         let has_positions = plan.model.architecture().positions == architecture::Positions::Learned;
+        let is_normed = plan.model.architecture().is_post_norm;
         Embedding {
             table: slots.get("embedding.weight"),
             first: plan.padded_vocab() / tp * tp_rank,
             positions: has_positions.then(|| slots.get("position.weight")),
+            segments: slots.find("segment.weight"),
+            norm: is_normed.then(|| Norm::named("embedding.norm", plan.model.norm_eps, slots)),
             dropout: plan.model.dropout,
         }
     }
 
-    /// tokens: `[n]` -> `[m, d]`
-    pub(crate) fn forward(&self, tokens: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    /// tokens, segments if the model has them: `[n]` -> `[m, d]`
+    pub(crate) fn forward(
+        &self,
+        (tokens, segments): (&Tensor, Option<&Tensor>),
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Saved)> {
         let x = embedding::forward(cx.weight(self.table), tokens, self.first)?;
         let mut x = cx.sum_to_rows(x)?;
         if cx.tp.size() == 1 {
@@ -46,20 +60,37 @@ impl Embedding {
             let rows = embedding::forward(cx.weight(positions), &rows, 0)?;
             add::add_into(&mut x, &rows)?;
         }
+        if let (Some(table), Some(segments)) = (self.segments, segments) {
+            let here = between_layers(segments, cx)?;
+            let rows = embedding::forward(cx.weight(table), &here, 0)?;
+            add::add_into(&mut x, &rows)?;
+        }
+        let mut saved = Saved(None);
+        if let Some(norm) = &self.norm {
+            let (y, statistics) = norm.forward(&x, cx)?;
+            saved = Saved(Some((std::mem::replace(&mut x, y), statistics)));
+        }
         cx.drop_rows(&mut x, self.dropout, DROPOUT)?;
-        Ok(x)
+        Ok((x, saved))
     }
 
-    /// dx: `[m, d]`
+    /// dy: `[m, d]`
     pub(crate) fn backward(
         &self,
-        mut dx: Tensor,
-        tokens: &Tensor,
+        mut dy: Tensor,
+        (tokens, segments): (&Tensor, Option<&Tensor>),
+        saved: Saved,
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
+        cx.drop_rows(&mut dy, self.dropout, DROPOUT)?;
+        let dx = match (&self.norm, saved.0) {
+            (Some(norm), Some((x, statistics))) => {
+                norm.backward(&dy, &x, &statistics, gradients, cx)?
+            }
+            _ => dy,
+        };
         let mut room = None;
-        cx.drop_rows(&mut dx, self.dropout, DROPOUT)?;
         let dx = cx.gather(&dx, &mut room)?;
         let [dtable] = gradients.sums([self.table]);
         embedding::backward(dtable, dx, tokens, self.first, cx.token_leaf)?;
@@ -68,8 +99,23 @@ impl Embedding {
             let [dpositions] = gradients.sums([positions]);
             embedding::backward(dpositions, dx, &rows, 0, cx.token_leaf)?;
         }
+        if let (Some(table), Some(segments)) = (self.segments, segments) {
+            let [dsegments] = gradients.sums([table]);
+            embedding::backward(dsegments, dx, segments, 0, cx.token_leaf)?;
+        }
         Ok(())
     }
+}
+
+/// Of ids of whole sequences, `[n]`, those of the rank's rows between layers, `[m]`.
+fn between_layers(ids: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    let (time, from) = (cx.row_time(), cx.row_first() - cx.first);
+    let sequences = ids.u32().chunks(cx.time);
+    let here: Vec<u32> = sequences
+        .flat_map(|sequence| &sequence[from..from + time])
+        .copied()
+        .collect();
+    Tensor::from_u32(&[here.len()], &here, ids.device())
 }
 
 /// Positions of rows of which each sequence has `time`: all of this rank's, or its share of them.

@@ -21,6 +21,14 @@ pub(crate) enum Saved {
 }
 
 impl Saved {
+    /// `[m, d]`
+    pub(crate) fn input(&self) -> &Tensor {
+        match self {
+            Saved::Dense(saved) => saved.input(),
+            Saved::Moe(saved) => saved.input(),
+        }
+    }
+
     /// What the router of a mixture did.
     pub(crate) fn report(&self) -> Option<Report> {
         match self {

@@ -80,6 +80,55 @@ impl ColumnLinear {
     }
 }
 
+/// Every rank has all of it and computes the same rows.
+pub(crate) struct FullLinear {
+    weight: Slot,
+    bias: Slot,
+}
+
+impl FullLinear {
+    pub(crate) fn named(name: &str, slots: &Slots<'_>) -> FullLinear {
+        FullLinear {
+            weight: slots.get(&format!("{name}.weight")),
+            bias: slots.get(&format!("{name}.bias")),
+        }
+    }
+
+    /// x: `[n, in]` -> `[n, out]`
+    pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let weight = cx.weight(self.weight);
+        let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device())?;
+        matmul(&mut y, (x, Op::Plain), (weight, Op::Transposed), 0, false)?;
+        add::bias(&mut y, cx.weight(self.bias))?;
+        Ok(y)
+    }
+
+    /// dy: `[n, out]`, x: `[n, in]` -> dx: `[n, in]`
+    pub(crate) fn backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let leaf = cx.token_leaf;
+        let (dweight, accumulate) = gradients.target(self.weight);
+        matmul(
+            dweight,
+            (dy, Op::Transposed),
+            (x, Op::Plain),
+            leaf,
+            accumulate,
+        )?;
+        let (dbias, accumulate) = gradients.target(self.bias);
+        reduce::sum_rows(dbias, dy, leaf, accumulate)?;
+        let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
+        let weight = cx.weight(self.weight);
+        matmul(&mut dx, (dy, Op::Plain), (weight, Op::Plain), 0, false)?;
+        Ok(dx)
+    }
+}
+
 /// Input features are split.
 pub(crate) struct RowLinear {
     weight: Slot,

@@ -27,6 +27,13 @@ pub(crate) struct Saved {
     hidden: Tensor,
 }
 
+impl Saved {
+    /// `[m, d]`
+    pub(crate) fn input(&self) -> &Tensor {
+        &self.x
+    }
+}
+
 impl Mlp {
     /// `f`: features of the whole layer.
     pub(crate) fn named(at: &str, plan: &Plan, (tp, f): (usize, usize), slots: &Slots<'_>) -> Mlp {
@@ -108,7 +115,7 @@ impl Between {
 }
 
 /// The activation of each row; a gated one halves its width.
-fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
+pub(crate) fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
     match kind {
         Activation::GeluTanh => gelu::forward(x),
         Activation::Gelu => activation::forward(x, None, activation::Kind::GeluErf),
@@ -122,7 +129,7 @@ fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
 }
 
 /// Gradient of `activate`, dims of x.
-fn slope(dy: &Tensor, x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
+pub(crate) fn slope(dy: &Tensor, x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
     match kind {
         Activation::GeluTanh => gelu::backward(dy, x),
         Activation::Gelu => activation::backward(dy, x, None, activation::Kind::GeluErf),

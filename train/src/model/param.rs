@@ -146,6 +146,12 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
             normal,
         );
     }
+    if plan.model.architecture().is_masked {
+        list.add("segment.weight".into(), &[2, shape.d_model], false, normal);
+    }
+    if plan.model.architecture().is_post_norm {
+        add_norm(&mut list, plan, "embedding.norm");
+    }
     for layer in 0..plan.model.layers {
         let piece = pieces.iter().position(|piece| piece.contains(&layer));
         list.stage = piece.unwrap_or(0) % ranks;
@@ -154,7 +160,12 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     }
     list.stage = last;
     list.unit += 1;
-    add_norm(&mut list, plan, "norm");
+    if !plan.model.architecture().is_post_norm {
+        add_norm(&mut list, plan, "norm");
+    }
+    if plan.model.architecture().is_masked {
+        add_transform(&mut list, plan);
+    }
     list.unit += 1;
     if plan.model.is_tied() {
         list.specs[0].copy_stage = (last > 0).then_some(last);
@@ -167,7 +178,7 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
         );
     }
     for spec in &mut list.specs {
-        if spec.name == "embedding.weight" || spec.name == "head.weight" {
+        if ["embedding.weight", "head.weight", "head.bias"].contains(&spec.name.as_str()) {
             spec.live_rows = plan.vocab;
         }
     }
@@ -232,6 +243,20 @@ fn add_norm(list: &mut List, plan: &Plan, name: &str) {
             Init::Zeros,
         );
     }
+}
+
+/// What a masked model has between its last block and the vocabulary.
+fn add_transform(list: &mut List, plan: &Plan) {
+    let (d, normal) = (plan.model.d_model, Init::Normal(plan.model.init_std));
+    list.add("head.transform.weight".into(), &[d, d], false, normal);
+    list.add("head.transform.bias".into(), &[d], false, Init::Zeros);
+    add_norm(list, plan, "head.norm");
+    list.add(
+        "head.bias".into(),
+        &[plan.padded_vocab()],
+        true,
+        Init::Zeros,
+    );
 }
 
 fn add_block(list: &mut List, plan: &Plan, layer: usize) {

@@ -4,12 +4,13 @@
 
 use kernels::Tensor;
 
-use crate::data::{Batch, Targets};
+use crate::data::{Batch, Picks, Targets};
 use crate::mesh::Place;
 use crate::model::block::{self, Block};
 use crate::model::context::{Context, Noise, Slot, Slots};
-use crate::model::embedding::Embedding;
+use crate::model::embedding::{self, Embedding};
 use crate::model::gradients::Gradients;
+use crate::model::head::masked::{self, MaskedHead};
 use crate::model::head::{self, Head};
 use crate::model::moe::router::Report;
 use crate::model::param::{self, Spec};
@@ -32,14 +33,15 @@ enum Layer {
     Embedding(Embedding),
     Block(Box<Block>),
     Head(Head),
+    Masked(MaskedHead),
 }
 
 /// Kept from forward for one micro-batch.
 pub(crate) enum Saved {
-    /// The embedding's input is in the batch.
-    Nothing,
+    Embedding(embedding::Saved),
     Block(block::Saved),
     Head(Box<head::Saved>),
+    Masked(Box<masked::Saved>),
 }
 
 /// The micro-batch that goes through the model.
@@ -84,7 +86,7 @@ impl Stage {
         let mut parts = Vec::new();
         if piece == 0 {
             let embedding = Embedding::named(plan, place.tp, place.tp_rank, &slots);
-            let weights = slots.starting(&["embedding.", "position."]);
+            let weights = slots.starting(&["embedding.", "position.", "segment."]);
             parts.push(Part::new(Layer::Embedding(embedding), weights));
         }
         for (index, layer) in ranges[piece].clone().enumerate() {
@@ -96,7 +98,7 @@ impl Stage {
         }
         if piece + 1 == ranges.len() {
             let name = param::head_name(plan);
-            let weights = slots.starting(&["norm.", name]);
+            let weights = slots.starting(&["norm.", "head.", name]);
             let own = slots.get(name);
             // an embedding on the same rank keeps its gradient apart from the head's
             let gradient = if plan.model.is_tied() && place.pp == 1 {
@@ -104,8 +106,13 @@ impl Stage {
             } else {
                 own
             };
-            let head = Head::named(plan, (place.tp, place.tp_rank), &slots, gradient);
-            let mut part = Part::new(Layer::Head(head), weights);
+            let tp = (place.tp, place.tp_rank);
+            let head = if plan.model.architecture().is_masked {
+                Layer::Masked(MaskedHead::named(plan, tp, &slots, gradient))
+            } else {
+                Layer::Head(Head::named(plan, tp, &slots, gradient))
+            };
+            let mut part = Part::new(head, weights);
             for slot in &mut part.gradients {
                 if *slot == own {
                     *slot = gradient;
@@ -126,6 +133,13 @@ impl Stage {
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.parts.iter().filter_map(|part| match &part.layer {
             Layer::Block(block) => Some(block.as_ref()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn masked_head(&self) -> Option<&MaskedHead> {
+        self.parts.iter().find_map(|part| match &part.layer {
+            Layer::Masked(head) => Some(head),
             _ => None,
         })
     }
@@ -156,8 +170,9 @@ impl Part {
     ) -> kernels::Result<(Flow, Saved)> {
         match (&self.layer, input) {
             (Layer::Embedding(embedding), Flow::Start) => {
-                let x = embedding.forward(inputs(pass.batch), cx)?;
-                Ok((Flow::Hidden(x), Saved::Nothing))
+                let inputs = inputs(pass.batch);
+                let (x, saved) = embedding.forward(inputs, cx)?;
+                Ok((Flow::Hidden(x), Saved::Embedding(saved)))
             }
             (Layer::Block(block), Flow::Hidden(x)) => {
                 let (y, saved) = block.forward(x, cx)?;
@@ -166,6 +181,10 @@ impl Part {
             (Layer::Head(head), Flow::Hidden(x)) => {
                 let (losses, saved) = head.forward(x, targets(pass.batch), cx)?;
                 Ok((Flow::Losses(losses), Saved::Head(Box::new(saved))))
+            }
+            (Layer::Masked(head), Flow::Hidden(x)) => {
+                let (losses, saved) = head.forward(&x, picked(pass.batch), cx)?;
+                Ok((Flow::Losses(losses), Saved::Masked(Box::new(saved))))
             }
             _ => unreachable!("parts lie in the order embedding, blocks, head"),
         }
@@ -181,8 +200,8 @@ impl Part {
         cx: &Context<'_>,
     ) -> kernels::Result<Option<Tensor>> {
         match (&self.layer, saved, dy) {
-            (Layer::Embedding(embedding), Saved::Nothing, Some(dx)) => {
-                embedding.backward(dx, inputs(pass.batch), gradients, cx)?;
+            (Layer::Embedding(embedding), Saved::Embedding(saved), Some(dy)) => {
+                embedding.backward(dy, inputs(pass.batch), saved, gradients, cx)?;
                 Ok(None)
             }
             (Layer::Block(block), Saved::Block(saved), Some(dy)) => {
@@ -192,14 +211,26 @@ impl Part {
                 let of = (targets(pass.batch), pass.weight);
                 head.backward(of, *saved, gradients, cx).map(Some)
             }
+            (Layer::Masked(head), Saved::Masked(saved), _) => {
+                let (targets, picks) = picked(pass.batch);
+                let of = (targets, picks, pass.weight);
+                head.backward(of, *saved, gradients, cx).map(Some)
+            }
             _ => unreachable!("each part gets back what its forward pass kept"),
         }
     }
 }
 
-fn inputs(batch: &Batch) -> &Tensor {
+fn inputs(batch: &Batch) -> (&Tensor, Option<&Tensor>) {
     let inputs = batch.inputs.as_ref();
-    inputs.expect("a rank with the first piece reads its inputs")
+    let inputs = inputs.expect("a rank with the first piece reads its inputs");
+    (inputs, batch.segments.as_ref())
+}
+
+fn picked(batch: &Batch) -> (&Targets, &Picks) {
+    let picks = batch.picks.as_ref();
+    let picks = picks.expect("a rank with a masked model's last piece reads its places");
+    (targets(batch), picks)
 }
 
 fn targets(batch: &Batch) -> &Targets {

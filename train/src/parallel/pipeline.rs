@@ -366,10 +366,11 @@ impl Worker<'_> {
             }
             Flow::Losses(sums) => {
                 let cx = self.context();
-                let chunks = cx.time / cx.loss_chunk();
+                // none on context-parallel ranks that leave a sequence's loss to the first
+                let chunks = (sums.len() / block.size).max(1);
                 for (at, sum) in sums.into_iter().enumerate() {
                     let sequence = block.start + at / chunks;
-                    let position = cx.first + at % chunks * cx.loss_chunk();
+                    let position = cx.first + at % chunks * (cx.time / chunks);
                     losses.push((sequence * self.plan.seq_length + position, sum));
                 }
                 Ok(())

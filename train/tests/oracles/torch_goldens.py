@@ -156,15 +156,16 @@ def train(family, weights, kv, dtype):
     return out, losses, norms
 
 
-for family in ("gpt", "llama"):
-    w, kv = native(family)
-    weights = to_hf(family, w, kv)
-    wide, losses, norms = train(family, weights, kv, torch.float64)
-    narrow, losses32, norms32 = train(family, weights, kv, torch.float32)
-    error = {k: float(np.abs(wide[k] - narrow[k]).max()) for k in wide}
-    tensors = {"weight." + k: v for k, v in weights.items()} | {k: v.astype(np.float32) for k, v in wide.items()}
-    save_file(tensors, HERE / f"{family}.safetensors")
-    record = {"versions": {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__},
-              "losses": losses, "grad_norms": norms, "torch_f32": {"losses": losses32, "grad_norms": norms32, "max_abs_error": error}}
-    (HERE / f"{family}.json").write_text(json.dumps(record, indent=1) + "\n")
-    print(family, losses, norms, "worst", sorted(error.items(), key=lambda x: -x[1])[:4])
+if __name__ == "__main__":
+    for family in ("gpt", "llama"):
+        w, kv = native(family)
+        weights = to_hf(family, w, kv)
+        wide, losses, norms = train(family, weights, kv, torch.float64)
+        narrow, losses32, norms32 = train(family, weights, kv, torch.float32)
+        error = {k: float(np.abs(wide[k] - narrow[k]).max()) for k in wide}
+        tensors = {"weight." + k: v for k, v in weights.items()} | {k: v.astype(np.float32) for k, v in wide.items()}
+        save_file(tensors, HERE / f"{family}.safetensors")
+        record = {"versions": {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__},
+                  "losses": losses, "grad_norms": norms, "torch_f32": {"losses": losses32, "grad_norms": norms32, "max_abs_error": error}}
+        (HERE / f"{family}.json").write_text(json.dumps(record, indent=1) + "\n")
+        print(family, losses, norms, "worst", sorted(error.items(), key=lambda x: -x[1])[:4])

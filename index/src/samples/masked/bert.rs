@@ -30,6 +30,8 @@ pub struct BertItem {
     pub loss_mask: Vec<i32>,
     /// Whether tokens have been dropped.
     pub truncated: bool,
+    /// Tokens before the padding.
+    pub length: usize,
 }
 
 /// Samples of a dataset of sentences.
@@ -148,6 +150,7 @@ impl BertSamples {
             is_random,
             loss_mask,
             truncated,
+            length: p.tokens.len(),
         })
     }
 }

@@ -23,6 +23,7 @@ use crate::numpy_random::RandomState;
 use crate::read::Dataset;
 use crate::samples::Request;
 use crate::split::{self, Bounds, Part, numpy_sum};
+use crate::tokenizer::Tokenizer;
 use mapping::{Row, Rules};
 use serde_json::json;
 use std::sync::Arc;
@@ -48,6 +49,48 @@ pub struct MaskTokens {
     pub vocabulary: Vec<u32>,
     /// By id: whether the piece continues a word (starts with `##`).
     pub continues: Vec<bool>,
+}
+
+impl MaskTokens {
+    /// Of a tokenizer, for BERT (CLS, SEP and mask) or T5 (end and sentinels; the decoder begins with BOS, without one
+    /// with padding as transformers does).
+    ///
+    /// # Errors
+    /// `Several`: every token that the vocabulary lacks.
+    pub fn of(tokenizer: &Tokenizer, is_bert: bool) -> Result<MaskTokens> {
+        let special = tokenizer.special();
+        let mut problems = Vec::new();
+        let mut need = |name: &str, id: Option<u32>| {
+            if id.is_none() {
+                problems.push(Error::Blend {
+                    field: "samples",
+                    found: format!("no {name} in {}", tokenizer.path().display()),
+                    wanted: "a tokenizer with the special tokens of these samples".into(),
+                });
+            }
+            id.unwrap_or(0)
+        };
+        let mut tokens = MaskTokens::default();
+        if is_bert {
+            tokens.cls = need("CLS token", special.cls.or(special.bos));
+            tokens.sep = need("SEP token", special.sep.or(special.eos));
+            tokens.mask = need("mask token", special.mask);
+        } else {
+            tokens.bos = need("BOS or padding token", special.bos.or(special.pad));
+            tokens.eos = need("end token", special.eos);
+            tokens.mask = need("sentinel <extra_id_0>", special.sentinels.first().copied());
+        }
+        Error::join(problems)?;
+        let ids = 0..u32::try_from(tokenizer.vocab()).unwrap_or(u32::MAX);
+        let continues = |id: u32| tokenizer.token(id).is_some_and(|t| t.starts_with("##"));
+        Ok(MaskTokens {
+            pad: special.pad,
+            sentinels: special.sentinels.clone(),
+            continues: ids.clone().map(continues).collect(),
+            vocabulary: ids.collect(),
+            ..tokens
+        })
+    }
 }
 
 /// How tokens are masked. Defaults: BERT's in Megatron.

@@ -48,6 +48,11 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
+    /// `[m, d]`
+    pub(crate) fn input(&self) -> &Tensor {
+        &self.x
+    }
+
     pub(crate) fn report(&self) -> Report {
         self.routed.report.clone()
     }

@@ -1,0 +1,218 @@
+//! Samples of BERT or T5 from several datasets of sentences, mixed by weight as texts are.
+//!
+//! One dataset is used as it is: whole epochs of its sample index. Of several, target_d = ceil(size w_d) samples are
+//! planned, ceil(target_d (1 + surplus)) built, and the choice at each place is the weighted one of `order.rs`.
+//! Source: megatron-core 0.16.1 `blended_megatron_dataset_builder.py` with `BERTMaskedWordPieceDataset` and
+//! `T5MaskedWordPieceDataset`.
+
+use super::{Columns, Source, weighted_order, weights};
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::samples::{
+    BertItem, BertSamples, MaskTokens, MaskedRequest, Masking, T5Item, T5Samples,
+};
+use crate::split::{self, Bounds, Part};
+use std::sync::Arc;
+
+/// Which model the samples are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaskedKind {
+    /// BERT: the second segment swapped with the first in half of the samples, if it has a head for that.
+    Bert {
+        /// Whether samples have two segments of which the order is to be told.
+        classification_head: bool,
+    },
+    /// T5: spans to be written by a decoder of this length.
+    T5 {
+        /// Tokens of the decoder.
+        decoder_length: u32,
+    },
+}
+
+/// What to blend.
+pub struct MaskedBlendRequest<'a> {
+    /// Datasets of train, valid and test: thrice the same if `split` divides them. Empty: no such part.
+    pub sources: [&'a [Source]; 3],
+    /// Split string; `None` if every part has datasets of its own.
+    pub split: Option<&'a str>,
+    /// Samples of train, valid, test; 0 no such part.
+    pub samples: [u64; 3],
+    /// Samples built beyond those planned, as a share.
+    pub surplus: f64,
+    /// Tokens of a sample; for T5 those of the encoder.
+    pub seq_length: u32,
+    /// Seed of everything.
+    pub seed: u32,
+    /// How to mask.
+    pub masking: Masking,
+    /// The vocabulary.
+    pub tokens: Arc<MaskTokens>,
+    /// The model.
+    pub kind: MaskedKind,
+    /// Where to keep index arrays.
+    pub cache: Option<&'a Cache>,
+}
+
+/// Samples of one dataset.
+enum Set {
+    Bert(BertSamples),
+    T5(T5Samples),
+}
+
+impl Set {
+    fn len(&self) -> u64 {
+        match self {
+            Set::Bert(samples) => samples.len(),
+            Set::T5(samples) => samples.len(),
+        }
+    }
+}
+
+/// One part.
+pub struct MaskedBlend {
+    part: Part,
+    weights: Vec<f64>,
+    sets: Vec<Set>,
+    columns: Option<Columns>,
+}
+
+/// Builds train, valid and test; `None` where the split's ratio, the datasets or the samples asked are none.
+///
+/// # Errors
+/// `Split`, `Blend` (weights, masking, a part without a usable document), `Several` of them.
+pub fn build(request: &MaskedBlendRequest) -> Result<[Option<MaskedBlend>; 3]> {
+    let bounds = match request.split {
+        Some(split) => split::parse(split)?,
+        None => [Some((0.0, 1.0)); 3],
+    };
+    let mut parts = [None, None, None];
+    let mut problems = Vec::new();
+    for (i, part) in Part::ALL.into_iter().enumerate() {
+        let asked = !request.sources[i].is_empty() && request.samples[i] > 0;
+        if let (Some(bounds), true) = (bounds[i], asked) {
+            match MaskedBlend::new(request, part, bounds) {
+                Ok(blend) => parts[i] = Some(blend),
+                Err(e) => problems.push(e),
+            }
+        }
+    }
+    Error::join(problems)?;
+    Ok(parts)
+}
+
+impl MaskedBlend {
+    fn new(r: &MaskedBlendRequest, part: Part, bounds: Bounds) -> Result<MaskedBlend> {
+        let (sources, asked) = (r.sources[part as usize], r.samples[part as usize]);
+        let set = |source: &Source, samples: u64| {
+            let request = MaskedRequest {
+                dataset: source.0.clone(),
+                part,
+                bounds,
+                seq_length: r.seq_length,
+                samples,
+                seed: r.seed,
+                masking: r.masking,
+                tokens: r.tokens.clone(),
+                cache: r.cache,
+            };
+            Ok(match r.kind {
+                MaskedKind::Bert {
+                    classification_head,
+                } => Set::Bert(BertSamples::new(&request, classification_head)?),
+                MaskedKind::T5 { decoder_length } => {
+                    Set::T5(T5Samples::new(&request, decoder_length)?)
+                }
+            })
+        };
+        if let [source] = sources {
+            return Ok(MaskedBlend {
+                part,
+                weights: vec![1.0],
+                sets: vec![set(source, asked)?],
+                columns: None,
+            });
+        }
+        let given: Vec<f64> = sources.iter().map(|source| source.1).collect();
+        let shares = weights::normalise(&given)?;
+        let targets = weights::targets(&shares, asked);
+        let built = targets.iter().map(|t| weights::with_surplus(*t, r.surplus));
+        let (mut sets, mut problems) = (Vec::new(), Vec::new());
+        for (source, samples) in sources.iter().zip(built) {
+            match set(source, samples) {
+                Ok(built) => sets.push(built),
+                Err(e) => problems.push(e),
+            }
+        }
+        Error::join(problems)?;
+        let shares = weights::normalise(&shares)?;
+        Ok(MaskedBlend {
+            part,
+            columns: Some(weighted_order(&shares, targets.iter().sum())?),
+            weights: shares,
+            sets,
+        })
+    }
+
+    /// Samples.
+    pub fn len(&self) -> u64 {
+        match &self.columns {
+            Some((d, _)) => d.len() as u64,
+            None => self.sets.iter().map(Set::len).sum(),
+        }
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Which part.
+    pub fn part(&self) -> Part {
+        self.part
+    }
+    /// Normalised weights, one a dataset.
+    pub fn weights(&self) -> &[f64] {
+        &self.weights
+    }
+
+    /// Dataset and its sample at place `k`.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn place(&self, k: u64) -> Result<(usize, u64)> {
+        let Some((datasets, samples)) = &self.columns else {
+            return Ok((0, k));
+        };
+        let found = usize::try_from(k).ok().and_then(|i| {
+            let dataset = usize::try_from(*datasets.get(i)?).ok()?;
+            (dataset < self.sets.len()).then(|| (dataset, samples[i].unsigned_abs()))
+        });
+        found.ok_or(Error::Range {
+            what: "blended sample",
+            index: k,
+            len: self.len(),
+        })
+    }
+
+    /// Sample `k` of BERT, `None` if these are T5's.
+    ///
+    /// # Errors
+    /// As [`BertSamples::item`].
+    pub fn bert(&self, k: u64) -> Result<Option<BertItem>> {
+        let (d, sample) = self.place(k)?;
+        match &self.sets[d] {
+            Set::Bert(samples) => samples.item(sample).map(Some),
+            Set::T5(_) => Ok(None),
+        }
+    }
+
+    /// Sample `k` of T5, `None` if these are BERT's.
+    ///
+    /// # Errors
+    /// As [`T5Samples::item`].
+    pub fn t5(&self, k: u64) -> Result<Option<T5Item>> {
+        let (d, sample) = self.place(k)?;
+        match &self.sets[d] {
+            Set::T5(samples) => samples.item(sample).map(Some),
+            Set::Bert(_) => Ok(None),
+        }
+    }
+}

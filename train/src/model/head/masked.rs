@@ -1,0 +1,196 @@
+//! Head of a masked language model: of each sequence only the rows that are to be predicted go
+//! through it (Devlin et al. 2019, arXiv:1810.04805; sparse as in Izsak et al. 2021,
+//! arXiv:2104.07705, sec. 3): z = norm(act(x W^T + b)), logits = z E^T + c, E the embedding.
+//! Before it the final norm, where blocks are pre-norm (Megatron).
+//!
+//! Every sequence has `predictions` places, those it does not use with weight 0, so that a
+//! sequence's places are one leaf of the token tree in every layout. Ranks with other parts of the
+//! sequence give zeros for its picked rows, and the sum over ranks puts them together; all do the
+//! same work but for the vocabulary, and the first context-parallel rank alone has the gradients.
+
+use kernels::{DType, Tensor, embedding};
+
+use crate::config::Activation;
+use crate::data::{Picks, Targets};
+use crate::model::context::{Context, Slots};
+use crate::model::gradients::Gradients;
+use crate::model::head::vocabulary::{self, Vocabulary};
+use crate::model::linear::FullLinear;
+use crate::model::mlp::{activate, slope};
+use crate::model::norm::{Norm, Statistics};
+use crate::plan::Plan;
+
+pub(crate) struct MaskedHead {
+    norm: Option<Norm>,
+    transform: FullLinear,
+    activation: Activation,
+    transform_norm: Norm,
+    vocabulary: Vocabulary,
+    /// Places of a sequence.
+    predictions: usize,
+}
+
+/// Kept from forward: rows are `[b * predictions, d]`.
+pub(crate) struct Saved {
+    /// Rows of the last block that this rank has.
+    rows: usize,
+    norm: Option<(Tensor, Statistics)>,
+    x: Tensor,
+    before: Tensor,
+    hidden: Tensor,
+    statistics: Statistics,
+    z: Tensor,
+    vocabulary: vocabulary::Saved,
+}
+
+impl MaskedHead {
+    /// `gradient` is the slot of the embedding's gradient here.
+    pub(crate) fn named(
+        plan: &Plan,
+        (tp, tp_rank): (usize, usize),
+        slots: &Slots<'_>,
+        gradient: usize,
+    ) -> MaskedHead {
+        let (eps, architecture) = (plan.model.norm_eps, plan.model.architecture());
+        let is_pre = !architecture.is_post_norm;
+        MaskedHead {
+            norm: is_pre.then(|| Norm::named("norm", eps, slots)),
+            transform: FullLinear::named("head.transform", slots),
+            activation: architecture.activation.without_gate(),
+            transform_norm: Norm::named("head.norm", eps, slots),
+            vocabulary: Vocabulary::named(plan, (tp, tp_rank), slots, gradient),
+            predictions: plan.predictions,
+        }
+    }
+
+    /// Picked rows are whole sequences of their own, the same on all ranks.
+    fn within<'a>(&self, cx: &Context<'a>) -> Context<'a> {
+        Context {
+            time: self.predictions,
+            first: 0,
+            is_sequence: false,
+            token_leaf: if cx.token_leaf > 0 {
+                self.predictions
+            } else {
+                0
+            },
+            ..*cx
+        }
+    }
+
+    /// x: `[n, d]` -> this rank's logits of every row, `[n, v]`, for inference.
+    pub(crate) fn logits(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let normed = match &self.norm {
+            Some(norm) => Some(norm.forward(x, cx)?.0),
+            None => None,
+        };
+        let before = self.transform.forward(normed.as_ref().unwrap_or(x), cx)?;
+        let (z, _) = self
+            .transform_norm
+            .forward(&activate(&before, self.activation)?, cx)?;
+        self.vocabulary.logits(&z, cx)
+    }
+
+    /// x: `[m, d]` -> summed loss of each sequence, on the first context-parallel rank alone.
+    pub(crate) fn forward(
+        &self,
+        x: &Tensor,
+        (targets, picks): (&Targets, &Picks),
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Vec<f64>, Saved)> {
+        let picked = pick(x, &picks.rows, cx)?;
+        let cx = &self.within(cx);
+        let (x_rows, norm) = match &self.norm {
+            Some(norm) => {
+                let (normed, statistics) = norm.forward(&picked, cx)?;
+                (normed, Some((picked, statistics)))
+            }
+            None => (picked, None),
+        };
+        let before = self.transform.forward(&x_rows, cx)?;
+        let hidden = activate(&before, self.activation)?;
+        let (z, statistics) = self.transform_norm.forward(&hidden, cx)?;
+        let (tokens, vocabulary) = self.vocabulary.forward(&z, targets, cx)?;
+        let sums = tokens.chunks(self.predictions);
+        let losses = if cx.cp.rank() == 0 {
+            sums.map(|sequence| sequence.iter().sum()).collect()
+        } else {
+            Vec::new()
+        };
+        let saved = Saved {
+            rows: x.dims()[0],
+            norm,
+            x: x_rows,
+            before,
+            hidden,
+            statistics,
+            z,
+            vocabulary,
+        };
+        Ok((losses, saved))
+    }
+
+    /// `weight`: of each prediction that counts in the step's loss -> dx: `[m, d]`
+    pub(crate) fn backward(
+        &self,
+        (targets, picks, weight): (&Targets, &Picks, f32),
+        saved: Saved,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let Saved {
+            rows,
+            norm,
+            x,
+            before,
+            hidden,
+            statistics,
+            z,
+            vocabulary,
+        } = saved;
+        let outer = cx;
+        let cx = &self.within(cx);
+        let weight = if cx.cp.rank() == 0 { weight } else { 0.0 };
+        let of = (targets, weight);
+        let dz = self
+            .vocabulary
+            .backward(of, vocabulary, &z, gradients, cx)?;
+        drop(z);
+        let dhidden = self
+            .transform_norm
+            .backward(&dz, &hidden, &statistics, gradients, cx)?;
+        drop((dz, hidden));
+        let dbefore = slope(&dhidden, &before, self.activation)?;
+        drop((dhidden, before));
+        let mut dx = self.transform.backward(&dbefore, &x, gradients, cx)?;
+        drop((dbefore, x));
+        if let (Some(norm), Some((picked, statistics))) = (&self.norm, norm) {
+            dx = norm.backward(&dx, &picked, &statistics, gradients, cx)?;
+        }
+        if cx.cp.size() > 1 {
+            cx.cp.all_reduce_sum(dx.f32_mut())?;
+        }
+        put(&dx, &picks.rows, rows, outer)
+    }
+}
+
+/// The picked rows on every rank: x `[m, d]` -> `[picks, d]`.
+fn pick(x: &Tensor, rows: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    let mut picked = embedding::forward(x, rows, 0)?;
+    if cx.is_sequence {
+        picked = cx.sum_over_tp(picked)?;
+    }
+    if cx.cp.size() > 1 {
+        cx.cp.all_reduce_sum(picked.f32_mut())?;
+    }
+    // as sums with other ranks' zeros do: no -0.0 on one layout only
+    picked.f32_mut().iter_mut().for_each(|x| *x += 0.0);
+    Ok(picked)
+}
+
+/// Gradients of picked rows back to the rank's own: `[picks, d]` -> `[m, d]`, 0 elsewhere.
+fn put(dpicked: &Tensor, rows: &Tensor, m: usize, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    let mut dx = Tensor::zeros(&[m, dpicked.dims()[1]], DType::F32, dpicked.device())?;
+    embedding::backward(&mut dx, dpicked, rows, 0, cx.token_leaf)?;
+    Ok(dx)
+}

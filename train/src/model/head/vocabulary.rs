@@ -1,0 +1,111 @@
+//! Vocabulary-parallel logits and cross entropy.
+//! loss = ln(sum_v exp(logit_v)) - logit_target; dlogit = (softmax - onehot) weight.
+//! Paper: Shoeybi et al. 2019, arXiv:1909.08053, sec. 3 (three numbers per token cross ranks).
+//!
+//! Sums of exponentials are kept per eighth of the padded vocabulary and merged in the feature
+//! tree. Token losses are f64.
+
+use kernels::{DType, Tensor, cross_entropy, reduce};
+
+use crate::data::Targets;
+use crate::model::context::{Context, Slots};
+use crate::model::gradients::Gradients;
+use crate::model::linear::ColumnLinear;
+use crate::model::param;
+use crate::plan::{FEATURE_CHUNKS, Plan};
+
+pub(crate) struct Vocabulary {
+    linear: ColumnLinear,
+    /// Ids, before padding.
+    ids: usize,
+    /// First token id of this rank's rows.
+    first: usize,
+    /// Vocabulary rows per sum of exponentials.
+    slice: usize,
+}
+
+/// Kept from forward: `[n, v]` and `[n]` twice.
+pub(crate) struct Saved {
+    logits: Tensor,
+    max: Tensor,
+    sum: Tensor,
+}
+
+impl Vocabulary {
+    /// `gradient` is the slot of the matrix's own gradient here.
+    pub(crate) fn named(
+        plan: &Plan,
+        (tp, tp_rank): (usize, usize),
+        slots: &Slots<'_>,
+        gradient: usize,
+    ) -> Vocabulary {
+        let out = plan.padded_vocab();
+        Vocabulary {
+            linear: ColumnLinear {
+                weight: slots.get(param::head_name(plan)),
+                bias: slots.find("head.bias"),
+                gradient,
+                out,
+            },
+            ids: plan.vocab,
+            first: out / tp * tp_rank,
+            slice: out / FEATURE_CHUNKS,
+        }
+    }
+
+    /// normed: `[m, d]` -> this rank's logits `[n, v]`
+    pub(crate) fn logits(&self, normed: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        self.linear.forward(normed, cx)
+    }
+
+    /// normed: `[m, d]` -> loss of each of the n tokens, 0 where it does not count.
+    pub(crate) fn forward(
+        &self,
+        normed: &Tensor,
+        targets: &Targets,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Vec<f64>, Saved)> {
+        let logits = self.linear.forward(normed, cx)?;
+        let (first, ids) = (self.first, self.ids);
+        let mut max = cross_entropy::row_max(&logits, first, ids)?;
+        if cx.tp.size() > 1 {
+            cx.tp.all_reduce_max(max.f32_mut())?;
+        }
+        let (slices, target) =
+            cross_entropy::row_sums(&logits, &max, &targets.ids, first, ids, self.slice)?;
+        let sum = cx.sum_over_tp(reduce::tree_sum_slices(&slices)?)?;
+        let target = cx.sum_over_tp(target)?;
+        let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());
+        let losses = (numbers.zip(targets.counts.f32()))
+            .map(|(((&max, &sum), &target), &counts)| {
+                let loss = f64::from(max) + f64::from(sum).ln() - f64::from(target);
+                if counts > 0.0 { loss } else { 0.0 }
+            })
+            .collect();
+        Ok((losses, Saved { logits, max, sum }))
+    }
+
+    /// `weight`: of each token that counts in the step's loss -> dnormed: `[m, d]`
+    pub(crate) fn backward(
+        &self,
+        (targets, weight): (&Targets, f32),
+        saved: Saved,
+        normed: &Tensor,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let Saved {
+            mut logits,
+            max,
+            sum,
+        } = saved;
+        let ids = &targets.ids;
+        let mut weights = Tensor::empty(ids.dims(), DType::F32, ids.device())?;
+        for (to, counts) in weights.f32_mut().iter_mut().zip(targets.counts.f32()) {
+            *to = weight * counts;
+        }
+        let at = (self.first, self.ids);
+        cross_entropy::backward(&mut logits, &max, &sum, ids, &weights, at.0, at.1)?;
+        self.linear.backward(&logits, normed, gradients, cx)
+    }
+}
