@@ -221,7 +221,7 @@ impl Rank<'_> {
             .map(|local| self.shards.units[local.unit].len());
         let all: usize = units.clone().sum();
         let largest = units.max().unwrap_or(0);
-        let sums = 3 * all + 4 * largest;
+        let sums = 3 * all + (4 + plan.parallel.ep) * largest;
         let elements = layer + head + packs + attention + keys + sums;
         elements.saturating_mul(5) + (1 << 20)
     }
