@@ -132,6 +132,14 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
+    /// A model of another program that this one does not know; every problem is listed.
+    #[error("{path} cannot be taken: {problems}", path = path.display(), problems = problems.join("; "))]
+    Foreign {
+        /// The file or folder.
+        path: PathBuf,
+        /// Each with what was found and what was wanted.
+        problems: Vec<String>,
+    },
     /// A request that the model cannot serve.
     #[error("{what}: found {found}, want {wanted}")]
     Request {

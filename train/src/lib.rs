@@ -31,6 +31,7 @@ mod scaling;
 mod step;
 
 pub use checkpoint::hf::export_hf;
+pub use checkpoint::hf_import::import_hf;
 pub use config::{
     Activation, BadStepAction, BatchRampup, Biases, CheckpointConfig, Determinism, EarlyStop,
     Family, ModelConfig, NormKind, OnBadStep, ParallelConfig, PipelineSchedule, Placement,

@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::checkpoint::hf::{Out, Source, as_is, decimal, ours, transposed, unpacked, vocabulary};
+use crate::checkpoint::hf_config::decimal;
+use crate::checkpoint::hf_names::{Pair, Rows};
 use crate::config::Activation;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -45,8 +46,8 @@ pub(crate) fn config(plan: &Plan) -> Result<Value> {
         "num_attention_heads": plan.model.heads,
         "hidden_act": function,
         "layer_norm_eps": decimal(plan.model.norm_eps),
-        "attention_probs_dropout_prob": 0.0,
-        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": decimal(plan.model.attention_dropout),
+        "hidden_dropout_prob": decimal(plan.model.dropout),
         "initializer_range": decimal(plan.model.init_std),
         "tie_word_embeddings": plan.model.is_tied(),
         "dtype": "float32",
@@ -71,97 +72,95 @@ const PRE: Norms = Norms {
     single: ("bert.encoder.ln", "norm"),
 };
 
-pub(crate) fn tensors(model: &Source<'_>) -> Vec<Out> {
-    let plan = model.plan;
+/// All tensors of the class.
+pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
     let norms = if plan.model.architecture().is_post_norm {
         &POST
     } else {
         &PRE
     };
-    let embeddings = "bert.embeddings";
-    let mut tensors = vec![
-        vocabulary(
-            model,
-            &format!("{embeddings}.word_embeddings.weight"),
-            "embedding.weight",
-        ),
-        as_is(
-            model,
-            format!("{embeddings}.position_embeddings.weight"),
-            "position.weight",
-        ),
-        as_is(
-            model,
-            format!("{embeddings}.token_type_embeddings.weight"),
-            "segment.weight",
-        ),
+    let d = plan.model.d_model;
+    let embedding = |theirs: &str, ours: &str, rows: usize| {
+        let theirs = format!("bert.embeddings.{theirs}_embeddings.weight");
+        Pair::of(theirs, ours.into(), &[rows, d])
+    };
+    let mut pairs = vec![
+        embedding("word", "embedding.weight", plan.vocab),
+        embedding("position", "position.weight", plan.seq_length),
+        embedding("token_type", "segment.weight", 2),
     ];
-    let mut norm = |name: &str, from: &str| {
-        for kind in ["weight", "bias"] {
-            tensors.push(as_is(
-                model,
-                format!("{name}.{kind}"),
-                &format!("{from}.{kind}"),
+    let pair =
+        |theirs: &str, ours: &str, dims: &[usize]| Pair::of(theirs.into(), ours.into(), dims);
+    let transform = "cls.predictions.transform";
+    for kind in ["weight", "bias"] {
+        for (theirs, ours) in [
+            norms.single,
+            ("cls.predictions.transform.LayerNorm", "head.norm"),
+        ] {
+            pairs.push(pair(
+                &format!("{theirs}.{kind}"),
+                &format!("{ours}.{kind}"),
+                &[d],
             ));
         }
-    };
-    norm(norms.single.0, norms.single.1);
-    norm("cls.predictions.transform.dense", "head.transform");
-    norm("cls.predictions.transform.LayerNorm", "head.norm");
-    for layer in 0..plan.model.layers {
-        let (at, from) = (
-            format!("bert.encoder.layer.{layer}"),
-            format!("layers.{layer}"),
-        );
-        norm(&format!("{at}.{}", norms.first), &format!("{from}.norm1"));
-        norm(&format!("{at}.{}", norms.second), &format!("{from}.norm2"));
     }
+    let weight = format!("{transform}.dense.weight");
+    pairs.push(pair(&weight, "head.transform.weight", &[d, d]));
+    pairs.push(pair(
+        &format!("{transform}.dense.bias"),
+        "head.transform.bias",
+        &[d],
+    ));
     for layer in 0..plan.model.layers {
-        layer_tensors(model, layer, &mut tensors);
+        add_layer(&mut pairs, plan, layer, norms);
     }
-    let (bias, _) = ours(model, "head.bias");
-    tensors.push(Out {
-        name: "cls.predictions.bias".into(),
-        dims: vec![plan.vocab],
-        values: bias[..plan.vocab].to_vec(),
-    });
+    pairs.push(pair("cls.predictions.bias", "head.bias", &[plan.vocab]));
     if !plan.model.is_tied() {
         let name = "cls.predictions.decoder.weight";
-        tensors.push(vocabulary(model, name, "head.weight"));
+        pairs.push(pair(name, "head.weight", &[plan.vocab, d]));
     }
-    tensors
+    pairs
 }
 
-fn layer_tensors(model: &Source<'_>, layer: usize, tensors: &mut Vec<Out>) {
-    let shape = model.plan.shape();
-    let (d, width) = (shape.d_model, shape.heads * shape.d_head);
-    let (at, from) = (
-        format!("bert.encoder.layer.{layer}"),
-        format!("layers.{layer}"),
-    );
+fn add_layer(pairs: &mut Vec<Pair>, plan: &Plan, layer: usize, norms: &Norms) {
+    let shape = plan.shape();
+    let (d, f, width) = (shape.d_model, shape.d_ffn, shape.heads * shape.d_head);
+    let own = |theirs: &str, ours: &str, dims: &[usize]| {
+        let theirs = format!("bert.encoder.layer.{layer}.{theirs}");
+        Pair::of(theirs, format!("layers.{layer}.{ours}"), dims)
+    };
     for kind in ["weight", "bias"] {
-        let packed = ours(model, &format!("{from}.qkv.{kind}")).0;
-        let parts = unpacked(packed, &shape);
-        for (name, values) in ["query", "key", "value"].into_iter().zip(parts) {
-            let dims = match kind {
-                "weight" => vec![values.len() / d, d],
-                _ => vec![values.len()],
-            };
-            let name = format!("{at}.attention.self.{name}.{kind}");
-            tensors.push(Out { name, dims, values });
+        let names = [(norms.first, "norm1"), (norms.second, "norm2")];
+        for (theirs, ours) in names {
+            pairs.push(own(
+                &format!("{theirs}.{kind}"),
+                &format!("{ours}.{kind}"),
+                &[d],
+            ));
         }
+        let row: &[usize] = if kind == "weight" { &[d] } else { &[] };
+        for (name, first) in [("query", 0), ("key", width), ("value", 2 * width)] {
+            let theirs = format!("attention.self.{name}.{kind}");
+            let pair = own(&theirs, &format!("qkv.{kind}"), &[&[width], row].concat());
+            pairs.push(pair.rows(Rows::Packed, first));
+        }
+        let theirs = format!("intermediate.dense.{kind}");
+        pairs.push(own(&theirs, &format!("fc1.{kind}"), &[&[f], row].concat()));
     }
-    for (name, source, rows) in [
+    for (theirs, ours, rows) in [
         ("attention.output.dense", "out", width),
-        ("output.dense", "fc2", shape.d_ffn),
+        ("output.dense", "fc2", f),
     ] {
-        let values = ours(model, &format!("{from}.{source}.weight")).0;
-        tensors.push(transposed(format!("{at}.{name}.weight"), values, rows, d));
-        let bias = format!("{from}.{source}.bias");
-        tensors.push(as_is(model, format!("{at}.{name}.bias"), &bias));
-    }
-    for kind in ["weight", "bias"] {
-        let name = format!("{at}.intermediate.dense.{kind}");
-        tensors.push(as_is(model, name, &format!("{from}.fc1.{kind}")));
+        let weight = own(
+            &format!("{theirs}.weight"),
+            &format!("{ours}.weight"),
+            &[rows, d],
+        );
+        pairs.push(weight.transposed());
+        pairs.push(own(
+            &format!("{theirs}.bias"),
+            &format!("{ours}.bias"),
+            &[d],
+        ));
     }
 }

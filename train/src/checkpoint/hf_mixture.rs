@@ -4,10 +4,11 @@
 
 use serde_json::{Value, json};
 
-use crate::checkpoint::hf::{Out, Source, as_is, gated_mlp};
+use crate::checkpoint::hf_names::{Own, Pair, add_gated};
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::mixture::{MoeConfig, RouterScore};
+use crate::plan::Plan;
 
 /// Which class in transformers a mixture is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,32 +82,28 @@ pub(crate) fn config(class: Class, model: &ModelConfig, moe: &MoeConfig, dense: 
 }
 
 /// Router and experts of a layer.
-pub(crate) fn tensors(
-    class: Class,
-    source: &Source<'_>,
-    moe: &MoeConfig,
-    (at, from): (&str, &str),
-) -> Vec<Out> {
+pub(crate) fn add(pairs: &mut Vec<Pair>, plan: &Plan, moe: &MoeConfig, own: Own<'_>) {
     const PROJECTIONS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
-    let (block, names) = match class {
-        Class::Mixtral => (format!("{at}.block_sparse_moe"), ["w1", "w3", "w2"]),
-        Class::Qwen2Moe => (format!("{at}.mlp"), PROJECTIONS),
+    let d = plan.model.d_model;
+    let is_mixtral = class_of(&plan.model, moe).is_ok_and(|class| class == Class::Mixtral);
+    let (block, names) = if is_mixtral {
+        ("block_sparse_moe", ["w1", "w3", "w2"])
+    } else {
+        ("mlp", PROJECTIONS)
     };
-    let router = format!("{from}.router.weight");
-    let mut tensors = vec![as_is(source, format!("{block}.gate.weight"), &router)];
+    let router = format!("{block}.gate.weight");
+    pairs.push(own(&router, "router.weight", &[moe.experts, d]));
     for expert in 0..moe.experts {
-        let to = format!("{block}.experts.{expert}");
-        let from = format!("{from}.experts.{expert}");
-        tensors.extend(gated_mlp(source, (&to, &from), names));
-    }
-    if class == Class::Qwen2Moe {
-        let (to, shared) = (format!("{block}.shared_expert"), format!("{from}.shared"));
-        tensors.extend(gated_mlp(source, (&to, &shared), PROJECTIONS));
-        let (to, gate) = (
-            format!("{to}_gate.weight"),
-            format!("{from}.shared_gate.weight"),
+        let (to, from) = (
+            format!("{block}.experts.{expert}"),
+            format!("experts.{expert}."),
         );
-        tensors.push(as_is(source, to, &gate));
+        add_gated(pairs, own, (plan.model.d_expert(), d), (&to, &from), names);
     }
-    tensors
+    if moe.shared_d_ffn > 0 {
+        let (to, f) = (format!("{block}.shared_expert"), moe.shared_d_ffn);
+        add_gated(pairs, own, (f, d), (&to, "shared."), PROJECTIONS);
+        let gate = format!("{to}_gate.weight");
+        pairs.push(own(&gate, "shared_gate.weight", &[1, d]));
+    }
 }

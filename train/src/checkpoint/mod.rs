@@ -11,7 +11,10 @@
 pub(crate) mod background;
 pub(crate) mod hf;
 mod hf_bert;
+pub(crate) mod hf_config;
+pub(crate) mod hf_import;
 pub(crate) mod hf_mixture;
+pub(crate) mod hf_names;
 pub(crate) mod read;
 pub(crate) mod safetensors;
 pub(crate) mod snapshot;

@@ -1,4 +1,4 @@
-//! The safetensors format, f32 only, streamed both ways.
+//! The safetensors format, f32 streamed both ways; files of others also with 16-bit numbers, widened.
 //!
 //! Bytes: u64 header length h, little-endian | h bytes of JSON, padded with spaces to a multiple of
 //! 8 | data. JSON: name -> {"dtype", "shape", "data_offsets": [begin, end)} relative to the data,
@@ -36,6 +36,50 @@ impl Entry {
     fn bytes(&self) -> u64 {
         4 * self.dims.iter().product::<usize>() as u64
     }
+}
+
+/// How a number is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Format {
+    fn of(name: &str) -> Option<Format> {
+        match name {
+            "F32" => Some(Format::F32),
+            "F16" => Some(Format::F16),
+            "BF16" => Some(Format::Bf16),
+            _ => None,
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        if self == Format::F32 { 4 } else { 2 }
+    }
+
+    /// Every 16-bit number is one of f32.
+    fn widened(self, bits: u16) -> f32 {
+        match self {
+            Format::F16 => half(bits),
+            Format::F32 | Format::Bf16 => f32::from_bits(u32::from(bits) << 16),
+        }
+    }
+}
+
+/// IEEE half precision: 1 sign, 5 exponent, 10 fraction bits.
+fn half(bits: u16) -> f32 {
+    let sign = u32::from(bits >> 15) << 31;
+    let (exponent, fraction) = (u32::from(bits >> 10 & 31), u32::from(bits & 1023));
+    let magnitude = match exponent {
+        // 2^-24 each: exact in f32
+        0 => return f32::from_bits((fraction as f32 / 16_777_216.0).to_bits() | sign),
+        31 => 0x7f80_0000 | fraction << 13,
+        _ => (exponent + 112) << 23 | fraction << 13,
+    };
+    f32::from_bits(magnitude | sign)
 }
 
 /// Checksums of a written file: what `verify` compares.
@@ -138,14 +182,20 @@ pub(crate) struct Reader {
     file: File,
     /// In file order, with the first byte of each.
     entries: Vec<(Entry, u64)>,
+    formats: Vec<Format>,
     by_name: HashMap<String, usize>,
     header: u64,
     bytes: u64,
 }
 
 impl Reader {
-    /// Reads and checks the header.
+    /// Reads and checks the header of a file of ours: f32 only.
     pub(crate) fn open(path: &Path) -> Result<Reader> {
+        Reader::open_any(path, &["F32"])
+    }
+
+    /// Reads and checks the header of a file with numbers stored as one of `formats`.
+    pub(crate) fn open_any(path: &Path, formats: &[&str]) -> Result<Reader> {
         let mut file = File::open(path).at("open", path)?;
         let bytes = file.metadata().at("read", path)?.len();
         let damaged = |offset, (what, found, wanted): (String, String, String)| Error::Damaged {
@@ -179,7 +229,9 @@ impl Reader {
                 ("header".into(), error.to_string(), "a JSON object".into()),
             )
         })?;
-        let (entries, end) = parse_entries(&json, 8 + length).map_err(|wrong| damaged(8, wrong))?;
+        let parsed = parse_entries(&json, 8 + length, formats);
+        let (stored, end) = parsed.map_err(|wrong| damaged(8, wrong))?;
+        let (entries, formats): (Vec<(Entry, u64)>, Vec<Format>) = stored.into_iter().unzip();
         if end != bytes {
             let (found, wanted) = (
                 format!("{bytes} bytes"),
@@ -197,6 +249,7 @@ impl Reader {
             path: path.to_owned(),
             file,
             entries,
+            formats,
             by_name,
             header,
             bytes,
@@ -255,7 +308,8 @@ impl Reader {
         first: usize,
         out: &mut [f32],
     ) -> Result<()> {
-        let Some((entry, begin)) = self.by_name.get(name).map(|&i| &self.entries[i]) else {
+        let index = self.by_name.get(name).copied();
+        let Some((entry, begin)) = index.map(|i| &self.entries[i]) else {
             let what = format!("tensor {name}");
             return Err(self.damaged(8, what, "nothing".into(), format!("shape {dims:?}")));
         };
@@ -263,13 +317,22 @@ impl Reader {
             let (found, wanted) = (format!("shape {:?}", entry.dims), format!("shape {dims:?}"));
             return Err(self.damaged(8, format!("tensor {name}"), found, wanted));
         }
-        let at = begin + 4 * first as u64;
+        let format = index.map_or(Format::F32, |i| self.formats[i]);
+        let at = begin + format.bytes() * first as u64;
         self.file
             .seek(SeekFrom::Start(at))
             .at("seek in", &self.path)?;
-        self.file
-            .read_exact(bytemuck::cast_slice_mut(out))
-            .at("read", &self.path)
+        if format == Format::F32 {
+            let bytes = bytemuck::cast_slice_mut(out);
+            return self.file.read_exact(bytes).at("read", &self.path);
+        }
+        let mut bits = vec![0u16; out.len()];
+        let bytes = bytemuck::cast_slice_mut(&mut bits);
+        self.file.read_exact(bytes).at("read", &self.path)?;
+        for (out, bits) in out.iter_mut().zip(bits) {
+            *out = format.widened(bits);
+        }
+        Ok(())
     }
 
     fn damaged(&self, offset: u64, what: String, found: String, wanted: String) -> Error {
@@ -288,11 +351,17 @@ type Wrong = (String, String, String);
 
 /// Tensors with the first byte of each, in file order, and the first byte after them. `data` is
 /// where the data starts.
-fn parse_entries(json: &Map<String, Value>, data: u64) -> Result<(Vec<(Entry, u64)>, u64), Wrong> {
+type Stored = ((Entry, u64), Format);
+
+fn parse_entries(
+    json: &Map<String, Value>,
+    data: u64,
+    formats: &[&str],
+) -> Result<(Vec<Stored>, u64), Wrong> {
     let mut entries = Vec::new();
     for (name, value) in json.iter().filter(|(name, _)| *name != "__metadata__") {
-        let (entry, begin, end) = parse_entry(name, value)?;
-        let bytes = entry.bytes();
+        let (entry, begin, end, format) = parse_entry(name, value, formats)?;
+        let bytes = entry.bytes() / 4 * format.bytes();
         if end.checked_sub(begin) != Some(bytes) {
             let found = format!("data_offsets [{begin}, {end})");
             return Err((
@@ -301,11 +370,11 @@ fn parse_entries(json: &Map<String, Value>, data: u64) -> Result<(Vec<(Entry, u6
                 format!("{bytes} bytes for its shape"),
             ));
         }
-        entries.push((entry, begin));
+        entries.push(((entry, begin), format));
     }
-    entries.sort_by_key(|&(_, begin)| begin);
+    entries.sort_by_key(|&((_, begin), _)| begin);
     let mut end = 0u64;
-    for (entry, begin) in &mut entries {
+    for ((entry, begin), format) in &mut entries {
         if *begin != end {
             let found = format!("data_offsets from {begin}");
             return Err((
@@ -314,13 +383,17 @@ fn parse_entries(json: &Map<String, Value>, data: u64) -> Result<(Vec<(Entry, u6
                 format!("from {end}"),
             ));
         }
-        end = end.saturating_add(entry.bytes());
+        end = end.saturating_add(entry.bytes() / 4 * format.bytes());
         *begin = begin.saturating_add(data);
     }
     Ok((entries, end.saturating_add(data)))
 }
 
-fn parse_entry(name: &str, value: &Value) -> Result<(Entry, u64, u64), Wrong> {
+fn parse_entry(
+    name: &str,
+    value: &Value,
+    formats: &[&str],
+) -> Result<(Entry, u64, u64, Format), Wrong> {
     let wrong = |field: &str, wanted: &str| {
         let found = value.get(field).map_or("nothing".into(), Value::to_string);
         (
@@ -329,9 +402,11 @@ fn parse_entry(name: &str, value: &Value) -> Result<(Entry, u64, u64), Wrong> {
             wanted.to_owned(),
         )
     };
-    if value.get("dtype").and_then(Value::as_str) != Some("F32") {
-        return Err(wrong("dtype", "\"F32\""));
-    }
+    let format = value.get("dtype").and_then(Value::as_str);
+    let format = format.filter(|name| formats.contains(name));
+    let Some(format) = format.and_then(Format::of) else {
+        return Err(wrong("dtype", &format!("one of {formats:?}")));
+    };
     let numbers = |field| -> Option<Vec<u64>> {
         value
             .get(field)?
@@ -360,6 +435,7 @@ fn parse_entry(name: &str, value: &Value) -> Result<(Entry, u64, u64), Wrong> {
             },
             begin,
             end,
+            format,
         )),
         _ => Err(wrong("data_offsets", "[begin, end]")),
     }
@@ -389,6 +465,28 @@ mod tests {
     fn message(path: &Path, digest: &Digest) -> String {
         let result = Reader::open(path).and_then(|mut reader| reader.verify(digest));
         result.unwrap_err().to_string()
+    }
+
+    /// Values and bits by the standards' definitions.
+    #[test]
+    fn sixteen_bit_numbers_are_widened_exactly() {
+        for (bits, value) in [
+            (0x0000, 0.0),
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x3555, 0.333_251_95),
+            (0x7bff, 65504.0),
+            (0x0400, 0.000_061_035_156),
+            (0x0001, 5.960_464_5e-8),
+            (0x83ff, -0.000_060_975_55),
+            (0x7c00, f32::INFINITY),
+        ] {
+            assert_eq!(Format::F16.widened(bits), value, "{bits:x}");
+        }
+        assert!(Format::F16.widened(0x7e00).is_nan());
+        assert!(Format::F16.widened(0x8000).is_sign_negative());
+        assert_eq!(Format::Bf16.widened(0x3fc0), 1.5);
+        assert_eq!(Format::Bf16.widened(0xc049), -3.140_625);
     }
 
     #[test]

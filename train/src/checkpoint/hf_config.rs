@@ -1,0 +1,681 @@
+//! `config.json` of Hugging Face's classes for our families, both ways.
+//!
+//! Reading is strict: each field that shapes the model is taken or refused by name, and one that is
+//! not known is refused too; everything wrong is told at once. Fields that say how a model is run or
+//! was made (token ids, caches, number formats, labels) are passed over.
+
+use std::cell::RefCell;
+
+use serde_json::{Map, Value, json};
+
+use crate::checkpoint::hf_mixture::class_of;
+use crate::checkpoint::{hf_bert, hf_mixture};
+use crate::config::{
+    Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
+};
+use crate::plan::Plan;
+
+/// Fields that do not shape the model.
+const PASSED_OVER: &[&str] = &[
+    "_name_or_path",
+    "architectures",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "unk_token_id",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "model_type",
+    "initializer_range",
+    "task_specific_params",
+    "output_hidden_states",
+    "output_attentions",
+    "return_dict",
+    "id2label",
+    "label2id",
+    "problem_type",
+    "chunk_size_feed_forward",
+    "is_encoder_decoder",
+    "n_ctx",
+    "pretraining_tp",
+    "summary_type",
+    "summary_use_proj",
+    "summary_activation",
+    "summary_proj_to_labels",
+    "summary_first_dropout",
+    "reorder_and_upcast_attn",
+    "gradient_checkpointing",
+    "auto_map",
+    "attn_implementation",
+    "_attn_implementation",
+];
+
+/// Model, vocabulary, length.
+pub(crate) type Read = (ModelConfig, usize, usize);
+
+/// The shortest decimal that is this f32: 1e-5 stays 1e-5 in JSON.
+pub(crate) fn decimal(x: f32) -> f64 {
+    x.to_string().parse().unwrap_or(f64::from(x))
+}
+
+/// Name of the activation, gated or not, as Hugging Face calls its function.
+fn function(activation: Activation) -> &'static str {
+    match activation {
+        Activation::GeluTanh => "gelu_new",
+        Activation::GegluTanh => "gelu_pytorch_tanh",
+        Activation::Gelu | Activation::Geglu => "gelu",
+        Activation::QuickGelu => "quick_gelu",
+        Activation::Relu => "relu",
+        Activation::SquaredRelu => "relu2",
+        Activation::Swiglu => "silu",
+    }
+}
+
+/// Model type and class of a family.
+fn class(family: Family) -> (&'static str, &'static str) {
+    match family {
+        Family::Gpt => ("gpt2", "GPT2LMHeadModel"),
+        Family::Llama => ("llama", "LlamaForCausalLM"),
+        Family::Mistral => ("mistral", "MistralForCausalLM"),
+        Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
+        Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
+        Family::Bert => ("bert", "BertForMaskedLM"),
+    }
+}
+
+/// What of the model its class cannot be told, a line each.
+pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
+    let (model, found) = (&plan.model, plan.model.architecture());
+    let mut lines = Vec::new();
+    let mut refuse = |is_wrong: bool, line: String| {
+        if is_wrong {
+            lines.push(line);
+        }
+    };
+    let (kind, _) = class(model.family);
+    let is_gpt = matches!(model.family, Family::Gpt | Family::Bert);
+    let norm = if is_gpt {
+        NormKind::Layer
+    } else {
+        NormKind::Rms
+    };
+    refuse(
+        found.norm != norm,
+        format!("norm = {:?} in {kind}", found.norm),
+    );
+    let gated = found.activation.is_gated();
+    refuse(
+        gated == is_gpt,
+        format!("activation = {:?} in {kind}", found.activation),
+    );
+    let biases: &[Biases] = match model.family {
+        Family::Gpt | Family::Bert => &[Biases::All],
+        Family::Llama => &[Biases::None, Biases::All],
+        Family::Qwen2 => &[Biases::Qkv],
+        _ => &[Biases::None],
+    };
+    let bias = found.biases;
+    refuse(
+        !biases.contains(&bias),
+        format!("bias = {bias:?} in {kind}"),
+    );
+    let has_norms = model.family == Family::Qwen3;
+    refuse(
+        found.qk_norm != has_norms,
+        format!("qk_norm = {} in {kind}", found.qk_norm),
+    );
+    let may_slide = matches!(
+        model.family,
+        Family::Mistral | Family::Qwen2 | Family::Qwen3
+    );
+    let window = model.sliding_window;
+    refuse(
+        window > 0 && !may_slide,
+        format!("sliding_window = {window} in {kind}"),
+    );
+    let share = model.rotary_percent;
+    refuse(
+        share != 1.0 && !is_gpt,
+        format!("rotary_percent = {share} in {kind}"),
+    );
+    let p = model.dropout;
+    refuse(p > 0.0 && !is_gpt, format!("dropout = {p} in {kind}"));
+    let own = model.kv_heads() != model.heads || model.head_dim > 0;
+    refuse(own && is_gpt, format!("kv_heads or head_dim in {kind}"));
+    let mixes = model.moe.is_some() && (model.family != Family::Llama || bias != Biases::None);
+    refuse(mixes, format!("moe in {kind} with bias = {bias:?}"));
+    lines
+}
+
+/// `config.json` of a model that its class can be told.
+///
+/// # Errors
+/// A mixture that is none of the known ones.
+pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
+    let model = &plan.model;
+    let mut config = match model.family {
+        Family::Bert => return hf_bert::config(plan),
+        Family::Gpt => gpt(plan),
+        _ => llama(plan),
+    };
+    let (kind, class) = class(model.family);
+    config["architectures"] = json!([class]);
+    config["model_type"] = json!(kind);
+    for field in ["bos_token_id", "eos_token_id"] {
+        config[field] = Value::Null;
+    }
+    config["vocab_size"] = json!(plan.vocab);
+    config["initializer_range"] = json!(decimal(model.init_std));
+    config["tie_word_embeddings"] = json!(model.is_tied());
+    config["dtype"] = json!("float32");
+    match &model.moe {
+        Some(moe) => Ok(hf_mixture::config(
+            class_of(model, moe)?,
+            model,
+            moe,
+            config,
+        )),
+        None => Ok(config),
+    }
+}
+
+fn gpt(plan: &Plan) -> Value {
+    let model = &plan.model;
+    json!({
+        "n_positions": plan.seq_length,
+        "n_embd": model.d_model,
+        "n_layer": model.layers,
+        "n_head": model.heads,
+        "n_inner": model.d_ffn(),
+        "activation_function": function(model.architecture().activation),
+        "layer_norm_epsilon": decimal(model.norm_eps),
+        "attn_pdrop": decimal(model.attention_dropout),
+        "embd_pdrop": decimal(model.dropout),
+        "resid_pdrop": decimal(model.dropout),
+    })
+}
+
+fn llama(plan: &Plan) -> Value {
+    let (shape, model) = (plan.shape(), &plan.model);
+    let architecture = model.architecture();
+    let mut config = json!({
+        "max_position_embeddings": plan.seq_length,
+        "hidden_size": shape.d_model,
+        "intermediate_size": shape.d_ffn,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.d_head,
+        "hidden_act": function(architecture.activation),
+        "rms_norm_eps": decimal(model.norm_eps),
+        "rope_theta": decimal(model.rope_theta),
+        "rope_parameters": rope(model),
+        "attention_dropout": decimal(model.attention_dropout),
+    });
+    let window = model.sliding_window;
+    match model.family {
+        Family::Llama => {
+            let has_biases = architecture.biases == Biases::All;
+            config["attention_bias"] = json!(has_biases);
+            config["mlp_bias"] = json!(has_biases);
+        }
+        Family::Mistral => {
+            config["sliding_window"] = if window > 0 {
+                json!(window)
+            } else {
+                Value::Null
+            };
+        }
+        _ => {
+            config["use_sliding_window"] = json!(window > 0);
+            config["sliding_window"] = if window > 0 {
+                json!(window)
+            } else {
+                Value::Null
+            };
+            config["max_window_layers"] = json!(if window > 0 { 0 } else { model.layers });
+            let kind = if window > 0 {
+                "sliding_attention"
+            } else {
+                "full_attention"
+            };
+            config["layer_types"] = json!(vec![kind; model.layers]);
+        }
+    }
+    if model.family == Family::Qwen3 {
+        config["attention_bias"] = json!(false);
+    }
+    config
+}
+
+fn rope(model: &ModelConfig) -> Value {
+    let theta = decimal(model.rope_theta);
+    match model.rope_scaling {
+        None => json!({"rope_type": "default", "rope_theta": theta}),
+        Some(RopeScaling::Linear { factor }) => {
+            json!({"rope_type": "linear", "rope_theta": theta, "factor": factor})
+        }
+        Some(RopeScaling::Dynamic {
+            factor,
+            original_length,
+        }) => json!({"rope_type": "dynamic", "rope_theta": theta, "factor": factor,
+            "original_max_position_embeddings": original_length}),
+        Some(RopeScaling::Yarn {
+            factor,
+            original_length,
+            beta_fast,
+            beta_slow,
+            attention_factor,
+        }) => {
+            let mut value = json!({"rope_type": "yarn", "rope_theta": theta, "factor": factor,
+                "original_max_position_embeddings": original_length,
+                "beta_fast": beta_fast, "beta_slow": beta_slow});
+            if let Some(factor) = attention_factor {
+                value["attention_factor"] = json!(factor);
+            }
+            value
+        }
+        Some(RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_length,
+        }) => json!({"rope_type": "llama3", "rope_theta": theta, "factor": factor,
+            "low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor,
+            "original_max_position_embeddings": original_length}),
+    }
+}
+
+/// The model that a `config.json` describes.
+///
+/// # Errors
+/// A line for each field that is missing, unknown, of the wrong kind, or asks for what we lack.
+pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
+    let empty = Map::new();
+    let fields = Fields::of(config.as_object().unwrap_or(&empty), "");
+    let kind = fields.text("model_type");
+    let family = match kind.as_deref() {
+        Some("gpt2") => Family::Gpt,
+        Some("llama") => Family::Llama,
+        Some("mistral") => Family::Mistral,
+        Some("qwen2") => Family::Qwen2,
+        Some("qwen3") => Family::Qwen3,
+        found => {
+            let found = found.unwrap_or("nothing");
+            let wanted = "gpt2, llama, mistral, qwen2 or qwen3";
+            return Err(vec![format!("model_type: found {found}, want {wanted}")]);
+        }
+    };
+    let (mut model, seq_length) = match family {
+        Family::Gpt => read_gpt(&fields),
+        _ => read_llama(&fields, family),
+    };
+    let vocab = fields.count("vocab_size");
+    model.family = family;
+    model.init_std = fields.number("initializer_range", Some(0.02));
+    let is_tied = fields.flag("tie_word_embeddings", family == Family::Gpt);
+    model.tie_embeddings = if is_tied {
+        TieEmbeddings::Tied
+    } else {
+        TieEmbeddings::Untied
+    };
+    let problems = fields.finish();
+    if problems.is_empty() {
+        Ok((model, vocab, seq_length))
+    } else {
+        Err(problems)
+    }
+}
+
+fn read_gpt(fields: &Fields<'_>) -> (ModelConfig, usize) {
+    let activation = match fields.text_or("activation_function", "gelu_new").as_str() {
+        "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluTanh,
+        "gelu" => Activation::Gelu,
+        "quick_gelu" => Activation::QuickGelu,
+        "relu" => Activation::Relu,
+        "relu2" => Activation::SquaredRelu,
+        other => {
+            let wanted = "gelu_new, gelu, quick_gelu, relu or relu2";
+            fields.wrong("activation_function", other, wanted);
+            Activation::GeluTanh
+        }
+    };
+    let dropout = fields.number("resid_pdrop", Some(0.1));
+    let embedding = fields.number("embd_pdrop", Some(0.1));
+    if dropout != embedding {
+        let wanted = format!("resid_pdrop = {dropout}: there is one dropout for both");
+        fields.wrong("embd_pdrop", &embedding.to_string(), &wanted);
+    }
+    fields.only("scale_attn_weights", true);
+    fields.only("scale_attn_by_inverse_layer_idx", false);
+    fields.only("add_cross_attention", false);
+    let model = ModelConfig {
+        layers: fields.count("n_layer"),
+        d_model: fields.count("n_embd"),
+        heads: fields.count("n_head"),
+        d_ffn: fields.count_or("n_inner", 0),
+        activation: (activation != Activation::GeluTanh).then_some(activation),
+        norm_eps: fields.number("layer_norm_epsilon", Some(1e-5)),
+        attention_dropout: fields.number("attn_pdrop", Some(0.1)),
+        dropout,
+        ..ModelConfig::default()
+    };
+    (model, fields.count("n_positions"))
+}
+
+fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
+    let heads = fields.count("num_attention_heads");
+    let d_model = fields.count("hidden_size");
+    let layers = fields.count("num_hidden_layers");
+    let kv_heads = match family {
+        Family::Llama => fields.count_or("num_key_value_heads", heads),
+        _ => fields.count("num_key_value_heads"),
+    };
+    let head_dim = match family {
+        Family::Qwen3 => fields.count("head_dim"),
+        _ => fields.count_or("head_dim", 0),
+    };
+    let activation = match fields.text_or("hidden_act", "silu").as_str() {
+        "silu" | "swish" => None,
+        "gelu" => Some(Activation::Geglu),
+        "gelu_new" | "gelu_pytorch_tanh" => Some(Activation::GegluTanh),
+        other => {
+            fields.wrong("hidden_act", other, "silu, gelu or gelu_pytorch_tanh");
+            None
+        }
+    };
+    let length = fields.count("max_position_embeddings");
+    let (rope_theta, rope_scaling) = read_rope(fields, length);
+    let model = ModelConfig {
+        family,
+        layers,
+        d_model,
+        heads,
+        // what follows from d_model is not said twice
+        head_dim: if head_dim * heads == d_model {
+            0
+        } else {
+            head_dim
+        },
+        kv_heads,
+        d_ffn: fields.count("intermediate_size"),
+        activation,
+        norm_eps: fields.number("rms_norm_eps", Some(1e-6)),
+        attention_dropout: fields.number("attention_dropout", Some(0.0)),
+        bias: read_biases(fields, family),
+        sliding_window: read_window(fields, family, layers),
+        rope_theta,
+        rope_scaling,
+        ..ModelConfig::default()
+    };
+    (model, length)
+}
+
+fn read_biases(fields: &Fields<'_>, family: Family) -> Option<Biases> {
+    match family {
+        Family::Llama => {
+            let attention = fields.flag("attention_bias", false);
+            let mlp = fields.flag("mlp_bias", false);
+            if attention != mlp {
+                let wanted = format!("attention_bias = {attention}: all projections or none");
+                fields.wrong("mlp_bias", &mlp.to_string(), &wanted);
+            }
+            attention.then_some(Biases::All)
+        }
+        Family::Mistral | Family::Qwen3 => {
+            fields.only("attention_bias", false);
+            None
+        }
+        _ => None,
+    }
+}
+
+fn read_window(fields: &Fields<'_>, family: Family, layers: usize) -> usize {
+    let slides = match family {
+        Family::Mistral => true,
+        Family::Qwen2 | Family::Qwen3 => fields.flag("use_sliding_window", false),
+        _ => return 0,
+    };
+    // Mistral's class has a window of 4096 where the field is missing
+    let absent = if family == Family::Mistral { 4096 } else { 0 };
+    let given = if fields.is_null("sliding_window") {
+        0
+    } else {
+        fields.count_or("sliding_window", absent)
+    };
+    let window = if slides { given } else { 0 };
+    let full = fields.count_or("max_window_layers", layers);
+    let kind = if window > 0 {
+        "sliding_attention"
+    } else {
+        "full_attention"
+    };
+    if let Some(kinds) = fields.texts("layer_types")
+        && kinds.iter().any(|found| found != kind)
+    {
+        let wanted = format!("{kind} in every layer");
+        fields.wrong("layer_types", &format!("{kinds:?}"), &wanted);
+    }
+    if family != Family::Mistral && window > 0 && full > 0 {
+        let wanted = "0: every layer has the window";
+        fields.wrong("max_window_layers", &full.to_string(), wanted);
+    }
+    window
+}
+
+/// `rope_parameters`, or `rope_theta` with `rope_scaling` as files before transformers 5 have them.
+fn read_rope(fields: &Fields<'_>, length: usize) -> (f32, Option<RopeScaling>) {
+    let old = fields.number_or("rope_theta");
+    let (mut theta, mut scaling) = (old, None);
+    for name in ["rope_scaling", "rope_parameters"] {
+        let Some(table) = fields.table(name) else {
+            continue;
+        };
+        let table = Fields::of(table, name);
+        if let Some(own) = table.number_or("rope_theta") {
+            if old.is_some_and(|old| old != own) {
+                let wanted = format!("rope_theta = {}", theta.unwrap_or(own));
+                table.wrong("rope_theta", &own.to_string(), &wanted);
+            }
+            theta = Some(own);
+        }
+        let found = read_scaling(&table, length);
+        if name == "rope_parameters" && scaling.is_some() && scaling != found {
+            table.wrong("rope_type", &format!("{found:?}"), "what rope_scaling says");
+        }
+        scaling = found.or(scaling);
+        fields.problems.borrow_mut().extend(table.finish());
+    }
+    (theta.unwrap_or(10_000.0), scaling)
+}
+
+fn read_scaling(table: &Fields<'_>, length: usize) -> Option<RopeScaling> {
+    let kind = table.text_or("type", "default");
+    let kind = table.text_or("rope_type", &kind);
+    let wide = |name: &str, default: Option<f64>| table.wide(name, default);
+    let factor = || wide("factor", None);
+    let original = || table.count_or("original_max_position_embeddings", length);
+    match kind.as_str() {
+        "default" => None,
+        "linear" => Some(RopeScaling::Linear { factor: factor() }),
+        "dynamic" => Some(RopeScaling::Dynamic {
+            factor: factor(),
+            original_length: original(),
+        }),
+        "yarn" => {
+            let attention_factor = table.has("attention_factor");
+            table.only("truncate", true);
+            Some(RopeScaling::Yarn {
+                factor: factor(),
+                original_length: original(),
+                beta_fast: wide("beta_fast", Some(32.0)),
+                beta_slow: wide("beta_slow", Some(1.0)),
+                attention_factor: attention_factor.then(|| wide("attention_factor", None)),
+            })
+        }
+        "llama3" => Some(RopeScaling::Llama3 {
+            factor: factor(),
+            low_freq_factor: wide("low_freq_factor", None),
+            high_freq_factor: wide("high_freq_factor", None),
+            original_length: original(),
+        }),
+        other => {
+            let wanted = "default, linear, dynamic, yarn or llama3";
+            table.wrong("rope_type", other, wanted);
+            None
+        }
+    }
+}
+
+/// Fields of a table with what was taken and what is wrong.
+struct Fields<'a> {
+    table: &'a Map<String, Value>,
+    at: &'a str,
+    taken: RefCell<Vec<String>>,
+    problems: RefCell<Vec<String>>,
+}
+
+impl<'a> Fields<'a> {
+    fn of(table: &'a Map<String, Value>, at: &'a str) -> Fields<'a> {
+        Fields {
+            table,
+            at,
+            taken: RefCell::default(),
+            problems: RefCell::default(),
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        if self.at.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.at)
+        }
+    }
+
+    fn wrong(&self, name: &str, found: &str, wanted: &str) {
+        let line = format!("{}: found {found}, want {wanted}", self.path(name));
+        let mut problems = self.problems.borrow_mut();
+        if !problems.contains(&line) {
+            problems.push(line);
+        }
+    }
+
+    /// The field, unless it is missing or null.
+    fn take(&self, name: &str) -> Option<&'a Value> {
+        self.taken.borrow_mut().push(name.to_owned());
+        self.table.get(name).filter(|value| !value.is_null())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.table.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    fn is_null(&self, name: &str) -> bool {
+        self.taken.borrow_mut().push(name.to_owned());
+        self.table.get(name).is_some_and(Value::is_null)
+    }
+
+    /// What `convert` makes of a field; else `default`, or the complaint that there is none.
+    fn get<T>(
+        &self,
+        name: &str,
+        (wanted, default): (&str, Option<T>),
+        convert: impl Fn(&Value) -> Option<T>,
+    ) -> Option<T> {
+        match (self.take(name), default) {
+            (None, None) => {
+                self.wrong(name, "nothing", wanted);
+                None
+            }
+            (None, default) => default,
+            (Some(value), _) => {
+                let converted = convert(value);
+                if converted.is_none() {
+                    self.wrong(name, &value.to_string(), wanted);
+                }
+                converted
+            }
+        }
+    }
+
+    fn count(&self, name: &str) -> usize {
+        let convert = |value: &Value| usize::try_from(value.as_u64()?).ok();
+        self.get(name, ("a count", None), convert).unwrap_or(1)
+    }
+
+    fn count_or(&self, name: &str, default: usize) -> usize {
+        let convert = |value: &Value| usize::try_from(value.as_u64()?).ok();
+        let found = self.get(name, ("a count", Some(default)), convert);
+        found.unwrap_or(default)
+    }
+
+    fn wide(&self, name: &str, default: Option<f64>) -> f64 {
+        let found = self.get(name, ("a number", default), Value::as_f64);
+        found.unwrap_or(1.0)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the model's numbers are f32"
+    )]
+    fn number(&self, name: &str, default: Option<f64>) -> f32 {
+        self.wide(name, default) as f32
+    }
+
+    fn number_or(&self, name: &str) -> Option<f32> {
+        self.has(name).then(|| self.number(name, None))
+    }
+
+    fn flag(&self, name: &str, default: bool) -> bool {
+        let found = self.get(name, ("true or false", Some(default)), Value::as_bool);
+        found.unwrap_or(default)
+    }
+
+    /// A flag that we have in one way only.
+    fn only(&self, name: &str, wanted: bool) {
+        let found = self.flag(name, wanted);
+        if found != wanted {
+            self.wrong(name, &found.to_string(), &wanted.to_string());
+        }
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        let convert = |value: &Value| value.as_str().map(str::to_owned);
+        self.get(name, ("a name", None), convert)
+    }
+
+    fn text_or(&self, name: &str, default: &str) -> String {
+        let convert = |value: &Value| value.as_str().map(str::to_owned);
+        let found = self.get(name, ("a name", Some(default.to_owned())), convert);
+        found.unwrap_or_else(|| default.to_owned())
+    }
+
+    fn texts(&self, name: &str) -> Option<Vec<String>> {
+        let list = self.take(name)?.as_array()?;
+        let texts = list.iter().map(|text| text.as_str().map(str::to_owned));
+        texts.collect()
+    }
+
+    fn table(&self, name: &str) -> Option<&'a Map<String, Value>> {
+        let value = self.take(name)?;
+        if !value.is_object() {
+            self.wrong(name, &value.to_string(), "a table");
+        }
+        value.as_object()
+    }
+
+    /// All that is wrong, unknown fields last.
+    fn finish(self) -> Vec<String> {
+        let taken = self.taken.borrow();
+        for (name, value) in self.table {
+            let is_known = taken.contains(name) || PASSED_OVER.contains(&name.as_str());
+            if !is_known && !value.is_null() {
+                self.wrong(name, &value.to_string(), "no such field");
+            }
+        }
+        self.problems.take()
+    }
+}

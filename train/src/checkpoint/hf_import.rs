@@ -1,0 +1,210 @@
+//! Import of a Hugging Face folder, `config.json` with `model.safetensors` (or shards and their
+//! `model.safetensors.index.json`), as a checkpoint of step 0: numbers of 16 bits are widened, the
+//! optimizer's state is zero. Fields and tensors that are missing, unknown or of another shape are refused
+//! by name, all at once. Export and import of a model are inverse to the bit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kernels::Device;
+use serde_json::Value;
+
+use crate::checkpoint::hf_config;
+use crate::checkpoint::hf_names::{Pair, pairs};
+use crate::checkpoint::safetensors::Reader;
+use crate::checkpoint::state::State;
+use crate::checkpoint::write::{Form, write};
+use crate::checkpoint::{MODEL, snapshot};
+use crate::config::{Determinism, ParallelConfig, TrainConfig};
+use crate::course::Course;
+use crate::error::{At, Error, Result};
+use crate::mesh::Groups;
+use crate::model::param;
+use crate::parallel::shards::Shards;
+use crate::plan::Plan;
+use crate::step::Trainer;
+
+/// Formats that are read.
+const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
+
+/// Endings of tensors that older files hold beside weights.
+const NOT_WEIGHTS: [&str; 3] = [".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq"];
+
+/// Writes the model in `folder` as a checkpoint of step 0 under `out`; returns the checkpoint.
+///
+/// # Errors
+/// `Foreign` with every field and tensor that does not fit; files that are missing or damaged.
+pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
+    let path = folder.join("config.json");
+    let text = fs::read(&path).at("read", &path)?;
+    let foreign = |path: &Path, problems: Vec<String>| Error::Foreign {
+        path: path.to_owned(),
+        problems,
+    };
+    let config: Value = serde_json::from_slice(&text)
+        .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
+    let (model, vocab, seq_length) =
+        hf_config::from_json(&config).map_err(|problems| foreign(&path, problems))?;
+    let is_masked = model.architecture().is_masked;
+    let predictions = if is_masked { seq_length } else { 0 };
+    let plan = Plan {
+        model,
+        parallel: ParallelConfig::default(),
+        train: TrainConfig::default(),
+        vocab,
+        predictions,
+        seq_length,
+        eod: config["eos_token_id"]
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok()),
+        seed: 0,
+        determinism: Determinism::Run,
+        fingerprint: "imported".into(),
+    };
+    let problems = plan.problems();
+    if !problems.is_empty() {
+        return Err(foreign(&path, problems));
+    }
+    let mut files = Files::open(folder)?;
+    let pairs = files.matched(&plan, pairs(&plan))?;
+    let specs = param::specs(&plan);
+    let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu())?;
+    let shape = plan.shape();
+    for (spec, weight) in specs.iter().zip(&mut trainer.weights) {
+        weight.fill(0.0);
+        for pair in pairs.iter().filter(|pair| pair.ours == spec.name) {
+            let theirs = files.values(pair)?;
+            let ours = weight.f32_mut();
+            for (at, value) in pair.elements_of_ours(&shape).zip(theirs) {
+                ours[at] = value;
+            }
+        }
+    }
+    fs::create_dir_all(out).at("create", out)?;
+    let form = Form {
+        specs: &specs,
+        shards: Shards::of(&plan, &specs),
+        place: trainer.groups.place,
+        folder: out,
+        config: &plan.train.checkpoint,
+    };
+    let state = State::new(&plan, &Course::start());
+    write(&form, &state, &mut [snapshot::take(&trainer)])
+}
+
+/// The folder's files and which tensor is in which.
+struct Files {
+    folder: PathBuf,
+    readers: Vec<Reader>,
+    /// Dims and reader by name.
+    tensors: BTreeMap<String, (Vec<usize>, usize)>,
+    /// What every name starts with here and not in the list of names.
+    prefix: &'static str,
+}
+
+impl Files {
+    fn open(folder: &Path) -> Result<Files> {
+        let index = folder.join("model.safetensors.index.json");
+        let names: BTreeSet<String> = if index.exists() {
+            let text = fs::read(&index).at("read", &index)?;
+            let wrong = |found: String| Error::Foreign {
+                path: index.clone(),
+                problems: vec![format!("weight_map: {found}")],
+            };
+            let value: Value = serde_json::from_slice(&text)
+                .map_err(|error| wrong(format!("not JSON: {error}")))?;
+            let map = value["weight_map"].as_object();
+            let map = map.ok_or_else(|| wrong("found nothing, want a table of files".into()))?;
+            let names = map.values().map(|name| name.as_str().map(str::to_owned));
+            let names: Option<BTreeSet<String>> = names.collect();
+            names.ok_or_else(|| wrong("found other things than names of files".into()))?
+        } else {
+            [MODEL.to_owned()].into()
+        };
+        let mut files = Files {
+            folder: folder.to_owned(),
+            readers: Vec::new(),
+            tensors: BTreeMap::new(),
+            prefix: "",
+        };
+        for name in names {
+            let reader = Reader::open_any(&folder.join(name), &FORMATS)?;
+            let number = files.readers.len();
+            let entries = reader.entries();
+            let entries = entries.map(|entry| (entry.name.clone(), (entry.dims.clone(), number)));
+            files.tensors.extend(entries);
+            files.readers.push(reader);
+        }
+        // the first published GPT-2 files lack it
+        if !files
+            .tensors
+            .keys()
+            .any(|name| name.starts_with("transformer."))
+        {
+            files.prefix = "transformer.";
+        }
+        Ok(files)
+    }
+
+    fn name_of<'n>(&self, theirs: &'n str) -> &'n str {
+        theirs.strip_prefix(self.prefix).unwrap_or(theirs)
+    }
+
+    /// The list of tensors, if those of the files are exactly these.
+    fn matched(&mut self, plan: &Plan, pairs: Vec<Pair>) -> Result<Vec<Pair>> {
+        let mut problems = Vec::new();
+        let mut unused: BTreeSet<&String> = self.tensors.keys().collect();
+        for pair in &pairs {
+            let name = self.name_of(&pair.theirs);
+            match self.tensors.get_key_value(name) {
+                None => problems.push(format!("{name}: found nothing, want {:?}", pair.dims)),
+                Some((key, (dims, _))) => {
+                    unused.remove(key);
+                    if *dims != pair.dims {
+                        problems.push(format!("{name}: found {dims:?}, want {:?}", pair.dims));
+                    }
+                }
+            }
+        }
+        let is_passed_over = |name: &str| {
+            NOT_WEIGHTS.iter().any(|end| name.ends_with(end))
+                || plan.model.is_tied() && name == "lm_head.weight"
+        };
+        let unused = unused.into_iter().filter(|name| !is_passed_over(name));
+        problems.extend(unused.map(|name| format!("{name}: found, want no such tensor")));
+        if problems.is_empty() {
+            self.check_tied(plan, &pairs)?;
+            return Ok(pairs);
+        }
+        Err(Error::Foreign {
+            path: self.folder.clone(),
+            problems,
+        })
+    }
+
+    /// A head that is kept although it is tied must be the embedding.
+    fn check_tied(&mut self, plan: &Plan, pairs: &[Pair]) -> Result<()> {
+        if !plan.model.is_tied() || !self.tensors.contains_key("lm_head.weight") {
+            return Ok(());
+        }
+        let table = self.values(&pairs[0])?;
+        let mut head = pairs[0].clone();
+        head.theirs = "lm_head.weight".into();
+        if self.values(&head)? == table {
+            return Ok(());
+        }
+        Err(Error::Foreign {
+            path: self.folder.clone(),
+            problems: vec!["lm_head.weight: found other numbers, want the tied embedding's".into()],
+        })
+    }
+
+    fn values(&mut self, pair: &Pair) -> Result<Vec<f32>> {
+        let name = self.name_of(&pair.theirs).to_owned();
+        let mut values = vec![0.0; pair.elements()];
+        let reader = self.tensors.get(&name).map_or(0, |(_, reader)| *reader);
+        self.readers[reader].read_part(&name, &pair.dims, 0, &mut values)?;
+        Ok(values)
+    }
+}

@@ -1,0 +1,270 @@
+//! Which tensor of Hugging Face's is which part of ours, element by element: one list for both ways,
+//! so that what is exported comes back bit for bit.
+//!
+//! Ours differs from theirs in three places: row-parallel matrices are `[in, out]` (as GPT-2's
+//! Conv1D, unlike torch's Linear); queries, keys and values are packed per group of heads; the
+//! gated layer is stored in eight chunks of gate rows and up rows. Vocabulary padding is dropped.
+
+use crate::architecture::Architecture;
+use crate::checkpoint::{hf_bert, hf_mixture};
+use crate::config::{Biases, Family};
+use crate::plan::{FEATURE_CHUNKS, Plan, Shape};
+
+/// How rows of theirs lie in ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rows {
+    Same,
+    /// Theirs: all queries, all keys, all values.
+    Packed,
+    /// Theirs: all gates, all ups, of this width each.
+    Gated(usize),
+}
+
+/// One tensor of theirs.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub theirs: String,
+    /// Dims of theirs.
+    pub dims: Vec<usize>,
+    pub ours: String,
+    rows: Rows,
+    /// Number of its first row in theirs' order of rows.
+    first: usize,
+    count: usize,
+    /// Elements of a row.
+    cols: usize,
+    is_transposed: bool,
+}
+
+impl Pair {
+    /// Theirs is ours, but for padding rows at its end.
+    pub(crate) fn of(theirs: String, ours: String, dims: &[usize]) -> Pair {
+        Pair {
+            theirs,
+            dims: dims.to_vec(),
+            ours,
+            rows: Rows::Same,
+            first: 0,
+            count: dims[0],
+            cols: dims[1..].iter().product(),
+            is_transposed: false,
+        }
+    }
+
+    /// Theirs is the transpose of ours.
+    pub(crate) fn transposed(mut self) -> Pair {
+        self.dims.reverse();
+        self.is_transposed = true;
+        self
+    }
+
+    /// Its rows are rows `first ..` in an order of theirs.
+    pub(crate) fn rows(self, rows: Rows, first: usize) -> Pair {
+        Pair {
+            rows,
+            first,
+            ..self
+        }
+    }
+
+    pub(crate) fn elements(&self) -> usize {
+        self.count * self.cols
+    }
+
+    /// Element of ours for each element of theirs, in order.
+    pub(crate) fn elements_of_ours(&self, shape: &Shape) -> impl Iterator<Item = usize> + '_ {
+        let starts: Vec<usize> = (self.first..self.first + self.count)
+            .map(|row| self.cols * self.rows.ours(row, shape))
+            .collect();
+        let (outer, inner) = if self.is_transposed {
+            (self.cols, self.count)
+        } else {
+            (self.count, self.cols)
+        };
+        (0..outer).flat_map(move |i| {
+            let starts = starts.clone();
+            (0..inner).map(move |j| {
+                if self.is_transposed {
+                    starts[j] + i
+                } else {
+                    starts[i] + j
+                }
+            })
+        })
+    }
+}
+
+impl Rows {
+    fn ours(self, row: usize, shape: &Shape) -> usize {
+        match self {
+            Rows::Same => row,
+            Rows::Packed => {
+                let (e, kv) = (shape.d_head, shape.kv_heads);
+                let per = shape.heads / kv;
+                let (head, at) = (row / e, row % e);
+                let (group, slot) = match head.checked_sub(shape.heads) {
+                    None => (head / per, head % per),
+                    Some(key) => (key % kv, per + key / kv),
+                };
+                (group * (per + 2) + slot) * e + at
+            }
+            Rows::Gated(width) => {
+                let chunk = width / FEATURE_CHUNKS;
+                let (half, at) = (row / width, row % width);
+                (at / chunk * 2 + half) * chunk + at % chunk
+            }
+        }
+    }
+}
+
+/// All tensors of the family's class, in its order.
+pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
+    match plan.model.family {
+        Family::Gpt => gpt(plan),
+        Family::Bert => hf_bert::pairs(plan),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama(plan),
+    }
+}
+
+fn gpt(plan: &Plan) -> Vec<Pair> {
+    let (s, d) = (plan.shape(), plan.model.d_model);
+    let same = |theirs: &str, ours: &str, dims: &[usize]| {
+        Pair::of(format!("transformer.{theirs}"), ours.into(), dims)
+    };
+    let mut pairs = vec![
+        same("wte.weight", "embedding.weight", &[plan.vocab, d]),
+        same("wpe.weight", "position.weight", &[plan.seq_length, d]),
+    ];
+    let width = s.heads * s.d_head;
+    for layer in 0..plan.model.layers {
+        let own = |theirs: &str, ours: &str, dims: &[usize]| {
+            same(
+                &format!("h.{layer}.{theirs}"),
+                &format!("layers.{layer}.{ours}"),
+                dims,
+            )
+        };
+        for kind in ["weight", "bias"] {
+            pairs.push(own(&format!("ln_1.{kind}"), &format!("norm1.{kind}"), &[d]));
+            pairs.push(own(&format!("ln_2.{kind}"), &format!("norm2.{kind}"), &[d]));
+        }
+        let qkv = own("attn.c_attn.weight", "qkv.weight", &[s.packed, d]);
+        let bias = own("attn.c_attn.bias", "qkv.bias", &[s.packed]);
+        pairs.extend([
+            qkv.rows(Rows::Packed, 0).transposed(),
+            bias.rows(Rows::Packed, 0),
+            own("attn.c_proj.weight", "out.weight", &[width, d]),
+            own("attn.c_proj.bias", "out.bias", &[d]),
+            own("mlp.c_fc.weight", "fc1.weight", &[s.d_ffn, d]).transposed(),
+            own("mlp.c_fc.bias", "fc1.bias", &[s.d_ffn]),
+            own("mlp.c_proj.weight", "fc2.weight", &[s.d_ffn, d]),
+            own("mlp.c_proj.bias", "fc2.bias", &[d]),
+        ]);
+    }
+    pairs.push(same("ln_f.weight", "norm.weight", &[d]));
+    pairs.push(same("ln_f.bias", "norm.bias", &[d]));
+    add_head(&mut pairs, plan);
+    pairs
+}
+
+fn llama(plan: &Plan) -> Vec<Pair> {
+    let (d, architecture) = (plan.model.d_model, plan.model.architecture());
+    let table = [plan.vocab, d];
+    let mut pairs = vec![Pair::of(
+        "model.embed_tokens.weight".into(),
+        "embedding.weight".into(),
+        &table,
+    )];
+    for layer in 0..plan.model.layers {
+        let own = |theirs: &str, ours: &str, dims: &[usize]| {
+            let theirs = format!("model.layers.{layer}.{theirs}");
+            Pair::of(theirs, format!("layers.{layer}.{ours}"), dims)
+        };
+        pairs.push(own("input_layernorm.weight", "norm1.weight", &[d]));
+        pairs.push(own("post_attention_layernorm.weight", "norm2.weight", &[d]));
+        add_attention(&mut pairs, plan, &architecture, &own);
+        match plan.model.moe_at(layer) {
+            Some(moe) => hf_mixture::add(&mut pairs, plan, moe, &own),
+            None => {
+                let names = ["gate_proj", "up_proj", "down_proj"];
+                let f = plan.shape().d_ffn;
+                add_gated(&mut pairs, &own, (f, d), ("mlp", ""), names);
+                if architecture.biases == Biases::All {
+                    pairs.extend([
+                        own("mlp.gate_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), 0),
+                        own("mlp.up_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), f),
+                        own("mlp.down_proj.bias", "fc2.bias", &[d]),
+                    ]);
+                }
+            }
+        }
+    }
+    pairs.push(Pair::of(
+        "model.norm.weight".into(),
+        "norm.weight".into(),
+        &[d],
+    ));
+    add_head(&mut pairs, plan);
+    pairs
+}
+
+/// Names a tensor of a layer: theirs, ours, dims of ours.
+pub(crate) type Own<'a> = &'a dyn Fn(&str, &str, &[usize]) -> Pair;
+
+fn add_attention(pairs: &mut Vec<Pair>, plan: &Plan, architecture: &Architecture, own: Own<'_>) {
+    let (s, d) = (plan.shape(), plan.model.d_model);
+    let (width, kv_width) = (s.heads * s.d_head, s.kv_heads * s.d_head);
+    let parts = [
+        ("q_proj", 0, width),
+        ("k_proj", width, kv_width),
+        ("v_proj", width + kv_width, kv_width),
+    ];
+    for (name, first, rows) in parts {
+        let weight = format!("self_attn.{name}.weight");
+        pairs.push(own(&weight, "qkv.weight", &[rows, d]).rows(Rows::Packed, first));
+        if architecture.biases != Biases::None {
+            let bias = format!("self_attn.{name}.bias");
+            pairs.push(own(&bias, "qkv.bias", &[rows]).rows(Rows::Packed, first));
+        }
+    }
+    pairs.push(own("self_attn.o_proj.weight", "out.weight", &[width, d]).transposed());
+    if architecture.biases == Biases::All {
+        pairs.push(own("self_attn.o_proj.bias", "out.bias", &[d]));
+    }
+    if architecture.qk_norm {
+        for name in ["q_norm", "k_norm"] {
+            let ours = format!("{name}.weight");
+            pairs.push(own(&format!("self_attn.{ours}"), &ours, &[s.d_head]));
+        }
+    }
+}
+
+/// Gate, up and down matrices of a gated layer of width `f` under these names: theirs start with `to`,
+/// ours with `from`.
+pub(crate) fn add_gated(
+    pairs: &mut Vec<Pair>,
+    own: Own<'_>,
+    (f, d): (usize, usize),
+    (to, from): (&str, &str),
+    [gate, up, down]: [&str; 3],
+) {
+    let fc1 = format!("{from}fc1.weight");
+    for (name, first) in [(gate, 0), (up, f)] {
+        let pair = own(&format!("{to}.{name}.weight"), &fc1, &[f, d]);
+        pairs.push(pair.rows(Rows::Gated(f), first));
+    }
+    let fc2 = own(
+        &format!("{to}.{down}.weight"),
+        &format!("{from}fc2.weight"),
+        &[f, d],
+    );
+    pairs.push(fc2.transposed());
+}
+
+fn add_head(pairs: &mut Vec<Pair>, plan: &Plan) {
+    if !plan.model.is_tied() {
+        let dims = [plan.vocab, plan.model.d_model];
+        let names = ("lm_head.weight".into(), "head.weight".into());
+        pairs.push(Pair::of(names.0, names.1, &dims));
+    }
+}

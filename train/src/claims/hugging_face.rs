@@ -1,0 +1,352 @@
+//! Folders of transformers' own making are imported and trained as there; what is exported comes back
+//! bit for bit; what we lack is refused by name. Goldens: tests/oracles/decoder_goldens.py, tolerances
+//! as in `parity.rs`.
+
+use std::fs;
+use std::path::Path;
+
+use kernels::{Device, Tensor};
+use serde_json::{Value, json};
+
+use crate::checkpoint::hf::{Source, tensors};
+use crate::checkpoint::safetensors::{Entry, Reader, Writer};
+use crate::claims::parity::{Formula, Golden, by_tensor};
+use crate::config::Schedule;
+use crate::eval::Model;
+use crate::fixtures::{Chain, Log, nth_step, tiny_gpt, tiny_llama};
+use crate::mesh::Groups;
+use crate::step::Trainer;
+use crate::{
+    Activation, Biases, Determinism, Error, Family, ModelConfig, Plan, RopeScaling, TieEmbeddings,
+    export_hf, import_hf, logits, run,
+};
+
+fn write_config(folder: &Path, config: &Value) {
+    fs::write(folder.join("config.json"), config.to_string()).unwrap();
+}
+
+/// The folder that transformers would have saved.
+fn saved(golden: &mut Golden, folder: &Path) {
+    write_config(folder, &golden.record["config"]);
+    let weights = golden.tensors.entries().filter_map(|entry| {
+        let name = entry.name.strip_prefix("weight.")?.to_owned();
+        let dims = entry.dims.clone();
+        Some(Entry { name, dims })
+    });
+    let weights: Vec<Entry> = weights.collect();
+    let path = folder.join("model.safetensors");
+    let mut writer = Writer::create(&path, weights.clone(), None).unwrap();
+    for entry in weights {
+        let values = golden.tensor(&format!("weight.{}", entry.name), &entry.dims);
+        writer.write(&values).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// As the script trains.
+fn recipe(plan: &mut Plan, eod: &Value) {
+    let train = &mut plan.train;
+    (train.steps, train.global_batch, train.micro_batch) = (10, 4, 2);
+    (train.lr, train.schedule, train.warmup_steps) = (1e-2, Schedule::Constant, 0);
+    (train.weight_decay, train.beta1, train.beta2) = (0.1, 0.9, 0.95);
+    (train.eps, train.clip_norm) = (1e-4, 0.5);
+    plan.eod = eod.as_u64().map(|id| u32::try_from(id).unwrap());
+    let is_packed = plan.eod.is_some();
+    (train.reset_attention_mask, train.reset_position_ids) = (is_packed, is_packed);
+    train.eod_mask_loss = is_packed;
+    plan.determinism = Determinism::Layout;
+}
+
+fn follows_transformers(name: &str) {
+    let worst = follows(&mut Golden::open(&format!("hf_{name}")), true);
+    println!("{name}: gradients, weights after ten steps in tolerances: {worst:.3?}");
+}
+
+fn follows(golden: &mut Golden, with_logits: bool) -> [f64; 2] {
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    saved(golden, folder.path());
+    let checkpoint = import_hf(folder.path(), out.path()).unwrap();
+    let Model {
+        mut plan,
+        specs,
+        weights,
+        ..
+    } = Model::load(&checkpoint).unwrap();
+    recipe(&mut plan, &golden.record["eod"]);
+    if with_logits && plan.eod.is_none() {
+        let mut found = Vec::new();
+        for sample in 0..4 {
+            let tokens: Vec<u32> = (0..16).map(|at| Formula::token(sample, at)).collect();
+            found.extend(logits(&checkpoint, &tokens).unwrap().concat());
+        }
+        let off = golden.difference("logits", &[4, 16, 61], &found);
+        assert!(off <= 1.0, "logits are {off} tolerances off");
+    }
+    let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
+    trainer.weights = weights;
+    let named = |tensors_of: &[Tensor]| {
+        tensors(&Source {
+            plan: &plan,
+            specs: &specs,
+            tensors: tensors_of,
+        })
+    };
+    let mut worst = [0.0; 2];
+    for step in 0..10 {
+        let next = nth_step(&plan, step as u64 + 1);
+        let (loss, gradients) = trainer.gradients(&Formula, &next).unwrap();
+        golden.scalar("losses", step, loss);
+        if step == 0 {
+            worst[0] = golden.assert_close("grad", &named(&by_tensor(&trainer, &gradients)));
+        }
+        let norm = trainer.norm(&gradients).unwrap();
+        trainer.update(&gradients, norm, &next).unwrap();
+        golden.scalar("grad_norms", step, norm);
+    }
+    worst[1] = golden.assert_close("final", &named(&trainer.weights));
+    worst
+}
+
+#[test]
+fn llama_with_stretched_positions_biases_and_wide_heads_follows_transformers_through_ten_steps() {
+    follows_transformers("llama3");
+}
+
+#[test]
+fn mistral_with_a_window_smaller_than_the_sequence_follows_transformers_through_ten_steps() {
+    follows_transformers("mistral");
+}
+
+#[test]
+fn qwen2_follows_transformers_through_ten_steps() {
+    follows_transformers("qwen2");
+}
+
+#[test]
+fn qwen3_follows_transformers_through_ten_steps() {
+    follows_transformers("qwen3");
+}
+
+#[test]
+fn packed_documents_follow_torch_through_ten_steps() {
+    follows_transformers("gpt2_packed");
+    follows_transformers("llama_packed");
+}
+
+/// Families with every option that their classes can be told.
+fn exportable() -> Vec<Plan> {
+    let with = |mut plan: Plan, family, set: fn(&mut ModelConfig)| {
+        plan.model.family = family;
+        set(&mut plan.model);
+        plan
+    };
+    vec![
+        tiny_gpt(),
+        with(tiny_gpt(), Family::Gpt, |model| {
+            (model.activation, model.tie_embeddings) =
+                (Some(Activation::SquaredRelu), TieEmbeddings::Untied);
+            (model.dropout, model.attention_dropout, model.d_ffn) = (0.1, 0.2, 72);
+        }),
+        with(tiny_llama(), Family::Llama, |model| {
+            (model.bias, model.activation) = (Some(Biases::All), Some(Activation::GegluTanh));
+            (model.head_dim, model.tie_embeddings) = (12, TieEmbeddings::Tied);
+            model.rope_scaling = Some(RopeScaling::Llama3 {
+                factor: 8.0,
+                low_freq_factor: 1.0,
+                high_freq_factor: 4.0,
+                original_length: 8,
+            });
+        }),
+        with(tiny_llama(), Family::Mistral, |model| {
+            (model.sliding_window, model.rope_theta) = (6, 1e6);
+        }),
+        with(tiny_llama(), Family::Qwen2, |model| {
+            (model.sliding_window, model.norm_eps) = (6, 1e-6);
+            model.rope_scaling = Some(RopeScaling::Dynamic {
+                factor: 2.0,
+                original_length: 8,
+            });
+        }),
+        with(tiny_llama(), Family::Qwen3, |model| {
+            model.head_dim = 12;
+            model.rope_scaling = Some(RopeScaling::Yarn {
+                factor: 4.0,
+                original_length: 8,
+                beta_fast: 32.0,
+                beta_slow: 1.0,
+                attention_factor: Some(1.25),
+            });
+        }),
+    ]
+}
+
+/// A trained checkpoint of the plan.
+fn trained(plan: &Plan, folder: &Path) -> std::path::PathBuf {
+    let mut plan = plan.clone();
+    (plan.train.steps, plan.train.warmup_steps) = (2, 1);
+    let samples = Chain::of(&plan);
+    let outcome = run(&plan, &samples, Some(&samples), folder, &Log::default());
+    outcome.unwrap().checkpoint
+}
+
+#[test]
+fn what_is_exported_comes_back_bit_for_bit() {
+    for plan in exportable() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = trained(&plan, folder.path());
+        let hf = folder.path().join("hf");
+        export_hf(&checkpoint, &hf).unwrap();
+        let back = import_hf(&hf, &folder.path().join("back")).unwrap();
+        let read = |at: &Path| fs::read(at.join("model.safetensors")).unwrap();
+        assert!(read(&checkpoint) == read(&back), "{:?}", plan.model);
+        let found = Model::load(&back).unwrap().plan;
+        assert_eq!(found.vocab, plan.vocab);
+        assert_eq!(found.seq_length, plan.seq_length);
+        assert_eq!(found.model.architecture(), plan.model.architecture());
+        let again = folder.path().join("again");
+        export_hf(&back, &again).unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            let read = |at: &Path| fs::read(at.join(file)).unwrap();
+            assert!(read(&hf) == read(&again), "{file} of {:?}", plan.model);
+        }
+    }
+}
+
+/// Splits an exported model into two files of bf16 numbers, cut to what bf16 holds, with an index.
+fn in_sharded_bf16(hf: &Path) {
+    let path = hf.join("model.safetensors");
+    let mut reader = Reader::open(&path).unwrap();
+    let entries: Vec<Entry> = reader.entries().cloned().collect();
+    let mut map = serde_json::Map::new();
+    for (number, part) in entries.chunks(entries.len().div_ceil(2)).enumerate() {
+        let name = format!("model-{number}.safetensors");
+        let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+        for entry in part {
+            let mut values = vec![0.0f32; entry.dims.iter().product()];
+            reader
+                .read_part(&entry.name, &entry.dims, 0, &mut values)
+                .unwrap();
+            let begin = data.len();
+            for value in values {
+                data.extend_from_slice(&value.to_bits().to_le_bytes()[2..]);
+            }
+            let value =
+                json!({"dtype": "BF16", "shape": entry.dims, "data_offsets": [begin, data.len()]});
+            header.insert(entry.name.clone(), value);
+            map.insert(entry.name.clone(), json!(name));
+        }
+        let header = Value::Object(header).to_string();
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(&data);
+        fs::write(hf.join(name), bytes).unwrap();
+    }
+    let index = json!({"metadata": {}, "weight_map": map});
+    fs::write(hf.join("model.safetensors.index.json"), index.to_string()).unwrap();
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn shards_of_sixteen_bit_numbers_are_read_and_widened() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = trained(&tiny_llama(), folder.path());
+    let hf = folder.path().join("hf");
+    export_hf(&checkpoint, &hf).unwrap();
+    in_sharded_bf16(&hf);
+    let back = import_hf(&hf, &folder.path().join("back")).unwrap();
+    let (ours, found) = (
+        Model::load(&checkpoint).unwrap(),
+        Model::load(&back).unwrap(),
+    );
+    for (ours, found) in ours.weights.iter().zip(&found.weights) {
+        let cut = ours
+            .f32()
+            .iter()
+            .map(|x| f32::from_bits(x.to_bits() & 0xffff_0000));
+        assert!(cut.eq(found.f32().iter().copied()));
+    }
+    fs::remove_file(hf.join("model-1.safetensors")).unwrap();
+    let missing = import_hf(&hf, &folder.path().join("again")).unwrap_err();
+    assert!(
+        missing.to_string().contains("model-1.safetensors"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn fields_and_tensors_that_do_not_fit_are_refused_by_name_all_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = trained(&tiny_llama(), folder.path());
+    let hf = folder.path().join("hf");
+    export_hf(&checkpoint, &hf).unwrap();
+    let text = fs::read(hf.join("config.json")).unwrap();
+    let config: Value = serde_json::from_slice(&text).unwrap();
+    let refused = |change: &dyn Fn(&mut Value)| {
+        let mut config = config.clone();
+        change(&mut config);
+        write_config(&hf, &config);
+        match import_hf(&hf, &folder.path().join("back")) {
+            Err(Error::Foreign { problems, .. }) => problems.join("\n"),
+            other => panic!("{other:?}"),
+        }
+    };
+    let found = refused(&|config| {
+        config["attention_bias"] = json!(true);
+        config["hidden_act"] = json!("mish");
+        config["logit_cap"] = json!(30.0);
+        config["rope_parameters"]["rope_type"] = json!("longrope");
+        config["rope_theta"] = json!(5.0);
+        config.as_object_mut().unwrap().remove("hidden_size");
+    });
+    for wanted in [
+        "mlp_bias: found false, want attention_bias = true",
+        "hidden_act: found mish, want silu",
+        "logit_cap: found 30.0, want no such field",
+        "rope_parameters.rope_type: found longrope",
+        "rope_parameters.rope_theta: found 10000, want rope_theta = 5",
+        "hidden_size: found nothing, want a count",
+    ] {
+        assert!(found.contains(wanted), "{wanted}\nin\n{found}");
+    }
+    let found = refused(&|config| config["model_type"] = json!("mamba"));
+    assert!(found.contains("model_type: found mamba"), "{found}");
+    let found = refused(&|config| {
+        config["intermediate_size"] = json!(56);
+        config["num_hidden_layers"] = json!(1);
+    });
+    for wanted in [
+        "model.layers.0.mlp.gate_proj.weight: found [48, 32], want [56, 32]",
+        "model.layers.1.input_layernorm.weight: found, want no such tensor",
+    ] {
+        assert!(found.contains(wanted), "{wanted}\nin\n{found}");
+    }
+    let found = refused(&|config| config["num_attention_heads"] = json!(0));
+    assert!(found.contains("heads: found 0"), "{found}");
+}
+
+#[test]
+fn a_model_that_its_class_cannot_be_told_is_not_exported() {
+    let mut plan = tiny_llama();
+    (plan.model.sliding_window, plan.model.rotary_percent) = (4, 0.5);
+    (plan.model.bias, plan.model.dropout) = (Some(Biases::Qkv), 0.1);
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = trained(&plan, folder.path());
+    let refused = export_hf(&checkpoint, &folder.path().join("hf"));
+    let text = refused.unwrap_err().to_string();
+    for wanted in [
+        "sliding_window = 4",
+        "rotary_percent = 0.5",
+        "bias = Qkv",
+        "dropout = 0.1",
+    ] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "losses of step 0")]
+fn a_window_of_one_more_key_is_noticed() {
+    let mut golden = Golden::open("hf_mistral");
+    golden.record["config"]["sliding_window"] = json!(6);
+    follows(&mut golden, false);
+}

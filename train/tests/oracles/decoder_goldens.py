@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Writes hf_<name>.safetensors and hf_<name>.json beside this file, for each model in MODELS.
+
+    OMP_NUM_THREADS=1 python train/tests/oracles/decoder_goldens.py   (needs torch, transformers, safetensors, numpy)
+
+Each is a tiny transformers model as its own class writes it: config.json (under "config") and weights from a seeded
+generator, rounded to float32. Recorded from float64 (stored as float32): logits and gradients of the first batch,
+weights after 10 steps of clip_grad_norm_ + AdamW. In JSON: losses, gradient norms, and how far torch's own float32 is
+from its float64 in each quantity (the test's tolerance is a small multiple of that).
+AdamW's eps is 1e-4: biases of keys have a gradient of 0 but for rounding, which a smaller one would blow up.
+With "eod" sequences are packed documents: tokens see their own document alone, positions count from its start, and
+what follows an end does not count in the loss (Megatron's reset_attention_mask, reset_position_ids, eod_mask_loss).
+"""
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import save_file
+
+HERE = Path(__file__).parent
+VOCAB, T, BATCH, STEPS = 61, 16, 4, 10
+LR, DECAY, BETAS, EPS, CLIP = 1e-2, 0.1, (0.9, 0.95), 1e-4, 0.5
+LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+
+
+def rope(**kind):
+    return dict(rope_parameters=dict(rope_theta=10000.0, **kind))
+
+
+# name: (class, settings, end-of-document token)
+MODELS = {
+    "gpt2_packed": ("GPT2", dict(vocab_size=VOCAB, n_positions=T, n_embd=16, n_layer=2, n_head=4, attn_pdrop=0.0,
+                                 embd_pdrop=0.0, resid_pdrop=0.0), 3),
+    "llama3": ("Llama", LLAMA | dict(head_dim=8, attention_bias=True, mlp_bias=True)
+               | rope(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                      original_max_position_embeddings=8), None),
+    "llama_packed": ("Llama", LLAMA | rope(rope_type="default"), 3),
+    "mistral": ("Mistral", LLAMA | dict(sliding_window=5) | rope(rope_type="default"), None),
+    "qwen2": ("Qwen2", LLAMA | dict(tie_word_embeddings=True) | rope(rope_type="linear", factor=2.0), None),
+    "qwen3": ("Qwen3", LLAMA | dict(head_dim=8) | rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=8),
+              None),
+}
+
+
+def build(kind, settings):
+    config = getattr(transformers, kind + "Config")(**settings)
+    config._attn_implementation = "eager"
+    name = "GPT2LMHeadModel" if kind == "GPT2" else kind + "ForCausalLM"
+    return getattr(transformers, name)(config)
+
+
+def token(sample, position):
+    return (sample * 7919 + position * position * 31 + position * 17) % VOCAB
+
+
+def packed(ids, eod, dtype):
+    """Additive mask, positions and what counts, of inputs `ids`."""
+    masks, positions = torch.zeros(*ids.shape, ids.shape[1], dtype=dtype), torch.zeros_like(ids)
+    for s, row in enumerate(ids.tolist()):
+        start = 0
+        for i in range(len(row)):
+            if i > 0 and row[i - 1] == eod:
+                start = i
+            masks[s, i, :start] = torch.finfo(dtype).min
+            masks[s, i, i + 1:] = torch.finfo(dtype).min
+            positions[s, i] = i - start
+    return dict(attention_mask=masks[:, None], position_ids=positions), ids != eod
+
+
+def train(kind, settings, eod, weights, dtype):
+    model = build(kind, settings).to(dtype).train()
+    named = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, p in named.items():
+            p.copy_(weights[name].to(dtype))
+    groups = [{"params": [p for p in named.values() if p.dim() > 1], "weight_decay": DECAY},
+              {"params": [p for p in named.values() if p.dim() == 1], "weight_decay": 0.0}]
+    opt = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
+    out, losses, norms = {}, [], []
+    for step in range(STEPS):
+        ids = torch.tensor([[token(step * BATCH + s, j) for j in range(T + 1)] for s in range(BATCH)])
+        extra, counts = ({}, torch.ones_like(ids[:, 1:], dtype=torch.bool))
+        if eod is not None:
+            extra, counts = packed(ids[:, :-1], eod, dtype)
+        logits = model(ids[:, :-1], use_cache=False, **extra).logits
+        loss = torch.nn.functional.cross_entropy(logits[counts], ids[:, 1:][counts])
+        opt.zero_grad()
+        loss.backward()
+        if step == 0:
+            out["logits"] = logits.detach().numpy().copy()
+            out |= {"grad." + n: p.grad.numpy().copy() for n, p in named.items()}
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
+        losses.append(float(loss))
+        opt.step()
+    out |= {"final." + n: p.detach().numpy().copy() for n, p in named.items()}
+    return out, losses, norms
+
+
+for name, (kind, settings, eod) in MODELS.items():
+    if len(sys.argv) > 1 and name not in sys.argv[1:]:
+        continue
+    torch.manual_seed(sum(map(ord, name)))
+    model = build(kind, settings)
+    weights = {}
+    for n, p in model.named_parameters():
+        w = torch.randn(p.shape) * (0.15 if p.dim() > 1 else 0.1)
+        weights[n] = w + 1.0 if "norm" in n or "ln_" in n and n.endswith("weight") else w
+    wide, losses, norms = train(kind, settings, eod, weights, torch.float64)
+    narrow, losses32, norms32 = train(kind, settings, eod, weights, torch.float32)
+    error = {k: float(np.abs(wide[k] - narrow[k]).max()) for k in wide}
+    tensors = {"weight." + k: v.numpy() for k, v in weights.items()} | {k: v.astype(np.float32) for k, v in wide.items()}
+    save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, HERE / f"hf_{name}.safetensors")
+    record = {"versions": {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__},
+              "config": json.loads(model.config.to_json_string(use_diff=False)), "eod": eod,
+              "losses": losses, "grad_norms": norms,
+              "torch_f32": {"losses": losses32, "grad_norms": norms32, "max_abs_error": error}}
+    (HERE / f"hf_{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    print(name, losses[0], losses[-1], "worst", sorted(error.items(), key=lambda x: -x[1])[:2])
