@@ -7,6 +7,7 @@ use crate::job::Generate;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
 use index::Tokenizer;
 use serde_json::json;
 use std::path::Path;
@@ -122,10 +123,28 @@ fn show(tokenizer: &Tokenizer, checkpoint: &Path, table: &Generate, seed: u32) -
     Ok(())
 }
 
-/// `convert`: Hugging Face form.
-pub(crate) fn convert(checkpoint: &Path, tokenizer: Option<&Path>, out: &Path) -> Result<()> {
-    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    train::export_hf(checkpoint, out)?;
+/// What `convert` writes.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Form {
+    Hf,
+    Millrace,
+}
+
+/// `convert`: Hugging Face form, or a checkpoint of weights alone.
+pub(crate) fn convert(
+    checkpoint: &Path,
+    form: Form,
+    tokenizer: Option<&Path>,
+    out: &Path,
+) -> Result<()> {
+    match form {
+        Form::Hf => {
+            let made = std::fs::create_dir_all(out);
+            made.with_context(|| format!("cannot make {}", out.display()))?;
+            train::export_hf(checkpoint, out)?;
+        }
+        Form::Millrace => train::slim(checkpoint, out)?,
+    }
     if let Some(path) = tokenizer {
         let json =
             std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -4,7 +4,7 @@
 use kernels::Device;
 
 use crate::claims::layouts::{LAYOUTS, assert_same, train, train_in, with};
-use crate::config::Family;
+use crate::config::{Family, OptimizerKind};
 use crate::fixtures::{Chain, Log, nth_step, tiny_moe};
 use crate::mesh::Groups;
 use crate::mixture::{MoeConfig, RouterScope, RouterScore};
@@ -73,6 +73,16 @@ fn every_layout_of_a_mixture_gives_the_same_bits() {
         for layout in SHARED_OUT {
             assert_same(&train(&with(plan.clone(), layout)), &want, layout);
         }
+    }
+}
+
+#[test]
+fn muon_gives_shared_out_experts_the_bits_of_one_rank() {
+    let mut plan = four_layers(tiny_moe());
+    plan.train.optimizer = OptimizerKind::Muon;
+    let want = train(&with(plan.clone(), "mb=12"));
+    for layout in ["dp=4 ep=2 zero=1 mb=3", "dp=4 ep=4 zero=3 tp=2 pp=2 mb=1"] {
+        assert_same(&train(&with(plan.clone(), layout)), &want, layout);
     }
 }
 
