@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 use serde_json::{Map, Value, json};
 
-use crate::checkpoint::hf_mixture::class_of;
+use crate::checkpoint::hf_mixture::{Class, class_of};
 use crate::checkpoint::{hf_bert, hf_mixture};
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
@@ -144,7 +144,13 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     refuse(p > 0.0 && !is_gpt, format!("dropout = {p} in {kind}"));
     let own = model.kv_heads() != model.heads || model.head_dim > 0;
     refuse(own && is_gpt, format!("kv_heads or head_dim in {kind}"));
-    let mixes = model.moe.is_some() && (model.family != Family::Llama || bias != Biases::None);
+    // Qwen MoE with biases is Qwen 2 with experts
+    let may_mix = match model.family {
+        Family::Llama => bias == Biases::None,
+        Family::Qwen2 => model.moe.as_ref().is_some_and(|moe| moe.shared_gate),
+        _ => false,
+    };
+    let mixes = model.moe.is_some() && !may_mix;
     refuse(mixes, format!("moe in {kind} with bias = {bias:?}"));
     lines
 }
@@ -296,7 +302,11 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
     let empty = Map::new();
     let fields = Fields::of(config.as_object().unwrap_or(&empty), "");
     let kind = fields.text("model_type");
+    let class = kind.as_deref().and_then(Class::named);
     let family = match kind.as_deref() {
+        // what Qwen MoE is without its experts
+        Some("qwen2_moe") if fields.flag("qkv_bias", true) => Family::Qwen2,
+        Some("qwen2_moe" | "mixtral") => Family::Llama,
         Some("gpt2") => Family::Gpt,
         Some("llama") => Family::Llama,
         Some("mistral") => Family::Mistral,
@@ -305,7 +315,8 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("bert" | "megatron-bert") => Family::Bert,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, llama, mistral, qwen2, qwen3, bert or megatron-bert";
+            let wanted =
+                "gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, bert or megatron-bert";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
     };
@@ -314,6 +325,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Family::Bert => hf_bert::read(&fields, kind.as_deref() == Some("bert")),
         _ => read_llama(&fields, family),
     };
+    model.moe = class.map(|class| hf_mixture::read(&fields, class, &model));
     let vocab = fields.count("vocab_size");
     model.family = family;
     model.init_std = fields.number("initializer_range", Some(0.02));
@@ -569,7 +581,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The field, unless it is missing or null.
-    fn take(&self, name: &str) -> Option<&'a Value> {
+    pub(crate) fn take(&self, name: &str) -> Option<&'a Value> {
         self.taken.borrow_mut().push(name.to_owned());
         self.table.get(name).filter(|value| !value.is_null())
     }
@@ -611,13 +623,13 @@ impl<'a> Fields<'a> {
         self.get(name, ("a count", None), convert).unwrap_or(1)
     }
 
-    fn count_or(&self, name: &str, default: usize) -> usize {
+    pub(crate) fn count_or(&self, name: &str, default: usize) -> usize {
         let convert = |value: &Value| usize::try_from(value.as_u64()?).ok();
         let found = self.get(name, ("a count", Some(default)), convert);
         found.unwrap_or(default)
     }
 
-    fn wide(&self, name: &str, default: Option<f64>) -> f64 {
+    pub(crate) fn wide(&self, name: &str, default: Option<f64>) -> f64 {
         let found = self.get(name, ("a number", default), Value::as_f64);
         found.unwrap_or(1.0)
     }
@@ -634,7 +646,7 @@ impl<'a> Fields<'a> {
         self.has(name).then(|| self.number(name, None))
     }
 
-    fn flag(&self, name: &str, default: bool) -> bool {
+    pub(crate) fn flag(&self, name: &str, default: bool) -> bool {
         let found = self.get(name, ("true or false", Some(default)), Value::as_bool);
         found.unwrap_or(default)
     }

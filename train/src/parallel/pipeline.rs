@@ -10,6 +10,7 @@ use crate::data::Batch;
 use crate::error::{OnRank, Result};
 use crate::mesh::{Groups, Place};
 use crate::model::context::{Context, Noise, Weights};
+use crate::model::head;
 use crate::model::stage::{Flow, Pass, Saved, Stage};
 use crate::parallel::data::{Block, blocks_of, micro_batches};
 use crate::parallel::routing::{Reports, RoutingRecord};
@@ -39,8 +40,8 @@ pub(crate) struct Held {
 
 /// What a rank knows after the passes of a step.
 pub(crate) struct Trained {
-    /// Mean loss of the batch.
-    pub loss: f64,
+    /// Mean losses of the batch.
+    pub losses: head::vocabulary::Losses,
     /// Most bytes held between passes.
     pub held: Held,
     /// What the routers of mixtures did, if there are any.
@@ -50,7 +51,7 @@ pub(crate) struct Trained {
 /// Losses that were computed here, by number of their first token in the batch or of their sequence.
 #[derive(Default)]
 struct Losses {
-    predictions: Vec<(usize, f64)>,
+    predictions: Vec<(usize, head::vocabulary::Losses)>,
     orders: Vec<(usize, f64)>,
 }
 
@@ -146,7 +147,7 @@ impl Worker<'_> {
             }
         }
         Ok(Trained {
-            loss: self.mean(&losses, (counted, self.plan.train.global_batch))?,
+            losses: self.mean(&losses, (counted, self.plan.train.global_batch))?,
             held,
             routing: self.routing(reports)?,
         })
@@ -264,7 +265,7 @@ impl Worker<'_> {
             self.keep_company(samples)?;
         }
         let counted = self.counted(counted)?;
-        self.mean(&losses, (counted, count))
+        Ok(self.mean(&losses, (counted, count))?[0])
     }
 
     /// Returns how many predictions counted.
@@ -303,30 +304,37 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Mean over `counted` predictions and, of a model that tells the order of segments, the mean
-    /// over `sequences` beside it; the same bits on every rank.
-    fn mean(&self, local: &Losses, (counted, sequences): (usize, usize)) -> Result<f64> {
-        let loss = self.total(&local.predictions)? / counted.max(1) as f64;
-        if !self.plan.model.next_sentence {
-            return Ok(loss);
+    /// Means over `counted` predictions and, of a model that tells the order of segments, the mean
+    /// over `sequences` added to the first; the same bits on every rank.
+    fn mean(
+        &self,
+        local: &Losses,
+        (counted, sequences): (usize, usize),
+    ) -> Result<head::vocabulary::Losses> {
+        let totals = self.totals(&local.predictions)?;
+        let mut means = totals.map(|total| total / counted.max(1) as f64);
+        if self.plan.model.next_sentence {
+            let orders = local.orders.iter().map(|&(at, loss)| (at, [loss]));
+            let [total] = self.totals(&orders.collect::<Vec<_>>())?;
+            means[0] += total / sequences as f64;
         }
-        Ok(loss + self.total(&local.orders)? / sequences as f64)
+        Ok(means)
     }
 
     /// All ranks' sums, added in order of their numbers.
-    fn total(&self, local: &[(usize, f64)]) -> Result<f64> {
+    fn totals<const N: usize>(&self, local: &[(usize, [f64; N])]) -> Result<[f64; N]> {
         let (place, rank) = (self.groups.place, self.rank());
         let counts = place.is_last_stage() && place.tp_rank == 0;
         let mine: Vec<f64> = (local.iter().filter(|_| counts))
-            .flat_map(|&(token, sum)| [token as f64, sum])
+            .flat_map(|&(number, sums)| std::iter::once(number as f64).chain(sums))
             .collect();
         let all = self.groups.world.all_gather_f64(&mine);
         let all = all.on_rank(rank, "gather losses")?;
-        let mut sums: Vec<(f64, f64)> = (all.iter().flat_map(|sums| sums.chunks_exact(2)))
-            .map(|pair| (pair[0], pair[1]))
-            .collect();
-        sums.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Ok(sums.iter().fold(0.0, |total, (_, sum)| total + sum))
+        let run = N + 1;
+        let mut sums: Vec<&[f64]> = all.iter().flat_map(|sums| sums.chunks_exact(run)).collect();
+        sums.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        let total = |at: usize| sums.iter().fold(0.0, |total, sum| total + sum[at + 1]);
+        Ok(std::array::from_fn(total))
     }
 
     /// Number of a chunk in the whole model.

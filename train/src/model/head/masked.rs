@@ -19,7 +19,7 @@ use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
 use crate::model::head::Losses;
 use crate::model::head::next_sentence::{self, NextSentence};
-use crate::model::head::vocabulary::{self, Vocabulary};
+use crate::model::head::vocabulary::{self, Vocabulary, total};
 use crate::model::linear::FullLinear;
 use crate::model::mlp::{activate, slope};
 use crate::model::norm::{Norm, Statistics};
@@ -122,7 +122,7 @@ impl MaskedHead {
         let (z, statistics) = self.transform_norm.forward(&hidden, cx)?;
         let (tokens, vocabulary) = self.vocabulary.forward(&z, targets, cx)?;
         let sequences = tokens.chunks(self.predictions);
-        losses.predictions = sequences.map(|sequence| sequence.iter().sum()).collect();
+        losses.predictions = sequences.map(total).collect();
         if cx.cp.rank() > 0 {
             losses.predictions.clear();
             losses.orders.clear();

@@ -3,14 +3,14 @@
 
 pub(crate) mod masked;
 mod next_sentence;
-mod vocabulary;
+pub(crate) mod vocabulary;
 
 use kernels::Tensor;
 
 use crate::data::Targets;
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
-use crate::model::head::vocabulary::Vocabulary;
+use crate::model::head::vocabulary::{Vocabulary, total};
 use crate::model::norm::{Norm, Statistics};
 use crate::plan::Plan;
 
@@ -18,7 +18,7 @@ use crate::plan::Plan;
 pub(crate) struct Losses {
     /// Of equal runs of predictions, the same number of runs for each sequence; none on ranks that
     /// leave them to another.
-    pub predictions: Vec<f64>,
+    pub predictions: Vec<vocabulary::Losses>,
     /// Of each sequence whether its segments are in order; none if the model does not tell.
     pub orders: Vec<f64>,
 }
@@ -57,7 +57,7 @@ impl Head {
         self.vocabulary.logits(&normed, cx)
     }
 
-    /// x: `[m, d]` -> summed loss of each chunk of `loss_chunk` tokens.
+    /// x: `[m, d]` -> summed losses of each chunk of `loss_chunk` tokens.
     pub(crate) fn forward(
         &self,
         x: Tensor,
@@ -68,7 +68,7 @@ impl Head {
         let (tokens, vocabulary) = self.vocabulary.forward(&normed, targets, cx)?;
         let runs = tokens.chunks(cx.loss_chunk());
         let losses = Losses {
-            predictions: runs.map(|run| run.iter().sum()).collect(),
+            predictions: runs.map(total).collect(),
             orders: Vec::new(),
         };
         Ok((
