@@ -124,9 +124,9 @@ enum Verb {
         #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
         limits: Vec<(String, f64)>,
     },
-    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors).
+    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors), or a folder in that form as a checkpoint.
     Convert {
-        /// Checkpoint folder.
+        /// Checkpoint folder, or a folder with Hugging Face's config.json.
         #[arg(long, value_name = "DIR")]
         checkpoint: PathBuf,
         /// tokenizer.json to put beside it.

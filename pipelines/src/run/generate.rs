@@ -122,8 +122,13 @@ fn show(tokenizer: &Tokenizer, checkpoint: &Path, table: &Generate, seed: u32) -
     Ok(())
 }
 
-/// `convert`: Hugging Face form.
+/// `convert`: to Hugging Face's form, or from it if `checkpoint` is a folder of that.
 pub(crate) fn convert(checkpoint: &Path, tokenizer: Option<&Path>, out: &Path) -> Result<()> {
+    if checkpoint.join("config.json").exists() {
+        let written = train::import_hf(checkpoint, out)?;
+        eprintln!("wrote {}", written.display());
+        return Ok(());
+    }
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     train::export_hf(checkpoint, out)?;
     if let Some(path) = tokenizer {

@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use crate::checkpoint::hf_fields::Fields;
 use crate::checkpoint::hf_names::{Own, Pair, add_gated};
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
@@ -79,6 +80,58 @@ pub(crate) fn config(class: Class, model: &ModelConfig, moe: &MoeConfig, dense: 
         config[key] = value.clone();
     }
     config
+}
+
+/// Makes a mixture of a model that was read as a dense one.
+pub(crate) fn read(fields: &Fields<'_>, model: &mut ModelConfig, class: Class) {
+    let mut moe = MoeConfig {
+        top_k: fields.count("num_experts_per_tok"),
+        ..MoeConfig::default()
+    };
+    match class {
+        Class::Mixtral => {
+            moe.experts = fields.count("num_local_experts");
+            if fields.number("router_jitter_noise", Some(0.0)) != 0.0 {
+                fields.wrong("router_jitter_noise", "noise", "0.0");
+            }
+        }
+        Class::Qwen2Moe => {
+            moe.experts = fields.count("num_experts");
+            moe.d_ffn = fields.count("moe_intermediate_size");
+            moe.shared_d_ffn = fields.count("shared_expert_intermediate_size");
+            moe.shared_gate = true;
+            moe.every = fields.count("decoder_sparse_step");
+            if !fields.flag("norm_topk_prob", false) {
+                moe.score = RouterScore::SoftmaxTopK;
+            }
+            fields.only("qkv_bias", false);
+            fields.only("use_sliding_window", false);
+            moe.dense_first = read_dense(fields);
+        }
+    }
+    if fields.take("sliding_window").is_some() {
+        fields.wrong("sliding_window", "a window", "null: a mixture has none");
+    }
+    fields.take("output_router_logits");
+    let layers = (0..model.layers).filter(|&layer| moe.is_at(layer)).count();
+    let coefficient = fields.wide("router_aux_loss_coef", Some(0.001));
+    moe.balance_loss = coefficient * moe.top_k as f64 / layers.max(1) as f64;
+    model.moe = Some(moe);
+}
+
+/// Layers that are dense in any case: the first ones, or none.
+fn read_dense(fields: &Fields<'_>) -> usize {
+    let Some(list) = fields.take("mlp_only_layers").and_then(Value::as_array) else {
+        return 0;
+    };
+    let is_in_order = (0u64..)
+        .zip(list)
+        .all(|(at, layer)| layer.as_u64() == Some(at));
+    if !is_in_order {
+        let found = format!("{list:?}");
+        fields.wrong("mlp_only_layers", &found, "the first layers alone");
+    }
+    list.len()
 }
 
 /// Router and experts of a layer.
