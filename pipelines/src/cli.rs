@@ -124,11 +124,18 @@ enum Verb {
         #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
         limits: Vec<(String, f64)>,
     },
-    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors), or a folder in that form as a checkpoint.
+    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors) or without what only training needs,
+    /// or a folder in that form as a checkpoint.
     Convert {
         /// Checkpoint folder, or a folder with Hugging Face's config.json.
         #[arg(long, value_name = "DIR")]
         checkpoint: PathBuf,
+        /// `hf`, or `millrace`: weights alone, without the optimizer's state.
+        #[arg(long, value_enum, default_value = "hf")]
+        to: run::Form,
+        /// The running averages in place of the weights.
+        #[arg(long)]
+        averages: bool,
         /// tokenizer.json to put beside it.
         #[arg(long, value_name = "FILE")]
         tokenizer: Option<PathBuf>,
@@ -241,9 +248,17 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert {
             checkpoint,
+            to,
+            averages,
             tokenizer,
             out,
-        } => run::convert(&checkpoint, tokenizer.as_deref(), &out),
+        } => {
+            let checkpoint = match averages {
+                true => checkpoint.join("ema.safetensors"),
+                false => checkpoint,
+            };
+            run::convert(&checkpoint, to, tokenizer.as_deref(), &out)
+        }
         Verb::Inspect { path, json } => run::inspect(&path, json),
         Verb::Extract { file } => run::extract(&file),
         Verb::Classifier(verb) => run::classifier(verb),

@@ -9,6 +9,7 @@ mod manifest;
 mod progress;
 mod report;
 mod run;
+mod signals;
 
 pub use cli::main;
 pub use job::{Job, Problem, load};

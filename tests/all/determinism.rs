@@ -2,7 +2,7 @@
 
 use crate::jobs::{assert_same, metrics, millrace, succeed, write_small_job};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 fn run(folder: &Path, name: &str, sets: &[&str]) -> PathBuf {
@@ -97,6 +97,58 @@ fn ten_kills_change_nothing_and_a_finished_job_is_not_redone() {
             "{stage} ran again:\n{stderr}"
         );
     }
+}
+
+#[test]
+fn a_signal_ends_training_with_a_checkpoint_and_exit_0_and_the_next_run_goes_on_bit_for_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_small_job(dir.path()).display().to_string();
+    // many steps, so that there is one under way, and no other checkpoint than the signal's
+    let sets = ["train.steps=400", "train.checkpoint.every=0"];
+    let calm = run(dir.path(), "calm", &sets);
+    let asked = dir.path().join("asked");
+    let out = format!("out={asked:?}");
+    let args = [
+        "run", &job, "--set", sets[0], "--set", sets[1], "--set", &out,
+    ];
+    let mut stops = 0;
+    for signal in ["-TERM", "-INT"] {
+        let mut child = millrace(&args)
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = || {
+            let text = std::fs::read_to_string(asked.join("metrics.jsonl")).unwrap_or_default();
+            text.lines().count()
+        };
+        let (began, started) = (lines(), Instant::now());
+        while lines() < began + 5 && started.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let kill = Command::new("kill")
+            .args([signal, &child.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+        let told = Instant::now();
+        let status = child.wait().unwrap();
+        assert!(told.elapsed() < Duration::from_secs(30), "{signal}");
+        let mut stderr = String::new();
+        std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
+        assert_eq!(status.code(), Some(0), "{signal}: {stderr}");
+        if stderr.contains("stopped by a signal after step ") {
+            stops += 1;
+            assert!(!asked.join("eval.json").exists(), "later stages wait");
+            let checkpoints = std::fs::read_dir(asked.join("checkpoints")).unwrap();
+            assert!(checkpoints.count() >= 1);
+        }
+    }
+    assert_eq!(stops, 2, "training ended before the signals");
+    succeed(&args);
+    let last = "checkpoints/step-00000400/model.safetensors";
+    let read = |out: &Path| std::fs::read(out.join(last)).unwrap();
+    assert_eq!(metrics(&calm), metrics(&asked));
+    assert!(read(&calm) == read(&asked), "weights after two signals");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! and a batch system that does have said what they want.
 
 use crate::cut_jobs::cut_job;
-use crate::jobs::{assert_same, millrace, output};
+use crate::jobs::{assert_same, metrics, millrace, output, write_small_job};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -78,4 +78,42 @@ fn a_job_without_room_names_the_file_and_goes_on_when_there_is_some() {
         36,
         "a calm run and one ended by the limit",
     );
+}
+
+#[test]
+fn training_goes_on_without_room_for_checkpoints_and_the_next_run_ends_with_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_small_job(dir.path()).display().to_string();
+    let outs = ["calm", "full"].map(|name| dir.path().join(name));
+    let sets = outs.clone().map(|out| format!("out={out:?}"));
+    let args = |verb, i: usize| [verb, job.as_str(), "--set", sets[i].as_str()];
+    assert!(output(&args("run", 0)).status.success());
+    for verb in ["curate", "dedup", "tokenize"] {
+        assert!(output(&args(verb, 1)).status.success());
+    }
+    // room for metrics, not for tensors
+    let told = limited(100, "trap '' XFSZ;", &args("train", 1));
+    let stderr = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    for step in [3, 6, 9] {
+        let note = format!("the checkpoint of step {step} could not be written: write ");
+        assert!(stderr.contains(&note), "{stderr}");
+    }
+    assert!(stderr.contains("File too large"), "{stderr}");
+    let lines = metrics(&outs[1]);
+    let failures = lines
+        .iter()
+        .filter(|line| line.get("checkpoint_failed").is_some());
+    assert_eq!(failures.count(), 3, "{lines:?}");
+    assert_eq!(
+        lines.iter().filter(|line| line.get("lr").is_some()).count(),
+        12
+    );
+    assert_eq!(
+        files(&outs[1].join("checkpoints")),
+        0,
+        "nothing half-written stays"
+    );
+    assert!(output(&args("run", 1)).status.success());
+    assert_same(&outs[0], &outs[1], 16, "a calm run and one without room");
 }

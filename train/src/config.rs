@@ -13,8 +13,8 @@ pub(crate) use crate::layout::Axis;
 pub use crate::layout::{ParallelConfig, PipelineSchedule, Placement};
 use crate::mixture::MoeConfig;
 pub use crate::recipe::{
-    BadStepAction, BatchRampup, CheckpointConfig, EarlyStop, OnBadStep, Precision, Recompute,
-    Schedule, TrainConfig, WsdDecay,
+    BadStepAction, BatchRampup, CheckpointConfig, EarlyStop, MuonConfig, OnBadStep, OptimizerKind,
+    Precision, Recompute, Schedule, TrainConfig, WsdDecay,
 };
 
 /// Receives one contradiction: key path relative to the struct, found, wanted.

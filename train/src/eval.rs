@@ -5,7 +5,7 @@ use std::path::Path;
 use kernels::{DType, Device, Tensor};
 use serde_json::{Value, json};
 
-use crate::checkpoint::read::Opened;
+use crate::checkpoint::read::{Opened, parts_of};
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::state::State;
 use crate::checkpoint::{MODEL, OPTIMIZER};
@@ -31,9 +31,14 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Verifies and loads the weights of a checkpoint.
+    /// Verifies and loads the weights of a checkpoint's folder, or the running averages of its file
+    /// `ema.safetensors`.
     pub(crate) fn load(checkpoint: &Path) -> Result<Model> {
-        let opened = Opened::open(checkpoint)?;
+        let (folder, file) = parts_of(checkpoint);
+        let opened = Opened::open(folder)?;
+        if file != MODEL {
+            opened.verify(file)?;
+        }
         let mut plan = opened.state.plan.clone();
         plan.parallel = ParallelConfig::default();
         let problems = plan.problems();
@@ -46,7 +51,7 @@ impl Model {
             .map(|spec| Tensor::empty(&spec.dims, DType::F32, &device))
             .collect::<kernels::Result<Vec<_>>>()
             .on_rank(0, "allocate weights")?;
-        opened.load_whole(&specs, &mut weights)?;
+        opened.load_whole(file, &specs, &mut weights)?;
         let stage = Stage::of(&plan, &groups.place, 0, &specs);
         Ok(Model {
             plan,
@@ -96,7 +101,8 @@ impl Model {
     }
 }
 
-/// Mean loss in nats per token over the first `count` samples (all, if there are fewer).
+/// Mean loss in nats per token over the first `count` samples (all, if there are fewer). As
+/// everywhere, `ema.safetensors` in a checkpoint's folder stands for the averages in it.
 ///
 /// # Errors
 /// A damaged checkpoint, no samples, and what the samples report.

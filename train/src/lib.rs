@@ -32,10 +32,12 @@ mod step;
 
 pub use checkpoint::hf::export_hf;
 pub use checkpoint::hf_import::import_hf;
+pub use checkpoint::slim::slim;
 pub use config::{
     Activation, BadStepAction, BatchRampup, Biases, CheckpointConfig, Determinism, EarlyStop,
-    Family, ModelConfig, NormKind, OnBadStep, ParallelConfig, PipelineSchedule, Placement,
-    Precision, Recompute, RopeScaling, Schedule, TieEmbeddings, TrainConfig, WsdDecay,
+    Family, ModelConfig, MuonConfig, NormKind, OnBadStep, OptimizerKind, ParallelConfig,
+    PipelineSchedule, Placement, Precision, Recompute, RopeScaling, Schedule, TieEmbeddings,
+    TrainConfig, WsdDecay,
 };
 pub use course::Ended;
 pub use data::{MaskedSample, Sample, Samples, TextSample};

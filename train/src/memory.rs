@@ -1,6 +1,7 @@
 //! Memory of each rank: by formula from the plan alone, and as the device counts it in a step.
 //!
-//! Weights, optimizer state and gradients are 4 bytes a number: P, 2 P and P for P parameters of the
+//! Weights, optimizer state and gradients are 4 bytes a number: P, 2 P (P for what Muon updates, and P
+//! more with averages) and P for P parameters of the
 //! rank's stage and tensor-parallel share, each divided by dp from ZeRO 3, 1 and 2 on (Rajbhandari et
 //! al. 2020, arXiv:1910.02054, sec. 3.1, in f32). In layout mode gradients are held once per block of
 //! sequences that waits in the tree. Activations are what forward passes keep for backward
@@ -15,7 +16,7 @@ use std::thread;
 use kernels::Device;
 
 use crate::checkpoint::snapshot;
-use crate::config::{NormKind, Recompute};
+use crate::config::{NormKind, OptimizerKind, Recompute};
 use crate::course::Course;
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
@@ -177,16 +178,20 @@ impl Rank<'_> {
                 self.tensors(local.unit)
             }
         });
-        let moments = self.local.iter();
-        let moments = moments.map(|local| 2 * self.flat(local.unit, self.shards.zero >= 1));
-        let (gradients, activations) = self.peaks();
         let specs = param::specs(self.plan);
+        let has_averages = self.plan.train.ema_decay > 0.0;
+        let optimizer = self.local.iter().map(|local| {
+            let flat = self.flat(local.unit, self.shards.zero >= 1);
+            let averages = if has_averages { flat } else { 0 };
+            flat + self.second(local.unit, &specs) + averages
+        });
+        let (gradients, activations) = self.peaks();
         RankMemory {
             weights: weights.sum(),
-            optimizer: moments.sum(),
+            optimizer: optimizer.sum(),
             gradients,
             activations,
-            snapshot: snapshot::bytes((&specs, self.shards), &self.place),
+            snapshot: snapshot::bytes(self.plan, (&specs, self.shards), &self.place),
         }
     }
 
@@ -221,7 +226,12 @@ impl Rank<'_> {
             .map(|local| self.shards.units[local.unit].len());
         let all: usize = units.clone().sum();
         let largest = units.max().unwrap_or(0);
-        let sums = 3 * all + 4 * largest;
+        // a matrix that Muon works on is whole, with two of its size and two squares beside it
+        let muon = match plan.train.optimizer {
+            OptimizerKind::Muon => 5 * largest * place.tp,
+            OptimizerKind::Adamw => 0,
+        };
+        let sums = 3 * all + 4 * largest + muon;
         let elements = layer + head + packs + attention + keys + sums;
         elements.saturating_mul(5) + (1 << 20)
     }
@@ -244,6 +254,15 @@ impl Rank<'_> {
             unit.len()
         };
         Device::bytes_of(len.max(1))
+    }
+
+    /// Bytes of this rank's second moments of a unit: Muon's matrices have none.
+    fn second(&self, unit: usize, specs: &[param::Spec]) -> usize {
+        let held = self.shards.moments(unit, self.place.dp_rank);
+        let pieces = self.shards.units[unit].pieces(held);
+        let counts = pieces.filter(|piece| !specs[piece.spec].is_muon);
+        let count: usize = counts.map(|piece| piece.local.len()).sum();
+        Device::bytes_of(count.max(1))
     }
 
     /// Units whose gradients each piece of the model on this rank has; a tied head on the

@@ -47,6 +47,36 @@ pub enum WsdDecay {
     MinusSqrt,
 }
 
+/// How gradients become updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptimizerKind {
+    /// AdamW for everything.
+    Adamw,
+    /// Muon for the blocks' matrices, AdamW for embeddings, head, norms, biases and routers.
+    Muon,
+}
+
+/// Constants of Muon. Its learning rate and decay are those of AdamW: updates are scaled by
+/// 0.2 sqrt(larger side), so that they are of AdamW's size (Liu et al. 2025, arXiv:2502.16982).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MuonConfig {
+    /// Decay of the momentum. Default: 0.95.
+    pub momentum: f32,
+    /// Iterations that make the direction orthogonal. Default: 5.
+    pub iterations: usize,
+}
+
+impl Default for MuonConfig {
+    fn default() -> Self {
+        MuonConfig {
+            momentum: 0.95,
+            iterations: 5,
+        }
+    }
+}
+
 /// A global batch that grows in equal steps, as Megatron's `rampup-batch-size`. The learning rate
 /// still follows the number of steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,6 +220,13 @@ pub struct TrainConfig {
     pub wsd_decay_steps: u64,
     /// Shape of the decay of `wsd`. Default: `linear`.
     pub wsd_decay: WsdDecay,
+    /// Default: `adamw`.
+    pub optimizer: OptimizerKind,
+    /// Constants of `optimizer = "muon"`.
+    pub muon: MuonConfig,
+    /// Decay per step of a running average of the weights, kept beside them for evaluation and
+    /// export; 0: none. Default: 0.
+    pub ema_decay: f32,
     /// Decoupled weight decay of matrices; norms and biases have none. Default: 0.1, GPT-3.
     pub weight_decay: f32,
     /// AdamW's decay of the first moment. Default: 0.9.
@@ -239,6 +276,9 @@ impl Default for TrainConfig {
             decay_steps: 0,
             wsd_decay_steps: 0,
             wsd_decay: WsdDecay::Linear,
+            optimizer: OptimizerKind::Adamw,
+            muon: MuonConfig::default(),
+            ema_decay: 0.0,
             weight_decay: 0.1,
             beta1: 0.9,
             beta2: 0.95,
@@ -382,7 +422,16 @@ impl TrainConfig {
     }
 
     fn check_optimizer(&self, problem: Problem<'_>) {
-        for (key, value) in [("beta1", self.beta1), ("beta2", self.beta2)] {
+        if !(1..100).contains(&self.muon.iterations) {
+            let found = self.muon.iterations.to_string();
+            problem("muon.iterations", found, "from 1 to 99");
+        }
+        for (key, value) in [
+            ("beta1", self.beta1),
+            ("beta2", self.beta2),
+            ("muon.momentum", self.muon.momentum),
+            ("ema_decay", self.ema_decay),
+        ] {
             if !(0.0..1.0).contains(&value) {
                 problem(key, value.to_string(), "from 0 to below 1");
             }

@@ -205,7 +205,7 @@ impl Run<'_> {
                     shards: Shards::of(self.plan, self.specs),
                     place: Place::of(0, &self.plan.parallel),
                     folder: self.folder,
-                    config: &self.plan.train.checkpoint,
+                    plan: self.plan,
                 };
                 background.serve(&form, devices.len(), journal);
             });

@@ -7,6 +7,7 @@ use index::Sampler;
 use kernels::{DType, Device, Tensor, Use, add};
 
 use crate::checkpoint::state::Exact;
+use crate::config::OptimizerKind;
 use crate::course::Next;
 use crate::data::Samples;
 use crate::error::{OnRank, Result};
@@ -14,7 +15,8 @@ use crate::mesh::Groups;
 use crate::model::param::Spec;
 use crate::model::stage::Stage;
 use crate::optim::adamw::{Moments, Store};
-use crate::optim::{clip, guard};
+use crate::optim::muon::Here;
+use crate::optim::{average, clip, guard};
 use crate::parallel::pipeline::{Held, Trained, Worker};
 use crate::parallel::routing::RoutingRecord;
 use crate::parallel::shards::Shards;
@@ -39,6 +41,8 @@ pub(crate) struct Trainer<'a> {
     /// Flat shards by local unit; empty where they are not.
     pub weight_shards: Vec<Tensor>,
     pub moments: Moments,
+    /// Running averages of the weights, flat, by local unit, where the moments are; empty without.
+    pub averages: Vec<Tensor>,
     sums: Sums,
     /// Of the last step.
     pub held: Held,
@@ -71,7 +75,7 @@ impl<'a> Trainer<'a> {
         let stages: Vec<Stage> = chunks
             .map(|chunk| Stage::of(plan, &place, chunk, specs))
             .collect();
-        let moments = Moments::zeros(&holding, &device.for_use(Use::Optimizer))
+        let moments = Moments::zeros(&holding, specs, &device.for_use(Use::Optimizer))
             .on_rank(rank, "allocate moments")?;
         let sums = sums(plan, (&groups, &holding, &stages), &device);
         let mut trainer = Trainer {
@@ -84,11 +88,14 @@ impl<'a> Trainer<'a> {
             weights: Vec::new(),
             weight_shards: Vec::new(),
             moments,
+            averages: Vec::new(),
             sums,
             held: Held::default(),
             routing: None,
         };
         trainer.initialise().on_rank(rank, "initialise weights")?;
+        let averaged = trainer.start_averages();
+        averaged.on_rank(rank, "allocate averages")?;
         Ok(trainer)
     }
 
@@ -113,6 +120,20 @@ impl<'a> Trainer<'a> {
             } else {
                 self.weights.extend(whole);
             }
+        }
+        Ok(())
+    }
+
+    /// Averages start as the weights.
+    fn start_averages(&mut self) -> kernels::Result<()> {
+        if self.plan.train.ema_decay > 0.0 {
+            let device = self.device.for_use(Use::Optimizer);
+            self.averages = self.holding.flat_zeros(&device)?;
+            let mut store = Store {
+                whole: &mut self.weights,
+                shards: &mut self.weight_shards,
+            };
+            average::follow(&mut self.averages, &mut store, &self.holding, 0.0);
         }
         Ok(())
     }
@@ -197,13 +218,25 @@ impl<'a> Trainer<'a> {
         next: &Next,
     ) -> Result<()> {
         let factor = clip::factor(grad_norm, self.plan.train.clip_norm);
-        let store = Store {
+        let mut store = Store {
             whole: &mut self.weights,
             shards: &mut self.weight_shards,
         };
         let of = (&self.holding, self.specs);
         let at = (&self.plan.train, next, factor);
-        self.moments.update(store, gradients, of, at);
+        self.moments.update(&mut store, gradients, of, at);
+        if self.plan.train.optimizer == OptimizerKind::Muon {
+            let here = Here {
+                specs: self.specs,
+                holding: &self.holding,
+                groups: &self.groups,
+                device: &self.device,
+            };
+            here.update(&mut self.moments.m, &mut store, gradients, at)
+                .on_rank(self.groups.place.rank(), "Muon")?;
+        }
+        let decay = self.plan.train.ema_decay;
+        average::follow(&mut self.averages, &mut store, &self.holding, decay);
         self.holding
             .gather_updated(&mut self.weights, &self.groups)
             .on_rank(self.groups.place.rank(), "gather updated weights")

@@ -138,11 +138,17 @@ pub enum Executor {
 pub struct Eval {
     /// Validation samples of the final measurement.
     pub samples: u64,
+    /// Measure the running averages of the weights (`train.ema_decay`). Default: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub use_ema: bool,
 }
 
 impl Default for Eval {
     fn default() -> Self {
-        Eval { samples: 64 }
+        Eval {
+            samples: 64,
+            use_ema: false,
+        }
     }
 }
 
@@ -397,6 +403,11 @@ impl Job {
                 }
                 _ => add(k, f, w),
             });
+        }
+        let keeps = self.train.as_ref().is_some_and(|t| t.ema_decay > 0.0);
+        if self.eval.as_ref().is_some_and(|e| e.use_ema) && !keeps {
+            let found = "true with train.ema_decay = 0".into();
+            add("eval.use_ema", found, "false, or train.ema_decay above 0");
         }
         if let Some(g) = &self.generate {
             if !(g.temperature >= 0.0 && g.temperature.is_finite()) {

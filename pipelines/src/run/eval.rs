@@ -35,7 +35,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let started = std::time::Instant::now();
     let count = table.samples.min(valid.len());
     let samples = BlendSamples(valid, None);
-    let loss = train::evaluate(&checkpoint, &samples, count)?;
+    let weights = match table.use_ema {
+        true => checkpoint.join("ema.safetensors"),
+        false => checkpoint,
+    };
+    let loss = train::evaluate(&weights, &samples, count)?;
     let entropy = unigram_entropy(&samples, count, &plan)?;
     let result = json!({
         "samples": count, "tokens": count * plan.seq_length as u64,

@@ -7,6 +7,7 @@ use crate::job::Generate;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
 use index::Tokenizer;
 use serde_json::json;
 use std::path::Path;
@@ -122,15 +123,36 @@ fn show(tokenizer: &Tokenizer, checkpoint: &Path, table: &Generate, seed: u32) -
     Ok(())
 }
 
-/// `convert`: to Hugging Face's form, or from it if `checkpoint` is a folder of that.
-pub(crate) fn convert(checkpoint: &Path, tokenizer: Option<&Path>, out: &Path) -> Result<()> {
-    if checkpoint.join("config.json").exists() {
-        let written = train::import_hf(checkpoint, out)?;
-        eprintln!("wrote {}", written.display());
-        return Ok(());
+/// What `convert` writes.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Form {
+    Hf,
+    Millrace,
+}
+
+/// `convert`: Hugging Face form, or a checkpoint of weights alone; a folder in that form becomes a checkpoint.
+pub(crate) fn convert(
+    checkpoint: &Path,
+    form: Form,
+    tokenizer: Option<&Path>,
+    out: &Path,
+) -> Result<()> {
+    let is_hf = checkpoint.join("config.json").exists();
+    match form {
+        Form::Hf if is_hf => bail!(
+            "{} is in Hugging Face form; `--to millrace` makes a checkpoint of it",
+            checkpoint.display()
+        ),
+        Form::Millrace if is_hf => {
+            train::import_hf(checkpoint, out)?;
+        }
+        Form::Hf => {
+            let made = std::fs::create_dir_all(out);
+            made.with_context(|| format!("cannot make {}", out.display()))?;
+            train::export_hf(checkpoint, out)?;
+        }
+        Form::Millrace => train::slim(checkpoint, out)?,
     }
-    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    train::export_hf(checkpoint, out)?;
     if let Some(path) = tokenizer {
         let json =
             std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;

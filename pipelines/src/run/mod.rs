@@ -19,7 +19,7 @@ mod train;
 pub(crate) use self::curate::shards_left;
 pub(crate) use blend::{Blended, PartSamples, blend};
 pub(crate) use doctor::doctor;
-pub(crate) use generate::{convert, generate_for_job, generate_from};
+pub(crate) use generate::{Form, convert, generate_for_job, generate_from};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use merge::merge;
 pub(crate) use models::{Classifier, Dsir, Ngram, classifier, dsir, ngram};
@@ -36,6 +36,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An opened job: its folder, its manifest, and the lock that keeps a second process out.
 pub(crate) struct Context {
@@ -43,6 +44,7 @@ pub(crate) struct Context {
     pub out: PathBuf,
     pub manifest: Manifest,
     shards: OnceLock<Vec<Shard>>,
+    is_stopped: AtomicBool,
     _lock: File,
 }
 
@@ -82,6 +84,7 @@ impl Context {
             out,
             manifest,
             shards: OnceLock::new(),
+            is_stopped: AtomicBool::new(false),
             _lock: lock,
         })
     }
@@ -121,6 +124,7 @@ impl Context {
             out,
             manifest,
             shards,
+            is_stopped: AtomicBool::new(false),
             _lock: lock,
         })
     }
@@ -137,6 +141,11 @@ impl Context {
             .context("the job has no [curate] table")?;
         let shards = ::curate::shards(config)?;
         Ok(self.shards.get_or_init(|| shards))
+    }
+
+    /// A signal ended a stage before its end: those after it are not run.
+    fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
     /// Seconds of all recorded stages.
@@ -202,6 +211,9 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
     for (present, verb) in stages {
         if present {
             verb(cx)?;
+        }
+        if cx.is_stopped.load(Ordering::Relaxed) {
+            return Ok(());
         }
     }
     let spent = cx.recorded_seconds(&["curate", "dedup", "tokenize", "train"]);

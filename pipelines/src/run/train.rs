@@ -4,11 +4,12 @@ use super::{Blended, Context, PartSamples};
 use crate::machine::grouped;
 use crate::manifest::fingerprint;
 use crate::progress::Progress;
+use crate::signals::Signals;
 use anyhow::{Context as _, Result, bail};
 use index::{BertItem, Cyclic, Part};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use train::{Plan, StepRecord};
+use train::{Ended, Plan, StepRecord};
 
 /// A blend as the trainer reads it: as it comes, or shuffled every epoch.
 pub(super) struct BlendSamples<'a>(pub &'a PartSamples, pub Option<Cyclic>);
@@ -149,10 +150,22 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         .as_ref()
         .map(|samples| BlendSamples(samples, None));
     let progress = Progress::start("train", "steps", plan.train.steps);
-    let watcher = Watcher(&progress);
+    let signals = Signals::listen()?;
+    let watcher = Watcher {
+        progress: &progress,
+        signals: &signals,
+    };
     let samples = BlendSamples(blended.part(Part::Train)?, blended.cyclic(cx)?);
     let valid = valid.as_ref().map(|v| v as &dyn train::Samples);
     let outcome = train::run(&plan, &samples, valid, &cx.out, &watcher)?;
+    if outcome.ended == Ended::Asked {
+        progress.finish(&format!(
+            "stopped by a signal after step {}; the same command goes on from its checkpoint",
+            outcome.steps
+        ));
+        cx.stop();
+        return Ok(());
+    }
     let mut files: Vec<PathBuf> = vec!["metrics.jsonl".into()];
     let mut inside: Vec<PathBuf> = std::fs::read_dir(&outcome.checkpoint)
         .with_context(|| outcome.checkpoint.display().to_string())?
@@ -167,15 +180,26 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let seconds = progress.seconds();
     cx.manifest
         .record("train", &print, &files, counts, seconds)?;
+    let why = match outcome.ended {
+        Ended::TimeBudget => ", the time budget is used up",
+        Ended::EarlyStop => ", the validation loss no longer fell",
+        _ => "",
+    };
     progress.finish(&format!(
-        "{} steps, loss {:.4}",
+        "{} steps, loss {:.4}{why}",
         outcome.steps, outcome.loss
     ));
     Ok(())
 }
 
 /// Settings that may change between two runs of one training: they decide what is written when, not what is learnt.
-const BOOKKEEPING: [&str; 4] = ["eval_every", "eval_samples", "checkpoint", "log_every"];
+const BOOKKEEPING: [&str; 5] = [
+    "eval_every",
+    "eval_samples",
+    "early_stop",
+    "checkpoint",
+    "log_every",
+];
 
 /// Checkpoints made with other settings must not be taken for this job's: refused with every key that differs.
 fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result<()> {
@@ -242,7 +266,10 @@ fn differences(
 }
 
 /// Training events onto the bar.
-struct Watcher<'a>(&'a Progress);
+struct Watcher<'a> {
+    progress: &'a Progress,
+    signals: &'a Signals,
+}
 
 impl train::Events for Watcher<'_> {
     fn step(&self, r: &StepRecord) {
@@ -250,22 +277,26 @@ impl train::Events for Watcher<'_> {
             "loss {:.4}, lr {:.2e}, {:.0} tokens/s",
             r.loss, r.lr, r.tokens_per_s
         );
-        self.0.set(r.step, &note);
+        self.progress.set(r.step, &note);
     }
     fn validation(&self, set: &str, step: u64, loss: f64) {
         let which = if set == "valid" { "validation" } else { set };
-        self.0
+        self.progress
             .say(&format!("train: step {step}: {which} loss {loss:.4}"));
     }
     fn checkpoint(&self, step: u64, _path: &Path) {
-        self.0
+        self.progress
             .say(&format!("train: step {step}: checkpoint written"));
     }
     fn resumed(&self, step: u64) {
-        self.0.say(&format!("train: going on after step {step}"));
+        self.progress
+            .say(&format!("train: going on after step {step}"));
     }
     fn note(&self, text: &str) {
-        self.0.say(&format!("train: {text}"));
+        self.progress.say(&format!("train: {text}"));
+    }
+    fn is_stop_asked(&self) -> bool {
+        self.signals.is_asked()
     }
 }
 

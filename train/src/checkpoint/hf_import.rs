@@ -103,7 +103,7 @@ pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
         shards: Shards::of(&plan, &specs),
         place: trainer.groups.place,
         folder: out,
-        config: &plan.train.checkpoint,
+        plan: &plan,
     };
     let state = State::new(&plan, &Course::start());
     write(&form, &state, &mut [snapshot::take(&trainer)])

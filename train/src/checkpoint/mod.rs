@@ -1,7 +1,8 @@
 //! Checkpoints: `checkpoints/step-NNNNNNNN/` with
 //!
 //! - `model.safetensors`: every tensor whole, f32, in the order of `model/param.rs`;
-//! - `optimizer.safetensors`: `<name>.m` and `<name>.v` alike;
+//! - `optimizer.safetensors`: `<name>.m` and `<name>.v` alike; what Muon updates has no `.v`;
+//! - `ema.safetensors`: running averages of the weights, as the model, if they are kept;
 //! - `state.json`: where the run stands, the plan, and a checksum of each tensor; its own checksum
 //!   is its last field.
 //!
@@ -18,6 +19,7 @@ pub(crate) mod hf_mixture;
 pub(crate) mod hf_names;
 pub(crate) mod read;
 pub(crate) mod safetensors;
+pub(crate) mod slim;
 pub(crate) mod snapshot;
 pub(crate) mod state;
 pub(crate) mod write;
@@ -28,6 +30,7 @@ use crate::error::{At, Result};
 
 pub(crate) const MODEL: &str = "model.safetensors";
 pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
+pub(crate) const EMA: &str = "ema.safetensors";
 pub(crate) const STATE: &str = "state.json";
 
 /// Folder of the checkpoint after `step`.

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use kernels::Tensor;
 
 use crate::checkpoint::safetensors::Reader;
+use crate::checkpoint::snapshot::Kind;
 use crate::checkpoint::state::{self, Digests, State};
-use crate::checkpoint::{MODEL, OPTIMIZER, STATE, path_of, steps_in};
+use crate::checkpoint::{EMA, MODEL, OPTIMIZER, STATE, path_of, steps_in};
 use crate::error::{Error, Result};
 use crate::mesh::Place;
 use crate::metrics::Events;
 use crate::model::param::Spec;
+use crate::optim::adamw::within;
 use crate::plan::Plan;
 use crate::step::Trainer;
 
@@ -72,6 +74,16 @@ impl Opened {
                 show(&plan.train.global_batch),
             ),
             (
+                "train.optimizer",
+                show(&saved.train.optimizer),
+                show(&plan.train.optimizer),
+            ),
+            (
+                "running averages (train.ema_decay)",
+                show(&(saved.train.ema_decay > 0.0)),
+                show(&(plan.train.ema_decay > 0.0)),
+            ),
+            (
                 "train.batch_rampup",
                 show(&saved.train.batch_rampup),
                 show(&plan.train.batch_rampup),
@@ -101,9 +113,14 @@ impl Opened {
         Ok(())
     }
 
-    /// Reads whole tensors, those of a world of one.
-    pub(crate) fn load_whole(&self, specs: &[Spec], weights: &mut [Tensor]) -> Result<()> {
-        let mut reader = Reader::open(&self.path.join(MODEL))?;
+    /// Reads whole tensors of a file, those of a world of one.
+    pub(crate) fn load_whole(
+        &self,
+        file: &str,
+        specs: &[Spec],
+        weights: &mut [Tensor],
+    ) -> Result<()> {
+        let mut reader = Reader::open(&self.path.join(file))?;
         for (spec, tensor) in specs.iter().zip(weights) {
             reader.read_part(&spec.name, &spec.dims, 0, tensor.f32_mut())?;
         }
@@ -112,11 +129,15 @@ impl Opened {
 
     /// Reads this rank's elements of every tensor on its stage and of its moments.
     pub(crate) fn load(&self, trainer: &mut Trainer<'_>) -> Result<()> {
-        let (holding, specs) = (&trainer.holding, trainer.specs);
         let mut model = Reader::open(&self.path.join(MODEL))?;
         let mut optimizer = Reader::open(&self.path.join(OPTIMIZER))?;
-        for (index, local) in holding.local.iter().enumerate() {
-            let unit = &holding.shards.units[local.unit];
+        let mut averages = match trainer.plan.train.ema_decay > 0.0 {
+            true => Some(Reader::open(&self.path.join(EMA))?),
+            false => None,
+        };
+        for index in 0..trainer.holding.local.len() {
+            let (holding, specs) = (&trainer.holding, trainer.specs);
+            let unit = &holding.shards.units[holding.local[index].unit];
             let held = holding.weights(index);
             for piece in unit.pieces(held.clone()) {
                 let spec = &specs[piece.spec];
@@ -130,20 +151,46 @@ impl Opened {
                 let first = first_element(spec, &holding.place) + piece.local.start;
                 model.read_part(&spec.name, &spec.dims, first, out)?;
             }
-            let held = holding.moments(index);
-            for piece in unit.pieces(held.clone()) {
-                let spec = &specs[piece.spec];
-                let first = first_element(spec, &holding.place) + piece.local.start;
-                let at = piece.at - held.start..piece.at - held.start + piece.local.len();
-                let moments = &mut trainer.moments;
-                for (suffix, flat) in [(".m", &mut moments.m), (".v", &mut moments.v)] {
-                    let name = format!("{}{suffix}", spec.name);
-                    let out = &mut flat[index].f32_mut()[at.clone()];
-                    optimizer.read_part(&name, &spec.dims, first, out)?;
-                }
+            self.load_state(trainer, index, &mut optimizer, &mut averages)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the optimizer keeps of local unit `index`.
+    fn load_state(
+        &self,
+        trainer: &mut Trainer<'_>,
+        index: usize,
+        optimizer: &mut Reader,
+        averages: &mut Option<Reader>,
+    ) -> Result<()> {
+        let (holding, specs) = (&trainer.holding, trainer.specs);
+        let held = holding.moments(index);
+        for piece in holding.shards.units[holding.local[index].unit].pieces(held.clone()) {
+            let spec = &specs[piece.spec];
+            let first = first_element(spec, &holding.place) + piece.local.start;
+            let at = within(&held, &piece);
+            let m = &mut trainer.moments.m[index].f32_mut()[at.clone()];
+            optimizer.read_part(&format!("{}.m", spec.name), &spec.dims, first, m)?;
+            if Kind::Second.is_of(spec) {
+                let from = holding.second_at(index, specs, piece.at);
+                let v = &mut trainer.moments.v[index].f32_mut()[from..from + at.len()];
+                optimizer.read_part(&format!("{}.v", spec.name), &spec.dims, first, v)?;
+            }
+            if let Some(averages) = averages {
+                let average = &mut trainer.averages[index].f32_mut()[at];
+                averages.read_part(&spec.name, &spec.dims, first, average)?;
             }
         }
         Ok(())
+    }
+}
+
+/// Folder and file of what names a checkpoint, or the running averages in one.
+pub(crate) fn parts_of(checkpoint: &Path) -> (&Path, &'static str) {
+    match checkpoint.parent() {
+        Some(folder) if checkpoint.ends_with(EMA) => (folder, EMA),
+        _ => (checkpoint, MODEL),
     }
 }
 
@@ -163,6 +210,9 @@ pub(crate) fn newest(folder: &Path, events: &dyn Events) -> Result<Option<Opened
         let path = path_of(folder, step);
         let opened = Opened::open(&path).and_then(|opened| {
             opened.verify(OPTIMIZER)?;
+            if opened.state.plan.train.ema_decay > 0.0 {
+                opened.verify(EMA)?;
+            }
             Ok(opened)
         });
         match opened {

@@ -7,20 +7,30 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::checkpoint::{MODEL, OPTIMIZER};
+use crate::checkpoint::{EMA, MODEL, OPTIMIZER};
 use crate::mesh::Place;
 use crate::model::param::Spec;
 use crate::parallel::shards::Shards;
+use crate::plan::Plan;
 use crate::step::Trainer;
 
 /// What lies beside the elements of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Weights,
-    /// AdamW's mean of gradients.
+    /// AdamW's mean of gradients, Muon's momentum.
     First,
     /// AdamW's mean of squared gradients.
     Second,
+    /// Running average of the weights.
+    Average,
+}
+
+impl Kind {
+    /// Whether a tensor has it.
+    pub(crate) fn is_of(self, spec: &Spec) -> bool {
+        self != Kind::Second || !spec.is_muon
+    }
 }
 
 /// One file: for each list every tensor under `<name><suffix>`.
@@ -29,8 +39,7 @@ pub(crate) struct FileOf {
     pub lists: &'static [(&'static str, Kind)],
 }
 
-/// The files of tensors, in order.
-pub(crate) const FILES: [FileOf; 2] = [
+const FILES: [FileOf; 3] = [
     FileOf {
         name: MODEL,
         lists: &[("", Kind::Weights)],
@@ -39,7 +48,20 @@ pub(crate) const FILES: [FileOf; 2] = [
         name: OPTIMIZER,
         lists: &[(".m", Kind::First), (".v", Kind::Second)],
     },
+    FileOf {
+        name: EMA,
+        lists: &[("", Kind::Average)],
+    },
 ];
+
+/// The files of tensors of a run's checkpoints, in order.
+pub(crate) fn files(plan: &Plan) -> &'static [FileOf] {
+    if plan.train.ema_decay > 0.0 {
+        &FILES
+    } else {
+        &FILES[..2]
+    }
+}
 
 /// One rank's shares of all files, in order.
 pub(crate) type Pieces = VecDeque<Vec<f32>>;
@@ -53,6 +75,9 @@ pub(crate) fn owners(
     spec: usize,
 ) -> Vec<(usize, Range<usize>)> {
     let (tensor, at) = (&specs[spec], shards.unit_of(spec));
+    if !kind.is_of(tensor) {
+        return Vec::new();
+    }
     let shares = if tensor.is_split { place.tp } else { 1 };
     let mut owners = Vec::new();
     for tp_rank in 0..shares {
@@ -66,7 +91,7 @@ pub(crate) fn owners(
             };
             let held = match kind {
                 Kind::Weights => shards.weights(at, dp_rank),
-                Kind::First | Kind::Second => shards.moments(at, dp_rank),
+                Kind::First | Kind::Second | Kind::Average => shards.moments(at, dp_rank),
             };
             let is_all = held.len() == shards.units[at].len();
             let pieces = shards.units[at].pieces(held);
@@ -82,11 +107,12 @@ pub(crate) fn owners(
 
 /// Calls `visit` with every share of every tensor of every file that `rank` gives, in order.
 fn each_share(
+    plan: &Plan,
     (specs, shards): (&[Spec], &Shards),
     place: &Place,
     visit: &mut dyn FnMut(Kind, usize, Range<usize>),
 ) {
-    let lists = FILES.iter().flat_map(|file| file.lists);
+    let lists = files(plan).iter().flat_map(|file| file.lists);
     for &(_, kind) in lists {
         for spec in 0..specs.len() {
             for (owner, local) in owners((specs, shards), place, kind, spec) {
@@ -102,16 +128,17 @@ fn each_share(
 pub(crate) fn take(trainer: &Trainer<'_>) -> Pieces {
     let (place, shards) = (&trainer.groups.place, &trainer.holding.shards);
     let mut pieces = Pieces::new();
-    each_share((trainer.specs, shards), place, &mut |kind, spec, local| {
+    let of = (trainer.specs, shards);
+    each_share(&trainer.plan, of, place, &mut |kind, spec, local| {
         pieces.push_back(values(trainer, kind, spec, &local).to_vec());
     });
     pieces
 }
 
 /// Bytes of the copies that a rank gives.
-pub(crate) fn bytes((specs, shards): (&[Spec], &Shards), place: &Place) -> usize {
+pub(crate) fn bytes(plan: &Plan, of: (&[Spec], &Shards), place: &Place) -> usize {
     let mut elements = 0;
-    each_share((specs, shards), place, &mut |_, _, local| {
+    each_share(plan, of, place, &mut |_, _, local| {
         elements += local.len();
     });
     4 * elements
@@ -128,14 +155,27 @@ fn values<'a>(
     let unit = holding.shards.unit_of(spec);
     let index = (holding.local.iter().position(|local| local.unit == unit))
         .expect("an owner has the tensor's unit");
-    let (flat, held) = match kind {
+    let start = holding.shards.units[unit].start_of(spec) + local.start;
+    let (flat, at) = match kind {
         Kind::Weights if !holding.has_weight_shards() => {
             return &trainer.weights[holding.slot(index, spec)].f32()[local.clone()];
         }
-        Kind::Weights => (&trainer.weight_shards[index], holding.weights(index)),
-        Kind::First => (&trainer.moments.m[index], holding.moments(index)),
-        Kind::Second => (&trainer.moments.v[index], holding.moments(index)),
+        Kind::Weights => (
+            &trainer.weight_shards[index],
+            start - holding.weights(index).start,
+        ),
+        Kind::First => (
+            &trainer.moments.m[index],
+            start - holding.moments(index).start,
+        ),
+        Kind::Second => (
+            &trainer.moments.v[index],
+            holding.second_at(index, trainer.specs, start),
+        ),
+        Kind::Average => (
+            &trainer.averages[index],
+            start - holding.moments(index).start,
+        ),
     };
-    let at = holding.shards.units[unit].start_of(spec) + local.start - held.start;
     &flat.f32()[at..at + local.len()]
 }

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::safetensors::{Digest, Entry, Writer};
-use crate::checkpoint::snapshot::{FILES, FileOf, Pieces, owners};
+use crate::checkpoint::snapshot::{FileOf, Pieces, files, owners};
 use crate::checkpoint::state::{self, Digests, State};
 use crate::checkpoint::{path_of, steps_in};
 use crate::config::CheckpointConfig;
@@ -18,6 +18,7 @@ use crate::error::{At, Result};
 use crate::mesh::Place;
 use crate::model::param::Spec;
 use crate::parallel::shards::Shards;
+use crate::plan::Plan;
 
 /// What the files of a run's checkpoints are made of.
 pub(crate) struct Form<'a> {
@@ -26,7 +27,7 @@ pub(crate) struct Form<'a> {
     /// Any rank's; its axes matter.
     pub place: Place,
     pub folder: &'a Path,
-    pub config: &'a CheckpointConfig,
+    pub plan: &'a Plan,
 }
 
 /// Writes what the ranks gave, by rank, and drops older checkpoints. Returns the folder.
@@ -34,7 +35,7 @@ pub(crate) fn write(form: &Form<'_>, state: &State, given: &mut [Pieces]) -> Res
     let (folder, step) = (form.folder, state.course.step);
     let partial = folder.join(format!(".step-{step:08}.partial"));
     remove(&partial)?;
-    let written = files(form, state, given, &partial);
+    let written = fill(form, state, given, &partial);
     if written.is_err() {
         // the first error is the one to tell
         let _ = remove(&partial);
@@ -44,15 +45,15 @@ pub(crate) fn write(form: &Form<'_>, state: &State, given: &mut [Pieces]) -> Res
     hide(folder, step)?;
     fs::rename(&partial, &path).at("rename", &partial)?;
     sync(folder)?;
-    prune(folder, step, form.config)?;
+    prune(folder, step, &form.plan.train.checkpoint)?;
     clean(folder)?;
     Ok(path)
 }
 
-fn files(form: &Form<'_>, state: &State, given: &mut [Pieces], partial: &Path) -> Result<()> {
+fn fill(form: &Form<'_>, state: &State, given: &mut [Pieces], partial: &Path) -> Result<()> {
     fs::create_dir(partial).at("create", partial)?;
     let mut digests = Vec::new();
-    for file in &FILES {
+    for file in files(form.plan) {
         digests.push((file.name.to_owned(), one_file(form, file, given, partial)?));
     }
     state::write(partial, state, &Digests(digests))?;
@@ -66,8 +67,9 @@ fn one_file(
     partial: &Path,
 ) -> Result<Digest> {
     let lists = file.lists.iter();
-    let entries = lists.flat_map(|(suffix, _)| {
-        form.specs.iter().map(move |spec| Entry {
+    let entries = lists.flat_map(|(suffix, kind)| {
+        let tensors = form.specs.iter().filter(|spec| kind.is_of(spec));
+        tensors.map(move |spec| Entry {
             name: format!("{}{suffix}", spec.name),
             dims: spec.dims.clone(),
         })

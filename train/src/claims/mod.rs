@@ -9,6 +9,7 @@ mod kill;
 mod layouts;
 mod mixture;
 mod mixture_parity;
+mod optimizers;
 mod parity;
 mod policies;
 mod resume;

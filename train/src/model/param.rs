@@ -8,7 +8,7 @@ use kernels::{DType, Device, Tensor, rng};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::architecture::Positions;
-use crate::config::{Biases, NormKind};
+use crate::config::{Biases, NormKind, OptimizerKind};
 use crate::mesh::Place;
 use crate::mixture::MoeConfig;
 use crate::plan::Plan;
@@ -42,6 +42,8 @@ pub(crate) struct Spec {
     pub stage: usize,
     /// Second rank that holds a copy (tied embedding on the last one).
     pub copy_stage: Option<usize>,
+    /// Updated by Muon: it has a momentum and no second moment.
+    pub is_muon: bool,
 }
 
 impl Spec {
@@ -107,6 +109,17 @@ impl Spec {
         }
         Ok(tensor)
     }
+}
+
+/// Last part of the names of matrices that Muon updates: what multiplies rows within a block.
+const MUON: [&str; 6] = ["qkv", "q", "kv", "out", "fc1", "fc2"];
+
+fn is_muon_matrix(spec: &Spec) -> bool {
+    let name = spec.name.strip_suffix(".weight");
+    let (parent, last) = name
+        .and_then(|name| name.rsplit_once('.'))
+        .unwrap_or_default();
+    spec.dims.len() == 2 && !parent.is_empty() && MUON.contains(&last)
 }
 
 /// Name of the matrix the head multiplies with.
@@ -181,6 +194,7 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
         if ["embedding.weight", "head.weight", "head.bias"].contains(&spec.name.as_str()) {
             spec.live_rows = plan.vocab;
         }
+        spec.is_muon = plan.train.optimizer == OptimizerKind::Muon && is_muon_matrix(spec);
     }
     list.specs
 }
@@ -206,6 +220,7 @@ impl List {
             ep_rank: None,
             stage,
             copy_stage: None,
+            is_muon: false,
         });
     }
 }

@@ -9,6 +9,7 @@ use kernels::{Tensor, reduce};
 
 use crate::mesh::{Groups, Place};
 use crate::model::param::Spec;
+use crate::optim::narrow;
 use crate::parallel::zero::Holding;
 
 /// L2 norm over all tensors of the model; the same bits on every rank. `gradients` are flat, by local
@@ -85,14 +86,6 @@ pub(crate) fn factor(norm: f64, clip: f64) -> f32 {
     } else {
         1.0
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "rounds to f32, where weights live"
-)]
-fn narrow(x: f64) -> f32 {
-    x as f32
 }
 
 #[cfg(test)]

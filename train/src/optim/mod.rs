@@ -1,6 +1,16 @@
-//! From gradients to new weights: learning rate, clipping, AdamW.
+//! From gradients to new weights: learning rate, clipping, AdamW, Muon, averages.
 
 pub(crate) mod adamw;
+pub(crate) mod average;
 pub(crate) mod clip;
 pub(crate) mod guard;
+pub(crate) mod muon;
 pub(crate) mod schedule;
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "rounds to f32, where weights live"
+)]
+fn narrow(x: f64) -> f32 {
+    x as f32
+}

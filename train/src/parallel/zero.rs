@@ -55,6 +55,17 @@ impl Holding {
         local.slots.start + spec - self.shards.units[local.unit].specs.start
     }
 
+    /// Second moments of local unit `index` that lie here before flat element `at`: those of elements
+    /// that Muon does not update.
+    pub(crate) fn second_at(&self, index: usize, specs: &[Spec], at: usize) -> usize {
+        let unit = &self.shards.units[self.local[index].unit];
+        let before = unit.pieces(self.moments(index).start..at);
+        before
+            .filter(|piece| !specs[piece.spec].is_muon)
+            .map(|piece| piece.local.len())
+            .sum()
+    }
+
     /// Zeros for flat numbers beside the moments' elements, by local unit.
     pub(crate) fn flat_zeros(&self, device: &Device) -> kernels::Result<Vec<Tensor>> {
         let units = 0..self.local.len();

@@ -1,0 +1,170 @@
+//! Muon: momentum whose direction is made orthogonal, for matrices.
+//! g is the gradient times a factor; m += (g - m)(1 - mu); u = g + (m - g) mu (Nesterov);
+//! u is divided by its Frobenius norm, then five or so times x = a x + (b G + c G G) x with G = x x',
+//! which brings all singular values near 1; w = w keep - step o.
+//! Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon, and torch.optim.Muon (2.9 on).
+//! We differ: f32 throughout, where these iterate in bf16.
+
+mod cpu;
+
+use crate::matmul::{Op, matmul};
+use crate::{DType, Result, Tensor, reduce};
+
+/// Coefficients of the iteration, chosen for their slope at 0: Jordan et al.
+const A: f32 = 3.4445;
+const B: f32 = -4.775;
+const C: f32 = 2.0315;
+/// A norm is taken as at least this.
+const EPS: f64 = 1e-7;
+
+/// Updates the momentum `m` with gradients `g` times `grad_scale`, and sets `u` to the direction before it
+/// is made orthogonal.
+/// # Panics
+/// If the slices differ in length.
+pub fn momentum(m: &mut [f32], u: &mut [f32], g: &[f32], grad_scale: f32, momentum: f32) {
+    assert!(
+        m.len() == g.len() && u.len() == g.len(),
+        "one momentum and direction per gradient"
+    );
+    cpu::momentum(m, u, g, grad_scale, momentum);
+}
+
+/// Replaces a matrix by one with nearly the same singular vectors and singular values near 1.
+/// # Shapes
+/// x: `[r, c]`; scratch of 2 min(r, c)^2 + 2 r c numbers.
+/// # Errors
+/// `Shape` or `DType` if x is no f32 matrix; `Memory`.
+pub fn orthogonalize(x: &mut Tensor, steps: usize) -> Result<()> {
+    let (rows, cols) = x.expect_rows("muon::orthogonalize", "x")?;
+    let norm = reduce::sum_squares(x.f32()).sqrt().max(EPS);
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "rounds to f32, in which the matrix is"
+    )]
+    cpu::scale(x.f32_mut(), (1.0 / norm) as f32);
+    // the product with its own transpose over the longer side is the smaller one
+    let short = rows.min(cols);
+    let is_wide = rows <= cols;
+    let square = || Tensor::empty(&[short, short], DType::F32, x.device());
+    let (mut gram, mut gram2) = (square()?, square()?);
+    let mut next = Tensor::empty(&[rows, cols], DType::F32, x.device())?;
+    for _ in 0..steps {
+        let ops = if is_wide {
+            (Op::Plain, Op::Transposed)
+        } else {
+            (Op::Transposed, Op::Plain)
+        };
+        matmul(&mut gram, (x, ops.0), (x, ops.1), 0, false)?;
+        matmul(&mut gram2, (&gram, Op::Plain), (&gram, Op::Plain), 0, false)?;
+        // b G + c G G
+        cpu::combine(gram.f32_mut(), B, gram2.f32(), C);
+        if is_wide {
+            matmul(&mut next, (&gram, Op::Plain), (x, Op::Plain), 0, false)?;
+        } else {
+            matmul(&mut next, (x, Op::Plain), (&gram, Op::Plain), 0, false)?;
+        }
+        cpu::combine(x.f32_mut(), A, next.f32(), 1.0);
+    }
+    Ok(())
+}
+
+/// w = w `keep` - o `step`.
+/// # Panics
+/// If the slices differ in length.
+pub fn apply(w: &mut [f32], o: &[f32], keep: f32, step: f32) {
+    assert!(w.len() == o.len(), "one direction per weight");
+    cpu::combine(w, keep, o, -step);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_same_bits, bits, error, random, wide};
+    use crate::{Device, tolerance};
+
+    /// The iteration in f64 by naive loops.
+    fn reference(x: &[f64], rows: usize, cols: usize, steps: usize) -> Vec<f64> {
+        let product = |a: &[f64], b: &[f64], m: usize, k: usize, n: usize| -> Vec<f64> {
+            let at = |i: usize| (0..k).map(|p| a[i / n * k + p] * b[p * n + i % n]).sum();
+            (0..m * n).map(at).collect()
+        };
+        let transposed = |a: &[f64], rows: usize, cols: usize| -> Vec<f64> {
+            (0..rows * cols)
+                .map(|i| a[i % rows * cols + i / rows])
+                .collect()
+        };
+        let norm = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let mut x: Vec<f64> = x.iter().map(|x| x / norm).collect();
+        let [a, b, c] = [A, B, C].map(f64::from);
+        for _ in 0..steps {
+            // a x + b (x x') x + c (x x') (x x') x, whichever side is longer
+            let gram = product(&x, &transposed(&x, rows, cols), rows, cols, rows);
+            let once = product(&gram, &x, rows, rows, cols);
+            let twice = product(&gram, &once, rows, rows, cols);
+            x = (0..x.len())
+                .map(|i| a * x[i] + b * once[i] + c * twice[i])
+                .collect();
+        }
+        x
+    }
+
+    #[test]
+    fn wide_and_tall_matrices_match_the_iteration_in_f64() {
+        let device = Device::cpu();
+        for (rows, cols) in [(24, 40), (40, 24), (17, 17), (1, 9)] {
+            let mut x = random(&[rows, cols], 3, &device).unwrap();
+            let want = reference(&wide(x.f32()), rows, cols, 5);
+            orthogonalize(&mut x, 5).unwrap();
+            // an error in a small singular value grows by a factor of up to a in each iteration
+            let bound = tolerance::sum(rows.max(cols)) * f64::from(A).powi(5);
+            let found = error(x.f32(), &want);
+            assert!(found < bound, "{rows} {cols}: {found} {bound}");
+            let fewer = reference(&wide(x.f32()), rows, cols, 4);
+            assert!(error(x.f32(), &fewer) > bound || rows == 1);
+        }
+    }
+
+    #[test]
+    fn singular_values_come_near_one() {
+        let device = Device::cpu();
+        let mut x = random(&[12, 60], 4, &device).unwrap();
+        orthogonalize(&mut x, 5).unwrap();
+        for (i, row) in x.f32().chunks(60).enumerate() {
+            for (j, other) in x.f32().chunks(60).enumerate() {
+                let dot: f32 = row.iter().zip(other).map(|(a, b)| a * b).sum();
+                let want = if i == j { 1.0 } else { 0.0 };
+                // squares of values from 0.7 to 1.2, by the coefficients' design
+                assert!((dot - want).abs() < 0.6, "{i} {j} {dot}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_zero_matrix_stays_zero() {
+        let mut x = Tensor::zeros(&[4, 6], DType::F32, &Device::cpu()).unwrap();
+        orthogonalize(&mut x, 5).unwrap();
+        assert!(x.f32().iter().all(|&x| x == 0.0));
+    }
+
+    #[test]
+    fn every_instruction_set_and_any_part_has_the_same_bits() {
+        assert_same_bits(|device| {
+            let mut x = random(&[33, 20], 5, device).unwrap();
+            orthogonalize(&mut x, 5).unwrap();
+            vec![x]
+        });
+        let device = Device::cpu();
+        let (g, w) = (
+            random(&[40_000], 6, &device).unwrap(),
+            random(&[40_000], 7, &device).unwrap(),
+        );
+        let run = |range: std::ops::Range<usize>| {
+            let (mut m, mut u) = (vec![0.5; range.len()], vec![0.0; range.len()]);
+            momentum(&mut m, &mut u, &g.f32()[range.clone()], 0.3, 0.95);
+            let mut w = w.f32()[range].to_vec();
+            apply(&mut w, &u, 0.99, 0.02);
+            bits(&w)
+        };
+        assert_eq!(run(0..40_000)[11..20_003], run(11..20_003));
+    }
+}

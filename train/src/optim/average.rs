@@ -1,0 +1,24 @@
+//! Running average of the weights (Polyak & Juditsky 1992): after every update
+//! average += (1 - decay)(weight - average), from the initial weights on. It lies beside the moments,
+//! shared out as they are; checkpoints hold it as `ema.safetensors`.
+
+use kernels::{Tensor, lerp};
+
+use crate::optim::adamw::{Store, within};
+use crate::parallel::zero::Holding;
+
+/// Moves the averages towards the weights; as far as they go where `decay` is 0.
+pub(crate) fn follow(
+    averages: &mut [Tensor],
+    store: &mut Store<'_>,
+    holding: &Holding,
+    decay: f32,
+) {
+    for (index, (average, local)) in averages.iter_mut().zip(&holding.local).enumerate() {
+        let held = holding.moments(index);
+        for piece in holding.shards.units[local.unit].pieces(held.clone()) {
+            let average = &mut average.f32_mut()[within(&held, &piece)];
+            lerp::towards(average, store.piece(holding, index, &piece), 1.0 - decay);
+        }
+    }
+}
