@@ -375,8 +375,16 @@ fn losses(table: &Table) {
         "GB/s",
         2.0 * bytes,
         || {
-            kernels::cross_entropy::backward(&mut grads, &max, &sum, &targets, &weights, 0, v)
-                .expect("fits");
+            kernels::cross_entropy::backward(
+                &mut grads,
+                &max,
+                &sum,
+                &targets,
+                (&weights, None),
+                0,
+                v,
+            )
+            .expect("fits");
         },
     );
 }

@@ -48,6 +48,7 @@ impl<'a> Lead<'a> {
             step_s: seconds,
             memory_bytes: peak_bytes as u64,
             stall_s,
+            z_loss: outcome.z_loss,
             skipped: outcome.bad.clone(),
             routing: outcome.routing.clone(),
         };

@@ -231,7 +231,7 @@ impl Rank<'_> {
             OptimizerKind::Muon => 5 * largest * place.tp,
             OptimizerKind::Adamw => 0,
         };
-        let sums = 3 * all + 4 * largest + muon;
+        let sums = 3 * all + (4 + plan.parallel.ep) * largest + muon;
         let elements = layer + head + packs + attention + keys + sums;
         elements.saturating_mul(5) + (1 << 20)
     }

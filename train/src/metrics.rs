@@ -50,6 +50,9 @@ pub struct StepRecord {
     /// absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stall_s: Option<f64>,
+    /// z-loss, which `loss` does not hold; absent without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub z_loss: Option<f64>,
     /// Why the step changed no weights; absent if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -262,6 +265,7 @@ mod tests {
             memory_bytes: 0,
             routing: None,
             stall_s: None,
+            z_loss: None,
             skipped: None,
         };
         let names = "step loss grad_norm lr tokens consumed_samples tokens_per_s tflops mfu step_s \

@@ -235,6 +235,9 @@ pub struct TrainConfig {
     pub beta2: f32,
     /// Added to AdamW's denominator. Default: 1e-8.
     pub eps: f32,
+    /// Coefficient of the z-loss: this times the mean of (ln sum exp of the logits)^2 is trained on beside
+    /// the loss, and told apart. PaLM: 1e-4. Default: 0.
+    pub z_loss: f64,
     /// Largest L2 norm of the whole gradient; 0: no clipping. Default: 1.0, GPT-3.
     pub clip_norm: f64,
     /// Steps with a loss or gradient that is not finite or far above the usual.
@@ -283,6 +286,7 @@ impl Default for TrainConfig {
             beta1: 0.9,
             beta2: 0.95,
             eps: 1e-8,
+            z_loss: 0.0,
             clip_norm: 1.0,
             on_bad_step: OnBadStep::default(),
             recompute: Recompute::None,
@@ -446,12 +450,10 @@ impl TrainConfig {
                 "a finite number, 0 or more",
             );
         }
-        if !(self.clip_norm.is_finite() && self.clip_norm >= 0.0) {
-            problem(
-                "clip_norm",
-                self.clip_norm.to_string(),
-                "a finite number, 0 or more",
-            );
+        for (key, value) in [("z_loss", self.z_loss), ("clip_norm", self.clip_norm)] {
+            if !(value.is_finite() && value >= 0.0) {
+                problem(key, value.to_string(), "a finite number, 0 or more");
+            }
         }
     }
 

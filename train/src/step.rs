@@ -46,6 +46,8 @@ pub(crate) struct Trainer<'a> {
     sums: Sums,
     /// Of the last step.
     pub held: Held,
+    /// Mean square of ln sum exp of the last step's logits.
+    squares: f64,
     pub routing: Option<RoutingRecord>,
 }
 
@@ -55,6 +57,8 @@ pub(crate) struct Outcome {
     pub loss: f64,
     /// Before clipping.
     pub grad_norm: f64,
+    /// The z-loss, if there is one.
+    pub z_loss: Option<f64>,
     /// Why the weights are as they were before, if they are.
     pub bad: Option<String>,
     /// What the routers of mixtures did, if there are any.
@@ -91,6 +95,7 @@ impl<'a> Trainer<'a> {
             averages: Vec::new(),
             sums,
             held: Held::default(),
+            squares: 0.0,
             routing: None,
         };
         trainer.initialise().on_rank(rank, "initialise weights")?;
@@ -151,6 +156,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<Outcome> {
         let (loss, gradients) = self.gradients(samples, next)?;
         let grad_norm = self.norm(&gradients)?;
+        let z = self.plan.train.z_loss;
         let bad = guard::judge(&self.plan.train.on_bad_step, recent, loss, grad_norm);
         if bad.is_none() {
             self.update(&gradients, grad_norm, next)?;
@@ -158,6 +164,7 @@ impl<'a> Trainer<'a> {
         Ok(Outcome {
             loss,
             grad_norm,
+            z_loss: (z > 0.0).then_some(z * self.squares),
             bad,
             routing: self.routing.take(),
         })
@@ -193,11 +200,12 @@ impl<'a> Trainer<'a> {
             ),
         };
         let Trained {
-            loss,
+            losses: [loss, squares],
             held,
             routing,
         } = worker.train(samples, (first, next.step), &mut self.sums)?;
         (self.held, self.routing) = (held, routing);
+        self.squares = squares;
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.rank(), "sum gradients over ranks")?;
         self.join_tied(&mut gradients)?;

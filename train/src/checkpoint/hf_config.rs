@@ -106,7 +106,13 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     refuse(p > 0.0 && !is_gpt, format!("dropout = {p} in {kind}"));
     let own = model.kv_heads() != model.heads || model.head_dim > 0;
     refuse(own && is_gpt, format!("kv_heads or head_dim in {kind}"));
-    let mixes = model.moe.is_some() && (model.family != Family::Llama || bias != Biases::None);
+    // Qwen MoE with biases is Qwen 2 with experts
+    let may_mix = match model.family {
+        Family::Llama => bias == Biases::None,
+        Family::Qwen2 => model.moe.as_ref().is_some_and(|moe| moe.shared_gate),
+        _ => false,
+    };
+    let mixes = model.moe.is_some() && !may_mix;
     refuse(mixes, format!("moe in {kind} with bias = {bias:?}"));
     lines
 }
@@ -258,13 +264,16 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
     let empty = Map::new();
     let fields = Fields::of(config.as_object().unwrap_or(&empty), "");
     let kind = fields.text("model_type");
+    let class = kind.as_deref().and_then(Class::named);
     let family = match kind.as_deref() {
+        // what Qwen MoE is without its experts
+        Some("qwen2_moe") if fields.flag("qkv_bias", true) => Family::Qwen2,
+        Some("qwen2_moe" | "mixtral") => Family::Llama,
         Some("gpt2") => Family::Gpt,
         Some("llama") => Family::Llama,
         Some("mistral") => Family::Mistral,
         Some("qwen2") => Family::Qwen2,
         Some("qwen3") => Family::Qwen3,
-        Some("mixtral" | "qwen2_moe") => Family::Llama,
         Some("bert" | "megatron-bert") => Family::Bert,
         found => {
             let found = found.unwrap_or("nothing");
@@ -278,11 +287,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Family::Bert => hf_bert::read(&fields, kind.as_deref() == Some("bert")),
         _ => read_llama(&fields, family),
     };
-    match kind.as_deref() {
-        Some("mixtral") => hf_mixture::read(&fields, &mut model, Class::Mixtral),
-        Some("qwen2_moe") => hf_mixture::read(&fields, &mut model, Class::Qwen2Moe),
-        _ => {}
-    }
+    model.moe = class.map(|class| hf_mixture::read(&fields, class, &model));
     let vocab = fields.count("vocab_size");
     let is_tied_unless_told = matches!(family, Family::Gpt | Family::Bert);
     model.family = family;

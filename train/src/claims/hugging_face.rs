@@ -18,7 +18,7 @@ use crate::mesh::Groups;
 use crate::step::Trainer;
 use crate::{
     Activation, Biases, Determinism, Error, Family, ModelConfig, MoeConfig, Plan, RopeScaling,
-    Samples, TieEmbeddings, export_hf, import_hf, logits, run,
+    RouterScore, Samples, TieEmbeddings, export_hf, import_hf, logits, run,
 };
 
 fn write_config(folder: &Path, config: &Value) {
@@ -175,6 +175,25 @@ fn exportable() -> Vec<Plan> {
                 original_length: 8,
             });
         }),
+        with(tiny_llama(), Family::Llama, |model| {
+            model.moe = Some(MoeConfig {
+                experts: 4,
+                ..MoeConfig::default()
+            });
+        }),
+        with(tiny_llama(), Family::Llama, |model| {
+            model.moe = Some(MoeConfig {
+                every: 2,
+                ..qwen_moe()
+            });
+        }),
+        with(tiny_llama(), Family::Qwen2, |model| {
+            model.moe = Some(MoeConfig {
+                dense_first: 1,
+                score: RouterScore::TopKSoftmax,
+                ..qwen_moe()
+            });
+        }),
         with(tiny_llama(), Family::Qwen3, |model| {
             model.head_dim = 12;
             model.rope_scaling = Some(RopeScaling::Yarn {
@@ -186,6 +205,17 @@ fn exportable() -> Vec<Plan> {
             });
         }),
     ]
+}
+
+fn qwen_moe() -> MoeConfig {
+    MoeConfig {
+        experts: 4,
+        d_ffn: 24,
+        score: RouterScore::SoftmaxTopK,
+        shared_d_ffn: 16,
+        shared_gate: true,
+        ..MoeConfig::default()
+    }
 }
 
 /// A trained checkpoint of the plan.

@@ -111,6 +111,47 @@ fn muon_has_no_second_moments_and_its_memory_is_what_the_formulas_say() {
 }
 
 #[test]
+fn a_z_loss_is_told_apart_lowers_the_logits_sums_and_is_the_same_bits_on_every_layout() {
+    let with_z = |z_loss: f64| {
+        let mut plan = with(tiny_llama(), "mb=12");
+        plan.train.z_loss = z_loss;
+        plan.train.steps = 6;
+        plan
+    };
+    let go = |plan: &Plan| {
+        let folder = tempfile::tempdir().unwrap();
+        let samples = Chain::of(plan);
+        run(
+            plan,
+            &samples,
+            Some(&samples),
+            folder.path(),
+            &Log::default(),
+        )
+        .unwrap();
+        reproducible(folder.path())
+    };
+    let number = |line: &str, key: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        line[key].as_f64()
+    };
+    let (plain, weak, strong) = (go(&with_z(0.0)), go(&with_z(1e-9)), go(&with_z(1e-2)));
+    // the loss of the first step does not hold it
+    assert_eq!(number(&plain[0], "loss"), number(&strong[0], "loss"));
+    assert_eq!(number(&plain[0], "z_loss"), None);
+    let z = |lines: &[String], at: usize| number(&lines[at], "z_loss").unwrap();
+    // the mean square of ln sum exp of 200 about equal logits
+    assert!((z(&strong, 0) / 1e-2 / 200f64.ln().powi(2) - 1.0).abs() < 0.01);
+    let last = |lines: &[String], scale: f64| z(lines, lines.len() - 2) / scale;
+    assert!(last(&strong, 1e-2) < last(&weak, 1e-9));
+    for layout in ["mb=1", "tp=2 sp mb=2", "cp=2 pp=2 dp=2 zero=2 mb=3"] {
+        let mut plan = with(with_z(1e-2), layout);
+        plan.train.steps = 6;
+        assert_eq!(go(&plan), strong, "{layout}");
+    }
+}
+
+#[test]
 fn averages_are_measured_exported_and_set_apart() {
     let mut plan = tiny_gpt();
     plan.train.ema_decay = 0.5;

@@ -159,6 +159,11 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// True if an expert's rank has parts of several ranks' sequences, whose order of sums is fixed.
+    pub(crate) fn has_parts_of_experts(&self) -> bool {
+        self.token_leaf > 0 && self.cp.size() > 1 && self.ep.size() > 1
+    }
+
     /// Leaf size for a sum over a dim of `whole` elements that tensor parallelism splits.
     pub(crate) fn feature_leaf(&self, whole: usize) -> usize {
         whole.checked_div(self.feature_chunks).unwrap_or(0)

@@ -11,6 +11,7 @@ use crate::model::context::{Context, Noise, Slot, Slots};
 use crate::model::embedding::{self, Embedding};
 use crate::model::gradients::Gradients;
 use crate::model::head::masked::{self, MaskedHead};
+use crate::model::head::vocabulary::Losses;
 use crate::model::head::{self, Head};
 use crate::model::moe::router::Report;
 use crate::model::param::{self, Spec};
@@ -61,7 +62,7 @@ pub(crate) enum Flow {
     /// Rows between layers: `[m, d]`.
     Hidden(Tensor),
     /// Out of the head: summed loss of each chunk of tokens.
-    Losses(Vec<f64>),
+    Losses(Vec<Losses>),
 }
 
 impl Saved {

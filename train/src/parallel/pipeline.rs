@@ -10,6 +10,7 @@ use crate::data::Batch;
 use crate::error::{OnRank, Result};
 use crate::mesh::{Groups, Place};
 use crate::model::context::{Context, Noise, Weights};
+use crate::model::head;
 use crate::model::stage::{Flow, Pass, Saved, Stage};
 use crate::parallel::data::{Block, blocks_of, micro_batches};
 use crate::parallel::routing::{Reports, RoutingRecord};
@@ -39,16 +40,16 @@ pub(crate) struct Held {
 
 /// What a rank knows after the passes of a step.
 pub(crate) struct Trained {
-    /// Mean loss of the batch.
-    pub loss: f64,
+    /// Mean losses of the batch.
+    pub losses: head::vocabulary::Losses,
     /// Most bytes held between passes.
     pub held: Held,
     /// What the routers of mixtures did, if there are any.
     pub routing: Option<RoutingRecord>,
 }
 
-/// (first token of the batch, sum) of each chunk of tokens that had its loss here.
-type Losses = Vec<(usize, f64)>;
+/// (first token of the batch, sums) of each chunk of tokens that had its loss here.
+type Losses = Vec<(usize, head::vocabulary::Losses)>;
 
 impl Worker<'_> {
     fn rank(&self) -> usize {
@@ -142,7 +143,7 @@ impl Worker<'_> {
             }
         }
         Ok(Trained {
-            loss: self.mean(&losses, counted)?,
+            losses: self.mean(&losses, counted)?,
             held,
             routing: self.routing(reports)?,
         })
@@ -260,7 +261,7 @@ impl Worker<'_> {
             self.keep_company(samples)?;
         }
         let counted = self.counted(counted)?;
-        self.mean(&losses, counted)
+        Ok(self.mean(&losses, counted)?[0])
     }
 
     /// Returns how many predictions counted.
@@ -301,20 +302,20 @@ impl Worker<'_> {
 
     /// Mean over `counted` predictions from each rank's sums, added in order of tokens; the same
     /// bits on every rank.
-    fn mean(&self, local: &Losses, counted: usize) -> Result<f64> {
+    fn mean(&self, local: &Losses, counted: usize) -> Result<head::vocabulary::Losses> {
         let (place, rank) = (self.groups.place, self.rank());
         let counts = place.is_last_stage() && place.tp_rank == 0;
         let mine: Vec<f64> = (local.iter().filter(|_| counts))
-            .flat_map(|&(token, sum)| [token as f64, sum])
+            .flat_map(|&(token, [loss, squares])| [token as f64, loss, squares])
             .collect();
         let all = self.groups.world.all_gather_f64(&mine);
         let all = all.on_rank(rank, "gather losses")?;
-        let mut sums: Vec<(f64, f64)> = (all.iter().flat_map(|sums| sums.chunks_exact(2)))
-            .map(|pair| (pair[0], pair[1]))
-            .collect();
-        sums.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let total = sums.iter().fold(0.0, |total, (_, sum)| total + sum);
-        Ok(total / counted.max(1) as f64)
+        let mut sums: Vec<&[f64]> = all.iter().flat_map(|sums| sums.chunks_exact(3)).collect();
+        sums.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        Ok([1, 2].map(|at| {
+            let total = sums.iter().fold(0.0, |total, sum| total + sum[at]);
+            total / counted.max(1) as f64
+        }))
     }
 
     /// Number of a chunk in the whole model.

@@ -92,7 +92,7 @@ vector_fn! {
 pub(super) fn backward(
     logits: &mut Tensor,
     (max, sum): (&Tensor, &Tensor),
-    (targets, weights): (&Tensor, &Tensor),
+    (targets, weights, pull): (&Tensor, &Tensor, Option<&Tensor>),
     (first, vocab): (usize, usize),
 ) {
     let isa = logits.device().isa();
@@ -100,6 +100,7 @@ pub(super) fn backward(
     let real = real(rows, first, vocab);
     let (max, sum) = (max.f32(), sum.f32());
     let (targets, weights) = (targets.u32(), weights.f32());
+    let pull = pull.map(Tensor::f32);
     logits
         .f32_mut()
         .par_chunks_exact_mut(rows)
@@ -111,11 +112,14 @@ pub(super) fn backward(
                 .checked_sub(first)
                 .filter(|&i| i < real);
             let mut target = at.map(|i| [x[i]]);
-            probabilities(isa, x, max[r], sum[r], weights[r]);
+            let pull = pull.map(|pull| pull[r]);
+            let weight = pull.map_or(weights[r], |pull| weights[r] + pull);
+            probabilities(isa, x, max[r], sum[r], weight);
             if let (Some(i), Some(target)) = (at, &mut target) {
                 // p - 1 before the weight: p near 1 would lose its last bits after it.
                 probabilities(isa, target, max[r], sum[r], 1.0);
-                x[i] = (target[0] - 1.0) * weights[r];
+                let gradient = (target[0] - 1.0) * weights[r];
+                x[i] = pull.map_or(gradient, |pull| gradient + target[0] * pull);
             }
         });
 }

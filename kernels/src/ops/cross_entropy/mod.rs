@@ -58,8 +58,10 @@ pub fn row_sums(
 }
 
 /// Replaces logits by their gradients: (e^(x - max) / sum - 1 if the id is the target) * weight; 0 for padding.
+/// With a second weight `pull`, e^(x - max) / sum * pull more: the gradient of a function of the row's
+/// ln sum_v e^x_v whose slope is `pull` (z-loss).
 /// # Shapes
-/// logits: `[.., rows]`, max, sum, weights: `[n]`, targets: n u32.
+/// logits: `[.., rows]`, max, sum, both weights: `[n]`, targets: n u32.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn backward(
@@ -67,7 +69,7 @@ pub fn backward(
     max: &Tensor,
     sum: &Tensor,
     targets: &Tensor,
-    weights: &Tensor,
+    (weights, pull): (&Tensor, Option<&Tensor>),
     first: usize,
     vocab: usize,
 ) -> Result<()> {
@@ -76,11 +78,14 @@ pub fn backward(
     max.expect_f32(OP, "max", &[n])?;
     sum.expect_f32(OP, "sum", &[n])?;
     weights.expect_f32(OP, "weights", &[n])?;
+    if let Some(pull) = pull {
+        pull.expect_f32(OP, "pull", &[n])?;
+    }
     targets.expect_ids(OP, "targets", n)?;
     let device = logits.device().clone();
     dispatch!(
         device,
-        backward(logits, (max, sum), (targets, weights), (first, vocab))
+        backward(logits, (max, sum), (targets, weights, pull), (first, vocab))
     );
     Ok(())
 }
@@ -134,7 +139,16 @@ mod tests {
         let (sums, _) = row_sums(&logits, &max, &targets, 0, VOCAB, ROWS).unwrap();
         let sum = tree_sum_slices(&sums).unwrap();
         let x = wide(logits.f32());
-        backward(&mut logits, &max, &sum, &targets, &weights, 0, VOCAB).unwrap();
+        backward(
+            &mut logits,
+            &max,
+            &sum,
+            &targets,
+            (&weights, None),
+            0,
+            VOCAB,
+        )
+        .unwrap();
         let want = differences(&x, 1e-5, |x| {
             let losses = losses(x, targets.u32(), VOCAB);
             losses
@@ -148,6 +162,37 @@ mod tests {
         for row in logits.f32().chunks(ROWS) {
             assert_eq!(bits(&row[VOCAB..]), bits(&[0.0; ROWS - VOCAB]));
         }
+    }
+
+    #[test]
+    fn a_pull_adds_the_gradient_of_the_squared_log_of_the_sum() {
+        const C: f64 = 0.3;
+        let (mut logits, targets, weights) = inputs(&Device::cpu());
+        let max = row_max(&logits, 0, VOCAB).unwrap();
+        let (sums, _) = row_sums(&logits, &max, &targets, 0, VOCAB, ROWS).unwrap();
+        let sum = tree_sum_slices(&sums).unwrap();
+        let mut pull = weights.try_clone().unwrap();
+        for (r, pull) in pull.f32_mut().iter_mut().enumerate() {
+            let log = f64::from(max.f32()[r]) + f64::from(sum.f32()[r]).ln();
+            #[expect(clippy::cast_possible_truncation, reason = "test data")]
+            let slope = (2.0 * C * log) as f32;
+            *pull *= slope;
+        }
+        let x = wide(logits.f32());
+        let both = (&weights, Some(&pull));
+        backward(&mut logits, &max, &sum, &targets, both, 0, VOCAB).unwrap();
+        let logs = |x: &[f64]| -> Vec<f64> {
+            let log = |x: &[f64]| x[..VOCAB].iter().map(|x| x.exp()).sum::<f64>().ln();
+            x.chunks(ROWS).map(log).collect()
+        };
+        let want = differences(&x, 1e-5, |x| {
+            let all = losses(x, targets.u32(), VOCAB).into_iter().zip(logs(x));
+            all.zip(weights.f32())
+                .map(|((loss, log), w)| (loss + C * log * log) * f64::from(*w))
+                .sum()
+        });
+        let bound = tolerance::sum(VOCAB) + tolerance::central_difference(1e-5);
+        assert!(error(logits.f32(), &want) < bound);
     }
 
     /// Shards of 1, 2 and 4 ranks; the last ones are partly or wholly padding.
@@ -182,7 +227,16 @@ mod tests {
             let mut grads = vec![Vec::new(); 6];
             for (rank, mut shard) in shards.into_iter().enumerate() {
                 let first = rank * rows;
-                backward(&mut shard, &max, &sum, &targets, &weights, first, VOCAB).unwrap();
+                backward(
+                    &mut shard,
+                    &max,
+                    &sum,
+                    &targets,
+                    (&weights, None),
+                    first,
+                    VOCAB,
+                )
+                .unwrap();
                 for (all, part) in grads.iter_mut().zip(shard.f32().chunks(rows)) {
                     all.extend_from_slice(part);
                 }
@@ -206,7 +260,7 @@ mod tests {
             let (sums, target) = row_sums(&logits, &max, &targets, 0, VOCAB, 24).unwrap();
             let sum = tree_sum_slices(&sums).unwrap();
             let mut grads = logits.try_clone().unwrap();
-            backward(&mut grads, &max, &sum, &targets, &weights, 0, VOCAB).unwrap();
+            backward(&mut grads, &max, &sum, &targets, (&weights, None), 0, VOCAB).unwrap();
             let row = Tensor::from_f32(&[1, ROWS], &logits.f32()[..ROWS], device).unwrap();
             let first = Tensor::from_f32(&[1], &max.f32()[..1], device).unwrap();
             let one = Tensor::from_u32(&[1], &[0], device).unwrap();

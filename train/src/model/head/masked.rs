@@ -14,7 +14,7 @@ use crate::config::Activation;
 use crate::data::{Picks, Targets};
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
-use crate::model::head::vocabulary::{self, Vocabulary};
+use crate::model::head::vocabulary::{self, Losses, Vocabulary, total};
 use crate::model::linear::FullLinear;
 use crate::model::mlp::{activate, slope};
 use crate::model::norm::{Norm, Statistics};
@@ -97,7 +97,7 @@ impl MaskedHead {
         x: &Tensor,
         (targets, picks): (&Targets, &Picks),
         cx: &Context<'_>,
-    ) -> kernels::Result<(Vec<f64>, Saved)> {
+    ) -> kernels::Result<(Vec<Losses>, Saved)> {
         let picked = pick(x, &picks.rows, cx)?;
         let cx = &self.within(cx);
         let (x_rows, norm) = match &self.norm {
@@ -113,7 +113,7 @@ impl MaskedHead {
         let (tokens, vocabulary) = self.vocabulary.forward(&z, targets, cx)?;
         let sums = tokens.chunks(self.predictions);
         let losses = if cx.cp.rank() == 0 {
-            sums.map(|sequence| sequence.iter().sum()).collect()
+            sums.map(total).collect()
         } else {
             Vec::new()
         };

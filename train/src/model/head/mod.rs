@@ -2,14 +2,14 @@
 //! transform and the vocabulary at masked places for an encoder (`masked`).
 
 pub(crate) mod masked;
-mod vocabulary;
+pub(crate) mod vocabulary;
 
 use kernels::Tensor;
 
 use crate::data::Targets;
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
-use crate::model::head::vocabulary::Vocabulary;
+use crate::model::head::vocabulary::{Losses, Vocabulary, total};
 use crate::model::norm::{Norm, Statistics};
 use crate::plan::Plan;
 
@@ -47,19 +47,16 @@ impl Head {
         self.vocabulary.logits(&normed, cx)
     }
 
-    /// x: `[m, d]` -> summed loss of each chunk of `loss_chunk` tokens.
+    /// x: `[m, d]` -> summed losses of each chunk of `loss_chunk` tokens.
     pub(crate) fn forward(
         &self,
         x: Tensor,
         targets: &Targets,
         cx: &Context<'_>,
-    ) -> kernels::Result<(Vec<f64>, Saved)> {
+    ) -> kernels::Result<(Vec<Losses>, Saved)> {
         let (normed, statistics) = self.norm.forward(&x, cx)?;
         let (tokens, vocabulary) = self.vocabulary.forward(&normed, targets, cx)?;
-        let losses = tokens
-            .chunks(cx.loss_chunk())
-            .map(|chunk| chunk.iter().sum())
-            .collect();
+        let losses = tokens.chunks(cx.loss_chunk()).map(total).collect();
         Ok((
             losses,
             Saved {

@@ -2,6 +2,9 @@
 //! loss = ln(sum_v exp(logit_v)) - logit_target; dlogit = (softmax - onehot) weight.
 //! Paper: Shoeybi et al. 2019, arXiv:1909.08053, sec. 3 (three numbers per token cross ranks).
 //!
+//! z-loss: z (ln sum_v exp(logit_v))^2 more, whose gradient is 2 z ln(sum) softmax (Chowdhery et al. 2022,
+//! arXiv:2204.02311, sec. 5). It is told apart from the loss.
+//!
 //! Sums of exponentials are kept per eighth of the padded vocabulary and merged in the feature
 //! tree. Token losses are f64.
 
@@ -22,6 +25,18 @@ pub(crate) struct Vocabulary {
     first: usize,
     /// Vocabulary rows per sum of exponentials.
     slice: usize,
+    /// Coefficient of the z-loss.
+    z: f64,
+}
+
+/// Cross entropy, and square of the logarithm of the sum of exponentials: of a token, or summed.
+pub(crate) type Losses = [f64; 2];
+
+/// Sums in order of tokens.
+pub(crate) fn total(tokens: &[Losses]) -> Losses {
+    tokens.iter().fold([0.0; 2], |sum, token| {
+        [sum[0] + token[0], sum[1] + token[1]]
+    })
 }
 
 /// Kept from forward: `[n, v]` and `[n]` twice.
@@ -50,6 +65,7 @@ impl Vocabulary {
             ids: plan.vocab,
             first: out / tp * tp_rank,
             slice: out / FEATURE_CHUNKS,
+            z: plan.train.z_loss,
         }
     }
 
@@ -58,13 +74,13 @@ impl Vocabulary {
         self.linear.forward(normed, cx)
     }
 
-    /// normed: `[m, d]` -> loss of each of the n tokens, 0 where it does not count.
+    /// normed: `[m, d]` -> losses of each of the n tokens, 0 where it does not count.
     pub(crate) fn forward(
         &self,
         normed: &Tensor,
         targets: &Targets,
         cx: &Context<'_>,
-    ) -> kernels::Result<(Vec<f64>, Saved)> {
+    ) -> kernels::Result<(Vec<Losses>, Saved)> {
         let logits = self.linear.forward(normed, cx)?;
         let (first, ids) = (self.first, self.ids);
         let mut max = cross_entropy::row_max(&logits, first, ids)?;
@@ -78,8 +94,9 @@ impl Vocabulary {
         let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());
         let losses = (numbers.zip(targets.counts.f32()))
             .map(|(((&max, &sum), &target), &counts)| {
-                let loss = f64::from(max) + f64::from(sum).ln() - f64::from(target);
-                if counts > 0.0 { loss } else { 0.0 }
+                let log = f64::from(max) + f64::from(sum).ln();
+                let losses = [log - f64::from(target), log * log];
+                if counts > 0.0 { losses } else { [0.0; 2] }
             })
             .collect();
         Ok((losses, Saved { logits, max, sum }))
@@ -105,7 +122,32 @@ impl Vocabulary {
             *to = weight * counts;
         }
         let at = (self.first, self.ids);
-        cross_entropy::backward(&mut logits, &max, &sum, ids, &weights, at.0, at.1)?;
+        let pull = self.pull((&max, &sum), &weights)?;
+        let both = (&weights, pull.as_ref());
+        cross_entropy::backward(&mut logits, &max, &sum, ids, both, at.0, at.1)?;
         self.linear.backward(&logits, normed, gradients, cx)
+    }
+
+    /// Slope of the z-loss over each token's ln sum exp, if there is a z-loss.
+    fn pull(
+        &self,
+        (max, sum): (&Tensor, &Tensor),
+        weights: &Tensor,
+    ) -> kernels::Result<Option<Tensor>> {
+        if self.z == 0.0 {
+            return Ok(None);
+        }
+        let mut pull = Tensor::empty(weights.dims(), DType::F32, weights.device())?;
+        let numbers = max.f32().iter().zip(sum.f32()).zip(weights.f32());
+        for (to, ((&max, &sum), &weight)) in pull.f32_mut().iter_mut().zip(numbers) {
+            let log = f64::from(max) + f64::from(sum).ln();
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "rounds to f32, where gradients live"
+            )]
+            let slope = (2.0 * self.z * log * f64::from(weight)) as f32;
+            *to = slope;
+        }
+        Ok(Some(pull))
     }
 }
