@@ -2,7 +2,6 @@
 
 mod bert;
 mod counts;
-mod differences;
 mod hugging_face;
 mod inference;
 mod kill;
