@@ -124,9 +124,10 @@ enum Verb {
         #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
         limits: Vec<(String, f64)>,
     },
-    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors), or without what only training needs.
+    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors) or without what only training needs,
+    /// or a folder in that form as a checkpoint.
     Convert {
-        /// Checkpoint folder.
+        /// Checkpoint folder, or a folder with Hugging Face's config.json.
         #[arg(long, value_name = "DIR")]
         checkpoint: PathBuf,
         /// `hf`, or `millrace`: weights alone, without the optimizer's state.

@@ -130,14 +130,22 @@ pub(crate) enum Form {
     Millrace,
 }
 
-/// `convert`: Hugging Face form, or a checkpoint of weights alone.
+/// `convert`: Hugging Face form, or a checkpoint of weights alone; a folder in that form becomes a checkpoint.
 pub(crate) fn convert(
     checkpoint: &Path,
     form: Form,
     tokenizer: Option<&Path>,
     out: &Path,
 ) -> Result<()> {
+    let is_hf = checkpoint.join("config.json").exists();
     match form {
+        Form::Hf if is_hf => bail!(
+            "{} is in Hugging Face form; `--to millrace` makes a checkpoint of it",
+            checkpoint.display()
+        ),
+        Form::Millrace if is_hf => {
+            train::import_hf(checkpoint, out)?;
+        }
         Form::Hf => {
             let made = std::fs::create_dir_all(out);
             made.with_context(|| format!("cannot make {}", out.display()))?;

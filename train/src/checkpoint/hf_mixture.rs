@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::checkpoint::hf_config::Fields;
+use crate::checkpoint::hf_fields::Fields;
 use crate::checkpoint::hf_names::{Own, Pair, add_gated};
 use crate::config::{Family, ModelConfig};
 use crate::error::{Error, Result};

@@ -13,7 +13,7 @@ use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::claims::parity::{Formula, Golden, by_tensor};
 use crate::config::Schedule;
 use crate::eval::Model;
-use crate::fixtures::{Blanks, Chain, Log, nth_step, tiny_bert, tiny_gpt, tiny_llama};
+use crate::fixtures::{Blanks, Chain, Log, nth_step, tiny_bert, tiny_gpt, tiny_llama, tiny_moe};
 use crate::mesh::Groups;
 use crate::step::Trainer;
 use crate::{
@@ -157,6 +157,17 @@ fn exportable() -> Vec<Plan> {
                 original_length: 8,
             });
         }),
+        tiny_moe(),
+        with(tiny_llama(), Family::Llama, |model| {
+            (model.d_ffn, model.moe) = (0, Some(MoeConfig::default()));
+        }),
+        tiny_bert(),
+        with(tiny_bert(), Family::Bert, |model| {
+            (model.next_sentence, model.tie_embeddings) = (true, TieEmbeddings::Untied);
+        }),
+        with(tiny_bert(), Family::Bert, |model| {
+            (model.post_norm, model.dropout) = (true, 0.1);
+        }),
         with(tiny_llama(), Family::Mistral, |model| {
             (model.sliding_window, model.rope_theta) = (6, 1e6);
         }),
@@ -195,13 +206,6 @@ fn exportable() -> Vec<Plan> {
                 beta_slow: 1.0,
                 attention_factor: Some(1.25),
             });
-        }),
-        with(tiny_bert(), Family::Bert, |model| {
-            (model.post_norm, model.dropout) = (true, 0.1);
-            model.activation = Some(Activation::GeluTanh);
-        }),
-        with(tiny_bert(), Family::Bert, |model| {
-            (model.next_sentence, model.tie_embeddings) = (true, TieEmbeddings::Untied);
         }),
     ]
 }
