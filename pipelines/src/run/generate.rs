@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use index::Tokenizer;
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use train::GenerateOptions;
 
 fn options(table: &Generate, seed: u32, stop: Option<u32>) -> GenerateOptions {
@@ -130,26 +130,34 @@ pub(crate) enum Form {
     Millrace,
 }
 
-/// `convert`: Hugging Face form, or a checkpoint of weights alone.
-pub(crate) fn convert(
-    checkpoint: &Path,
-    form: Form,
-    tokenizer: Option<&Path>,
-    out: &Path,
-) -> Result<()> {
-    match form {
-        Form::Hf => {
+/// What `convert` reads.
+pub(crate) enum Made {
+    /// A checkpoint, and what is to be made of it.
+    Here(PathBuf, Form),
+    /// A model in Hugging Face form, to be a checkpoint.
+    Hf(PathBuf),
+}
+
+/// `convert`: to and from Hugging Face form, or a checkpoint of weights alone. `tokenizer.json` lies beside what is written.
+pub(crate) fn convert(from: &Made, tokenizer: Option<&Path>, out: &Path) -> Result<()> {
+    let written = match from {
+        Made::Here(checkpoint, Form::Hf) => {
             let made = std::fs::create_dir_all(out);
             made.with_context(|| format!("cannot make {}", out.display()))?;
             train::export_hf(checkpoint, out)?;
+            out.to_owned()
         }
-        Form::Millrace => train::slim(checkpoint, out)?,
-    }
+        Made::Here(checkpoint, Form::Millrace) => {
+            train::slim(checkpoint, out)?;
+            out.to_owned()
+        }
+        Made::Hf(folder) => train::import_hf(folder, out)?,
+    };
     if let Some(path) = tokenizer {
         let json =
             std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         write_atomically(&out.join("tokenizer.json"), &json)?;
     }
-    eprintln!("wrote {}", out.display());
+    eprintln!("wrote {}", written.display());
     Ok(())
 }
