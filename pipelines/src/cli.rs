@@ -124,15 +124,12 @@ enum Verb {
         #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
         limits: Vec<(String, f64)>,
     },
-    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors), or without what only training needs; or
-    /// read a model of that form as a checkpoint.
+    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors) or without what only training needs,
+    /// or a folder in that form as a checkpoint.
     Convert {
-        /// Checkpoint folder.
-        #[arg(long, value_name = "DIR", required_unless_present = "from_hf")]
-        checkpoint: Option<PathBuf>,
-        /// Folder of a model in Hugging Face form, instead of a checkpoint.
-        #[arg(long, value_name = "DIR", conflicts_with_all = ["checkpoint", "to", "averages"])]
-        from_hf: Option<PathBuf>,
+        /// Checkpoint folder, or a folder with Hugging Face's config.json.
+        #[arg(long, value_name = "DIR")]
+        checkpoint: PathBuf,
         /// `hf`, or `millrace`: weights alone, without the optimizer's state.
         #[arg(long, value_enum, default_value = "hf")]
         to: run::Form,
@@ -251,21 +248,16 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert {
             checkpoint,
-            from_hf,
             to,
             averages,
             tokenizer,
             out,
         } => {
-            let from = match (checkpoint, from_hf) {
-                (Some(folder), _) if averages => {
-                    run::Made::Here(folder.join("ema.safetensors"), to)
-                }
-                (Some(folder), _) => run::Made::Here(folder, to),
-                (None, Some(folder)) => run::Made::Hf(folder),
-                (None, None) => bail!("convert needs --checkpoint DIR or --from-hf DIR"),
+            let checkpoint = match averages {
+                true => checkpoint.join("ema.safetensors"),
+                false => checkpoint,
             };
-            run::convert(&from, tokenizer.as_deref(), &out)
+            run::convert(&checkpoint, to, tokenizer.as_deref(), &out)
         }
         Verb::Inspect { path, json } => run::inspect(&path, json),
         Verb::Extract { file } => run::extract(&file),

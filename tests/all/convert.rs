@@ -32,7 +32,8 @@ fn averages_become_a_checkpoint_a_hugging_face_model_and_the_same_weights_again(
         &averages,
     ]);
     succeed(&["convert", "--checkpoint", &averages, &path("hf")]);
-    succeed(&["convert", "--from-hf", &path("hf"), &path("back")]);
+    let (hf, back) = (path("hf"), path("back"));
+    succeed(&["convert", "--checkpoint", &hf, "--to", "millrace", &back]);
     let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
     let weights = read("averages/model.safetensors");
     assert!(weights == read("back/step-00000000/model.safetensors"));

@@ -1,5 +1,6 @@
-//! Trains a tiny GPT-2 and a tiny LLaMA for a few steps, exports both for transformers, and writes
-//! our logits beside them: OUT/{gpt,llama}/{config.json,model.safetensors,logits.json}.
+//! Trains a tiny GPT-2, LLaMA, Mixtral and Qwen MoE for a few steps, exports them for transformers, and
+//! writes our logits and what we generate beside them: OUT/NAME/{config.json,model.safetensors,
+//! logits.json}.
 //!
 //!     cargo run --release -p millrace-train --example export_parity -- OUT
 //!     python train/tests/oracles/check_export.py OUT
@@ -8,8 +9,8 @@ use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 
 use train::{
-    Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Sample, Samples, StepRecord,
-    TrainConfig,
+    Determinism, Events, Family, GenerateOptions, ModelConfig, MoeConfig, ParallelConfig, Plan,
+    RouterScore, Sample, Samples, StepRecord, TrainConfig,
 };
 
 struct Squares;
@@ -39,13 +40,31 @@ impl Events for Quiet {
 
 fn main() -> Result<(), Box<dyn StdError>> {
     let out = PathBuf::from(std::env::args().nth(1).ok_or("usage: export_parity OUT")?);
-    for (name, family, kv_heads) in [("gpt", Family::Gpt, 0), ("llama", Family::Llama, 4)] {
+    let mixtral = MoeConfig {
+        experts: 4,
+        d_ffn: 352,
+        ..Default::default()
+    };
+    let qwen = MoeConfig {
+        every: 2,
+        score: RouterScore::SoftmaxTopK,
+        shared_d_ffn: 256,
+        shared_gate: true,
+        ..mixtral.clone()
+    };
+    for (name, family, kv_heads, moe) in [
+        ("gpt", Family::Gpt, 0, None),
+        ("llama", Family::Llama, 4, None),
+        ("mixtral", Family::Llama, 4, Some(mixtral)),
+        ("qwen2_moe", Family::Llama, 4, Some(qwen)),
+    ] {
         let model = ModelConfig {
             family,
             layers: 4,
             d_model: 256,
             heads: 8,
             kv_heads,
+            moe,
             ..Default::default()
         };
         let train = TrainConfig {
@@ -79,7 +98,13 @@ fn main() -> Result<(), Box<dyn StdError>> {
         read.map_err(|error| error.to_string())?;
         let tokens = &sample.text()?.tokens[..plan.seq_length];
         let logits = train::logits(&done.checkpoint, tokens)?;
-        let record = serde_json::json!({"tokens": tokens, "logits": logits});
+        let options = GenerateOptions {
+            max_tokens: 32,
+            temperature: 0.0,
+            ..Default::default()
+        };
+        let greedy = train::generate(&done.checkpoint, &tokens[..16], &options, &mut |_| {})?;
+        let record = serde_json::json!({"tokens": tokens, "logits": logits, "greedy": greedy});
         std::fs::write(folder.join("logits.json"), record.to_string())?;
     }
     Ok(())

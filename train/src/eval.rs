@@ -188,6 +188,7 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
         "valid_loss": course.valid_loss(),
         "best_valid_loss": course.best_valid_loss(),
         "parameters": plan.parameters(),
+        "active_parameters": plan.active_parameters(),
         "model_bytes": bytes(MODEL),
         "optimizer_bytes": bytes(OPTIMIZER),
         "plan": shown,

@@ -81,7 +81,7 @@ fn check_tensor(plan: &Plan, problem: Problem<'_>) {
 
 /// Experts over ranks, and the widths that tensor parallelism splits.
 fn check_experts(plan: &Plan, problem: Problem<'_>) {
-    let (ep, dp, cp) = (plan.parallel.ep, plan.parallel.dp, plan.parallel.cp);
+    let (ep, dp) = (plan.parallel.ep, plan.parallel.dp);
     let Some(moe) = &plan.model.moe else {
         if ep > 1 {
             let wanted = "1: only a model with model.moe has experts";
@@ -117,11 +117,6 @@ fn check_experts(plan: &Plan, problem: Problem<'_>) {
         let near = nearest(ep, moe.experts, |n| n.is_power_of_two() && divides_all(n));
         let wanted = format!("a power of two with determinism = \"layout\"{near}");
         problem("parallel.ep", ep.to_string(), &wanted);
-    }
-    if ep > 1 && cp > 1 {
-        let found = format!("{ep} with cp = {cp}");
-        let wanted = "1 with cp above 1 and determinism = \"layout\", or cp = 1";
-        problem("parallel.ep", found, wanted);
     }
 }
 

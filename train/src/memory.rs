@@ -231,7 +231,7 @@ impl Rank<'_> {
             OptimizerKind::Muon => 5 * largest * place.tp,
             OptimizerKind::Adamw => 0,
         };
-        let sums = 3 * all + 4 * largest + muon;
+        let sums = 3 * all + (4 + plan.parallel.ep) * largest + muon;
         let elements = layer + head + packs + attention + keys + sums;
         elements.saturating_mul(5) + (1 << 20)
     }
@@ -493,7 +493,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{Chain, tiny_gpt, tiny_llama};
+    use crate::fixtures::{Chain, options, tiny_gpt, tiny_llama};
 
     fn assert_measured(plan: &Plan, what: &str) {
         let predicted = predict(plan).unwrap();
@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn a_planned_arena_holds_every_tensor_of_a_run() {
-        for mut plan in [tiny_gpt(), tiny_llama()] {
+        for mut plan in [vec![tiny_gpt(), tiny_llama()], options()].concat() {
             plan.model.layers = 4;
             (plan.train.global_batch, plan.train.micro_batch) = (12, 2);
             // (tp, pp, dp, cp, zero)

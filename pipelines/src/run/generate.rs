@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use index::Tokenizer;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use train::GenerateOptions;
 
 fn options(table: &Generate, seed: u32, stop: Option<u32>) -> GenerateOptions {
@@ -130,34 +130,34 @@ pub(crate) enum Form {
     Millrace,
 }
 
-/// What `convert` reads.
-pub(crate) enum Made {
-    /// A checkpoint, and what is to be made of it.
-    Here(PathBuf, Form),
-    /// A model in Hugging Face form, to be a checkpoint.
-    Hf(PathBuf),
-}
-
-/// `convert`: to and from Hugging Face form, or a checkpoint of weights alone. `tokenizer.json` lies beside what is written.
-pub(crate) fn convert(from: &Made, tokenizer: Option<&Path>, out: &Path) -> Result<()> {
-    let written = match from {
-        Made::Here(checkpoint, Form::Hf) => {
+/// `convert`: Hugging Face form, or a checkpoint of weights alone; a folder in that form becomes a checkpoint.
+pub(crate) fn convert(
+    checkpoint: &Path,
+    form: Form,
+    tokenizer: Option<&Path>,
+    out: &Path,
+) -> Result<()> {
+    let is_hf = checkpoint.join("config.json").exists();
+    match form {
+        Form::Hf if is_hf => bail!(
+            "{} is in Hugging Face form; `--to millrace` makes a checkpoint of it",
+            checkpoint.display()
+        ),
+        Form::Millrace if is_hf => {
+            train::import_hf(checkpoint, out)?;
+        }
+        Form::Hf => {
             let made = std::fs::create_dir_all(out);
             made.with_context(|| format!("cannot make {}", out.display()))?;
             train::export_hf(checkpoint, out)?;
-            out.to_owned()
         }
-        Made::Here(checkpoint, Form::Millrace) => {
-            train::slim(checkpoint, out)?;
-            out.to_owned()
-        }
-        Made::Hf(folder) => train::import_hf(folder, out)?,
-    };
+        Form::Millrace => train::slim(checkpoint, out)?,
+    }
     if let Some(path) = tokenizer {
         let json =
             std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         write_atomically(&out.join("tokenizer.json"), &json)?;
     }
-    eprintln!("wrote {}", written.display());
+    eprintln!("wrote {}", out.display());
     Ok(())
 }

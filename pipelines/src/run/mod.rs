@@ -19,7 +19,7 @@ mod train;
 pub(crate) use self::curate::shards_left;
 pub(crate) use blend::{Blended, PartSamples, blend};
 pub(crate) use doctor::doctor;
-pub(crate) use generate::{Form, Made, convert, generate_for_job, generate_from};
+pub(crate) use generate::{Form, convert, generate_for_job, generate_from};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use merge::merge;
 pub(crate) use models::{Classifier, Dsir, Ngram, classifier, dsir, ngram};

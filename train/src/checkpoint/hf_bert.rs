@@ -3,38 +3,21 @@
 
 use serde_json::{Value, json};
 
-use crate::checkpoint::hf_config::decimal;
+use crate::checkpoint::hf_config::{decimal, function};
+use crate::checkpoint::hf_fields::Fields;
 use crate::checkpoint::hf_names::{Pair, Rows};
-use crate::config::Activation;
-use crate::error::{Error, Result};
+use crate::config::{Activation, ModelConfig};
 use crate::plan::Plan;
 
-/// Name of the function in transformers.
-fn activation(kind: Activation) -> Option<&'static str> {
-    Some(match kind {
-        Activation::Gelu => "gelu",
-        Activation::GeluTanh => "gelu_new",
-        Activation::QuickGelu => "quick_gelu",
-        Activation::Relu => "relu",
-        Activation::SquaredRelu => "relu2",
-        Activation::Swiglu | Activation::Geglu | Activation::GegluTanh => return None,
-    })
-}
-
-pub(crate) fn config(plan: &Plan) -> Result<Value> {
+pub(crate) fn config(plan: &Plan) -> Value {
     let architecture = plan.model.architecture();
-    let function = activation(architecture.activation).ok_or_else(|| Error::Request {
-        what: "model to export",
-        found: format!("{:?}", architecture.activation),
-        wanted: "an activation without a gate: BERT in transformers has none".into(),
-    })?;
     let is_post = architecture.is_post_norm;
     let (class, kind) = if is_post {
         ("BertForMaskedLM", "bert")
     } else {
         ("MegatronBertForMaskedLM", "megatron-bert")
     };
-    Ok(json!({
+    json!({
         "architectures": [class],
         "model_type": kind,
         "vocab_size": plan.vocab,
@@ -44,14 +27,55 @@ pub(crate) fn config(plan: &Plan) -> Result<Value> {
         "intermediate_size": plan.model.d_ffn(),
         "num_hidden_layers": plan.model.layers,
         "num_attention_heads": plan.model.heads,
-        "hidden_act": function,
+        "hidden_act": function(architecture.activation),
         "layer_norm_eps": decimal(plan.model.norm_eps),
         "attention_probs_dropout_prob": decimal(plan.model.attention_dropout),
         "hidden_dropout_prob": decimal(plan.model.dropout),
         "initializer_range": decimal(plan.model.init_std),
         "tie_word_embeddings": plan.model.is_tied(),
         "dtype": "float32",
-    }))
+    })
+}
+
+/// Model and length.
+pub(crate) fn read(fields: &Fields<'_>, post_norm: bool) -> (ModelConfig, usize) {
+    let activation = match fields.text_or("hidden_act", "gelu").as_str() {
+        "gelu" => None,
+        "gelu_new" | "gelu_pytorch_tanh" => Some(Activation::GeluTanh),
+        "quick_gelu" => Some(Activation::QuickGelu),
+        "relu" => Some(Activation::Relu),
+        "relu2" => Some(Activation::SquaredRelu),
+        other => {
+            fields.wrong(
+                "hidden_act",
+                other,
+                "gelu, gelu_new, quick_gelu, relu or relu2",
+            );
+            None
+        }
+    };
+    if fields.count_or("type_vocab_size", 2) != 2 {
+        fields.wrong("type_vocab_size", "another number", "2");
+    }
+    if fields.text_or("position_embedding_type", "absolute") != "absolute" {
+        fields.wrong("position_embedding_type", "another kind", "absolute");
+    }
+    fields.only("is_decoder", false);
+    fields.only("add_cross_attention", false);
+    fields.take("classifier_dropout");
+    let model = ModelConfig {
+        layers: fields.count("num_hidden_layers"),
+        d_model: fields.count("hidden_size"),
+        heads: fields.count("num_attention_heads"),
+        d_ffn: fields.count("intermediate_size"),
+        activation,
+        norm_eps: fields.number("layer_norm_eps", Some(1e-12)),
+        attention_dropout: fields.number("attention_probs_dropout_prob", Some(0.1)),
+        dropout: fields.number("hidden_dropout_prob", Some(0.1)),
+        post_norm,
+        ..ModelConfig::default()
+    };
+    (model, fields.count("max_position_embeddings"))
 }
 
 /// Names of the norms of a layer, and of the one over all layers or over the embedding.

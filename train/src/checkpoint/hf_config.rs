@@ -4,53 +4,15 @@
 //! not known is refused too; everything wrong is told at once. Fields that say how a model is run or
 //! was made (token ids, caches, number formats, labels) are passed over.
 
-use std::cell::RefCell;
-
 use serde_json::{Map, Value, json};
 
-use crate::checkpoint::hf_mixture::class_of;
+use crate::checkpoint::hf_fields::Fields;
+use crate::checkpoint::hf_mixture::{Class, class_of};
 use crate::checkpoint::{hf_bert, hf_mixture};
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
 };
 use crate::plan::Plan;
-
-/// Fields that do not shape the model.
-const PASSED_OVER: &[&str] = &[
-    "_name_or_path",
-    "architectures",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "unk_token_id",
-    "dtype",
-    "torch_dtype",
-    "transformers_version",
-    "use_cache",
-    "model_type",
-    "initializer_range",
-    "task_specific_params",
-    "output_hidden_states",
-    "output_attentions",
-    "return_dict",
-    "id2label",
-    "label2id",
-    "problem_type",
-    "chunk_size_feed_forward",
-    "is_encoder_decoder",
-    "n_ctx",
-    "pretraining_tp",
-    "summary_type",
-    "summary_use_proj",
-    "summary_activation",
-    "summary_proj_to_labels",
-    "summary_first_dropout",
-    "reorder_and_upcast_attn",
-    "gradient_checkpointing",
-    "auto_map",
-    "attn_implementation",
-    "_attn_implementation",
-];
 
 /// Model, vocabulary, length.
 pub(crate) type Read = (ModelConfig, usize, usize);
@@ -61,7 +23,7 @@ pub(crate) fn decimal(x: f32) -> f64 {
 }
 
 /// Name of the activation, gated or not, as Hugging Face calls its function.
-fn function(activation: Activation) -> &'static str {
+pub(crate) fn function(activation: Activation) -> &'static str {
     match activation {
         Activation::GeluTanh => "gelu_new",
         Activation::GegluTanh => "gelu_pytorch_tanh",
@@ -144,7 +106,13 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     refuse(p > 0.0 && !is_gpt, format!("dropout = {p} in {kind}"));
     let own = model.kv_heads() != model.heads || model.head_dim > 0;
     refuse(own && is_gpt, format!("kv_heads or head_dim in {kind}"));
-    let mixes = model.moe.is_some() && (model.family != Family::Llama || bias != Biases::None);
+    // Qwen MoE with biases is Qwen 2 with experts
+    let may_mix = match model.family {
+        Family::Llama => bias == Biases::None,
+        Family::Qwen2 => model.moe.as_ref().is_some_and(|moe| moe.shared_gate),
+        _ => false,
+    };
+    let mixes = model.moe.is_some() && !may_mix;
     refuse(mixes, format!("moe in {kind} with bias = {bias:?}"));
     lines
 }
@@ -156,7 +124,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
 pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
     let model = &plan.model;
     let mut config = match model.family {
-        Family::Bert => return hf_bert::config(plan),
+        Family::Bert => return Ok(hf_bert::config(plan)),
         Family::Gpt => gpt(plan),
         _ => llama(plan),
     };
@@ -296,26 +264,35 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
     let empty = Map::new();
     let fields = Fields::of(config.as_object().unwrap_or(&empty), "");
     let kind = fields.text("model_type");
+    let class = kind.as_deref().and_then(Class::named);
     let family = match kind.as_deref() {
+        // what Qwen MoE is without its experts
+        Some("qwen2_moe") if fields.flag("qkv_bias", true) => Family::Qwen2,
+        Some("qwen2_moe" | "mixtral") => Family::Llama,
         Some("gpt2") => Family::Gpt,
         Some("llama") => Family::Llama,
         Some("mistral") => Family::Mistral,
         Some("qwen2") => Family::Qwen2,
         Some("qwen3") => Family::Qwen3,
+        Some("bert" | "megatron-bert") => Family::Bert,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, llama, mistral, qwen2 or qwen3";
+            let wanted =
+                "gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, bert or megatron-bert";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
     };
     let (mut model, seq_length) = match family {
         Family::Gpt => read_gpt(&fields),
+        Family::Bert => hf_bert::read(&fields, kind.as_deref() == Some("bert")),
         _ => read_llama(&fields, family),
     };
+    model.moe = class.map(|class| hf_mixture::read(&fields, class, &model));
     let vocab = fields.count("vocab_size");
+    let is_tied_unless_told = matches!(family, Family::Gpt | Family::Bert);
     model.family = family;
     model.init_std = fields.number("initializer_range", Some(0.02));
-    let is_tied = fields.flag("tie_word_embeddings", family == Family::Gpt);
+    let is_tied = fields.flag("tie_word_embeddings", is_tied_unless_told);
     model.tie_embeddings = if is_tied {
         TieEmbeddings::Tied
     } else {
@@ -526,156 +503,5 @@ fn read_scaling(table: &Fields<'_>, length: usize) -> Option<RopeScaling> {
             table.wrong("rope_type", other, wanted);
             None
         }
-    }
-}
-
-/// Fields of a table with what was taken and what is wrong.
-struct Fields<'a> {
-    table: &'a Map<String, Value>,
-    at: &'a str,
-    taken: RefCell<Vec<String>>,
-    problems: RefCell<Vec<String>>,
-}
-
-impl<'a> Fields<'a> {
-    fn of(table: &'a Map<String, Value>, at: &'a str) -> Fields<'a> {
-        Fields {
-            table,
-            at,
-            taken: RefCell::default(),
-            problems: RefCell::default(),
-        }
-    }
-
-    fn path(&self, name: &str) -> String {
-        if self.at.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{}.{name}", self.at)
-        }
-    }
-
-    fn wrong(&self, name: &str, found: &str, wanted: &str) {
-        let line = format!("{}: found {found}, want {wanted}", self.path(name));
-        let mut problems = self.problems.borrow_mut();
-        if !problems.contains(&line) {
-            problems.push(line);
-        }
-    }
-
-    /// The field, unless it is missing or null.
-    fn take(&self, name: &str) -> Option<&'a Value> {
-        self.taken.borrow_mut().push(name.to_owned());
-        self.table.get(name).filter(|value| !value.is_null())
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.table.get(name).is_some_and(|value| !value.is_null())
-    }
-
-    fn is_null(&self, name: &str) -> bool {
-        self.taken.borrow_mut().push(name.to_owned());
-        self.table.get(name).is_some_and(Value::is_null)
-    }
-
-    /// What `convert` makes of a field; else `default`, or the complaint that there is none.
-    fn get<T>(
-        &self,
-        name: &str,
-        (wanted, default): (&str, Option<T>),
-        convert: impl Fn(&Value) -> Option<T>,
-    ) -> Option<T> {
-        match (self.take(name), default) {
-            (None, None) => {
-                self.wrong(name, "nothing", wanted);
-                None
-            }
-            (None, default) => default,
-            (Some(value), _) => {
-                let converted = convert(value);
-                if converted.is_none() {
-                    self.wrong(name, &value.to_string(), wanted);
-                }
-                converted
-            }
-        }
-    }
-
-    fn count(&self, name: &str) -> usize {
-        let convert = |value: &Value| usize::try_from(value.as_u64()?).ok();
-        self.get(name, ("a count", None), convert).unwrap_or(1)
-    }
-
-    fn count_or(&self, name: &str, default: usize) -> usize {
-        let convert = |value: &Value| usize::try_from(value.as_u64()?).ok();
-        let found = self.get(name, ("a count", Some(default)), convert);
-        found.unwrap_or(default)
-    }
-
-    fn wide(&self, name: &str, default: Option<f64>) -> f64 {
-        let found = self.get(name, ("a number", default), Value::as_f64);
-        found.unwrap_or(1.0)
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the model's numbers are f32"
-    )]
-    fn number(&self, name: &str, default: Option<f64>) -> f32 {
-        self.wide(name, default) as f32
-    }
-
-    fn number_or(&self, name: &str) -> Option<f32> {
-        self.has(name).then(|| self.number(name, None))
-    }
-
-    fn flag(&self, name: &str, default: bool) -> bool {
-        let found = self.get(name, ("true or false", Some(default)), Value::as_bool);
-        found.unwrap_or(default)
-    }
-
-    /// A flag that we have in one way only.
-    fn only(&self, name: &str, wanted: bool) {
-        let found = self.flag(name, wanted);
-        if found != wanted {
-            self.wrong(name, &found.to_string(), &wanted.to_string());
-        }
-    }
-
-    fn text(&self, name: &str) -> Option<String> {
-        let convert = |value: &Value| value.as_str().map(str::to_owned);
-        self.get(name, ("a name", None), convert)
-    }
-
-    fn text_or(&self, name: &str, default: &str) -> String {
-        let convert = |value: &Value| value.as_str().map(str::to_owned);
-        let found = self.get(name, ("a name", Some(default.to_owned())), convert);
-        found.unwrap_or_else(|| default.to_owned())
-    }
-
-    fn texts(&self, name: &str) -> Option<Vec<String>> {
-        let list = self.take(name)?.as_array()?;
-        let texts = list.iter().map(|text| text.as_str().map(str::to_owned));
-        texts.collect()
-    }
-
-    fn table(&self, name: &str) -> Option<&'a Map<String, Value>> {
-        let value = self.take(name)?;
-        if !value.is_object() {
-            self.wrong(name, &value.to_string(), "a table");
-        }
-        value.as_object()
-    }
-
-    /// All that is wrong, unknown fields last.
-    fn finish(self) -> Vec<String> {
-        let taken = self.taken.borrow();
-        for (name, value) in self.table {
-            let is_known = taken.contains(name) || PASSED_OVER.contains(&name.as_str());
-            if !is_known && !value.is_null() {
-                self.wrong(name, &value.to_string(), "no such field");
-            }
-        }
-        self.problems.take()
     }
 }

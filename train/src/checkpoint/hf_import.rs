@@ -16,7 +16,7 @@ use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::state::State;
 use crate::checkpoint::write::{Form, write};
 use crate::checkpoint::{MODEL, snapshot};
-use crate::config::{Determinism, ParallelConfig, TrainConfig};
+use crate::config::{Determinism, Family, ParallelConfig, TrainConfig};
 use crate::course::Course;
 use crate::error::{At, Error, Result};
 use crate::mesh::Groups;
@@ -29,7 +29,23 @@ use crate::step::Trainer;
 const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
 
 /// Endings of tensors that older files hold beside weights.
-const NOT_WEIGHTS: [&str; 3] = [".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq"];
+const NOT_WEIGHTS: [&str; 4] = [
+    ".attn.bias",
+    ".attn.masked_bias",
+    "rotary_emb.inv_freq",
+    "embeddings.position_ids",
+];
+
+/// Beginnings of tensors of BERT that its masked language model does not use, as transformers' class
+/// does not: the pooler and next-sentence head; a second copy of the head's bias.
+const OF_OTHER_HEADS: [&str; 3] = [
+    "bert.pooler.",
+    "cls.seq_relationship.",
+    "cls.predictions.decoder.bias",
+];
+
+/// Names of a head that is kept although it is tied.
+const TIED: [&str; 2] = ["lm_head.weight", "cls.predictions.decoder.weight"];
 
 /// Writes the model in `folder` as a checkpoint of step 0 under `out`; returns the checkpoint.
 ///
@@ -169,7 +185,9 @@ impl Files {
         }
         let is_passed_over = |name: &str| {
             NOT_WEIGHTS.iter().any(|end| name.ends_with(end))
-                || plan.model.is_tied() && name == "lm_head.weight"
+                || plan.model.family == Family::Bert
+                    && OF_OTHER_HEADS.iter().any(|start| name.starts_with(start))
+                || plan.model.is_tied() && TIED.contains(&name)
         };
         let unused = unused.into_iter().filter(|name| !is_passed_over(name));
         problems.extend(unused.map(|name| format!("{name}: found, want no such tensor")));
@@ -185,18 +203,21 @@ impl Files {
 
     /// A head that is kept although it is tied must be the embedding.
     fn check_tied(&mut self, plan: &Plan, pairs: &[Pair]) -> Result<()> {
-        if !plan.model.is_tied() || !self.tensors.contains_key("lm_head.weight") {
+        let kept = TIED.iter().find(|name| self.tensors.contains_key(**name));
+        let Some(kept) = kept.filter(|_| plan.model.is_tied()) else {
             return Ok(());
-        }
+        };
         let table = self.values(&pairs[0])?;
         let mut head = pairs[0].clone();
-        head.theirs = "lm_head.weight".into();
+        head.theirs = (*kept).into();
         if self.values(&head)? == table {
             return Ok(());
         }
         Err(Error::Foreign {
             path: self.folder.clone(),
-            problems: vec!["lm_head.weight: found other numbers, want the tied embedding's".into()],
+            problems: vec![format!(
+                "{kept}: found other numbers, want the tied embedding's"
+            )],
         })
     }
 

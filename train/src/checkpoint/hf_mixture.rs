@@ -4,8 +4,9 @@
 
 use serde_json::{Value, json};
 
+use crate::checkpoint::hf_fields::Fields;
 use crate::checkpoint::hf_names::{Own, Pair, add_gated};
-use crate::config::ModelConfig;
+use crate::config::{Family, ModelConfig};
 use crate::error::{Error, Result};
 use crate::mixture::{MoeConfig, RouterScore};
 use crate::plan::Plan;
@@ -15,6 +16,17 @@ use crate::plan::Plan;
 pub(crate) enum Class {
     Mixtral,
     Qwen2Moe,
+}
+
+impl Class {
+    /// By `model_type`.
+    pub(crate) fn named(kind: &str) -> Option<Class> {
+        match kind {
+            "mixtral" => Some(Class::Mixtral),
+            "qwen2_moe" => Some(Class::Qwen2Moe),
+            _ => None,
+        }
+    }
 }
 
 /// The class that has everything of this mixture.
@@ -65,8 +77,8 @@ pub(crate) fn config(class: Class, model: &ModelConfig, moe: &MoeConfig, dense: 
             "norm_topk_prob": moe.score == RouterScore::TopKSoftmax,
             "decoder_sparse_step": moe.every,
             "mlp_only_layers": (0..moe.dense_first).collect::<Vec<usize>>(),
-            "qkv_bias": false,
-            "use_sliding_window": false,
+            "qkv_bias": model.family == Family::Qwen2,
+            "use_sliding_window": model.sliding_window > 0,
         }),
     };
     let both = json!({
@@ -79,6 +91,58 @@ pub(crate) fn config(class: Class, model: &ModelConfig, moe: &MoeConfig, dense: 
         config[key] = value.clone();
     }
     config
+}
+
+/// The mixture that a class's fields tell, beside the dense model.
+pub(crate) fn read(fields: &Fields<'_>, class: Class, model: &ModelConfig) -> MoeConfig {
+    let mut moe = MoeConfig::default();
+    moe.top_k = fields.count_or("num_experts_per_tok", moe.top_k);
+    fields.flag("output_router_logits", false);
+    match class {
+        Class::Mixtral => {
+            moe.experts = fields.count_or("num_local_experts", moe.experts);
+            let noise = fields.wide("router_jitter_noise", Some(0.0));
+            if noise != 0.0 {
+                fields.wrong("router_jitter_noise", &noise.to_string(), "0");
+            }
+        }
+        Class::Qwen2Moe => {
+            moe.experts = fields.count("num_experts");
+            moe.d_ffn = fields.count("moe_intermediate_size");
+            moe.shared_d_ffn = fields.count("shared_expert_intermediate_size");
+            moe.shared_gate = true;
+            moe.every = fields.count_or("decoder_sparse_step", 1);
+            moe.dense_first = read_dense_first(fields);
+            if !fields.flag("norm_topk_prob", false) {
+                moe.score = RouterScore::SoftmaxTopK;
+            }
+            if model.family == Family::Llama {
+                fields.only("use_sliding_window", false);
+            }
+        }
+    }
+    let layers = (0..model.layers).filter(|&layer| moe.is_at(layer)).count();
+    let theirs = fields.wide("router_aux_loss_coef", Some(0.001));
+    moe.balance_loss = theirs * moe.top_k as f64 / layers.max(1) as f64;
+    moe
+}
+
+/// Dense layers in front, if those named are.
+fn read_dense_first(fields: &Fields<'_>) -> usize {
+    let given = fields.take("mlp_only_layers");
+    let Some(list) = given.and_then(Value::as_array) else {
+        return 0;
+    };
+    let in_front = |(at, value): (usize, &Value)| value.as_u64() == Some(at as u64);
+    if !list.iter().enumerate().all(in_front) {
+        let wanted = "the first layers in order";
+        fields.wrong(
+            "mlp_only_layers",
+            &Value::from(list.clone()).to_string(),
+            wanted,
+        );
+    }
+    list.len()
 }
 
 /// Router and experts of a layer.

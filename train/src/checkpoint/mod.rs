@@ -13,6 +13,7 @@ pub(crate) mod background;
 pub(crate) mod hf;
 mod hf_bert;
 pub(crate) mod hf_config;
+mod hf_fields;
 pub(crate) mod hf_import;
 pub(crate) mod hf_mixture;
 pub(crate) mod hf_names;

@@ -13,12 +13,12 @@ use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::claims::parity::{Formula, Golden, by_tensor};
 use crate::config::Schedule;
 use crate::eval::Model;
-use crate::fixtures::{Chain, Log, nth_step, tiny_gpt, tiny_llama};
+use crate::fixtures::{Blanks, Chain, Log, nth_step, tiny_bert, tiny_gpt, tiny_llama, tiny_moe};
 use crate::mesh::Groups;
 use crate::step::Trainer;
 use crate::{
-    Activation, Biases, Determinism, Error, Family, ModelConfig, Plan, RopeScaling, TieEmbeddings,
-    export_hf, import_hf, logits, run,
+    Activation, Biases, Determinism, Error, Family, ModelConfig, MoeConfig, Plan, RopeScaling,
+    RouterScore, Samples, TieEmbeddings, export_hf, import_hf, logits, run,
 };
 
 fn write_config(folder: &Path, config: &Value) {
@@ -157,6 +157,14 @@ fn exportable() -> Vec<Plan> {
                 original_length: 8,
             });
         }),
+        tiny_moe(),
+        with(tiny_llama(), Family::Llama, |model| {
+            (model.d_ffn, model.moe) = (0, Some(MoeConfig::default()));
+        }),
+        tiny_bert(),
+        with(tiny_bert(), Family::Bert, |model| {
+            (model.post_norm, model.dropout) = (true, 0.1);
+        }),
         with(tiny_llama(), Family::Mistral, |model| {
             (model.sliding_window, model.rope_theta) = (6, 1e6);
         }),
@@ -165,6 +173,25 @@ fn exportable() -> Vec<Plan> {
             model.rope_scaling = Some(RopeScaling::Dynamic {
                 factor: 2.0,
                 original_length: 8,
+            });
+        }),
+        with(tiny_llama(), Family::Llama, |model| {
+            model.moe = Some(MoeConfig {
+                experts: 4,
+                ..MoeConfig::default()
+            });
+        }),
+        with(tiny_llama(), Family::Llama, |model| {
+            model.moe = Some(MoeConfig {
+                every: 2,
+                ..qwen_moe()
+            });
+        }),
+        with(tiny_llama(), Family::Qwen2, |model| {
+            model.moe = Some(MoeConfig {
+                dense_first: 1,
+                score: RouterScore::TopKSoftmax,
+                ..qwen_moe()
             });
         }),
         with(tiny_llama(), Family::Qwen3, |model| {
@@ -180,12 +207,24 @@ fn exportable() -> Vec<Plan> {
     ]
 }
 
+fn qwen_moe() -> MoeConfig {
+    MoeConfig {
+        experts: 4,
+        d_ffn: 24,
+        score: RouterScore::SoftmaxTopK,
+        shared_d_ffn: 16,
+        shared_gate: true,
+        ..MoeConfig::default()
+    }
+}
+
 /// A trained checkpoint of the plan.
 fn trained(plan: &Plan, folder: &Path) -> std::path::PathBuf {
     let mut plan = plan.clone();
     (plan.train.steps, plan.train.warmup_steps) = (2, 1);
-    let samples = Chain::of(&plan);
-    let outcome = run(&plan, &samples, Some(&samples), folder, &Log::default());
+    let (text, masked) = (Chain::of(&plan), Blanks::of(&plan));
+    let samples: &dyn Samples = if plan.predictions > 0 { &masked } else { &text };
+    let outcome = run(&plan, samples, Some(samples), folder, &Log::default());
     outcome.unwrap().checkpoint
 }
 

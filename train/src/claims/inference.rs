@@ -157,6 +157,7 @@ fn inspect_tells_step_plan_and_tensors() {
     assert_eq!(value["step"], 30);
     assert_eq!(value["tokens"], 30 * 8 * 16);
     assert_eq!(value["parameters"], model.plan.parameters());
+    assert_eq!(value["active_parameters"], model.plan.parameters());
     assert_eq!(value["plan"]["fingerprint"], "fixture");
     assert_eq!(value["tensors"][0]["name"], "embedding.weight");
     assert_eq!(value["tensors"][0]["shape"], serde_json::json!([256, 32]));

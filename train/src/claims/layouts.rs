@@ -5,8 +5,9 @@ use std::path::Path;
 
 use kernels::rng;
 
+use crate::claims::mixture::SHARED_OUT;
 use crate::config::{PipelineSchedule, Recompute};
-use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama};
+use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama, tiny_moe};
 use crate::{Determinism, ParallelConfig, Plan, Samples, TieEmbeddings, memory, run};
 
 /// Layouts by what they exercise, as `key=value` words; absent keys keep their defaults.
@@ -194,10 +195,16 @@ fn every_layout_of_a_llama_gives_the_same_bits() {
 fn print_layout_table() {
     println!("| layout | ranks | model | loss | gradient norm | weights | moments |");
     println!("|---|---|---|---|---|---|---|");
-    for (name, mut plan) in [("gpt", tiny_gpt()), ("llama", tiny_llama())] {
+    for (name, mut plan) in [
+        ("gpt", tiny_gpt()),
+        ("llama", tiny_llama()),
+        ("mixture", tiny_moe()),
+    ] {
         four_layers(&mut plan);
+        let shared_out = SHARED_OUT.into_iter().filter(|_| plan.model.moe.is_some());
+        let shared_out: Vec<&str> = shared_out.collect();
         let all = std::iter::once("mb=12").chain(LAYOUTS);
-        for layout in all {
+        for layout in all.chain(shared_out) {
             let plan = with(plan.clone(), layout);
             let Result {
                 metrics,

@@ -4,7 +4,7 @@
 use kernels::Device;
 
 use crate::claims::layouts::{LAYOUTS, assert_same, train, train_in, with};
-use crate::config::Family;
+use crate::config::{Family, OptimizerKind};
 use crate::fixtures::{Chain, Log, nth_step, tiny_moe};
 use crate::mesh::Groups;
 use crate::mixture::{MoeConfig, RouterScope, RouterScore};
@@ -13,7 +13,7 @@ use crate::step::Trainer;
 use crate::{Determinism, Error, Plan, memory, run};
 
 /// Layouts with experts shared out, crossed with everything else.
-const SHARED_OUT: [&str; 16] = [
+pub(super) const SHARED_OUT: [&str; 20] = [
     "dp=2 ep=2 mb=1",
     "dp=2 ep=2 mb=2",
     "dp=2 ep=2 mb=6",
@@ -29,6 +29,10 @@ const SHARED_OUT: [&str; 16] = [
     "dp=4 ep=4 tp=2 sp pp=2 vs=2 mb=3",
     "dp=2 ep=2 pp=4 gpipe full mb=2",
     "dp=2 ep=2 pp=2 vs=2 zero=1 selective mb=1",
+    "dp=2 ep=2 cp=2 mb=1",
+    "dp=4 ep=4 cp=2 zero=1 mb=3",
+    "dp=4 ep=2 cp=4 zero=3 mb=1",
+    "dp=4 ep=4 cp=2 tp=2 sp pp=2 selective zero=2 mb=1",
     "dp=12 ep=4 full=1 order=pp-dp-tp-cp-ep mb=1",
 ];
 
@@ -69,6 +73,16 @@ fn every_layout_of_a_mixture_gives_the_same_bits() {
         for layout in SHARED_OUT {
             assert_same(&train(&with(plan.clone(), layout)), &want, layout);
         }
+    }
+}
+
+#[test]
+fn muon_gives_shared_out_experts_the_bits_of_one_rank() {
+    let mut plan = four_layers(tiny_moe());
+    plan.train.optimizer = OptimizerKind::Muon;
+    let want = train(&with(plan.clone(), "mb=12"));
+    for layout in ["dp=4 ep=2 zero=1 mb=3", "dp=4 ep=4 zero=3 tp=2 pp=2 mb=1"] {
+        assert_same(&train(&with(plan.clone(), layout)), &want, layout);
     }
 }
 

@@ -159,6 +159,11 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// True if an expert's rank has parts of several ranks' sequences, whose order of sums is fixed.
+    pub(crate) fn has_parts_of_experts(&self) -> bool {
+        self.token_leaf > 0 && self.cp.size() > 1 && self.ep.size() > 1
+    }
+
     /// Leaf size for a sum over a dim of `whole` elements that tensor parallelism splits.
     pub(crate) fn feature_leaf(&self, whole: usize) -> usize {
         whole.checked_div(self.feature_chunks).unwrap_or(0)
@@ -349,5 +354,31 @@ impl<'a> Slots<'a> {
     pub(crate) fn get(&self, name: &str) -> Slot {
         self.find(name)
             .expect("the list of tensors and the layers are made from one plan")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::options;
+
+    #[test]
+    fn documents_end_with_their_last_token_and_parts_agree_with_the_whole() {
+        let tokens = [5, 9, 3, 3, 7, 8, 3, 4]; // 3 ends: [0, 3), [3, 4), [4, 7), [7, 8)
+        let plan = &options()[0];
+        let mut whole = Documents::asked_for(plan).unwrap();
+        whole.push(&tokens, Some(3), 0..8);
+        let [a, b, c, d] = [[0, 3], [3, 4], [4, 7], [7, 8]];
+        assert_eq!(whole.bounds, Some(vec![a, a, a, b, c, c, c, d]));
+        assert_eq!(whole.positions, Some(vec![0, 1, 2, 0, 0, 1, 2, 0]));
+        for cut in 1..8 {
+            let mut parts = Documents::asked_for(plan).unwrap();
+            parts.push(&tokens, Some(3), 0..cut);
+            parts.push(&tokens, Some(3), cut..8);
+            assert_eq!(parts, whole, "{cut}");
+        }
+        let mut one = Documents::asked_for(plan).unwrap();
+        one.push(&tokens, None, 0..8);
+        assert_eq!(one.bounds, Some(vec![[0, 8]; 8]), "nothing ends them");
     }
 }

@@ -79,7 +79,9 @@ impl Summer {
                         self.push(bucket, block, &part)?;
                         continue;
                     }
-                    if self.rule.is_exact && self.cp.size() > 1 {
+                    // experts' gradients came over context-parallel ranks sequence by sequence
+                    let is_joined = self.buckets[bucket].is_experts;
+                    if self.rule.is_exact && self.cp.size() > 1 && !is_joined {
                         self.cp.all_reduce_sum(&mut flat)?;
                     }
                     self.take_block(bucket, block, flat)?;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads what the example export_parity wrote with transformers and compares logits.
+"""Loads what the example export_parity wrote with transformers and compares logits and greedy text.
 
     cargo run --release -p millrace-train --example export_parity -- OUT
     python train/tests/oracles/check_export.py OUT      (needs torch, transformers)
@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 import transformers
 
-for name, wanted in (("gpt", "GPT2LMHeadModel"), ("llama", "LlamaForCausalLM")):
+for name, wanted in (("gpt", "GPT2LMHeadModel"), ("llama", "LlamaForCausalLM"), ("mixtral", "MixtralForCausalLM"),
+                     ("qwen2_moe", "Qwen2MoeForCausalLM")):
     folder = Path(sys.argv[1]) / name
     model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     assert type(model).__name__ == wanted, type(model)
@@ -22,7 +23,10 @@ for name, wanted in (("gpt", "GPT2LMHeadModel"), ("llama", "LlamaForCausalLM")):
     ours = torch.tensor(record["logits"])
     with torch.no_grad():
         theirs = model.eval()(torch.tensor([record["tokens"]])).logits[0]
+        prompt = torch.tensor([record["tokens"][:16]])
+        text = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=32, do_sample=False, pad_token_id=0)
     off = (ours - theirs).abs().max().item()
     print(f"{wanted}: {tuple(ours.shape)} logits up to {ours.abs().max():.3f}, max abs difference {off:.3e}, "
           f"same likeliest token at {(ours.argmax(-1) == theirs.argmax(-1)).float().mean():.1%} (transformers {transformers.__version__})")
     assert off < 1e-4
+    assert text[0, 16:].tolist() == record["greedy"], (text[0, 16:].tolist(), record["greedy"])

@@ -4,7 +4,7 @@
 
 use kernels::grouped_matmul;
 use kernels::matmul::Op;
-use kernels::{DType, Tensor};
+use kernels::{DType, Tensor, reduce};
 
 use crate::mixture::MoeConfig;
 use crate::model::context::{Context, Slot, Slots};
@@ -81,25 +81,80 @@ impl Experts {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Some((before, hidden)) = saved.inner else {
-            gradients.sums_of(&self.fc1);
-            gradients.sums_of(&self.fc2);
+            for slots in [&self.fc2, &self.fc1] {
+                add_gradients((slots, Op::Plain), None, (traffic, gradients), cx)?;
+            }
             return Ok(dy);
         };
         let (fc1, fc2) = (weights(&self.fc1, cx), weights(&self.fc2, cx));
-        let (counts, leaves) = (traffic.counts(), traffic.leaves());
-        let mut dfc2 = gradients.sums_of(&self.fc2);
-        grouped_matmul::backward_weight((&mut dfc2, Op::Plain), &dy, &hidden, &leaves)?;
+        let counts = traffic.counts();
+        let factors = Some((&dy, &hidden));
+        add_gradients((&self.fc2, Op::Plain), factors, (traffic, gradients), cx)?;
         drop(hidden);
         let dhidden = grouped_matmul::backward_input(&dy, (&fc2, Op::Plain), counts, 0)?;
         drop(dy);
         let dbefore = self.activation.backward(dhidden, &before)?;
         drop(before);
-        let mut dfc1 = gradients.sums_of(&self.fc1);
-        grouped_matmul::backward_weight((&mut dfc1, Op::Transposed), &dbefore, &saved.x, &leaves)?;
+        let factors = Some((&dbefore, &saved.x));
+        add_gradients(
+            (&self.fc1, Op::Transposed),
+            factors,
+            (traffic, gradients),
+            cx,
+        )?;
         let leaf = cx.feature_leaf(self.widths.0);
         let dx = grouped_matmul::backward_input(&dbefore, (&fc1, Op::Transposed), counts, leaf)?;
         cx.sum_over_tp(dx)
     }
+}
+
+/// Adds the products of output gradients and inputs, if any token is here, to the weights' gradients.
+///
+/// Where sequences are shared out as well as experts, the tree joins the parts of a sequence before
+/// it joins those of the ranks that sent them: each rank's sum goes over context-parallel ranks here.
+fn add_gradients(
+    (slots, op): (&[Slot], Op),
+    factors: Option<(&Tensor, &Tensor)>,
+    (traffic, gradients): (&Traffic, &mut Gradients),
+    cx: &Context<'_>,
+) -> kernels::Result<()> {
+    let mut sums = gradients.sums_of(slots);
+    if !cx.has_parts_of_experts() {
+        return match factors {
+            Some((dy, x)) => {
+                let leaves = traffic.leaves();
+                grouped_matmul::backward_weight((&mut sums, op), dy, x, &leaves)
+            }
+            None => Ok(()),
+        };
+    }
+    let ranks = cx.ep.size();
+    let zeros = (sums
+        .iter()
+        .flat_map(|sum| std::iter::repeat_n(&**sum, ranks)))
+    .map(|sum| Tensor::zeros(sum.dims(), DType::F32, sum.device()));
+    let mut parts = zeros.collect::<kernels::Result<Vec<Tensor>>>()?;
+    if let Some((dy, x)) = factors {
+        let mut parts: Vec<&mut Tensor> = parts.iter_mut().collect();
+        let leaves = traffic.leaves_by_rank();
+        grouped_matmul::backward_weight((&mut parts, op), dy, x, &leaves)?;
+    }
+    for part in &mut parts {
+        cx.cp.all_reduce_sum(part.f32_mut())?;
+    }
+    for (sum, parts) in sums.iter_mut().zip(parts.chunks_mut(ranks)) {
+        // their number is a power of two
+        let mut step = 1;
+        while step < ranks {
+            for pair in parts.chunks_mut(2 * step) {
+                let (left, right) = pair.split_at_mut(step);
+                reduce::tree_add_into(&mut left[0], &right[0])?;
+            }
+            step *= 2;
+        }
+        reduce::tree_add_into(sum, &parts[0])?;
+    }
+    Ok(())
 }
 
 fn weights<'a>(slots: &[Slot], cx: &Context<'a>) -> Vec<&'a Tensor> {

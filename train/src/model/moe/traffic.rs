@@ -73,6 +73,11 @@ impl Traffic {
         joined.collect()
     }
 
+    /// The same, of each expert and rank on its own.
+    pub(crate) fn leaves_by_rank(&self) -> Vec<Vec<usize>> {
+        self.leaves.concat()
+    }
+
     /// `[r, d]` by expert -> `[q, d]` by expert here.
     pub(crate) fn deliver(&self, rows: Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         if cx.ep.size() == 1 {

@@ -1,0 +1,194 @@
+//! Fields of a `config.json`, taken one by one: what is missing, of the wrong kind or never taken is
+//! complained about by name, all of it at the end.
+
+use std::cell::RefCell;
+
+use serde_json::{Map, Value};
+
+/// Fields that do not shape the model.
+const PASSED_OVER: &[&str] = &[
+    "_name_or_path",
+    "architectures",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "unk_token_id",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "model_type",
+    "initializer_range",
+    "task_specific_params",
+    "output_hidden_states",
+    "output_attentions",
+    "return_dict",
+    "id2label",
+    "label2id",
+    "problem_type",
+    "chunk_size_feed_forward",
+    "is_encoder_decoder",
+    "n_ctx",
+    "pretraining_tp",
+    "summary_type",
+    "summary_use_proj",
+    "summary_activation",
+    "summary_proj_to_labels",
+    "summary_first_dropout",
+    "reorder_and_upcast_attn",
+    "gradient_checkpointing",
+    "auto_map",
+    "attn_implementation",
+    "_attn_implementation",
+];
+
+/// Fields of a table with what was taken and what is wrong.
+pub(crate) struct Fields<'a> {
+    table: &'a Map<String, Value>,
+    at: &'a str,
+    taken: RefCell<Vec<String>>,
+    pub problems: RefCell<Vec<String>>,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn of(table: &'a Map<String, Value>, at: &'a str) -> Fields<'a> {
+        Fields {
+            table,
+            at,
+            taken: RefCell::default(),
+            problems: RefCell::default(),
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        if self.at.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.at)
+        }
+    }
+
+    pub(crate) fn wrong(&self, name: &str, found: &str, wanted: &str) {
+        let line = format!("{}: found {found}, want {wanted}", self.path(name));
+        let mut problems = self.problems.borrow_mut();
+        if !problems.contains(&line) {
+            problems.push(line);
+        }
+    }
+
+    /// The field, unless it is missing or null.
+    pub(crate) fn take(&self, name: &str) -> Option<&'a Value> {
+        self.taken.borrow_mut().push(name.to_owned());
+        self.table.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.table.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    pub(crate) fn is_null(&self, name: &str) -> bool {
+        self.taken.borrow_mut().push(name.to_owned());
+        self.table.get(name).is_some_and(Value::is_null)
+    }
+
+    /// What `convert` makes of a field; else `default`, or the complaint that there is none.
+    fn get<T>(
+        &self,
+        name: &str,
+        (wanted, default): (&str, Option<T>),
+        convert: impl Fn(&Value) -> Option<T>,
+    ) -> Option<T> {
+        match (self.take(name), default) {
+            (None, None) => {
+                self.wrong(name, "nothing", wanted);
+                None
+            }
+            (None, default) => default,
+            (Some(value), _) => {
+                let converted = convert(value);
+                if converted.is_none() {
+                    self.wrong(name, &value.to_string(), wanted);
+                }
+                converted
+            }
+        }
+    }
+
+    pub(crate) fn count(&self, name: &str) -> usize {
+        let convert = |value: &Value| usize::try_from(value.as_u64()?).ok();
+        self.get(name, ("a count", None), convert).unwrap_or(1)
+    }
+
+    pub(crate) fn count_or(&self, name: &str, default: usize) -> usize {
+        let convert = |value: &Value| usize::try_from(value.as_u64()?).ok();
+        let found = self.get(name, ("a count", Some(default)), convert);
+        found.unwrap_or(default)
+    }
+
+    pub(crate) fn wide(&self, name: &str, default: Option<f64>) -> f64 {
+        let found = self.get(name, ("a number", default), Value::as_f64);
+        found.unwrap_or(1.0)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the model's numbers are f32"
+    )]
+    pub(crate) fn number(&self, name: &str, default: Option<f64>) -> f32 {
+        self.wide(name, default) as f32
+    }
+
+    pub(crate) fn number_or(&self, name: &str) -> Option<f32> {
+        self.has(name).then(|| self.number(name, None))
+    }
+
+    pub(crate) fn flag(&self, name: &str, default: bool) -> bool {
+        let found = self.get(name, ("true or false", Some(default)), Value::as_bool);
+        found.unwrap_or(default)
+    }
+
+    /// A flag that we have in one way only.
+    pub(crate) fn only(&self, name: &str, wanted: bool) {
+        let found = self.flag(name, wanted);
+        if found != wanted {
+            self.wrong(name, &found.to_string(), &wanted.to_string());
+        }
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        let convert = |value: &Value| value.as_str().map(str::to_owned);
+        self.get(name, ("a name", None), convert)
+    }
+
+    pub(crate) fn text_or(&self, name: &str, default: &str) -> String {
+        let convert = |value: &Value| value.as_str().map(str::to_owned);
+        let found = self.get(name, ("a name", Some(default.to_owned())), convert);
+        found.unwrap_or_else(|| default.to_owned())
+    }
+
+    pub(crate) fn texts(&self, name: &str) -> Option<Vec<String>> {
+        let list = self.take(name)?.as_array()?;
+        let texts = list.iter().map(|text| text.as_str().map(str::to_owned));
+        texts.collect()
+    }
+
+    pub(crate) fn table(&self, name: &str) -> Option<&'a Map<String, Value>> {
+        let value = self.take(name)?;
+        if !value.is_object() {
+            self.wrong(name, &value.to_string(), "a table");
+        }
+        value.as_object()
+    }
+
+    /// All that is wrong, unknown fields last.
+    pub(crate) fn finish(self) -> Vec<String> {
+        let taken = self.taken.borrow();
+        for (name, value) in self.table {
+            let is_known = taken.contains(name) || PASSED_OVER.contains(&name.as_str());
+            if !is_known && !value.is_null() {
+                self.wrong(name, &value.to_string(), "no such field");
+            }
+        }
+        self.problems.take()
+    }
+}
