@@ -53,6 +53,9 @@ pub struct BlendTable {
     /// Datasets of the test part alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub test: Vec<BlendDataset>,
+    /// Validation sets of training beside the blend's own, each by its name in `metrics.jsonl`; `weight` does not matter.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub validation: Vec<BlendDataset>,
 }
 
 impl Default for BlendTable {
@@ -76,6 +79,7 @@ impl Default for BlendTable {
             train: Vec::new(),
             valid: Vec::new(),
             test: Vec::new(),
+            validation: Vec::new(),
         }
     }
 }
@@ -123,7 +127,16 @@ impl BlendTable {
             ("train", &self.train),
             ("valid", &self.valid),
             ("test", &self.test),
+            ("validation", &self.validation),
         ];
+        if let Some(i) = self.validation.iter().position(|d| d.name == "valid") {
+            let key = format!("blend.validation[{i}].name");
+            add(
+                &key,
+                "\"valid\"".into(),
+                "another name: that is the blend's own set",
+            );
+        }
         for (list, datasets) in lists {
             for (i, d) in datasets.iter().enumerate() {
                 let key = |k: &str| format!("blend.{list}[{i}].{k}");
@@ -154,6 +167,10 @@ impl BlendTable {
     fn check_samples(&self, add: &mut dyn FnMut(&str, String, &str)) {
         if self.samples == BlendSamples::Text {
             return;
+        }
+        if !self.validation.is_empty() {
+            let found = format!("{} with masked samples", self.validation.len());
+            add("blend.validation", found, "none: the sets are of text");
         }
         self.masking
             .check(&mut |key, found, wanted| add(&format!("blend.masking.{key}"), found, wanted));

@@ -310,7 +310,9 @@ pub(super) fn text_value(v: &Value) -> String {
 
 fn curve(m: &Material, key: &str) -> Vec<(f64, f64)> {
     let point = |l: &Value| Some((l["step"].as_f64()?, l[key].as_f64()?));
-    m.metrics.iter().filter_map(point).collect()
+    // sets beside the blend's own have lines of their own
+    let own = m.metrics.iter().filter(|l| l.get("set").is_none());
+    own.filter_map(point).collect()
 }
 
 /// Loss, throughput, learning rate.

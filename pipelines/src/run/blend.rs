@@ -156,6 +156,39 @@ impl Blended {
         })
     }
 
+    /// The sets of `[[blend.validation]]`, opened: every sample of one epoch each.
+    pub(crate) fn validation(&self, cx: &Context) -> Result<Vec<(String, PartSamples)>> {
+        let table = cx.job.blend.as_ref();
+        let table = table.context("the job has no [blend] table")?;
+        let mut sets = Vec::new();
+        for d in &table.validation {
+            let none = || Opened {
+                sources: Vec::new(),
+                prints: Vec::new(),
+            };
+            let opened = [none(), open(cx, std::slice::from_ref(d))?, none()];
+            let dataset = opened[1].sources.first();
+            let (dataset, _) = dataset.context("a dataset that was opened is there")?;
+            let (_, _, tokenizer) = vocabulary(cx, dataset)?;
+            verify(&opened, self.vocab, tokenizer.as_str().unwrap_or_default())?;
+            let parts = index::build_blend(&BlendRequest {
+                sources: opened.each_ref().map(|o| o.sources.as_slice()),
+                split: None,
+                mixture: Mixture::Exhaustive,
+                samples: [Some(0), None, Some(0)],
+                sample: index::Request::of(table.seq_length as u64, None, cx.job.seed),
+                surplus: table.surplus,
+                max_epochs: None,
+                even_batches: None,
+                cache: None,
+            })?;
+            let [_, samples, _] = parts;
+            let samples = samples.with_context(|| format!("{} holds no sample", d.name))?;
+            sets.push((d.name.clone(), PartSamples::Text(samples)));
+        }
+        Ok(sets)
+    }
+
     /// One part, or an error that says which setting leaves it empty.
     pub(crate) fn part(&self, part: Part) -> Result<&PartSamples> {
         self.parts[part as usize]

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use index::{BertItem, Cyclic, Part};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use train::{Ended, Plan, StepRecord};
+use train::{Ended, Plan, StepRecord, ValidationSet};
 
 /// A blend as the trainer reads it: as it comes, or shuffled every epoch.
 pub(super) struct BlendSamples<'a>(pub &'a PartSamples, pub Option<Cyclic>);
@@ -147,9 +147,12 @@ pub(super) fn run(cx: &Context) -> Result<()> {
             rank.snapshot / 1_000_000
         );
     }
-    let valid = blended.parts[Part::Valid as usize]
-        .as_ref()
-        .map(|samples| BlendSamples(samples, None));
+    let named = blended.validation(cx)?;
+    let own = blended.parts[Part::Valid as usize].as_ref();
+    let own = own.map(|samples| ("valid", BlendSamples(samples, None)));
+    let more = named.iter();
+    let more = more.map(|(name, samples)| (name.as_str(), BlendSamples(samples, None)));
+    let valid: Vec<(&str, BlendSamples<'_>)> = own.into_iter().chain(more).collect();
     let progress = Progress::start("train", "steps", plan.train.steps);
     let signals = Signals::listen()?;
     let watcher = Watcher {
@@ -157,8 +160,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         signals: &signals,
     };
     let samples = BlendSamples(blended.part(Part::Train)?, blended.cyclic(cx)?);
-    let valid = valid.as_ref().map(|v| v as &dyn train::Samples);
-    let outcome = train::run(&plan, &samples, valid, &cx.out, &watcher)?;
+    let sets: Vec<ValidationSet<'_>> = valid
+        .iter()
+        .map(|(name, samples)| ValidationSet { name, samples })
+        .collect();
+    let outcome = train::run_with_sets(&plan, &samples, &sets, &cx.out, &watcher)?;
     if outcome.ended == Ended::Asked {
         progress.finish(&format!(
             "stopped by a signal after step {}; the same command goes on from its checkpoint",

@@ -2,6 +2,7 @@
 
 mod bert;
 mod counts;
+mod differences;
 mod hugging_face;
 mod inference;
 mod kill;
