@@ -8,8 +8,8 @@ use kernels::{Device, Tensor};
 
 use crate::checkpoint::hf::{Source, tensors};
 use crate::claims::layouts::{assert_same, train_on, with};
-use crate::claims::parity::{Golden, by_tensor, set_weights, with_padding_cut};
-use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, Schedule, TrainConfig};
+use crate::claims::parity::{self, Golden, by_tensor, set_weights, with_padding_cut};
+use crate::config::{Determinism, Family};
 use crate::fixtures::{Blanks, Log, nth_step, tiny_bert};
 use crate::mesh::Groups;
 use crate::model::context::{Context, Weights};
@@ -17,39 +17,12 @@ use crate::model::param;
 use crate::step::Trainer;
 use crate::{Error, Plan, Sample, Samples, memory, run};
 
+/// The plan of `parity` as a BERT, for ten steps.
 fn plan((post_norm, next_sentence): (bool, bool), determinism: Determinism) -> Plan {
-    Plan {
-        model: ModelConfig {
-            family: Family::Bert,
-            post_norm,
-            next_sentence,
-            layers: 2,
-            d_model: 16,
-            heads: 4,
-            d_ffn: 24,
-            ..ModelConfig::default()
-        },
-        parallel: ParallelConfig::default(),
-        train: TrainConfig {
-            steps: 10,
-            global_batch: 4,
-            micro_batch: 2,
-            lr: 1e-2,
-            warmup_steps: 0,
-            schedule: Schedule::Constant,
-            weight_decay: 0.1,
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-6,
-            clip_norm: 0.5,
-            ..TrainConfig::default()
-        },
-        vocab: 61,
-        seq_length: 16,
-        predictions: 5,
-        determinism,
-        ..tiny_bert()
-    }
+    let mut plan = parity::plan(Family::Bert, determinism);
+    (plan.model.kv_heads, plan.predictions, plan.train.steps) = (0, 5, 10);
+    (plan.model.post_norm, plan.model.next_sentence) = (post_norm, next_sentence);
+    plan
 }
 
 /// The samples of bert_goldens.py.

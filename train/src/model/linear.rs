@@ -14,6 +14,39 @@ use kernels::{DType, Tensor, add, reduce};
 use crate::model::context::{Context, Slot, Slots};
 use crate::model::gradients::Gradients;
 
+/// x W^T + b with W by output rows: x `[n, in]` -> `[n, out]`.
+fn outputs(
+    x: &Tensor,
+    (weight, bias): (Slot, Option<Slot>),
+    cx: &Context<'_>,
+) -> kernels::Result<Tensor> {
+    let weight = cx.weight(weight);
+    let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device())?;
+    matmul(&mut y, (x, Op::Plain), (weight, Op::Transposed), 0, false)?;
+    if let Some(bias) = bias {
+        add::bias(&mut y, cx.weight(bias))?;
+    }
+    Ok(y)
+}
+
+/// Gradients of `outputs`' weight and bias: dy `[n, out]`, x `[n, in]`.
+fn sum_gradients(
+    (dy, x): (&Tensor, &Tensor),
+    (weight, bias): (Slot, Option<Slot>),
+    gradients: &mut Gradients,
+    cx: &Context<'_>,
+) -> kernels::Result<()> {
+    let leaf = cx.token_leaf;
+    let (dweight, accumulate) = gradients.target(weight);
+    let (dy_t, x) = ((dy, Op::Transposed), (x, Op::Plain));
+    matmul(dweight, dy_t, x, leaf, accumulate)?;
+    if let Some(bias) = bias {
+        let (dbias, accumulate) = gradients.target(bias);
+        reduce::sum_rows(dbias, dy, leaf, accumulate)?;
+    }
+    Ok(())
+}
+
 /// Output features are split.
 pub(crate) struct ColumnLinear {
     pub weight: Slot,
@@ -38,15 +71,9 @@ impl ColumnLinear {
 
     /// x: `[m, in]` -> `[n, out/tp]`
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        let weight = cx.weight(self.weight);
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
-        let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device())?;
-        matmul(&mut y, (x, Op::Plain), (weight, Op::Transposed), 0, false)?;
-        if let Some(bias) = self.bias {
-            add::bias(&mut y, cx.weight(bias))?;
-        }
-        Ok(y)
+        outputs(x, (self.weight, self.bias), cx)
     }
 
     /// dy: `[n, out/tp]`, x: `[m, in]` -> dx: `[m, in]`, summed over ranks.
@@ -59,18 +86,7 @@ impl ColumnLinear {
     ) -> kernels::Result<Tensor> {
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
-        let (dweight, accumulate) = gradients.target(self.gradient);
-        matmul(
-            dweight,
-            (dy, Op::Transposed),
-            (x, Op::Plain),
-            cx.token_leaf,
-            accumulate,
-        )?;
-        if let Some(bias) = self.bias {
-            let (dbias, accumulate) = gradients.target(bias);
-            reduce::sum_rows(dbias, dy, cx.token_leaf, accumulate)?;
-        }
+        sum_gradients((dy, x), (self.gradient, self.bias), gradients, cx)?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         drop(room);
         let weight = cx.weight(self.weight);
@@ -96,11 +112,7 @@ impl FullLinear {
 
     /// x: `[n, in]` -> `[n, out]`
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        let weight = cx.weight(self.weight);
-        let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device())?;
-        matmul(&mut y, (x, Op::Plain), (weight, Op::Transposed), 0, false)?;
-        add::bias(&mut y, cx.weight(self.bias))?;
-        Ok(y)
+        outputs(x, (self.weight, Some(self.bias)), cx)
     }
 
     /// dy: `[n, out]`, x: `[n, in]` -> dx: `[n, in]`
@@ -111,17 +123,8 @@ impl FullLinear {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let leaf = cx.token_leaf;
-        let (dweight, accumulate) = gradients.target(self.weight);
-        matmul(
-            dweight,
-            (dy, Op::Transposed),
-            (x, Op::Plain),
-            leaf,
-            accumulate,
-        )?;
-        let (dbias, accumulate) = gradients.target(self.bias);
-        reduce::sum_rows(dbias, dy, leaf, accumulate)?;
+        let slots = (self.weight, Some(self.bias));
+        sum_gradients((dy, x), slots, gradients, cx)?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         let weight = cx.weight(self.weight);
         matmul(&mut dx, (dy, Op::Plain), (weight, Op::Plain), 0, false)?;
