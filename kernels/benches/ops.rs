@@ -237,22 +237,6 @@ fn experts(table: &Table) {
     table.row("route forward 1024 x 8", "GB/s", bytes, || {
         kernels::route::forward(&logits, None, &router).expect("fits");
     });
-    let buckets = kernels::relative_bias::Buckets {
-        buckets: 32,
-        max_distance: 128,
-        bidirectional: true,
-    };
-    let span = kernels::relative_bias::Span {
-        first_query: 0,
-        queries: 512,
-        first_key: 0,
-        keys: 512,
-    };
-    let biases = tensor(&[32, 8], 5);
-    let bytes = (8 * 512 * 512 * 4) as f64;
-    table.row("relative_bias forward 8 x 512 x 512", "GB/s", bytes, || {
-        kernels::relative_bias::forward(&biases, &buckets, &span).expect("fits");
-    });
 }
 
 fn optimizer(table: &Table) {
@@ -330,7 +314,7 @@ fn attention(table: &Table) {
                     lse: &lse,
                     qkv: &qkv,
                 };
-                kernels::attention::backward(&passed, &call, t / 8).expect("fits");
+                kernels::attention::backward(&passed, &call, t / 8, None).expect("fits");
             },
         );
         let bytes = (2 * qkv.elements() * 4) as f64;

@@ -23,7 +23,7 @@ pub use ops::adamw::AdamW;
 pub use ops::attention::Heads;
 pub use ops::{
     activation, adamw, add, attention, cross_entropy, dropout, embedding, geglu, gelu,
-    grouped_matmul, head_norm, layer_norm, lerp, matmul, muon, permute, reduce, relative_bias,
-    rms_norm, rope, route, swiglu,
+    grouped_matmul, head_norm, layer_norm, lerp, matmul, muon, permute, reduce, rms_norm, rope,
+    route, swiglu,
 };
 pub use tensor::Tensor;

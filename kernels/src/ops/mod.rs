@@ -26,7 +26,6 @@ pub mod matmul;
 pub mod muon;
 pub mod permute;
 pub mod reduce;
-pub mod relative_bias;
 pub mod rms_norm;
 pub mod rope;
 pub mod route;
@@ -93,7 +92,22 @@ mod tests {
             lse: &lse,
             qkv: &qkv,
         };
-        let (dqkv, _) = attention::backward(&passed, &call, 20).unwrap();
+        let (dqkv, _) = attention::backward(&passed, &call, 20, None).unwrap();
+        let mut dbias = make(&[8, 4], 17);
+        let bias = attention::Bias {
+            table: &make(&[8, 4], 18),
+            buckets: attention::Buckets {
+                buckets: 8,
+                max_distance: 40,
+                bidirectional: false,
+            },
+        };
+        let call = attention::Call {
+            bias: Some(bias),
+            ..call
+        };
+        let (biased, _) = attention::forward(&qkv, &call).unwrap();
+        attention::backward(&passed, &call, 20, Some(&mut dbias)).unwrap();
         let ids = Tensor::from_u32(&[n], &vec![7; n], &device).unwrap();
         let max = cross_entropy::row_max(&x, 0, d).unwrap();
         let (sums, _) = cross_entropy::row_sums(&x, &max, &ids, 0, d, d / 8).unwrap();
@@ -119,6 +133,8 @@ mod tests {
             weights,
             m,
             v,
+            biased,
+            dbias,
         ];
         let all = [
             product, few, y, dx, dw, db, z, dz, out, lse, dqkv, sums, dtable, columns,

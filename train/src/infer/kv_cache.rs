@@ -1,5 +1,6 @@
 //! Keys and values of the tokens so far, one pair of tensors a block: `[1, k, seq_length, e]`.
 
+use kernels::attention::Next;
 use kernels::{DType, Tensor, add, attention};
 
 use crate::error::{OnRank, Result};
@@ -119,9 +120,15 @@ impl<'a> Decoder<'a> {
                 attention::forward(&qkv, &block.attention.call(&qkv, None, &cx))?.0
             } else {
                 let first = self.first_key(block.attention.window, documents);
-                let at = (self.position, first);
+                let next = Next {
+                    heads: &block.attention.heads,
+                    position: self.position,
+                    first_key: first,
+                    is_scaled: true,
+                    bias: None,
+                };
                 let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
-                attention::decode(&qkv, keys, values, at, &block.attention.heads)?
+                attention::decode(&qkv, keys, values, &next)?
             };
             let mut middle = block.attention.join(&mixed, &cx)?;
             add::add_into(&mut middle, &x)?;

@@ -152,11 +152,12 @@ impl Attention {
         kv: Option<&'a Tensor>,
         cx: &Context<'a>,
     ) -> Call<'a> {
-        let keys = kv.map(|kv| Keys {
+        let of_part = |kv| Keys::Part {
             kv,
             time: cx.time * cx.cp.size(),
             first: cx.first,
-        });
+        };
+        let keys = kv.map_or(Keys::Own, of_part);
         let bounds = cx
             .documents
             .and_then(|documents| documents.bounds.as_deref());
@@ -167,6 +168,8 @@ impl Attention {
             b: qkv.dims()[0] / cx.time,
             t: cx.time,
             keys,
+            is_scaled: true,
+            bias: None,
             mask: Mask {
                 is_causal: self.is_causal,
                 window: self.window,
@@ -214,7 +217,7 @@ impl Attention {
             lse: &lse,
             qkv: &qkv,
         };
-        let (mut dqkv, dkv) = attention::backward(&passed, &call, cx.token_leaf)?;
+        let (mut dqkv, dkv) = attention::backward(&passed, &call, cx.token_leaf, None)?;
         if let Some(dkv) = dkv {
             let dkv = scatter_sum_rows(cx.cp, &dkv, cx.time)?;
             attention::put_kv(&mut dqkv, &dkv, &self.heads)?;

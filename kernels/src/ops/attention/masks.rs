@@ -1,5 +1,6 @@
 //! Masks and dropout against f64 loops over exactly the keys a row sees; must-fail: one key more.
 
+use super::tests::next;
 use super::*;
 use crate::ops::dropout::Dropout;
 use crate::rng::philox;
@@ -7,12 +8,12 @@ use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
 use crate::{Device, tolerance};
 use std::ops::Range;
 
-const HEADS: Heads = Heads {
+pub(super) const HEADS: Heads = Heads {
     heads: 4,
     kv_heads: 2,
     width: 6,
 };
-const DROPPED: Dropped = Dropped {
+pub(super) const DROPPED: Dropped = Dropped {
     dropout: Dropout {
         p: 0.3,
         seed: 7 << 32 | 5,
@@ -24,7 +25,7 @@ const DROPPED: Dropped = Dropped {
 };
 
 /// Rows of two sequences of three documents each, one of a single row; a padded end in the second.
-fn documents(t: usize) -> Vec<[u32; 2]> {
+pub(super) fn documents(t: usize) -> Vec<[u32; 2]> {
     let ends = [[t / 3, t / 3 + 1, t], [1, t / 2, t - 2]];
     let bounds = ends.iter().flat_map(|ends| {
         (0..t).map(|row| {
@@ -37,7 +38,7 @@ fn documents(t: usize) -> Vec<[u32; 2]> {
     bounds.collect()
 }
 
-fn ranges(mask: &Mask<'_>, t: usize, more: usize) -> Vec<Range<usize>> {
+pub(super) fn ranges(mask: &Mask<'_>, t: usize, more: usize) -> Vec<Range<usize>> {
     let seen = |row: usize| {
         let position = row % t;
         let inside = |key: &usize| {
@@ -56,7 +57,7 @@ fn ranges(mask: &Mask<'_>, t: usize, more: usize) -> Vec<Range<usize>> {
 }
 
 /// The factor of a probability by the definition: one word of a counter.
-fn factor(sequence: usize, head: usize, query: usize, key: usize) -> f64 {
+pub(super) fn factor(sequence: usize, head: usize, query: usize, key: usize) -> f64 {
     let Dropout {
         seed,
         step,
@@ -85,11 +86,11 @@ fn factor(sequence: usize, head: usize, query: usize, key: usize) -> f64 {
     }
 }
 
-fn kept(_: usize, _: usize, _: usize, _: usize) -> f64 {
+pub(super) fn kept(_: usize, _: usize, _: usize, _: usize) -> f64 {
     1.0
 }
 
-type Factor = fn(usize, usize, usize, usize) -> f64;
+pub(super) type Factor = fn(usize, usize, usize, usize) -> f64;
 
 /// Two sequences; `seen` per row of both.
 fn reference(qkv: &[f64], t: usize, seen: &[Range<usize>], factor: Factor) -> Vec<f64> {
@@ -123,7 +124,7 @@ fn reference(qkv: &[f64], t: usize, seen: &[Range<usize>], factor: Factor) -> Ve
     out
 }
 
-fn masks(bounds: &[[u32; 2]]) -> Vec<Mask<'_>> {
+pub(super) fn masks(bounds: &[[u32; 2]]) -> Vec<Mask<'_>> {
     let bounds = Some(bounds);
     let mask = |is_causal, window, bounds| Mask {
         is_causal,
@@ -190,7 +191,7 @@ fn masked_and_dropped_backward_matches_finite_differences() {
                 lse: &lse,
                 qkv: &qkv,
             };
-            let (dqkv, _) = backward(&passed, &call, 0).unwrap();
+            let (dqkv, _) = backward(&passed, &call, 0, None).unwrap();
             let seen = ranges(&mask, t, 0);
             let want = differences(&wide(qkv.f32()), 1e-5, |qkv| {
                 let out = reference(qkv, t, &seen, factor);
@@ -203,7 +204,7 @@ fn masked_and_dropped_backward_matches_finite_differences() {
 }
 
 /// Rows `part * rows ..` of each of two sequences.
-fn cut(x: &Tensor, part: usize, rows: usize, t: usize) -> Tensor {
+pub(super) fn cut(x: &Tensor, part: usize, rows: usize, t: usize) -> Tensor {
     let width = x.elements() / (2 * t);
     let whole = x.f32().chunks(t * width);
     let part = part * rows * width..(part + 1) * rows * width;
@@ -229,7 +230,7 @@ fn parts_of_masked_and_dropped_rows_have_the_bits_of_the_whole() {
             lse: &lse,
             qkv: &qkv,
         };
-        let (want, _) = backward(&passed, &whole, leaf).unwrap();
+        let (want, _) = backward(&passed, &whole, leaf, None).unwrap();
         let mut found = Vec::new();
         for part in 0..parts {
             let first = part * rows;
@@ -242,11 +243,11 @@ fn parts_of_masked_and_dropped_rows_have_the_bits_of_the_whole() {
                 ..mask
             };
             let call = Call {
-                keys: Some(Keys {
+                keys: Keys::Part {
                     kv: &kv,
                     time: t,
                     first,
-                }),
+                },
                 ..call(rows, mask, Some(DROPPED))
             };
             let qkv = cut(&qkv, part, rows, t);
@@ -263,7 +264,7 @@ fn parts_of_masked_and_dropped_rows_have_the_bits_of_the_whole() {
                 lse: &lse,
                 qkv: &qkv,
             };
-            let (dqkv, dkv) = backward(&passed, &call, leaf).unwrap();
+            let (dqkv, dkv) = backward(&passed, &call, leaf, None).unwrap();
             found.push((dqkv, dkv.unwrap()));
         }
         let sums: Vec<f32> = (0..2 * t * HEADS.kv_width())
@@ -296,11 +297,11 @@ fn decode_within_a_window_has_the_bits_of_forward() {
     for position in 0..t {
         let rows = cut(&qkv, position, 1, t);
         let first = (position + 1).saturating_sub(window);
-        let one = decode(&rows, &mut k, &mut v, (position, first), &HEADS).unwrap();
+        let one = decode(&rows, &mut k, &mut v, &next(&HEADS, position, first)).unwrap();
         assert_eq!(bits(one.f32()), bits(cut(&out, position, 1, t).f32()));
     }
     let rows = cut(&qkv, 0, 1, t);
-    let late = decode(&rows, &mut k, &mut v, (3, 4), &HEADS);
+    let late = decode(&rows, &mut k, &mut v, &next(&HEADS, 3, 4));
     assert!(matches!(
         late,
         Err(Error::Argument {
@@ -326,7 +327,7 @@ fn masked_bits_are_the_same_on_every_instruction_set() {
                 lse: &lse,
                 qkv: &qkv,
             };
-            outs.push(backward(&passed, &call, 20).unwrap().0);
+            outs.push(backward(&passed, &call, 20, None).unwrap().0);
             outs.extend([out, lse]);
         }
         outs

@@ -1,7 +1,9 @@
 //! Attention on packed q, k, v: out_i = sum_j softmax_j(q_i k_j / sqrt(e)) v_j over the keys that row i
-//! sees, a contiguous range: causal, within a window, of its document, or all (`Mask`).
+//! sees, a contiguous range: causal, within a window, of its document, or all (`Mask`). As T5 has it,
+//! scores unscaled, with a bias by distance (`Bias`), or keys of another sequence (`Keys::Other`).
 //! Papers: Vaswani et al. 2017, arXiv:1706.03762; grouped queries: Ainslie et al. 2023, arXiv:2305.13245;
-//! windows: Beltagy et al. 2020, arXiv:2004.05150. Dropout of the probabilities after the softmax.
+//! windows: Beltagy et al. 2020, arXiv:2004.05150; bias: Raffel et al. 2020, JMLR 21. Dropout of the
+//! probabilities after the softmax.
 //!
 //! We differ from flash attention: a row's scores are all held (a block of query rows times the keys it
 //! visits), so its softmax has one fixed order, 16 lane sums by key number, and weighted values are one
@@ -10,157 +12,33 @@
 //! over leaves of query rows in the tree of `reduce`, so that parts aligned with it add up to the whole's
 //! bits. Keys that no row of a block sees are not visited.
 
+mod bias;
+#[cfg(test)]
+mod biased;
+mod call;
 mod cpu;
+#[cfg(test)]
+mod cross;
 #[cfg(test)]
 mod masks;
 #[cfg(test)]
 mod tests;
 
-use crate::ops::dropout::{Constants, Dropout};
 use crate::{DType, Error, Result, Tensor};
 
-/// Heads of one rank and how a packed row lays them out: for each kv head, its heads / kv_heads query
-/// heads, then its k, then its v, each `width` wide (Megatron's order).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heads {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads; divides `heads`.
-    pub kv_heads: usize,
-    /// Floats per head.
-    pub width: usize,
-}
+pub use bias::{Bias, Buckets};
+pub use call::{Call, Dropped, Heads, Keys, Mask};
+use call::{check_rows, refuse};
 
-impl Heads {
-    /// Floats in a packed row.
-    pub fn packed(&self) -> usize {
-        self.kv_heads * self.group_width()
-    }
-
-    /// Query heads per kv head.
-    pub(crate) fn per_group(&self) -> usize {
-        self.heads / self.kv_heads
-    }
-
-    /// Floats of one kv head's group in a packed row.
-    pub(crate) fn group_width(&self) -> usize {
-        (self.per_group() + 2) * self.width
-    }
-
-    /// Floats of a row's keys and values alone: each kv head's k, then its v.
-    pub fn kv_width(&self) -> usize {
-        2 * self.kv_heads * self.width
-    }
-
-    /// Checks that the counts make sense together.
-    pub(crate) fn check(&self, op: &'static str) -> Result<()> {
-        let whole = self.kv_heads > 0 && self.heads > 0 && self.heads.is_multiple_of(self.kv_heads);
-        if whole && self.width > 0 {
-            return Ok(());
-        }
-        let wanted = "heads a multiple of kv_heads, none of them 0".to_owned();
-        Err(Error::Argument {
-            op,
-            name: "heads",
-            found: format!("{self:?}"),
-            wanted,
-        })
-    }
-}
-
-/// Which keys a query row sees: the intersection of these ranges of positions. A row that sees none
-/// has 0 as its result.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Mask<'a> {
-    /// Hides keys after the row's position.
-    pub is_causal: bool,
-    /// Hides keys `window` or more positions before the row's; 0: none.
-    pub window: usize,
-    /// For each query row, `b * t`: the first key and one past the last, as of its document or without
-    /// padding.
-    pub bounds: Option<&'a [[u32; 2]]>,
-}
-
-impl Mask<'_> {
-    /// Every key up to the row.
-    pub const CAUSAL: Mask<'static> = Mask {
-        is_causal: true,
-        window: 0,
-        bounds: None,
-    };
-}
-
-/// The keys and values that a part of each sequence's query rows may see.
-#[derive(Clone, Copy)]
-pub struct Keys<'a> {
-    /// `[b * time, kv_width]`: those of whole sequences, as `take_kv` gives them.
-    pub kv: &'a Tensor,
-    /// Rows of a whole sequence.
-    pub time: usize,
-    /// Position of the part's first row.
-    pub first: usize,
-}
-
-/// Dropout of probabilities: random bits by (seed, step, tensor, sequence, head, query, key).
-#[derive(Clone, Copy)]
-pub struct Dropped {
-    /// What all heads share.
-    pub dropout: Dropout,
-    /// Global number of the first sequence.
-    pub sequence: u64,
-    /// Number of this rank's first head.
-    pub first_head: u32,
-}
-
-impl Dropped {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "check_call holds heads below 2^32"
-    )]
-    fn of_head(&self, head: usize) -> Constants {
-        self.dropout.of_head(self.first_head + head as u32)
-    }
-}
-
-/// What a call is about beside its tensors: `b` sequences of `t` query rows.
-#[derive(Clone, Copy)]
-pub struct Call<'a> {
-    /// Heads and the layout of packed rows.
-    pub heads: &'a Heads,
-    /// Sequences.
-    pub b: usize,
-    /// Query rows of each.
-    pub t: usize,
-    /// Keys of whole sequences, where the query rows are a part of them; `None`: the packed ones.
-    pub keys: Option<Keys<'a>>,
-    /// Who sees what.
-    pub mask: Mask<'a>,
-    /// `None` or p = 0 in evaluation.
-    pub dropout: Option<Dropped>,
-}
-
-impl<'a> Call<'a> {
-    /// Every key up to the row, nothing dropped.
-    pub fn causal(heads: &'a Heads, b: usize, t: usize) -> Call<'a> {
-        Call {
-            heads,
-            b,
-            t,
-            keys: None,
-            mask: Mask::CAUSAL,
-            dropout: None,
-        }
-    }
-}
-
-/// Returns out and the log of each row's sum of exponentials (0 where a row sees no key). With `keys`
-/// they are the bits of those rows of the whole.
+/// Returns out and the log of each row's sum of exponentials (0 where a row sees no key). With
+/// `Keys::Part` they are the bits of those rows of the whole.
 /// # Shapes
-/// qkv: `[b*t, packed]` -> out: `[b*t, heads*width]` in head order, lse: `[b, heads, t]`.
+/// qkv: `[b*t, packed]` -> out: `[b*t, heads*width]` in head order, lse: `[b, heads, t]`. With
+/// `Keys::Other` qkv is `[b*t, heads*width]`, queries alone.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
 pub fn forward(qkv: &Tensor, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
-    check_call("attention::forward", qkv, call)?;
+    call.check("attention::forward", qkv)?;
     let (heads, n) = (call.heads, call.b * call.t);
     let mut out = Tensor::empty(&[n, heads.heads * heads.width], DType::F32, qkv.device())?;
     let mut lse = Tensor::empty(&[call.b, heads.heads, call.t], DType::F32, qkv.device())?;
@@ -177,37 +55,46 @@ pub struct Passed<'a> {
     pub out: &'a Tensor,
     /// `[b, heads, t]`
     pub lse: &'a Tensor,
-    /// `[b*t, packed]`
+    /// As forward's: `[b*t, packed]`, or `[b*t, heads*width]` with keys of another sequence.
     pub qkv: &'a Tensor,
 }
 
 /// Returns dqkv, packed as qkv. Gradients of k and v are sums over leaves of `leaf` query rows (0: one
 /// leaf) in the tree of `reduce`; a leaf is one chain over a group's query heads and ascending rows.
 ///
-/// With `keys`, dqkv's keys and values are 0, and the second tensor is their gradient from this part,
-/// `[b * time, kv_width]`. Parts of whole leaves add up, in the same tree, to the bits of the whole.
+/// With keys apart (`Part`, `Other`) the second tensor is their gradient from these query rows,
+/// `[b * time, kv_width]`; keys and values in a part's dqkv are 0. Parts of whole leaves add up, in the
+/// same tree, to the bits of the whole.
+///
+/// A call with a bias adds the gradient of its table to dtable, `[buckets, heads]`: leaves as above, merged
+/// in the same tree, then sequences, then once with the old value.
 /// # Errors
-/// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
+/// `Shape`, `DType` or `Argument` if they do not fit, or if one of bias and dtable comes without the
+/// other; `Memory` for scratch.
 pub fn backward(
     passed: &Passed<'_>,
     call: &Call<'_>,
     leaf: usize,
+    dtable: Option<&mut Tensor>,
 ) -> Result<(Tensor, Option<Tensor>)> {
-    check_passed("attention::backward", passed, call)?;
-    let Passed {
-        dout,
-        out,
-        lse,
-        qkv,
-    } = *passed;
-    let device = qkv.device();
-    let mut dqkv = Tensor::empty(qkv.dims(), DType::F32, device)?;
-    let dkv = call
-        .keys
-        .map(|keys| Tensor::empty(keys.kv.dims(), DType::F32, device));
+    const OP: &str = "attention::backward";
+    check_passed(OP, passed, call)?;
+    match (&call.bias, &dtable) {
+        (None, None) => {}
+        (Some(bias), Some(dtable)) => bias.check(OP, ("dtable", dtable), call.heads.heads)?,
+        (bias, _) => {
+            let told = |is_there| if is_there { "given" } else { "none" };
+            let wanted = format!("{}, as the call's bias", told(bias.is_some()));
+            return refuse(OP, "dtable", told(bias.is_none()).to_owned(), wanted);
+        }
+    }
+    let device = passed.qkv.device();
+    let mut dqkv = Tensor::empty(passed.qkv.dims(), DType::F32, device)?;
+    let apart = call.keys.apart();
+    let dkv = apart.map(|kv| Tensor::empty(kv.dims(), DType::F32, device));
     let mut dkv = dkv.transpose()?;
-    let outs = (&mut dqkv, dkv.as_mut());
-    dispatch!(device, backward(outs, (dout, out, lse), qkv, call, leaf))?;
+    let outs = (&mut dqkv, dkv.as_mut(), dtable);
+    dispatch!(device, backward(outs, passed, call, leaf))?;
     Ok((dqkv, dkv))
 }
 
@@ -218,7 +105,7 @@ pub fn take_kv(qkv: &Tensor, heads: &Heads) -> Result<Tensor> {
     const OP: &str = "attention::take_kv";
     heads.check(OP)?;
     let (n, _) = qkv.expect_rows(OP, "qkv")?;
-    check_packed(OP, qkv, heads, n, 1)?;
+    check_rows(OP, ("qkv", qkv), heads, (n, heads.packed()))?;
     let mut kv = Tensor::empty(&[n, heads.kv_width()], DType::F32, qkv.device())?;
     let groups = qkv.f32().chunks_exact(heads.group_width());
     for (to, from) in kv.f32_mut().chunks_exact_mut(2 * heads.width).zip(groups) {
@@ -234,7 +121,7 @@ pub fn put_kv(qkv: &mut Tensor, kv: &Tensor, heads: &Heads) -> Result<()> {
     const OP: &str = "attention::put_kv";
     heads.check(OP)?;
     let (n, _) = qkv.expect_rows(OP, "qkv")?;
-    check_packed(OP, qkv, heads, n, 1)?;
+    check_rows(OP, ("qkv", qkv), heads, (n, heads.packed()))?;
     kv.expect_f32(OP, "kv", &[n, heads.kv_width()])?;
     let groups = qkv.f32_mut().chunks_exact_mut(heads.group_width());
     for (to, from) in groups.zip(kv.f32().chunks_exact(2 * heads.width)) {
@@ -244,76 +131,33 @@ pub fn put_kv(qkv: &mut Tensor, kv: &Tensor, heads: &Heads) -> Result<()> {
 }
 
 fn check_passed(op: &'static str, passed: &Passed<'_>, call: &Call<'_>) -> Result<()> {
-    check_call(op, passed.qkv, call)?;
-    let (heads, n) = (call.heads, call.b * call.t);
-    for (name, x) in [("dout", passed.dout), ("out", passed.out)] {
-        x.expect(op, name, DType::F32)?;
-        if x.rows_cols() != (n, heads.heads * heads.width) {
-            let wanted = format!("[{n}, {}]", heads.heads * heads.width);
-            return Err(Error::Shape {
-                op,
-                name,
-                found: x.dims().to_vec(),
-                wanted,
-            });
-        }
-    }
+    call.check(op, passed.qkv)?;
+    let heads = call.heads;
+    let dims = (call.b * call.t, heads.heads * heads.width);
+    check_rows(op, ("dout", passed.dout), heads, dims)?;
+    check_rows(op, ("out", passed.out), heads, dims)?;
     passed
         .lse
         .expect_f32(op, "lse", &[call.b, heads.heads, call.t])
 }
 
-fn check_call(op: &'static str, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
-    let argument = |name, found: String, wanted: String| {
-        Err(Error::Argument {
-            op,
-            name,
-            found,
-            wanted,
-        })
-    };
-    let (b, t) = (call.b, call.t);
-    check_packed(op, qkv, call.heads, b, t)?;
-    let mut end = t;
-    if let Some(keys) = call.keys {
-        end = keys.first.saturating_add(t);
-        if end > keys.time {
-            let wanted = format!("at most {} - {t}, the part's rows", keys.time);
-            return argument("first", keys.first.to_string(), wanted);
-        }
-        let dims = [b * keys.time, call.heads.kv_width()];
-        keys.kv.expect_f32(op, "kv", &dims)?;
-    }
-    if let Some(bounds) = call.mask.bounds
-        && bounds.len() != b * t
-    {
-        let wanted = format!("{b} * {t}, one per query row");
-        return argument("bounds", bounds.len().to_string(), wanted);
-    }
-    let Some(dropped) = call.dropout else {
-        return Ok(());
-    };
-    let p = dropped.dropout.p;
-    if !(0.0..1.0).contains(&p) {
-        return argument("p", p.to_string(), "at least 0 and below 1".to_owned());
-    }
-    if u32::try_from(end).is_err() {
-        return argument("t", end.to_string(), "positions below 2^32".to_owned());
-    }
-    let heads = u32::try_from(call.heads.heads).ok();
-    if (heads.and_then(|heads| dropped.first_head.checked_add(heads))).is_none() {
-        let found = dropped.first_head.to_string();
-        return argument("first_head", found, "below 2^32 - heads".to_owned());
-    }
-    if dropped.sequence.checked_add(b as u64).is_none() {
-        let found = dropped.sequence.to_string();
-        return argument("sequence", found, "below 2^64".to_owned());
-    }
-    Ok(())
+/// The next position of every sequence, for `decode`.
+#[derive(Clone, Copy)]
+pub struct Next<'a> {
+    /// Heads and the layout of packed rows.
+    pub heads: &'a Heads,
+    /// Rows that the caches hold already.
+    pub position: usize,
+    /// First key that is seen.
+    pub first_key: usize,
+    /// As in `Call`.
+    pub is_scaled: bool,
+    /// As in `Call`.
+    pub bias: Option<Bias<'a>>,
 }
 
-/// Appends one row per sequence to the caches at `position` and returns its attention over the keys from
-/// `first_key` up to it. Rotary positions, if any, are applied before.
+/// Appends one row per sequence to the caches at `next.position` and returns its attention over the keys
+/// from `next.first_key` up to it. Rotary positions, if any, are applied before.
 /// # Shapes
 /// q_packed: `[b, packed]`, k_cache and v_cache: `[b, kv_heads, max_t, width]` -> `[b, heads*width]`.
 /// # Errors
@@ -322,29 +166,24 @@ pub fn decode(
     q_packed: &Tensor,
     k_cache: &mut Tensor,
     v_cache: &mut Tensor,
-    (position, first_key): (usize, usize),
-    heads: &Heads,
+    next: &Next<'_>,
 ) -> Result<Tensor> {
     const OP: &str = "attention::decode";
+    let heads = next.heads;
     heads.check(OP)?;
     let (b, _) = q_packed.expect_rows(OP, "q_packed")?;
-    check_packed(OP, q_packed, heads, b, 1)?;
+    check_rows(OP, ("q_packed", q_packed), heads, (b, heads.packed()))?;
     k_cache.expect(OP, "k_cache", DType::F32)?;
     let wanted = |max_t| [b, heads.kv_heads, max_t, heads.width];
     match *k_cache.dims() {
         [_, _, max_t, _] if k_cache.dims() == wanted(max_t) => {
             v_cache.expect_f32(OP, "v_cache", k_cache.dims())?;
             for (name, found, limit) in [
-                ("position", position, max_t),
-                ("first_key", first_key, position + 1),
+                ("position", next.position, max_t),
+                ("first_key", next.first_key, next.position + 1),
             ] {
                 if found >= limit {
-                    return Err(Error::Argument {
-                        op: OP,
-                        name,
-                        found: found.to_string(),
-                        wanted: format!("below {limit}"),
-                    });
+                    return refuse(OP, name, found.to_string(), format!("below {limit}"));
                 }
             }
         }
@@ -359,31 +198,12 @@ pub fn decode(
             });
         }
     }
+    if let Some(bias) = &next.bias {
+        bias.check(OP, ("table", bias.table), heads.heads)?;
+    }
     let width = heads.heads * heads.width;
     let mut out = Tensor::empty(&[b, width], DType::F32, q_packed.device())?;
-    dispatch!(
-        q_packed.device(),
-        decode(
-            &mut out,
-            q_packed,
-            (k_cache, v_cache),
-            (position, first_key),
-            heads
-        )
-    )?;
+    let caches = (k_cache, v_cache);
+    dispatch!(q_packed.device(), decode(&mut out, q_packed, caches, next))?;
     Ok(out)
-}
-
-fn check_packed(op: &'static str, qkv: &Tensor, heads: &Heads, b: usize, t: usize) -> Result<()> {
-    heads.check(op)?;
-    if qkv.expect_rows(op, "qkv")? == (b * t, heads.packed()) {
-        return Ok(());
-    }
-    let wanted = format!("[{b} * {t}, {}]", heads.packed());
-    Err(Error::Shape {
-        op,
-        name: "qkv",
-        found: qkv.dims().to_vec(),
-        wanted,
-    })
 }

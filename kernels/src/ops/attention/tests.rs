@@ -28,7 +28,18 @@ fn backward_of(
         qkv,
     };
     let call = Call::causal(heads, b, t);
-    backward(&passed, &call, leaf).unwrap().0
+    backward(&passed, &call, leaf, None).unwrap().0
+}
+
+/// The next position, scaled, without a bias.
+pub(super) fn next(heads: &Heads, position: usize, first_key: usize) -> Next<'_> {
+    Next {
+        heads,
+        position,
+        first_key,
+        is_scaled: true,
+        bias: None,
+    }
 }
 
 /// Triple loop in f64; `keys(i)` is how many keys row i sees.
@@ -167,14 +178,14 @@ fn parts_of_the_rows_have_the_bits_of_the_whole() {
         };
         let mut found = Vec::new();
         for part in 0..parts {
-            let keys = Keys {
+            let keys = Keys::Part {
                 kv: &kv,
                 time: t,
                 first: part * rows,
             };
             let qkv = cut(&qkv, part);
             let call = Call {
-                keys: Some(keys),
+                keys,
                 ..Call::causal(&HEADS, b, rows)
             };
             let (mixed, lse) = super::forward(&qkv, &call).unwrap();
@@ -186,7 +197,7 @@ fn parts_of_the_rows_have_the_bits_of_the_whole() {
                 lse: &lse,
                 qkv: &qkv,
             };
-            let (dqkv, dkv) = backward(&passed, &call, leaf).unwrap();
+            let (dqkv, dkv) = backward(&passed, &call, leaf, None).unwrap();
             found.push((dqkv, dkv.unwrap()));
         }
         let sums: Vec<f32> = (0..b * t * HEADS.kv_width())
@@ -205,13 +216,13 @@ fn a_part_past_the_end_is_an_error() {
     let device = Device::cpu();
     let qkv = random(&[4, HEADS.packed()], 1, &device).unwrap();
     let kv = random(&[8, HEADS.kv_width()], 1, &device).unwrap();
-    let keys = Keys {
+    let keys = Keys::Part {
         kv: &kv,
         time: 8,
         first: 5,
     };
     let call = Call {
-        keys: Some(keys),
+        keys,
         ..Call::causal(&HEADS, 1, 4)
     };
     let found = super::forward(&qkv, &call);
@@ -231,14 +242,14 @@ fn decode_has_the_bits_of_forward() {
         let row = |s: usize| qkv.f32()[(s * t + position) * packed..][..packed].to_vec();
         let rows: Vec<f32> = (0..b).flat_map(row).collect();
         let rows = Tensor::from_f32(&[b, packed], &rows, &device).unwrap();
-        let one = decode(&rows, &mut k, &mut v, (position, 0), &HEADS).unwrap();
+        let one = decode(&rows, &mut k, &mut v, &next(&HEADS, position, 0)).unwrap();
         for s in 0..b {
             let want = &out.f32()[(s * t + position) * 24..][..24];
             assert_eq!(bits(&one.f32()[s * 24..][..24]), bits(want), "{position}");
         }
     }
     let rows = Tensor::zeros(&[b, packed], DType::F32, &device).unwrap();
-    let full = decode(&rows, &mut k, &mut v, (max_t, 0), &HEADS);
+    let full = decode(&rows, &mut k, &mut v, &next(&HEADS, max_t, 0));
     assert!(matches!(
         full,
         Err(Error::Argument {

@@ -1,12 +1,13 @@
 //! Forward and decode: a task is one head, in blocks of query rows.
 
-use super::{QUERY_BLOCK, Rows, dense, scale, split};
+use super::bias::Expanded;
+use super::{QUERY_BLOCK, Rows, dense, expand, scale, split};
 use crate::cpu::gemm::{Packed, gemm_packed, pack_b};
 use crate::cpu::math::exp;
 use crate::cpu::pack::View;
 use crate::cpu::simd::vector_fn;
 use crate::cpu::tile::Finish;
-use crate::ops::attention::{Call, Heads, Mask};
+use crate::ops::attention::{Call, Mask, Next};
 use crate::ops::dropout::Constants;
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -20,6 +21,7 @@ pub(in crate::ops::attention) fn forward(
     let device = qkv.device();
     let (heads, t) = (call.heads, call.t);
     let head_floats = t * heads.width;
+    let bias = expand(call)?;
     // Head by head first, so that each task writes one piece.
     let mut by_head = Tensor::empty(&[out.elements()], DType::F32, device)?;
     let tasks = by_head
@@ -28,7 +30,7 @@ pub(in crate::ops::attention) fn forward(
         .zip(lse.f32_mut().par_chunks_mut(t));
     tasks.enumerate().try_for_each(|(task, (out, lse))| {
         let (sequence, head) = (task / heads.heads, task % heads.heads);
-        let rows = Rows::of(qkv, call, sequence);
+        let rows = Rows::of(qkv, call, bias.as_ref(), sequence);
         let constants = call.dropout.map(|dropout| dropout.of_head(head));
         one_head((out, lse), rows, (head, constants), device)
     })?;
@@ -68,6 +70,7 @@ fn one_head(
         let block = Block {
             rows: &rows,
             first,
+            head,
             is_one_row: false,
             constants,
         };
@@ -80,6 +83,8 @@ fn one_head(
 struct Block<'a> {
     rows: &'a Rows<'a>,
     first: usize,
+    /// Head of the first query.
+    head: usize,
     /// All queries are heads of the first row.
     is_one_row: bool,
     constants: Option<Constants>,
@@ -88,6 +93,10 @@ struct Block<'a> {
 impl Block<'_> {
     fn row(&self, r: usize) -> usize {
         self.first + if self.is_one_row { 0 } else { r }
+    }
+
+    fn head_of(&self, r: usize) -> usize {
+        self.head + if self.is_one_row { r } else { 0 }
     }
 
     /// out: `[rows, width]`, lse: `[rows]` or empty, q: `[rows, width]`; scores has room.
@@ -118,7 +127,16 @@ impl Block<'_> {
             let seen = seen.start - visited.start..seen.end - visited.start;
             let (before, inside, after) = split(scores, seen, f32::NEG_INFINITY);
             after.fill(0.0);
-            let (max, sum) = exponentials(isa, inside, scale(width));
+            let scale = match self.rows.bias {
+                None => self.rows.scale,
+                Some(bias) => {
+                    let key = visited.start + before.len();
+                    let at = bias.at(self.rows.first + row, key, inside.len());
+                    bias.add(isa, (self.head_of(r), at), inside, self.rows.scale);
+                    1.0
+                }
+            };
+            let (max, sum) = exponentials(isa, inside, scale);
             sums[r] = sum;
             if let Some(lse) = lse.get_mut(r) {
                 *lse = max + sum.ln();
@@ -173,53 +191,53 @@ pub(in crate::ops::attention) fn decode(
     out: &mut Tensor,
     packed: &Tensor,
     (k_cache, v_cache): (&mut Tensor, &mut Tensor),
-    (position, first_key): (usize, usize),
-    heads: &Heads,
+    next: &Next<'_>,
 ) -> Result<()> {
-    let device = packed.device();
+    let (device, heads) = (packed.device(), next.heads);
     let (per, width) = (heads.per_group(), heads.width);
     let max_t = k_cache.dims()[2];
+    let keys = next.position + 1;
+    let expanded = |bias| Expanded::new(bias, next.position..keys, keys);
+    let bias = next.bias.as_ref().map(expanded).transpose()?;
     let caches = k_cache.f32_mut().par_chunks_mut(max_t * width);
     let caches = caches.zip(v_cache.f32_mut().par_chunks_mut(max_t * width));
     // A packed row is its groups in order, so the rows of all sequences are one list of groups.
     let groups = packed.f32().par_chunks(heads.group_width());
-    let tasks = out
-        .f32_mut()
-        .par_chunks_mut(per * width)
-        .zip(groups)
-        .zip(caches);
-    tasks.try_for_each(|((out, group), (k, v))| {
+    let outs = out.f32_mut().par_chunks_mut(per * width);
+    let tasks = outs.zip(groups).zip(caches).enumerate();
+    tasks.try_for_each(|(task, ((out, group), (k, v)))| {
         let (q, kv) = group.split_at(per * width);
-        let slot = position * width..(position + 1) * width;
+        let slot = next.position * width..keys * width;
         k[slot.clone()].copy_from_slice(&kv[..width]);
         v[slot].copy_from_slice(&kv[width..]);
-        let keys = position + 1;
         let rows = Rows {
             q,
+            q_at: (0, 0),
             kv,
             kv_at: (0, 0, 0),
             heads,
-            first: position,
+            first: next.position,
             t: 1,
             keys,
             mask: Mask {
                 is_causal: true,
-                window: keys - first_key,
+                window: keys - next.first_key,
                 bounds: None,
             },
+            scale: scale(heads, next.is_scaled),
+            bias: bias.as_ref(),
             sequence: 0,
         };
         let k = pack_b(View::new(k, keys, width, width).transposed(), device)?;
         let v = pack_b(View::new(v, keys, width, width), device)?;
         let mut scores = Tensor::empty(&[per.min(QUERY_BLOCK) * keys], DType::F32, device)?;
-        for (out, q) in out
-            .chunks_mut(QUERY_BLOCK * width)
-            .zip(q.chunks(QUERY_BLOCK * width))
-        {
+        let outs = out.chunks_mut(QUERY_BLOCK * width);
+        for (i, (out, q)) in outs.zip(q.chunks(QUERY_BLOCK * width)).enumerate() {
             let q = View::new(q, q.len() / width, width, width);
             let block = Block {
                 rows: &rows,
                 first: 0,
+                head: task % heads.kv_heads * per + i * QUERY_BLOCK,
                 is_one_row: true,
                 constants: None,
             };

@@ -6,14 +6,16 @@
 //! a chain that starts with zeros is the chain that starts later: the visited range changes no bits.
 
 mod backward;
+mod bias;
 mod forward;
 
 use super::{Call, Heads, Keys, Mask};
-use crate::Tensor;
 use crate::cpu::gemm::ViewMut;
 use crate::cpu::pack::View;
 use crate::cpu::simd::LANES;
 use crate::ops::dropout::{self, Constants};
+use crate::{Result, Tensor};
+use bias::Expanded;
 use std::ops::Range;
 
 pub(super) use backward::backward;
@@ -30,6 +32,8 @@ const KEY_TILE: usize = 32;
 #[derive(Clone, Copy)]
 struct Rows<'a> {
     q: &'a [f32],
+    /// Floats between rows of `q` and between its groups.
+    q_at: (usize, usize),
     kv: &'a [f32],
     /// Floats between rows of `kv`, between its groups, and before a group's key.
     kv_at: (usize, usize, usize),
@@ -41,41 +45,47 @@ struct Rows<'a> {
     /// Keys that some query row may see, whatever its bounds.
     keys: usize,
     mask: Mask<'a>,
+    /// Factor of the scores before the bias.
+    scale: f32,
+    bias: Option<&'a Expanded>,
     /// Which sequence of the whole batch this is.
     sequence: u64,
 }
 
 impl<'a> Rows<'a> {
     /// Sequence `sequence` of the call.
-    fn of(q: &'a Tensor, call: &Call<'a>, sequence: usize) -> Rows<'a> {
+    fn of(q: &'a Tensor, call: &Call<'a>, bias: Option<&'a Expanded>, sequence: usize) -> Rows<'a> {
         let (heads, t) = (call.heads, call.t);
-        let packed = heads.packed();
-        let q = &q.f32()[sequence * t * packed..(sequence + 1) * t * packed];
-        let (kv, kv_at, first) = match call.keys {
-            None => {
+        let row = call.query_width();
+        let q = &q.f32()[sequence * t * row..(sequence + 1) * t * row];
+        let (kv, kv_at) = match call.keys {
+            Keys::Own => {
                 let before = heads.per_group() * heads.width;
-                (q, (packed, heads.group_width(), before), 0)
+                (q, (row, heads.group_width(), before))
             }
-            Some(Keys { kv, time, first }) => {
+            Keys::Part { kv, time, .. } | Keys::Other { kv, time, .. } => {
                 let width = heads.kv_width();
                 let rows = sequence * time * width..(sequence + 1) * time * width;
-                (&kv.f32()[rows], (width, 2 * heads.width, 0), first)
+                (&kv.f32()[rows], (width, 2 * heads.width, 0))
             }
         };
         let bounds = call.mask.bounds;
         let before = call.dropout.map_or(0, |dropout| dropout.sequence);
         Rows {
             q,
+            q_at: (row, row / heads.kv_heads),
             kv,
             kv_at,
             heads,
-            first,
+            first: call.keys.first(),
             t,
-            keys: visited(call),
+            keys: call.visible(),
             mask: Mask {
                 bounds: bounds.map(|bounds| &bounds[sequence * t..(sequence + 1) * t]),
                 ..call.mask
             },
+            scale: scale(heads, call.is_scaled),
+            bias,
             sequence: before + sequence as u64,
         }
     }
@@ -109,8 +119,8 @@ impl<'a> Rows<'a> {
 
     /// Rows first .. first + len of a query head.
     fn queries(&self, group: usize, query: usize, first: usize, len: usize) -> View<'a> {
-        let stride = self.heads.packed();
-        let at = group * self.heads.group_width() + query * self.heads.width;
+        let (stride, step) = self.q_at;
+        let at = group * step + query * self.heads.width;
         View::new(
             &self.q[first * stride + at..],
             len,
@@ -141,13 +151,11 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Keys of a sequence that some row may see, whatever the bounds.
-fn visited(call: &Call<'_>) -> usize {
-    match call.keys {
-        None => call.t,
-        Some(keys) if call.mask.is_causal => keys.first + call.t,
-        Some(keys) => keys.time,
-    }
+/// The bias of a call by distance.
+fn expand(call: &Call<'_>) -> Result<Option<Expanded>> {
+    let first = call.keys.first();
+    let of = |bias| Expanded::new(bias, first..first + call.t, call.visible());
+    call.bias.as_ref().map(of).transpose()
 }
 
 /// A row over the keys of a block in three: hidden keys, whole vectors around the seen ones (in which
@@ -172,6 +180,11 @@ fn dense(data: &mut [f32], rows: usize, cols: usize) -> ViewMut<'_> {
     }
 }
 
-fn scale(width: usize) -> f32 {
-    1.0 / (width as f32).sqrt()
+/// Factor of the scores.
+fn scale(heads: &Heads, is_scaled: bool) -> f32 {
+    if is_scaled {
+        1.0 / (heads.width as f32).sqrt()
+    } else {
+        1.0
+    }
 }
