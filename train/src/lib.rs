@@ -15,6 +15,7 @@ mod fit;
 #[cfg(test)]
 mod fixtures;
 mod infer;
+mod launch;
 mod layout;
 mod lead;
 pub mod memory;
@@ -29,6 +30,7 @@ mod recipe;
 mod run;
 mod scaling;
 mod step;
+mod world;
 
 pub use checkpoint::hf::export_hf;
 pub use checkpoint::hf_import::import_hf;
@@ -45,8 +47,10 @@ pub use error::{Error, Result};
 pub use eval::{evaluate, inspect, logits};
 pub use infer::{GenerateOptions, generate};
 pub use kernels::Device;
+pub use launch::{LaunchConfig, Transport};
 pub use metrics::{Events, StepRecord};
 pub use mixture::{DropPolicy, MoeConfig, RouterScope, RouterScore};
 pub use parallel::routing::RoutingRecord;
 pub use plan::Plan;
-pub use run::{Outcome, ValidationSet, run, run_with_sets};
+pub use run::{Outcome, ValidationSet, run, run_in_world, run_with_sets};
+pub use world::World;

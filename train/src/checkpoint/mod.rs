@@ -10,6 +10,7 @@
 //! under its name only when all of it is on the disk; every byte is verified before it is trusted.
 
 pub(crate) mod background;
+pub(crate) mod courier;
 pub(crate) mod hf;
 mod hf_bert;
 pub(crate) mod hf_config;

@@ -135,13 +135,18 @@ pub(crate) fn take(trainer: &Trainer<'_>) -> Pieces {
     pieces
 }
 
+/// Elements of each of the copies that a rank gives, in order.
+pub(crate) fn lengths(plan: &Plan, of: (&[Spec], &Shards), place: &Place) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    each_share(plan, of, place, &mut |_, _, local| {
+        lengths.push(local.len());
+    });
+    lengths
+}
+
 /// Bytes of the copies that a rank gives.
 pub(crate) fn bytes(plan: &Plan, of: (&[Spec], &Shards), place: &Place) -> usize {
-    let mut elements = 0;
-    each_share(plan, of, place, &mut |_, _, local| {
-        elements += local.len();
-    });
-    4 * elements
+    4 * lengths(plan, of, place).iter().sum::<usize>()
 }
 
 /// Numbers of this rank.

@@ -12,4 +12,5 @@ mod mixture_parity;
 mod optimizers;
 mod parity;
 mod policies;
+mod processes;
 mod resume;
