@@ -71,6 +71,8 @@ pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
         vocab,
         predictions,
         seq_length,
+        decoder_length: 0,
+        start: None,
         eod: config["eos_token_id"]
             .as_u64()
             .and_then(|id| u32::try_from(id).ok()),

@@ -13,3 +13,4 @@ mod optimizers;
 mod parity;
 mod policies;
 mod resume;
+mod t5;
