@@ -5,8 +5,8 @@ use std::path::Path;
 use kernels::{DType, Device, Tensor};
 use serde_json::{Value, json};
 
+use crate::checkpoint::files::names_of;
 use crate::checkpoint::read::{Opened, parts_of};
-use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::state::State;
 use crate::checkpoint::{MODEL, OPTIMIZER};
 use crate::config::ParallelConfig;
@@ -215,13 +215,20 @@ fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> 
 pub fn inspect(checkpoint: &Path) -> Result<Value> {
     let opened = Opened::open(checkpoint)?;
     let State { plan, course, .. } = &opened.state;
-    let bytes = |file| opened.digests.of(file).map(|digest| digest.bytes);
-    let reader = Reader::open(&checkpoint.join(MODEL))?;
+    let bytes = |kind| {
+        let of = |name: &&str| opened.digests.of(name).map(|digest| digest.bytes);
+        let sizes: Vec<u64> = names_of(&opened.digests, kind)
+            .iter()
+            .filter_map(of)
+            .collect();
+        (!sizes.is_empty()).then(|| sizes.iter().sum::<u64>())
+    };
     // through text: a value made directly would show 0.02f32 as 0.019999999552965164
     let text = serde_json::to_string(plan).expect("a plan is plain data");
     let shown: Value = serde_json::from_str(&text).expect("just written");
-    let tensors: Vec<Value> = reader
-        .entries()
+    let tensors = opened.tensors(MODEL)?.entries();
+    let tensors: Vec<Value> = tensors
+        .iter()
         .map(|entry| json!({"name": entry.name, "shape": entry.dims}))
         .collect();
     Ok(json!({
@@ -230,6 +237,7 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
         "consumed_samples": course.consumed_samples,
         "tokens": course.consumed_samples * plan.sample_tokens() as u64,
         "skipped_steps": course.skipped,
+        "init": opened.state.init,
         "loss": course.loss.0,
         "valid_loss": course.valid_loss(),
         "best_valid_loss": course.best_valid_loss(),
@@ -237,6 +245,7 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
         "active_parameters": plan.active_parameters(),
         "model_bytes": bytes(MODEL),
         "optimizer_bytes": bytes(OPTIMIZER),
+        "files": opened.digests.0.iter().map(|(name, _)| name).collect::<Vec<_>>(),
         "plan": shown,
         "tensors": tensors,
     }))

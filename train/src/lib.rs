@@ -30,9 +30,10 @@ mod run;
 mod scaling;
 mod step;
 
-pub use checkpoint::hf::export_hf;
+pub use checkpoint::hf::{export_hf, export_hf_shards};
 pub use checkpoint::hf_import::import_hf;
-pub use checkpoint::slim::slim;
+pub use checkpoint::origin::check_init;
+pub use checkpoint::reshard::{Reshard, reshard};
 pub use config::{
     Activation, BadStepAction, BatchRampup, Biases, CheckpointConfig, Determinism, EarlyStop,
     Family, ModelConfig, MuonConfig, NormKind, OnBadStep, OptimizerKind, ParallelConfig,

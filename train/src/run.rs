@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use kernels::Device;
 
 use crate::bad_steps;
 use crate::checkpoint::background::{self, Giver};
+use crate::checkpoint::origin::{self, Origin, Record};
 use crate::checkpoint::read::{Opened, newest};
 use crate::checkpoint::snapshot;
 use crate::checkpoint::state::{Exact, State};
@@ -46,6 +48,8 @@ pub struct Outcome {
     pub tokens: u64,
     /// Seconds of this run alone.
     pub seconds: f64,
+    /// XXH3 of the weights that `train.init_from` named.
+    pub init: Option<String>,
 }
 
 /// Samples that loss is measured on, never trained on.
@@ -98,8 +102,9 @@ pub fn run_with_sets(
     fs::create_dir_all(&folder).at("create", &folder)?;
     write::clean(&folder)?;
     let opened = newest(&folder, events)?;
+    let (origin, init) = origin::of_plan(plan, opened.as_ref(), events)?;
     if let Some(opened) = &opened {
-        opened.check_fits(plan)?;
+        opened.check_fits(plan, init.as_ref())?;
         events.resumed(opened.state.course.step);
     }
     let begun = opened.as_ref().map(|opened| opened.state.course.clone());
@@ -116,6 +121,8 @@ pub fn run_with_sets(
             out,
             folder: &folder,
             opened: &opened,
+            origin: origin.map(Mutex::new),
+            init: init.as_ref(),
         };
         if plan.train.budget_secs().is_some() {
             events.note(
@@ -135,6 +142,7 @@ pub fn run_with_sets(
         checkpoint: crate::checkpoint::path_of(&folder, course.step),
         tokens: course.consumed_samples * plan.sample_tokens() as u64,
         seconds: started.elapsed().as_secs_f64(),
+        init: init.map(|init| init.xxh3),
     })
 }
 
@@ -184,6 +192,9 @@ struct Run<'a> {
     out: &'a Path,
     folder: &'a Path,
     opened: &'a Option<Opened>,
+    /// The first weights, if they are not the seed's; ranks read them in turns.
+    origin: Option<Mutex<Origin>>,
+    init: Option<&'a Record>,
 }
 
 impl Run<'_> {
@@ -262,6 +273,10 @@ impl Run<'_> {
         if let Some(opened) = self.opened {
             opened.load(&mut trainer)?;
             course = opened.state.course.clone();
+        } else if let Some(origin) = &self.origin {
+            // a rank that panicked has left nothing half done in it
+            let mut origin = origin.lock().unwrap_or_else(PoisonError::into_inner);
+            origin.load(&mut trainer)?;
         }
         let done = self.steps(&mut trainer, &mut course, (&mut lead, &mut giver), devices);
         if let Some(lead) = &mut lead {
@@ -306,7 +321,7 @@ impl Run<'_> {
                 if let Some(lead) = lead {
                     lead.tell(giver.tried(), course.step, None)?;
                 }
-                let state = lead.as_ref().map(|_| State::new(plan, course));
+                let state = lead.as_ref().map(|_| State::new(plan, course, self.init));
                 let pieces = snapshot::take(trainer);
                 giver.give(trainer.groups.place.rank(), pieces, state);
                 stall_s = Some(started.elapsed().as_secs_f64());

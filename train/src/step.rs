@@ -131,7 +131,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// Averages start as the weights.
-    fn start_averages(&mut self) -> kernels::Result<()> {
+    pub(crate) fn start_averages(&mut self) -> kernels::Result<()> {
         if self.plan.train.ema_decay > 0.0 {
             let device = self.device.for_use(Use::Optimizer);
             self.averages = self.holding.flat_zeros(&device)?;

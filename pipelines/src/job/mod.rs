@@ -257,6 +257,30 @@ impl Job {
         told.collect()
     }
 
+    /// Whether the weights that `train.init_from` names fit the model, all but the vocabulary, which only the tokenizer tells.
+    pub(crate) fn init_problems(&self) -> Vec<Problem> {
+        let (Some(model), Some(train)) = (&self.model, &self.train) else {
+            return Vec::new();
+        };
+        if train.init_from.is_empty() {
+            return Vec::new();
+        }
+        let seq_length = self.blend.as_ref().map_or(0, |b| b.seq_length);
+        let ids = (self.vocab_hint(), None);
+        let plan = self.plan(model, train, seq_length, ids, String::new());
+        let lines = match train::check_init(Path::new(&train.init_from), &plan, false) {
+            Ok(()) => Vec::new(),
+            Err(train::Error::Foreign { problems, .. }) => problems,
+            Err(error) => vec![format!("{:#}", anyhow::Error::from(error))],
+        };
+        let told = lines.into_iter().map(|line| Problem {
+            key: "train.init_from".into(),
+            found: format!("{}: {line}", train.init_from),
+            wanted: "weights of this model".into(),
+        });
+        told.collect()
+    }
+
     /// The datasets that `[tokenize]` writes.
     pub(crate) fn datasets(&self) -> Vec<TokenDataset> {
         self.tokenize

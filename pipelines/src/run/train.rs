@@ -2,7 +2,7 @@
 
 use super::{Blended, Context, PartSamples};
 use crate::machine::grouped;
-use crate::manifest::fingerprint;
+use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use crate::signals::Signals;
 use anyhow::{Context as _, Result, bail};
@@ -131,15 +131,19 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let blended = Blended::open(cx)?;
     let plan = plan(cx, &blended)?;
     // the layout is part of the plan but not of the result
-    let print = fingerprint(&json!([
-        plan.model,
-        plan.train,
-        plan.vocab,
-        plan.seq_length,
-        plan.seed,
-        plan.determinism,
-        plan.fingerprint
-    ]));
+    let mut parts = vec![
+        json!(plan.model),
+        json!(plan.train),
+        json!(plan.vocab),
+        json!(plan.seq_length),
+        json!(plan.seed),
+        json!(plan.determinism),
+        json!(plan.fingerprint),
+    ];
+    if !plan.train.init_from.is_empty() {
+        parts.push(source_identity(Path::new(&plan.train.init_from)));
+    }
+    let print = fingerprint(&json!(parts));
     if cx.manifest.done("train", &print)?.is_some() {
         eprintln!("train: done before ({} steps)", plan.train.steps);
         return Ok(());
@@ -208,7 +212,8 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     files.extend(inside);
     let counts = json!({"steps": outcome.steps, "loss": outcome.loss, "valid_loss": outcome.valid_loss,
         "best_valid_loss": outcome.best_valid_loss, "tokens": outcome.tokens,
-        "checkpoint": super::relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters()});
+        "checkpoint": super::relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters(),
+        "init_from": (!plan.train.init_from.is_empty()).then_some(&plan.train.init_from), "init_xxh3": outcome.init});
     let seconds = progress.seconds();
     cx.manifest
         .record("train", &print, &files, counts, seconds)?;
@@ -222,6 +227,22 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         outcome.steps, outcome.loss
     ));
     Ok(())
+}
+
+/// Identities of the files that the first weights come from.
+fn source_identity(path: &Path) -> serde_json::Value {
+    let folder = match path.ends_with("ema.safetensors") {
+        true => path.parent().unwrap_or(path),
+        false => path,
+    };
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    files.sort();
+    json!(files.iter().map(|file| identity(file)).collect::<Vec<_>>())
 }
 
 /// Settings that may change between two runs of one training: they decide what is written when, not what is learnt.
@@ -241,8 +262,8 @@ fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result
     for (table, key) in BOOKKEEPING
         .map(|k| ("train", k))
         .into_iter()
-        // the same bits whatever these are
-        .chain(["micro_batch", "recompute", "recompute_layers"].map(|k| ("train", k)))
+        // the same bits whatever these are; the trainer compares the weights themselves
+        .chain(["micro_batch", "recompute", "recompute_layers", "init_from"].map(|k| ("train", k)))
         // with a constant rate, more steps only follow those before; else they change the rate of all
         .chain((plan.train.schedule == train::Schedule::Constant).then_some(("train", "steps")))
     {
