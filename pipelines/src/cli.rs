@@ -124,24 +124,9 @@ enum Verb {
         #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
         limits: Vec<(String, f64)>,
     },
-    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors) or without what only training needs,
-    /// or a folder in that form as a checkpoint.
-    Convert {
-        /// Checkpoint folder, or a folder with Hugging Face's config.json.
-        #[arg(long, value_name = "DIR")]
-        checkpoint: PathBuf,
-        /// `hf`, or `millrace`: weights alone, without the optimizer's state.
-        #[arg(long, value_enum, default_value = "hf")]
-        to: run::Form,
-        /// The running averages in place of the weights.
-        #[arg(long)]
-        averages: bool,
-        /// tokenizer.json to put beside it.
-        #[arg(long, value_name = "FILE")]
-        tokenizer: Option<PathBuf>,
-        /// Folder to write.
-        out: PathBuf,
-    },
+    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors), without what only training needs, or split and
+    /// joined otherwise; or a folder in Hugging Face form as a checkpoint.
+    Convert(run::Convert),
     /// Describe any file that we read or write.
     Inspect {
         /// File, or dataset prefix, or checkpoint folder.
@@ -249,19 +234,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         } => run::generate_from(checkpoint.as_deref(), tokenizer.as_deref(), &prompt),
         Verb::Report { job, limits } if limits.is_empty() => with_job(&job, run::report),
         Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
-        Verb::Convert {
-            checkpoint,
-            to,
-            averages,
-            tokenizer,
-            out,
-        } => {
-            let checkpoint = match averages {
-                true => checkpoint.join("ema.safetensors"),
-                false => checkpoint,
-            };
-            run::convert(&checkpoint, to, tokenizer.as_deref(), &out)
-        }
+        Verb::Convert(args) => run::convert(&args),
         Verb::Inspect { path, json } => run::inspect(&path, json),
         Verb::Extract { file } => run::extract(&file),
         Verb::Classifier(verb) => run::classifier(verb),
@@ -328,7 +301,8 @@ fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
     if !args.check {
         return Ok(Some(job));
     }
-    let problems = job.missing_inputs();
+    let mut problems = job.missing_inputs();
+    problems.extend(job.init_problems());
     if !problems.is_empty() {
         let path = args.job.clone();
         return Err(job::LoadError::Problems { path, problems }.into());

@@ -1,6 +1,6 @@
 //! Checkpoints made into other things and back, and what a job keeps beside the last weights.
 
-use crate::jobs::{metrics, succeed, write_small_job};
+use crate::jobs::{metrics, output, succeed, write_small_job};
 
 #[test]
 fn averages_become_a_checkpoint_a_hugging_face_model_and_the_same_weights_again() {
@@ -39,4 +39,88 @@ fn averages_become_a_checkpoint_a_hugging_face_model_and_the_same_weights_again(
     assert!(weights == read("back/step-00000000/model.safetensors"));
     assert!(weights == read("out/checkpoints/step-00000012/ema.safetensors"));
     assert!(weights != read("out/checkpoints/step-00000012/model.safetensors"));
+}
+
+#[test]
+fn shards_are_split_and_joined_and_weights_start_another_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_small_job(dir.path()).display().to_string();
+    succeed(&[
+        "run",
+        &job,
+        "--set",
+        "train.checkpoint.sharded=true",
+        "--set",
+        "parallel.tp=2",
+    ]);
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let last = path("out/checkpoints/step-00000012");
+    let convert = |from: &str, more: &[&str], to: &str| {
+        let args = ["convert", "--checkpoint", from, "--to", "millrace"];
+        succeed(&[&args, more, &[to]].concat());
+    };
+    convert(&last, &["--state"], &path("whole"));
+    convert(&path("whole"), &["--state", "--tp", "2"], &path("split"));
+    let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    for file in ["model", "optimizer"] {
+        for rank in ["00000", "00001"] {
+            let name = format!("{file}.rank-{rank}.safetensors");
+            let of = format!("out/checkpoints/step-00000012/{name}");
+            assert!(read(&of) == read(&format!("split/{name}")), "{name}");
+        }
+    }
+    let shards = ["--max-shard-size", "100KB"];
+    succeed(&[
+        "convert",
+        "--checkpoint",
+        &last,
+        shards[0],
+        shards[1],
+        &path("hf"),
+    ]);
+    assert!(dir.path().join("hf/model.safetensors.index.json").exists());
+    convert(&path("hf"), &[], &path("back"));
+    assert!(read("back/step-00000000/model.safetensors") == read("whole/model.safetensors"));
+
+    // a second job from these weights, whatever form they are in
+    let from = |source: &str, out: &str, more: &str| {
+        let init = format!("train.init_from={:?}", path(source));
+        let out = format!("out={:?}", path(out));
+        let sets = ["--set", init.as_str(), "--set", out.as_str(), "--set", more];
+        output(&[&["run", job.as_str()], &sets[..]].concat())
+    };
+    let said = from("whole", "second", "train.steps=3");
+    let stderr = String::from_utf8(said.stderr).unwrap();
+    assert!(said.status.success(), "{stderr}");
+    assert!(
+        stderr.contains("train: starts from the weights of "),
+        "{stderr}"
+    );
+    assert!(from("hf", "third", "train.steps=3").status.success());
+    let model = |out: &str| {
+        read(&format!(
+            "{out}/checkpoints/step-00000003/model.safetensors"
+        ))
+    };
+    assert!(model("second") == model("third"));
+    let told = from("whole", "second", "model.layers=3");
+    let stderr = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    let init = format!("train.init_from={:?}", path("whole"));
+    let sets = [
+        "--check",
+        "--set",
+        &init,
+        "--set",
+        "model.layers=3",
+        "--set",
+        "model.heads=1",
+    ];
+    let told = output(&[&["train", job.as_str()], &sets[..]].concat());
+    let stderr = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(told.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("train.init_from"), "{stderr}");
+    for key in ["model.layers: found ", "model.heads: found "] {
+        assert!(stderr.contains(key), "{stderr}");
+    }
 }

@@ -179,12 +179,13 @@ fn long_run(job: &str, out: &Path) -> [Child; 2] {
         "--set",
         "launch.timeout=20s",
     ];
-    let children = [0, 1].map(|rank| start(launched(&args, (rank, 2, port))));
-    let until = Instant::now() + Duration::from_secs(60);
     let lines = || {
         let text = std::fs::read_to_string(out.join("metrics.jsonl"));
         text.unwrap_or_default().lines().count()
     };
+    let before = lines();
+    let children = [0, 1].map(|rank| start(launched(&args, (rank, 2, port))));
+    let until = Instant::now() + Duration::from_secs(60);
     while lines() < before + 8 {
         assert!(Instant::now() < until, "no steps");
         std::thread::sleep(Duration::from_millis(20));

@@ -32,9 +32,10 @@ mod scaling;
 mod step;
 mod world;
 
-pub use checkpoint::hf::export_hf;
+pub use checkpoint::hf::{export_hf, export_hf_shards};
 pub use checkpoint::hf_import::import_hf;
-pub use checkpoint::slim::slim;
+pub use checkpoint::origin::check_init;
+pub use checkpoint::reshard::{Reshard, reshard};
 pub use config::{
     Activation, BadStepAction, BatchRampup, Biases, CheckpointConfig, Determinism, EarlyStop,
     Family, ModelConfig, MuonConfig, NormKind, OnBadStep, OptimizerKind, ParallelConfig,
@@ -42,9 +43,9 @@ pub use config::{
     TrainConfig, WsdDecay,
 };
 pub use course::Ended;
-pub use data::{MaskedSample, Sample, Samples, TextSample};
+pub use data::{MaskedSample, Sample, Samples, SpanSample, TextSample};
 pub use error::{Error, Result};
-pub use eval::{evaluate, inspect, logits};
+pub use eval::{decoder_logits, evaluate, inspect, logits};
 pub use infer::{GenerateOptions, generate};
 pub use kernels::Device;
 pub use launch::{LaunchConfig, Transport};

@@ -166,6 +166,10 @@ pub struct CheckpointConfig {
     pub keep: usize,
     /// Checkpoints of steps that are multiples of this are never dropped; 0: none. Default: 0.
     pub keep_every: u64,
+    /// Every rank writes what it owns to files of its own, all at the same time; else one writer joins
+    /// tensors to whole files, the same bytes from every layout. Any layout goes on from either.
+    /// Default: false.
+    pub sharded: bool,
 }
 
 impl Default for CheckpointConfig {
@@ -174,6 +178,7 @@ impl Default for CheckpointConfig {
             every: 100,
             keep: 2,
             keep_every: 0,
+            sharded: false,
         }
     }
 }
@@ -184,6 +189,11 @@ impl Default for CheckpointConfig {
 pub struct TrainConfig {
     /// Optimizer steps in all; with a `time_budget` at most so many. Default: 1000.
     pub steps: u64,
+    /// Checkpoint (of any step, or `ema.safetensors` in one), or Hugging Face folder, whose weights the run starts from
+    /// at step 0; a run that has checkpoints of its own goes on from those. Empty: weights by the
+    /// seed. Default: empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub init_from: String,
     /// Wall-clock time of all runs of the job together, such as `24h`, `90m` or `1h30m`; empty: no
     /// limit. The schedule then runs by the share of time used, or of steps where that is more, so
     /// bits depend on the machine (Izsak et al. 2021, arXiv:2104.07705). Default: empty.
@@ -265,6 +275,7 @@ impl Default for TrainConfig {
     fn default() -> Self {
         TrainConfig {
             steps: 1000,
+            init_from: String::new(),
             time_budget: String::new(),
             reset_attention_mask: false,
             reset_position_ids: false,

@@ -5,6 +5,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use kernels::Device;
 use crate::bad_steps;
 use crate::checkpoint::background::{self, Giver};
 use crate::checkpoint::courier::Courier;
+use crate::checkpoint::origin::{self, Origin, Record};
 use crate::checkpoint::path_of;
 use crate::checkpoint::read::{Opened, newest};
 use crate::checkpoint::snapshot;
@@ -56,6 +58,8 @@ pub struct Outcome {
     pub tokens: u64,
     /// Seconds of this run alone.
     pub seconds: f64,
+    /// XXH3 of the weights that `train.init_from` named.
+    pub init: Option<String>,
 }
 
 /// Samples that loss is measured on, never trained on.
@@ -132,7 +136,7 @@ fn train(
     let started = Instant::now();
     check(plan, train_set, sets)?;
     let folder = out.join("checkpoints");
-    let opened = begin(plan, &folder, (world, events))?;
+    let (opened, origin, init) = begin(plan, &folder, (world, events))?;
     let begun = opened.as_ref().map(|opened| opened.state.course.clone());
     let mut course = begun.unwrap_or_else(Course::start);
     let journal = match world.is_first() {
@@ -152,6 +156,8 @@ fn train(
             opened: &opened,
             world,
             events,
+            origin: origin.map(Mutex::new),
+            init: init.as_ref(),
         };
         if plan.train.budget_secs().is_some() && world.is_first() {
             events.note(
@@ -173,36 +179,38 @@ fn train(
         valid_loss: course.valid_loss(),
         best_valid_loss: course.best_valid_loss(),
         checkpoint: path_of(&folder, course.step),
-        tokens: course.consumed_samples * plan.seq_length as u64,
+        tokens: course.consumed_samples * plan.sample_tokens() as u64,
         seconds: started.elapsed().as_secs_f64(),
+        init: init.map(|init| init.xxh3),
     })
 }
 
-/// The checkpoint to go on from. Process 0 looks for it, and the others open the same one.
-fn begin(
-    plan: &Plan,
-    folder: &Path,
-    (world, events): (&World, &dyn Events),
-) -> Result<Option<Opened>> {
+/// A checkpoint to go on from, or what the first weights are read from, and what tells of those.
+type Beginning = (Option<Opened>, Option<Origin>, Option<Record>);
+
+/// Looks for what to go on from. Process 0 finds it, and the others open the same.
+fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> Result<Beginning> {
     let mut opened = None;
     let mut step = String::new();
     if world.is_first() {
         fs::create_dir_all(folder).at("create", folder)?;
         write::clean(folder)?;
         opened = newest(folder, events)?;
-        if let Some(opened) = &opened {
-            opened.check_fits(plan)?;
-            step = opened.state.course.step.to_string();
-        }
+        step = (opened.as_ref()).map_or(step, |opened| opened.state.course.step.to_string());
     }
     let told = world.exchange(&step)?;
     if let (false, Ok(step)) = (world.is_first(), told[0].parse()) {
         opened = Some(Opened::open(&path_of(folder, step))?);
     }
-    if let (true, Some(opened)) = (world.is_first(), &opened) {
-        events.resumed(opened.state.course.step);
+    let (origin, init) = origin::of_plan(plan, opened.as_ref(), events)?;
+    world.compare("first weights", &serde_json::json!(init))?;
+    if let Some(opened) = &opened {
+        opened.check_fits(plan, init.as_ref())?;
+        if world.is_first() {
+            events.resumed(opened.state.course.step);
+        }
     }
-    Ok(opened)
+    Ok((opened, origin, init))
 }
 
 fn check(plan: &Plan, train_set: &dyn Samples, sets: &[ValidationSet<'_>]) -> Result<()> {
@@ -253,6 +261,9 @@ struct Run<'a> {
     opened: &'a Option<Opened>,
     world: &'a World,
     events: &'a dyn Events,
+    /// The first weights, if they are not the seed's; ranks read them in turns.
+    origin: Option<Mutex<Origin>>,
+    init: Option<&'a Record>,
 }
 
 /// A rank's end.
@@ -373,6 +384,10 @@ impl Run<'_> {
         if let Some(opened) = self.opened {
             opened.load(&mut trainer)?;
             course = opened.state.course.clone();
+        } else if let Some(origin) = &self.origin {
+            // a rank that panicked has left nothing half done in it
+            let mut origin = origin.lock().unwrap_or_else(PoisonError::into_inner);
+            origin.load(&mut trainer)?;
         }
         let done = self.steps(&mut trainer, &mut course, (&mut lead, &mut giver), devices);
         if let Some(lead) = &mut lead {
@@ -420,7 +435,7 @@ impl Run<'_> {
                 if let Some(lead) = lead {
                     lead.tell(giver.tried(), course.step, None)?;
                 }
-                let state = lead.as_ref().map(|_| State::new(plan, course));
+                let state = lead.as_ref().map(|_| State::new(plan, course, self.init));
                 let pieces = snapshot::take(trainer);
                 giver.give(trainer.groups.place.rank(), pieces, state);
                 stall_s = Some(started.elapsed().as_secs_f64());

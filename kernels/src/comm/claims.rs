@@ -84,12 +84,10 @@ fn everything(comm: &dyn Collective) -> Vec<Vec<u32>> {
             comm.broadcast(&mut x, size - 1).unwrap();
             found.push(bits(&x));
         }
-        let wide = comm.all_gather_f64(&[rank as f64, -0.0]).unwrap().concat();
-        found.push(
-            wide.iter()
-                .flat_map(|x| [x.to_bits() as u32, (x.to_bits() >> 32) as u32])
-                .collect(),
-        );
+        for x in comm.all_gather_f64(&[rank as f64, -0.0]).unwrap().concat() {
+            let bytes = x.to_bits().to_le_bytes();
+            found.push(bytes.map(u32::from).to_vec());
+        }
         for i in 0..3 {
             comm.send((rank + 1) % size, &[rank as f32, i as f32])
                 .unwrap();
@@ -394,7 +392,8 @@ fn processes_that_do_not_meet_say_why_on_each() {
     let want = format!("process 0 on host-0: port {}: found in use", alone[0].port);
     assert!(failure(&alone[0]).starts_with(&want));
     // another number of processes; one number twice; a number too high
-    let spoilt: [(fn(&mut Meeting), &str); 3] = [
+    type Spoil = fn(&mut Meeting);
+    let spoilt: [(Spoil, &str); 3] = [
         (
             |m| m.processes = 4,
             "found a run of 4 processes with 1 ranks each, wanted 3 with 1, as process 0 on host-0 has it",

@@ -260,6 +260,30 @@ impl Job {
         told.collect()
     }
 
+    /// Whether the weights that `train.init_from` names fit the model, all but the vocabulary, which only the tokenizer tells.
+    pub(crate) fn init_problems(&self) -> Vec<Problem> {
+        let (Some(model), Some(train)) = (&self.model, &self.train) else {
+            return Vec::new();
+        };
+        if train.init_from.is_empty() {
+            return Vec::new();
+        }
+        let seq_length = self.blend.as_ref().map_or(0, |b| b.seq_length);
+        let ids = (self.vocab_hint(), None);
+        let plan = self.plan(model, train, seq_length, ids, String::new());
+        let lines = match train::check_init(Path::new(&train.init_from), &plan, false) {
+            Ok(()) => Vec::new(),
+            Err(train::Error::Foreign { problems, .. }) => problems,
+            Err(error) => vec![format!("{:#}", anyhow::Error::from(error))],
+        };
+        let told = lines.into_iter().map(|line| Problem {
+            key: "train.init_from".into(),
+            found: format!("{}: {line}", train.init_from),
+            wanted: "weights of this model".into(),
+        });
+        told.collect()
+    }
+
     /// The datasets that `[tokenize]` writes.
     pub(crate) fn datasets(&self) -> Vec<TokenDataset> {
         self.tokenize
@@ -397,14 +421,16 @@ impl Job {
             );
             plan.check(&mut |k, f, w| match k {
                 "seq_length" => add("blend.seq_length", f, w),
-                "predictions" => {
+                "decoder_length"
+                    if model.family == train::Family::T5 && plan.decoder_length > 0 =>
+                {
+                    add("blend.decoder_length", f, w);
+                }
+                "predictions" | "decoder_length" => {
                     let found =
                         format!("{:?} with model.family = {:?}", blend.samples, model.family);
-                    add(
-                        "blend.samples",
-                        found,
-                        "bert for family bert, text for decoders",
-                    );
+                    let wanted = "bert for family bert, t5 for family t5, text for decoders";
+                    add("blend.samples", found, wanted);
                 }
                 _ => add(k, f, w),
             });
@@ -462,7 +488,9 @@ impl Job {
             train: train.clone(),
             vocab,
             seq_length,
+            decoder_length: self.blend.as_ref().map_or(0, BlendTable::decoder_tokens),
             predictions: self.blend.as_ref().map_or(0, BlendTable::predictions),
+            start: None,
             eod,
             seed: u64::from(self.seed),
             determinism: self.determinism,

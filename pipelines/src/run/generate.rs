@@ -7,7 +7,6 @@ use crate::job::Generate;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result, bail};
-use clap::ValueEnum;
 use index::Tokenizer;
 use serde_json::json;
 use std::path::Path;
@@ -64,6 +63,26 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
+/// Ids of a prompt. Sentinels of T5 are written as they are: a prompt, other than a text to learn from, says
+/// what is meant.
+fn encode(tokenizer: &Tokenizer, prompt: &str) -> Result<Vec<u32>> {
+    let (mut ids, mut rest) = (Vec::new(), prompt);
+    loop {
+        let sentinels = tokenizer.special().sentinels.iter();
+        let named = sentinels.filter_map(|&id| Some((id, tokenizer.token(id)?)));
+        let found = named.filter_map(|(id, name)| Some((rest.find(name)?, name.len(), id)));
+        // of names that begin alike the longest
+        let first = found.min_by_key(|&(at, len, _)| (at, usize::MAX - len));
+        let Some((at, len, id)) = first else {
+            ids.extend(tokenizer.encode(rest)?);
+            return Ok(ids);
+        };
+        ids.extend(tokenizer.encode(&rest[..at])?);
+        ids.push(id);
+        rest = &rest[at + len..];
+    }
+}
+
 /// The continuation of one prompt. An empty prompt starts a document.
 fn continued(
     tokenizer: &Tokenizer,
@@ -74,7 +93,7 @@ fn continued(
     on_token: &mut dyn FnMut(u32),
 ) -> Result<String> {
     let end = tokenizer.end_of_document();
-    let mut ids = tokenizer.encode(prompt)?;
+    let mut ids = encode(tokenizer, prompt)?;
     if ids.is_empty() {
         ids.extend(end);
     }
@@ -120,44 +139,5 @@ fn show(tokenizer: &Tokenizer, checkpoint: &Path, table: &Generate, seed: u32) -
         let text = continued(tokenizer, checkpoint, prompt, table, seed, &mut |_| {})?;
         super::print(&format!("{prompt}{text}\n"))?;
     }
-    Ok(())
-}
-
-/// What `convert` writes.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Form {
-    Hf,
-    Millrace,
-}
-
-/// `convert`: Hugging Face form, or a checkpoint of weights alone; a folder in that form becomes a checkpoint.
-pub(crate) fn convert(
-    checkpoint: &Path,
-    form: Form,
-    tokenizer: Option<&Path>,
-    out: &Path,
-) -> Result<()> {
-    let is_hf = checkpoint.join("config.json").exists();
-    match form {
-        Form::Hf if is_hf => bail!(
-            "{} is in Hugging Face form; `--to millrace` makes a checkpoint of it",
-            checkpoint.display()
-        ),
-        Form::Millrace if is_hf => {
-            train::import_hf(checkpoint, out)?;
-        }
-        Form::Hf => {
-            let made = std::fs::create_dir_all(out);
-            made.with_context(|| format!("cannot make {}", out.display()))?;
-            train::export_hf(checkpoint, out)?;
-        }
-        Form::Millrace => train::slim(checkpoint, out)?,
-    }
-    if let Some(path) = tokenizer {
-        let json =
-            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        write_atomically(&out.join("tokenizer.json"), &json)?;
-    }
-    eprintln!("wrote {}", out.display());
     Ok(())
 }

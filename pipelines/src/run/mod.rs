@@ -1,6 +1,7 @@
 //! The verbs. Each stage is: fingerprint, skip if done, work, record.
 
 mod blend;
+mod convert;
 mod curate;
 mod dedup;
 mod doctor;
@@ -19,8 +20,9 @@ mod train;
 
 pub(crate) use self::curate::shards_left;
 pub(crate) use blend::{Blended, PartSamples, blend};
+pub(crate) use convert::{Convert, convert};
 pub(crate) use doctor::doctor;
-pub(crate) use generate::{Form, convert, generate_for_job, generate_from};
+pub(crate) use generate::{generate_for_job, generate_from};
 pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use merge::merge;

@@ -3,11 +3,11 @@
 use super::hosts::{DONE, TRAIN, told};
 use super::{Blended, Context, PartSamples};
 use crate::machine::grouped;
-use crate::manifest::fingerprint;
+use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use crate::signals::Signals;
 use anyhow::{Context as _, Result, bail};
-use index::{BertItem, Cyclic, Part};
+use index::{BertItem, Cyclic, Part, T5Item};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use train::{Ended, Plan, Samples, StepRecord, ValidationSet, World};
@@ -33,8 +33,11 @@ impl train::Samples for BlendSamples<'_> {
                 blend.read(index, &mut sample.text()?.tokens)?;
             }
             PartSamples::Masked(blend) => {
-                let item = blend.bert(index)?.ok_or("samples of T5 for BERT")?;
-                fill(sample.masked()?, &item)?;
+                if let Some(item) = blend.t5(index)? {
+                    fill_spans(sample.spans()?, &item)?;
+                } else if let Some(item) = blend.bert(index)? {
+                    fill(sample.masked()?, &item)?;
+                }
             }
         }
         Ok(())
@@ -64,6 +67,24 @@ fn fill(to: &mut train::MaskedSample, item: &BertItem) -> Result<()> {
     Ok(())
 }
 
+/// T5's sample as the trainer takes it.
+fn fill_spans(to: &mut train::SpanSample, item: &T5Item) -> Result<()> {
+    let ids = |from: &[i32], to: &mut [u32]| -> Result<()> {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = u32::try_from((*from).max(0))?;
+        }
+        Ok(())
+    };
+    to.length = item.enc_mask.iter().filter(|seen| **seen == 1).count();
+    ids(&item.text_enc, &mut to.tokens)?;
+    ids(&item.text_dec, &mut to.decoder_tokens)?;
+    ids(&item.labels, &mut to.targets)?;
+    for (counts, mask) in to.counts.iter_mut().zip(&item.loss_mask) {
+        *counts = *mask == 1;
+    }
+    Ok(())
+}
+
 /// The plan of this job for an opened blend.
 pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     let model = cx
@@ -79,7 +100,11 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     let seq_length = cx.job.blend.as_ref().map_or(0, |b| b.seq_length);
     let print = blended.fingerprint(Part::Train);
     let ids = (blended.vocab, blended.eod);
-    Ok(cx.job.plan(model, train, seq_length, ids, print))
+    let plan = cx.job.plan(model, train, seq_length, ids, print);
+    Ok(Plan {
+        start: blended.start,
+        ..plan
+    })
 }
 
 /// Newest checkpoint of the job.
@@ -165,15 +190,19 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let blended = Blended::open(cx)?;
     let plan = plan(cx, &blended)?;
     // the layout is part of the plan but not of the result
-    let print = fingerprint(&json!([
-        plan.model,
-        plan.train,
-        plan.vocab,
-        plan.seq_length,
-        plan.seed,
-        plan.determinism,
-        plan.fingerprint
-    ]));
+    let mut parts = vec![
+        json!(plan.model),
+        json!(plan.train),
+        json!(plan.vocab),
+        json!(plan.seq_length),
+        json!(plan.seed),
+        json!(plan.determinism),
+        json!(plan.fingerprint),
+    ];
+    if !plan.train.init_from.is_empty() {
+        parts.push(source_identity(Path::new(&plan.train.init_from)));
+    }
+    let print = fingerprint(&json!(parts));
     if cx.manifest.done("train", &print)?.is_some() {
         eprintln!("train: done before ({} steps)", plan.train.steps);
         world.exchange(DONE)?;
@@ -233,7 +262,8 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     files.extend(inside);
     let counts = json!({"steps": outcome.steps, "loss": outcome.loss, "valid_loss": outcome.valid_loss,
         "best_valid_loss": outcome.best_valid_loss, "tokens": outcome.tokens,
-        "checkpoint": super::relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters()});
+        "checkpoint": super::relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters(),
+        "init_from": (!plan.train.init_from.is_empty()).then_some(&plan.train.init_from), "init_xxh3": outcome.init});
     let seconds = progress.seconds();
     cx.manifest
         .record("train", &print, &files, counts, seconds)?;
@@ -247,6 +277,22 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         outcome.steps, outcome.loss
     ));
     Ok(())
+}
+
+/// Identities of the files that the first weights come from.
+fn source_identity(path: &Path) -> serde_json::Value {
+    let folder = match path.ends_with("ema.safetensors") {
+        true => path.parent().unwrap_or(path),
+        false => path,
+    };
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    files.sort();
+    json!(files.iter().map(|file| identity(file)).collect::<Vec<_>>())
 }
 
 /// Settings that may change between two runs of one training: they decide what is written when, not what is learnt.
@@ -266,8 +312,8 @@ fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result
     for (table, key) in BOOKKEEPING
         .map(|k| ("train", k))
         .into_iter()
-        // the same bits whatever these are
-        .chain(["micro_batch", "recompute", "recompute_layers"].map(|k| ("train", k)))
+        // the same bits whatever these are; the trainer compares the weights themselves
+        .chain(["micro_batch", "recompute", "recompute_layers", "init_from"].map(|k| ("train", k)))
         // with a constant rate, more steps only follow those before; else they change the rate of all
         .chain((plan.train.schedule == train::Schedule::Constant).then_some(("train", "steps")))
     {

@@ -44,6 +44,7 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
         Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
         Family::Bert => ("bert", "BertForMaskedLM"),
+        Family::T5 => ("t5", "T5ForConditionalGeneration"),
     }
 }
 
@@ -57,6 +58,10 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         }
     };
     let (kind, _) = class(model.family);
+    refuse(
+        model.family == Family::T5,
+        "family t5 is not exported".into(),
+    );
     let is_gpt = matches!(model.family, Family::Gpt | Family::Bert);
     let norm = if is_gpt {
         NormKind::Layer

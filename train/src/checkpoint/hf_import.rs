@@ -20,7 +20,7 @@ use crate::config::{Determinism, Family, ParallelConfig, TrainConfig};
 use crate::course::Course;
 use crate::error::{At, Error, Result};
 use crate::mesh::Groups;
-use crate::model::param;
+use crate::model::param::{self, Spec};
 use crate::parallel::shards::Shards;
 use crate::plan::Plan;
 use crate::step::Trainer;
@@ -52,50 +52,12 @@ const TIED: [&str; 2] = ["lm_head.weight", "cls.predictions.decoder.weight"];
 /// # Errors
 /// `Foreign` with every field and tensor that does not fit; files that are missing or damaged.
 pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
-    let path = folder.join("config.json");
-    let text = fs::read(&path).at("read", &path)?;
-    let foreign = |path: &Path, problems: Vec<String>| Error::Foreign {
-        path: path.to_owned(),
-        problems,
-    };
-    let config: Value = serde_json::from_slice(&text)
-        .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
-    let (model, vocab, seq_length) =
-        hf_config::from_json(&config).map_err(|problems| foreign(&path, problems))?;
-    let is_masked = model.architecture().is_masked;
-    let predictions = if is_masked { seq_length } else { 0 };
-    let plan = Plan {
-        model,
-        parallel: ParallelConfig::default(),
-        train: TrainConfig::default(),
-        vocab,
-        predictions,
-        seq_length,
-        eod: config["eos_token_id"]
-            .as_u64()
-            .and_then(|id| u32::try_from(id).ok()),
-        seed: 0,
-        determinism: Determinism::Run,
-        fingerprint: "imported".into(),
-    };
-    let problems = plan.problems();
-    if !problems.is_empty() {
-        return Err(foreign(&path, problems));
-    }
-    let mut files = Files::open(folder)?;
-    let pairs = files.matched(&plan, pairs(&plan))?;
+    let mut folder = Folder::open(folder)?;
+    let plan = folder.plan.clone();
     let specs = param::specs(&plan);
     let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu())?;
-    let shape = plan.shape();
     for (spec, weight) in specs.iter().zip(&mut trainer.weights) {
-        weight.fill(0.0);
-        for pair in pairs.iter().filter(|pair| pair.ours == spec.name) {
-            let theirs = files.values(pair)?;
-            let ours = weight.f32_mut();
-            for (at, value) in pair.elements_of_ours(&shape).zip(theirs) {
-                ours[at] = value;
-            }
-        }
+        folder.fill(spec, weight.f32_mut())?;
     }
     fs::create_dir_all(out).at("create", out)?;
     let form = Form {
@@ -105,8 +67,70 @@ pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
         folder: out,
         plan: &plan,
     };
-    let state = State::new(&plan, &Course::start());
+    let state = State::new(&plan, &Course::start(), None);
     write(&form, &state, &mut [snapshot::take(&trainer)])
+}
+
+/// An opened folder: the model that its configuration tells, and its tensors.
+pub(crate) struct Folder {
+    pub plan: Plan,
+    files: Files,
+    pairs: Vec<Pair>,
+}
+
+impl Folder {
+    pub(crate) fn open(folder: &Path) -> Result<Folder> {
+        let path = folder.join("config.json");
+        let text = fs::read(&path).at("read", &path)?;
+        let foreign = |path: &Path, problems: Vec<String>| Error::Foreign {
+            path: path.to_owned(),
+            problems,
+        };
+        let config: Value = serde_json::from_slice(&text)
+            .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
+        let read = hf_config::from_json(&config).map_err(|problems| foreign(&path, problems))?;
+        let plan = plan_of(read, &config);
+        let problems = plan.problems();
+        if !problems.is_empty() {
+            return Err(foreign(&path, problems));
+        }
+        let mut files = Files::open(folder)?;
+        let pairs = files.matched(&plan, pairs(&plan))?;
+        Ok(Folder { plan, files, pairs })
+    }
+
+    /// Fills a whole tensor of ours; padding is 0.
+    pub(crate) fn fill(&mut self, spec: &Spec, out: &mut [f32]) -> Result<()> {
+        let shape = self.plan.shape();
+        out.fill(0.0);
+        for pair in self.pairs.iter().filter(|pair| pair.ours == spec.name) {
+            let theirs = self.files.values(pair)?;
+            for (at, value) in pair.elements_of_ours(&shape).zip(theirs) {
+                out[at] = value;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn plan_of((model, vocab, seq_length): hf_config::Read, config: &Value) -> Plan {
+    let is_masked = model.architecture().is_masked;
+    Plan {
+        model,
+        parallel: ParallelConfig::default(),
+        train: TrainConfig::default(),
+        vocab,
+        predictions: if is_masked { seq_length } else { 0 },
+        seq_length,
+        decoder_length: 0,
+        start: None,
+        eod: config["eos_token_id"]
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok()),
+        seed: 0,
+        determinism: Determinism::Run,
+        fingerprint: "imported".into(),
+    }
 }
 
 /// The folder's files and which tensor is in which.

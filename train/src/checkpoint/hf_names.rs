@@ -122,6 +122,7 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
     match plan.model.family {
         Family::Gpt => gpt(plan),
         Family::Bert => hf_bert::pairs(plan),
+        Family::T5 => Vec::new(),
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama(plan),
     }
 }

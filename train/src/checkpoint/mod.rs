@@ -6,11 +6,15 @@
 //! - `state.json`: where the run stands, the plan, and a checksum of each tensor; its own checksum
 //!   is its last field.
 //!
+//! With `train.checkpoint.sharded` each of the first three is a file per rank that owns part of it, such
+//! as `model.rank-00003.safetensors` (`files.rs`).
+//!
 //! The tensors do not depend on the layout that wrote them, so any layout can go on. A folder appears
 //! under its name only when all of it is on the disk; every byte is verified before it is trusted.
 
 pub(crate) mod background;
 pub(crate) mod courier;
+pub(crate) mod files;
 pub(crate) mod hf;
 mod hf_bert;
 pub(crate) mod hf_config;
@@ -18,9 +22,11 @@ mod hf_fields;
 pub(crate) mod hf_import;
 pub(crate) mod hf_mixture;
 pub(crate) mod hf_names;
+pub(crate) mod origin;
 pub(crate) mod read;
+pub(crate) mod reshard;
 pub(crate) mod safetensors;
-pub(crate) mod slim;
+
 pub(crate) mod snapshot;
 pub(crate) mod state;
 pub(crate) mod write;

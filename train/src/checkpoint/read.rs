@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use kernels::Tensor;
 
+use crate::checkpoint::files::{Tensors, names_of};
+use crate::checkpoint::origin::Record;
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::snapshot::Kind;
 use crate::checkpoint::state::{self, Digests, State};
-use crate::checkpoint::{EMA, MODEL, OPTIMIZER, STATE, path_of, steps_in};
+use crate::checkpoint::write::first_element;
+use crate::checkpoint::{EMA, MODEL, OPTIMIZER, path_of, steps_in};
 use crate::error::{Error, Result};
-use crate::mesh::Place;
 use crate::metrics::Events;
 use crate::model::param::Spec;
 use crate::optim::adamw::within;
@@ -36,22 +38,25 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Compares every byte of a file with its checksums.
-    pub(crate) fn verify(&self, file: &str) -> Result<()> {
-        let Some(digest) = self.digests.of(file) else {
-            return Err(Error::Damaged {
-                path: self.path.join(STATE),
-                offset: 0,
-                what: "files".into(),
-                found: format!("no checksums of {file}"),
-                wanted: "checksums of every file that is needed".into(),
-            });
-        };
-        Reader::open(&self.path.join(file))?.verify(digest)
+    /// Compares every byte of a kind's files (named by the whole one) with their checksums.
+    pub(crate) fn verify(&self, kind: &str) -> Result<()> {
+        // what is put together wrongly is told before bytes are read
+        self.tensors(kind)?;
+        for name in names_of(&self.digests, kind) {
+            let digest = self.digests.of(name).expect("a name of theirs");
+            Reader::open(&self.path.join(name))?.verify(digest)?;
+        }
+        Ok(())
     }
 
-    /// Refuses a checkpoint of another job. Layout, learning rate and length may change.
-    pub(crate) fn check_fits(&self, plan: &Plan) -> Result<()> {
+    /// The tensors of a kind, from one file or shards.
+    pub(crate) fn tensors(&self, kind: &str) -> Result<Tensors> {
+        Tensors::open(&self.path, &self.digests, kind)
+    }
+
+    /// Refuses a checkpoint of another job. Layout, learning rate and length may change. `init` is
+    /// what a new run would start from.
+    pub(crate) fn check_fits(&self, plan: &Plan, init: Option<&Record>) -> Result<()> {
         let saved = &self.state.plan;
         let show = |x: &dyn std::fmt::Debug| format!("{x:?}");
         for (key, found, wanted) in [
@@ -66,6 +71,11 @@ impl Opened {
                 "seq_length",
                 show(&saved.seq_length),
                 show(&plan.seq_length),
+            ),
+            (
+                "decoder_length",
+                show(&saved.decoder_length),
+                show(&plan.decoder_length),
             ),
             ("seed", show(&saved.seed), show(&plan.seed)),
             (
@@ -87,6 +97,11 @@ impl Opened {
                 "train.batch_rampup",
                 show(&saved.train.batch_rampup),
                 show(&plan.train.batch_rampup),
+            ),
+            (
+                "train.init_from (xxh3 of its weights)",
+                show(&self.state.init.as_ref().map(|init| &init.xxh3)),
+                show(&init.map(|init| &init.xxh3)),
             ),
         ] {
             if found != wanted {
@@ -113,14 +128,14 @@ impl Opened {
         Ok(())
     }
 
-    /// Reads whole tensors of a file, those of a world of one.
+    /// Reads whole tensors of a kind, those of a world of one.
     pub(crate) fn load_whole(
         &self,
         file: &str,
         specs: &[Spec],
         weights: &mut [Tensor],
     ) -> Result<()> {
-        let mut reader = Reader::open(&self.path.join(file))?;
+        let mut reader = self.tensors(file)?;
         for (spec, tensor) in specs.iter().zip(weights) {
             reader.read_part(&spec.name, &spec.dims, 0, tensor.f32_mut())?;
         }
@@ -129,28 +144,16 @@ impl Opened {
 
     /// Reads this rank's elements of every tensor on its stage and of its moments.
     pub(crate) fn load(&self, trainer: &mut Trainer<'_>) -> Result<()> {
-        let mut model = Reader::open(&self.path.join(MODEL))?;
-        let mut optimizer = Reader::open(&self.path.join(OPTIMIZER))?;
+        let mut model = self.tensors(MODEL)?;
+        let mut optimizer = self.tensors(OPTIMIZER)?;
         let mut averages = match trainer.plan.train.ema_decay > 0.0 {
-            true => Some(Reader::open(&self.path.join(EMA))?),
+            true => Some(self.tensors(EMA)?),
             false => None,
         };
+        load_weights(trainer, &mut |spec, first, out| {
+            model.read_part(&spec.name, &spec.dims, first, out)
+        })?;
         for index in 0..trainer.holding.local.len() {
-            let (holding, specs) = (&trainer.holding, trainer.specs);
-            let unit = &holding.shards.units[holding.local[index].unit];
-            let held = holding.weights(index);
-            for piece in unit.pieces(held.clone()) {
-                let spec = &specs[piece.spec];
-                let out = if holding.has_weight_shards() {
-                    let at = piece.at - held.start;
-                    &mut trainer.weight_shards[index].f32_mut()[at..at + piece.local.len()]
-                } else {
-                    let slot = holding.slot(index, piece.spec);
-                    &mut trainer.weights[slot].f32_mut()[piece.local.clone()]
-                };
-                let first = first_element(spec, &holding.place) + piece.local.start;
-                model.read_part(&spec.name, &spec.dims, first, out)?;
-            }
             self.load_state(trainer, index, &mut optimizer, &mut averages)?;
         }
         Ok(())
@@ -161,8 +164,8 @@ impl Opened {
         &self,
         trainer: &mut Trainer<'_>,
         index: usize,
-        optimizer: &mut Reader,
-        averages: &mut Option<Reader>,
+        optimizer: &mut Tensors,
+        averages: &mut Option<Tensors>,
     ) -> Result<()> {
         let (holding, specs) = (&trainer.holding, trainer.specs);
         let held = holding.moments(index);
@@ -194,9 +197,29 @@ pub(crate) fn parts_of(checkpoint: &Path) -> (&Path, &'static str) {
     }
 }
 
-/// First element of a rank's share in the whole tensor.
-fn first_element(spec: &Spec, place: &Place) -> usize {
-    spec.share(place.tp_rank, place.tp).0 * spec.row_elements()
+/// Fills the weights that a rank holds: `read` gives elements of a whole tensor, from one on.
+pub(crate) fn load_weights(
+    trainer: &mut Trainer<'_>,
+    read: &mut impl FnMut(&Spec, usize, &mut [f32]) -> Result<()>,
+) -> Result<()> {
+    for index in 0..trainer.holding.local.len() {
+        let (holding, specs) = (&trainer.holding, trainer.specs);
+        let unit = &holding.shards.units[holding.local[index].unit];
+        let held = holding.weights(index);
+        for piece in unit.pieces(held.clone()) {
+            let spec = &specs[piece.spec];
+            let out = if holding.has_weight_shards() {
+                let at = piece.at - held.start;
+                &mut trainer.weight_shards[index].f32_mut()[at..at + piece.local.len()]
+            } else {
+                let slot = holding.slot(index, piece.spec);
+                &mut trainer.weights[slot].f32_mut()[piece.local.clone()]
+            };
+            let first = first_element(spec, &holding.place) + piece.local.start;
+            read(spec, first, out)?;
+        }
+    }
+    Ok(())
 }
 
 /// The newest checkpoint that is whole; damaged ones are noted and passed over.

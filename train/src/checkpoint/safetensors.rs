@@ -179,11 +179,14 @@ impl Writer {
 #[derive(Debug)]
 pub(crate) struct Reader {
     path: PathBuf,
-    file: File,
+    /// Closed between uses where many files are read in turns.
+    file: Option<File>,
     /// In file order, with the first byte of each.
     entries: Vec<(Entry, u64)>,
     formats: Vec<Format>,
     by_name: HashMap<String, usize>,
+    /// What the header says beside the tensors.
+    metadata: Map<String, Value>,
     header: u64,
     bytes: u64,
 }
@@ -245,15 +248,43 @@ impl Reader {
             .map(|(i, (entry, _))| (entry.name.clone(), i))
             .collect();
         let header = xxh3_64(&start);
+        let metadata = json.get("__metadata__").and_then(Value::as_object);
         Ok(Reader {
             path: path.to_owned(),
-            file,
+            file: Some(file),
             entries,
             formats,
             by_name,
+            metadata: metadata.cloned().unwrap_or_default(),
             header,
             bytes,
         })
+    }
+
+    /// The file's path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Text under `key` of the header's metadata.
+    pub(crate) fn metadata(&self, key: &str) -> Option<&str> {
+        self.metadata.get(key).and_then(Value::as_str)
+    }
+
+    /// Lets go of the open file until it is read again.
+    pub(crate) fn close(&mut self) {
+        self.file = None;
+    }
+
+    /// The file at byte `at`.
+    fn seek(&mut self, at: u64) -> Result<&mut File> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => File::open(&self.path).at("open", &self.path)?,
+        };
+        let file = self.file.insert(file);
+        file.seek(SeekFrom::Start(at)).at("seek in", &self.path)?;
+        Ok(file)
     }
 
     /// Names and dims in file order.
@@ -278,16 +309,14 @@ impl Reader {
             let (begin, mut left) = (*begin, entry.bytes());
             let what = format!("tensor {name} ({left} bytes)");
             let mut hash = Xxh3Default::new();
-            self.file
-                .seek(SeekFrom::Start(begin))
-                .at("seek in", &self.path)?;
+            self.seek(begin)?;
             while left > 0 {
                 let part = usize::try_from(left)
                     .unwrap_or(usize::MAX)
                     .min(buffer.len());
-                self.file
-                    .read_exact(&mut buffer[..part])
-                    .at("read", &self.path)?;
+                let mut file = self.file.as_ref().expect("just sought in");
+                let read = file.read_exact(&mut buffer[..part]);
+                read.at("read", &self.path)?;
                 hash.update(&buffer[..part]);
                 left -= part as u64;
             }
@@ -319,23 +348,27 @@ impl Reader {
         }
         let format = index.map_or(Format::F32, |i| self.formats[i]);
         let at = begin + format.bytes() * first as u64;
-        self.file
-            .seek(SeekFrom::Start(at))
-            .at("seek in", &self.path)?;
         if format == Format::F32 {
-            let bytes = bytemuck::cast_slice_mut(out);
-            return self.file.read_exact(bytes).at("read", &self.path);
+            let read = self.seek(at)?.read_exact(bytemuck::cast_slice_mut(out));
+            return read.at("read", &self.path);
         }
         let mut bits = vec![0u16; out.len()];
         let bytes = bytemuck::cast_slice_mut(&mut bits);
-        self.file.read_exact(bytes).at("read", &self.path)?;
+        let read = self.seek(at)?.read_exact(bytes);
+        read.at("read", &self.path)?;
         for (out, bits) in out.iter_mut().zip(bits) {
             *out = format.widened(bits);
         }
         Ok(())
     }
 
-    fn damaged(&self, offset: u64, what: String, found: String, wanted: String) -> Error {
+    pub(crate) fn damaged(
+        &self,
+        offset: u64,
+        what: String,
+        found: String,
+        wanted: String,
+    ) -> Error {
         Error::Damaged {
             path: self.path.clone(),
             offset,

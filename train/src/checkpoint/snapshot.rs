@@ -54,6 +54,11 @@ const FILES: [FileOf; 3] = [
     },
 ];
 
+/// The file of weights alone.
+pub(crate) fn weights_alone() -> &'static [FileOf] {
+    &FILES[..1]
+}
+
 /// The files of tensors of a run's checkpoints, in order.
 pub(crate) fn files(plan: &Plan) -> &'static [FileOf] {
     if plan.train.ema_decay > 0.0 {
@@ -86,7 +91,7 @@ pub(crate) fn owners(
                 tp_rank,
                 dp_rank,
                 cp_rank: 0,
-                pp_rank: tensor.stage,
+                pp_rank: tensor.owner(place.pp),
                 ..*place
             };
             let held = match kind {
@@ -105,43 +110,57 @@ pub(crate) fn owners(
     owners
 }
 
-/// Calls `visit` with every share of every tensor of every file that `rank` gives, in order.
-fn each_share(
-    plan: &Plan,
+/// What one rank gives of one tensor.
+pub(crate) struct Share {
+    /// Of the file and of the tensor's name in it.
+    pub file: &'static str,
+    pub suffix: &'static str,
+    pub kind: Kind,
+    /// Index into the model's list of tensors.
+    pub spec: usize,
+    /// Elements of the rank's share of the tensor.
+    pub local: Range<usize>,
+}
+
+/// Every share of every tensor of some files that a rank gives, in order.
+pub(crate) fn shares(
+    files: &'static [FileOf],
     (specs, shards): (&[Spec], &Shards),
     place: &Place,
-    visit: &mut dyn FnMut(Kind, usize, Range<usize>),
-) {
-    let lists = files(plan).iter().flat_map(|file| file.lists);
-    for &(_, kind) in lists {
-        for spec in 0..specs.len() {
-            for (owner, local) in owners((specs, shards), place, kind, spec) {
-                if owner == place.rank() {
-                    visit(kind, spec, local);
-                }
+) -> Vec<Share> {
+    let mut shares = Vec::new();
+    for file in files {
+        for &(suffix, kind) in file.lists {
+            for spec in 0..specs.len() {
+                let owners = owners((specs, shards), place, kind, spec).into_iter();
+                let mine = owners.filter(|(owner, _)| *owner == place.rank());
+                shares.extend(mine.map(|(_, local)| Share {
+                    file: file.name,
+                    suffix,
+                    kind,
+                    spec,
+                    local,
+                }));
             }
         }
     }
+    shares
 }
 
 /// Copies of this rank's shares.
 pub(crate) fn take(trainer: &Trainer<'_>) -> Pieces {
     let (place, shards) = (&trainer.groups.place, &trainer.holding.shards);
-    let mut pieces = Pieces::new();
-    let of = (trainer.specs, shards);
-    each_share(&trainer.plan, of, place, &mut |kind, spec, local| {
-        pieces.push_back(values(trainer, kind, spec, &local).to_vec());
-    });
-    pieces
+    let shares = shares(files(&trainer.plan), (trainer.specs, shards), place);
+    let copies = shares
+        .iter()
+        .map(|share| values(trainer, share.kind, share.spec, &share.local).to_vec());
+    copies.collect()
 }
 
 /// Elements of each of the copies that a rank gives, in order.
 pub(crate) fn lengths(plan: &Plan, of: (&[Spec], &Shards), place: &Place) -> Vec<usize> {
-    let mut lengths = Vec::new();
-    each_share(plan, of, place, &mut |_, _, local| {
-        lengths.push(local.len());
-    });
-    lengths
+    let shares = shares(files(plan), of, place).into_iter();
+    shares.map(|share| share.local.len()).collect()
 }
 
 /// Bytes of the copies that a rank gives.

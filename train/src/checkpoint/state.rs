@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::checkpoint::STATE;
+use crate::checkpoint::origin::Record;
 use crate::checkpoint::safetensors::Digest;
 use crate::course::Course;
 use crate::error::{At, Error, Result};
@@ -27,14 +28,18 @@ pub(crate) struct State {
     #[serde(flatten)]
     pub course: Course,
     pub plan: Plan,
+    /// Where the first weights came from, if not from the seed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<Record>,
 }
 
 impl State {
-    pub(crate) fn new(plan: &Plan, course: &Course) -> State {
+    pub(crate) fn new(plan: &Plan, course: &Course, init: Option<&Record>) -> State {
         State {
             format: FORMAT.into(),
             course: course.clone(),
             plan: plan.clone(),
+            init: init.cloned(),
         }
     }
 }
@@ -193,7 +198,7 @@ mod tests {
     fn state(loss: f64) -> State {
         let mut course = Course::start();
         course.stepped(&tiny_gpt(), 8, (loss, 1.0), false);
-        State::new(&tiny_gpt(), &course)
+        State::new(&tiny_gpt(), &course, None)
     }
 
     #[test]

@@ -2,15 +2,24 @@
 //!
 //! Tensor by tensor, the copies that ranks gave are streamed into files under
 //! `.step-NNNNNNNN.partial`; files and folder are synced, the folder is renamed, the parent is
-//! synced. Folders to be dropped are renamed to hidden names first, so that a half-deleted one is
+//! synced. Whole files pass through one writer. Sharded, every rank writes files of its own, at the
+//! same time: `begin` makes the folder, `shard` writes one rank's files and needs nothing from the
+//! others, `end` seals the folder with the checksums of all of them. Ranks in several processes need
+//! a folder that all of them see: one of them begins and ends, all call `shard` in between.
+//! Folders to be dropped are renamed to hidden names first, so that a half-deleted one is
 //! never taken for a damaged checkpoint. If anything fails the half-written folder is removed, so
 //! that a full disk has its room back.
 
 use std::fs::{self, File};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
 
+use serde_json::Value;
+
+use crate::checkpoint::files::{piece_dims, shard_name, slice_text};
 use crate::checkpoint::safetensors::{Digest, Entry, Writer};
-use crate::checkpoint::snapshot::{FileOf, Pieces, files, owners};
+use crate::checkpoint::snapshot::{self, FileOf, Pieces, files, owners};
 use crate::checkpoint::state::{self, Digests, State};
 use crate::checkpoint::{path_of, steps_in};
 use crate::config::CheckpointConfig;
@@ -51,13 +60,125 @@ pub(crate) fn write(form: &Form<'_>, state: &State, given: &mut [Pieces]) -> Res
 }
 
 fn fill(form: &Form<'_>, state: &State, given: &mut [Pieces], partial: &Path) -> Result<()> {
-    fs::create_dir(partial).at("create", partial)?;
-    let mut digests = Vec::new();
-    for file in files(form.plan) {
-        digests.push((file.name.to_owned(), one_file(form, file, given, partial)?));
-    }
+    begin(partial)?;
+    let digests = if form.plan.train.checkpoint.sharded {
+        all_shards(form, given, partial)?
+    } else {
+        let files = files(form.plan).iter();
+        let digests =
+            files.map(|file| Ok((file.name.into(), one_file(form, file, given, partial)?)));
+        digests.collect::<Result<_>>()?
+    };
+    end(partial, state, digests)
+}
+
+/// Makes the folder.
+pub(crate) fn begin(partial: &Path) -> Result<()> {
+    fs::create_dir(partial).at("create", partial)
+}
+
+/// Seals the folder: all files are in it and synced.
+pub(crate) fn end(partial: &Path, state: &State, digests: Vec<(String, Digest)>) -> Result<()> {
     state::write(partial, state, &Digests(digests))?;
     sync(partial)
+}
+
+/// The shards of all ranks of this process, a thread each.
+fn all_shards(
+    form: &Form<'_>,
+    given: &mut [Pieces],
+    partial: &Path,
+) -> Result<Vec<(String, Digest)>> {
+    let written: Vec<Result<Vec<(String, Digest)>>> = thread::scope(|scope| {
+        let threads = given.iter_mut().enumerate().map(|(rank, pieces)| {
+            let pieces = std::mem::take(pieces);
+            scope.spawn(move || shard(form, rank, pieces, partial))
+        });
+        let threads: Vec<_> = threads.collect();
+        let joined = threads.into_iter();
+        joined
+            .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    });
+    let mut digests = Vec::new();
+    for files in written {
+        digests.extend(files?);
+    }
+    Ok(digests)
+}
+
+/// Writes what one rank owns, `pieces` as `snapshot::take` gave them, into files of its own; a rank
+/// that owns nothing of a kind has no file of it. Returns their names and checksums, for `end`.
+pub(crate) fn shard(
+    form: &Form<'_>,
+    rank: usize,
+    mut pieces: Pieces,
+    partial: &Path,
+) -> Result<Vec<(String, Digest)>> {
+    let files = files(form.plan);
+    shard_of(form, (files, rank), partial, &mut |_, writer| {
+        let piece = pieces.pop_front();
+        writer.write(&piece.expect("a rank gives each of its shares"))
+    })
+}
+
+/// A rank's piece of a whole tensor.
+pub(crate) struct Slice<'a> {
+    /// Whole file of its kind.
+    pub file: &'static str,
+    /// In that file.
+    pub name: String,
+    /// Of the whole tensor.
+    pub dims: &'a [usize],
+    pub first: usize,
+    pub elements: usize,
+}
+
+/// As `shard`, of some files; `give` writes the values of one slice after the other.
+pub(crate) fn shard_of(
+    form: &Form<'_>,
+    (files, rank): (&'static [FileOf], usize),
+    partial: &Path,
+    give: &mut dyn FnMut(&Slice<'_>, &mut Writer) -> Result<()>,
+) -> Result<Vec<(String, Digest)>> {
+    let place = Place::of(rank, &form.plan.parallel);
+    let shares = snapshot::shares(files, (form.specs, &form.shards), &place).into_iter();
+    let slices = shares.map(|share| {
+        let spec = &form.specs[share.spec];
+        Slice {
+            file: share.file,
+            name: format!("{}{}", spec.name, share.suffix),
+            dims: &spec.dims,
+            first: first_element(spec, &place) + share.local.start,
+            elements: share.local.len(),
+        }
+    });
+    let slices: Vec<Slice<'_>> = slices.collect();
+    let mut digests = Vec::new();
+    for run in slices.chunk_by(|a, b| a.file == b.file) {
+        let entry = |slice: &Slice<'_>| Entry {
+            name: slice.name.clone(),
+            dims: piece_dims(slice.dims, slice.first, slice.elements),
+        };
+        let told = run.iter().map(|slice| {
+            let text = slice_text(slice.dims, slice.first);
+            (slice.name.clone(), Value::String(text))
+        });
+        let told = Value::Object(told.collect());
+        let name = shard_name(run[0].file, rank);
+        let entries = run.iter().map(entry).collect();
+        let mut writer = Writer::create(&partial.join(&name), entries, Some(told))?;
+        for slice in run {
+            give(slice, &mut writer)?;
+        }
+        digests.push((name, writer.finish()?));
+    }
+    Ok(digests)
+}
+
+/// First element of a rank's share in the whole tensor.
+pub(crate) fn first_element(spec: &Spec, place: &Place) -> usize {
+    spec.share(place.tp_rank, place.tp).0 * spec.row_elements()
 }
 
 fn one_file(
@@ -66,15 +187,8 @@ fn one_file(
     given: &mut [Pieces],
     partial: &Path,
 ) -> Result<Digest> {
-    let lists = file.lists.iter();
-    let entries = lists.flat_map(|(suffix, kind)| {
-        let tensors = form.specs.iter().filter(|spec| kind.is_of(spec));
-        tensors.map(move |spec| Entry {
-            name: format!("{}{suffix}", spec.name),
-            dims: spec.dims.clone(),
-        })
-    });
-    let mut writer = Writer::create(&partial.join(file.name), entries.collect(), None)?;
+    let path = partial.join(file.name);
+    let mut writer = Writer::create(&path, entries(form.specs, file), None)?;
     for &(_, kind) in file.lists {
         for spec in 0..form.specs.len() {
             for (owner, _) in owners((form.specs, &form.shards), &form.place, kind, spec) {
@@ -84,6 +198,19 @@ fn one_file(
         }
     }
     writer.finish()
+}
+
+/// Whole tensors of a file, in order.
+pub(crate) fn entries(specs: &[Spec], file: &FileOf) -> Vec<Entry> {
+    let lists = file.lists.iter();
+    let entries = lists.flat_map(|(suffix, kind)| {
+        let tensors = specs.iter().filter(|spec| kind.is_of(spec));
+        tensors.map(move |spec| Entry {
+            name: format!("{}{suffix}", spec.name),
+            dims: spec.dims.clone(),
+        })
+    });
+    entries.collect()
 }
 
 /// Removes what a killed run left behind.
@@ -125,7 +252,7 @@ fn hide(folder: &Path, step: u64) -> Result<()> {
     Ok(())
 }
 
-fn remove(path: &Path) -> Result<()> {
+pub(crate) fn remove(path: &Path) -> Result<()> {
     if path.exists() {
         fs::remove_dir_all(path).at("remove", path)
     } else {

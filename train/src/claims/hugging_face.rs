@@ -18,7 +18,7 @@ use crate::mesh::Groups;
 use crate::step::Trainer;
 use crate::{
     Activation, Biases, Determinism, Error, Family, ModelConfig, MoeConfig, Plan, RopeScaling,
-    RouterScore, Samples, TieEmbeddings, export_hf, import_hf, logits, run,
+    RouterScore, Samples, TieEmbeddings, export_hf, export_hf_shards, import_hf, logits, run,
 };
 
 fn write_config(folder: &Path, config: &Value) {
@@ -391,4 +391,41 @@ fn a_window_of_one_more_key_is_noticed() {
     let mut golden = Golden::open("hf_mistral");
     golden.record["config"]["sliding_window"] = json!(6);
     follows(&mut golden, false);
+}
+
+#[test]
+fn an_export_in_several_files_is_the_same_model_and_leaves_no_other_behind() {
+    let plan = tiny_llama();
+    let dir = tempfile::tempdir().unwrap();
+    let samples = Chain::of(&plan);
+    let trained = run(&plan, &samples, None, dir.path(), &Log::default()).unwrap();
+    let out = dir.path().join("hf");
+    let names = || {
+        let entries = fs::read_dir(&out).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().display().to_string());
+        let mut names: Vec<String> = names.filter(|name| name != "config.json").collect();
+        names.sort();
+        names
+    };
+    let weights = |imported: &Path| fs::read(imported.join("model.safetensors")).unwrap();
+    let mut bytes = 0;
+    for max_bytes in [20_000, 40_000, u64::MAX, 30_000] {
+        export_hf_shards(&trained.checkpoint, &out, Some(max_bytes)).unwrap();
+        let (found, index) = (names(), out.join("model.safetensors.index.json"));
+        if max_bytes == u64::MAX {
+            assert_eq!(found, ["model.safetensors"]);
+            bytes = fs::metadata(out.join("model.safetensors")).unwrap().len();
+        } else {
+            let count = found.len() - 1;
+            assert!(count as u64 >= 70_000 / max_bytes, "{found:?}");
+            assert_eq!(found[0], format!("model-00001-of-{count:05}.safetensors"));
+            let index: Value = serde_json::from_slice(&fs::read(index).unwrap()).unwrap();
+            assert_eq!(index["weight_map"]["lm_head.weight"], found[count - 1]);
+            let total = index["metadata"]["total_size"].as_u64().unwrap();
+            assert!(bytes == 0 || total < bytes && total + 4000 > bytes);
+        }
+        let back = dir.path().join(format!("back{max_bytes}"));
+        let imported = import_hf(&out, &back).unwrap();
+        assert!(weights(&imported) == weights(&trained.checkpoint));
+    }
 }

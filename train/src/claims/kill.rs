@@ -12,8 +12,9 @@ use crate::fixtures::{Chain, Log, tiny_gpt};
 use crate::{ParallelConfig, Plan, run};
 
 const OUT: &str = "MILLRACE_TEST_OUT";
+const SHARDED: &str = "MILLRACE_TEST_SHARDED";
 
-fn plan() -> Plan {
+fn plan(sharded: bool) -> Plan {
     let mut plan = tiny_gpt();
     plan.parallel = ParallelConfig {
         tp: 2,
@@ -24,32 +25,34 @@ fn plan() -> Plan {
         ..Default::default()
     };
     plan.train.steps = 120;
+    plan.train.checkpoint.sharded = sharded;
     plan.train.checkpoint.every = 1; // so that many kills fall into writing one
     plan
 }
 
-fn train(out: &Path) {
-    let plan = plan();
+fn train(out: &Path, sharded: bool) {
+    let plan = plan(sharded);
     let samples = Chain::of(&plan);
     run(&plan, &samples, Some(&samples), out, &Log::default()).unwrap();
 }
 
-/// Run in a process of its own by the test below.
+/// Run in a process of its own by the tests below.
 #[test]
-#[ignore = "is killed by a_killed_process_leaves_nothing_that_matters"]
+#[ignore = "is killed by the tests below"]
 fn victim() {
     if let Some(out) = std::env::var_os(OUT) {
-        train(Path::new(&out));
+        train(Path::new(&out), std::env::var_os(SHARDED).is_some());
     }
 }
 
-fn start(out: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "claims::kill::victim", "--ignored"])
-        .env(OUT, out)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+fn start(out: &Path, sharded: bool) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "claims::kill::victim", "--ignored"]);
+    command.env(OUT, out).stdout(Stdio::null());
+    if sharded {
+        command.env(SHARDED, "1");
+    }
+    command.spawn().unwrap()
 }
 
 /// Kills with a checkpoint half written, and others.
@@ -74,14 +77,23 @@ fn is_writing(out: &Path, most: Duration) -> bool {
 
 #[test]
 fn a_killed_process_leaves_nothing_that_matters() {
+    killed(16, false);
+}
+
+#[test]
+fn a_process_killed_among_shards_leaves_nothing_that_matters() {
+    killed(14, true);
+}
+
+fn killed(times: u64, sharded: bool) {
     let (calm, stormy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    train(calm.path());
+    train(calm.path(), sharded);
     let mut kills = Kills {
         in_a_write: 0,
         elsewhere: 0,
     };
-    for attempt in 0..16 {
-        let mut child = start(stormy.path());
+    for attempt in 0..times {
+        let mut child = start(stormy.path(), sharded);
         let millis = 20.0 + 150.0 * rng::uniform(1, 2, attempt);
         sleep(Duration::from_secs_f64(millis / 1000.0));
         // every second one while the other thread writes
@@ -104,7 +116,7 @@ fn a_killed_process_leaves_nothing_that_matters() {
         kills.in_a_write + kills.elsewhere >= 10,
         "processes ended before they were killed"
     );
-    train(stormy.path());
+    train(stormy.path(), sharded);
     let (found, wanted) = (remains(stormy.path()), remains(calm.path()));
     assert_eq!(found.len(), wanted.len());
     for ((name, found), (_, wanted)) in found.iter().zip(&wanted) {

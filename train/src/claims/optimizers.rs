@@ -162,14 +162,15 @@ fn averages_are_measured_exported_and_set_apart() {
     let loss = |of: &Path| crate::evaluate(of, &samples, 5).unwrap();
     assert_ne!(loss(&averages), loss(&done.checkpoint));
     let apart = folder.path().join("averages");
-    crate::slim(&averages, &apart).unwrap();
+    let weights_alone = crate::Reshard::default();
+    crate::reshard(&averages, &apart, &weights_alone).unwrap();
     assert_eq!(
         loss(&apart),
         loss(&averages),
         "the averages are its weights"
     );
     let weights = folder.path().join("weights");
-    crate::slim(&done.checkpoint, &weights).unwrap();
+    crate::reshard(&done.checkpoint, &weights, &weights_alone).unwrap();
     assert_eq!(loss(&weights), loss(&done.checkpoint));
     let (one, other) = (folder.path().join("hf1"), folder.path().join("hf2"));
     crate::export_hf(&averages, &one).unwrap();
@@ -177,7 +178,7 @@ fn averages_are_measured_exported_and_set_apart() {
     let read = |out: &Path| std::fs::read(out.join("model.safetensors")).unwrap();
     assert!(read(&one) == read(&other));
 
-    let told = crate::slim(&done.checkpoint, &apart)
+    let told = crate::reshard(&done.checkpoint, &apart, &weights_alone)
         .unwrap_err()
         .to_string();
     assert!(told.contains("which is there"), "{told}");

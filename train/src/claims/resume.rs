@@ -10,7 +10,7 @@ use crate::{
     CheckpointConfig, Ended, Error, Events, ParallelConfig, Plan, Sample, Samples, StepRecord, run,
 };
 
-fn plan() -> Plan {
+pub(super) fn plan() -> Plan {
     let mut plan = tiny_gpt();
     plan.train.steps = 8;
     plan.train.eval_every = 3;
@@ -30,10 +30,20 @@ pub(super) fn remains(out: &Path) -> Vec<(String, Vec<u8>)> {
     for name in names {
         for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
             let path = folder.join(&name).join(file);
-            files.push((
-                format!("{}/{file}", name.display()),
-                fs::read(&path).unwrap(),
-            ));
+            if path.exists() {
+                let called = format!("{}/{file}", name.display());
+                files.push((called, fs::read(&path).unwrap()));
+            }
+        }
+        let shards = fs::read_dir(folder.join(&name)).unwrap();
+        let shards = shards.map(|entry| entry.unwrap().path());
+        let mut shards: Vec<_> = shards
+            .filter(|path| path.to_string_lossy().contains(".rank-"))
+            .collect();
+        shards.sort();
+        for path in shards {
+            let called = path.strip_prefix(&folder).unwrap().display().to_string();
+            files.push((called, fs::read(&path).unwrap()));
         }
     }
     let metrics = fs::read_to_string(out.join("metrics.jsonl")).unwrap();
@@ -55,7 +65,7 @@ pub(super) fn remains(out: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-fn assert_same(found: &Path, wanted: &[(String, Vec<u8>)], what: &str) {
+pub(super) fn assert_same(found: &Path, wanted: &[(String, Vec<u8>)], what: &str) {
     let found = remains(found);
     let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
         files.iter().map(|(name, _)| name.clone()).collect()
@@ -66,7 +76,7 @@ fn assert_same(found: &Path, wanted: &[(String, Vec<u8>)], what: &str) {
     }
 }
 
-fn undisturbed(plan: &Plan) -> Vec<(String, Vec<u8>)> {
+pub(super) fn undisturbed(plan: &Plan) -> Vec<(String, Vec<u8>)> {
     let folder = tempfile::tempdir().unwrap();
     let samples = Chain::of(plan);
     run(
@@ -80,7 +90,7 @@ fn undisturbed(plan: &Plan) -> Vec<(String, Vec<u8>)> {
     remains(folder.path())
 }
 
-fn stopped_at(plan: &Plan, out: &Path, sample: u64) {
+pub(super) fn stopped_at(plan: &Plan, out: &Path, sample: u64) {
     let samples = Chain {
         fails_at: Some(sample),
         ..Chain::of(plan)
@@ -93,7 +103,7 @@ fn stopped_at(plan: &Plan, out: &Path, sample: u64) {
     );
 }
 
-fn finished(plan: &Plan, out: &Path) -> Vec<String> {
+pub(super) fn finished(plan: &Plan, out: &Path) -> Vec<String> {
     let (samples, log) = (Chain::of(plan), Log::default());
     run(plan, &samples, Some(&samples), out, &log).unwrap();
     log.lines()
@@ -264,6 +274,7 @@ fn checkpoints_of_chosen_steps_are_never_dropped() {
         every: 1,
         keep: 2,
         keep_every: 3,
+        ..CheckpointConfig::default()
     };
     let folder = tempfile::tempdir().unwrap();
     finished(&plan, folder.path());

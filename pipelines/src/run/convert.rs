@@ -1,0 +1,147 @@
+//! `convert`: a checkpoint into other forms, and other programs' models into checkpoints.
+
+use crate::machine::write_atomically;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// What `convert` writes.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum Form {
+    Hf,
+    Millrace,
+}
+
+#[derive(Args)]
+pub(crate) struct Convert {
+    /// Checkpoint folder, or a folder with Hugging Face's config.json.
+    #[arg(long, value_name = "DIR")]
+    checkpoint: PathBuf,
+    /// `hf`, or `millrace`: weights alone unless --state, in whole files unless --tp or --pp.
+    #[arg(long, value_enum, default_value = "hf")]
+    to: Form,
+    /// The running averages in place of the weights.
+    #[arg(long)]
+    averages: bool,
+    /// With the optimizer's state and the averages, so that a run can go on.
+    #[arg(long, conflicts_with = "averages")]
+    state: bool,
+    /// Split into files as the ranks of this many tensor-parallel ones would write them.
+    #[arg(long, value_name = "N")]
+    tp: Option<usize>,
+    /// The same for pipeline ranks.
+    #[arg(long, value_name = "N")]
+    pp: Option<usize>,
+    /// Hugging Face form in several files of at most this size, such as 5GB or 500MB.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    max_shard_size: Option<u64>,
+    /// tokenizer.json to put beside it.
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// Folder to write.
+    out: PathBuf,
+}
+
+/// Hugging Face's sizes: decimal units, or binary ones with an i.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 1,
+        "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "KIB" => 1 << 10,
+        "MIB" => 1 << 20,
+        "GIB" => 1 << 30,
+        _ => return Err(format!("{text:?} is no size such as 5GB, 500MB or 2GiB")),
+    };
+    let number = digits.trim().parse::<u64>().ok();
+    let size = number.and_then(|number| number.checked_mul(unit));
+    size.filter(|size| *size > 0)
+        .ok_or_else(|| format!("{text:?} is no size above 0 such as 5GB, 500MB or 2GiB"))
+}
+
+/// The verb.
+pub(crate) fn convert(args: &Convert) -> Result<()> {
+    let (from, out) = (&args.checkpoint, &args.out);
+    let is_hf = from.join("config.json").exists();
+    let is_split = args.tp.is_some() || args.pp.is_some();
+    let to_hf = args.to == Form::Hf;
+    for (flag, is_given, is_apt, wanted) in [
+        (
+            "--tp and --pp",
+            is_split,
+            !to_hf && !is_hf,
+            "a checkpoint and --to millrace",
+        ),
+        (
+            "--state",
+            args.state,
+            !to_hf && !is_hf,
+            "a checkpoint and --to millrace",
+        ),
+        ("--averages", args.averages, !is_hf, "a checkpoint"),
+        (
+            "--max-shard-size",
+            args.max_shard_size.is_some(),
+            to_hf,
+            "--to hf",
+        ),
+    ] {
+        if is_given && !is_apt {
+            bail!("{flag}: wants {wanted}");
+        }
+    }
+    let checkpoint = match args.averages {
+        true => from.join("ema.safetensors"),
+        false => from.clone(),
+    };
+    match args.to {
+        Form::Hf if is_hf => bail!(
+            "{} is in Hugging Face form; `--to millrace` makes a checkpoint of it",
+            from.display()
+        ),
+        Form::Millrace if is_hf => {
+            train::import_hf(from, out)?;
+        }
+        Form::Hf => {
+            let made = std::fs::create_dir_all(out);
+            made.with_context(|| format!("cannot make {}", out.display()))?;
+            train::export_hf_shards(&checkpoint, out, args.max_shard_size)?;
+        }
+        Form::Millrace => {
+            let to = train::Reshard {
+                split: is_split.then(|| (args.tp.unwrap_or(1), args.pp.unwrap_or(1))),
+                keeps_state: args.state,
+            };
+            train::reshard(&checkpoint, out, &to)?;
+        }
+    }
+    if let Some(path) = &args.tokenizer {
+        let json =
+            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        write_atomically(&out.join("tokenizer.json"), &json)?;
+    }
+    eprintln!("wrote {}", out.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_hugging_face_reads_them() {
+        for (text, size) in [
+            ("5GB", 5_000_000_000),
+            ("500mb", 500_000_000),
+            ("1GiB", 1 << 30),
+            ("77", 77),
+        ] {
+            assert_eq!(bytes(text), Ok(size), "{text}");
+        }
+        for text in ["", "GB", "5TBX", "0MB", "-1GB", "99999999999GB"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+}
