@@ -41,6 +41,8 @@ pub enum Transport {
 pub struct LaunchConfig {
     /// What carries numbers between ranks. Default: `auto`.
     pub transport: Transport,
+    /// Library of MPI, a name or path; empty: the launcher's usual names. Default: empty.
+    pub mpi_library: String,
     /// Port at which process 0 listens; 0: the launcher's. Default: 0.
     pub port: u16,
     /// How long a rank waits for others before it gives up and says for whom. Longer than a
@@ -54,6 +56,7 @@ impl Default for LaunchConfig {
     fn default() -> Self {
         LaunchConfig {
             transport: Transport::Auto,
+            mpi_library: String::new(),
             port: 0,
             timeout: "10m".into(),
             patience: "2m".into(),
@@ -71,6 +74,18 @@ impl LaunchConfig {
             }
         }
     }
+}
+
+/// Libraries of MPI by their usual names, that of the launcher first.
+pub(crate) fn mpi_libraries(config: &LaunchConfig, launcher: &Launcher) -> Vec<String> {
+    if !config.mpi_library.is_empty() {
+        return vec![config.mpi_library.clone()];
+    }
+    let names = match launcher.name {
+        "MPICH" => ["libmpi.so.12", "libmpi_abi.so.1", "libmpi.so"],
+        _ => ["libmpi.so.40", "libmpi.so", "libmpi.so.12"],
+    };
+    names.map(str::to_owned).to_vec()
 }
 
 /// A time that clocks can count.

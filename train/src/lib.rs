@@ -9,6 +9,7 @@ mod claims;
 mod config;
 mod course;
 mod data;
+mod endings;
 mod error;
 mod eval;
 mod fit;

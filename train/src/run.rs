@@ -1,13 +1,12 @@
 //! The training run: resume, a thread per rank, steps, validations, checkpoints, metrics.
 
-use std::any::Any;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kernels::Device;
 
@@ -23,6 +22,7 @@ use crate::checkpoint::write::{self, Form};
 use crate::config::BadStepAction;
 use crate::course::{Course, Ended, Next};
 use crate::data::Samples;
+use crate::endings::{Ending, first_cause, message_of};
 use crate::error::{At, Error, OnRank, Result};
 use crate::lead::Lead;
 use crate::memory;
@@ -32,12 +32,7 @@ use crate::model::param::{self, Spec};
 use crate::parallel::shards::Shards;
 use crate::plan::Plan;
 use crate::step::{self, Trainer};
-use crate::world::{World, is_consequence};
-
-/// How long a rank that lost a peer waits for the word of the one that failed first.
-const AFTERMATH: Duration = Duration::from_millis(500);
-/// How long after the watchdog's message the other ranks may take to end.
-const STUCK: Duration = Duration::from_secs(5);
+use crate::world::World;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -266,9 +261,6 @@ struct Run<'a> {
     init: Option<&'a Record>,
 }
 
-/// A rank's end.
-type Ending = (usize, Result<Course>);
-
 impl Run<'_> {
     /// Runs every rank of this process on its thread and returns where they stand at the end, or the
     /// first cause of failure. Process 0 has the journal.
@@ -316,7 +308,7 @@ impl Run<'_> {
                     let _ = ends.send((rank, end));
                 });
             }
-            self.first_cause(&endings, devices.len())
+            first_cause((&endings, devices.len()), self.world, self.events)
         });
         for (rank, device) in here.zip(devices) {
             let bytes = device.overflow_bytes();
@@ -326,50 +318,6 @@ impl Run<'_> {
             }
         }
         course
-    }
-
-    /// Waits for all ranks of this process; the first error that is not about a lost peer counts, and
-    /// is told to the other processes as soon as it is known.
-    fn first_cause(&self, endings: &Receiver<Ending>, mut left: usize) -> Result<Course> {
-        let (mut course, mut failure, mut is_told) = (None, None, false);
-        let mut patience: Option<Duration> = None;
-        while left > 0 {
-            let ending = match patience {
-                Some(patience) => endings.recv_timeout(patience),
-                None => endings.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match ending {
-                Ok((_, end)) => {
-                    left -= 1;
-                    match end {
-                        Ok(end) => course = course.or(Some(end)),
-                        // ranks that lost a peer only tell that another one failed first
-                        Err(error) if failure.as_ref().is_none_or(is_consequence) => {
-                            patience = patience.or(Some(AFTERMATH));
-                            failure = Some(error);
-                        }
-                        Err(_) => {}
-                    }
-                    if is_told || failure.as_ref().is_none_or(is_consequence) {
-                        continue;
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) if is_told => {
-                    failure.iter().for_each(|error| self.events.stuck(error));
-                    patience = None;
-                    continue;
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            is_told = true;
-            failure = failure.map(|error| self.world.end(error));
-            patience = failure.as_ref().is_some_and(is_late).then_some(STUCK);
-        }
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(course.expect("there is a rank")),
-        }
     }
 
     fn one_rank(
@@ -568,20 +516,4 @@ impl<'a> Clock<'a> {
 /// Every `every` steps (0: never) and after the last.
 pub(crate) fn is_due(step: u64, every: u64, steps: u64) -> bool {
     step == steps || every > 0 && step.is_multiple_of(every)
-}
-
-fn is_late(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Kernel {
-            source: kernels::Error::Late { .. },
-            ..
-        }
-    )
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".into())
 }

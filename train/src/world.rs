@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kernels::comm::local;
-use kernels::comm::socket::{Meeting, connect};
+use kernels::comm::socket::{self, Meeting};
 use kernels::comm::{Collective, Failure, Network, Roster, Watch};
+use kernels::comm::{local, mpi};
 use serde_json::Value;
 
 use crate::config::ParallelConfig;
 use crate::error::{Error, OnRank, Result};
-use crate::launch::{LaunchConfig, Launcher, Transport, this_host, time};
+use crate::launch::{LaunchConfig, Launcher, Transport, mpi_libraries, this_host, time};
 
 /// How long to wait for the words of a process that failed.
 const WORDS: Duration = Duration::from_secs(2);
@@ -90,32 +90,42 @@ impl World {
             });
             return Err(Error::Launch(problems));
         };
-        let is_mpi = launcher.is_mpi && !launcher.is_address_given;
-        if config.transport == Transport::Mpi || config.transport == Transport::Auto && is_mpi {
-            return Err(Error::Launch(vec![
-                "launch.transport: found mpi, want sockets".into(),
-            ]));
-        }
-        let Some(address) = launcher.address else {
-            return Err(Error::Launch(vec![format!(
-                "MASTER_ADDR: found nothing, want the host of process 0 ({} does not tell it)",
-                launcher.name
-            )]));
+        let is_mpi = match config.transport {
+            Transport::Auto => launcher.is_mpi && !launcher.is_address_given,
+            transport => transport == Transport::Mpi,
         };
-        let network = connect(&Meeting {
-            process: launcher.process,
-            processes,
-            ranks_per_process: ranks / processes,
-            address,
-            port: if config.port > 0 {
-                config.port
-            } else {
-                launcher.port
-            },
-            host: launcher.host.clone(),
-            patience,
-            timeout,
-        });
+        let network = if is_mpi {
+            mpi::connect(&mpi::Start {
+                process: launcher.process,
+                processes,
+                ranks_per_process: ranks / processes,
+                host: launcher.host.clone(),
+                libraries: mpi_libraries(config, &launcher),
+                patience,
+                timeout,
+            })
+        } else {
+            let Some(address) = launcher.address else {
+                return Err(Error::Launch(vec![format!(
+                    "MASTER_ADDR: found nothing, want the host of process 0 ({} does not tell it)",
+                    launcher.name
+                )]));
+            };
+            socket::connect(&Meeting {
+                process: launcher.process,
+                processes,
+                ranks_per_process: ranks / processes,
+                address,
+                port: if config.port > 0 {
+                    config.port
+                } else {
+                    launcher.port
+                },
+                host: launcher.host.clone(),
+                patience,
+                timeout,
+            })
+        };
         let network = network.map_err(|source| Error::Connect { source })?;
         Ok(World {
             watch: network.watch(),

@@ -6,6 +6,7 @@ mod claims;
 mod frame;
 pub mod local;
 mod meeting;
+pub mod mpi;
 mod nested;
 mod network;
 mod post;
