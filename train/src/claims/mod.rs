@@ -17,3 +17,4 @@ mod processes;
 mod resume;
 mod sharded;
 mod t5;
+mod t5_parity;
