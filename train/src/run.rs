@@ -278,7 +278,8 @@ impl Run<'_> {
         let (ends, endings) = channel::<Ending>();
         let course = thread::scope(|scope| {
             let groups = Groups::here(&self.plan.parallel, self.world);
-            let courier = self.world.of_processes("checkpoint");
+            let shares = self.world.of_processes("checkpoint");
+            let orders = self.world.of_processes("shards");
             scope.spawn(move || {
                 let form = Form {
                     specs: self.specs,
@@ -287,10 +288,11 @@ impl Run<'_> {
                     folder: self.folder,
                     plan: self.plan,
                 };
-                let courier = courier.map(|comm| Courier::new(comm, devices.len()));
+                let courier = shares.zip(orders);
+                let courier = courier.map(|comms| Courier::new(comms, devices.len()));
                 match (journal, courier) {
                     (Some(journal), courier) => background.serve(&form, courier.as_ref(), journal),
-                    (None, Some(courier)) => background.forward(&courier),
+                    (None, Some(courier)) => background.forward(&form, &courier),
                     (None, None) => {}
                 }
             });

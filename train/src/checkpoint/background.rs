@@ -3,8 +3,8 @@
 //! it is done, so memory is bounded by one copy of weights and moments over all ranks.
 //!
 //! A checkpoint that cannot be written (a full disk) is told and does not end the run: the one
-//! before it stays, and the next is tried again. Of several processes, 0 writes; the others bring it
-//! what their ranks gave (`courier.rs`). Idea: Mohan et al. 2021 (CheckFreq), FAST '21; we
+//! before it stays, and the next is tried again. Of several processes, 0 writes, and the others bring it
+//! what their ranks gave, or, sharded, each writes its own (`courier.rs`). Idea: Mohan et al. 2021 (CheckFreq), FAST '21; we
 //! differ in that the copy is never partial.
 
 use std::ops::Range;
@@ -152,8 +152,15 @@ impl Background {
             while let Some((state, mut given)) = gather(&inbox, 0..form.plan.parallel.world()) {
                 let state = state.expect("rank 0 gives the state");
                 // lines of steps that a checkpoint relies on are on the disk before it
-                let result = metrics.sync();
-                let result = result.and_then(|()| write::write(form, &state, &mut given));
+                let result = match metrics.sync() {
+                    Ok(()) => write::write(form, &state, &mut given, courier),
+                    Err(error) => {
+                        if form.plan.train.checkpoint.sharded {
+                            courier.into_iter().for_each(|courier| courier.order(None));
+                        }
+                        Err(error)
+                    }
+                };
                 let step = state.course.step;
                 gate.count(Some(Tried { step, result }));
                 courier.into_iter().for_each(Courier::tell);
@@ -162,12 +169,12 @@ impl Background {
     }
 
     /// Brings what ranks give to process 0 until the last of them is gone, or process 0 is.
-    pub(crate) fn forward(self, courier: &Courier) {
+    pub(crate) fn forward(self, form: &Form<'_>, courier: &Courier) {
         let Background { inbox, gate, jobs } = self;
         let _end = AtEnd(&gate);
         drop(jobs);
-        while let Some((_, given)) = gather(&inbox, courier.ranks_here()) {
-            if courier.bring(&given).is_none() {
+        while let Some((_, mut given)) = gather(&inbox, courier.ranks_here()) {
+            if courier.bring(form, &mut given).is_none() {
                 return;
             }
             gate.count(None);

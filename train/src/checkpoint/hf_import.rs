@@ -80,7 +80,7 @@ pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
         plan: &plan,
     };
     let state = State::new(&plan, &Course::start(), None);
-    write(&form, &state, &mut [snapshot::take(&trainer)])
+    write(&form, &state, &mut [snapshot::take(&trainer)], None)
 }
 
 /// An opened folder: the model that its configuration tells, and its tensors.
