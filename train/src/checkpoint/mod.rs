@@ -21,14 +21,18 @@ mod hf_fields;
 pub(crate) mod hf_import;
 pub(crate) mod hf_mixture;
 pub(crate) mod hf_names;
+mod megatron;
 pub(crate) mod origin;
+mod pickle;
 pub(crate) mod read;
 pub(crate) mod reshard;
 pub(crate) mod safetensors;
 
 pub(crate) mod snapshot;
 pub(crate) mod state;
+mod torch_dist;
 pub(crate) mod write;
+mod zip;
 
 use std::path::{Path, PathBuf};
 
