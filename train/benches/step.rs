@@ -112,6 +112,8 @@ fn plan(
         parallel,
         vocab,
         seq_length: 256,
+        decoder_length: 0,
+        start: None,
         predictions: 0,
         eod: None,
         seed: 1,

@@ -53,6 +53,8 @@ fn main() -> Result<(), Box<dyn StdError>> {
         parallel: ParallelConfig::default(),
         vocab: 1000,
         seq_length: 128,
+        decoder_length: 0,
+        start: None,
         predictions: 0,
         eod: None,
         seed: 7,

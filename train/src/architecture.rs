@@ -10,8 +10,9 @@
 //! | mistral | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | qwen2   | RMS   | rotary    | SwiGLU     | qkv    | untied |
 //! | qwen3   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | t5      | RMS   | relative  | ReLU       | none   | tied, rows divided by the root of d_model |
 //!
-//! qwen3 also has norms of queries and keys.
+//! qwen3 also has norms of queries and keys; t5 is an encoder and a decoder.
 
 use crate::config::{Activation, Biases, Family, ModelConfig, NormKind, TieEmbeddings};
 
@@ -22,6 +23,8 @@ pub(crate) enum Positions {
     Learned,
     /// Queries and keys are turned.
     Rotary,
+    /// Scores have a bias by distance.
+    Relative,
 }
 
 /// Every choice made.
@@ -43,6 +46,9 @@ pub(crate) struct Architecture {
     pub is_masked: bool,
     /// The head also tells whether the second segment follows the first.
     pub next_sentence: bool,
+    /// Two stacks: the second goes on from its own rows and sees all the first one's. Scores are not
+    /// divided by the root of the head width.
+    pub is_encoder_decoder: bool,
 }
 
 impl Architecture {
@@ -57,6 +63,7 @@ impl Architecture {
             is_post_norm: false,
             is_masked: false,
             next_sentence: false,
+            is_encoder_decoder: false,
         };
         let llama = Architecture {
             norm: NormKind::Rms,
@@ -86,6 +93,13 @@ impl Architecture {
                 ..llama
             },
             Family::Bert => bert,
+            Family::T5 => Architecture {
+                positions: Positions::Relative,
+                activation: Activation::Relu,
+                is_tied: true,
+                is_encoder_decoder: true,
+                ..llama
+            },
         };
         Architecture {
             norm: model.norm.unwrap_or(family.norm),

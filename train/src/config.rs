@@ -39,6 +39,10 @@ pub enum Family {
     Qwen2,
     /// Qwen 3 (Yang et al. 2025, arXiv:2505.09388): as llama, with norms of queries and keys.
     Qwen3,
+    /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that writes what was cut out: RMS norm,
+    /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,
+    /// arXiv:2010.11934): `activation = "geglu_tanh"`, `tie_embeddings = "untied"`.
+    T5,
 }
 
 /// Norm over the width of the residual stream.
@@ -122,8 +126,14 @@ pub enum TieEmbeddings {
 pub struct ModelConfig {
     /// Architecture. Default: `gpt`.
     pub family: Family,
-    /// Transformer blocks. Default: 12, GPT-2 small.
+    /// Transformer blocks; of t5 the encoder's. Default: 12, GPT-2 small.
     pub layers: usize,
+    /// t5: blocks of the decoder; 0 means `layers`. Default: 0.
+    pub decoder_layers: usize,
+    /// t5: rows of the table of relative positions. Default: 32, T5.
+    pub relative_buckets: usize,
+    /// t5: distance from which all share the last bucket. Default: 128, T5.
+    pub relative_max_distance: usize,
     /// Width of the residual stream. Default: 768, GPT-2 small.
     pub d_model: usize,
     /// Query heads. Default: 12, GPT-2 small.
@@ -172,7 +182,7 @@ pub struct ModelConfig {
     /// Head and embedding. Default: `family`.
     pub tie_embeddings: TieEmbeddings,
     /// Standard deviation of initial weights; projections into the residual stream are divided by
-    /// `sqrt(2 layers)`. Default: 0.02, GPT-2.
+    /// `sqrt(2 layers)`. Not t5, which starts as published. Default: 0.02, GPT-2.
     pub init_std: f32,
     /// Mixture of experts in place of feed-forward layers. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,6 +194,9 @@ impl Default for ModelConfig {
         ModelConfig {
             family: Family::Gpt,
             layers: 12,
+            decoder_layers: 0,
+            relative_buckets: 32,
+            relative_max_distance: 128,
             d_model: 768,
             heads: 12,
             head_dim: 0,
@@ -236,6 +249,65 @@ impl ModelConfig {
             }
             0 => 4 * self.d_model,
             width => width,
+        }
+    }
+
+    /// Blocks of all stacks, numbered one after the other.
+    pub(crate) fn blocks(&self) -> usize {
+        if !self.architecture().is_encoder_decoder {
+            return self.layers;
+        }
+        let decoder = match self.decoder_layers {
+            0 => self.layers,
+            layers => layers,
+        };
+        self.layers.saturating_add(decoder)
+    }
+
+    /// True if a block sees an encoder's rows.
+    pub(crate) fn is_decoder_block(&self, block: usize) -> bool {
+        self.architecture().is_encoder_decoder && block >= self.layers
+    }
+
+    /// True if a decoder follows after the block.
+    pub(crate) fn is_last_of_encoder(&self, block: usize) -> bool {
+        self.architecture().is_encoder_decoder && block + 1 == self.layers
+    }
+
+    /// True if a block's rows see none after them.
+    pub(crate) fn is_causal(&self, block: usize) -> bool {
+        let architecture = self.architecture();
+        !architecture.is_masked
+            && (!architecture.is_encoder_decoder || self.is_decoder_block(block))
+    }
+
+    /// Start of the names of a block's tensors.
+    pub(crate) fn block_name(&self, block: usize) -> String {
+        if self.is_decoder_block(block) {
+            format!("decoder.layers.{}", block - self.layers)
+        } else if self.architecture().is_encoder_decoder {
+            format!("encoder.layers.{block}")
+        } else {
+            format!("layers.{block}")
+        }
+    }
+
+    /// Number of the first of a block's dropouts; 0 is the embedding's.
+    pub(crate) fn first_dropout(&self, block: usize) -> u32 {
+        let of_a_block = if self.architecture().is_encoder_decoder {
+            8
+        } else {
+            4
+        };
+        u32::try_from(1 + of_a_block * block).expect("a model has fewer than 2^29 blocks")
+    }
+
+    /// Name of the norm before the head.
+    pub(crate) fn final_norm(&self) -> &'static str {
+        if self.architecture().is_encoder_decoder {
+            "decoder.norm"
+        } else {
+            "norm"
         }
     }
 
@@ -335,10 +407,50 @@ impl ModelConfig {
                 "a finite number, 0 or more",
             );
         }
+        if self.architecture().is_encoder_decoder {
+            self.check_pair(problem);
+        } else if self.decoder_layers > 0 {
+            let found = format!("{} with family = {:?}", self.decoder_layers, self.family);
+            problem(
+                "decoder_layers",
+                found,
+                "0: only t5 has a decoder beside the encoder",
+            );
+        }
         if let Some(moe) = &self.moe {
             moe.check(self.layers, &mut |key, found, wanted| {
                 problem(&format!("moe.{key}"), found, wanted);
             });
+        }
+    }
+
+    /// What t5 has and what it has not.
+    fn check_pair(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        let buckets = self.relative_buckets;
+        if buckets < 4 || !buckets.is_multiple_of(2) {
+            problem("relative_buckets", buckets.to_string(), "even, at least 4");
+        }
+        if self.relative_max_distance <= buckets / 2 {
+            let found = self.relative_max_distance.to_string();
+            let wanted = format!("above {}, half of relative_buckets", buckets / 2);
+            problem("relative_max_distance", found, &wanted);
+        }
+        let has_bias = self.architecture().biases != Biases::None;
+        for (key, is_set) in [
+            ("bias", has_bias),
+            ("qk_norm", self.architecture().qk_norm),
+            ("sliding_window", self.sliding_window > 0),
+            ("moe", self.moe.is_some()),
+            ("rope_scaling", self.rope_scaling.is_some()),
+            ("init_std", self.init_std != ModelConfig::default().init_std),
+        ] {
+            if is_set {
+                problem(
+                    key,
+                    "a choice of one's own".into(),
+                    "none: t5 is as published there",
+                );
+            }
         }
     }
 

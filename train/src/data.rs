@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::Place;
 use crate::model::context::Documents;
+use crate::model::halves;
 use crate::plan::Plan;
 
 /// Sequences of tokens by their place in the global order (0, 1, 2, ...: the order of Megatron's
@@ -48,6 +49,8 @@ pub enum Sample {
     Text(TextSample),
     /// For an encoder of the BERT kind.
     Masked(MaskedSample),
+    /// For an encoder and a decoder of the T5 kind.
+    Spans(SpanSample),
 }
 
 /// A run of text.
@@ -76,11 +79,36 @@ pub struct MaskedSample {
     pub is_swapped: bool,
 }
 
+/// A text with gaps, and what a decoder is to write of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SpanSample {
+    /// Inputs of the encoder, `seq_length` of them. Those from `length` on are never seen, but must be
+    /// ids of the vocabulary.
+    pub tokens: Vec<u32>,
+    /// The encoder's tokens without padding, at least 1.
+    pub length: usize,
+    /// Inputs of the decoder, `decoder_length` of them; each sees those before it.
+    pub decoder_tokens: Vec<u32>,
+    /// What the decoder is to predict at each; read where `counts` is true.
+    pub targets: Vec<u32>,
+    /// Whether each prediction counts in the loss.
+    pub counts: Vec<bool>,
+}
+
 impl Sample {
     /// A sample for the model of `plan`.
     pub fn of(plan: &Plan) -> Sample {
         let t = plan.seq_length;
-        if plan.model.architecture().is_masked {
+        if plan.model.architecture().is_encoder_decoder {
+            let to = plan.decoder_length;
+            Sample::Spans(SpanSample {
+                tokens: vec![0; t],
+                length: t,
+                decoder_tokens: vec![0; to],
+                targets: vec![0; to],
+                counts: vec![true; to],
+            })
+        } else if plan.model.architecture().is_masked {
             Sample::Masked(MaskedSample {
                 tokens: vec![0; t],
                 segments: vec![0; t],
@@ -101,6 +129,7 @@ impl Sample {
         match self {
             Sample::Text(_) => "text",
             Sample::Masked(_) => "masked",
+            Sample::Spans(_) => "spans",
         }
     }
 
@@ -118,7 +147,7 @@ impl Sample {
     pub fn text(&mut self) -> Result<&mut TextSample> {
         match self {
             Sample::Text(text) => Ok(text),
-            other @ Sample::Masked(_) => Err(other.not("text")),
+            other => Err(other.not("text")),
         }
     }
 
@@ -129,7 +158,18 @@ impl Sample {
     pub fn masked(&mut self) -> Result<&mut MaskedSample> {
         match self {
             Sample::Masked(masked) => Ok(masked),
-            other @ Sample::Text(_) => Err(other.not("masked")),
+            other => Err(other.not("masked")),
+        }
+    }
+
+    /// The text with gaps to fill, for sources of such.
+    ///
+    /// # Errors
+    /// `SampleKind` if the model learns from other samples.
+    pub fn spans(&mut self) -> Result<&mut SpanSample> {
+        match self {
+            Sample::Spans(spans) => Ok(spans),
+            other => Err(other.not("spans")),
         }
     }
 
@@ -138,6 +178,7 @@ impl Sample {
         let targets = match self {
             Sample::Text(text) => text.tokens.get(1..).unwrap_or_default(),
             Sample::Masked(masked) => &masked.targets,
+            Sample::Spans(spans) => &spans.targets,
         };
         let both = targets.iter().zip(self.counts());
         both.filter(|(_, counts)| **counts).map(|(id, _)| *id)
@@ -148,6 +189,7 @@ impl Sample {
         match self {
             Sample::Text(text) => &text.counts,
             Sample::Masked(masked) => &masked.counts,
+            Sample::Spans(spans) => &spans.counts,
         }
     }
 
@@ -162,6 +204,9 @@ impl Sample {
             Sample::Text(text) => find(&text.tokens, &|_| true),
             Sample::Masked(masked) => find(&masked.tokens, &|_| true)
                 .or_else(|| find(&masked.targets, &|at| masked.counts[at])),
+            Sample::Spans(spans) => find(&spans.tokens, &|_| true)
+                .or_else(|| find(&spans.decoder_tokens, &|_| true))
+                .or_else(|| find(&spans.targets, &|at| spans.counts[at])),
         }
     }
 }
@@ -202,11 +247,14 @@ pub(crate) struct Batch {
     pub picks: Option<Picks>,
     /// Predictions of the whole sequences that count in the loss.
     pub counted: usize,
-    /// Where documents end, if the model is to know; of a masked model where the padding begins.
+    /// Where documents end, if the model is to know; of a masked model or an encoder where the padding
+    /// begins.
     pub documents: Option<Documents>,
+    /// Of an encoder-decoder, for each of the decoder's rows the positions of the encoder that it sees.
+    pub seen: Vec<[u32; 2]>,
 }
 
-/// What is to be predicted: `[n]` each, or for a masked model `[b * predictions]`.
+/// What is to be predicted: `[n]` each (of an encoder-decoder the decoder's rows), or for a masked model `[b * predictions]`.
 pub(crate) struct Targets {
     pub ids: Tensor,
     /// 1 where the prediction counts, else 0.
@@ -267,6 +315,14 @@ fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample)
             Some(problem) => Err(failed(problem.into())),
             None => Ok(()),
         },
+        Sample::Spans(spans) => match spans.length {
+            length if (1..=spans.tokens.len()).contains(&length) => Ok(()),
+            length => {
+                let most = spans.tokens.len();
+                let problem = format!("a length of {length}, want 1 to {most}");
+                Err(failed(problem.into()))
+            }
+        },
         Sample::Text(text) => {
             if let (true, Some(eod)) = (plan.train.eod_mask_loss, plan.eod) {
                 let ends = text.tokens.iter().map(|&token| token == eod);
@@ -290,19 +346,28 @@ struct Room {
     row_from: usize,
     /// Places of a sequence in `targets`.
     places: usize,
+    /// Where each row of a whole sample comes from, of an encoder-decoder.
+    order: Vec<usize>,
 }
 
 impl Room {
     fn of(b: usize, plan: &Plan, device: &Device, place: &Place) -> kernels::Result<Room> {
-        let is_masked = plan.model.architecture().is_masked;
-        let time = plan.seq_length / place.cp;
+        let architecture = plan.model.architecture();
+        let (is_masked, is_pair) = (architecture.is_masked, architecture.is_encoder_decoder);
+        let time = plan.sample_tokens() / place.cp;
         let (row_time, row_rank) = if plan.parallel.sequence {
             (time / place.tp, place.tp_rank)
         } else {
             (time, 0)
         };
         let from = place.cp_rank * time;
-        let places = if is_masked { plan.predictions } else { time };
+        let places = if is_masked {
+            plan.predictions
+        } else if is_pair {
+            plan.decoder_length / place.cp
+        } else {
+            time
+        };
         let list = |is_there: bool, n, dtype| {
             let tensor = is_there.then(|| Tensor::empty(&[n], dtype, device));
             tensor.transpose()
@@ -310,7 +375,7 @@ impl Room {
         let (is_first, is_last) = (place.is_first_stage(), place.is_last_stage());
         let ids = list(is_last, b * places, DType::U32)?;
         let counts = list(is_last, b * places, DType::F32)?;
-        let is_told = plan.model.architecture().next_sentence;
+        let is_told = architecture.next_sentence;
         let picked = b * (places + usize::from(is_told));
         let rows = list(is_last && is_masked, picked, DType::U32)?;
         let swapped = list(is_last && is_told, b, DType::U32)?;
@@ -321,20 +386,26 @@ impl Room {
                 targets: ids.zip(counts).map(|(ids, counts)| Targets { ids, counts }),
                 picks: rows.map(|rows| Picks { rows, swapped }),
                 counted: 0,
-                documents: if is_masked {
+                documents: if is_masked || is_pair {
                     Some(Documents {
-                        bounds: Some(Vec::with_capacity(b * time)),
+                        bounds: Some(Vec::with_capacity(b * plan.seq_length / place.cp)),
                         positions: None,
                     })
                 } else {
                     Documents::asked_for(plan)
                 },
+                seen: Vec::new(),
             },
             time,
             from,
             row_time,
             row_from: from + row_rank * row_time,
             places,
+            order: if is_pair {
+                halves::order(plan.seq_length, plan.decoder_length).collect()
+            } else {
+                Vec::new()
+            },
         })
     }
 
@@ -345,6 +416,46 @@ impl Room {
         match sample {
             Sample::Text(text) => self.put_text(at, text, eod),
             Sample::Masked(masked) => self.put_masked(at, masked),
+            Sample::Spans(spans) => self.put_spans(at, spans),
+        }
+    }
+
+    fn put_spans(&mut self, at: usize, spans: &SpanSample) {
+        let (time, from, places) = (self.time, self.from, self.places);
+        let batch = &mut self.batch;
+        if let Some(inputs) = &mut batch.inputs {
+            let to = &mut inputs.u32_mut()[at * time..(at + 1) * time];
+            let split = spans.tokens.len();
+            for (to, &place) in to.iter_mut().zip(&self.order[from..from + time]) {
+                *to = match place.checked_sub(split) {
+                    None => spans.tokens[place],
+                    Some(place) => spans.decoder_tokens[place],
+                };
+            }
+        }
+        let end = u32::try_from(spans.length).expect("a sequence is shorter than 2^32");
+        let encoder = time - places;
+        let bounds = batch.documents.as_mut();
+        if let Some(bounds) = bounds.and_then(|documents| documents.bounds.as_mut()) {
+            bounds.resize(bounds.len() + encoder, [0, end]);
+        }
+        batch.seen.resize(batch.seen.len() + places, [0, end]);
+        if let Some(Targets { ids, counts }) = &mut batch.targets {
+            // a context-parallel rank has the same share of both sequences
+            let from = from / time * places;
+            let here = at * places..(at + 1) * places;
+            ids.u32_mut()[here.clone()].copy_from_slice(&spans.targets[from..from + places]);
+            let from = &spans.counts[from..from + places];
+            for ((weight, id), &is_counted) in counts.f32_mut()[here.clone()]
+                .iter_mut()
+                .zip(&mut ids.u32_mut()[here])
+                .zip(from)
+            {
+                *weight = f32::from(u8::from(is_counted));
+                if !is_counted {
+                    *id = 0;
+                }
+            }
         }
     }
 

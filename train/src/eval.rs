@@ -12,6 +12,7 @@ use crate::checkpoint::{MODEL, OPTIMIZER};
 use crate::config::ParallelConfig;
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
+use crate::infer::pair;
 use crate::mesh::Groups;
 use crate::model::context::{Context, Documents, Weights};
 use crate::model::param::{self, Spec};
@@ -77,6 +78,24 @@ impl Model {
         }
     }
 
+    /// Refuses a model that is not of the kind that a question is for.
+    fn expect_pair(&self, is_pair: bool) -> Result<()> {
+        let model = &self.plan.model;
+        if model.architecture().is_encoder_decoder == is_pair {
+            return Ok(());
+        }
+        let wanted = if is_pair {
+            "an encoder and a decoder"
+        } else {
+            "one stack: `decoder_logits` is for two"
+        };
+        Err(Error::Request {
+            what: "model to ask",
+            found: format!("{:?}", model.family),
+            wanted: wanted.into(),
+        })
+    }
+
     /// Where documents of one sequence end, if the model is to know.
     pub(crate) fn documents(&self, tokens: &[u32]) -> Option<Documents> {
         let mut documents = Documents::asked_for(&self.plan)?;
@@ -128,6 +147,7 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
 /// A damaged checkpoint; an empty or too long sequence; a token outside the vocabulary.
 pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
     let model = Model::load(checkpoint)?;
+    model.expect_pair(false)?;
     if tokens.is_empty() || tokens.len() > model.plan.seq_length {
         let wanted = format!("1 to {} tokens", model.plan.seq_length);
         let found = tokens.len().to_string();
@@ -139,6 +159,32 @@ pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
     }
     let ids = model.tokens(tokens)?;
     let logits = forward(&model, &ids, tokens.len()).on_rank(0, "logits")?;
+    let rows = logits.f32().chunks(model.plan.padded_vocab());
+    Ok(rows.map(|row| row[..model.plan.vocab].to_vec()).collect())
+}
+
+/// Logits of an encoder-decoder that is given `tokens` to read and `decoder_tokens` as what was written so
+/// far: `decoder_tokens.len()` rows of `vocab` numbers, each after its token.
+///
+/// # Errors
+/// A damaged checkpoint; a model without an encoder; an empty or too long text; a token outside the
+/// vocabulary.
+pub fn decoder_logits(
+    checkpoint: &Path,
+    tokens: &[u32],
+    decoder_tokens: &[u32],
+) -> Result<Vec<Vec<f32>>> {
+    let model = Model::load(checkpoint)?;
+    model.expect_pair(true)?;
+    if decoder_tokens.is_empty() {
+        let wanted = "at least 1".into();
+        return Err(Error::Request {
+            what: "text for the decoder",
+            found: "0 tokens".into(),
+            wanted,
+        });
+    }
+    let logits = pair::logits(&model, tokens, decoder_tokens)?;
     let rows = logits.f32().chunks(model.plan.padded_vocab());
     Ok(rows.map(|row| row[..model.plan.vocab].to_vec()).collect())
 }
@@ -189,7 +235,7 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
         "format": opened.state.format,
         "step": course.step,
         "consumed_samples": course.consumed_samples,
-        "tokens": course.consumed_samples * plan.seq_length as u64,
+        "tokens": course.consumed_samples * plan.sample_tokens() as u64,
         "skipped_steps": course.skipped,
         "init": opened.state.init,
         "loss": course.loss.0,

@@ -124,7 +124,8 @@ fn check_sequence(plan: &Plan, problem: Problem<'_>) {
     let ParallelConfig {
         tp, cp, sequence, ..
     } = plan.parallel;
-    let (whole, what) = if plan.is_exact() {
+    let is_cut = plan.is_exact() || plan.model.architecture().is_encoder_decoder;
+    let (whole, what) = if is_cut {
         (TOKEN_CHUNKS, "8 chunks of a sequence")
     } else {
         (plan.seq_length, "the tokens of a sequence")
@@ -146,7 +147,7 @@ fn check_sequence(plan: &Plan, problem: Problem<'_>) {
 
 fn check_pipeline(plan: &Plan, problem: Problem<'_>) {
     let parallel = &plan.parallel;
-    let (layers, pieces) = (plan.model.layers, parallel.pieces());
+    let (layers, pieces) = (plan.model.blocks(), parallel.pieces());
     if !parallel.stage_layers.is_empty() {
         let given = parallel.stage_layers.len();
         let sum = parallel

@@ -45,7 +45,9 @@ pub(crate) fn tiny_gpt() -> Plan {
         },
         vocab: 200,
         seq_length: 16,
+        decoder_length: 0,
         predictions: 0,
+        start: None,
         eod: None,
         seed: 1234,
         determinism: Determinism::Layout,
@@ -92,6 +94,18 @@ pub(crate) fn tiny_bert() -> Plan {
     let mut plan = tiny_gpt();
     plan.model.family = Family::Bert;
     plan.predictions = 4;
+    plan
+}
+
+/// An encoder and a decoder, both of them with two layers.
+pub(crate) fn tiny_t5() -> Plan {
+    let mut plan = tiny_gpt();
+    plan.model.family = Family::T5;
+    (
+        plan.model.relative_buckets,
+        plan.model.relative_max_distance,
+    ) = (8, 12);
+    (plan.seq_length, plan.decoder_length, plan.start) = (24, 16, Some(0));
     plan
 }
 
@@ -174,6 +188,38 @@ impl Samples for Blanks {
                 masked.tokens[at] = 1;
             }
         }
+        Ok(())
+    }
+}
+
+/// A chain's sequences with two tokens cut out and to be written, of different lengths.
+pub(crate) struct Gaps(Chain);
+
+impl Gaps {
+    pub(crate) fn of(plan: &Plan) -> Gaps {
+        Gaps(Chain::of(plan))
+    }
+}
+
+impl Samples for Gaps {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        let spans = sample.spans()?;
+        self.0.fill(index, &mut spans.tokens)?;
+        spans.length = spans.tokens.len() - usize::try_from(index % 4)?;
+        let written = spans.targets.len() - usize::try_from(index % 5)?;
+        for at in 0..spans.targets.len() {
+            spans.targets[at] = spans.tokens[at] % 7;
+            spans.counts[at] = at < written;
+            spans.decoder_tokens[at] = match at {
+                0 => 0,
+                _ => spans.targets[at - 1],
+            };
+        }
+        spans.tokens[3] = 1;
         Ok(())
     }
 }

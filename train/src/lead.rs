@@ -34,13 +34,13 @@ impl<'a> Lead<'a> {
         (next, outcome): (&Next, &Outcome),
         (seconds, peak_bytes, stall_s): (f64, usize, Option<f64>),
     ) -> Result<()> {
-        let tokens_per_s = (next.batch * plan.seq_length) as f64 / seconds;
+        let tokens_per_s = (next.batch * plan.sample_tokens()) as f64 / seconds;
         let record = StepRecord {
             step: course.step,
             loss: outcome.loss,
             grad_norm: outcome.grad_norm,
             lr: next.rate,
-            tokens: course.consumed_samples * plan.seq_length as u64,
+            tokens: course.consumed_samples * plan.sample_tokens() as u64,
             consumed_samples: course.consumed_samples,
             tokens_per_s,
             tflops: tokens_per_s * plan.flops_per_token() / 1e12,

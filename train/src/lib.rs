@@ -41,9 +41,9 @@ pub use config::{
     TrainConfig, WsdDecay,
 };
 pub use course::Ended;
-pub use data::{MaskedSample, Sample, Samples, TextSample};
+pub use data::{MaskedSample, Sample, Samples, SpanSample, TextSample};
 pub use error::{Error, Result};
-pub use eval::{evaluate, inspect, logits};
+pub use eval::{decoder_logits, evaluate, inspect, logits};
 pub use infer::{GenerateOptions, generate};
 pub use kernels::Device;
 pub use metrics::{Events, StepRecord};

@@ -1,5 +1,7 @@
 //! A training job with every number filled in, and what follows from the numbers alone.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Determinism, ModelConfig, ParallelConfig, TrainConfig};
@@ -27,11 +29,17 @@ pub struct Plan {
     pub train: TrainConfig,
     /// Token ids, before padding.
     pub vocab: usize,
-    /// Tokens of a sequence.
+    /// Tokens of a sequence; of t5 the encoder's.
     pub seq_length: usize,
+    /// Tokens of the decoder's sequence of t5; 0 for other models.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub decoder_length: usize,
     /// Most tokens that a masked sample predicts; 0 for other models.
     #[serde(default)]
     pub predictions: usize,
+    /// The token that begins the decoder's sequence of t5, for `generate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<u32>,
     /// The token that ends documents, where `[train]` asks for something at their ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eod: Option<u32>,
@@ -42,6 +50,11 @@ pub struct Plan {
     /// Identity of data set and tokenizer. Kept in checkpoints; a resume with another one is
     /// refused.
     pub fingerprint: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl Plan {
@@ -68,6 +81,7 @@ impl Plan {
             let wanted = "0: only masked samples have a number of predictions";
             problem("predictions", self.predictions.to_string(), wanted);
         }
+        self.check_pair(problem);
         let asks = [
             ("reset_attention_mask", self.train.reset_attention_mask),
             ("reset_position_ids", self.train.reset_position_ids),
@@ -88,6 +102,41 @@ impl Plan {
             }
         }
         fit::check(self, problem);
+    }
+
+    /// What an encoder and a decoder ask for.
+    fn check_pair(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        if !self.model.architecture().is_encoder_decoder {
+            if self.decoder_length > 0 {
+                let wanted = "0: only t5 has a decoder's sequence";
+                problem("decoder_length", self.decoder_length.to_string(), wanted);
+            }
+            return;
+        }
+        for (key, length) in [
+            ("seq_length", self.seq_length),
+            ("decoder_length", self.decoder_length),
+        ] {
+            if length == 0 || !length.is_multiple_of(TOKEN_CHUNKS) {
+                let wanted = "a multiple of 8 above 0: both sequences are cut in eighths";
+                problem(key, length.to_string(), wanted);
+            }
+        }
+        if let Some(id) = self.start.filter(|&id| id as usize >= self.vocab) {
+            let wanted = format!("below the vocabulary of {}", self.vocab);
+            problem("start", id.to_string(), &wanted);
+        }
+        let train = &self.train;
+        for (key, is_asked) in [
+            ("reset_attention_mask", train.reset_attention_mask),
+            ("reset_position_ids", train.reset_position_ids),
+            ("eod_mask_loss", train.eod_mask_loss),
+        ] {
+            if is_asked {
+                let wanted = "false: t5 has one text in each sequence";
+                problem(&format!("train.{key}"), "true".into(), wanted);
+            }
+        }
     }
 
     /// Every problem as one line.
@@ -121,6 +170,16 @@ impl Plan {
         let (experts, rest): (Vec<_>, Vec<_>) = active.partition(|(_, all)| *all > 1);
         let sum = |list: &[(u64, u64)]| list.iter().map(|(count, _)| count).sum::<u64>();
         sum(&rest) + sum(&experts) / experts.first().map_or(1, |(_, all)| *all)
+    }
+
+    /// Tokens that a sample brings to the model: of t5 the encoder's and the decoder's.
+    pub fn sample_tokens(&self) -> usize {
+        self.seq_length + self.decoder_length
+    }
+
+    /// Blocks of each piece of the model, in order.
+    pub(crate) fn pieces(&self) -> Vec<Range<usize>> {
+        self.parallel.stages(self.model.blocks())
     }
 
     /// Rows of embedding and head.

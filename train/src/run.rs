@@ -140,7 +140,7 @@ pub fn run_with_sets(
         valid_loss: course.valid_loss(),
         best_valid_loss: course.best_valid_loss(),
         checkpoint: crate::checkpoint::path_of(&folder, course.step),
-        tokens: course.consumed_samples * plan.seq_length as u64,
+        tokens: course.consumed_samples * plan.sample_tokens() as u64,
         seconds: started.elapsed().as_secs_f64(),
         init: init.map(|init| init.xxh3),
     })

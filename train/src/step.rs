@@ -1,10 +1,10 @@
 //! One optimizer step of one rank, in order: forward and backward of its micro-batches, sum over
-//! data-parallel ranks, tied gradients, norm, whether the step is good, clipping, AdamW.
+//! data-parallel ranks, then over uses of a tensor, norm, whether the step is good, clipping, AdamW.
 
 use std::borrow::Cow;
 
 use index::Sampler;
-use kernels::{DType, Device, Tensor, Use, add};
+use kernels::{DType, Device, Tensor, Use};
 
 use crate::checkpoint::state::Exact;
 use crate::config::OptimizerKind;
@@ -12,6 +12,7 @@ use crate::course::Next;
 use crate::data::Samples;
 use crate::error::{OnRank, Result};
 use crate::mesh::Groups;
+use crate::model::context::{Slot, Slots};
 use crate::model::param::Spec;
 use crate::model::stage::Stage;
 use crate::optim::adamw::{Moments, Store};
@@ -81,7 +82,7 @@ impl<'a> Trainer<'a> {
             .collect();
         let moments = Moments::zeros(&holding, specs, &device.for_use(Use::Optimizer))
             .on_rank(rank, "allocate moments")?;
-        let sums = sums(plan, (&groups, &holding, &stages), &device);
+        let sums = sums((plan, specs), (&groups, &holding, &stages), &device);
         let mut trainer = Trainer {
             plan: Cow::Borrowed(plan),
             specs,
@@ -181,7 +182,7 @@ impl<'a> Trainer<'a> {
             // a batch that grows: what depends on its size is made again
             self.plan.to_mut().train.global_batch = next.batch;
             let of = (&self.groups, &self.holding, self.stages.as_slice());
-            self.sums = sums(&self.plan, of, &self.device);
+            self.sums = sums((&self.plan, self.specs), of, &self.device);
         }
         let range = Sampler::new(samples.len(), next.batch as u64, next.first).next();
         let first = range
@@ -208,7 +209,7 @@ impl<'a> Trainer<'a> {
         self.squares = squares;
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.rank(), "sum gradients over ranks")?;
-        self.join_tied(&mut gradients)?;
+        self.join_uses(&mut gradients)?;
         Ok((loss, gradients))
     }
 
@@ -267,30 +268,51 @@ impl<'a> Trainer<'a> {
         worker.evaluate(samples, count)
     }
 
-    /// The tied matrix's gradient is the head's plus the embedding's. They are apart until here, so
-    /// that it is the same sum of two whatever stages they come from. The matrix is the first unit
-    /// wherever it is.
-    fn join_tied(&self, gradients: &mut Vec<Tensor>) -> Result<()> {
-        let (place, rank) = (self.groups.place, self.rank());
-        if !self.plan.model.is_tied() {
-            return Ok(());
-        }
-        if place.pp == 1 {
-            let head = gradients.pop().expect("a tied head has its own gradient");
-            return add::add_into(&mut gradients[0], &head).on_rank(rank, "add tied gradients");
-        }
-        if !place.is_first_stage() && !place.is_last_stage() {
-            return Ok(());
-        }
-        let other = place.on_stage(place.pp - 1 - place.pp_rank);
-        let (mine, world) = (gradients[0].f32_mut(), &self.groups.world);
-        let sent = world.send(other, mine);
-        sent.on_rank(rank, "send tied gradients")?;
-        let mut received = vec![0.0; mine.len()];
-        let got = world.recv(other, &mut received);
-        got.on_rank(rank, "receive tied gradients")?;
-        for (sum, x) in mine.iter_mut().zip(&received) {
-            *sum += x;
+    /// Adds up the gradients of tensors that are used more than once, as a tied embedding is, over the
+    /// stages that have them. They are apart until here, so that it is the same chain over the uses
+    /// wherever they are.
+    fn join_uses(&self, gradients: &mut Vec<Tensor>) -> Result<()> {
+        let (place, rank, world) = (self.groups.place, self.rank(), &self.groups.world);
+        let slots = Slots::on(&place, self.specs);
+        let mut further = gradients.split_off(self.holding.local.len()).into_iter();
+        for (local, sum) in self.holding.local.iter().zip(gradients) {
+            let spec = slots.specs()[local.slots.start];
+            let stages: Vec<usize> = spec.uses.iter().map(|piece| piece % place.pp).collect();
+            if stages.len() == 1 {
+                continue;
+            }
+            let here = stages.iter().filter(|&&stage| stage == place.pp_rank);
+            let mut by_stage: Vec<Vec<f32>> = vec![Vec::new(); place.pp];
+            let mine = &mut by_stage[place.pp_rank];
+            mine.extend_from_slice(sum.f32());
+            for _ in 1..here.count() {
+                let next = further.next().expect("every use has its own gradient");
+                mine.extend_from_slice(next.f32());
+            }
+            let others = (0..place.pp).filter(|stage| *stage != place.pp_rank);
+            let others: Vec<usize> = others.filter(|stage| stages.contains(stage)).collect();
+            for &stage in &others {
+                let sent = world.send(place.on_stage(stage), &by_stage[place.pp_rank]);
+                sent.on_rank(rank, "send gradients of a shared tensor")?;
+            }
+            let len = sum.elements();
+            for stage in others {
+                let count = stages.iter().filter(|&&other| other == stage).count();
+                by_stage[stage] = vec![0.0; count * len];
+                let got = world.recv(place.on_stage(stage), &mut by_stage[stage]);
+                got.on_rank(rank, "receive gradients of a shared tensor")?;
+            }
+            let mut next = vec![0; place.pp];
+            for (number, &stage) in stages.iter().enumerate() {
+                let part = &by_stage[stage][next[stage]..next[stage] + len];
+                next[stage] += len;
+                if number == 0 {
+                    sum.f32_mut().copy_from_slice(part);
+                    continue;
+                }
+                let both = sum.f32_mut().iter_mut().zip(part);
+                both.for_each(|(sum, x)| *sum += x);
+            }
         }
         Ok(())
     }
@@ -316,15 +338,14 @@ fn supply<'a>(
 
 /// Sums of gradients for the batch of `plan`.
 fn sums(
-    plan: &Plan,
+    (plan, specs): (&Plan, &[Spec]),
     (groups, holding, stages): (&Groups, &Holding, &[Stage]),
     device: &Device,
 ) -> Sums {
     let mut dims = holding.dims.clone();
-    if plan.model.is_tied() && groups.place.pp == 1 {
-        // the head's own
-        dims.push(dims[0].clone());
-    }
+    let slots = Slots::on(&groups.place, specs);
+    let further: Vec<Slot> = slots.further_uses().iter().map(|(slot, _)| *slot).collect();
+    dims.extend(further.iter().map(|&slot| holding.dims[slot].clone()));
     let of = (&holding.shards, holding.local.as_slice());
-    Sums::new(plan, groups, of, (stages, dims), device)
+    Sums::new(plan, groups, of, (stages, dims, &further), device)
 }

@@ -101,6 +101,15 @@ impl BlendTable {
         (times * masked).min(self.seq_length)
     }
 
+    /// Tokens of a sample's decoder; 0 for other samples than T5's.
+    pub(crate) fn decoder_tokens(&self) -> usize {
+        if self.samples == BlendSamples::T5 {
+            self.decoder_length
+        } else {
+            0
+        }
+    }
+
     /// Whether parts have datasets of their own instead of a split.
     pub(crate) fn has_own_parts(&self) -> bool {
         !(self.train.is_empty() && self.valid.is_empty() && self.test.is_empty())

@@ -416,14 +416,16 @@ impl Job {
             );
             plan.check(&mut |k, f, w| match k {
                 "seq_length" => add("blend.seq_length", f, w),
-                "predictions" => {
+                "decoder_length"
+                    if model.family == train::Family::T5 && plan.decoder_length > 0 =>
+                {
+                    add("blend.decoder_length", f, w);
+                }
+                "predictions" | "decoder_length" => {
                     let found =
                         format!("{:?} with model.family = {:?}", blend.samples, model.family);
-                    add(
-                        "blend.samples",
-                        found,
-                        "bert for family bert, text for decoders",
-                    );
+                    let wanted = "bert for family bert, t5 for family t5, text for decoders";
+                    add("blend.samples", found, wanted);
                 }
                 _ => add(k, f, w),
             });
@@ -481,7 +483,9 @@ impl Job {
             train: train.clone(),
             vocab,
             seq_length,
+            decoder_length: self.blend.as_ref().map_or(0, BlendTable::decoder_tokens),
             predictions: self.blend.as_ref().map_or(0, BlendTable::predictions),
+            start: None,
             eod,
             seed: u64::from(self.seed),
             determinism: self.determinism,

@@ -47,6 +47,8 @@ pub(crate) struct Blended {
     pub vocab: usize,
     /// The token that ends documents, if it is known.
     pub eod: Option<u32>,
+    /// The token that begins the decoder's sequence, of samples of T5.
+    pub start: Option<u32>,
     /// What fixes which sample comes when: data, weights, epochs, seed, lengths, tokenizer. Not how many samples.
     pub orders: [Value; 3],
     /// Samples asked of each part.
@@ -101,6 +103,7 @@ impl Blended {
             None => None,
         };
         let weighed = opened.each_ref().map(|o| weigh(&o.sources, table.weights));
+        let mut start = None;
         let parts = if table.samples == BlendSamples::Text {
             index::build_blend(&BlendRequest {
                 sources: weighed.each_ref().map(Vec::as_slice),
@@ -116,6 +119,7 @@ impl Blended {
             .map(|part| part.map(PartSamples::Text))
         } else {
             let request = masked_request(cx, table, split, cache.as_ref())?;
+            start = (table.samples == BlendSamples::T5).then_some(request.tokens.bos);
             index::build_masked(&MaskedBlendRequest {
                 sources: weighed.each_ref().map(Vec::as_slice),
                 samples,
@@ -151,6 +155,7 @@ impl Blended {
             names,
             vocab,
             eod,
+            start,
             orders,
             samples,
         })

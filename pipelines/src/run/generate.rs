@@ -63,6 +63,26 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
+/// Ids of a prompt. Sentinels of T5 are written as they are: a prompt, other than a text to learn from, says
+/// what is meant.
+fn encode(tokenizer: &Tokenizer, prompt: &str) -> Result<Vec<u32>> {
+    let (mut ids, mut rest) = (Vec::new(), prompt);
+    loop {
+        let sentinels = tokenizer.special().sentinels.iter();
+        let named = sentinels.filter_map(|&id| Some((id, tokenizer.token(id)?)));
+        let found = named.filter_map(|(id, name)| Some((rest.find(name)?, name.len(), id)));
+        // of names that begin alike the longest
+        let first = found.min_by_key(|&(at, len, _)| (at, usize::MAX - len));
+        let Some((at, len, id)) = first else {
+            ids.extend(tokenizer.encode(rest)?);
+            return Ok(ids);
+        };
+        ids.extend(tokenizer.encode(&rest[..at])?);
+        ids.push(id);
+        rest = &rest[at + len..];
+    }
+}
+
 /// The continuation of one prompt. An empty prompt starts a document.
 fn continued(
     tokenizer: &Tokenizer,
@@ -73,7 +93,7 @@ fn continued(
     on_token: &mut dyn FnMut(u32),
 ) -> Result<String> {
     let end = tokenizer.end_of_document();
-    let mut ids = tokenizer.encode(prompt)?;
+    let mut ids = encode(tokenizer, prompt)?;
     if ids.is_empty() {
         ids.extend(end);
     }

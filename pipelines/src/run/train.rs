@@ -6,7 +6,7 @@ use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use crate::signals::Signals;
 use anyhow::{Context as _, Result, bail};
-use index::{BertItem, Cyclic, Part};
+use index::{BertItem, Cyclic, Part, T5Item};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use train::{Ended, Plan, StepRecord, ValidationSet};
@@ -32,8 +32,11 @@ impl train::Samples for BlendSamples<'_> {
                 blend.read(index, &mut sample.text()?.tokens)?;
             }
             PartSamples::Masked(blend) => {
-                let item = blend.bert(index)?.ok_or("samples of T5 for BERT")?;
-                fill(sample.masked()?, &item)?;
+                if let Some(item) = blend.t5(index)? {
+                    fill_spans(sample.spans()?, &item)?;
+                } else if let Some(item) = blend.bert(index)? {
+                    fill(sample.masked()?, &item)?;
+                }
             }
         }
         Ok(())
@@ -63,6 +66,24 @@ fn fill(to: &mut train::MaskedSample, item: &BertItem) -> Result<()> {
     Ok(())
 }
 
+/// T5's sample as the trainer takes it.
+fn fill_spans(to: &mut train::SpanSample, item: &T5Item) -> Result<()> {
+    let ids = |from: &[i32], to: &mut [u32]| -> Result<()> {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = u32::try_from((*from).max(0))?;
+        }
+        Ok(())
+    };
+    to.length = item.enc_mask.iter().filter(|seen| **seen == 1).count();
+    ids(&item.text_enc, &mut to.tokens)?;
+    ids(&item.text_dec, &mut to.decoder_tokens)?;
+    ids(&item.labels, &mut to.targets)?;
+    for (counts, mask) in to.counts.iter_mut().zip(&item.loss_mask) {
+        *counts = *mask == 1;
+    }
+    Ok(())
+}
+
 /// The plan of this job for an opened blend.
 pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     let model = cx
@@ -78,7 +99,11 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     let seq_length = cx.job.blend.as_ref().map_or(0, |b| b.seq_length);
     let print = blended.fingerprint(Part::Train);
     let ids = (blended.vocab, blended.eod);
-    Ok(cx.job.plan(model, train, seq_length, ids, print))
+    let plan = cx.job.plan(model, train, seq_length, ids, print);
+    Ok(Plan {
+        start: blended.start,
+        ..plan
+    })
 }
 
 /// Newest checkpoint of the job.

@@ -95,9 +95,8 @@ impl Megatron {
         let text = fs::read(&path).at("read", &path)?;
         let config = serde_json::from_slice(&text)
             .map_err(|error| self.foreign(vec![format!("config.json: not JSON: {error}")]))?;
-        let (model, vocab, length) =
-            hf_config::from_json(&config).map_err(|lines| self.foreign(lines))?;
-        Ok(Some((model, Some(vocab), length)))
+        let read = hf_config::from_json(&config).map_err(|lines| self.foreign(lines))?;
+        Ok(Some((read.model, Some(read.vocab), read.seq_length)))
     }
 
     /// The pickle in `common.pt`, if there is one.
@@ -123,6 +122,11 @@ impl Megatron {
             problems.push(
                 "model.moe: found a mixture, want none: those of Megatron are not read".into(),
             );
+        }
+        let made = plan.model.architecture();
+        if made.is_masked || made.is_encoder_decoder {
+            let family = plan.model.family;
+            problems.push(format!("model.family: found {family:?}, want a decoder alone: others of Megatron are not read"));
         }
         let pairs = pairs(plan);
         let mut used = Vec::new();

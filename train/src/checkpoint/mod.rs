@@ -21,6 +21,7 @@ mod hf_fields;
 pub(crate) mod hf_import;
 pub(crate) mod hf_mixture;
 pub(crate) mod hf_names;
+mod hf_t5;
 mod megatron;
 pub(crate) mod origin;
 mod pickle;

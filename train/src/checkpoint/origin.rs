@@ -213,13 +213,14 @@ fn traits(plan: &Plan) -> Value {
         ("tie_embeddings", json!(made.is_tied)),
         ("positions", json!(format!("{:?}", made.positions))),
         ("masked", json!(made.is_masked)),
+        ("encoder_decoder", json!(made.is_encoder_decoder)),
     ] {
         all[key] = value;
     }
     if model.moe.is_some() {
         all["moe"]["d_ffn"] = json!(model.d_expert());
     }
-    if made.positions == Positions::Learned {
+    if made.positions != Positions::Rotary {
         for key in ["rope_theta", "rope_scaling", "rotary_percent"] {
             all.as_object_mut()
                 .and_then(|table| table.shift_remove(key));

@@ -168,7 +168,7 @@ impl Machine<'_> {
                 self.append(&[item])?;
             }
             b'e' => {
-                let items = self.to_mark()?;
+                let items = self.since_mark()?;
                 self.append(&items)?;
             }
             b's' => {
@@ -176,7 +176,7 @@ impl Machine<'_> {
                 self.set(&[key, value])?;
             }
             b'u' => {
-                let items = self.to_mark()?;
+                let items = self.since_mark()?;
                 self.set(&items)?;
             }
             b'b' => self.build()?,
@@ -227,7 +227,7 @@ impl Machine<'_> {
     /// Values made of others.
     fn made(&mut self, op: u8, start: usize) -> Result<Value, Wrong> {
         Ok(match op {
-            b't' => Value::Tuple(self.to_mark()?),
+            b't' => Value::Tuple(self.since_mark()?),
             0x85 => Value::Tuple(vec![self.pop()?]),
             0x86 => {
                 let (b, a) = (self.pop()?, self.pop()?);
@@ -237,7 +237,7 @@ impl Machine<'_> {
                 let (c, b, a) = (self.pop()?, self.pop()?, self.pop()?);
                 Value::Tuple(vec![a, b, c])
             }
-            0x91 => Value::List(self.to_mark()?),
+            0x91 => Value::List(self.since_mark()?),
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
                 let both = (&self.values[module], &self.values[name]);
@@ -344,7 +344,7 @@ impl Machine<'_> {
         top.ok_or((self.at, "an empty stack".into(), "a value"))
     }
 
-    fn to_mark(&mut self) -> Result<Vec<Ref>, Wrong> {
+    fn since_mark(&mut self) -> Result<Vec<Ref>, Wrong> {
         let mark = self.marks.pop();
         let mark = mark.ok_or((self.at, "no mark".into(), "a mark"))?;
         Ok(self.stack.split_off(mark.min(self.stack.len())))

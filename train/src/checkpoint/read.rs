@@ -72,6 +72,11 @@ impl Opened {
                 show(&saved.seq_length),
                 show(&plan.seq_length),
             ),
+            (
+                "decoder_length",
+                show(&saved.decoder_length),
+                show(&plan.decoder_length),
+            ),
             ("seed", show(&saved.seed), show(&plan.seed)),
             (
                 "train.global_batch",

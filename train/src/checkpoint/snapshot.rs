@@ -91,7 +91,7 @@ pub(crate) fn owners(
                 tp_rank,
                 dp_rank,
                 cp_rank: 0,
-                pp_rank: tensor.stage,
+                pp_rank: tensor.owner(place.pp),
                 ..*place
             };
             let held = match kind {

@@ -43,6 +43,11 @@ fn u32_at(bytes: &[u8], at: usize) -> u64 {
     u16_at(bytes, at) | u16_at(bytes, at + 2) << 16
 }
 
+/// A length of 16 bits.
+fn length_at(bytes: &[u8], at: usize) -> usize {
+    usize::try_from(u16_at(bytes, at)).unwrap_or(usize::MAX)
+}
+
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u32_at(bytes, at) | u32_at(bytes, at + 4) << 32
 }
@@ -124,7 +129,7 @@ impl<'a> Archive<'a> {
                 "stored as it is",
             );
         }
-        let [name, extra, comment] = [28, 30, 32].map(|at| u16_at(bytes, at) as usize);
+        let [name, extra, comment] = [28, 30, 32].map(|at| length_at(bytes, at));
         let end = 46 + name + extra + comment;
         if bytes.len() < end {
             return wrong(format!("{} bytes", bytes.len()), "all of the entry");
@@ -217,7 +222,7 @@ impl<'a> Archive<'a> {
 /// Numbers of the extra field 1.
 fn wide_numbers(mut extra: &[u8]) -> Vec<u64> {
     while extra.len() >= 4 {
-        let (id, size) = (u16_at(extra, 0), u16_at(extra, 2) as usize);
+        let (id, size) = (u16_at(extra, 0), length_at(extra, 2));
         let field = &extra[4..];
         let field = &field[..size.min(field.len())];
         if id == 1 {
@@ -232,9 +237,9 @@ fn wide_numbers(mut extra: &[u8]) -> Vec<u64> {
 fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0u32; 256];
-        let mut i = 0;
+        let (mut i, mut first) = (0, 0u32);
         while i < 256 {
-            let mut c = i as u32;
+            let mut c = first;
             let mut bit = 0;
             while bit < 8 {
                 c = if c & 1 == 1 {
@@ -246,6 +251,7 @@ fn crc32(bytes: &[u8]) -> u32 {
             }
             table[i] = c;
             i += 1;
+            first += 1;
         }
         table
     };

@@ -16,3 +16,5 @@ mod parity;
 mod policies;
 mod resume;
 mod sharded;
+mod t5;
+mod t5_parity;

@@ -56,6 +56,8 @@ pub(super) fn plan(family: Family, determinism: Determinism) -> Plan {
         },
         vocab: 61,
         seq_length: 16,
+        decoder_length: 0,
+        start: None,
         predictions: 0,
         eod: None,
         seed: 0,

@@ -1,6 +1,5 @@
 //! Keys and values of the tokens so far, one pair of tensors a block: `[1, k, seq_length, e]`.
 
-use kernels::attention::Next;
 use kernels::{DType, Tensor, add, attention};
 
 use crate::error::{OnRank, Result};
@@ -120,13 +119,7 @@ impl<'a> Decoder<'a> {
                 attention::forward(&qkv, &block.attention.call(&qkv, None, &cx))?.0
             } else {
                 let first = self.first_key(block.attention.window, documents);
-                let next = Next {
-                    heads: &block.attention.heads,
-                    position: self.position,
-                    first_key: first,
-                    is_scaled: true,
-                    bias: None,
-                };
+                let next = block.attention.next((self.position, first), &cx);
                 let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
                 attention::decode(&qkv, keys, values, &next)?
             };

@@ -1,10 +1,12 @@
-//! Text generation from a checkpoint, one sequence on one rank.
+//! Text generation from a checkpoint, one sequence on one rank. An encoder-decoder answers (`pair`); a
+//! decoder goes on:
 //!
 //! The prompt runs through the model at once and fills the key and value caches; then each token is
 //! one row. When the sequence reaches `seq_length`, the newest half of it is kept and run again:
 //! the model has not seen longer ones.
 
 mod kv_cache;
+pub(crate) mod pair;
 mod sample;
 
 use std::path::Path;
@@ -66,7 +68,8 @@ impl GenerateOptions {
     }
 }
 
-/// Continues `prompt`; calls `on_token` with each token as it is chosen and returns them all.
+/// Continues `prompt`, or answers it if the model has an encoder; calls `on_token` with each token as it is
+/// chosen and returns them all.
 ///
 /// # Errors
 /// A damaged checkpoint, an empty prompt, a token outside the vocabulary, options out of range.
@@ -94,6 +97,9 @@ pub fn generate(
         });
     }
     model.tokens(prompt)?;
+    if model.plan.model.architecture().is_encoder_decoder {
+        return pair::answer(&model, prompt, options, on_token);
+    }
     let limit = model.plan.seq_length;
     let mut tokens = prompt.to_vec();
     let mut decoder = Decoder::new(&model).on_rank(0, "allocate caches")?;

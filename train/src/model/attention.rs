@@ -11,7 +11,7 @@
 //! sequences (as Llama 3, arXiv:2407.21783, sec. 3.3), which any number of heads allows; a row's softmax
 //! then is the one of a single rank. Their gradients are summed over ranks as leaves of query rows.
 
-use kernels::attention::{Call, Dropped, Keys, Mask, Passed};
+use kernels::attention::{Bias, Buckets, Call, Dropped, Keys, Mask, Next, Passed};
 use kernels::dropout::Dropout;
 use kernels::rope::Frequencies;
 use kernels::{DType, Heads, Tensor, attention, head_norm, reduce, rope};
@@ -35,9 +35,18 @@ pub(crate) struct Attention {
     /// Keys a row sees; 0: all up to it.
     pub window: usize,
     is_causal: bool,
+    bias: Option<RelativeBias>,
     dropout: f32,
     /// Number of the probabilities' dropout.
     tensor: u32,
+}
+
+/// The table of biases by distance, which all layers of a stack use.
+struct RelativeBias {
+    table: Slot,
+    /// This layer's gradient of it.
+    gradient: Slot,
+    buckets: Buckets,
 }
 
 /// Kept from forward: `[m, d]`, `[n, packed]`, and `[n, h*e]`, `[b, h, t]` unless recomputed.
@@ -65,14 +74,15 @@ impl Saved {
 }
 
 impl Attention {
-    /// `tensor` is the number of the probabilities' dropout.
+    /// Of block `block`; `tensor` is the number of the probabilities' dropout.
     pub(crate) fn named(
-        at: &str,
+        block: usize,
         plan: &Plan,
         (tp, tensor): (usize, u32),
         slots: &Slots<'_>,
     ) -> Attention {
         let (shape, architecture) = (plan.shape(), plan.model.architecture());
+        let at = plan.model.block_name(block);
         let heads = Heads {
             heads: shape.heads / tp,
             kv_heads: shape.kv_heads / tp,
@@ -89,10 +99,18 @@ impl Attention {
             heads,
             rotary: is_rotary.then(|| angles().expect("the plan's angles are checked")),
             window: plan.model.sliding_window,
-            is_causal: !architecture.is_masked,
+            is_causal: plan.model.is_causal(block),
+            bias: (architecture.positions == Positions::Relative)
+                .then(|| RelativeBias::named(block, plan, slots)),
             dropout: plan.model.attention_dropout,
             tensor,
         }
+    }
+
+    /// Slots of the table of relative positions and of its gradient here.
+    pub(crate) fn bias(&self) -> Option<[Slot; 2]> {
+        let bias = self.bias.as_ref();
+        bias.map(|bias| [bias.table, bias.gradient])
     }
 
     /// x: `[m, d]` -> packed queries, keys and values `[n, packed]`, and what they were before they
@@ -152,12 +170,11 @@ impl Attention {
         kv: Option<&'a Tensor>,
         cx: &Context<'a>,
     ) -> Call<'a> {
-        let of_part = |kv| Keys::Part {
+        let keys = kv.map_or(Keys::Own, |kv| Keys::Part {
             kv,
             time: cx.time * cx.cp.size(),
             first: cx.first,
-        };
-        let keys = kv.map_or(Keys::Own, of_part);
+        });
         let bounds = cx
             .documents
             .and_then(|documents| documents.bounds.as_deref());
@@ -168,8 +185,8 @@ impl Attention {
             b: qkv.dims()[0] / cx.time,
             t: cx.time,
             keys,
-            is_scaled: true,
-            bias: None,
+            is_scaled: self.bias.is_none(),
+            bias: self.bias_of(cx),
             mask: Mask {
                 is_causal: self.is_causal,
                 window: self.window,
@@ -186,6 +203,28 @@ impl Attention {
                 first_head: u32::try_from(first_head).expect("the plan's heads are checked"),
             }),
         }
+    }
+
+    /// The next position of every sequence, whose first visible key is `first_key`.
+    pub(crate) fn next<'a>(
+        &'a self,
+        (position, first_key): (usize, usize),
+        cx: &Context<'a>,
+    ) -> Next<'a> {
+        Next {
+            heads: &self.heads,
+            position,
+            first_key,
+            is_scaled: self.bias.is_none(),
+            bias: self.bias_of(cx),
+        }
+    }
+
+    fn bias_of<'a>(&self, cx: &Context<'a>) -> Option<Bias<'a>> {
+        self.bias.as_ref().map(|bias| Bias {
+            table: cx.weight(bias.table),
+            buckets: bias.buckets,
+        })
     }
 
     /// dy: `[m, d]` -> dx: `[m, d]`
@@ -217,7 +256,11 @@ impl Attention {
             lse: &lse,
             qkv: &qkv,
         };
-        let (mut dqkv, dkv) = attention::backward(&passed, &call, cx.token_leaf, None)?;
+        let dtable = self.bias.as_ref().map(|bias| {
+            let [dtable] = gradients.sums([bias.gradient]);
+            dtable
+        });
+        let (mut dqkv, dkv) = attention::backward(&passed, &call, cx.token_leaf, dtable)?;
         if let Some(dkv) = dkv {
             let dkv = scatter_sum_rows(cx.cp, &dkv, cx.time)?;
             attention::put_kv(&mut dqkv, &dkv, &self.heads)?;
@@ -249,6 +292,27 @@ impl Attention {
             reduce::sum_rows(dweight, &sums, 1, accumulate)?;
         }
         Ok(())
+    }
+}
+
+impl RelativeBias {
+    fn named(block: usize, plan: &Plan, slots: &Slots<'_>) -> RelativeBias {
+        let model = &plan.model;
+        let (stack, number) = if model.is_decoder_block(block) {
+            ("decoder", block - model.layers)
+        } else {
+            ("encoder", block)
+        };
+        let name = format!("{stack}.relative_bias.weight");
+        RelativeBias {
+            table: slots.get(&name),
+            gradient: slots.gradient(&name, number),
+            buckets: Buckets {
+                buckets: model.relative_buckets,
+                max_distance: model.relative_max_distance,
+                bidirectional: !model.is_causal(block),
+            },
+        }
     }
 }
 

@@ -60,12 +60,11 @@ impl Block {
         (tp, recompute): (usize, Recompute),
         slots: &Slots<'_>,
     ) -> Block {
-        let (at, eps) = (format!("layers.{layer}"), plan.model.norm_eps);
-        // 0 is the embedding's
-        let first = u32::try_from(1 + 4 * layer).expect("the plan's layers are checked");
+        let (at, eps) = (plan.model.block_name(layer), plan.model.norm_eps);
+        let first = plan.model.first_dropout(layer);
         Block {
             norm1: Norm::named(&format!("{at}.norm1"), eps, slots),
-            attention: Attention::named(&at, plan, (tp, first), slots),
+            attention: Attention::named(layer, plan, (tp, first), slots),
             norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
             feed_forward: FeedForward::named(layer, plan, tp, slots),
             is_post_norm: plan.model.architecture().is_post_norm,
@@ -181,7 +180,7 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let dropped = self.dropped(&dy, 1, cx)?;
+        let dropped = cx.dropped(&dy, self.dropout, self.tensors[1])?;
         let dadded = dropped.as_ref().unwrap_or(&dy);
         let dnormed = self
             .feed_forward
@@ -193,7 +192,7 @@ impl Block {
             .backward(&dnormed, &x, &statistics, gradients, cx)?;
         add::add_into(&mut dmiddle, &dy)?;
         drop((dy, x));
-        let dropped = self.dropped(&dmiddle, 0, cx)?;
+        let dropped = cx.dropped(&dmiddle, self.dropout, self.tensors[0])?;
         let dadded = dropped.as_ref().unwrap_or(&dmiddle);
         let dnormed = self
             .attention
@@ -217,7 +216,7 @@ impl Block {
         let (sum, statistics) = (inner.into_norm2, inner.statistics2);
         let dsum = self.norm2.backward(&dy, &sum, &statistics, gradients, cx)?;
         drop((dy, sum));
-        let dropped = self.dropped(&dsum, 1, cx)?;
+        let dropped = cx.dropped(&dsum, self.dropout, self.tensors[1])?;
         let dadded = dropped.as_ref().unwrap_or(&dsum);
         let mut dmiddle = self
             .feed_forward
@@ -229,7 +228,7 @@ impl Block {
             .norm1
             .backward(&dmiddle, &sum, &statistics, gradients, cx)?;
         drop((dmiddle, sum));
-        let dropped = self.dropped(&dsum, 0, cx)?;
+        let dropped = cx.dropped(&dsum, self.dropout, self.tensors[0])?;
         let dadded = dropped.as_ref().unwrap_or(&dsum);
         let mut dx = self
             .attention
@@ -237,20 +236,5 @@ impl Block {
         drop(dropped);
         add::add_into(&mut dx, &dsum)?;
         Ok(dx)
-    }
-
-    /// The gradient of what a half added, if some of it was dropped.
-    fn dropped(
-        &self,
-        dy: &Tensor,
-        half: usize,
-        cx: &Context<'_>,
-    ) -> kernels::Result<Option<Tensor>> {
-        if cx.noise.is_none() || self.dropout == 0.0 {
-            return Ok(None);
-        }
-        let mut dropped = dy.try_clone()?;
-        cx.drop_rows(&mut dropped, self.dropout, self.tensors[half])?;
-        Ok(Some(dropped))
     }
 }

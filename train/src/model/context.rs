@@ -85,6 +85,18 @@ impl Documents {
     }
 }
 
+/// The two sequences of a sample of an encoder-decoder model.
+#[derive(Clone, Copy)]
+pub(crate) struct Halves<'a> {
+    /// Tokens of the encoder's.
+    pub encoder: usize,
+    /// Tokens of the decoder's.
+    pub decoder: usize,
+    /// For each of the decoder's rows on this rank the encoder's positions that it sees; none before a
+    /// batch is known.
+    pub seen: &'a [[u32; 2]],
+}
+
 /// Passed to every layer's forward and backward.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
@@ -101,6 +113,8 @@ pub(crate) struct Context<'a> {
     pub longest: usize,
     /// `None`: one document in each sequence.
     pub documents: Option<&'a Documents>,
+    /// Of an encoder-decoder model, where rows are those of both (`model/halves.rs`).
+    pub halves: Option<Halves<'a>>,
     /// `None`: nothing is dropped.
     pub noise: Option<Noise>,
     /// True if rows between layers are shared out over `tp`.
@@ -118,12 +132,17 @@ pub(crate) struct Context<'a> {
 impl<'a> Context<'a> {
     pub(crate) fn of(plan: &Plan, weights: Weights<'a>, groups: &'a Groups) -> Context<'a> {
         let (token_leaf, feature_chunks) = if plan.is_exact() {
-            (plan.seq_length / TOKEN_CHUNKS, FEATURE_CHUNKS)
+            (plan.sample_tokens() / TOKEN_CHUNKS, FEATURE_CHUNKS)
         } else {
             (0, 0)
         };
         let place = &groups.place;
-        let time = plan.seq_length / place.cp;
+        let time = plan.sample_tokens() / place.cp;
+        let halves = Halves {
+            encoder: plan.seq_length,
+            decoder: plan.decoder_length,
+            seen: &[],
+        };
         Context {
             weights,
             tp: groups.tp.as_ref(),
@@ -131,8 +150,9 @@ impl<'a> Context<'a> {
             ep: groups.ep.as_ref(),
             time,
             first: place.cp_rank * time,
-            longest: plan.seq_length,
+            longest: plan.sample_tokens(),
             documents: None,
+            halves: (plan.decoder_length > 0).then_some(halves),
             noise: None,
             is_sequence: plan.parallel.sequence && place.tp > 1,
             token_leaf,
@@ -148,6 +168,46 @@ impl<'a> Context<'a> {
         'a: 'b,
     {
         Context { weights, ..*self }
+    }
+
+    /// Of sequences of `length` tokens, which are shared out as this one's are.
+    fn of_length(&self, length: usize) -> Context<'a> {
+        let leaf = if self.token_leaf > 0 {
+            length / TOKEN_CHUNKS
+        } else {
+            0
+        };
+        Context {
+            time: length / self.cp.size(),
+            first: self.cp.rank() * (length / self.cp.size()),
+            longest: length,
+            token_leaf: leaf,
+            ..*self
+        }
+    }
+
+    /// For the encoder's rows alone.
+    pub(crate) fn encoder(&self) -> Context<'a> {
+        let halves = self.halves.expect("the model has an encoder");
+        self.of_length(halves.encoder)
+    }
+
+    /// For the decoder's rows alone.
+    pub(crate) fn decoder(&self) -> Context<'a> {
+        let halves = self.halves.expect("the model has a decoder");
+        Context {
+            documents: None,
+            ..self.of_length(halves.decoder)
+        }
+    }
+
+    /// For the rows before the head.
+    pub(crate) fn last(&self) -> Context<'a> {
+        if self.halves.is_some() {
+            self.decoder()
+        } else {
+            *self
+        }
     }
 
     pub(crate) fn weight(&self, slot: Slot) -> &'a Tensor {
@@ -216,6 +276,16 @@ impl<'a> Context<'a> {
     /// In training, drops a share `p` of the rows between layers; `tensor` says which dropout of the
     /// model it is. The gradient's rows are dropped by the same call.
     pub(crate) fn drop_rows(&self, x: &mut Tensor, p: f32, tensor: u32) -> kernels::Result<()> {
+        self.drop_at(x, (p, tensor), (self.row_first(), self.row_time()), 0)
+    }
+
+    fn drop_at(
+        &self,
+        x: &mut Tensor,
+        (p, tensor): (f32, u32),
+        (first, t): (usize, usize),
+        feature: usize,
+    ) -> kernels::Result<()> {
         let Some(Noise {
             seed,
             step,
@@ -230,13 +300,36 @@ impl<'a> Context<'a> {
             step,
             tensor,
         };
+        let number = |n| u32::try_from(n).expect("positions and widths are below 2^32");
         let place = dropout::Place {
             sequence,
-            position: u32::try_from(self.row_first()).expect("positions are below seq_length"),
-            t: self.row_time(),
-            feature: 0,
+            position: number(first),
+            t,
+            feature,
         };
         dropout::forward(x, &dropout, &place)
+    }
+
+    /// The gradient of rows that `drop_rows` dropped some of before they were added, if it did.
+    pub(crate) fn dropped(
+        &self,
+        dy: &Tensor,
+        p: f32,
+        tensor: u32,
+    ) -> kernels::Result<Option<Tensor>> {
+        if self.noise.is_none() || p == 0.0 {
+            return Ok(None);
+        }
+        let mut dropped = dy.try_clone()?;
+        self.drop_rows(&mut dropped, p, tensor)?;
+        Ok(Some(dropped))
+    }
+
+    /// As `drop_rows`, of `[n, f]` rows whose features are split.
+    pub(crate) fn drop_features(&self, x: &mut Tensor, p: f32, tensor: u32) -> kernels::Result<()> {
+        let feature = self.tp.rank() * x.dims()[1];
+        let time = (self.first, self.time);
+        self.drop_at(x, (p, tensor), time, feature)
     }
 
     /// Finishes a sum of which every tensor-parallel rank holds its aligned part.
@@ -327,21 +420,45 @@ pub(crate) fn scatter_sum_rows(
 /// Names of the tensors on one rank, in slot order.
 pub(crate) struct Slots<'a> {
     specs: Vec<&'a Spec>,
+    place: Place,
 }
 
 impl<'a> Slots<'a> {
     pub(crate) fn on(place: &Place, specs: &'a [Spec]) -> Slots<'a> {
         Slots {
             specs: specs.iter().filter(|spec| spec.is_on(place)).collect(),
+            place: *place,
         }
+    }
+
+    /// Weights that are used here more than once: slot and number of each use after the first. Their
+    /// gradients lie in this order after those of all slots.
+    pub(crate) fn further_uses(&self) -> Vec<(Slot, usize)> {
+        let all = self.specs.iter().enumerate();
+        all.flat_map(|(slot, spec)| {
+            let here = self.place;
+            let uses = spec.uses.iter().enumerate();
+            let uses = uses.filter(move |(_, piece)| *piece % here.pp == here.pp_rank);
+            uses.skip(1).map(move |(number, _)| (slot, number))
+        })
+        .collect()
+    }
+
+    /// Where the gradient of use `number` of a tensor goes, counted over the whole model. Each use on a
+    /// rank has a sum of its own, so that no layout changes the order of the whole's.
+    pub(crate) fn gradient(&self, name: &str, number: usize) -> Slot {
+        let (slot, further) = (self.get(name), self.further_uses());
+        let at = further.iter().position(|&use_| use_ == (slot, number));
+        at.map_or(slot, |at| self.specs.len() + at)
+    }
+
+    /// The tensors on this rank, in slot order.
+    pub(crate) fn specs(&self) -> &[&'a Spec] {
+        &self.specs
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<Slot> {
         self.specs.iter().position(|spec| spec.name == name)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.specs.len()
     }
 
     /// Slots whose names start with one of `prefixes`.

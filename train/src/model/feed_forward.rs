@@ -46,8 +46,14 @@ impl FeedForward {
                 FeedForward::Moe(Box::new(Moe::named(layer, (plan, config), tp, slots)))
             }
             None => {
-                let at = format!("layers.{layer}");
-                FeedForward::Dense(Mlp::named(&at, plan, (tp, plan.shape().d_ffn), slots))
+                let at = plan.model.block_name(layer);
+                let mlp = Mlp::named(&at, plan, (tp, plan.shape().d_ffn), slots);
+                FeedForward::Dense(if plan.model.architecture().is_encoder_decoder {
+                    let number = plan.model.first_dropout(layer) + 5;
+                    mlp.with_dropout(plan.model.dropout, number)
+                } else {
+                    mlp
+                })
             }
         }
     }

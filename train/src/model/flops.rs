@@ -20,12 +20,33 @@ pub(crate) fn per_token(plan: &Plan) -> f64 {
         }
         None => matrices * s.d_ffn,
     };
+    if plan.model.architecture().is_encoder_decoder {
+        return per_token_of_pair(plan, feed_forward(0));
+    }
     let features: usize = (0..plan.model.layers)
         .map(|layer| s.packed + width + feed_forward(layer))
         .sum();
     let matrices = s.d_model * (features + s.padded_vocab);
     let attention = 12 * plan.model.layers * width * plan.seq_length;
     6.0 * matrices as f64 + attention as f64
+}
+
+/// The same of an encoder and a decoder, the mean over a sample's tokens of both; keys and values for
+/// cross attention are the encoder's rows.
+fn per_token_of_pair(plan: &Plan, feed_forward: usize) -> f64 {
+    let s = plan.shape();
+    let (width, keys) = (s.heads * s.d_head, 2 * s.kv_heads * s.d_head);
+    let (te, td) = (plan.seq_length as f64, plan.decoder_length as f64);
+    let encoders = plan.model.layers as f64;
+    let decoders = (plan.model.blocks() - plan.model.layers) as f64;
+    let own = (s.d_model * (s.packed + width + feed_forward)) as f64;
+    let cross = (s.d_model * 2 * width) as f64;
+    let head = (s.d_model * s.padded_vocab) as f64;
+    let matrices = encoders * te * own
+        + decoders * (td * (own + cross) + te * (s.d_model * keys) as f64)
+        + td * head;
+    let pairs = encoders * te * te + decoders * (td * td + td * te);
+    (6.0 * matrices + 12.0 * width as f64 * pairs) / plan.sample_tokens() as f64
 }
 
 #[cfg(test)]

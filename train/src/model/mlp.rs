@@ -18,6 +18,8 @@ pub(crate) struct Mlp {
     fc1: ColumnLinear,
     fc2: RowLinear,
     activation: Between,
+    /// Of what goes into the second matrix: share and number.
+    dropout: (f32, u32),
 }
 
 /// Kept from forward: `[m, d]`, `[n, f]` or `[n, 2f]`, `[n, f]`.
@@ -42,13 +44,21 @@ impl Mlp {
             fc1: ColumnLinear::named(&format!("{at}.fc1"), out, slots),
             fc2: RowLinear::named(&format!("{at}.fc2"), f, slots),
             activation: Between::of(plan, tp),
+            dropout: (0.0, 0),
         }
+    }
+
+    /// Drops a share of what goes into the second matrix, as T5 does.
+    pub(crate) fn with_dropout(self, p: f32, tensor: u32) -> Mlp {
+        let dropout = (p, tensor);
+        Mlp { dropout, ..self }
     }
 
     /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let before = self.fc1.forward(&x, cx)?;
-        let (before, hidden) = self.activation.forward(before)?;
+        let (before, mut hidden) = self.activation.forward(before)?;
+        cx.drop_features(&mut hidden, self.dropout.0, self.dropout.1)?;
         let y = self.fc2.forward(&hidden, cx)?;
         Ok((y, Saved { x, before, hidden }))
     }
@@ -62,7 +72,8 @@ impl Mlp {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Saved { x, before, hidden } = saved;
-        let dhidden = self.fc2.backward(dy, &hidden, gradients, cx)?;
+        let mut dhidden = self.fc2.backward(dy, &hidden, gradients, cx)?;
+        cx.drop_features(&mut dhidden, self.dropout.0, self.dropout.1)?;
         drop(hidden);
         let dbefore = self.activation.backward(dhidden, &before)?;
         drop(before);

@@ -11,10 +11,14 @@
 pub(crate) mod attention;
 pub(crate) mod block;
 pub(crate) mod context;
+pub(crate) mod cross;
+pub(crate) mod decoder_block;
 pub(crate) mod embedding;
+pub(crate) mod encoder_norm;
 pub(crate) mod feed_forward;
 pub(crate) mod flops;
 pub(crate) mod gradients;
+pub(crate) mod halves;
 pub(crate) mod head;
 pub(crate) mod linear;
 pub(crate) mod mlp;

@@ -19,6 +19,13 @@ pub(crate) enum Init {
     Zeros,
     Ones,
     Normal(f32),
+    /// Normal, of packed rows: of every `group` rows the first `queries` are multiplied by `factor`.
+    Packed {
+        std: f32,
+        queries: usize,
+        group: usize,
+        factor: f32,
+    },
 }
 
 /// One tensor of the whole model.
@@ -38,10 +45,9 @@ pub(crate) struct Spec {
     pub expert: Option<usize>,
     /// Expert-parallel rank that has it; `None`: every rank of its group.
     pub ep_rank: Option<usize>,
-    /// Pipeline rank that owns the tensor.
-    pub stage: usize,
-    /// Second rank that holds a copy (tied embedding on the last one).
-    pub copy_stage: Option<usize>,
+    /// Pieces of the model that use it, in order, one for each use; the first one's rank owns it, the
+    /// others' have copies. The gradient of each use is summed on its own, and these in this order.
+    pub uses: Vec<usize>,
     /// Updated by Muon: it has a momentum and no second moment.
     pub is_muon: bool,
 }
@@ -66,8 +72,16 @@ impl Spec {
     }
 
     pub(crate) fn is_on(&self, place: &Place) -> bool {
-        let is_stage = self.stage == place.pp_rank || self.copy_stage == Some(place.pp_rank);
-        is_stage && self.ep_rank.is_none_or(|rank| rank == place.ep_rank())
+        let is_used = self
+            .uses
+            .iter()
+            .any(|piece| piece % place.pp == place.pp_rank);
+        is_used && self.ep_rank.is_none_or(|rank| rank == place.ep_rank())
+    }
+
+    /// Pipeline rank that owns it, of `pp`.
+    pub(crate) fn owner(&self, pp: usize) -> usize {
+        self.uses[0] % pp
     }
 
     /// Rows `[first, first + rows)` of the whole tensor that a tensor-parallel rank holds.
@@ -99,20 +113,39 @@ impl Spec {
         let (first, rows) = self.share(place.tp_rank, place.tp);
         let live = self.live_rows.saturating_sub(first).min(rows) * self.row_elements();
         let out = &mut tensor.f32_mut()[..live];
+        let (first_element, key) = (first * self.row_elements(), xxh3_64(self.name.as_bytes()));
         match self.init {
             Init::Zeros => {}
             Init::Ones => out.fill(1.0),
-            Init::Normal(std) => {
-                let first_element = (first * self.row_elements()) as u64;
-                rng::fill_normal(out, seed, xxh3_64(self.name.as_bytes()), first_element, std);
+            Init::Normal(std) | Init::Packed { std, .. } => {
+                rng::fill_normal(out, seed, key, first_element as u64, std);
             }
+        }
+        if let Init::Packed {
+            queries,
+            group,
+            factor,
+            ..
+        } = self.init
+        {
+            let rows = out.chunks_mut(self.row_elements()).enumerate();
+            let rows = rows.filter(|(row, _)| (first + row) % group < queries);
+            rows.for_each(|(_, row)| row.iter_mut().for_each(|x| *x *= factor));
         }
         Ok(tensor)
     }
 }
 
 /// Last part of the names of matrices that Muon updates: what multiplies rows within a block.
-const MUON: [&str; 6] = ["qkv", "q", "kv", "out", "fc1", "fc2"];
+const MUON: [&str; 7] = [
+    "qkv",
+    "out",
+    "cross_q",
+    "cross_kv",
+    "cross_out",
+    "fc1",
+    "fc2",
+];
 
 fn is_muon_matrix(spec: &Spec) -> bool {
     let name = spec.name.strip_suffix(".weight");
@@ -134,13 +167,17 @@ pub(crate) fn head_name(plan: &Plan) -> &'static str {
 /// All tensors of the model in the order of the forward pass.
 pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     let shape = plan.shape();
-    let ranks = plan.parallel.pp.max(1);
-    let pieces = plan.parallel.stages(plan.model.layers);
-    let last = ranks - 1;
+    let pieces = plan.pieces();
+    let last = pieces.len() - 1;
     let normal = Init::Normal(plan.model.init_std);
+    let (table, head) = if plan.model.architecture().is_encoder_decoder {
+        (Init::Normal(1.0), fan_in(shape.d_model))
+    } else {
+        (normal, normal)
+    };
     let mut list = List {
         specs: Vec::new(),
-        stage: 0,
+        uses: vec![0],
         unit: 0,
     };
 
@@ -148,7 +185,7 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
         "embedding.weight".into(),
         &[shape.padded_vocab, shape.d_model],
         true,
-        normal,
+        table,
     );
     list.unit += 1;
     if plan.model.architecture().positions == Positions::Learned {
@@ -165,29 +202,34 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     if plan.model.architecture().is_post_norm {
         add_norm(&mut list, plan, "embedding.norm");
     }
-    for layer in 0..plan.model.layers {
+    let piece_of = |layer| {
         let piece = pieces.iter().position(|piece| piece.contains(&layer));
-        list.stage = piece.unwrap_or(0) % ranks;
-        list.unit += 1;
-        add_block(&mut list, plan, layer);
+        piece.unwrap_or(0)
+    };
+    if plan.model.architecture().is_encoder_decoder {
+        add_stacks(&mut list, plan, &piece_of);
+    } else {
+        for layer in 0..plan.model.layers {
+            list.start_unit(vec![piece_of(layer)]);
+            add_block(&mut list, plan, layer);
+        }
     }
-    list.stage = last;
-    list.unit += 1;
+    list.start_unit(vec![last]);
     if !plan.model.architecture().is_post_norm {
-        add_norm(&mut list, plan, "norm");
+        add_norm(&mut list, plan, plan.model.final_norm());
     }
     if plan.model.architecture().is_masked {
         add_transform(&mut list, plan);
     }
     list.unit += 1;
     if plan.model.is_tied() {
-        list.specs[0].copy_stage = (last > 0).then_some(last);
+        list.specs[0].uses.push(last);
     } else {
         list.add(
             "head.weight".into(),
             &[shape.padded_vocab, shape.d_model],
             true,
-            normal,
+            head,
         );
     }
     for spec in &mut list.specs {
@@ -201,13 +243,19 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
 
 struct List {
     specs: Vec<Spec>,
-    stage: usize,
+    uses: Vec<usize>,
     unit: usize,
 }
 
 impl List {
+    /// What is added from here on is a unit that these pieces use.
+    fn start_unit(&mut self, uses: Vec<usize>) {
+        self.unit += 1;
+        self.uses = uses;
+    }
+
     fn add(&mut self, name: String, dims: &[usize], is_split: bool, init: Init) {
-        let (live_rows, stage, unit) = (dims[0], self.stage, self.unit);
+        let (live_rows, uses, unit) = (dims[0], self.uses.clone(), self.unit);
         let dims = dims.to_vec();
         self.specs.push(Spec {
             name,
@@ -218,8 +266,7 @@ impl List {
             unit,
             expert: None,
             ep_rank: None,
-            stage,
-            copy_stage: None,
+            uses,
             is_muon: false,
         });
     }
@@ -283,8 +330,7 @@ fn add_transform(list: &mut List, plan: &Plan) {
 fn add_block(list: &mut List, plan: &Plan, layer: usize) {
     let s = plan.shape();
     let biases = plan.model.architecture().biases;
-    let (inner, residual) = inits(plan);
-    let at = format!("layers.{layer}");
+    let at = plan.model.block_name(layer);
     let has_qkv_bias = biases != Biases::None;
     let has_bias = biases == Biases::All;
 
@@ -293,7 +339,7 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
         &format!("{at}.qkv"),
         [s.packed, s.d_model],
         has_qkv_bias,
-        inner,
+        queries(plan),
     );
     if plan.model.architecture().qk_norm {
         for kind in ["q_norm", "k_norm"] {
@@ -305,9 +351,13 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
         &format!("{at}.out"),
         [s.heads * s.d_head, s.d_model],
         has_bias,
-        residual,
+        residual(plan, s.heads * s.d_head),
     );
     add_norm(list, plan, &format!("{at}.norm2"));
+    if plan.model.is_decoder_block(layer) {
+        add_cross(list, plan, &at);
+        add_norm(list, plan, &format!("{at}.norm3"));
+    }
     match plan.model.moe_at(layer) {
         None => add_mlp(list, plan, (&at, s.d_ffn), has_bias),
         Some(moe) => {
@@ -317,32 +367,111 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
             }
             if moe.shared_gate {
                 let name = format!("{at}.shared_gate.weight");
-                list.add(name, &[1, s.d_model], false, inner);
+                list.add(name, &[1, s.d_model], false, inner(plan));
             }
             add_experts(list, plan, moe, &at);
         }
     }
 }
 
-/// Of projections inside a block and back into the residual stream.
-fn inits(plan: &Plan) -> (Init, Init) {
-    let std = plan.model.init_std;
+/// Encoder and decoder, each with the table of biases that its layers share.
+fn add_stacks(list: &mut List, plan: &Plan, piece_of: &dyn Fn(usize) -> usize) {
+    let (s, layers) = (plan.shape(), plan.model.layers);
+    let stacks = [
+        ("encoder", 0..layers),
+        ("decoder", layers..plan.model.blocks()),
+    ];
+    for (stack, blocks) in stacks {
+        list.start_unit(blocks.clone().map(piece_of).collect());
+        let name = format!("{stack}.relative_bias.weight");
+        let dims = [s.heads, plan.model.relative_buckets];
+        list.add(name, &dims, true, fan_in(s.d_model));
+        for block in blocks {
+            list.start_unit(vec![piece_of(block)]);
+            add_block(list, plan, block);
+        }
+        if stack == "encoder" {
+            list.start_unit(vec![piece_of(layers - 1)]);
+            add_norm(list, plan, "encoder.norm");
+        }
+    }
+}
+
+/// Of the projection to queries, keys and values. Where scores are not divided by the root of the head
+/// width, queries are smaller by it at first (Raffel et al. 2020; Mesh TensorFlow).
+fn queries(plan: &Plan) -> Init {
+    let s = plan.shape();
+    if !plan.model.architecture().is_encoder_decoder {
+        return Init::Normal(plan.model.init_std);
+    }
+    let Init::Normal(std) = fan_in(s.d_model) else {
+        unreachable!("it is a normal distribution")
+    };
+    let queries = s.heads / s.kv_heads * s.d_head;
+    Init::Packed {
+        std,
+        queries,
+        group: queries + 2 * s.d_head,
+        factor: 1.0 / (s.d_head as f32).sqrt(),
+    }
+}
+
+/// So that a sum over `inputs` features keeps its variance.
+fn fan_in(inputs: usize) -> Init {
+    Init::Normal(1.0 / (inputs as f32).sqrt())
+}
+
+/// Of projections inside a block.
+fn inner(plan: &Plan) -> Init {
+    if plan.model.architecture().is_encoder_decoder {
+        fan_in(plan.model.d_model)
+    } else {
+        Init::Normal(plan.model.init_std)
+    }
+}
+
+/// Of projections of `inputs` features back into the residual stream.
+fn residual(plan: &Plan, inputs: usize) -> Init {
+    if plan.model.architecture().is_encoder_decoder {
+        return fan_in(inputs);
+    }
     // each block adds two terms to the residual stream; this keeps its variance from growing
-    let residual = std / (2.0 * plan.model.layers as f32).sqrt();
-    (Init::Normal(std), Init::Normal(residual))
+    Init::Normal(plan.model.init_std / (2.0 * plan.model.layers as f32).sqrt())
 }
 
 fn add_mlp(list: &mut List, plan: &Plan, (at, f): (&str, usize), has_bias: bool) {
-    let (inner, residual) = inits(plan);
     let d = plan.model.d_model;
     let widths = plan.model.architecture().fc1_widths();
-    list.column(&format!("{at}.fc1"), [widths * f, d], has_bias, inner);
-    list.row(&format!("{at}.fc2"), [f, d], has_bias, residual);
+    let (fc1, fc2) = (format!("{at}.fc1"), format!("{at}.fc2"));
+    list.column(&fc1, [widths * f, d], has_bias, inner(plan));
+    list.row(&fc2, [f, d], has_bias, residual(plan, f));
+}
+
+/// Attention of a decoder's rows to the encoder's: queries of the one, keys and values of the other.
+fn add_cross(list: &mut List, plan: &Plan, at: &str) {
+    let s = plan.shape();
+    let (width, kv) = (s.heads * s.d_head, 2 * s.kv_heads * s.d_head);
+    // as of a packed projection
+    let queries = Init::Normal(1.0 / (s.d_model as f32 * s.d_head as f32).sqrt());
+    list.column(&format!("{at}.cross_q"), [width, s.d_model], false, queries);
+    list.column(
+        &format!("{at}.cross_kv"),
+        [kv, s.d_model],
+        false,
+        inner(plan),
+    );
+    let residual = residual(plan, width);
+    list.row(
+        &format!("{at}.cross_out"),
+        [width, s.d_model],
+        false,
+        residual,
+    );
 }
 
 /// Router and experts. Those of each expert-parallel rank are a unit.
 fn add_experts(list: &mut List, plan: &Plan, moe: &MoeConfig, at: &str) {
-    let (inner, _) = inits(plan);
+    let inner = inner(plan);
     let name = format!("{at}.router.weight");
     list.add(name, &[moe.experts, plan.model.d_model], false, inner);
     let ep = plan.parallel.ep.max(1);

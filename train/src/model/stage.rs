@@ -2,14 +2,20 @@
 //! first piece, its blocks, norm and head and loss in the last. With one piece it is the whole model.
 //! A part names its weights and gradients, so that others can gather, sum and drop them by part.
 
-use kernels::Tensor;
+use std::sync::Arc;
 
+use kernels::{DType, Tensor};
+
+use crate::config::Recompute;
 use crate::data::{Batch, Picks, Targets};
 use crate::mesh::Place;
 use crate::model::block::{self, Block};
 use crate::model::context::{Context, Noise, Slot, Slots};
+use crate::model::decoder_block::{self, DecoderBlock};
 use crate::model::embedding::{self, Embedding};
+use crate::model::encoder_norm::{self, EncoderNorm};
 use crate::model::gradients::Gradients;
+use crate::model::halves;
 use crate::model::head::masked::{self, MaskedHead};
 use crate::model::head::{self, Head};
 use crate::model::moe::router::Report;
@@ -32,6 +38,10 @@ pub(crate) struct Part {
 enum Layer {
     Embedding(Embedding),
     Block(Box<Block>),
+    /// A block of an encoder before a decoder.
+    Encoder(Box<Block>),
+    EncoderNorm(EncoderNorm),
+    Decoder(Box<DecoderBlock>),
     Head(Head),
     Masked(MaskedHead),
 }
@@ -40,6 +50,8 @@ enum Layer {
 pub(crate) enum Saved {
     Embedding(embedding::Saved),
     Block(block::Saved),
+    EncoderNorm(encoder_norm::Saved),
+    Decoder(decoder_block::Saved),
     Head(Box<head::Saved>),
     Masked(Box<masked::Saved>),
 }
@@ -60,8 +72,66 @@ pub(crate) enum Flow {
     Start,
     /// Rows between layers: `[m, d]`.
     Hidden(Tensor),
+    /// Those of an encoder and of a decoder, within a piece.
+    Halves(Arc<Tensor>, Tensor),
     /// Out of the head.
     Losses(head::Losses),
+}
+
+/// Gradient of what went into a part.
+pub(crate) enum Slope {
+    /// Of what goes into the head, which starts it, or into the embedding.
+    None,
+    /// `[m, d]`
+    Hidden(Tensor),
+    /// Of an encoder's rows and of a decoder's, within a piece.
+    Halves(Tensor, Tensor),
+}
+
+impl Flow {
+    /// Both halves of the rows of an encoder-decoder.
+    fn halves(self, cx: &Context<'_>) -> kernels::Result<(Arc<Tensor>, Tensor)> {
+        match self {
+            Flow::Halves(encoder, decoder) => Ok((encoder, decoder)),
+            Flow::Hidden(x) => {
+                let [encoder, decoder] = halves::split(&x, cx)?;
+                Ok((Arc::new(encoder), decoder))
+            }
+            Flow::Start | Flow::Losses(_) => unreachable!("parts lie in order"),
+        }
+    }
+
+    /// Rows as pieces hand them on.
+    pub(crate) fn joined(self, cx: &Context<'_>) -> kernels::Result<Flow> {
+        match self {
+            Flow::Halves(encoder, decoder) => {
+                halves::join([&encoder, &decoder], cx).map(Flow::Hidden)
+            }
+            other => Ok(other),
+        }
+    }
+}
+
+impl Slope {
+    fn halves(self, cx: &Context<'_>) -> kernels::Result<(Tensor, Tensor)> {
+        match self {
+            Slope::Halves(encoder, decoder) => Ok((encoder, decoder)),
+            Slope::Hidden(dy) => {
+                let [encoder, decoder] = halves::split(&dy, cx)?;
+                Ok((encoder, decoder))
+            }
+            Slope::None => unreachable!("only the head starts a gradient"),
+        }
+    }
+
+    /// `[m, d]`, if there is one.
+    pub(crate) fn joined(self, cx: &Context<'_>) -> kernels::Result<Option<Tensor>> {
+        match self {
+            Slope::None => Ok(None),
+            Slope::Hidden(dy) => Ok(Some(dy)),
+            Slope::Halves(encoder, decoder) => halves::join([&encoder, &decoder], cx).map(Some),
+        }
+    }
 }
 
 impl Saved {
@@ -78,10 +148,10 @@ impl Stage {
     /// Chunk `chunk` of the rank's pieces.
     pub(crate) fn of(plan: &Plan, place: &Place, chunk: usize, specs: &[Spec]) -> Stage {
         let slots = Slots::on(place, specs);
-        let ranges = plan.parallel.stages(plan.model.layers);
+        let pieces = plan.pieces();
         let piece = chunk * place.pp + place.pp_rank;
         let before: usize = (0..chunk)
-            .map(|chunk| ranges[chunk * place.pp + place.pp_rank].len())
+            .map(|chunk| pieces[chunk * place.pp + place.pp_rank].len())
             .sum();
         let mut parts = Vec::new();
         if piece == 0 {
@@ -89,36 +159,17 @@ impl Stage {
             let weights = slots.starting(&["embedding.", "position.", "segment."]);
             parts.push(Part::new(Layer::Embedding(embedding), weights));
         }
-        for (index, layer) in ranges[piece].clone().enumerate() {
-            let at = format!("layers.{layer}");
+        for (index, block) in pieces[piece].clone().enumerate() {
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
-            let block = Block::named(layer, plan, (place.tp, recompute), &slots);
-            let weights = slots.starting(&[&format!("{at}.")]);
-            parts.push(Part::new(Layer::Block(Box::new(block)), weights));
-        }
-        if piece + 1 == ranges.len() {
-            let name = param::head_name(plan);
-            let weights = slots.starting(&["norm.", "head.", name]);
-            let own = slots.get(name);
-            // an embedding on the same rank keeps its gradient apart from the head's
-            let gradient = if plan.model.is_tied() && place.pp == 1 {
-                slots.len()
-            } else {
-                own
-            };
-            let tp = (place.tp, place.tp_rank);
-            let head = if plan.model.architecture().is_masked {
-                Layer::Masked(MaskedHead::named(plan, tp, &slots, gradient))
-            } else {
-                Layer::Head(Head::named(plan, tp, &slots, gradient))
-            };
-            let mut part = Part::new(head, weights);
-            for slot in &mut part.gradients {
-                if *slot == own {
-                    *slot = gradient;
-                }
+            parts.push(Part::of_block(block, plan, (place.tp, recompute), &slots));
+            if plan.model.is_last_of_encoder(block) {
+                let weights = slots.starting(&["encoder.norm."]);
+                let norm = EncoderNorm::named(plan, &slots);
+                parts.push(Part::new(Layer::EncoderNorm(norm), weights));
             }
-            parts.push(part);
+        }
+        if piece + 1 == pieces.len() {
+            parts.push(Part::of_head(plan, place, &slots));
         }
         Stage { parts }
     }
@@ -132,7 +183,21 @@ impl Stage {
 
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.parts.iter().filter_map(|part| match &part.layer {
-            Layer::Block(block) => Some(block.as_ref()),
+            Layer::Block(block) | Layer::Encoder(block) => Some(block.as_ref()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn encoder_norm(&self) -> Option<&EncoderNorm> {
+        self.parts.iter().find_map(|part| match &part.layer {
+            Layer::EncoderNorm(norm) => Some(norm),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn decoder_blocks(&self) -> impl Iterator<Item = &DecoderBlock> {
+        self.parts.iter().filter_map(|part| match &part.layer {
+            Layer::Decoder(block) => Some(block.as_ref()),
             _ => None,
         })
     }
@@ -162,6 +227,57 @@ impl Part {
         }
     }
 
+    fn of_block(block: usize, plan: &Plan, options: (usize, Recompute), slots: &Slots<'_>) -> Part {
+        let mut weights = slots.starting(&[&format!("{}.", plan.model.block_name(block))]);
+        let mut own = weights.clone();
+        let layer = if plan.model.is_decoder_block(block) {
+            let block = DecoderBlock::named(block, plan, options, slots);
+            if let Some([table, gradient]) = block.attention.bias() {
+                weights.push(table);
+                own.push(gradient);
+            }
+            Layer::Decoder(Box::new(block))
+        } else {
+            let block = Box::new(Block::named(block, plan, options, slots));
+            if let Some([table, gradient]) = block.attention.bias() {
+                weights.push(table);
+                own.push(gradient);
+            }
+            if plan.model.architecture().is_encoder_decoder {
+                Layer::Encoder(block)
+            } else {
+                Layer::Block(block)
+            }
+        };
+        Part {
+            layer,
+            weights,
+            gradients: own,
+        }
+    }
+
+    fn of_head(plan: &Plan, place: &Place, slots: &Slots<'_>) -> Part {
+        let name = param::head_name(plan);
+        let norm = format!("{}.", plan.model.final_norm());
+        let weights = slots.starting(&[&norm, "head.", name]);
+        let own = slots.get(name);
+        // an embedding on the same rank keeps its gradient apart from the head's
+        let gradient = slots.gradient(name, usize::from(plan.model.is_tied()));
+        let tp = (place.tp, place.tp_rank);
+        let head = if plan.model.architecture().is_masked {
+            Layer::Masked(MaskedHead::named(plan, tp, slots, gradient))
+        } else {
+            Layer::Head(Head::named(plan, tp, slots, gradient))
+        };
+        let mut part = Part::new(head, weights);
+        for slot in &mut part.gradients {
+            if *slot == own {
+                *slot = gradient;
+            }
+        }
+        part
+    }
+
     pub(crate) fn forward(
         &self,
         input: Flow,
@@ -178,8 +294,28 @@ impl Part {
                 let (y, saved) = block.forward(x, cx)?;
                 Ok((Flow::Hidden(y), Saved::Block(saved)))
             }
-            (Layer::Head(head), Flow::Hidden(x)) => {
-                let (losses, saved) = head.forward(x, targets(pass.batch), cx)?;
+            (Layer::Encoder(block), flow) => {
+                let (x, other) = flow.halves(cx)?;
+                let x = alone(x)?;
+                let (y, saved) = block.forward(x, &cx.encoder())?;
+                Ok((Flow::Halves(Arc::new(y), other), Saved::Block(saved)))
+            }
+            (Layer::EncoderNorm(norm), flow) => {
+                let (x, other) = flow.halves(cx)?;
+                let (y, saved) = norm.forward(alone(x)?, &cx.encoder())?;
+                Ok((Flow::Halves(Arc::new(y), other), Saved::EncoderNorm(saved)))
+            }
+            (Layer::Decoder(block), flow) => {
+                let (encoded, x) = flow.halves(cx)?;
+                let (y, saved) = block.forward(x, &encoded, cx)?;
+                Ok((Flow::Halves(encoded, y), Saved::Decoder(saved)))
+            }
+            (Layer::Head(head), flow) => {
+                let x = match flow {
+                    Flow::Hidden(x) if cx.halves.is_none() => x,
+                    flow => flow.halves(cx)?.1,
+                };
+                let (losses, saved) = head.forward(x, targets(pass.batch), &cx.last())?;
                 Ok((Flow::Losses(losses), Saved::Head(Box::new(saved))))
             }
             (Layer::Masked(head), Flow::Hidden(x)) => {
@@ -190,34 +326,66 @@ impl Part {
         }
     }
 
-    /// `dy` from the part after, nothing for the head -> dx for the part before.
+    /// The slope from the part after, none for the head -> that for the part before.
     pub(crate) fn backward(
         &self,
-        dy: Option<Tensor>,
+        dy: Slope,
         pass: Pass<'_>,
         saved: Saved,
         gradients: &mut Gradients,
         cx: &Context<'_>,
-    ) -> kernels::Result<Option<Tensor>> {
+    ) -> kernels::Result<Slope> {
         match (&self.layer, saved, dy) {
-            (Layer::Embedding(embedding), Saved::Embedding(saved), Some(dy)) => {
+            (Layer::Embedding(embedding), Saved::Embedding(saved), dy) => {
+                let dy = dy.joined(cx)?.expect("parts lie in order");
                 embedding.backward(dy, inputs(pass.batch), saved, gradients, cx)?;
-                Ok(None)
+                Ok(Slope::None)
             }
-            (Layer::Block(block), Saved::Block(saved), Some(dy)) => {
-                block.backward(dy, saved, gradients, cx).map(Some)
+            (Layer::Block(block), Saved::Block(saved), Slope::Hidden(dy)) => {
+                block.backward(dy, saved, gradients, cx).map(Slope::Hidden)
+            }
+            (Layer::Encoder(block), Saved::Block(saved), dy) => {
+                let (dy, other) = dy.halves(cx)?;
+                let dx = block.backward(dy, saved, gradients, &cx.encoder())?;
+                Ok(Slope::Halves(dx, other))
+            }
+            (Layer::EncoderNorm(norm), Saved::EncoderNorm(saved), dy) => {
+                let (dy, other) = dy.halves(cx)?;
+                let dx = norm.backward(dy, &saved, gradients, &cx.encoder())?;
+                Ok(Slope::Halves(dx, other))
+            }
+            (Layer::Decoder(block), Saved::Decoder(saved), dy) => {
+                let (mut dencoded, dy) = dy.halves(cx)?;
+                let dx = block.backward(dy, &mut dencoded, saved, gradients, cx)?;
+                Ok(Slope::Halves(dencoded, dx))
             }
             (Layer::Head(head), Saved::Head(saved), _) => {
                 let of = (targets(pass.batch), pass.weight);
-                head.backward(of, *saved, gradients, cx).map(Some)
+                let dx = head.backward(of, *saved, gradients, &cx.last())?;
+                if cx.halves.is_none() {
+                    return Ok(Slope::Hidden(dx));
+                }
+                // decoder blocks add to it
+                let b = dx.dims()[0] / cx.decoder().row_time();
+                let rows = b * cx.encoder().row_time();
+                let none = Tensor::zeros(&[rows, dx.dims()[1]], DType::F32, dx.device())?;
+                Ok(Slope::Halves(none, dx))
             }
             (Layer::Masked(head), Saved::Masked(saved), _) => {
                 let (targets, picks) = picked(pass.batch);
                 let of = (targets, picks, pass.weight);
-                head.backward(of, *saved, gradients, cx).map(Some)
+                head.backward(of, *saved, gradients, cx).map(Slope::Hidden)
             }
             _ => unreachable!("each part gets back what its forward pass kept"),
         }
+    }
+}
+
+/// A tensor that nobody else holds, as an encoder's rows before its norm; else a copy.
+fn alone(x: Arc<Tensor>) -> kernels::Result<Tensor> {
+    match Arc::try_unwrap(x) {
+        Ok(x) => Ok(x),
+        Err(shared) => shared.try_clone(),
     }
 }
 

@@ -63,7 +63,9 @@ pub(crate) fn global_norm(
 
 /// True if the blocks that `place` has of a tensor are the ones that count: not those of replicas.
 fn counts(spec: &Spec, place: &Place) -> bool {
-    spec.stage == place.pp_rank && place.cp_rank == 0 && (spec.is_split || place.tp_rank == 0)
+    spec.owner(place.pp) == place.pp_rank
+        && place.cp_rank == 0
+        && (spec.is_split || place.tp_rank == 0)
 }
 
 /// World rank whose blocks of a tensor count.
@@ -72,7 +74,7 @@ fn owner(spec: &Spec, tp_rank: usize, dp_rank: usize, place: &Place) -> usize {
         tp_rank,
         dp_rank,
         cp_rank: 0,
-        pp_rank: spec.stage,
+        pp_rank: spec.owner(place.pp),
         ..*place
     };
     owner.rank()

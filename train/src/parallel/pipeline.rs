@@ -9,9 +9,9 @@ use crate::data;
 use crate::data::Batch;
 use crate::error::{OnRank, Result};
 use crate::mesh::{Groups, Place};
-use crate::model::context::{Context, Noise, Weights};
+use crate::model::context::{Context, Halves, Noise, Weights};
 use crate::model::head;
-use crate::model::stage::{Flow, Pass, Saved, Stage};
+use crate::model::stage::{Flow, Pass, Saved, Slope, Stage};
 use crate::parallel::data::{Block, blocks_of, micro_batches};
 use crate::parallel::routing::{Reports, RoutingRecord};
 use crate::parallel::schedule::{Action, actions};
@@ -67,11 +67,16 @@ impl Worker<'_> {
 
     /// For a micro-batch.
     fn context_of<'a>(&'a self, pass: Pass<'a>, drops: bool) -> Context<'a> {
+        let cx = self.context();
         Context {
             documents: pass.batch.documents.as_ref(),
+            halves: cx.halves.map(|halves| Halves {
+                seen: &pass.batch.seen,
+                ..halves
+            }),
             noise: pass.noise,
             drops,
-            ..self.context()
+            ..cx
         }
     }
 
@@ -212,6 +217,7 @@ impl Worker<'_> {
             }
             flow = output;
         }
+        let flow = flow.joined(&cx).on_rank(rank, "join rows")?;
         Ok((flow, kept))
     }
 
@@ -225,9 +231,9 @@ impl Worker<'_> {
         let (cx, rank) = (self.context_of(pass, true), self.rank());
         let (piece, first) = (self.piece(chunk), self.first_part(chunk));
         let mut slope = if piece + 1 == self.plan.parallel.pieces() {
-            None
+            Slope::None
         } else {
-            Some(self.receive(block, piece + 1)?)
+            Slope::Hidden(self.receive(block, piece + 1)?)
         };
         for (index, part) in self.stages[chunk].parts.iter().enumerate().rev() {
             let lent = self.supply.lend(&part.weights);
@@ -241,7 +247,7 @@ impl Worker<'_> {
             sums.close(first + index, is_last)
                 .on_rank(rank, "sum gradients")?;
         }
-        match slope {
+        match slope.joined(&cx).on_rank(rank, "join gradients")? {
             Some(dx) if piece > 0 => {
                 let to = self.groups.place.on_stage(self.pipeline_rank(piece - 1));
                 let sent = self.groups.back.send(to, dx.f32());
@@ -394,11 +400,13 @@ impl Worker<'_> {
                     let position = cx.first + at % chunks * (cx.time / chunks);
                     losses
                         .predictions
-                        .push((sequence * self.plan.seq_length + position, sum));
+                        .push((sequence * self.plan.sample_tokens() + position, sum));
                 }
                 Ok(())
             }
-            Flow::Start => unreachable!("no part puts out its start"),
+            Flow::Start | Flow::Halves(..) => {
+                unreachable!("no part puts out its start, and halves are joined")
+            }
         }
     }
 }

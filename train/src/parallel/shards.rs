@@ -274,6 +274,7 @@ mod tests {
         let shards = Shards::of(&plan, &specs);
         let on = |pp_rank| {
             let place = Place {
+                pp: 2,
                 pp_rank,
                 ..Place::single()
             };

@@ -306,7 +306,7 @@ impl Sums {
         plan: &Plan,
         groups: &Groups,
         (shards, local): (&Shards, &[Local]),
-        (stages, dims): (&[Stage], Vec<Vec<usize>>),
+        (stages, dims, further): (&[Stage], Vec<Vec<usize>>, &[Slot]),
         device: &Device,
     ) -> Sums {
         let device = device.for_use(Use::Gradients);
@@ -319,11 +319,13 @@ impl Sums {
             })
             .collect();
         let weights = local.last().map_or(0, |local| local.slots.end);
-        if dims.len() > weights {
-            // the head's own gradient of a matrix that it shares with the embedding
+        for (at, slot) in further.iter().enumerate() {
+            // each further use of a tensor has its own gradient
+            let unit = buckets.iter().find(|bucket| bucket.slots.contains(slot));
+            let cuts = unit.map_or(Vec::new(), |unit| unit.cuts.clone());
             buckets.push(Bucket {
-                slots: weights..dims.len(),
-                cuts: buckets[0].cuts.clone(),
+                slots: weights + at..weights + at + 1,
+                cuts,
                 is_experts: false,
             });
         }
@@ -424,7 +426,7 @@ impl Sums {
         }
     }
 
-    /// Waits for the sums of the step: flat, by local unit, then a tied head's own; shards where
+    /// Waits for the sums of the step: flat, by local unit, then those of further uses of tensors; shards where
     /// moments are shared out. The same bits on every rank that holds them.
     pub(crate) fn finish(&mut self) -> kernels::Result<Vec<Tensor>> {
         self.give(Job::End)?;

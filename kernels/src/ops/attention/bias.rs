@@ -1,4 +1,4 @@
-//! Relative position bias of T5: score(i, j) += `table[bucket(j - i), head]`, distances from query to key.
+//! Relative position bias of T5: score(i, j) += `table[head, bucket(j - i)]`, distances from query to key.
 //! Paper: Raffel et al. 2020, JMLR 21, sec. 2.1; buckets as in Mesh TensorFlow.
 //!
 //! With b buckets for one direction, m = b / 2 and n the distance: bucket n if n < m, else
@@ -16,7 +16,7 @@ use crate::{DType, Error, Result, Tensor};
 /// How distances become buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets {
-    /// Buckets, rows of the table. T5: 32.
+    /// Buckets, columns of the table. T5: 32.
     pub buckets: usize,
     /// Distance from which all share the last bucket. T5: 128.
     pub max_distance: usize,
@@ -27,9 +27,9 @@ pub struct Buckets {
 /// A bias by bucket of distance.
 #[derive(Clone, Copy)]
 pub struct Bias<'a> {
-    /// `[buckets, heads]`; a rank's table has the columns of its heads.
+    /// `[heads, buckets]`; a rank's table has the rows of its heads.
     pub table: &'a Tensor,
-    /// Which row a distance has.
+    /// Which column a distance has.
     pub buckets: Buckets,
 }
 
@@ -75,7 +75,7 @@ impl Buckets {
 }
 
 impl Bias<'_> {
-    /// Checks the buckets, and that `table` (or its gradient) is `[buckets, heads]`.
+    /// Checks the buckets, and that `table` (or its gradient) is `[heads, buckets]`.
     pub(super) fn check(
         &self,
         op: &'static str,
@@ -84,14 +84,14 @@ impl Bias<'_> {
     ) -> Result<()> {
         self.buckets.check(op)?;
         table.expect(op, name, DType::F32)?;
-        if table.dims() == [self.buckets.buckets, heads] {
+        if table.dims() == [heads, self.buckets.buckets] {
             return Ok(());
         }
         Err(Error::Shape {
             op,
             name,
             found: table.dims().to_vec(),
-            wanted: format!("[{}, {heads}]", self.buckets.buckets),
+            wanted: format!("[{heads}, {}]", self.buckets.buckets),
         })
     }
 }

@@ -66,7 +66,7 @@ pub struct Passed<'a> {
 /// `[b * time, kv_width]`; keys and values in a part's dqkv are 0. Parts of whole leaves add up, in the
 /// same tree, to the bits of the whole.
 ///
-/// A call with a bias adds the gradient of its table to dtable, `[buckets, heads]`: leaves as above, merged
+/// A call with a bias adds the gradient of its table to dtable, `[heads, buckets]`: leaves as above, merged
 /// in the same tree, then sequences, then once with the old value.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit, or if one of bias and dtable comes without the

@@ -26,6 +26,10 @@ pub(crate) struct Losses {
 /// Predicts the next token of every row.
 pub(crate) struct Head {
     norm: Norm,
+    /// What the norm's result is multiplied with: T5's tied head divides by the root of the width.
+    scale: f32,
+    /// Of the norm's result.
+    dropout: (f32, u32),
     vocabulary: Vocabulary,
 }
 
@@ -45,16 +49,35 @@ impl Head {
         slots: &Slots<'_>,
         gradient: usize,
     ) -> Head {
+        let model = &plan.model;
+        let (is_t5, is_tied) = (model.architecture().is_encoder_decoder, model.is_tied());
         Head {
-            norm: Norm::named("norm", plan.model.norm_eps, slots),
+            norm: Norm::named(model.final_norm(), model.norm_eps, slots),
+            scale: if is_t5 && is_tied {
+                1.0 / (model.d_model as f32).sqrt()
+            } else {
+                1.0
+            },
+            dropout: if is_t5 {
+                (model.dropout, model.first_dropout(model.blocks()) + 1)
+            } else {
+                (0.0, 0)
+            },
             vocabulary: Vocabulary::named(plan, (tp, tp_rank), slots, gradient),
         }
     }
 
     /// x: `[n, d]` -> this rank's logits `[n, v]`
     pub(crate) fn logits(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        let (normed, _) = self.norm.forward(x, cx)?;
+        let (mut normed, _) = self.norm.forward(x, cx)?;
+        self.scale_rows(&mut normed);
         self.vocabulary.logits(&normed, cx)
+    }
+
+    fn scale_rows(&self, x: &mut Tensor) {
+        if self.scale != 1.0 {
+            x.f32_mut().iter_mut().for_each(|x| *x *= self.scale);
+        }
     }
 
     /// x: `[m, d]` -> summed losses of each chunk of `loss_chunk` tokens.
@@ -64,7 +87,9 @@ impl Head {
         targets: &Targets,
         cx: &Context<'_>,
     ) -> kernels::Result<(Losses, Saved)> {
-        let (normed, statistics) = self.norm.forward(&x, cx)?;
+        let (mut normed, statistics) = self.norm.forward(&x, cx)?;
+        cx.drop_rows(&mut normed, self.dropout.0, self.dropout.1)?;
+        self.scale_rows(&mut normed);
         let (tokens, vocabulary) = self.vocabulary.forward(&normed, targets, cx)?;
         let runs = tokens.chunks(cx.loss_chunk());
         let losses = Losses {
@@ -96,10 +121,12 @@ impl Head {
             normed,
             vocabulary,
         } = saved;
-        let dnormed = self
+        let mut dnormed = self
             .vocabulary
             .backward(of, vocabulary, &normed, gradients, cx)?;
         drop(normed);
+        self.scale_rows(&mut dnormed);
+        cx.drop_rows(&mut dnormed, self.dropout.0, self.dropout.1)?;
         self.norm.backward(&dnormed, &x, &statistics, gradients, cx)
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Expanded {
 impl Expanded {
     /// Query rows at `rows`, keys from 0 to below `keys`.
     pub(super) fn new(bias: &Bias<'_>, rows: Range<usize>, keys: usize) -> Result<Expanded> {
-        let (buckets, heads) = bias.table.rows_cols();
+        let (heads, buckets) = bias.table.rows_cols();
         let last = rows.end - 1;
         let distances = rows.len() + keys - 1;
         let numbers = (0..distances).map(|i| bias.buckets.of(last, i));
@@ -32,7 +32,7 @@ impl Expanded {
         let table = bias.table.f32();
         for (head, values) in values.f32_mut().chunks_exact_mut(distances).enumerate() {
             for (value, bucket) in values.iter_mut().zip(&numbers) {
-                *value = table[bucket * heads + head];
+                *value = table[head * buckets + bucket];
             }
         }
         Ok(Expanded {
@@ -85,15 +85,10 @@ vector_fn! {
     }
 }
 
-/// Adds the tree over sequences of `[b, heads * buckets]` to the gradient of a table.
+/// Adds the tree over sequences of `[b, heads * buckets]` to the gradient of a table `[heads, buckets]`.
 pub(super) fn settle(dtable: &mut Tensor, sums: &Tensor) -> Result<()> {
     let sums = crate::ops::reduce::tree_sum_slices(sums)?;
-    let (buckets, heads) = dtable.rows_cols();
-    let dtable = dtable.f32_mut();
-    for (head, sums) in sums.f32().chunks_exact(buckets).enumerate() {
-        for (bucket, sum) in sums.iter().enumerate() {
-            dtable[bucket * heads + head] += sum;
-        }
-    }
+    let both = dtable.f32_mut().iter_mut().zip(sums.f32());
+    both.for_each(|(to, sum)| *to += sum);
     Ok(())
 }

@@ -11,17 +11,19 @@
 //! Scratch of the layer that runs and of matrix products is not in the formula but bounded: each rank
 //! gets one arena, sized before the first step, that holds all of it. Pages nobody touches are free.
 
+mod kept;
+
 use std::thread;
 
 use kernels::Device;
 
 use crate::checkpoint::snapshot;
-use crate::config::{NormKind, OptimizerKind, Recompute};
+use crate::config::OptimizerKind;
 use crate::course::Course;
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
 use crate::mesh::{Groups, Place};
-use crate::model::{moe, param};
+use crate::model::param;
 use crate::parallel::data::{Block, micro_batches};
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
@@ -158,9 +160,6 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
     })
 }
 
-/// Starts of the names of tensors of the first piece.
-const FIRST: [&str; 3] = ["embedding.", "position.", "segment."];
-
 /// What the formulas are about.
 struct Rank<'a> {
     plan: &'a Plan,
@@ -201,7 +200,7 @@ impl Rank<'_> {
         let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
         let blocks = micro_batches(plan, place);
         let b = blocks.iter().map(|block| block.size).max().unwrap_or(1);
-        let n = b * plan.seq_length / place.cp;
+        let n = b * plan.sample_tokens() / place.cp;
         // of a mixture every choice is a row, and any rank may get all of them
         let (choices, d_ffn) = match &plan.model.moe {
             Some(moe) => (1 + moe.top_k * place.ep, s.d_ffn.max(plan.model.d_expert())),
@@ -217,9 +216,9 @@ impl Rank<'_> {
         let widest = inner.max(s.padded_vocab / place.tp).max(s.d_model);
         // a pack is rounded up to a power of two and to whole tiles
         let packs = 2 * ((n * choices + 32) * (widest + 32) + (widest + 32) * (s.d_model + 32));
-        let one_head = plan.seq_length * (32 * s.d_head + 128) + 16 * (s.d_head + 32) * 64;
+        let one_head = plan.sample_tokens() * (32 * s.d_head + 128) + 16 * (s.d_head + 32) * 64;
         let attention = rayon::current_num_threads() * one_head;
-        let keys = 4 * b * plan.seq_length * 2 * s.kv_heads * s.d_head;
+        let keys = 4 * b * plan.sample_tokens() * 2 * s.kv_heads * s.d_head;
         let units = self
             .local
             .iter()
@@ -265,31 +264,20 @@ impl Rank<'_> {
         Device::bytes_of(count.max(1))
     }
 
-    /// Units whose gradients each piece of the model on this rank has; a tied head on the
-    /// embedding's rank has its own copy of that gradient.
+    /// Units whose gradients each piece of the model on this rank has, once for each use.
     fn gradient_units(&self) -> Vec<Vec<usize>> {
         let (pp, plan) = (self.place.pp, self.plan);
         let specs = param::specs(plan);
-        let pieces = plan.parallel.stages(plan.model.layers);
         let of_chunk = |chunk: usize| {
             let piece = chunk * pp + self.place.pp_rank;
-            let is_of = |name: &str| {
-                let layer = name.strip_prefix("layers.");
-                let layer = layer.and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-                match layer {
-                    Some(layer) => pieces[piece].contains(&layer),
-                    None if FIRST.iter().any(|prefix| name.starts_with(prefix)) => piece == 0,
-                    None => piece + 1 == pieces.len(),
-                }
-            };
-            let here = (0..self.shards.units.len())
-                .filter(|&unit| self.shards.units[unit].is_of(self.place.dp_rank))
-                .filter(|&unit| is_of(&specs[self.shards.units[unit].specs.start].name));
-            let mut units: Vec<usize> = here.collect();
-            if plan.model.is_tied() && piece + 1 == pieces.len() {
-                units.push(0);
-            }
-            units
+            let units = 0..self.shards.units.len();
+            let here = units.filter(|&unit| self.shards.units[unit].is_of(self.place.dp_rank));
+            let by_use = here.flat_map(|unit| {
+                let spec = &specs[self.shards.units[unit].specs.start];
+                let uses = spec.uses.iter().filter(|&&use_| use_ == piece);
+                uses.map(move |_| unit)
+            });
+            by_use.collect()
         };
         (0..plan.parallel.virtual_stages).map(of_chunk).collect()
     }
@@ -332,12 +320,14 @@ impl Rank<'_> {
     /// Bytes of the step's inputs, targets and what counts of them: all are read before the first
     /// pass.
     fn batches(&self, blocks: &[Block]) -> usize {
-        let time = self.plan.seq_length / self.place.cp;
+        let time = self.plan.sample_tokens() / self.place.cp;
         let is_masked = self.plan.model.architecture().is_masked;
         // ids and, masked, segments; ids, what counts and, masked, rows
         let more = usize::from(is_masked);
         let places = if is_masked {
             self.plan.predictions
+        } else if self.plan.decoder_length > 0 {
+            self.plan.decoder_length / self.place.cp
         } else {
             time
         };
@@ -397,75 +387,6 @@ impl Rank<'_> {
         }
         sums.blocks.len() * flat(true)
     }
-
-    /// Bytes that the forward pass of a chunk keeps for `b` sequences.
-    fn kept(&self, chunk: usize, b: usize) -> usize {
-        let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
-        let architecture = plan.model.architecture();
-        let n = b * plan.seq_length / place.cp;
-        let m = if plan.parallel.sequence {
-            n / place.tp
-        } else {
-            n
-        };
-        let bytes = |elements: &[usize]| -> usize {
-            elements.iter().map(|&count| Device::bytes_of(count)).sum()
-        };
-        let norm_statistics = |rows: usize| match architecture.norm {
-            NormKind::Layer => bytes(&[rows, rows]),
-            NormKind::Rms => bytes(&[rows]),
-        };
-        let statistics = norm_statistics(m);
-        let rows = Device::bytes_of(m * s.d_model);
-        let pieces = plan.parallel.stages(plan.model.layers);
-        let before: usize = (0..chunk)
-            .map(|chunk| pieces[chunk * place.pp + place.pp_rank].len())
-            .sum();
-        let piece = chunk * place.pp + place.pp_rank;
-        let mut kept = 0;
-        if piece == 0 && architecture.is_post_norm {
-            kept += rows + statistics;
-        }
-        let width = s.heads * s.d_head / place.tp;
-        let fc1 = architecture.fc1_widths() * s.d_ffn / place.tp;
-        for (index, layer) in pieces[piece].clone().enumerate() {
-            let recompute = plan.train.recompute_of(place.pp_rank, before + index);
-            if recompute == Recompute::Full {
-                kept += rows;
-                continue;
-            }
-            // input, both norms' results, the middle; the norms' statistics
-            kept += 4 * rows + 2 * statistics;
-            kept += bytes(&[n * s.packed / place.tp]);
-            kept += match plan.model.moe_at(layer) {
-                Some(moe) => bytes(&moe::kept(plan, moe, (n, m), place.tp)),
-                None => bytes(&[n * fc1, n * s.d_ffn / place.tp]),
-            };
-            if recompute == Recompute::None {
-                kept += bytes(&[n * width, n * s.heads / place.tp]);
-            }
-        }
-        if piece + 1 == pieces.len() && architecture.is_masked {
-            let r = b * plan.predictions;
-            let logits = r * s.padded_vocab / place.tp;
-            // what goes into the transform, its activation, the norm and the vocabulary
-            kept += 4 * Device::bytes_of(r * s.d_model) + norm_statistics(r);
-            kept += bytes(&[logits, r, r]);
-            let told = if architecture.next_sentence { b } else { 0 };
-            if !architecture.is_post_norm {
-                // what goes into the final norm
-                kept += Device::bytes_of((r + told) * s.d_model) + norm_statistics(r + told);
-            }
-            if told > 0 {
-                let d = told * s.d_model;
-                kept += bytes(&[d, d, d, 2 * told, told, told]);
-            }
-        } else if piece + 1 == pieces.len() {
-            let logits = n * s.padded_vocab / place.tp;
-            kept += 2 * rows + statistics + bytes(&[logits, n, n]);
-        }
-        kept
-    }
 }
 
 /// Blocks that wait in a tree, as data.rs merges them.
@@ -499,6 +420,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Recompute;
     use crate::fixtures::{Chain, options, tiny_gpt, tiny_llama};
 
     fn assert_measured(plan: &Plan, what: &str) {

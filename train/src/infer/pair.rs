@@ -1,0 +1,178 @@
+//! An encoder-decoder model writes an answer: the prompt goes through the encoder once, which gives every
+//! block its keys and values for cross attention; then each token is one row of the decoder, whose own
+//! keys and values are kept, `[1, k, room, e]` a block.
+
+use std::sync::Arc;
+
+use kernels::{DType, Tensor, add, attention};
+
+use crate::error::{Error, OnRank, Result};
+use crate::eval::Model;
+use crate::infer::{GenerateOptions, sample};
+use crate::model::context::{Context, Halves};
+
+/// Answers `prompt`, from the token that begins an answer on; calls `on_token` with each token.
+pub(super) fn answer(
+    model: &Model,
+    prompt: &[u32],
+    options: &GenerateOptions,
+    on_token: &mut dyn FnMut(u32),
+) -> Result<Vec<u32>> {
+    let Some(start) = model.plan.start else {
+        return Err(Error::Request {
+            what: "model to generate with",
+            found: "no token that begins an answer".into(),
+            wanted: "a checkpoint whose plan has `start`".into(),
+        });
+    };
+    let mut writer = Writer::new(model, prompt, options.max_tokens)?;
+    let (mut tokens, mut last) = (Vec::new(), start);
+    while tokens.len() < options.max_tokens {
+        let logits = writer.step(last)?;
+        last = sample::choose(&logits, options, tokens.len() as u64);
+        tokens.push(last);
+        on_token(last);
+        if options.stop == Some(last) {
+            break;
+        }
+    }
+    Ok(tokens)
+}
+
+/// An encoder's rows after its norm, `[tokens, d]`.
+fn encode(model: &Model, tokens: &[u32]) -> Result<Tensor> {
+    let limit = model.plan.seq_length;
+    if tokens.is_empty() || tokens.len() > limit {
+        return Err(Error::Request {
+            what: "text for the encoder",
+            found: format!("{} tokens", tokens.len()),
+            wanted: format!("1 to {limit}"),
+        });
+    }
+    let (ids, stage) = (model.tokens(tokens)?, &model.stage);
+    let cx = model.context_of_pair((tokens.len(), 1)).encoder();
+    let run = || {
+        let embedding = stage.embedding().expect("the only stage is the first");
+        let (mut x, _) = embedding.forward((&ids, None), &cx)?;
+        for block in stage.blocks() {
+            (x, _) = block.forward(x, &cx)?;
+        }
+        let norm = stage
+            .encoder_norm()
+            .expect("the only stage has both stacks");
+        Ok(norm.forward(x, &cx)?.0)
+    };
+    let encoded: kernels::Result<Tensor> = run();
+    encoded.on_rank(0, "run the encoder")
+}
+
+/// Logits of every row of a decoder that is given `decoder_tokens`: `[tokens, padded vocabulary]`.
+pub(crate) fn logits(model: &Model, tokens: &[u32], decoder_tokens: &[u32]) -> Result<Tensor> {
+    let (encoded, ids) = (
+        Arc::new(encode(model, tokens)?),
+        model.tokens(decoder_tokens)?,
+    );
+    let cx = model.context_of_pair((tokens.len(), decoder_tokens.len()));
+    let run = || {
+        let stage = &model.stage;
+        let embedding = stage.embedding().expect("the only stage is the first");
+        let (mut x, _) = embedding.forward((&ids, None), &cx.decoder())?;
+        for block in stage.decoder_blocks() {
+            (x, _) = block.forward(x, &encoded, &cx)?;
+        }
+        let head = stage.head().expect("the only stage is the last");
+        head.logits(&x, &cx.decoder())
+    };
+    run().on_rank(0, "run the decoder")
+}
+
+/// An answer in progress.
+struct Writer<'a> {
+    model: &'a Model,
+    /// Keys and values of the encoder's rows, one tensor a block of the decoder.
+    encoded: Vec<Tensor>,
+    keys: Vec<Tensor>,
+    values: Vec<Tensor>,
+    position: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// For an answer of at most `room` tokens.
+    fn new(model: &'a Model, prompt: &[u32], room: usize) -> Result<Writer<'a>> {
+        let rows = encode(model, prompt)?;
+        let cx = model.context_of_pair((prompt.len(), 1)).encoder();
+        let blocks = || model.stage.decoder_blocks();
+        let encoded = blocks().map(|block| block.cross.keys(&rows, &cx));
+        let shape = model.plan.shape();
+        let dims = [1, shape.kv_heads, room.max(1), shape.d_head];
+        let caches = || {
+            let caches = blocks().map(|_| Tensor::zeros(&dims, DType::F32, &model.device));
+            caches.collect::<kernels::Result<Vec<Tensor>>>()
+        };
+        let made = || {
+            Ok((
+                encoded.collect::<kernels::Result<_>>()?,
+                caches()?,
+                caches()?,
+            ))
+        };
+        let (encoded, keys, values) = made().on_rank(0, "allocate caches")?;
+        Ok(Writer {
+            model,
+            encoded,
+            keys,
+            values,
+            position: 0,
+        })
+    }
+
+    /// Adds one token; returns the logits after it.
+    fn step(&mut self, token: u32) -> Result<Vec<f32>> {
+        let ids = self.model.tokens(&[token])?;
+        let logits = self.forward(&ids).on_rank(0, "run one token")?;
+        self.position += 1;
+        Ok(logits)
+    }
+
+    fn forward(&mut self, ids: &Tensor) -> kernels::Result<Vec<f32>> {
+        let (model, stage) = (self.model, &self.model.stage);
+        let cx = Context {
+            first: self.position,
+            ..model.context_of_pair((1, 1)).decoder()
+        };
+        let embedding = stage.embedding().expect("the only stage is the first");
+        let (mut x, _) = embedding.forward((ids, None), &cx)?;
+        for (i, block) in stage.decoder_blocks().enumerate() {
+            let (normed, _) = block.norms[0].forward(&x, &cx)?;
+            let (qkv, _) = block.attention.project(&normed, &cx)?;
+            let next = block.attention.next((self.position, 0), &cx);
+            let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
+            let mixed = attention::decode(&qkv, keys, values, &next)?;
+            let own = block.attention.join(&mixed, &cx)?;
+            add::add_into(&mut x, &own)?;
+            let (normed, _) = block.norms[1].forward(&x, &cx)?;
+            let seen = block.cross.look(&normed, &self.encoded[i], &cx)?;
+            add::add_into(&mut x, &seen)?;
+            let (normed, _) = block.norms[2].forward(&x, &cx)?;
+            let (more, _) = block.feed_forward.forward(normed, &cx)?;
+            add::add_into(&mut x, &more)?;
+        }
+        let head = stage.head().expect("the only stage is the last");
+        let logits = head.logits(&x, &cx)?;
+        Ok(logits.f32()[..model.plan.vocab].to_vec())
+    }
+}
+
+impl Model {
+    /// For sequences of an encoder and a decoder, all of whose rows are seen.
+    fn context_of_pair(&self, (encoder, decoder): (usize, usize)) -> Context<'_> {
+        Context {
+            halves: Some(Halves {
+                encoder,
+                decoder,
+                seen: &[],
+            }),
+            ..self.context((0, encoder + decoder), None)
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Attention of a decoder's rows to an encoder's: queries of the one, keys and values of the other, no
+//! mask but the encoder's padding (Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.3). Scores are not
+//! divided by the root of the head width (T5).
+//!
+//! Tensor parallel: heads are split, as those of `attention`. Context parallel: a rank has its rows of
+//! both sequences and gathers the keys and values of whole encoder sequences.
+
+use kernels::attention::{Call, Dropped, Keys, Mask, Passed};
+use kernels::dropout::Dropout;
+use kernels::{Heads, Tensor, attention};
+
+use crate::model::context::{Context, Slots, gather_rows, scatter_sum_rows};
+use crate::model::gradients::Gradients;
+use crate::model::linear::{ColumnLinear, RowLinear};
+use crate::plan::Plan;
+
+pub(crate) struct CrossAttention {
+    q: ColumnLinear,
+    kv: ColumnLinear,
+    out: RowLinear,
+    /// This rank's heads.
+    pub heads: Heads,
+    dropout: f32,
+    /// Number of the probabilities' dropout.
+    tensor: u32,
+}
+
+/// Kept from forward: `[m, d]`, `[n, h*e]`, the encoder's `[n', 2*k*e]`, and `[n, h*e]`, `[b, h, t]`
+/// unless recomputed.
+pub(crate) struct Saved {
+    x: Tensor,
+    q: Tensor,
+    kv: Tensor,
+    core: Option<(Tensor, Tensor)>,
+}
+
+impl Saved {
+    /// Drops what `backward` can compute again from queries, keys and values.
+    pub(crate) fn without_core(self) -> Saved {
+        Saved { core: None, ..self }
+    }
+}
+
+impl CrossAttention {
+    /// `tensor` is the number of the probabilities' dropout.
+    pub(crate) fn named(
+        at: &str,
+        plan: &Plan,
+        (tp, tensor): (usize, u32),
+        slots: &Slots<'_>,
+    ) -> CrossAttention {
+        let shape = plan.shape();
+        let (width, kv) = (
+            shape.heads * shape.d_head,
+            2 * shape.kv_heads * shape.d_head,
+        );
+        CrossAttention {
+            q: ColumnLinear::named(&format!("{at}.cross_q"), width, slots),
+            kv: ColumnLinear::named(&format!("{at}.cross_kv"), kv, slots),
+            out: RowLinear::named(&format!("{at}.cross_out"), width, slots),
+            heads: Heads {
+                heads: shape.heads / tp,
+                kv_heads: shape.kv_heads / tp,
+                width: shape.d_head,
+            },
+            dropout: plan.model.attention_dropout,
+            tensor,
+        }
+    }
+
+    /// Keys and values of the encoder's rows: `[m', d]` -> `[n', 2*k*e]`. `cx` is the encoder's.
+    pub(crate) fn keys(&self, encoded: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        self.kv.forward(encoded, cx)
+    }
+
+    /// x: `[m, d]`, kv of whole encoder sequences -> what every row takes from them, `[m, d]`, for
+    /// inference. `cx` is the decoder's.
+    pub(crate) fn look(
+        &self,
+        x: &Tensor,
+        kv: &Tensor,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let q = self.q.forward(x, cx)?;
+        let time = kv.dims()[0];
+        let (mixed, _) = attention::forward(&q, &self.call((kv, time), cx))?;
+        self.out.forward(&mixed, cx)
+    }
+
+    /// x: `[m, d]`, encoded: `[m', d]` -> `[m, d]`. `cx` is that of both.
+    pub(crate) fn forward(
+        &self,
+        x: Tensor,
+        encoded: &Tensor,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Saved)> {
+        let (near, far) = (cx.decoder(), cx.encoder());
+        let q = self.q.forward(&x, &near)?;
+        let kv = self.keys(encoded, &far)?;
+        let whole = gather(&kv, &far)?;
+        let seen = (whole.as_ref().unwrap_or(&kv), far.longest);
+        let (mixed, lse) = attention::forward(&q, &self.call(seen, &near))?;
+        drop(whole);
+        let y = self.out.forward(&mixed, &near)?;
+        let core = Some((mixed, lse));
+        Ok((y, Saved { x, q, kv, core }))
+    }
+
+    /// Who sees what, and what is dropped; kv: those of encoder sequences of `time` rows.
+    fn call<'a>(&'a self, (kv, time): (&'a Tensor, usize), cx: &Context<'a>) -> Call<'a> {
+        let noise = cx.noise.filter(|_| self.dropout > 0.0);
+        let first_head = self.heads.heads * cx.tp.rank();
+        let seen = cx.halves.map_or(&[][..], |halves| halves.seen);
+        Call {
+            heads: &self.heads,
+            b: kv.dims()[0] / time,
+            t: cx.time,
+            keys: Keys::Other {
+                kv,
+                time,
+                first: cx.first,
+            },
+            is_scaled: false,
+            bias: None,
+            mask: Mask {
+                bounds: (!seen.is_empty()).then_some(seen),
+                ..Mask::default()
+            },
+            dropout: noise.map(|noise| Dropped {
+                dropout: Dropout {
+                    p: self.dropout,
+                    seed: noise.seed,
+                    step: noise.step,
+                    tensor: self.tensor,
+                },
+                sequence: noise.sequence,
+                first_head: u32::try_from(first_head).expect("the plan's heads are checked"),
+            }),
+        }
+    }
+
+    /// dy: `[m, d]` -> gradients of x `[m, d]` and of encoded `[m', d]`. `cx` is that of both.
+    pub(crate) fn backward(
+        &self,
+        dy: &Tensor,
+        encoded: &Tensor,
+        saved: Saved,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<[Tensor; 2]> {
+        let Saved { x, q, kv, core } = saved;
+        let (near, far) = (cx.decoder(), cx.encoder());
+        let whole = gather(&kv, &far)?;
+        let seen = (whole.as_ref().unwrap_or(&kv), far.longest);
+        let call = self.call(seen, &near);
+        let (mixed, lse) = match core {
+            Some(core) => core,
+            None => attention::forward(&q, &call)?,
+        };
+        let dmixed = self.out.backward(dy, &mixed, gradients, &near)?;
+        let passed = Passed {
+            dout: &dmixed,
+            out: &mixed,
+            lse: &lse,
+            qkv: &q,
+        };
+        let (dq, dkv) = attention::backward(&passed, &call, near.token_leaf, None)?;
+        let mut dkv = dkv.expect("keys of another sequence have a gradient of their own");
+        drop((whole, kv, mixed, lse, dmixed));
+        if cx.cp.size() > 1 {
+            dkv = scatter_sum_rows(cx.cp, &dkv, far.time)?;
+        }
+        let dx = self.q.backward(&dq, &x, gradients, &near)?;
+        drop((dq, x, q));
+        let dencoded = self.kv.backward(&dkv, encoded, gradients, &far)?;
+        Ok([dx, dencoded])
+    }
+}
+
+/// Keys and values of whole sequences, if ranks have parts of them.
+fn gather(kv: &Tensor, cx: &Context<'_>) -> kernels::Result<Option<Tensor>> {
+    if cx.cp.size() == 1 {
+        return Ok(None);
+    }
+    gather_rows(cx.cp, kv, cx.time).map(Some)
+}

@@ -1,0 +1,47 @@
+//! The norm after an encoder's last block, whose result all blocks of the decoder look at; T5 drops some of
+//! it in training.
+
+use kernels::Tensor;
+
+use crate::model::context::{Context, Slots};
+use crate::model::gradients::Gradients;
+use crate::model::norm::{Norm, Statistics};
+use crate::plan::Plan;
+
+pub(crate) struct EncoderNorm {
+    norm: Norm,
+    dropout: (f32, u32),
+}
+
+/// Kept from forward: `[m, d]` and its statistics.
+pub(crate) struct Saved(Tensor, Statistics);
+
+impl EncoderNorm {
+    pub(crate) fn named(plan: &Plan, slots: &Slots<'_>) -> EncoderNorm {
+        let number = plan.model.first_dropout(plan.model.blocks());
+        EncoderNorm {
+            norm: Norm::named("encoder.norm", plan.model.norm_eps, slots),
+            dropout: (plan.model.dropout, number),
+        }
+    }
+
+    /// x: `[m, d]` -> `[m, d]`
+    pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
+        let (mut y, statistics) = self.norm.forward(&x, cx)?;
+        cx.drop_rows(&mut y, self.dropout.0, self.dropout.1)?;
+        Ok((y, Saved(x, statistics)))
+    }
+
+    /// dy: `[m, d]` -> dx: `[m, d]`
+    pub(crate) fn backward(
+        &self,
+        mut dy: Tensor,
+        saved: &Saved,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        cx.drop_rows(&mut dy, self.dropout.0, self.dropout.1)?;
+        let Saved(x, statistics) = saved;
+        self.norm.backward(&dy, x, statistics, gradients, cx)
+    }
+}
