@@ -8,14 +8,23 @@ use serde_json::{Map, Value, json};
 
 use crate::checkpoint::hf_fields::Fields;
 use crate::checkpoint::hf_mixture::{Class, class_of};
-use crate::checkpoint::{hf_bert, hf_mixture};
+use crate::checkpoint::{hf_bert, hf_mixture, hf_t5};
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
 };
 use crate::plan::Plan;
 
-/// Model, vocabulary, length.
-pub(crate) type Read = (ModelConfig, usize, usize);
+/// What a `config.json` tells of a plan.
+#[derive(Default)]
+pub(crate) struct Read {
+    pub model: ModelConfig,
+    pub vocab: usize,
+    pub seq_length: usize,
+    /// As in `Plan`.
+    pub decoder_length: usize,
+    /// As in `Plan`.
+    pub start: Option<u32>,
+}
 
 /// The shortest decimal that is this f32: 1e-5 stays 1e-5 in JSON.
 pub(crate) fn decimal(x: f32) -> f64 {
@@ -58,10 +67,6 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         }
     };
     let (kind, _) = class(model.family);
-    refuse(
-        model.family == Family::T5,
-        "family t5 is not exported".into(),
-    );
     let is_gpt = matches!(model.family, Family::Gpt | Family::Bert);
     let norm = if is_gpt {
         NormKind::Layer
@@ -73,8 +78,9 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("norm = {:?} in {kind}", found.norm),
     );
     let gated = found.activation.is_gated();
+    let is_pair = model.family == Family::T5;
     refuse(
-        gated == is_gpt,
+        gated == is_gpt && !is_pair,
         format!("activation = {:?} in {kind}", found.activation),
     );
     let biases: &[Biases] = match model.family {
@@ -108,7 +114,17 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("rotary_percent = {share} in {kind}"),
     );
     let p = model.dropout;
-    refuse(p > 0.0 && !is_gpt, format!("dropout = {p} in {kind}"));
+    let attention = model.attention_dropout;
+    refuse(
+        p > 0.0 && !is_gpt && !is_pair,
+        format!("dropout = {p} in {kind}"),
+    );
+    refuse(
+        p != attention && is_pair,
+        format!("dropout = {p} beside attention_dropout = {attention} in {kind}"),
+    );
+    let grouped = model.kv_heads() != model.heads;
+    refuse(grouped && is_pair, format!("kv_heads in {kind}"));
     let own = model.kv_heads() != model.heads || model.head_dim > 0;
     refuse(own && is_gpt, format!("kv_heads or head_dim in {kind}"));
     // Qwen MoE with biases is Qwen 2 with experts
@@ -130,6 +146,7 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
     let model = &plan.model;
     let mut config = match model.family {
         Family::Bert => return Ok(hf_bert::config(plan)),
+        Family::T5 => return Ok(hf_t5::config(plan)),
         Family::Gpt => gpt(plan),
         _ => llama(plan),
     };
@@ -280,22 +297,36 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("qwen2") => Family::Qwen2,
         Some("qwen3") => Family::Qwen3,
         Some("bert" | "megatron-bert") => Family::Bert,
+        Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted =
-                "gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, bert or megatron-bert";
+            let wanted = "gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, bert, \
+                megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
     };
-    let (mut model, seq_length) = match family {
-        Family::Gpt => read_gpt(&fields),
-        Family::Bert => hf_bert::read(&fields, kind.as_deref() == Some("bert")),
-        _ => read_llama(&fields, family),
+    let mut read = match family {
+        Family::T5 => hf_t5::read(&fields, kind.as_deref() == Some("mt5")),
+        _ => read_stack(&fields, family, kind.as_deref() == Some("bert")),
     };
-    model.moe = class.map(|class| hf_mixture::read(&fields, class, &model));
-    let vocab = fields.count("vocab_size");
+    read.model.family = family;
+    read.model.moe = class.map(|class| hf_mixture::read(&fields, class, &read.model));
+    let problems = fields.finish();
+    if problems.is_empty() {
+        Ok(read)
+    } else {
+        Err(problems)
+    }
+}
+
+/// Any family but T5.
+fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
+    let (mut model, seq_length) = match family {
+        Family::Gpt => read_gpt(fields),
+        Family::Bert => hf_bert::read(fields, post_norm),
+        _ => read_llama(fields, family),
+    };
     let is_tied_unless_told = matches!(family, Family::Gpt | Family::Bert);
-    model.family = family;
     model.init_std = fields.number("initializer_range", Some(0.02));
     let is_tied = fields.flag("tie_word_embeddings", is_tied_unless_told);
     model.tie_embeddings = if is_tied {
@@ -303,11 +334,11 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
     } else {
         TieEmbeddings::Untied
     };
-    let problems = fields.finish();
-    if problems.is_empty() {
-        Ok((model, vocab, seq_length))
-    } else {
-        Err(problems)
+    Read {
+        model,
+        vocab: fields.count("vocab_size"),
+        seq_length,
+        ..Read::default()
     }
 }
 

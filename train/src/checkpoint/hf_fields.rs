@@ -30,6 +30,7 @@ const PASSED_OVER: &[&str] = &[
     "is_encoder_decoder",
     "n_ctx",
     "pretraining_tp",
+    "tokenizer_class",
     "summary_type",
     "summary_use_proj",
     "summary_activation",

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use kernels::Device;
 use serde_json::Value;
 
-use crate::checkpoint::hf_config;
 use crate::checkpoint::hf_names::{Pair, pairs};
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::state::State;
 use crate::checkpoint::write::{Form, write};
 use crate::checkpoint::{MODEL, snapshot};
+use crate::checkpoint::{hf_config, hf_t5};
 use crate::config::{Determinism, Family, ParallelConfig, TrainConfig};
 use crate::course::Course;
 use crate::error::{At, Error, Result};
@@ -29,7 +29,8 @@ use crate::step::Trainer;
 const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
 
 /// Endings of tensors that older files hold beside weights.
-const NOT_WEIGHTS: [&str; 4] = [
+const NOT_WEIGHTS: [&str; 5] = [
+    "EncDecAttention.relative_attention_bias.weight",
     ".attn.bias",
     ".attn.masked_bias",
     "rotary_emb.inv_freq",
@@ -45,7 +46,18 @@ const OF_OTHER_HEADS: [&str; 3] = [
 ];
 
 /// Names of a head that is kept although it is tied.
-const TIED: [&str; 2] = ["lm_head.weight", "cls.predictions.decoder.weight"];
+const TIED: &[&str] = &["lm_head.weight", "cls.predictions.decoder.weight"];
+
+/// Names under which files hold the embedding once more.
+fn copies(plan: &Plan) -> impl Iterator<Item = &'static str> {
+    let heads = if plan.model.is_tied() { TIED } else { &[] };
+    let tables = if plan.model.family == Family::T5 {
+        &hf_t5::TABLES[..]
+    } else {
+        &[]
+    };
+    heads.iter().chain(tables).copied()
+}
 
 /// Writes the model in `folder` as a checkpoint of step 0 under `out`; returns the checkpoint.
 ///
@@ -113,17 +125,17 @@ impl Folder {
     }
 }
 
-fn plan_of((model, vocab, seq_length): hf_config::Read, config: &Value) -> Plan {
-    let is_masked = model.architecture().is_masked;
+fn plan_of(read: hf_config::Read, config: &Value) -> Plan {
+    let is_masked = read.model.architecture().is_masked;
     Plan {
-        model,
+        model: read.model,
         parallel: ParallelConfig::default(),
         train: TrainConfig::default(),
-        vocab,
-        predictions: if is_masked { seq_length } else { 0 },
-        seq_length,
-        decoder_length: 0,
-        start: None,
+        vocab: read.vocab,
+        predictions: if is_masked { read.seq_length } else { 0 },
+        seq_length: read.seq_length,
+        decoder_length: read.decoder_length,
+        start: read.start,
         eod: config["eos_token_id"]
             .as_u64()
             .and_then(|id| u32::try_from(id).ok()),
@@ -211,12 +223,12 @@ impl Files {
             NOT_WEIGHTS.iter().any(|end| name.ends_with(end))
                 || plan.model.family == Family::Bert
                     && OF_OTHER_HEADS.iter().any(|start| name.starts_with(start))
-                || plan.model.is_tied() && TIED.contains(&name)
+                || copies(plan).any(|copy| copy == name)
         };
         let unused = unused.into_iter().filter(|name| !is_passed_over(name));
         problems.extend(unused.map(|name| format!("{name}: found, want no such tensor")));
         if problems.is_empty() {
-            self.check_tied(plan, &pairs)?;
+            self.check_copies(plan, &pairs)?;
             return Ok(pairs);
         }
         Err(Error::Foreign {
@@ -225,24 +237,24 @@ impl Files {
         })
     }
 
-    /// A head that is kept although it is tied must be the embedding.
-    fn check_tied(&mut self, plan: &Plan, pairs: &[Pair]) -> Result<()> {
-        let kept = TIED.iter().find(|name| self.tensors.contains_key(**name));
-        let Some(kept) = kept.filter(|_| plan.model.is_tied()) else {
-            return Ok(());
-        };
-        let table = self.values(&pairs[0])?;
-        let mut head = pairs[0].clone();
-        head.theirs = (*kept).into();
-        if self.values(&head)? == table {
-            return Ok(());
+    /// What is held once more must be the embedding.
+    fn check_copies(&mut self, plan: &Plan, pairs: &[Pair]) -> Result<()> {
+        for name in copies(plan) {
+            if !self.tensors.contains_key(name) {
+                continue;
+            }
+            let table = self.values(&pairs[0])?;
+            let mut copy = pairs[0].clone();
+            copy.theirs = name.into();
+            if self.values(&copy)? != table {
+                let wanted = "want the tied embedding's";
+                return Err(Error::Foreign {
+                    path: self.folder.clone(),
+                    problems: vec![format!("{name}: found other numbers, {wanted}")],
+                });
+            }
         }
-        Err(Error::Foreign {
-            path: self.folder.clone(),
-            problems: vec![format!(
-                "{kept}: found other numbers, want the tied embedding's"
-            )],
-        })
+        Ok(())
     }
 
     fn values(&mut self, pair: &Pair) -> Result<Vec<f32>> {

@@ -6,7 +6,7 @@
 //! gated layer is stored in eight chunks of gate rows and up rows. Vocabulary padding is dropped.
 
 use crate::architecture::Architecture;
-use crate::checkpoint::{hf_bert, hf_mixture};
+use crate::checkpoint::{hf_bert, hf_mixture, hf_t5};
 use crate::config::{Biases, Family};
 use crate::plan::{FEATURE_CHUNKS, Plan, Shape};
 
@@ -16,6 +16,8 @@ pub(crate) enum Rows {
     Same,
     /// Theirs: all queries, all keys, all values.
     Packed,
+    /// Theirs: all keys, all values.
+    KeysValues,
     /// Theirs: all gates, all ups, of this width each.
     Gated(usize),
 }
@@ -108,6 +110,11 @@ impl Rows {
                 };
                 (group * (per + 2) + slot) * e + at
             }
+            Rows::KeysValues => {
+                let (head, at) = (row / shape.d_head, row % shape.d_head);
+                let (slot, head) = (head / shape.kv_heads, head % shape.kv_heads);
+                (2 * head + slot) * shape.d_head + at
+            }
             Rows::Gated(width) => {
                 let chunk = width / FEATURE_CHUNKS;
                 let (half, at) = (row / width, row % width);
@@ -122,7 +129,7 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
     match plan.model.family {
         Family::Gpt => gpt(plan),
         Family::Bert => hf_bert::pairs(plan),
-        Family::T5 => Vec::new(),
+        Family::T5 => hf_t5::pairs(plan),
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama(plan),
     }
 }

@@ -21,6 +21,7 @@ mod hf_fields;
 pub(crate) mod hf_import;
 pub(crate) mod hf_mixture;
 pub(crate) mod hf_names;
+mod hf_t5;
 pub(crate) mod origin;
 pub(crate) mod read;
 pub(crate) mod reshard;

@@ -13,7 +13,8 @@ use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::claims::parity::{Formula, Golden, by_tensor};
 use crate::config::Schedule;
 use crate::eval::Model;
-use crate::fixtures::{Blanks, Chain, Log, nth_step, tiny_bert, tiny_gpt, tiny_llama, tiny_moe};
+use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};
+use crate::fixtures::{tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::mesh::Groups;
 use crate::step::Trainer;
 use crate::{
@@ -21,12 +22,12 @@ use crate::{
     RouterScore, Samples, TieEmbeddings, export_hf, export_hf_shards, import_hf, logits, run,
 };
 
-fn write_config(folder: &Path, config: &Value) {
+pub(super) fn write_config(folder: &Path, config: &Value) {
     fs::write(folder.join("config.json"), config.to_string()).unwrap();
 }
 
 /// The folder that transformers would have saved.
-fn saved(golden: &mut Golden, folder: &Path) {
+pub(super) fn saved(golden: &mut Golden, folder: &Path) {
     write_config(folder, &golden.record["config"]);
     let weights = golden.tensors.entries().filter_map(|entry| {
         let name = entry.name.strip_prefix("weight.")?.to_owned();
@@ -44,7 +45,7 @@ fn saved(golden: &mut Golden, folder: &Path) {
 }
 
 /// As the script trains.
-fn recipe(plan: &mut Plan, eod: &Value) {
+pub(super) fn recipe(plan: &mut Plan, eod: &Value) {
     let train = &mut plan.train;
     (train.steps, train.global_batch, train.micro_batch) = (10, 4, 2);
     (train.lr, train.schedule, train.warmup_steps) = (1e-2, Schedule::Constant, 0);
@@ -168,6 +169,12 @@ fn exportable() -> Vec<Plan> {
         with(tiny_bert(), Family::Bert, |model| {
             (model.post_norm, model.dropout) = (true, 0.1);
         }),
+        tiny_t5(),
+        with(tiny_t5(), Family::T5, |model| {
+            (model.activation, model.head_dim) = (Some(Activation::GegluTanh), 12);
+            (model.tie_embeddings, model.decoder_layers) = (TieEmbeddings::Untied, 3);
+            (model.dropout, model.attention_dropout) = (0.1, 0.1);
+        }),
         with(tiny_llama(), Family::Mistral, |model| {
             (model.sliding_window, model.rope_theta) = (6, 1e6);
         }),
@@ -225,8 +232,12 @@ fn qwen_moe() -> MoeConfig {
 fn trained(plan: &Plan, folder: &Path) -> std::path::PathBuf {
     let mut plan = plan.clone();
     (plan.train.steps, plan.train.warmup_steps) = (2, 1);
-    let (text, masked) = (Chain::of(&plan), Blanks::of(&plan));
-    let samples: &dyn Samples = if plan.predictions > 0 { &masked } else { &text };
+    let (text, masked, spans) = (Chain::of(&plan), Blanks::of(&plan), Gaps::of(&plan));
+    let samples: &dyn Samples = match plan.model.family {
+        Family::Bert => &masked,
+        Family::T5 => &spans,
+        _ => &text,
+    };
     let outcome = run(&plan, samples, Some(samples), folder, &Log::default());
     outcome.unwrap().checkpoint
 }
@@ -243,7 +254,8 @@ fn what_is_exported_comes_back_bit_for_bit() {
         assert!(read(&checkpoint) == read(&back), "{:?}", plan.model);
         let found = Model::load(&back).unwrap().plan;
         assert_eq!(found.vocab, plan.vocab);
-        assert_eq!(found.seq_length, plan.seq_length);
+        let lengths = |plan: &Plan| (plan.seq_length, plan.decoder_length, plan.start);
+        assert_eq!(lengths(&found), lengths(&plan));
         assert_eq!(found.model.architecture(), plan.model.architecture());
         let again = folder.path().join("again");
         export_hf(&back, &again).unwrap();

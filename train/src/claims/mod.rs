@@ -16,3 +16,4 @@ mod policies;
 mod resume;
 mod sharded;
 mod t5;
+mod t5_parity;
