@@ -1,4 +1,4 @@
-//! Jobs of masked language models: from texts to sentences, masked samples, a trained BERT and its loss.
+//! Jobs of masked language models: from texts to sentences, samples, a trained BERT or T5 and its loss.
 
 use crate::jobs::{metrics, output, succeed};
 use serde_json::Value;
@@ -79,6 +79,48 @@ fn a_bert_is_trained_from_texts_with_the_same_losses_on_other_layouts() {
 }
 
 #[test]
+fn a_t5_is_trained_from_texts_with_the_same_losses_on_other_layouts_and_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job(dir.path());
+    let sentinels: Vec<String> = (0..8).map(|n| format!("'<extra_id_{n}>'")).collect();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text = text
+        .replace("'bert'", "'t5'")
+        .replace(
+            "lowercase = true",
+            &format!(
+                "lowercase = true, special = ['</s>', {}]",
+                sentinels.join(", ")
+            ),
+        )
+        .replace("seq_length = 24", "seq_length = 24\ndecoder_length = 16")
+        + "[generate]\nprompts = ['the river <extra_id_0> light .']\nmax_tokens = 5\n";
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap();
+    succeed(&["run", path]);
+    let want = metrics(&dir.path().join("out"));
+    assert_eq!(want.len(), 6, "4 steps, 2 validations");
+    let told = std::fs::read(dir.path().join("out/generated.json")).unwrap();
+    let told: Value = serde_json::from_slice(&told).unwrap();
+    assert!(!told["samples"][0]["text"].as_str().unwrap().is_empty());
+    let other = dir.path().join("other");
+    let out = format!("out={other:?}");
+    let sets = ["parallel.tp=2", "parallel.pp=2", "parallel.cp=2"];
+    let sets = [out.as_str()].into_iter().chain(sets);
+    let sets: Vec<&str> = sets.flat_map(|set| ["--set", set]).collect();
+    succeed(&[["run", path].as_slice(), &sets].concat());
+    assert_eq!(metrics(&other), want, "tp 2, pp 2, cp 2");
+    let refused = output(&["run", path, "--check", "--set", "blend.decoder_length=12"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let found = String::from_utf8(refused.stderr).unwrap();
+    let told = ["blend.decoder_length", "a multiple of 8 above 0"];
+    assert!(told.iter().all(|told| found.contains(told)), "{found}");
+    let refused = output(&["run", path, "--check", "--set", "blend.samples=text"]);
+    let found = String::from_utf8(refused.stderr).unwrap();
+    assert!(found.contains("t5 for family t5"), "{found}");
+}
+
+#[test]
 fn samples_that_do_not_suit_the_model_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = job(dir.path());
@@ -93,7 +135,7 @@ fn samples_that_do_not_suit_the_model_are_refused_by_name() {
         ("blend.samples=text", "blend.samples"),
         (
             "model.family=gpt",
-            "bert for family bert, text for decoders",
+            "bert for family bert, t5 for family t5, text for decoders",
         ),
         ("blend.masking.probability=2.0", "blend.masking.probability"),
         ("blend.max_epochs=2.0", "only text has a limit"),

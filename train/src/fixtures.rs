@@ -138,6 +138,18 @@ pub(crate) fn options() -> Vec<Plan> {
     ]
 }
 
+/// Samples that a plan's model learns from.
+pub(crate) fn samples_of(plan: &Plan) -> Box<dyn Samples> {
+    let architecture = plan.model.architecture();
+    if architecture.is_encoder_decoder {
+        Box::new(Gaps::of(plan))
+    } else if architecture.is_masked {
+        Box::new(Blanks::of(plan))
+    } else {
+        Box::new(Chain::of(plan))
+    }
+}
+
 /// Learnable sequences: each token follows from the one before, with some noise.
 pub(crate) struct Chain {
     pub count: u64,

@@ -155,7 +155,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         "train: {} parameters, vocabulary {}, {} tokens a step, tp {} pp {} dp {} cp {} zero {}",
         grouped(plan.parameters()),
         grouped(plan.vocab as u64),
-        grouped((plan.train.global_batch * plan.seq_length) as u64),
+        grouped((plan.train.global_batch * plan.sample_tokens()) as u64),
         parallel.tp,
         parallel.pp,
         parallel.dp,

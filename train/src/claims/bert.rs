@@ -138,7 +138,7 @@ fn the_other_place_of_norms_is_noticed() {
 }
 
 /// Of each way to share work at least one; `claims::layouts` has them all for decoders.
-const LAYOUTS: [&str; 24] = [
+pub(super) const LAYOUTS: [&str; 24] = [
     "mb=1",
     "mb=3",
     "mb=6",

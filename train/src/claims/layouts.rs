@@ -6,8 +6,11 @@ use std::path::Path;
 use kernels::rng;
 
 use crate::claims::mixture::SHARED_OUT;
+use crate::claims::{bert, t5};
 use crate::config::{PipelineSchedule, Recompute};
-use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama, tiny_moe};
+use crate::fixtures::{
+    Chain, Log, options, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5,
+};
 use crate::{Determinism, ParallelConfig, Plan, Samples, TieEmbeddings, memory, run};
 
 /// Layouts by what they exercise, as `key=value` words; absent keys keep their defaults.
@@ -148,7 +151,7 @@ pub(super) fn train_in(plan: &Plan, folder: &Path, samples: &dyn Samples) -> Res
 }
 
 pub(super) fn train(plan: &Plan) -> Result {
-    train_on(plan, &Chain::of(plan))
+    train_on(plan, samples_of(plan).as_ref())
 }
 
 pub(super) fn train_on(plan: &Plan, samples: &dyn Samples) -> Result {
@@ -195,16 +198,18 @@ fn every_layout_of_a_llama_gives_the_same_bits() {
 fn print_layout_table() {
     println!("| layout | ranks | model | loss | gradient norm | weights | moments |");
     println!("|---|---|---|---|---|---|---|");
-    for (name, mut plan) in [
-        ("gpt", tiny_gpt()),
-        ("llama", tiny_llama()),
-        ("mixture", tiny_moe()),
+    let mixture = [LAYOUTS.as_slice(), SHARED_OUT.as_slice()].concat();
+    for (name, mut plan, layouts) in [
+        ("gpt", tiny_gpt(), LAYOUTS.as_slice()),
+        ("llama", tiny_llama(), LAYOUTS.as_slice()),
+        ("mixture", tiny_moe(), mixture.as_slice()),
+        ("bert", tiny_bert(), bert::LAYOUTS.as_slice()),
+        ("t5", tiny_t5(), t5::LAYOUTS.as_slice()),
     ] {
-        four_layers(&mut plan);
-        let shared_out = SHARED_OUT.into_iter().filter(|_| plan.model.moe.is_some());
-        let shared_out: Vec<&str> = shared_out.collect();
-        let all = std::iter::once("mb=12").chain(LAYOUTS);
-        for layout in all.chain(shared_out) {
+        if name != "t5" {
+            four_layers(&mut plan);
+        }
+        for layout in ["mb=12"].iter().chain(layouts) {
             let plan = with(plan.clone(), layout);
             let Result {
                 metrics,

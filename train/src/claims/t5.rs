@@ -11,7 +11,7 @@ use crate::{
 
 /// Of each way to share work at least one, with pieces that end within the encoder, between the stacks and
 /// within the decoder.
-const LAYOUTS: [&str; 28] = [
+pub(super) const LAYOUTS: [&str; 28] = [
     "mb=1",
     "mb=3",
     "mb=6",
