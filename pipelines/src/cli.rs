@@ -125,7 +125,7 @@ enum Verb {
         limits: Vec<(String, f64)>,
     },
     /// Write a checkpoint in Hugging Face form (config.json, model.safetensors), without what only training needs, or split and
-    /// joined otherwise; or a folder in Hugging Face form as a checkpoint.
+    /// joined otherwise; or a model of Hugging Face or Megatron as a checkpoint.
     Convert(run::Convert),
     /// Describe any file that we read or write.
     Inspect {

@@ -114,7 +114,7 @@ fn shards_are_split_and_joined_and_weights_start_another_job() {
         "--set",
         "model.layers=3",
         "--set",
-        "model.heads=1",
+        "model.heads=2",
     ];
     let told = output(&[&["train", job.as_str()], &sets[..]].concat());
     let stderr = String::from_utf8(told.stderr).unwrap();

@@ -31,7 +31,7 @@ mod scaling;
 mod step;
 
 pub use checkpoint::hf::{export_hf, export_hf_shards};
-pub use checkpoint::hf_import::import_hf;
+pub use checkpoint::hf_import::{import_hf, import_megatron, is_megatron};
 pub use checkpoint::origin::check_init;
 pub use checkpoint::reshard::{Reshard, reshard};
 pub use config::{

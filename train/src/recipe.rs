@@ -189,7 +189,7 @@ impl Default for CheckpointConfig {
 pub struct TrainConfig {
     /// Optimizer steps in all; with a `time_budget` at most so many. Default: 1000.
     pub steps: u64,
-    /// Checkpoint (of any step, or `ema.safetensors` in one), or Hugging Face folder, whose weights the run starts from
+    /// Checkpoint (of any step, or `ema.safetensors` in one), or a folder of Hugging Face's or Megatron's, whose weights the run starts from
     /// at step 0; a run that has checkpoints of its own goes on from those. Empty: weights by the
     /// seed. Default: empty.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -14,7 +14,7 @@ pub(crate) enum Form {
 
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// Checkpoint folder, or a folder with Hugging Face's config.json.
+    /// Checkpoint folder, a folder with Hugging Face's config.json, or a checkpoint of Megatron's (torch_dist).
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
     /// `hf`, or `millrace`: weights alone unless --state, in whole files unless --tp or --pp.
@@ -64,23 +64,24 @@ fn bytes(text: &str) -> Result<u64, String> {
 /// The verb.
 pub(crate) fn convert(args: &Convert) -> Result<()> {
     let (from, out) = (&args.checkpoint, &args.out);
-    let is_hf = from.join("config.json").exists();
+    let is_megatron = train::is_megatron(from);
+    let is_foreign = is_megatron || from.join("config.json").exists();
     let is_split = args.tp.is_some() || args.pp.is_some();
     let to_hf = args.to == Form::Hf;
     for (flag, is_given, is_apt, wanted) in [
         (
             "--tp and --pp",
             is_split,
-            !to_hf && !is_hf,
+            !to_hf && !is_foreign,
             "a checkpoint and --to millrace",
         ),
         (
             "--state",
             args.state,
-            !to_hf && !is_hf,
+            !to_hf && !is_foreign,
             "a checkpoint and --to millrace",
         ),
-        ("--averages", args.averages, !is_hf, "a checkpoint"),
+        ("--averages", args.averages, !is_foreign, "a checkpoint"),
         (
             "--max-shard-size",
             args.max_shard_size.is_some(),
@@ -97,11 +98,14 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
         false => from.clone(),
     };
     match args.to {
-        Form::Hf if is_hf => bail!(
-            "{} is in Hugging Face form; `--to millrace` makes a checkpoint of it",
+        Form::Hf if is_foreign => bail!(
+            "{} is another program's; `--to millrace` makes a checkpoint of it",
             from.display()
         ),
-        Form::Millrace if is_hf => {
+        Form::Millrace if is_megatron => {
+            train::import_megatron(from, out)?;
+        }
+        Form::Millrace if is_foreign => {
             train::import_hf(from, out)?;
         }
         Form::Hf => {

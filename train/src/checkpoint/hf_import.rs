@@ -11,12 +11,13 @@ use kernels::Device;
 use serde_json::Value;
 
 use crate::checkpoint::hf_names::{Pair, pairs};
+use crate::checkpoint::megatron::{self, Megatron};
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::state::State;
 use crate::checkpoint::write::{Form, write};
 use crate::checkpoint::{MODEL, snapshot};
 use crate::checkpoint::{hf_config, hf_t5};
-use crate::config::{Determinism, Family, ParallelConfig, TrainConfig};
+use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, TrainConfig};
 use crate::course::Course;
 use crate::error::{At, Error, Result};
 use crate::mesh::Groups;
@@ -64,7 +65,25 @@ fn copies(plan: &Plan) -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// `Foreign` with every field and tensor that does not fit; files that are missing or damaged.
 pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
-    let mut folder = Folder::open(folder)?;
+    import(Folder::open(folder)?, out)
+}
+
+/// As `import_hf` of a checkpoint of Megatron-core's, format torch_dist: the folder of an iteration, or the one
+/// above with `latest_checkpointed_iteration.txt`. Which model it is `args` in its `common.pt` tell, or a
+/// `config.json` of Hugging Face's form beside it.
+///
+/// # Errors
+/// As `import_hf`.
+pub fn import_megatron(folder: &Path, out: &Path) -> Result<PathBuf> {
+    import(Folder::open_megatron(folder, None)?, out)
+}
+
+/// Whether `import_megatron` would read it.
+pub fn is_megatron(folder: &Path) -> bool {
+    megatron::find(folder).is_some()
+}
+
+fn import(mut folder: Folder, out: &Path) -> Result<PathBuf> {
     let plan = folder.plan.clone();
     let specs = param::specs(&plan);
     let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu())?;
@@ -83,32 +102,78 @@ pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
     write(&form, &state, &mut [snapshot::take(&trainer)])
 }
 
-/// An opened folder: the model that its configuration tells, and its tensors.
+/// An opened folder: the model that it tells of, and its tensors.
 pub(crate) struct Folder {
     pub plan: Plan,
-    files: Files,
+    tensors: Tensors,
     pairs: Vec<Pair>,
+}
+
+enum Tensors {
+    HuggingFace(Files),
+    Megatron(Megatron),
+}
+
+fn foreign(path: &Path, problems: Vec<String>) -> Error {
+    Error::Foreign {
+        path: path.to_owned(),
+        problems,
+    }
 }
 
 impl Folder {
     pub(crate) fn open(folder: &Path) -> Result<Folder> {
         let path = folder.join("config.json");
         let text = fs::read(&path).at("read", &path)?;
-        let foreign = |path: &Path, problems: Vec<String>| Error::Foreign {
-            path: path.to_owned(),
-            problems,
-        };
         let config: Value = serde_json::from_slice(&text)
             .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
         let read = hf_config::from_json(&config).map_err(|problems| foreign(&path, problems))?;
-        let plan = plan_of(read, &config);
+        let eod = config["eos_token_id"].as_u64();
+        let plan = plan_of(read, eod.and_then(|id| u32::try_from(id).ok()));
         let problems = plan.problems();
         if !problems.is_empty() {
             return Err(foreign(&path, problems));
         }
         let mut files = Files::open(folder)?;
         let pairs = files.matched(&plan, pairs(&plan))?;
-        Ok(Folder { plan, files, pairs })
+        Ok(Folder {
+            plan,
+            tensors: Tensors::HuggingFace(files),
+            pairs,
+        })
+    }
+
+    /// A checkpoint of Megatron's. Where it does not tell its model or vocabulary, the job's plan does, the
+    /// latter if it is known.
+    pub(crate) fn open_megatron(folder: &Path, job: Option<(&Plan, bool)>) -> Result<Folder> {
+        let found = megatron::find(folder).unwrap_or_else(|| folder.to_owned());
+        let tensors = Megatron::open(&found)?;
+        let rows = tensors.vocab();
+        let of_job = job.and_then(|(plan, is_known)| is_known.then_some(plan.vocab));
+        let fits = of_job.filter(|vocab| rows.is_some_and(|rows| *vocab <= rows));
+        let vocab = |told: Option<usize>| told.or(fits).or(rows).unwrap_or(1);
+        let plan = match (tensors.model()?, job) {
+            (Some((model, told, length)), _) => plan_of(decoder(model, vocab(told), length), None),
+            (None, Some((plan, _))) => {
+                let model = plan.model.clone();
+                plan_of(decoder(model, vocab(of_job), plan.seq_length), None)
+            }
+            (None, None) => {
+                let line = "common.pt: found no args, want those of Megatron-LM, a config.json in Hugging Face's \
+                            form beside it, or to be train.init_from of a job, whose [model] tells";
+                return Err(foreign(&found, vec![line.into()]));
+            }
+        };
+        let problems = plan.problems();
+        if !problems.is_empty() {
+            return Err(foreign(&found, problems));
+        }
+        let pairs = tensors.matched(&plan)?;
+        Ok(Folder {
+            plan,
+            tensors: Tensors::Megatron(tensors),
+            pairs,
+        })
     }
 
     /// Fills a whole tensor of ours; padding is 0.
@@ -116,7 +181,10 @@ impl Folder {
         let shape = self.plan.shape();
         out.fill(0.0);
         for pair in self.pairs.iter().filter(|pair| pair.ours == spec.name) {
-            let theirs = self.files.values(pair)?;
+            let theirs = match &mut self.tensors {
+                Tensors::HuggingFace(files) => files.values(pair)?,
+                Tensors::Megatron(tensors) => tensors.values(pair)?,
+            };
             for (at, value) in pair.elements_of_ours(&shape).zip(theirs) {
                 out[at] = value;
             }
@@ -125,7 +193,17 @@ impl Folder {
     }
 }
 
-fn plan_of(read: hf_config::Read, config: &Value) -> Plan {
+fn decoder(model: ModelConfig, vocab: usize, seq_length: usize) -> hf_config::Read {
+    hf_config::Read {
+        model,
+        vocab,
+        seq_length,
+        decoder_length: 0,
+        start: None,
+    }
+}
+
+fn plan_of(read: hf_config::Read, eod: Option<u32>) -> Plan {
     let is_masked = read.model.architecture().is_masked;
     Plan {
         model: read.model,
@@ -136,9 +214,7 @@ fn plan_of(read: hf_config::Read, config: &Value) -> Plan {
         seq_length: read.seq_length,
         decoder_length: read.decoder_length,
         start: read.start,
-        eod: config["eos_token_id"]
-            .as_u64()
-            .and_then(|id| u32::try_from(id).ok()),
+        eod,
         seed: 0,
         determinism: Determinism::Run,
         fingerprint: "imported".into(),

@@ -22,14 +22,18 @@ pub(crate) mod hf_import;
 pub(crate) mod hf_mixture;
 pub(crate) mod hf_names;
 mod hf_t5;
+mod megatron;
 pub(crate) mod origin;
+mod pickle;
 pub(crate) mod read;
 pub(crate) mod reshard;
 pub(crate) mod safetensors;
 
 pub(crate) mod snapshot;
 pub(crate) mod state;
+mod torch_dist;
 pub(crate) mod write;
+mod zip;
 
 use std::path::{Path, PathBuf};
 

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::architecture::Positions;
 use crate::checkpoint::STATE;
 use crate::checkpoint::files::Tensors;
-use crate::checkpoint::hf_import::Folder;
+use crate::checkpoint::hf_import::{Folder, is_megatron};
 use crate::checkpoint::read::{Opened, load_weights, parts_of};
 use crate::error::{Error, OnRank, Result};
 use crate::metrics::Events;
@@ -68,16 +68,19 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Opens and verifies the weights at `path`.
-    pub(crate) fn open(path: &Path) -> Result<Origin> {
+    /// Opens and verifies the weights at `path`, for a job with this plan and vocabulary, if it is known yet.
+    pub(crate) fn open(path: &Path, job: (&Plan, bool)) -> Result<Origin> {
         let (folder, kind) = parts_of(path);
         let (plan, source) = if folder.join(STATE).exists() {
             let opened = Opened::open(folder)?;
             opened.verify(kind)?;
             let tensors = opened.tensors(kind)?;
             (opened.state.plan, Source::Ours(tensors))
-        } else if path.join("config.json").exists() {
-            let folder = Folder::open(path)?;
+        } else if is_megatron(path) || path.join("config.json").exists() {
+            let folder = match is_megatron(path) {
+                true => Folder::open_megatron(path, Some(job))?,
+                false => Folder::open(path)?,
+            };
             let foreign = Foreign {
                 name: String::new(),
                 values: Vec::new(),
@@ -89,7 +92,7 @@ impl Origin {
             return Err(Error::Foreign {
                 path: path.to_owned(),
                 problems: vec![format!(
-                    "found neither {STATE} nor config.json, want a checkpoint or a Hugging Face folder"
+                    "found neither {STATE} nor config.json nor .metadata, want a checkpoint or a model of Hugging Face or Megatron"
                 )],
             });
         };
@@ -178,7 +181,7 @@ pub(crate) fn of_plan(
         ));
         return Ok((None, Some(known.clone())));
     }
-    let mut origin = Origin::open(path)?;
+    let mut origin = Origin::open(path, (plan, true))?;
     origin.check_fits(plan, true)?;
     let record = origin.record(plan)?;
     if own.is_some() {
@@ -210,6 +213,7 @@ fn traits(plan: &Plan) -> Value {
         ("tie_embeddings", json!(made.is_tied)),
         ("positions", json!(format!("{:?}", made.positions))),
         ("masked", json!(made.is_masked)),
+        ("encoder_decoder", json!(made.is_encoder_decoder)),
     ] {
         all[key] = value;
     }
@@ -257,5 +261,5 @@ fn differences(there: &Value, here: &Value, key: &str, lines: &mut Vec<String>) 
 /// # Errors
 /// `Foreign` with every difference; a source that is damaged or not there.
 pub fn check_init(path: &Path, plan: &Plan, is_vocab_known: bool) -> Result<()> {
-    Origin::open(path)?.check_fits(plan, is_vocab_known)
+    Origin::open(path, (plan, is_vocab_known))?.check_fits(plan, is_vocab_known)
 }

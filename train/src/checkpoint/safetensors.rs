@@ -40,7 +40,7 @@ impl Entry {
 
 /// How a number is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+pub(crate) enum Format {
     F32,
     F16,
     Bf16,
@@ -56,12 +56,12 @@ impl Format {
         }
     }
 
-    fn bytes(self) -> u64 {
+    pub(crate) fn bytes(self) -> u64 {
         if self == Format::F32 { 4 } else { 2 }
     }
 
     /// Every 16-bit number is one of f32.
-    fn widened(self, bits: u16) -> f32 {
+    pub(crate) fn widened(self, bits: u16) -> f32 {
         match self {
             Format::F16 => half(bits),
             Format::F32 | Format::Bf16 => f32::from_bits(u32::from(bits) << 16),
