@@ -93,9 +93,9 @@ mod tests {
             qkv: &qkv,
         };
         let (dqkv, _) = attention::backward(&passed, &call, 20, None).unwrap();
-        let mut dbias = make(&[8, 4], 17);
+        let mut dbias = make(&[4, 8], 17);
         let bias = attention::Bias {
-            table: &make(&[8, 4], 18),
+            table: &make(&[4, 8], 18),
             buckets: attention::Buckets {
                 buckets: 8,
                 max_distance: 40,
