@@ -86,4 +86,33 @@ pub enum Error {
         /// What the other called.
         other_op: &'static str,
     },
+    /// A rank waited for others until its deadline.
+    #[error(
+        "watchdog: rank {rank} waited {seconds} s in {op} of its {group} group, step {step}, for rank {}",
+        missing.join(", rank ")
+    )]
+    Late {
+        /// Collective that waited.
+        op: &'static str,
+        /// What the group is for.
+        group: &'static str,
+        /// World rank and host of who waited.
+        rank: String,
+        /// The deadline.
+        seconds: u64,
+        /// The training step under way.
+        step: u64,
+        /// World rank and host of those who did not come.
+        missing: Vec<String>,
+    },
+    /// Processes did not find each other, or what they sent was not understood.
+    #[error("{at}: found {found}, wanted {wanted}")]
+    Network {
+        /// Address, process or library.
+        at: String,
+        /// What was there.
+        found: String,
+        /// What should have been.
+        wanted: String,
+    },
 }

@@ -208,7 +208,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Tokenize(j) => with_job(&j, run::tokenize),
         Verb::Merge { out, parts } => run::merge(&out, &parts),
         Verb::Blend { job, dump, json } => with_job(&job, |cx| run::blend(cx, dump, json)),
-        Verb::Train(j) => with_job(&j, run::train),
+        Verb::Train(j) => match checked(&j)? {
+            Some(job) => with_ranks(job, run::train),
+            None => Ok(()),
+        },
         Verb::Eval(j) => with_job(&j, run::eval),
         Verb::Generate {
             job: Some(job),
@@ -262,7 +265,23 @@ fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
         Some(_) if dry_run => {
             bail!("--dry-run shows what an executor is told; this job has executor = \"local\"")
         }
-        Some(job) => run::all(&run::Context::open(job)?),
+        Some(job) => with_ranks(job, run::all),
+    }
+}
+
+/// Runs a verb that trains: in as many processes as a launcher started.
+fn with_ranks(
+    job: Job,
+    verb: impl FnOnce(&run::Context) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if job.train.is_none() {
+        return verb(&run::Context::open(job)?);
+    }
+    let world = run::join(&job)?;
+    if world.is_first() {
+        run::lead(job, world, verb)
+    } else {
+        run::follow(job, world)
     }
 }
 

@@ -124,6 +124,31 @@ pub enum Error {
         /// Its value in the job.
         wanted: String,
     },
+    /// What a launcher told does not hold together; every problem is listed.
+    #[error("the launcher's variables do not fit: {}", .0.join("; "))]
+    Launch(Vec<String>),
+    /// The processes of a run did not find each other.
+    #[error("connect the processes of the run")]
+    Connect {
+        /// Who missed whom, where.
+        source: kernels::Error,
+    },
+    /// The processes of a run are not about to do the same.
+    #[error("the processes have not the same {what}: {}", differences.join("; "))]
+    Unlike {
+        /// What they compared.
+        what: &'static str,
+        /// Each with ranks, hosts and both values.
+        differences: Vec<String>,
+    },
+    /// Another process of the run ended first.
+    #[error("{who} {reason}")]
+    Peer {
+        /// Its ranks and host.
+        who: String,
+        /// Its own words, or how it went.
+        reason: String,
+    },
     /// The rank's thread panicked; a broken invariant of this program.
     #[error("rank {rank} panicked: {message}")]
     Panicked {
@@ -162,7 +187,7 @@ fn so_far(skipped: u64) -> String {
 
 impl Error {
     /// Message and causes in one line.
-    pub(crate) fn with_causes(&self) -> String {
+    pub fn with_causes(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.source();
         while let Some(error) = cause {

@@ -48,7 +48,8 @@ pub enum PipelineSchedule {
     OneFOneB,
 }
 
-/// How many ranks share the model and the batch. Ranks are threads of one process.
+/// How many ranks share the model and the batch. Ranks are threads of one process, or of several
+/// (`[launch]`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ParallelConfig {

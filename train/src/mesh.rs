@@ -1,14 +1,15 @@
 //! Ranks on a grid. A world rank is its place in the axes of `parallel.order`, the first axis
 //! fastest; Megatron's default `tp-cp-ep-dp-pp` gives rank = tp + T (cp + C (dp + D pp)).
-//! A rank is a thread; each has one group per axis and some over the world.
+//! A rank is a thread of one of the run's processes; each has one group per axis and some over the
+//! world. Every process makes all groups in the same order and has the members of its own ranks.
 
 use std::sync::Arc;
 
-use kernels::comm::local;
 use kernels::comm::{Collective, Nested};
 
 use crate::config::{Axis, ParallelConfig};
 use crate::parallel::shards::Unit;
+use crate::world::World;
 
 /// Where one rank stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,114 +156,98 @@ pub(crate) struct Groups {
     pub cp_sums: Arc<dyn Collective>,
 }
 
-/// Data-parallel ranks, `size` together, each `step` after the one before.
-fn among_data(parallel: &ParallelConfig, size: usize, step: usize) -> Vec<local::LocalComm> {
-    let world = parallel.world();
-    let mut all: Vec<Option<local::LocalComm>> = (0..world).map(|_| None).collect();
-    for rank in 0..world {
-        let place = Place::of(rank, parallel);
-        if (place.dp_rank / step).is_multiple_of(size) {
-            for (i, comm) in local::group(size).into_iter().enumerate() {
-                all[place.with(Axis::Dp, place.dp_rank + i * step)] = Some(comm);
-            }
-        }
-    }
-    let all = all.into_iter();
-    all.map(|comm| comm.expect("the first rank of each group gave every member its connection"))
-        .collect()
+/// Who is with whom, by world rank.
+struct Wiring<'a> {
+    parallel: &'a ParallelConfig,
+    world: &'a World,
 }
 
-/// A group for every rank: those that differ in `axis` alone are together.
-fn along(axis: Axis, parallel: &ParallelConfig) -> Vec<local::LocalComm> {
-    let world = parallel.world();
-    let mut all: Vec<Option<local::LocalComm>> = (0..world).map(|_| None).collect();
-    for rank in 0..world {
-        let place = Place::of(rank, parallel);
-        if place.rank_in(axis) == 0 {
-            for (i, comm) in local::group(place.size(axis)).into_iter().enumerate() {
-                all[place.with(axis, i)] = Some(comm);
-            }
-        }
-    }
-    let all = all.into_iter();
-    all.map(|comm| comm.expect("the first rank of each group gave every member its connection"))
-        .collect()
-}
+/// A connection for each rank of this process, in order.
+type Connections = std::vec::IntoIter<Box<dyn Collective>>;
 
-/// Data-parallel groups; where several members share a node they sum there first.
-fn data_groups(parallel: &ParallelConfig) -> Vec<Box<dyn Collective>> {
-    let flat = along(Axis::Dp, parallel);
-    let together = parallel.dp_ranks_on_a_node();
-    if together <= 1 || together >= parallel.dp {
-        return flat
-            .into_iter()
-            .map(|comm| Box::new(comm) as Box<dyn Collective>)
-            .collect();
+impl Wiring<'_> {
+    fn connect(&self, name: &'static str, lists: &[Vec<usize>]) -> Connections {
+        let world = self.parallel.world();
+        self.world.connect(name, (lists, world)).into_iter()
     }
-    let (world, dp) = (parallel.world(), parallel.dp);
-    let mut inner: Vec<Option<local::LocalComm>> = (0..world).map(|_| None).collect();
-    let mut outer: Vec<Option<local::LocalComm>> = (0..world).map(|_| None).collect();
-    for rank in 0..world {
-        let place = Place::of(rank, parallel);
-        if place.dp_rank.is_multiple_of(together) {
-            for (i, comm) in local::group(together).into_iter().enumerate() {
-                inner[place.with(Axis::Dp, place.dp_rank + i)] = Some(comm);
-            }
-        }
-        if place.dp_rank < together {
-            for (i, comm) in local::group(dp / together).into_iter().enumerate() {
-                outer[place.with(Axis::Dp, place.dp_rank + i * together)] = Some(comm);
-            }
-        }
+
+    fn all(&self, name: &'static str) -> Connections {
+        self.connect(name, &[(0..self.parallel.world()).collect()])
     }
-    let parts = inner.into_iter().zip(outer).zip(flat);
-    parts
-        .map(|((inner, outer), flat)| {
-            let inner = inner.expect("every rank is on a node");
-            let outer = outer.expect("every rank has peers on other nodes");
-            Box::new(Nested::new(
-                Box::new(inner),
-                Box::new(outer),
-                Box::new(flat),
-            )) as Box<dyn Collective>
-        })
-        .collect()
+
+    /// Those that differ in `axis` alone are together.
+    fn along(&self, name: &'static str, axis: Axis) -> Connections {
+        let places = self.places().filter(|place| place.rank_in(axis) == 0);
+        let members = |place: Place| (0..place.size(axis)).map(|i| place.with(axis, i)).collect();
+        self.connect(name, &places.map(members).collect::<Vec<_>>())
+    }
+
+    /// Data-parallel ranks, `size` together, each `step` after the one before.
+    fn among_data(&self, name: &'static str, (size, step): (usize, usize)) -> Connections {
+        let is_first = |place: &Place| (place.dp_rank / step).is_multiple_of(size);
+        let member = |place: &Place, i: usize| place.with(Axis::Dp, place.dp_rank + i * step);
+        let members = |place: Place| (0..size).map(|i| member(&place, i)).collect();
+        let lists: Vec<Vec<usize>> = self.places().filter(is_first).map(members).collect();
+        self.connect(name, &lists)
+    }
+
+    /// Data-parallel groups; where several members share a node they sum there first.
+    fn data(&self, name: &'static str) -> Connections {
+        let flat = self.along(name, Axis::Dp);
+        let (together, dp) = (self.parallel.dp_ranks_on_a_node(), self.parallel.dp);
+        if together <= 1 || together >= dp {
+            return flat;
+        }
+        let inner = self.among_data(name, (together, 1));
+        let outer = self.among_data(name, (dp / together, together));
+        let nested = inner.zip(outer).zip(flat).map(|((inner, outer), flat)| {
+            Box::new(Nested::new(inner, outer, flat)) as Box<dyn Collective>
+        });
+        nested.collect::<Vec<_>>().into_iter()
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> {
+        (0..self.parallel.world()).map(|rank| Place::of(rank, self.parallel))
+    }
 }
 
 impl Groups {
-    /// The connections of every rank, by world rank.
+    /// The connections of every rank, all in this process, by world rank.
     pub(crate) fn all(parallel: &ParallelConfig) -> Vec<Groups> {
-        let world = parallel.world();
-        let of = |groups: Vec<local::LocalComm>| groups.into_iter();
-        let mut worlds = of(local::group(world));
-        let mut aheads = of(local::group(world));
-        let mut backs = of(local::group(world));
-        let mut tps = of(along(Axis::Tp, parallel));
-        let mut cps = of(along(Axis::Cp, parallel));
-        let mut cp_sums = of(along(Axis::Cp, parallel));
+        Groups::here(parallel, &World::alone())
+    }
+
+    /// The connections of the ranks of this process, by world rank.
+    pub(crate) fn here(parallel: &ParallelConfig, world: &World) -> Vec<Groups> {
+        let wiring = Wiring { parallel, world };
         let (ep, rest) = (parallel.ep, parallel.dp / parallel.ep);
-        let mut eps = of(among_data(parallel, ep, 1));
-        let mut expert_dps = of(among_data(parallel, rest, ep));
-        let mut expert_sums = of(among_data(parallel, rest, ep));
-        let mut dps = data_groups(parallel).into_iter();
-        let mut sums = data_groups(parallel).into_iter();
-        let one = |groups: &mut std::vec::IntoIter<local::LocalComm>| {
-            groups.next().expect("a connection per world rank")
-        };
-        (0..world)
+        let mut worlds = wiring.all("world");
+        let mut aheads = wiring.all("pipeline");
+        let mut backs = wiring.all("pipeline");
+        let mut tps = wiring.along("tensor", Axis::Tp);
+        let mut cps = wiring.along("context", Axis::Cp);
+        let mut cp_sums = wiring.along("context", Axis::Cp);
+        let mut eps = wiring.among_data("expert", (ep, 1));
+        let mut expert_dps = wiring.among_data("expert data", (rest, ep));
+        let mut expert_sums = wiring.among_data("expert data", (rest, ep));
+        let mut dps = wiring.data("data");
+        let mut sums = wiring.data("data");
+        let one = |groups: &mut Connections| groups.next().expect("a connection for each rank");
+        let ranks = world.ranks(parallel.world());
+        ranks
             .map(|rank| Groups {
                 place: Place::of(rank, parallel),
-                world: Box::new(one(&mut worlds)),
-                ahead: Box::new(one(&mut aheads)),
-                back: Box::new(one(&mut backs)),
-                tp: Box::new(one(&mut tps)),
-                cp: Box::new(one(&mut cps)),
-                ep: Box::new(one(&mut eps)),
-                expert_dp: Box::new(one(&mut expert_dps)),
-                expert_sums: Arc::new(one(&mut expert_sums)),
-                dp: dps.next().expect("a connection per world rank"),
-                sums: Arc::from(sums.next().expect("a connection per world rank")),
-                cp_sums: Arc::new(one(&mut cp_sums)),
+                world: one(&mut worlds),
+                ahead: one(&mut aheads),
+                back: one(&mut backs),
+                tp: one(&mut tps),
+                cp: one(&mut cps),
+                ep: one(&mut eps),
+                expert_dp: one(&mut expert_dps),
+                expert_sums: Arc::from(one(&mut expert_sums)),
+                dp: one(&mut dps),
+                sums: Arc::from(one(&mut sums)),
+                cp_sums: Arc::from(one(&mut cp_sums)),
             })
             .collect()
     }

@@ -99,6 +99,9 @@ pub trait Events: Sync {
     fn is_stop_asked(&self) -> bool {
         false
     }
+    /// The watchdog has given up, and a rank of this process does not end: the run never returns. Only
+    /// ending the program helps.
+    fn stuck(&self, _error: &Error) {}
 }
 
 /// The open `metrics.jsonl`. Lines that a full disk refuses wait in memory and go first once there

@@ -507,7 +507,7 @@ impl TrainConfig {
 }
 
 /// Seconds of `1d2h30m5s` and the like; nothing if it is no such time or 0.
-fn duration(text: &str) -> Option<f64> {
+pub(crate) fn duration(text: &str) -> Option<f64> {
     let (mut total, mut number) = (0.0, String::new());
     for c in text.chars() {
         let unit = match c {

@@ -1,8 +1,9 @@
 //! The training run: resume, a thread per rank, steps, validations, checkpoints, metrics.
 
-use std::any::Any;
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -11,7 +12,9 @@ use kernels::Device;
 
 use crate::bad_steps;
 use crate::checkpoint::background::{self, Giver};
+use crate::checkpoint::courier::Courier;
 use crate::checkpoint::origin::{self, Origin, Record};
+use crate::checkpoint::path_of;
 use crate::checkpoint::read::{Opened, newest};
 use crate::checkpoint::snapshot;
 use crate::checkpoint::state::{Exact, State};
@@ -19,6 +22,7 @@ use crate::checkpoint::write::{self, Form};
 use crate::config::BadStepAction;
 use crate::course::{Course, Ended, Next};
 use crate::data::Samples;
+use crate::endings::{Ending, first_cause, message_of};
 use crate::error::{At, Error, OnRank, Result};
 use crate::lead::Lead;
 use crate::memory;
@@ -28,6 +32,7 @@ use crate::model::param::{self, Spec};
 use crate::parallel::shards::Shards;
 use crate::plan::Plan;
 use crate::step::{self, Trainer};
+use crate::world::World;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,13 +87,10 @@ pub fn run(
     run_with_sets(plan, train_set, &sets, out, events)
 }
 
-/// Trains to the end of the plan, from the newest whole checkpoint under `out` if there is one.
-/// Writes `out/checkpoints/step-NNNNNNNN/`, `out/metrics.jsonl`, and the batches of bad steps under
-/// `out/bad_steps/`. May be killed at any time.
+/// As `run_in_world` with all ranks in this process.
 ///
 /// # Errors
-/// A plan that contradicts itself (all problems at once), too few samples, a checkpoint of another
-/// job, no whole checkpoint among existing ones, data, disk, and steps that must not be trained through.
+/// As `run_in_world`.
 pub fn run_with_sets(
     plan: &Plan,
     train_set: &dyn Samples,
@@ -96,20 +98,46 @@ pub fn run_with_sets(
     out: &Path,
     events: &dyn Events,
 ) -> Result<Outcome> {
+    run_in_world(plan, train_set, sets, (out, &World::alone()), events)
+}
+
+/// Trains to the end of the plan, from the newest whole checkpoint under `out` if there is one.
+/// Writes `out/checkpoints/step-NNNNNNNN/`, `out/metrics.jsonl`, and the batches of bad steps under
+/// `out/bad_steps/`. May be killed at any time. Every process of a world of several makes this call
+/// with the same arguments and an `out` that they all see; process 0 alone writes there.
+///
+/// # Errors
+/// A plan that contradicts itself (all problems at once), too few samples, a checkpoint of another
+/// job, no whole checkpoint among existing ones, data, disk, steps that must not be trained through;
+/// what another process failed with, or that it ended.
+pub fn run_in_world(
+    plan: &Plan,
+    train_set: &dyn Samples,
+    sets: &[ValidationSet<'_>],
+    (out, world): (&Path, &World),
+    events: &dyn Events,
+) -> Result<Outcome> {
+    let done = train(plan, train_set, sets, (out, world), events);
+    done.map_err(|error| world.end(error))
+}
+
+fn train(
+    plan: &Plan,
+    train_set: &dyn Samples,
+    sets: &[ValidationSet<'_>],
+    (out, world): (&Path, &World),
+    events: &dyn Events,
+) -> Result<Outcome> {
     let started = Instant::now();
     check(plan, train_set, sets)?;
     let folder = out.join("checkpoints");
-    fs::create_dir_all(&folder).at("create", &folder)?;
-    write::clean(&folder)?;
-    let opened = newest(&folder, events)?;
-    let (origin, init) = origin::of_plan(plan, opened.as_ref(), events)?;
-    if let Some(opened) = &opened {
-        opened.check_fits(plan, init.as_ref())?;
-        events.resumed(opened.state.course.step);
-    }
+    let (opened, origin, init) = begin(plan, &folder, (world, events))?;
     let begun = opened.as_ref().map(|opened| opened.state.course.clone());
     let mut course = begun.unwrap_or_else(Course::start);
-    let journal = Journal::resume(&out.join("metrics.jsonl"), course.step)?;
+    let journal = match world.is_first() {
+        true => Some(Journal::resume(&out.join("metrics.jsonl"), course.step)?),
+        false => None,
+    };
     let mut ended = course.ended(plan);
     if ended.is_none() {
         let specs = param::specs(plan);
@@ -121,17 +149,23 @@ pub fn run_with_sets(
             out,
             folder: &folder,
             opened: &opened,
+            world,
+            events,
             origin: origin.map(Mutex::new),
             init: init.as_ref(),
         };
-        if plan.train.budget_secs().is_some() {
+        if plan.train.budget_secs().is_some() && world.is_first() {
             events.note(
                 "with a time budget the schedule follows the clock: bits depend on the machine",
             );
         }
-        course = run.all_ranks(Lead::new(events, &journal))?;
+        course = run.all_ranks(journal.as_ref())?;
         ended = course.ended(plan);
-        journal.sync()?;
+        if let Some(journal) = &journal {
+            journal.sync()?;
+        }
+        // the last checkpoint is written, or else process 0 does not come here
+        world.exchange("done")?;
     }
     Ok(Outcome {
         steps: course.step,
@@ -139,11 +173,39 @@ pub fn run_with_sets(
         loss: course.loss.0,
         valid_loss: course.valid_loss(),
         best_valid_loss: course.best_valid_loss(),
-        checkpoint: crate::checkpoint::path_of(&folder, course.step),
+        checkpoint: path_of(&folder, course.step),
         tokens: course.consumed_samples * plan.sample_tokens() as u64,
         seconds: started.elapsed().as_secs_f64(),
         init: init.map(|init| init.xxh3),
     })
+}
+
+/// A checkpoint to go on from, or what the first weights are read from, and what tells of those.
+type Beginning = (Option<Opened>, Option<Origin>, Option<Record>);
+
+/// Looks for what to go on from. Process 0 finds it, and the others open the same.
+fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> Result<Beginning> {
+    let mut opened = None;
+    let mut step = String::new();
+    if world.is_first() {
+        fs::create_dir_all(folder).at("create", folder)?;
+        write::clean(folder)?;
+        opened = newest(folder, events)?;
+        step = (opened.as_ref()).map_or(step, |opened| opened.state.course.step.to_string());
+    }
+    let told = world.exchange(&step)?;
+    if let (false, Ok(step)) = (world.is_first(), told[0].parse()) {
+        opened = Some(Opened::open(&path_of(folder, step))?);
+    }
+    let (origin, init) = origin::of_plan(plan, opened.as_ref(), events)?;
+    world.compare("first weights", &serde_json::json!(init))?;
+    if let Some(opened) = &opened {
+        opened.check_fits(plan, init.as_ref())?;
+        if world.is_first() {
+            events.resumed(opened.state.course.step);
+        }
+    }
+    Ok((opened, origin, init))
 }
 
 fn check(plan: &Plan, train_set: &dyn Samples, sets: &[ValidationSet<'_>]) -> Result<()> {
@@ -192,24 +254,32 @@ struct Run<'a> {
     out: &'a Path,
     folder: &'a Path,
     opened: &'a Option<Opened>,
+    world: &'a World,
+    events: &'a dyn Events,
     /// The first weights, if they are not the seed's; ranks read them in turns.
     origin: Option<Mutex<Origin>>,
     init: Option<&'a Record>,
 }
 
 impl Run<'_> {
-    /// Runs every rank on its thread and returns where they stand at the end, or the first cause of
-    /// failure.
-    fn all_ranks(&self, lead: Lead<'_>) -> Result<Course> {
+    /// Runs every rank of this process on its thread and returns where they stand at the end, or the
+    /// first cause of failure. Process 0 has the journal.
+    fn all_ranks(&self, journal: Option<&Journal>) -> Result<Course> {
+        let here = self.world.ranks(self.plan.parallel.world());
         let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
+        let arenas = arenas.filter(|(rank, _)| here.contains(rank));
         let devices = arenas.map(|(rank, bytes)| {
             Device::with_arena(bytes).on_rank(rank, "plan memory before the first step")
         });
         let devices: Vec<Device> = devices.collect::<Result<_>>()?;
-        let (events, journal) = (lead.events, lead.journal);
-        let (mut lead, devices) = (Some(lead), &devices);
+        let devices = devices.as_slice();
+        let mut lead = journal.map(|journal| Lead::new(self.events, journal));
         let (givers, background) = background::ends(devices.len());
-        let results: Vec<Result<Course>> = thread::scope(|scope| {
+        let (ends, endings) = channel::<Ending>();
+        let course = thread::scope(|scope| {
+            let groups = Groups::here(&self.plan.parallel, self.world);
+            let shares = self.world.of_processes("checkpoint");
+            let orders = self.world.of_processes("shards");
             scope.spawn(move || {
                 let form = Form {
                     specs: self.specs,
@@ -218,57 +288,48 @@ impl Run<'_> {
                     folder: self.folder,
                     plan: self.plan,
                 };
-                background.serve(&form, devices.len(), journal);
+                let courier = shares.zip(orders);
+                let courier = courier.map(|comms| Courier::new(comms, devices.len()));
+                match (journal, courier) {
+                    (Some(journal), courier) => background.serve(&form, courier.as_ref(), journal),
+                    (None, Some(courier)) => background.forward(&form, &courier),
+                    (None, None) => {}
+                }
             });
-            let threads: Vec<_> = Groups::all(&self.plan.parallel)
-                .into_iter()
-                .zip(givers)
-                .map(|(groups, giver)| {
-                    let lead = lead.take();
-                    scope.spawn(move || self.one_rank(groups, devices, lead, giver))
-                })
-                .collect();
-            let joined = threads.into_iter().enumerate().map(|(rank, thread)| {
-                thread.join().unwrap_or_else(|panic| {
-                    Err(Error::Panicked {
-                        rank,
-                        message: message_of(panic.as_ref()),
-                    })
-                })
-            });
-            joined.collect()
+            for ((device, groups), giver) in devices.iter().zip(groups).zip(givers) {
+                let (lead, ends) = (lead.take(), ends.clone());
+                scope.spawn(move || {
+                    let rank = groups.place.rank();
+                    let run = || self.one_rank(groups, (device, devices), lead, giver);
+                    // what a panic leaves behind is not looked at again
+                    let end = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+                        let message = message_of(panic.as_ref());
+                        Err(Error::Panicked { rank, message })
+                    });
+                    // the receiver stays until all have ended
+                    let _ = ends.send((rank, end));
+                });
+            }
+            first_cause((&endings, devices.len()), self.world, self.events)
         });
-        for (rank, device) in devices.iter().enumerate() {
+        for (rank, device) in here.zip(devices) {
             let bytes = device.overflow_bytes();
             if bytes > 0 {
-                events.note(&format!("rank {rank}: {bytes} bytes did not fit its arena"));
+                self.events
+                    .note(&format!("rank {rank}: {bytes} bytes did not fit its arena"));
             }
         }
-        let mut course = None;
-        let mut failure: Option<Error> = None;
-        for result in results {
-            match result {
-                Ok(end) => course = course.or(Some(end)),
-                // ranks that lost a peer only tell that another one failed first
-                Err(error) if failure.as_ref().is_none_or(is_consequence) => failure = Some(error),
-                Err(_) => {}
-            }
-        }
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(course.expect("there is a rank")),
-        }
+        course
     }
 
     fn one_rank(
         &self,
         groups: Groups,
-        devices: &[Device],
+        (device, devices): (&Device, &[Device]),
         mut lead: Option<Lead<'_>>,
         mut giver: Giver,
     ) -> Result<Course> {
-        let device = devices[groups.place.rank()].clone();
-        let mut trainer = Trainer::new(self.plan, self.specs, groups, device)?;
+        let mut trainer = Trainer::new(self.plan, self.specs, groups, device.clone())?;
         let mut course = Course::start();
         if let Some(opened) = self.opened {
             opened.load(&mut trainer)?;
@@ -296,21 +357,24 @@ impl Run<'_> {
         devices: &[Device],
     ) -> Result<()> {
         let plan = self.plan;
-        let clock = Clock::start(plan, course);
+        let asker = self.world.ranks(plan.parallel.world()).start;
+        let asker = (trainer.groups.place.rank() == asker).then_some(self.events);
+        let clock = Clock::start(plan, course, asker);
         let mut stall_s = None;
         loop {
             let (started, next) = (Instant::now(), course.next(plan));
+            self.world.watch().set_step(next.step);
             let outcome = trainer.step(self.train_set, &next, &course.recent)?;
             let seconds = started.elapsed().as_secs_f64();
             self.judge(&next, &outcome, course, lead)?;
             let numbers = (outcome.loss, outcome.grad_norm);
             course.stepped(plan, next.batch, numbers, outcome.bad.is_some());
+            let peak_bytes = self.peak_bytes(trainer, devices)?;
             if let Some(lead) = lead {
-                let peak_bytes = devices.iter().map(Device::peak_bytes).sum();
                 let measured = (seconds, peak_bytes, stall_s.take());
                 lead.record(plan, course, (&next, &outcome), measured)?;
             }
-            let is_asked = clock.agree(trainer, course, lead.as_ref())?;
+            let is_asked = clock.agree(trainer, course)?;
             let is_out = course.ended(plan).is_some();
             self.validate(trainer, course, is_out, lead)?;
             let is_end = is_asked || course.ended(plan).is_some();
@@ -330,6 +394,26 @@ impl Run<'_> {
                 return Ok(());
             }
         }
+    }
+
+    /// Most bytes that all ranks held, as far as process 0 tells it.
+    fn peak_bytes(&self, trainer: &Trainer<'_>, devices: &[Device]) -> Result<usize> {
+        let here: usize = devices.iter().map(Device::peak_bytes).sum();
+        if !self.world.is_shared() {
+            return Ok(here);
+        }
+        let (place, world) = (&trainer.groups.place, &trainer.groups.world);
+        let is_first = self.world.ranks(0).start == place.rank();
+        let mine: &[f64] = if is_first { &[here as f64] } else { &[] };
+        let all = world
+            .all_gather_f64(mine)
+            .on_rank(place.rank(), "count memory")?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counts of bytes"
+        )]
+        Ok(all.concat().iter().sum::<f64>() as usize)
     }
 
     /// Puts the batch of a bad step aside; an error if it is not to be skipped.
@@ -395,61 +479,43 @@ impl Run<'_> {
 }
 
 /// Wall-clock time of all runs of the job, where it matters.
-struct Clock {
+struct Clock<'a> {
     started: Instant,
     before: f64,
     is_measured: bool,
+    /// The first rank of each process asks its own.
+    asker: Option<&'a dyn Events>,
 }
 
-impl Clock {
-    fn start(plan: &Plan, course: &Course) -> Clock {
+impl<'a> Clock<'a> {
+    fn start(plan: &Plan, course: &Course, asker: Option<&'a dyn Events>) -> Clock<'a> {
         Clock {
             started: Instant::now(),
             before: course.seconds.map_or(0.0, |seconds| seconds.0),
             is_measured: plan.train.budget_secs().is_some(),
+            asker,
         }
     }
 
-    /// Whether rank 0 was asked to stop. Every rank hears its answer, and takes its time for theirs.
-    fn agree(
-        &self,
-        trainer: &Trainer<'_>,
-        course: &mut Course,
-        lead: Option<&Lead<'_>>,
-    ) -> Result<bool> {
+    /// Whether any process was asked to stop. Every rank hears the answers, and takes rank 0's time
+    /// for its own.
+    fn agree(&self, trainer: &Trainer<'_>, course: &mut Course) -> Result<bool> {
         let used = self.before + self.started.elapsed().as_secs_f64();
-        let mine = lead.map_or(Vec::new(), |lead| {
-            vec![f64::from(u8::from(lead.events.is_stop_asked())), used]
+        let mine = self.asker.map_or(Vec::new(), |events| {
+            vec![f64::from(u8::from(events.is_stop_asked())), used]
         });
         let all = trainer.groups.world.all_gather_f64(&mine);
         let all = all.on_rank(trainer.groups.place.rank(), "agree on going on")?;
-        let [asked, used] = all.concat()[..] else {
-            unreachable!("rank 0 alone gives two numbers");
-        };
-        if self.is_measured {
-            course.seconds = Some(Exact(used));
+        if let (true, [_, used]) = (self.is_measured, &all[0][..]) {
+            course.seconds = Some(Exact(*used));
         }
-        Ok(asked > 0.0)
+        Ok(all
+            .iter()
+            .any(|one| one.first().is_some_and(|&asked| asked > 0.0)))
     }
 }
 
 /// Every `every` steps (0: never) and after the last.
 pub(crate) fn is_due(step: u64, every: u64, steps: u64) -> bool {
     step == steps || every > 0 && step.is_multiple_of(every)
-}
-
-fn is_consequence(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Kernel {
-            source: kernels::Error::PeerGone { .. },
-            ..
-        }
-    )
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".into())
 }

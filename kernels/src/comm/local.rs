@@ -4,13 +4,23 @@
 //! they are filled; the last reader frees the turn. A rank that is dropped (also by a panic) while
 //! others wait for its part makes them return `PeerGone`; what it brought before still counts.
 
-use super::{Collective, check_cuts, check_parts};
+use super::sum::{SHARED_FROM, largest, tree_sum};
+use super::watch::{Roster, left};
+use super::{Collective, check_cuts, check_parts, check_peer};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-/// Returns the ranks of a group, to be moved to one thread each. Dropping one ends that rank.
+/// Returns the ranks of a group that wait for ever, to be moved to one thread each. Dropping one ends
+/// that rank.
 pub fn group(size: usize) -> Vec<LocalComm> {
+    watched(Roster::unwatched(size))
+}
+
+/// As `group`, of ranks that wait until a deadline.
+pub fn watched(roster: Roster) -> Vec<LocalComm> {
+    let size = roster.members.len();
     let state = State {
         turns: BTreeMap::new(),
         next: vec![0; size],
@@ -19,6 +29,7 @@ pub fn group(size: usize) -> Vec<LocalComm> {
     };
     let shared = Arc::new(Shared {
         size,
+        roster,
         state: Mutex::new(state),
         changed: Condvar::new(),
     });
@@ -38,6 +49,7 @@ pub struct LocalComm {
 
 struct Shared {
     size: usize,
+    roster: Roster,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -54,6 +66,16 @@ struct State {
 struct Turn {
     slots: Vec<Option<(&'static str, Data)>>,
     reads: usize,
+}
+
+impl Turn {
+    fn missing(&self) -> Vec<usize> {
+        let slots = self.slots.iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.is_none())
+            .map(|(rank, _)| rank)
+            .collect()
+    }
 }
 
 /// What a rank brings, shared with the readers without a copy under the lock.
@@ -97,11 +119,21 @@ impl LocalComm {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.shared
-            .changed
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Waits for a change; None once the deadline is over.
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        deadline: Option<Instant>,
+    ) -> Option<MutexGuard<'a, State>> {
+        let changed = &self.shared.changed;
+        let Some(left) = left(deadline) else {
+            return Some(changed.wait(state).unwrap_or_else(PoisonError::into_inner));
+        };
+        if left.is_zero() {
+            return None;
+        }
+        let waited = changed.wait_timeout(state, left);
+        Some(waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Brings data to this rank's next turn and returns everybody's.
@@ -116,6 +148,7 @@ impl LocalComm {
         };
         state.turns.entry(number).or_insert_with(empty).slots[self.rank] = Some((op, data));
         self.shared.changed.notify_all();
+        let deadline = self.shared.roster.deadline();
         loop {
             let turn = &state.turns[&number];
             let Some(absent) = turn.slots.iter().position(Option::is_none) else {
@@ -125,7 +158,11 @@ impl LocalComm {
             if let Some(rank) = lost {
                 return Err(Error::PeerGone { rank, op });
             }
-            state = self.wait(state);
+            let missing = turn.missing();
+            let Some(changed) = self.wait(state, deadline) else {
+                return Err(self.shared.roster.late(op, self.rank, &missing));
+            };
+            state = changed;
         }
         let turn = state
             .turns
@@ -166,55 +203,6 @@ impl LocalComm {
                 })
             }
         }
-    }
-
-    fn check_peer(&self, op: &'static str, name: &'static str, rank: usize) -> Result<()> {
-        if rank < self.shared.size {
-            return Ok(());
-        }
-        let wanted = format!("a rank below {}", self.shared.size);
-        Err(Error::Argument {
-            op,
-            name,
-            found: rank.to_string(),
-            wanted,
-        })
-    }
-}
-
-/// Elements one block of a sum takes, so that waiting blocks stay in L1.
-const SUM_BLOCK: usize = 1024;
-/// From here on each rank adds its share of the elements and ranks exchange the shares.
-const SHARED_FROM: usize = 4096;
-
-/// Adds the parts in the binary-counter tree, elementwise; all have the length of `out`.
-fn tree_sum(out: &mut [f32], parts: &[&[f32]]) {
-    let mut waiting: Vec<Vec<f32>> = Vec::new();
-    let mut spare: Vec<Vec<f32>> = Vec::new();
-    for (block, out) in out.chunks_mut(SUM_BLOCK).enumerate() {
-        for (i, part) in parts.iter().enumerate() {
-            let mut sum = spare.pop().unwrap_or_default();
-            sum.clear();
-            sum.extend_from_slice(&part[block * SUM_BLOCK..][..out.len()]);
-            let merges = if i + 1 == parts.len() {
-                waiting.len()
-            } else {
-                i.trailing_ones() as usize
-            };
-            for _ in 0..merges {
-                let older = waiting
-                    .pop()
-                    .expect("one block waits per one bit of the count");
-                for (s, o) in sum.iter_mut().zip(&older) {
-                    *s += o;
-                }
-                spare.push(older);
-            }
-            waiting.push(sum);
-        }
-        let sum = waiting.pop().expect("a group has at least one rank");
-        out.copy_from_slice(&sum);
-        spare.push(sum);
     }
 }
 
@@ -269,12 +257,7 @@ impl Collective for LocalComm {
     fn all_reduce_max(&self, x: &mut [f32]) -> Result<()> {
         if self.shared.size > 1 {
             let parts = self.exchange_alike("all_reduce_max", x.to_vec())?;
-            x.copy_from_slice(parts[0].f32());
-            for part in &parts[1..] {
-                for (x, y) in x.iter_mut().zip(part.f32()) {
-                    *x = if *y > *x || y.is_nan() { *y } else { *x };
-                }
-            }
+            largest(x, parts.iter().map(Data::f32));
         }
         Ok(())
     }
@@ -308,7 +291,7 @@ impl Collective for LocalComm {
     }
 
     fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()> {
-        self.check_peer("broadcast", "root", root)?;
+        check_peer("broadcast", "root", (root, self.shared.size))?;
         if self.shared.size > 1 {
             let all = self.exchange_alike("broadcast", x.to_vec())?;
             x.copy_from_slice(all[root].f32());
@@ -317,7 +300,7 @@ impl Collective for LocalComm {
     }
 
     fn send(&self, to: usize, x: &[f32]) -> Result<()> {
-        self.check_peer("send", "to", to)?;
+        check_peer("send", "to", (to, self.shared.size))?;
         self.lock()
             .mail
             .entry((self.rank, to))
@@ -328,7 +311,8 @@ impl Collective for LocalComm {
     }
 
     fn recv(&self, from: usize, x: &mut [f32]) -> Result<()> {
-        self.check_peer("recv", "from", from)?;
+        check_peer("recv", "from", (from, self.shared.size))?;
+        let deadline = self.shared.roster.deadline();
         let mut state = self.lock();
         let message = loop {
             if let Some(message) = state
@@ -344,7 +328,10 @@ impl Collective for LocalComm {
                     op: "recv",
                 });
             }
-            state = self.wait(state);
+            let Some(changed) = self.wait(state, deadline) else {
+                return Err(self.shared.roster.late("recv", self.rank, &[from]));
+            };
+            state = changed;
         };
         drop(state);
         if message.len() != x.len() {
@@ -380,7 +367,10 @@ impl Drop for LocalComm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::Watch;
+    use crate::comm::sum::SUM_BLOCK;
     use crate::testing::{bits, tree};
+    use std::time::Duration;
 
     /// Runs one thread per rank and returns their results by rank.
     fn each<T: Send>(size: usize, run: impl Fn(&LocalComm) -> T + Sync) -> Vec<T> {
@@ -628,6 +618,44 @@ mod tests {
         assert!(matches!(
             zero.send(2, &[]),
             Err(Error::Argument { name: "to", .. })
+        ));
+    }
+
+    #[test]
+    fn who_waits_too_long_names_who_did_not_come_and_the_step() {
+        let watch = Watch::new(Some(Duration::from_millis(50)), Vec::new(), 0);
+        watch.set_step(7);
+        let roster = Roster {
+            name: "tensor",
+            members: vec![4, 6, 8],
+            watch: Arc::new(watch),
+            is_patient: false,
+        };
+        let mut comms = watched(roster);
+        let idle = comms.remove(1);
+        let late = std::thread::scope(|scope| {
+            let waits = |comm: LocalComm| scope.spawn(move || comm.barrier());
+            let threads: Vec<_> = comms.into_iter().map(waits).collect();
+            let ends = threads.into_iter().map(|t| t.join().unwrap().unwrap_err());
+            ends.map(|error| error.to_string()).collect::<Vec<_>>()
+        });
+        let text = |rank| {
+            format!(
+                "watchdog: rank {rank} waited 0 s in barrier of its tensor group, step 7, for rank 6"
+            )
+        };
+        // whoever gives up first is missed by the other for the moment between the two
+        assert!(
+            late.contains(&text(4)) || late.contains(&text(8)),
+            "{late:?}"
+        );
+        let error = idle.recv(0, &mut [0.0]).unwrap_err();
+        assert!(matches!(
+            error,
+            Error::PeerGone {
+                rank: 0,
+                op: "recv"
+            }
         ));
     }
 }

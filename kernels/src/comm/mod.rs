@@ -1,10 +1,23 @@
 //! Collectives between the ranks of a group. Sums are the binary-counter tree by rank number, so every
 //! rank gets the same bits; gathers copy and never add (-0.0 stays -0.0).
 
+#[cfg(test)]
+mod claims;
+mod frame;
 pub mod local;
+mod meeting;
+pub mod mpi;
 mod nested;
+mod network;
+mod post;
+mod remote;
+pub mod socket;
+mod sum;
+mod watch;
 
 pub use nested::Nested;
+pub use network::{Failure, Network};
+pub use watch::{Roster, Watch};
 
 use crate::{Error, Result};
 
@@ -35,11 +48,24 @@ fn check_parts(parts: usize, size: usize) -> Result<()> {
     })
 }
 
+/// Checks a rank of the group that another rank is to talk to.
+fn check_peer(op: &'static str, name: &'static str, (rank, size): (usize, usize)) -> Result<()> {
+    if rank < size {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        op,
+        name,
+        found: rank.to_string(),
+        wanted: format!("a rank below {size}"),
+    })
+}
+
 /// What the ranks of a group can do together. Every rank calls the same ops in the same order.
 ///
 /// # Errors
 /// All methods: `PeerGone` when a rank ended before it took part, `Lengths` when ranks brought different
-/// lengths, `Calls` when they called different ops.
+/// lengths, `Calls` when they called different ops, `Late` when a rank did not come in time.
 pub trait Collective: Send + Sync {
     /// This rank, from 0.
     fn rank(&self) -> usize;

@@ -65,6 +65,8 @@ pub struct Job {
     pub model: Option<train::ModelConfig>,
     /// Ranks.
     pub parallel: train::ParallelConfig,
+    /// Processes that ranks are spread over, as far as their launcher does not tell.
+    pub launch: train::LaunchConfig,
     /// Optimisation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<train::TrainConfig>,
@@ -99,6 +101,7 @@ impl Default for Job {
             blend: None,
             model: None,
             parallel: train::ParallelConfig::default(),
+            launch: train::LaunchConfig::default(),
             train: None,
             eval: None,
             generate: None,
@@ -329,6 +332,8 @@ impl Job {
         if let Some(c) = &self.curate {
             c.check(&mut |k, f, w| add(&format!("curate.{k}"), f, w));
         }
+        self.launch
+            .check(&mut |k, f, w| add(&format!("launch.{k}"), f, w));
         if let Some(d) = &self.dedup {
             d.check(&mut |k, f, w| add(&format!("dedup.{k}"), f, w));
             self.check_priority(d, &mut add);

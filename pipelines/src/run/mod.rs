@@ -7,6 +7,7 @@ mod dedup;
 mod doctor;
 mod eval;
 mod generate;
+mod hosts;
 mod inspect;
 mod merge;
 mod models;
@@ -22,6 +23,7 @@ pub(crate) use blend::{Blended, PartSamples, blend};
 pub(crate) use convert::{Convert, convert};
 pub(crate) use doctor::doctor;
 pub(crate) use generate::{generate_for_job, generate_from};
+pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use merge::merge;
 pub(crate) use models::{Classifier, Dsir, Ngram, classifier, dsir, ngram};
@@ -37,8 +39,8 @@ use anyhow::{Context as _, Result, bail};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// An opened job: its folder, its manifest, and the lock that keeps a second process out.
 pub(crate) struct Context {
@@ -47,7 +49,10 @@ pub(crate) struct Context {
     pub manifest: Manifest,
     shards: OnceLock<Vec<Shard>>,
     is_stopped: AtomicBool,
-    _lock: File,
+    /// The processes that train together, until they have.
+    world: Mutex<Option<::train::World>>,
+    /// None in a process that only trains beside the one that has it.
+    _lock: Option<File>,
 }
 
 impl Context {
@@ -87,7 +92,8 @@ impl Context {
             manifest,
             shards: OnceLock::new(),
             is_stopped: AtomicBool::new(false),
-            _lock: lock,
+            world: Mutex::new(None),
+            _lock: Some(lock),
         })
     }
 
@@ -127,8 +133,37 @@ impl Context {
             manifest,
             shards,
             is_stopped: AtomicBool::new(false),
-            _lock: lock,
+            world: Mutex::new(None),
+            _lock: Some(lock),
         })
+    }
+
+    /// For a process that trains beside the one that has the job's folder.
+    fn open_beside(job: Job) -> Result<Context> {
+        start_threads(&job);
+        let out = job.out.clone();
+        Ok(Context {
+            manifest: Manifest::open(&out, job.store()?)?,
+            job,
+            out,
+            shards: OnceLock::new(),
+            is_stopped: AtomicBool::new(false),
+            world: Mutex::new(None),
+            _lock: None,
+        })
+    }
+
+    /// Trains with these processes.
+    fn set_world(&self, world: ::train::World) {
+        *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
+    }
+
+    /// The processes to train with; this one alone if nobody set others.
+    fn take_world(&self) -> Option<::train::World> {
+        self.world
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     /// The shards of the curation, listed once a process.

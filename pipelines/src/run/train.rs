@@ -1,5 +1,6 @@
 //! `train`: the blend's samples into the trainer, which resumes by itself; its events onto the bar.
 
+use super::hosts::{DONE, TRAIN, told};
 use super::{Blended, Context, PartSamples};
 use crate::machine::grouped;
 use crate::manifest::{fingerprint, identity};
@@ -9,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use index::{BertItem, Cyclic, Part, T5Item};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use train::{Ended, Plan, StepRecord, ValidationSet};
+use train::{Ended, Plan, Samples, StepRecord, ValidationSet, World};
 
 /// A blend as the trainer reads it: as it comes, or shuffled every epoch.
 pub(super) struct BlendSamples<'a>(pub &'a PartSamples, pub Option<Cyclic>);
@@ -128,6 +129,64 @@ pub(super) fn newest_checkpoint(out: &Path) -> Result<PathBuf> {
 }
 
 pub(super) fn run(cx: &Context) -> Result<()> {
+    let world = cx.take_world().unwrap_or_else(World::alone);
+    let done = if world.is_first() {
+        lead(cx, &world)
+    } else {
+        follow(cx, &world)
+    };
+    told(&world, done)
+}
+
+/// A process other than 0: its share of the ranks, nothing to write.
+fn follow(cx: &Context, world: &World) -> Result<()> {
+    let blended = Blended::open(cx)?;
+    let plan = plan(cx, &blended)?;
+    let signals = Signals::listen()?;
+    let outcome = with_samples(
+        cx,
+        (&plan, &blended),
+        world,
+        &Follower { signals: &signals },
+    )?;
+    eprintln!("train: {} steps", outcome.steps);
+    Ok(())
+}
+
+/// Trains on the samples of the blend.
+fn with_samples(
+    cx: &Context,
+    (plan, blended): (&Plan, &Blended),
+    world: &World,
+    events: &dyn train::Events,
+) -> Result<train::Outcome> {
+    let named = blended.validation(cx)?;
+    let own = blended.parts[Part::Valid as usize].as_ref();
+    let own = own.map(|samples| ("valid", BlendSamples(samples, None)));
+    let more = named.iter();
+    let more = more.map(|(name, samples)| (name.as_str(), BlendSamples(samples, None)));
+    let valid: Vec<(&str, BlendSamples<'_>)> = own.into_iter().chain(more).collect();
+    let samples = BlendSamples(blended.part(Part::Train)?, blended.cyclic(cx)?);
+    let sets: Vec<ValidationSet<'_>> = valid
+        .iter()
+        .map(|(name, samples)| ValidationSet { name, samples })
+        .collect();
+    if world.processes() > 1 {
+        let lengths: Vec<u64> = valid.iter().map(|(_, samples)| samples.len()).collect();
+        let data = json!({"fingerprint": plan.fingerprint, "vocabulary": plan.vocab,
+            "samples": samples.len(), "validation": lengths});
+        world.compare("data", &data)?;
+    }
+    Ok(train::run_in_world(
+        plan,
+        &samples,
+        &sets,
+        (&cx.out, world),
+        events,
+    )?)
+}
+
+fn lead(cx: &Context, world: &World) -> Result<()> {
     let blended = Blended::open(cx)?;
     let plan = plan(cx, &blended)?;
     // the layout is part of the plan but not of the result
@@ -146,6 +205,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let print = fingerprint(&json!(parts));
     if cx.manifest.done("train", &print)?.is_some() {
         eprintln!("train: done before ({} steps)", plan.train.steps);
+        world.exchange(DONE)?;
         return Ok(());
     }
     refuse_other_settings(cx, &plan, &blended)?;
@@ -176,24 +236,14 @@ pub(super) fn run(cx: &Context) -> Result<()> {
             rank.snapshot / 1_000_000
         );
     }
-    let named = blended.validation(cx)?;
-    let own = blended.parts[Part::Valid as usize].as_ref();
-    let own = own.map(|samples| ("valid", BlendSamples(samples, None)));
-    let more = named.iter();
-    let more = more.map(|(name, samples)| (name.as_str(), BlendSamples(samples, None)));
-    let valid: Vec<(&str, BlendSamples<'_>)> = own.into_iter().chain(more).collect();
     let progress = Progress::start("train", "steps", plan.train.steps);
     let signals = Signals::listen()?;
     let watcher = Watcher {
         progress: &progress,
         signals: &signals,
     };
-    let samples = BlendSamples(blended.part(Part::Train)?, blended.cyclic(cx)?);
-    let sets: Vec<ValidationSet<'_>> = valid
-        .iter()
-        .map(|(name, samples)| ValidationSet { name, samples })
-        .collect();
-    let outcome = train::run_with_sets(&plan, &samples, &sets, &cx.out, &watcher)?;
+    world.exchange(TRAIN)?;
+    let outcome = with_samples(cx, (&plan, &blended), world, &watcher)?;
     if outcome.ended == Ended::Asked {
         progress.finish(&format!(
             "stopped by a signal after step {}; the same command goes on from its checkpoint",
@@ -351,6 +401,37 @@ impl train::Events for Watcher<'_> {
     fn is_stop_asked(&self) -> bool {
         self.signals.is_asked()
     }
+    fn stuck(&self, error: &train::Error) {
+        end(error);
+    }
+}
+
+/// What a process other than 0 hears and says.
+struct Follower<'a> {
+    signals: &'a Signals,
+}
+
+impl train::Events for Follower<'_> {
+    fn step(&self, _: &StepRecord) {}
+    fn validation(&self, _: &str, _: u64, _: f64) {}
+    fn checkpoint(&self, _: u64, _: &Path) {}
+    fn resumed(&self, _: u64) {}
+    fn note(&self, text: &str) {
+        eprintln!("train: {text}");
+    }
+    fn is_stop_asked(&self) -> bool {
+        self.signals.is_asked()
+    }
+    fn stuck(&self, error: &train::Error) {
+        end(error);
+    }
+}
+
+/// Ends the program although a rank's thread does not.
+fn end(error: &train::Error) {
+    let error = error.with_causes();
+    eprintln!("error: {error}; a rank of this process does not end");
+    std::process::exit(1);
 }
 
 #[cfg(test)]

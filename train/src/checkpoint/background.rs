@@ -3,13 +3,17 @@
 //! it is done, so memory is bounded by one copy of weights and moments over all ranks.
 //!
 //! A checkpoint that cannot be written (a full disk) is told and does not end the run: the one
-//! before it stays, and the next is tried again. Idea: Mohan et al. 2021 (CheckFreq), FAST '21; we
+//! before it stays, and the next is tried again. Of several processes, 0 writes, and the others bring it
+//! what their ranks gave, or, sharded, each writes its own (`courier.rs`). Idea: Mohan et al. 2021 (CheckFreq), FAST '21; we
 //! differ in that the copy is never partial.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
+use crate::checkpoint::courier::Courier;
 use crate::checkpoint::snapshot::Pieces;
 use crate::checkpoint::state::State;
 use crate::checkpoint::write::{self, Form};
@@ -53,6 +57,14 @@ impl Gate {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// One more was tried.
+    fn count(&self, tried: Option<Tried>) {
+        let mut progress = self.progress();
+        progress.count += 1;
+        progress.tried.extend(tried);
+        self.changed.notify_all();
+    }
+
     /// Waits until so many checkpoints were tried.
     fn wait(&self, count: usize) {
         let mut progress = self.progress();
@@ -74,6 +86,8 @@ pub(crate) struct Giver {
 pub(crate) struct Background {
     inbox: Receiver<Given>,
     gate: Arc<Gate>,
+    /// For parts from other processes.
+    jobs: Sender<Given>,
 }
 
 /// Ends for so many ranks, and the thread's.
@@ -86,7 +100,7 @@ pub(crate) fn ends(world: usize) -> (Vec<Giver>, Background) {
         count: 0,
     };
     let givers = (0..world).map(giver).collect();
-    (givers, Background { inbox, gate })
+    (givers, Background { inbox, gate, jobs })
 }
 
 impl Giver {
@@ -121,30 +135,80 @@ impl Giver {
 }
 
 impl Background {
-    /// Writes what ranks give until the last of them is gone.
-    pub(crate) fn serve(self, form: &Form<'_>, world: usize, metrics: &Journal) {
-        let _end = AtEnd(&self.gate);
-        loop {
-            let mut given: Vec<Pieces> = (0..world).map(|_| Pieces::new()).collect();
-            let mut state = None;
-            for _ in 0..world {
-                let Ok(part) = self.inbox.recv() else {
-                    return;
-                };
-                given[part.rank] = part.pieces;
-                state = state.or(part.state);
+    /// Writes what ranks give, those of other processes by courier, until the last of them is gone.
+    pub(crate) fn serve(self, form: &Form<'_>, courier: Option<&Courier>, metrics: &Journal) {
+        let Background { inbox, gate, jobs } = self;
+        let _end = AtEnd(&gate);
+        thread::scope(|scope| {
+            for (courier, process) in courier
+                .into_iter()
+                .flat_map(|c| c.others().map(move |p| (c, p)))
+            {
+                let jobs = jobs.clone();
+                scope.spawn(move || receive(form, courier, process, &jobs));
             }
-            let state = state.expect("rank 0 gives the state");
-            // lines of steps that a checkpoint relies on are on the disk before it
-            let result = metrics.sync();
-            let result = result.and_then(|()| write::write(form, &state, &mut given));
-            let mut progress = self.gate.progress();
-            progress.count += 1;
-            progress.tried.push(Tried {
-                step: state.course.step,
-                result,
-            });
-            self.gate.changed.notify_all();
+            // the threads and the ranks hold what they need of it
+            drop(jobs);
+            while let Some((state, mut given)) = gather(&inbox, 0..form.plan.parallel.world()) {
+                let state = state.expect("rank 0 gives the state");
+                // lines of steps that a checkpoint relies on are on the disk before it
+                let result = match metrics.sync() {
+                    Ok(()) => write::write(form, &state, &mut given, courier),
+                    Err(error) => {
+                        if form.plan.train.checkpoint.sharded {
+                            courier.into_iter().for_each(|courier| courier.order(None));
+                        }
+                        Err(error)
+                    }
+                };
+                let step = state.course.step;
+                gate.count(Some(Tried { step, result }));
+                courier.into_iter().for_each(Courier::tell);
+            }
+        });
+    }
+
+    /// Brings what ranks give to process 0 until the last of them is gone, or process 0 is.
+    pub(crate) fn forward(self, form: &Form<'_>, courier: &Courier) {
+        let Background { inbox, gate, jobs } = self;
+        let _end = AtEnd(&gate);
+        drop(jobs);
+        while let Some((_, mut given)) = gather(&inbox, courier.ranks_here()) {
+            if courier.bring(form, &mut given).is_none() {
+                return;
+            }
+            gate.count(None);
+        }
+    }
+}
+
+/// What each of the ranks gave for a checkpoint; None if one of them is gone.
+fn gather(inbox: &Receiver<Given>, ranks: Range<usize>) -> Option<(Option<State>, Vec<Pieces>)> {
+    let mut given: Vec<Pieces> = ranks.clone().map(|_| Pieces::new()).collect();
+    let mut state = None;
+    for _ in ranks.clone() {
+        let part = inbox.recv().ok()?;
+        given[part.rank - ranks.start] = part.pieces;
+        state = state.or(part.state);
+    }
+    Some((state, given))
+}
+
+/// Gives what the ranks of another process sent, until it is gone.
+fn receive(form: &Form<'_>, courier: &Courier, process: usize, jobs: &Sender<Given>) {
+    while let Some(parts) = courier.take(form, process) {
+        for (rank, pieces) in parts {
+            let state = None;
+            if jobs
+                .send(Given {
+                    rank,
+                    pieces,
+                    state,
+                })
+                .is_err()
+            {
+                return;
+            }
         }
     }
 }

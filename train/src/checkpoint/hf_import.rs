@@ -99,7 +99,7 @@ fn import(mut folder: Folder, out: &Path) -> Result<PathBuf> {
         plan: &plan,
     };
     let state = State::new(&plan, &Course::start(), None);
-    write(&form, &state, &mut [snapshot::take(&trainer)])
+    write(&form, &state, &mut [snapshot::take(&trainer)], None)
 }
 
 /// An opened folder: the model that it tells of, and its tensors.

@@ -13,6 +13,7 @@
 //! under its name only when all of it is on the disk; every byte is verified before it is trusted.
 
 pub(crate) mod background;
+pub(crate) mod courier;
 pub(crate) mod files;
 pub(crate) mod hf;
 mod hf_bert;

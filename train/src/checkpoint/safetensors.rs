@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
@@ -83,7 +84,7 @@ fn half(bits: u16) -> f32 {
 }
 
 /// Checksums of a written file: what `verify` compares.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Digest {
     pub bytes: u64,
     /// XXH3 of length field and header.

@@ -157,10 +157,15 @@ pub(crate) fn take(trainer: &Trainer<'_>) -> Pieces {
     copies.collect()
 }
 
+/// Elements of each of the copies that a rank gives, in order.
+pub(crate) fn lengths(plan: &Plan, of: (&[Spec], &Shards), place: &Place) -> Vec<usize> {
+    let shares = shares(files(plan), of, place).into_iter();
+    shares.map(|share| share.local.len()).collect()
+}
+
 /// Bytes of the copies that a rank gives.
 pub(crate) fn bytes(plan: &Plan, of: (&[Spec], &Shards), place: &Place) -> usize {
-    let shares = shares(files(plan), of, place);
-    4 * shares.iter().map(|share| share.local.len()).sum::<usize>()
+    4 * lengths(plan, of, place).iter().sum::<usize>()
 }
 
 /// Numbers of this rank.

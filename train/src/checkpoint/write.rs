@@ -17,6 +17,7 @@ use std::thread;
 
 use serde_json::Value;
 
+use crate::checkpoint::courier::Courier;
 use crate::checkpoint::files::{piece_dims, shard_name, slice_text};
 use crate::checkpoint::safetensors::{Digest, Entry, Writer};
 use crate::checkpoint::snapshot::{self, FileOf, Pieces, files, owners};
@@ -39,12 +40,17 @@ pub(crate) struct Form<'a> {
     pub plan: &'a Plan,
 }
 
-/// Writes what the ranks gave, by rank, and drops older checkpoints. Returns the folder.
-pub(crate) fn write(form: &Form<'_>, state: &State, given: &mut [Pieces]) -> Result<PathBuf> {
+/// Writes what the ranks gave, by rank, and drops older checkpoints. Returns the folder. Sharded, ranks
+/// of other processes write their own.
+pub(crate) fn write(
+    form: &Form<'_>,
+    state: &State,
+    given: &mut [Pieces],
+    courier: Option<&Courier>,
+) -> Result<PathBuf> {
     let (folder, step) = (form.folder, state.course.step);
     let partial = folder.join(format!(".step-{step:08}.partial"));
-    remove(&partial)?;
-    let written = fill(form, state, given, &partial);
+    let written = fill(form, state, (given, courier), &partial);
     if written.is_err() {
         // the first error is the one to tell
         let _ = remove(&partial);
@@ -59,11 +65,29 @@ pub(crate) fn write(form: &Form<'_>, state: &State, given: &mut [Pieces]) -> Res
     Ok(path)
 }
 
-fn fill(form: &Form<'_>, state: &State, given: &mut [Pieces], partial: &Path) -> Result<()> {
-    begin(partial)?;
+fn fill(
+    form: &Form<'_>,
+    state: &State,
+    (given, courier): (&mut [Pieces], Option<&Courier>),
+    partial: &Path,
+) -> Result<()> {
+    let begun = remove(partial).and_then(|()| begin(partial));
     let digests = if form.plan.train.checkpoint.sharded {
-        all_shards(form, given, partial)?
+        let (mut own, mut others) = (given, Ok(Vec::new()));
+        if let Some(courier) = courier {
+            courier.order(begun.is_ok().then_some(partial));
+            own = &mut own[courier.ranks_here()];
+        }
+        begun?;
+        let written = all_shards(form, (0, own), partial);
+        if let Some(courier) = courier {
+            others = courier.collect();
+        }
+        let mut digests = written?;
+        digests.extend(others?);
+        digests
     } else {
+        begun?;
         let files = files(form.plan).iter();
         let digests =
             files.map(|file| Ok((file.name.into(), one_file(form, file, given, partial)?)));
@@ -83,16 +107,16 @@ pub(crate) fn end(partial: &Path, state: &State, digests: Vec<(String, Digest)>)
     sync(partial)
 }
 
-/// The shards of all ranks of this process, a thread each.
-fn all_shards(
+/// The shards of all ranks of a process, from `first` on, a thread each.
+pub(crate) fn all_shards(
     form: &Form<'_>,
-    given: &mut [Pieces],
+    (first, given): (usize, &mut [Pieces]),
     partial: &Path,
 ) -> Result<Vec<(String, Digest)>> {
     let written: Vec<Result<Vec<(String, Digest)>>> = thread::scope(|scope| {
         let threads = given.iter_mut().enumerate().map(|(rank, pieces)| {
             let pieces = std::mem::take(pieces);
-            scope.spawn(move || shard(form, rank, pieces, partial))
+            scope.spawn(move || shard(form, first + rank, pieces, partial))
         });
         let threads: Vec<_> = threads.collect();
         let joined = threads.into_iter();

@@ -1,0 +1,447 @@
+//! Processes over sockets, here as threads of one test over the loopback: the bits of threads, and every
+//! way in which processes may fail to meet or to stay.
+
+use super::local::{LocalComm, group};
+use super::socket::{Meeting, connect};
+use super::{Collective, Failure, Network};
+use crate::testing::bits;
+use crate::{Error, Result};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A port that nobody has just now.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+fn meetings(processes: usize, ranks_per_process: usize) -> Vec<Meeting> {
+    let port = free_port();
+    let meeting = |process| Meeting {
+        process,
+        processes,
+        ranks_per_process,
+        address: "127.0.0.1".into(),
+        port,
+        host: format!("host-{process}"),
+        patience: Duration::from_secs(10),
+        timeout: Duration::from_secs(20),
+    };
+    (0..processes).map(meeting).collect()
+}
+
+/// Runs one thread per item and returns their results in order.
+fn each<C: Send, T: Send>(items: Vec<C>, run: impl Fn(C) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let run = &run;
+        let start = |item| scope.spawn(move || run(item));
+        let threads: Vec<_> = items.into_iter().map(start).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+/// Runs every member of a group of all ranks, by rank.
+fn over_sockets<T: Send>(
+    meetings: Vec<Meeting>,
+    run: impl Fn(&dyn Collective) -> T + Sync,
+) -> Vec<T> {
+    let results = each(meetings, |meeting| {
+        let network = connect(&meeting).unwrap();
+        let all: Vec<usize> = (0..meeting.processes * meeting.ranks_per_process).collect();
+        let members = network.group("world", &all);
+        each(members, |comm| run(comm.as_ref()))
+    });
+    results.into_iter().flatten().collect()
+}
+
+/// Every collective on random numbers, two rounds, long and short; as bits.
+fn everything(comm: &dyn Collective) -> Vec<Vec<u32>> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let random = |len: usize, key: u64| {
+        let mut x = vec![0.0; len];
+        crate::rng::fill_normal(&mut x, rank as u64, key, 0, 1.0);
+        x
+    };
+    let mut found = Vec::new();
+    for round in 0..2 {
+        for len in [0, 3, 4095, 4096, 10_007] {
+            let mut x = random(len, round);
+            let mut largest = x.clone();
+            let cuts: Vec<usize> = (0..=size).map(|r| len * r * r / (size * size)).collect();
+            found.push(bits(&comm.reduce_scatter_sum(x.clone(), &cuts).unwrap()));
+            comm.all_reduce_sum(&mut x).unwrap();
+            comm.all_reduce_max(&mut largest).unwrap();
+            found.extend([bits(&x), bits(&largest)]);
+            let mine = random(len / (rank + 1), 7);
+            found.extend(comm.all_gather(&mine).unwrap().iter().map(|x| bits(x)));
+            let parts = (0..size)
+                .map(|to| random(len / 100 + to, to as u64))
+                .collect();
+            found.extend(comm.all_to_all(parts).unwrap().iter().map(|x| bits(x)));
+            let mut x = random(len, 9);
+            comm.broadcast(&mut x, size - 1).unwrap();
+            found.push(bits(&x));
+        }
+        for x in comm.all_gather_f64(&[rank as f64, -0.0]).unwrap().concat() {
+            let bytes = x.to_bits().to_le_bytes();
+            found.push(bytes.map(u32::from).to_vec());
+        }
+        for i in 0..3 {
+            comm.send((rank + 1) % size, &[rank as f32, i as f32])
+                .unwrap();
+        }
+        comm.barrier().unwrap();
+        for _ in 0..3 {
+            let mut x = [0.0; 2];
+            comm.recv((rank + size - 1) % size, &mut x).unwrap();
+            found.push(bits(&x));
+        }
+    }
+    found
+}
+
+#[test]
+fn processes_over_sockets_have_the_bits_of_threads() {
+    for (processes, each_has) in [(2, 1), (3, 1), (2, 2), (3, 2), (1, 3)] {
+        let want = each(group(processes * each_has), |comm: LocalComm| {
+            everything(&comm)
+        });
+        let found = over_sockets(meetings(processes, each_has), everything);
+        assert!(found == want, "{processes} processes of {each_has}");
+    }
+}
+
+#[test]
+fn groups_of_some_ranks_do_not_meet_each_other() {
+    let results = each(meetings(3, 2), |meeting| {
+        let network = connect(&meeting).unwrap();
+        assert_eq!(
+            network.ranks(),
+            meeting.process * 2..meeting.process * 2 + 2
+        );
+        let mut found = Vec::new();
+        // within a process, over two, over all; two at once
+        for lists in [
+            vec![vec![0, 1]],
+            vec![vec![5, 2], vec![0, 3]],
+            vec![vec![0, 1, 2, 3, 4, 5]],
+        ] {
+            let groups: Vec<_> = lists
+                .iter()
+                .flat_map(|list| network.group("some", list))
+                .collect();
+            found.extend(each(groups, |comm| {
+                let x = comm.all_gather(&[meeting.process as f32]).unwrap().concat();
+                (comm.rank(), x)
+            }));
+        }
+        found
+    });
+    let all = |rank| (rank, vec![0.0, 0.0, 1.0, 1.0, 2.0, 2.0]);
+    let (left, right) = (|rank| (rank, vec![2.0, 1.0]), |rank| (rank, vec![0.0, 1.0]));
+    assert_eq!(
+        results[0],
+        [
+            (0, vec![0.0; 2]),
+            (1, vec![0.0; 2]),
+            right(0),
+            all(0),
+            all(1)
+        ]
+    );
+    assert_eq!(results[1], [left(1), right(1), all(2), all(3)]);
+    assert_eq!(results[2], [left(0), all(4), all(5)]);
+}
+
+#[test]
+fn texts_reach_every_process() {
+    let found = each(meetings(3, 1), |meeting| {
+        let network = connect(&meeting).unwrap();
+        network
+            .exchange(&format!("facts of {}\n", meeting.host))
+            .unwrap()
+    });
+    let want: Vec<String> = (0..3).map(|p| format!("facts of host-{p}\n")).collect();
+    assert_eq!(found, [want.clone(), want.clone(), want]);
+}
+
+#[test]
+fn different_lengths_and_different_calls_name_both_ranks() {
+    let found = over_sockets(meetings(3, 1), |comm| {
+        let mut x = vec![0.0; if comm.rank() == 2 { 4 } else { 3 }];
+        comm.all_reduce_sum(&mut x)
+    });
+    let op = "all_reduce_sum";
+    let (rank, len, other, other_len) = (0, 3, 2, 4);
+    let want = Error::Lengths {
+        op,
+        rank,
+        len,
+        other,
+        other_len,
+    };
+    assert_eq!(found, vec![Err(want); 3]);
+    let found = over_sockets(meetings(2, 1), |comm| match comm.rank() {
+        0 => comm.barrier(),
+        _ => comm.all_reduce_max(&mut [1.0]),
+    });
+    let (op, other_op) = ("barrier", "all_reduce_max");
+    assert_eq!(
+        found,
+        vec![
+            Err(Error::Calls {
+                rank: 0,
+                op,
+                other: 1,
+                other_op
+            });
+            2
+        ]
+    );
+    let found = over_sockets(meetings(2, 1), |comm| {
+        comm.send(1 - comm.rank(), &[1.0, 2.0]).unwrap();
+        let wrong = comm.recv(1 - comm.rank(), &mut [0.0]);
+        assert!(matches!(
+            comm.send(2, &[]),
+            Err(Error::Argument { name: "to", .. })
+        ));
+        wrong
+    });
+    assert!(matches!(
+        found[1],
+        Err(Error::Lengths {
+            op: "recv",
+            rank: 1,
+            len: 1,
+            other: 0,
+            other_len: 2
+        })
+    ));
+}
+
+#[test]
+fn a_process_that_leaves_makes_the_others_return_with_its_words() {
+    let words = Failure {
+        who: "rank 1 on host-1".into(),
+        reason: "failed: no more samples".into(),
+    };
+    for told in [Some(words), None] {
+        let found = each(meetings(3, 1), |meeting| {
+            let network = connect(&meeting).unwrap();
+            let comm = network.group("world", &[0, 1, 2]).remove(0);
+            comm.barrier().unwrap();
+            if meeting.process == 1 {
+                comm.send(0, &[7.0]).unwrap();
+                if let Some(told) = &told {
+                    network.fail(told);
+                }
+                return None;
+            }
+            let gone = comm.all_reduce_sum(&mut [1.0]).unwrap_err();
+            assert_eq!(
+                gone,
+                Error::PeerGone {
+                    rank: 1,
+                    op: "all_reduce_sum"
+                }
+            );
+            if meeting.process == 0 {
+                // what was sent before still counts
+                let mut x = [0.0];
+                comm.recv(1, &mut x).unwrap();
+                assert_eq!(x, [7.0]);
+                assert_eq!(
+                    comm.recv(1, &mut x),
+                    Err(Error::PeerGone {
+                        rank: 1,
+                        op: "recv"
+                    })
+                );
+            }
+            network.cause(Duration::from_millis(300))
+        });
+        // an end with a good-bye and without words has no cause
+        assert_eq!(found, [told.clone(), None, told]);
+    }
+}
+
+/// Meets as process 1 of 2, then does as it is told.
+fn false_peer(meeting: &Meeting, then: impl FnOnce(&mut TcpStream)) {
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut stream = loop {
+        match TcpStream::connect(("127.0.0.1", meeting.port)) {
+            Ok(stream) => break stream,
+            Err(_) => assert!(Instant::now() < until),
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    stream.write_all(b"millrace-1 1 2 1 1 host-1\n").unwrap();
+    let mut answer = [0; 3];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"go ");
+    then(&mut stream);
+}
+
+#[test]
+fn a_process_that_is_killed_cut_off_or_mad_is_named() {
+    let silence = |_: &mut TcpStream| thread::sleep(Duration::from_secs(1));
+    let madness = |stream: &mut TcpStream| {
+        stream.write_all(&[7; 100]).unwrap();
+        thread::sleep(Duration::from_secs(1));
+    };
+    type Then = fn(&mut TcpStream);
+    let cases: [(Then, &str); 3] = [
+        (|_| {}, "ended (connection closed)"),
+        (madness, "sent bytes that are no frame"),
+        (silence, "gave no sign of life for 0 s"),
+    ];
+    for (then, reason) in cases {
+        let mut meeting = meetings(2, 1).remove(0);
+        meeting.timeout = Duration::from_millis(200);
+        thread::scope(|scope| {
+            scope.spawn(|| false_peer(&meeting, then));
+            let network = connect(&meeting).unwrap();
+            assert_eq!(
+                network.exchange("facts").unwrap_err(),
+                Error::PeerGone {
+                    rank: 1,
+                    op: "exchange"
+                }
+            );
+            let cause = network.cause(Duration::ZERO).unwrap();
+            assert_eq!(
+                (cause.who.as_str(), cause.reason.as_str()),
+                ("rank 1 on host-1", reason)
+            );
+        });
+    }
+}
+
+#[test]
+fn the_watchdog_names_rank_host_collective_step_and_who_is_missing() {
+    let mut meetings = meetings(2, 2);
+    for meeting in &mut meetings {
+        meeting.timeout = Duration::from_millis(300);
+    }
+    let found = each(meetings, |meeting| {
+        let network = connect(&meeting).unwrap();
+        network.watch().set_step(12);
+        let comms = network.group("tensor", &[0, 1, 2, 3]);
+        let late = each(comms, |comm| {
+            (comm.rank() == 0).then(|| comm.barrier().unwrap_err().to_string())
+        });
+        late.into_iter().flatten().next()
+    });
+    // those that had nothing to wait for have left by then, unless they took their time
+    let text = found[0].as_deref().unwrap();
+    assert!(
+        text.starts_with("barrier: rank ") || text.contains("waited 0 s in barrier"),
+        "{text}"
+    );
+    let lone = each(self::meetings(2, 1), |mut meeting| {
+        meeting.timeout = Duration::from_millis(300);
+        let network = connect(&meeting).unwrap();
+        network.watch().set_step(12);
+        let comm = network.group("tensor", &[0, 1]).remove(0);
+        if meeting.process == 1 {
+            thread::sleep(Duration::from_millis(600));
+            return String::new();
+        }
+        comm.recv(1, &mut [0.0]).unwrap_err().to_string()
+    });
+    let want = "watchdog: rank 0 on host-0 waited 0 s in recv of its tensor group, step 12, for rank 1 on host-1";
+    assert_eq!(lone[0], want);
+}
+
+fn failure(meeting: &Meeting) -> String {
+    let met: Result<Network> = connect(meeting);
+    met.err().unwrap().to_string()
+}
+
+#[test]
+fn processes_that_do_not_meet_say_why_on_each() {
+    // nobody comes, nobody answers
+    let mut alone = meetings(3, 1);
+    for meeting in &mut alone {
+        meeting.patience = Duration::from_millis(200);
+    }
+    let port = alone[0].port;
+    let text = failure(&alone[0]);
+    let want = format!(
+        "process 0 on host-0 at 127.0.0.1:{port}: found nobody for 0 s, wanted process 1, 2 of 3"
+    );
+    assert_eq!(text, want);
+    let text = failure(&alone[1]);
+    assert!(
+        text.starts_with(&format!(
+            "process 1 on host-1: found no answer from 127.0.0.1:{port}"
+        )),
+        "{text}"
+    );
+    // a name that is none
+    alone[1].address = "no-such-host.invalid".into();
+    assert!(
+        failure(&alone[1])
+            .starts_with("process 1 on host-1: name \"no-such-host.invalid\": found ")
+    );
+    // a port in use
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    alone[0].port = taken.local_addr().unwrap().port();
+    let want = format!("process 0 on host-0: port {}: found in use", alone[0].port);
+    assert!(failure(&alone[0]).starts_with(&want));
+    // another number of processes; one number twice; a number too high
+    type Spoil = fn(&mut Meeting);
+    let spoilt: [(Spoil, &str); 3] = [
+        (
+            |m| m.processes = 4,
+            "found a run of 4 processes with 1 ranks each, wanted 3 with 1, as process 0 on host-0 has it",
+        ),
+        (
+            |m| m.process = 1,
+            "found another with the same RANK on host-1, wanted a RANK for each process",
+        ),
+        (
+            |m| m.ranks_per_process = 2,
+            "found a run of 3 processes with 2 ranks each, wanted 3 with 1",
+        ),
+    ];
+    for (spoil, reason) in spoilt {
+        let mut meetings = meetings(3, 1);
+        spoil(&mut meetings[2]);
+        let texts = each(meetings, |meeting| {
+            // the odd one is the last to come
+            thread::sleep(Duration::from_millis(if meeting.host == "host-2" {
+                300
+            } else {
+                0
+            }));
+            failure(&meeting)
+        });
+        assert!(
+            texts.iter().all(|text| text.contains(reason)),
+            "{reason}: {texts:?}"
+        );
+        assert!(
+            texts[1].starts_with("process 1 on host-1: found no from 127.0.0.1:"),
+            "{texts:?}"
+        );
+    }
+}
+
+#[test]
+fn strangers_do_not_disturb_a_meeting() {
+    let meetings = meetings(2, 1);
+    let port = meetings[0].port;
+    let found = each(meetings, |meeting| {
+        if meeting.process == 1 {
+            thread::sleep(Duration::from_millis(100));
+            let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        }
+        let network = connect(&meeting).unwrap();
+        network.exchange("x").unwrap().len()
+    });
+    assert_eq!(found, [2, 2]);
+}

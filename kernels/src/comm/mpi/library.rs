@@ -1,0 +1,394 @@
+//! The few functions of MPI that carry bytes between processes, from a library that is opened at run
+//! time, so that one program serves hosts with any MPI and with none.
+//!
+//! Three binary interfaces are known by what a library exports (MPI itself fixes only the third):
+//!
+//! | | handles | world, byte | any source, any tag | source in a status |
+//! |---|---|---|---|---|
+//! | Open MPI (`ompi_mpi_comm_world`) | pointers to symbols | `ompi_mpi_comm_world`, `ompi_mpi_byte` | -1, -1 | first int |
+//! | MPICH and its kin (their common ABI) | ints | 0x44000000, 0x4c00010d | -2, -1 | third int |
+//! | `libmpi_abi` (MPI 5.0, chapter 20) | pointer-sized numbers | 0x101, 0x247 | -1, -2 | first int |
+//!
+//! Facts from `mpi.h` of Open MPI 5.0.11 and MPICH 5.0.2, `mpi_abi.h` of the latter. All calls are made
+//! by the thread that opened the library.
+#![expect(unsafe_code, reason = "functions of a C library")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+
+use crate::comm::network::unmet;
+use crate::{Error, Result};
+
+/// Bytes of the text that each process gives the others.
+const TEXT: usize = 256;
+/// Room for any status.
+const STATUS: usize = 16;
+/// Our messages' tag.
+const TAG: c_int = 29;
+
+#[cfg(unix)]
+unsafe extern "C" {
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn dlerror() -> *const c_char;
+}
+
+/// An MPI that was started.
+pub(super) trait Mpi {
+    /// This process and the number of processes.
+    fn place(&self) -> (usize, usize);
+    /// Gives a text, cut to 255 bytes, to all; returns everybody's.
+    fn exchange(&self, text: &str) -> Result<Vec<String>>;
+    /// Begins to send.
+    fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<()>;
+    /// Messages whose sending has not ended.
+    fn under_way(&mut self) -> Result<usize>;
+    /// A message that has come, and from whom.
+    fn receive(&mut self) -> Result<Option<(usize, Vec<u8>)>>;
+    /// Ends MPI; every process has to.
+    fn finish(self: Box<Self>);
+}
+
+/// A handle of an interface.
+trait Handle: Copy + 'static {
+    /// One that no request is.
+    const NONE: Self;
+}
+
+impl Handle for c_int {
+    const NONE: c_int = 0;
+}
+
+impl Handle for *mut c_void {
+    const NONE: *mut c_void = ptr::null_mut();
+}
+
+type Bytes = *const c_void;
+type Out = *mut c_int;
+
+/// What one interface calls things.
+struct Names<H> {
+    world: H,
+    byte: H,
+    errors_return: H,
+    any_source: c_int,
+    any_tag: c_int,
+    funneled: c_int,
+    source_at: usize,
+}
+
+struct Functions<H> {
+    init: unsafe extern "C" fn(Out, *mut c_void, c_int, Out) -> c_int,
+    set_errors: unsafe extern "C" fn(H, H) -> c_int,
+    rank: unsafe extern "C" fn(H, Out) -> c_int,
+    size: unsafe extern "C" fn(H, Out) -> c_int,
+    all_gather: unsafe extern "C" fn(Bytes, c_int, H, *mut c_void, c_int, H, H) -> c_int,
+    send: unsafe extern "C" fn(Bytes, c_int, H, c_int, c_int, H, *mut H) -> c_int,
+    test: unsafe extern "C" fn(*mut H, Out, Out) -> c_int,
+    probe: unsafe extern "C" fn(c_int, c_int, H, Out, Out) -> c_int,
+    count: unsafe extern "C" fn(Out, H, Out) -> c_int,
+    receive: unsafe extern "C" fn(*mut c_void, c_int, H, c_int, c_int, H, Out) -> c_int,
+    finish: unsafe extern "C" fn() -> c_int,
+}
+
+struct Library<H> {
+    names: Names<H>,
+    functions: Functions<H>,
+    place: (usize, usize),
+    /// Requests with what they send, which must stay where it is until then.
+    sending: Vec<(H, Vec<u8>)>,
+}
+
+/// A library's address in this process.
+struct Opened {
+    name: String,
+    at: *mut c_void,
+}
+
+/// Opens the first of the libraries that is there and starts MPI.
+pub(super) fn open(names: &[String]) -> Result<Box<dyn Mpi>> {
+    let opened = first_of(names)?;
+    if let Ok(world) = opened.symbol(c"ompi_mpi_comm_world") {
+        let names = Names {
+            world,
+            byte: opened.symbol(c"ompi_mpi_byte")?,
+            errors_return: opened.symbol(c"ompi_mpi_errors_return")?,
+            any_source: -1,
+            any_tag: -1,
+            funneled: 1,
+            source_at: 0,
+        };
+        return start(&opened, names);
+    }
+    if opened.name.contains("libmpi_abi") {
+        let names = Names {
+            world: ptr::without_provenance_mut(0x101),
+            byte: ptr::without_provenance_mut(0x247),
+            errors_return: ptr::without_provenance_mut(0x143),
+            any_source: -1,
+            any_tag: -2,
+            funneled: 1024,
+            source_at: 0,
+        };
+        return start::<*mut c_void>(&opened, names);
+    }
+    let names = Names {
+        world: 0x4400_0000,
+        byte: 0x4c00_010d,
+        errors_return: 0x5400_0001,
+        any_source: -2,
+        any_tag: -1,
+        funneled: 1,
+        source_at: 2,
+    };
+    start::<c_int>(&opened, names)
+}
+
+#[cfg(unix)]
+fn first_of(names: &[String]) -> Result<Opened> {
+    const NOW_AND_GLOBAL: c_int = if cfg!(target_os = "macos") {
+        0x2 | 0x8
+    } else {
+        0x2 | 0x100
+    };
+    let mut reasons = Vec::new();
+    for name in names {
+        let Ok(text) = CString::new(name.as_str()) else {
+            continue;
+        };
+        // SAFETY: a C string; what a library does when it is opened is the user's choice of library.
+        let at = unsafe { dlopen(text.as_ptr(), NOW_AND_GLOBAL) };
+        if !at.is_null() {
+            let name = name.clone();
+            return Ok(Opened { name, at });
+        }
+        // SAFETY: null or a C string that stays until the next call from this thread.
+        let reason = unsafe {
+            let reason = dlerror();
+            (!reason.is_null()).then(|| CStr::from_ptr(reason).to_string_lossy().into_owned())
+        };
+        reasons.push(reason.unwrap_or_else(|| format!("{name}: not there")));
+    }
+    Err(unmet(
+        "MPI",
+        reasons.join("; "),
+        "a library of MPI: launch.mpi_library or LD_LIBRARY_PATH",
+    ))
+}
+
+#[cfg(not(unix))]
+fn first_of(_: &[String]) -> Result<Opened> {
+    Err(unmet(
+        "MPI",
+        "another system than Unix",
+        "launch.transport = \"sockets\"",
+    ))
+}
+
+impl Opened {
+    fn symbol(&self, name: &CStr) -> Result<*mut c_void> {
+        // SAFETY: an open library and a C string.
+        #[cfg(unix)]
+        let at = unsafe { dlsym(self.at, name.as_ptr()) };
+        #[cfg(not(unix))]
+        let at = self.at;
+        if at.is_null() {
+            let wanted = format!("{} as in MPI 3 and later", name.to_string_lossy());
+            return Err(unmet(self.name.clone(), "no such function", wanted));
+        }
+        Ok(at)
+    }
+
+    /// A function of the library.
+    ///
+    /// # Safety
+    /// `F` is the type that MPI's standard gives the function, with handles as this library has them.
+    unsafe fn function<F: Copy>(&self, name: &CStr) -> Result<F> {
+        const {
+            assert!(
+                size_of::<F>() == size_of::<*mut c_void>(),
+                "a function pointer"
+            )
+        };
+        let at = self.symbol(name)?;
+        // SAFETY: of one size, as checked; the caller answers for the type.
+        Ok(unsafe { std::mem::transmute_copy(&at) })
+    }
+}
+
+fn start<H: Handle>(opened: &Opened, names: Names<H>) -> Result<Box<dyn Mpi>> {
+    // SAFETY: the types of the fields are those of MPI's standard (sections 3.2, 3.7, 3.8, 6.7, 6.4,
+    // 9.3, 11.2) with handles of `H`.
+    let functions: Functions<H> = unsafe {
+        Functions {
+            init: opened.function(c"MPI_Init_thread")?,
+            set_errors: opened.function(c"MPI_Comm_set_errhandler")?,
+            rank: opened.function(c"MPI_Comm_rank")?,
+            size: opened.function(c"MPI_Comm_size")?,
+            all_gather: opened.function(c"MPI_Allgather")?,
+            send: opened.function(c"MPI_Isend")?,
+            test: opened.function(c"MPI_Test")?,
+            probe: opened.function(c"MPI_Iprobe")?,
+            count: opened.function(c"MPI_Get_count")?,
+            receive: opened.function(c"MPI_Recv")?,
+            finish: opened.function(c"MPI_Finalize")?,
+        }
+    };
+    let (mut level, mut rank, mut size) = (0, 0, 0);
+    // SAFETY: MPI was not started before: a process has one network. No arguments are allowed.
+    let code = unsafe {
+        (functions.init)(
+            ptr::null_mut(),
+            ptr::null_mut(),
+            names.funneled,
+            &raw mut level,
+        )
+    };
+    check("MPI_Init_thread", code)?;
+    // SAFETY: MPI runs; the outputs are ints.
+    unsafe {
+        check(
+            "MPI_Comm_set_errhandler",
+            (functions.set_errors)(names.world, names.errors_return),
+        )?;
+        check(
+            "MPI_Comm_rank",
+            (functions.rank)(names.world, &raw mut rank),
+        )?;
+        check(
+            "MPI_Comm_size",
+            (functions.size)(names.world, &raw mut size),
+        )?;
+    }
+    let place = (positive(rank), positive(size));
+    let sending = Vec::new();
+    Ok(Box::new(Library {
+        names,
+        functions,
+        place,
+        sending,
+    }))
+}
+
+fn positive(x: c_int) -> usize {
+    usize::try_from(x).unwrap_or(0)
+}
+
+fn int(x: usize) -> c_int {
+    c_int::try_from(x).expect("messages are cut shorter")
+}
+
+fn check(function: &'static str, code: c_int) -> Result<()> {
+    match code {
+        0 => Ok(()),
+        code => Err(failed(function, code)),
+    }
+}
+
+fn failed(function: &'static str, code: c_int) -> Error {
+    unmet(function, format!("error {code}"), "success")
+}
+
+impl<H: Handle> Mpi for Library<H> {
+    fn place(&self) -> (usize, usize) {
+        self.place
+    }
+
+    fn exchange(&self, text: &str) -> Result<Vec<String>> {
+        let mut mine = [0u8; TEXT];
+        let len = text.len().min(TEXT - 1);
+        mine[..len].copy_from_slice(&text.as_bytes()[..len]);
+        let mut all = vec![0u8; TEXT * self.place.1];
+        let (byte, world) = (self.names.byte, self.names.world);
+        // SAFETY: TEXT bytes go out, TEXT for each process come in.
+        let code = unsafe {
+            let (from, to) = (mine.as_ptr().cast(), all.as_mut_ptr().cast());
+            (self.functions.all_gather)(from, int(TEXT), byte, to, int(TEXT), byte, world)
+        };
+        check("MPI_Allgather", code)?;
+        let text = |bytes: &[u8]| {
+            let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(TEXT);
+            String::from_utf8_lossy(&bytes[..end]).into_owned()
+        };
+        Ok(all.chunks(TEXT).map(text).collect())
+    }
+
+    fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<()> {
+        let mut request = H::NONE;
+        let (byte, world) = (self.names.byte, self.names.world);
+        // SAFETY: the bytes stay in `sending`, unmoved on the heap, until the request is done.
+        let code = unsafe {
+            let from = bytes.as_ptr().cast();
+            (self.functions.send)(
+                from,
+                int(bytes.len()),
+                byte,
+                int(to),
+                TAG,
+                world,
+                &raw mut request,
+            )
+        };
+        check("MPI_Isend", code)?;
+        self.sending.push((request, bytes));
+        Ok(())
+    }
+
+    fn under_way(&mut self) -> Result<usize> {
+        let mut error = None;
+        let test = self.functions.test;
+        self.sending.retain_mut(|(request, _)| {
+            let (mut flag, mut status) = (0, [0; STATUS]);
+            // SAFETY: a request of ours; there is room for any status.
+            let code = unsafe { test(&raw mut *request, &raw mut flag, status.as_mut_ptr()) };
+            if code != 0 {
+                error = Some(failed("MPI_Test", code));
+            }
+            flag == 0 && code == 0
+        });
+        error.map_or(Ok(self.sending.len()), Err)
+    }
+
+    fn receive(&mut self) -> Result<Option<(usize, Vec<u8>)>> {
+        let Names {
+            world,
+            byte,
+            any_source,
+            ..
+        } = self.names;
+        // only ours are on this communicator, so any tag will do
+        let any_tag = self.names.any_tag;
+        let (mut flag, mut status, mut count) = (0, [0; STATUS], 0);
+        // SAFETY: there is room for any status.
+        let code = unsafe {
+            (self.functions.probe)(
+                any_source,
+                any_tag,
+                world,
+                &raw mut flag,
+                status.as_mut_ptr(),
+            )
+        };
+        check("MPI_Iprobe", code)?;
+        if flag == 0 {
+            return Ok(None);
+        }
+        let source = status[self.names.source_at];
+        // SAFETY: the status is of the probe.
+        let code = unsafe { (self.functions.count)(status.as_mut_ptr(), byte, &raw mut count) };
+        check("MPI_Get_count", code)?;
+        let mut bytes = vec![0u8; positive(count)];
+        // SAFETY: the message that was probed has `count` bytes; nobody else receives here.
+        let code = unsafe {
+            let to = bytes.as_mut_ptr().cast();
+            (self.functions.receive)(to, count, byte, source, TAG, world, status.as_mut_ptr())
+        };
+        check("MPI_Recv", code)?;
+        Ok(Some((positive(source), bytes)))
+    }
+
+    fn finish(self: Box<Self>) {
+        // SAFETY: MPI runs and nothing is under way. What it answers changes nothing any more.
+        unsafe { (self.functions.finish)() };
+    }
+}

@@ -1,0 +1,251 @@
+//! A process's connections to the other processes of a run, and the groups of ranks over them.
+//!
+//! Adjacent world ranks share a process. A group whose ranks all live here is one of threads
+//! (`local.rs`); any other one sends frames (`remote.rs`) over a wire: sockets or MPI. Every process
+//! makes the same groups in the same order, which numbers them alike.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::frame::{Header, Kind, Payload};
+use super::post::Post;
+use super::remote::{Member, Remote};
+use super::watch::{Roster, Watch};
+use super::{Collective, local};
+use crate::{Error, Result};
+
+/// Carries frames to other processes. What comes from them goes to the process's post by itself, so a
+/// process that sends never waits for one that computes.
+pub(super) trait Wire: Send + Sync {
+    /// Returns once the frame is under way. To a process that has ended it is lost.
+    fn send(&self, process: usize, header: &Header, payload: &Payload);
+    /// Says good-bye, gives frames that are under way a moment, and ends.
+    fn close(&self);
+}
+
+/// The first cause of the end of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Rank or ranks and host.
+    pub who: String,
+    /// Its own error, or how it went.
+    pub reason: String,
+}
+
+pub(super) struct Shared {
+    pub process: usize,
+    pub wire: Box<dyn Wire>,
+    pub post: Arc<Post>,
+    pub watch: Arc<Watch>,
+    ranks_per_process: usize,
+    processes: usize,
+}
+
+impl Shared {
+    /// Process of a world rank.
+    pub(super) fn home(&self, rank: usize) -> usize {
+        rank / self.ranks_per_process
+    }
+}
+
+/// A process's end of a run's connections. Dropping it ends them.
+pub struct Network {
+    shared: Arc<Shared>,
+    groups: AtomicU32,
+    /// All processes, a member each.
+    control: Mutex<Option<Remote>>,
+}
+
+/// How a process is connected.
+pub(super) struct Connected {
+    pub process: usize,
+    pub processes: usize,
+    pub ranks_per_process: usize,
+    pub wire: Box<dyn Wire>,
+    pub post: Arc<Post>,
+    pub watch: Arc<Watch>,
+}
+
+impl Network {
+    pub(super) fn new(connected: Connected) -> Network {
+        let Connected {
+            process,
+            processes,
+            ranks_per_process,
+            wire,
+            post,
+            watch,
+        } = connected;
+        let shared = Shared {
+            process,
+            wire,
+            post,
+            watch,
+            ranks_per_process,
+            processes,
+        };
+        let network = Network {
+            shared: Arc::new(shared),
+            groups: AtomicU32::new(0),
+            control: Mutex::new(None),
+        };
+        let control = network.processes_group("processes");
+        *network.control() = Some(control);
+        network
+    }
+
+    fn control(&self) -> std::sync::MutexGuard<'_, Option<Remote>> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process, from 0.
+    pub fn process(&self) -> usize {
+        self.shared.process
+    }
+
+    /// Processes of the run.
+    pub fn processes(&self) -> usize {
+        self.shared.processes
+    }
+
+    /// World ranks of this process.
+    pub fn ranks(&self) -> std::ops::Range<usize> {
+        let (first, per) = (self.shared.process, self.shared.ranks_per_process);
+        first * per..(first + 1) * per
+    }
+
+    /// The watchdog of all its groups.
+    pub fn watch(&self) -> Arc<Watch> {
+        Arc::clone(&self.shared.watch)
+    }
+
+    /// A group of world ranks: its members in this process, in order. Every process asks for every
+    /// group, also those that it has no part of.
+    pub fn group(&self, name: &'static str, members: &[usize]) -> Vec<Box<dyn Collective>> {
+        let number = self.groups.fetch_add(1, Ordering::Relaxed);
+        let is_here = |rank: &usize| self.ranks().contains(rank);
+        let roster = Roster {
+            name,
+            members: members.to_vec(),
+            watch: self.watch(),
+            is_patient: false,
+        };
+        if !members.iter().any(is_here) {
+            return Vec::new();
+        }
+        if members.iter().all(is_here) {
+            let members = local::watched(roster).into_iter();
+            return members
+                .map(|comm| Box::new(comm) as Box<dyn Collective>)
+                .collect();
+        }
+        let homes: Vec<usize> = members.iter().map(|&rank| self.shared.home(rank)).collect();
+        let members = self.remote(number, roster, homes).into_iter();
+        members
+            .map(|comm| Box::new(comm) as Box<dyn Collective>)
+            .collect()
+    }
+
+    /// A group with a member for each process; its ranks wait without a deadline.
+    pub fn of_processes(&self, name: &'static str) -> Box<dyn Collective> {
+        Box::new(self.processes_group(name))
+    }
+
+    fn processes_group(&self, name: &'static str) -> Remote {
+        let number = self.groups.fetch_add(1, Ordering::Relaxed);
+        let homes: Vec<usize> = (0..self.shared.processes).collect();
+        let first_of = |process: usize| process * self.shared.ranks_per_process;
+        let roster = Roster {
+            name,
+            members: homes.iter().map(|&process| first_of(process)).collect(),
+            watch: self.watch(),
+            is_patient: true,
+        };
+        let mut mine = self.remote(number, roster, homes);
+        mine.remove(0)
+    }
+
+    fn remote(&self, number: u32, roster: Roster, homes: Vec<usize>) -> Vec<Remote> {
+        let here = homes.iter().enumerate();
+        let here = here.filter(|(_, home)| **home == self.shared.process);
+        let here: Vec<usize> = here.map(|(member, _)| member).collect();
+        Remote::all(
+            &self.shared,
+            Member {
+                number,
+                roster,
+                homes,
+            },
+            &here,
+        )
+    }
+
+    /// Gives every process's text to every process, by process; waits without a deadline.
+    ///
+    /// # Errors
+    /// If a process ended.
+    pub fn exchange(&self, text: &str) -> Result<Vec<String>> {
+        let control = self.control();
+        let control = control.as_ref().expect("made with the network");
+        control.exchange_text(text)
+    }
+
+    /// Tells all processes why this one ends.
+    pub fn fail(&self, failure: &Failure) {
+        let text = format!("{}\n{}", failure.who, failure.reason);
+        let payload = Payload::Bytes(Arc::new(text.into_bytes()));
+        for process in (0..self.shared.processes).filter(|&p| p != self.shared.process) {
+            self.shared
+                .wire
+                .send(process, &Header::of(Kind::Failed), &payload);
+        }
+    }
+
+    /// Why a peer ended, waiting a moment for its own words.
+    pub fn cause(&self, patience: Duration) -> Option<Failure> {
+        self.shared.post.cause(patience)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        *self.control() = None;
+        self.shared.wire.close();
+    }
+}
+
+/// Takes what came from a process. False: it was the last.
+pub(super) fn take(post: &Post, process: usize, (header, payload): (Header, Payload)) -> bool {
+    match header.kind {
+        Kind::Turn | Kind::Mail | Kind::Gone => post.deliver(header, payload),
+        Kind::Ping => {}
+        Kind::Failed => {
+            let text = String::from_utf8_lossy(payload.bytes()).into_owned();
+            let (who, reason) = text.split_once('\n').unwrap_or(("a rank", &text));
+            let failure = Failure {
+                who: who.to_owned(),
+                reason: reason.to_owned(),
+            };
+            post.end(process, Some(failure), None);
+        }
+        Kind::Bye => {
+            post.end(process, None, None);
+            return false;
+        }
+    }
+    true
+}
+
+/// The error of processes that did not find each other.
+pub(super) fn unmet(
+    at: impl Into<String>,
+    found: impl Into<String>,
+    wanted: impl Into<String>,
+) -> Error {
+    Error::Network {
+        at: at.into(),
+        found: found.into(),
+        wanted: wanted.into(),
+    }
+}

@@ -1,0 +1,208 @@
+//! Where frames wait for the ranks of this process: an inbox for each member of each group, with a
+//! queue for each member that sends.
+//!
+//! How much waits is bounded by what the callers do: a member is at most one collective ahead of every
+//! other, since it cannot end one without a part of each; messages between two ranks are those of the
+//! micro-batches that a schedule keeps in flight.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::frame::{EVERYONE, Header, Kind, Payload};
+use super::network::Failure;
+use super::watch::left;
+
+/// A member's part of a collective.
+pub(super) struct Letter {
+    pub op: &'static str,
+    pub whole: u64,
+    pub payload: Payload,
+}
+
+/// What one member sent another.
+#[derive(Default)]
+pub(super) struct Queue {
+    pub turns: VecDeque<Letter>,
+    pub mail: VecDeque<Payload>,
+    pub is_gone: bool,
+}
+
+/// One member's.
+#[derive(Default)]
+pub(super) struct Inbox {
+    queues: Mutex<BTreeMap<usize, Queue>>,
+    changed: Condvar,
+}
+
+pub(super) type Queues<'a> = MutexGuard<'a, BTreeMap<usize, Queue>>;
+
+/// Locks; what a panicking thread left is whole, as each change is one step.
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inbox {
+    pub(super) fn queues(&self) -> Queues<'_> {
+        held(&self.queues)
+    }
+
+    /// Waits for a change; None once the deadline is over.
+    pub(super) fn wait<'a>(
+        &self,
+        queues: Queues<'a>,
+        deadline: Option<Instant>,
+    ) -> Option<Queues<'a>> {
+        let Some(left) = left(deadline) else {
+            let waited = self.changed.wait(queues);
+            return Some(waited.unwrap_or_else(PoisonError::into_inner));
+        };
+        if left.is_zero() {
+            return None;
+        }
+        let waited = self.changed.wait_timeout(queues, left);
+        Some(waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    pub(super) fn put(&self, header: &Header, payload: Payload) {
+        let mut queues = self.queues();
+        let queue = queues.entry(header.from as usize).or_default();
+        match header.kind {
+            Kind::Turn => queue.turns.push_back(Letter {
+                op: header.op,
+                whole: header.whole,
+                payload,
+            }),
+            Kind::Mail => queue.mail.push_back(payload),
+            _ => queue.is_gone = true,
+        }
+        drop(queues);
+        self.changed.notify_all();
+    }
+
+    fn wake(&self) {
+        // whoever looked at the old state under the lock waits by now
+        drop(self.queues());
+        self.changed.notify_all();
+    }
+}
+
+#[derive(Default)]
+struct Groups {
+    /// Members here, by group.
+    here: BTreeMap<u32, Vec<(u32, Arc<Inbox>)>>,
+    /// Frames of groups that this process has yet to make.
+    early: BTreeMap<u32, Vec<(Header, Payload)>>,
+}
+
+/// A process's inboxes and what is known of the other processes.
+pub(super) struct Post {
+    groups: Mutex<Groups>,
+    /// By process.
+    gone: Vec<AtomicBool>,
+    ends: Mutex<Ends>,
+    ended: Condvar,
+}
+
+/// How processes ended.
+#[derive(Default)]
+struct Ends {
+    /// What a process told, or the first that ended without a word.
+    told: Option<Failure>,
+    silent: Option<Failure>,
+    count: usize,
+}
+
+impl Post {
+    pub(super) fn new(processes: usize) -> Post {
+        Post {
+            groups: Mutex::default(),
+            gone: (0..processes).map(|_| AtomicBool::new(false)).collect(),
+            ends: Mutex::default(),
+            ended: Condvar::new(),
+        }
+    }
+
+    /// Inboxes for members of a group, with what came before.
+    pub(super) fn open(&self, group: u32, members: &[u32]) -> Vec<Arc<Inbox>> {
+        let mut groups = held(&self.groups);
+        let inboxes: Vec<_> = members
+            .iter()
+            .map(|&m| (m, Arc::<Inbox>::default()))
+            .collect();
+        let opened = inboxes.iter().map(|(_, inbox)| Arc::clone(inbox)).collect();
+        for (header, payload) in groups.early.remove(&group).unwrap_or_default() {
+            hand_out(&inboxes, &header, &payload);
+        }
+        groups.here.insert(group, inboxes);
+        opened
+    }
+
+    /// What comes for a member from now on is dropped.
+    pub(super) fn shut(&self, group: u32, member: u32) {
+        if let Some(inboxes) = held(&self.groups).here.get_mut(&group) {
+            inboxes.retain(|(other, _)| *other != member);
+        }
+    }
+
+    /// Takes a frame of a group.
+    pub(super) fn deliver(&self, header: Header, payload: Payload) {
+        let mut groups = held(&self.groups);
+        match groups.here.get(&header.group) {
+            Some(inboxes) => hand_out(inboxes, &header, &payload),
+            None => groups
+                .early
+                .entry(header.group)
+                .or_default()
+                .push((header, payload)),
+        }
+    }
+
+    /// A process has ended: it gave a cause, or ended without a word, or as it should.
+    pub(super) fn end(&self, process: usize, told: Option<Failure>, silent: Option<Failure>) {
+        let mut ends = held(&self.ends);
+        // a process ends once; what it told comes before
+        if !self.gone[process].swap(true, Ordering::SeqCst) {
+            ends.count += 1;
+        }
+        ends.told = ends.told.take().or(told);
+        ends.silent = ends.silent.take().or(silent);
+        drop(ends);
+        self.ended.notify_all();
+        let groups = held(&self.groups);
+        let inboxes = groups.here.values().flatten();
+        inboxes.for_each(|(_, inbox)| inbox.wake());
+    }
+
+    pub(super) fn is_gone(&self, process: usize) -> bool {
+        self.gone[process].load(Ordering::SeqCst)
+    }
+
+    /// Why the run ends: what a process told, waiting for it a moment; else who ended without a word.
+    pub(super) fn cause(&self, patience: Duration) -> Option<Failure> {
+        let ends = held(&self.ends);
+        let until = |ends: &mut Ends| ends.told.is_none();
+        let waited = self.ended.wait_timeout_while(ends, patience, until);
+        let ends = waited.unwrap_or_else(PoisonError::into_inner).0;
+        ends.told.clone().or_else(|| ends.silent.clone())
+    }
+
+    /// Waits until all other processes have ended, not for ever.
+    pub(super) fn wait_for_all(&self, patience: Duration) {
+        let others = self.gone.len() - 1;
+        let ends = held(&self.ends);
+        let waited = self
+            .ended
+            .wait_timeout_while(ends, patience, |ends| ends.count < others);
+        drop(waited);
+    }
+}
+
+fn hand_out(inboxes: &[(u32, Arc<Inbox>)], header: &Header, payload: &Payload) {
+    for (member, inbox) in inboxes {
+        if header.to == *member || header.to == EVERYONE && header.from != *member {
+            inbox.put(header, payload.clone());
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! A group over several processes. Every collective is one exchange or two: each member gives every
+//! other its part, directly, and waits for theirs; sums are then added by the tree, so that the bits
+//! are those of threads.
+//!
+//! A long sum is scattered (each member gets the others' numbers of its own share and adds them) and its
+//! shares are gathered: 2 (n - 1) / n of the numbers leave and enter each member, as in a ring, in two
+//! rounds instead of 2 (n - 1). What several members of one process are to have is sent there once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::frame::{EVERYONE, Header, Kind, Payload};
+use super::network::Shared;
+use super::post::{Inbox, Letter};
+use super::sum::{SHARED_FROM, largest, tree_sum};
+use super::watch::Roster;
+use super::{Collective, check_cuts, check_parts, check_peer};
+use crate::{Error, Result};
+
+/// What the members of a group share.
+pub(super) struct Member {
+    pub number: u32,
+    pub roster: Roster,
+    /// Process of each member.
+    pub homes: Vec<usize>,
+}
+
+/// One member of such a group.
+pub(super) struct Remote {
+    rank: usize,
+    group: Arc<Member>,
+    network: Arc<Shared>,
+    inbox: Arc<Inbox>,
+    /// Other members in this process.
+    beside: Vec<(usize, Arc<Inbox>)>,
+    /// Other processes with members.
+    processes: Vec<usize>,
+    turn: AtomicU64,
+}
+
+/// What a member gives the others.
+enum Given {
+    Same(Payload),
+    /// By member.
+    Parts(Vec<Payload>),
+}
+
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(EVERYONE)
+}
+
+impl Remote {
+    /// The members `here` of a group.
+    pub(super) fn all(network: &Arc<Shared>, group: Member, here: &[usize]) -> Vec<Remote> {
+        let numbers: Vec<u32> = here.iter().map(|&member| narrow(member)).collect();
+        let inboxes = network.post.open(group.number, &numbers);
+        let mut processes = group.homes.clone();
+        processes.sort_unstable();
+        processes.dedup();
+        processes.retain(|&process| process != network.process);
+        let group = Arc::new(group);
+        let all: Vec<(usize, Arc<Inbox>)> = here.iter().copied().zip(inboxes).collect();
+        let member = |(rank, inbox): &(usize, Arc<Inbox>)| Remote {
+            rank: *rank,
+            group: Arc::clone(&group),
+            network: Arc::clone(network),
+            inbox: Arc::clone(inbox),
+            beside: all
+                .iter()
+                .filter(|(other, _)| other != rank)
+                .cloned()
+                .collect(),
+            processes: processes.clone(),
+            turn: AtomicU64::new(0),
+        };
+        all.iter().map(member).collect()
+    }
+
+    fn header(&self, kind: Kind, op: &'static str, to: u32) -> Header {
+        Header {
+            kind,
+            op,
+            group: self.group.number,
+            from: narrow(self.rank),
+            to,
+            turn: self.turn.load(Ordering::Relaxed),
+            whole: 0,
+        }
+    }
+
+    /// Puts a frame into a member's inbox, wherever it is.
+    fn post(&self, to: usize, header: &Header, payload: Payload) {
+        let home = self.group.homes[to];
+        match self.beside.iter().find(|(other, _)| *other == to) {
+            Some((_, inbox)) => inbox.put(header, payload),
+            None if to == self.rank => self.inbox.put(header, payload),
+            None => self.network.wire.send(home, header, &payload),
+        }
+    }
+
+    /// As `post`, to all others.
+    fn post_all(&self, header: &Header, payload: &Payload) {
+        // each member begins behind itself, so that not all send to the first at once
+        let start = self
+            .processes
+            .partition_point(|&process| process < self.network.process);
+        for at in 0..self.processes.len() {
+            let process = self.processes[(start + at) % self.processes.len()];
+            self.network.wire.send(process, header, payload);
+        }
+        for (_, inbox) in &self.beside {
+            inbox.put(header, payload.clone());
+        }
+    }
+
+    /// Gives this member's part, a call about `whole` elements, and returns every member's.
+    fn exchange(&self, op: &'static str, whole: usize, given: Given) -> Result<Vec<Letter>> {
+        let size = self.size();
+        let mut header = self.header(Kind::Turn, op, EVERYONE);
+        header.whole = whole as u64;
+        let own = match given {
+            Given::Same(payload) => {
+                self.post_all(&header, &payload);
+                payload
+            }
+            Given::Parts(mut parts) => {
+                for step in 1..size {
+                    let to = (self.rank + step) % size;
+                    header.to = narrow(to);
+                    self.post(
+                        to,
+                        &header,
+                        std::mem::replace(&mut parts[to], Payload::none()),
+                    );
+                }
+                parts.swap_remove(self.rank)
+            }
+        };
+        self.turn.fetch_add(1, Ordering::Relaxed);
+        let letters = self.collect(
+            op,
+            Letter {
+                op,
+                whole: whole as u64,
+                payload: own,
+            },
+        )?;
+        match letters.iter().position(|letter| letter.op != letters[0].op) {
+            None => Ok(letters),
+            Some(other) => Err(Error::Calls {
+                rank: 0,
+                op: letters[0].op,
+                other,
+                other_op: letters[other].op,
+            }),
+        }
+    }
+
+    /// Waits for the others' parts of a turn.
+    fn collect(&self, op: &'static str, own: Letter) -> Result<Vec<Letter>> {
+        let (size, deadline) = (self.size(), self.group.roster.deadline());
+        let mut queues = self.inbox.queues();
+        loop {
+            let others = (0..size).filter(|&from| from != self.rank);
+            let is_there = |from: &usize| queues.get(from).is_some_and(|q| !q.turns.is_empty());
+            let missing: Vec<usize> = others.filter(|from| !is_there(from)).collect();
+            if missing.is_empty() {
+                break;
+            }
+            let is_gone = |from: &usize| queues.get(from).is_some_and(|q| q.is_gone);
+            let is_lost = |from: &&usize| {
+                is_gone(from) || self.network.post.is_gone(self.group.homes[**from])
+            };
+            if let Some(&rank) = missing.iter().find(is_lost) {
+                return Err(Error::PeerGone { rank, op });
+            }
+            let Some(changed) = self.inbox.wait(queues, deadline) else {
+                return Err(self.group.roster.late(op, self.rank, &missing));
+            };
+            queues = changed;
+        }
+        let mut own = Some(own);
+        let letters = (0..size).map(|from| {
+            let sent = queues
+                .get_mut(&from)
+                .and_then(|queue| queue.turns.pop_front());
+            sent.or_else(|| own.take())
+                .expect("every member's part is there")
+        });
+        Ok(letters.collect())
+    }
+
+    /// As `exchange` for calls about equally many elements.
+    fn exchange_alike(&self, op: &'static str, whole: usize, given: Given) -> Result<Vec<Letter>> {
+        let letters = self.exchange(op, whole, given)?;
+        let len = letters[0].whole;
+        let count = |x: u64| usize::try_from(x).unwrap_or(usize::MAX);
+        match letters.iter().position(|letter| letter.whole != len) {
+            None => Ok(letters),
+            Some(other) => Err(Error::Lengths {
+                op,
+                rank: 0,
+                len: count(len),
+                other,
+                other_len: count(letters[other].whole),
+            }),
+        }
+    }
+
+    /// The tree sum of this member's range.
+    fn scattered(&self, op: &'static str, x: &[f32], cuts: &[usize]) -> Result<Vec<f32>> {
+        let part = |to: usize| Payload::F32(Arc::new(x[cuts[to]..cuts[to + 1]].to_vec()));
+        let parts = (0..self.size()).map(part).collect();
+        let letters = self.exchange_alike(op, x.len(), Given::Parts(parts))?;
+        let mut sum = vec![0.0; cuts[self.rank + 1] - cuts[self.rank]];
+        self.add(op, &mut sum, &letters)?;
+        Ok(sum)
+    }
+
+    fn add(&self, op: &'static str, sum: &mut [f32], letters: &[Letter]) -> Result<()> {
+        let parts: Vec<&[f32]> = letters.iter().map(|letter| letter.payload.f32()).collect();
+        let wrong = parts.iter().position(|part| part.len() != sum.len());
+        if let Some(other) = wrong {
+            let (rank, len, other_len) = (self.rank, sum.len(), parts[other].len());
+            return Err(Error::Lengths {
+                op,
+                rank,
+                len,
+                other,
+                other_len,
+            });
+        }
+        tree_sum(sum, &parts);
+        Ok(())
+    }
+
+    /// Every member's text.
+    pub(super) fn exchange_text(&self, text: &str) -> Result<Vec<String>> {
+        let payload = Payload::Bytes(Arc::new(text.as_bytes().to_vec()));
+        let letters = self.exchange("exchange", 0, Given::Same(payload))?;
+        let text = |letter: &Letter| String::from_utf8_lossy(letter.payload.bytes()).into_owned();
+        Ok(letters.iter().map(text).collect())
+    }
+}
+
+fn same(x: &[f32]) -> Given {
+    Given::Same(Payload::F32(Arc::new(x.to_vec())))
+}
+
+impl Collective for Remote {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.group.homes.len()
+    }
+
+    fn all_reduce_sum(&self, x: &mut [f32]) -> Result<()> {
+        const OP: &str = "all_reduce_sum";
+        let size = self.size();
+        if x.len() < SHARED_FROM {
+            let letters = self.exchange_alike(OP, x.len(), same(x))?;
+            return self.add(OP, x, &letters);
+        }
+        let share = x.len().div_ceil(size);
+        let cuts: Vec<usize> = (0..=size).map(|r| x.len().min(r * share)).collect();
+        let sum = self.scattered(OP, x, &cuts)?;
+        let sums = self.exchange_alike(OP, x.len(), same(&sum))?;
+        for (x, sum) in x.chunks_mut(share).zip(sums) {
+            x.copy_from_slice(sum.payload.f32());
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter_sum(&self, x: Vec<f32>, cuts: &[usize]) -> Result<Vec<f32>> {
+        check_cuts(cuts, x.len(), self.size())?;
+        self.scattered("reduce_scatter_sum", &x, cuts)
+    }
+
+    fn all_reduce_max(&self, x: &mut [f32]) -> Result<()> {
+        let letters = self.exchange_alike("all_reduce_max", x.len(), same(x))?;
+        largest(x, letters.iter().map(|letter| letter.payload.f32()));
+        Ok(())
+    }
+
+    fn all_gather(&self, x: &[f32]) -> Result<Vec<Vec<f32>>> {
+        let letters = self.exchange("all_gather", x.len(), same(x))?;
+        Ok(letters
+            .iter()
+            .map(|letter| letter.payload.f32().to_vec())
+            .collect())
+    }
+
+    fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>> {
+        let given = Given::Same(Payload::F64(Arc::new(x.to_vec())));
+        let letters = self.exchange("all_gather_f64", x.len(), given)?;
+        Ok(letters
+            .iter()
+            .map(|letter| letter.payload.f64().to_vec())
+            .collect())
+    }
+
+    fn all_to_all(&self, parts: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+        check_parts(parts.len(), self.size())?;
+        let parts = parts.into_iter().map(|part| Payload::F32(Arc::new(part)));
+        let letters = self.exchange("all_to_all", 0, Given::Parts(parts.collect()))?;
+        Ok(letters
+            .iter()
+            .map(|letter| letter.payload.f32().to_vec())
+            .collect())
+    }
+
+    fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()> {
+        check_peer("broadcast", "root", (root, self.size()))?;
+        let given = match self.rank == root {
+            true => same(x),
+            false => Given::Same(Payload::none()),
+        };
+        let letters = self.exchange_alike("broadcast", x.len(), given)?;
+        x.copy_from_slice(letters[root].payload.f32());
+        Ok(())
+    }
+
+    fn send(&self, to: usize, x: &[f32]) -> Result<()> {
+        check_peer("send", "to", (to, self.size()))?;
+        let header = self.header(Kind::Mail, "exchange", narrow(to));
+        self.post(to, &header, Payload::F32(Arc::new(x.to_vec())));
+        Ok(())
+    }
+
+    fn recv(&self, from: usize, x: &mut [f32]) -> Result<()> {
+        const OP: &str = "recv";
+        check_peer(OP, "from", (from, self.size()))?;
+        let deadline = self.group.roster.deadline();
+        let mut queues = self.inbox.queues();
+        let message = loop {
+            let queue = queues.entry(from).or_default();
+            if let Some(message) = queue.mail.pop_front() {
+                break message;
+            }
+            if queue.is_gone || self.network.post.is_gone(self.group.homes[from]) {
+                return Err(Error::PeerGone { rank: from, op: OP });
+            }
+            let Some(changed) = self.inbox.wait(queues, deadline) else {
+                return Err(self.group.roster.late(OP, self.rank, &[from]));
+            };
+            queues = changed;
+        };
+        drop(queues);
+        if message.f32().len() != x.len() {
+            let (rank, len, other_len) = (self.rank, x.len(), message.f32().len());
+            return Err(Error::Lengths {
+                op: OP,
+                rank,
+                len,
+                other: from,
+                other_len,
+            });
+        }
+        x.copy_from_slice(message.f32());
+        Ok(())
+    }
+
+    fn barrier(&self) -> Result<()> {
+        self.exchange("barrier", 0, Given::Same(Payload::none()))
+            .map(drop)
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.network.post.shut(self.group.number, narrow(self.rank));
+        self.post_all(
+            &self.header(Kind::Gone, "exchange", EVERYONE),
+            &Payload::none(),
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! The watchdog of collectives: how long a rank waits for the others, and what it says when they do not
+//! come. A rank that waits is named with its host, the collective, its group, the step, and those that
+//! are missing, all by world rank.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+
+/// What all groups of a process share.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// None: waits for ever.
+    timeout: Option<Duration>,
+    /// The training step under way, for messages alone.
+    step: AtomicU64,
+    /// Host of every process, in order.
+    hosts: Vec<String>,
+    /// Adjacent world ranks share a process.
+    ranks_per_process: usize,
+}
+
+impl Watch {
+    /// For processes on `hosts` with so many ranks each.
+    pub fn new(timeout: Option<Duration>, hosts: Vec<String>, ranks_per_process: usize) -> Watch {
+        Watch {
+            timeout,
+            step: AtomicU64::new(0),
+            hosts,
+            ranks_per_process,
+        }
+    }
+
+    /// Says which step is under way from now on.
+    pub fn set_step(&self, step: u64) {
+        self.step.store(step, Ordering::Relaxed);
+    }
+
+    /// A rank with its host, as messages name it.
+    pub fn name_of(&self, rank: usize) -> String {
+        match rank.checked_div(self.ranks_per_process) {
+            Some(process) if process < self.hosts.len() => {
+                format!("{rank} on {}", self.hosts[process])
+            }
+            _ => rank.to_string(),
+        }
+    }
+
+    /// Ranks of a process, as messages name them.
+    pub(crate) fn ranks_of(&self, process: usize) -> String {
+        let first = process * self.ranks_per_process;
+        let host = self.hosts.get(process).map_or("", String::as_str);
+        match self.ranks_per_process {
+            0 | 1 => format!("rank {first} on {host}"),
+            more => format!("ranks {first} to {} on {host}", first + more - 1),
+        }
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+}
+
+/// The ranks of a group and who watches over them.
+#[derive(Clone, Debug)]
+pub struct Roster {
+    /// What the group is for.
+    pub name: &'static str,
+    /// World ranks, by number in the group.
+    pub members: Vec<usize>,
+    /// Waits by its deadline.
+    pub watch: Arc<Watch>,
+    /// Waits for ever all the same: there is nothing to do between two calls.
+    pub is_patient: bool,
+}
+
+impl Roster {
+    /// So many ranks that wait for ever.
+    pub(crate) fn unwatched(size: usize) -> Roster {
+        Roster {
+            name: "group",
+            members: (0..size).collect(),
+            watch: Arc::default(),
+            is_patient: true,
+        }
+    }
+
+    /// When a wait that begins now is too long.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let timeout = self.watch.timeout.filter(|_| !self.is_patient);
+        timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+    }
+
+    /// The message of member `rank`, who waited for others in vain.
+    pub(crate) fn late(&self, op: &'static str, rank: usize, missing: &[usize]) -> Error {
+        let name = |&member: &usize| self.watch.name_of(self.members[member]);
+        Error::Late {
+            op,
+            group: self.name,
+            rank: name(&rank),
+            seconds: self.watch.timeout.unwrap_or_default().as_secs(),
+            step: self.watch.step.load(Ordering::Relaxed),
+            missing: missing.iter().map(name).collect(),
+        }
+    }
+}
+
+/// Time left until a deadline; None without one. Zero: it is over.
+pub(crate) fn left(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+}

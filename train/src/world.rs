@@ -1,0 +1,336 @@
+//! The processes of a run, of which each has a share of the ranks as its threads, and what they do
+//! together outside of steps: meet, compare what they are about to do, end.
+//!
+//! A process that fails tells the others why; they end with its words. One that goes without a word is
+//! named. `kernels::comm` carries the numbers.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kernels::comm::socket::{self, Meeting};
+use kernels::comm::{Collective, Failure, Network, Roster, Watch};
+use kernels::comm::{local, mpi};
+use serde_json::Value;
+
+use crate::config::ParallelConfig;
+use crate::error::{Error, OnRank, Result};
+use crate::launch::{LaunchConfig, Launcher, Transport, mpi_libraries, this_host, time};
+
+/// How long to wait for the words of a process that failed.
+const WORDS: Duration = Duration::from_secs(2);
+
+/// This process among those of a run.
+pub struct World {
+    network: Option<Network>,
+    watch: Arc<Watch>,
+    host: String,
+    /// The others were told why this one ends.
+    is_ended: AtomicBool,
+}
+
+impl World {
+    /// One process whose ranks wait for each other without a deadline.
+    pub fn alone() -> World {
+        World::of_threads(None)
+    }
+
+    fn of_threads(timeout: Option<Duration>) -> World {
+        let host = this_host();
+        // all ranks are in the first process
+        let watch = Watch::new(timeout, vec![host.clone()], usize::MAX);
+        World {
+            network: None,
+            watch: Arc::new(watch),
+            host,
+            is_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Finds out which process of the run this is and connects it to the others.
+    ///
+    /// # Errors
+    /// `Launch`: variables that are wrong or do not match the layout; `Connect`: processes that do
+    /// not find each other in time.
+    pub fn open(config: &LaunchConfig, parallel: &ParallelConfig) -> Result<World> {
+        let timeout = time(&config.timeout);
+        let launcher = match config.transport {
+            Transport::Threads => None,
+            _ => Launcher::of_this_process()?,
+        };
+        match launcher {
+            None => Ok(World::of_threads(timeout)),
+            Some(launcher) => World::among(config, parallel, launcher),
+        }
+    }
+
+    pub(crate) fn among(
+        config: &LaunchConfig,
+        parallel: &ParallelConfig,
+        launcher: Launcher,
+    ) -> Result<World> {
+        let (ranks, processes) = (parallel.world(), launcher.processes);
+        if !ranks.is_multiple_of(processes) {
+            let choices = (1..=ranks).filter(|choice| ranks.is_multiple_of(*choice));
+            let choices: Vec<String> = choices.map(|choice| choice.to_string()).collect();
+            let ParallelConfig { tp, pp, dp, cp, .. } = parallel;
+            return Err(Error::Launch(vec![format!(
+                "{} of {}: found {processes} for {ranks} ranks (tp {tp}, pp {pp}, dp {dp}, cp {cp}), want a number that divides them: {}",
+                launcher.size_key,
+                launcher.name,
+                choices.join(", ")
+            )]));
+        }
+        let (patience, timeout) = (time(&config.patience), time(&config.timeout));
+        let (Some(patience), Some(timeout)) = (patience, timeout) else {
+            let mut problems = Vec::new();
+            config.check(&mut |key, found, wanted| {
+                problems.push(format!("launch.{key}: found {found}, want {wanted}"));
+            });
+            return Err(Error::Launch(problems));
+        };
+        let is_mpi = match config.transport {
+            Transport::Auto => launcher.is_mpi && !launcher.is_address_given,
+            transport => transport == Transport::Mpi,
+        };
+        let network = if is_mpi {
+            mpi::connect(&mpi::Start {
+                process: launcher.process,
+                processes,
+                ranks_per_process: ranks / processes,
+                host: launcher.host.clone(),
+                libraries: mpi_libraries(config, &launcher),
+                patience,
+                timeout,
+            })
+        } else {
+            let Some(address) = launcher.address else {
+                return Err(Error::Launch(vec![format!(
+                    "MASTER_ADDR: found nothing, want the host of process 0 ({} does not tell it)",
+                    launcher.name
+                )]));
+            };
+            socket::connect(&Meeting {
+                process: launcher.process,
+                processes,
+                ranks_per_process: ranks / processes,
+                address,
+                port: if config.port > 0 {
+                    config.port
+                } else {
+                    launcher.port
+                },
+                host: launcher.host.clone(),
+                patience,
+                timeout,
+            })
+        };
+        let network = network.map_err(|source| Error::Connect { source })?;
+        Ok(World {
+            watch: network.watch(),
+            network: Some(network),
+            host: launcher.host,
+            is_ended: AtomicBool::new(false),
+        })
+    }
+
+    /// This process, from 0.
+    pub fn process(&self) -> usize {
+        self.network.as_ref().map_or(0, Network::process)
+    }
+
+    /// Processes of the run.
+    pub fn processes(&self) -> usize {
+        self.network.as_ref().map_or(1, Network::processes)
+    }
+
+    /// Whether this is process 0, which alone writes what is not its ranks' own.
+    pub fn is_first(&self) -> bool {
+        self.process() == 0
+    }
+
+    /// Whether there are other processes.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.network.is_some()
+    }
+
+    /// World ranks of this process, of so many.
+    pub(crate) fn ranks(&self, world: usize) -> Range<usize> {
+        self.network.as_ref().map_or(0..world, Network::ranks)
+    }
+
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Groups of world ranks, which have each rank of a world of `world` once: the connections of the
+    /// ranks of this process, in order.
+    pub(crate) fn connect(
+        &self,
+        name: &'static str,
+        (lists, world): (&[Vec<usize>], usize),
+    ) -> Vec<Box<dyn Collective>> {
+        let here = self.ranks(world);
+        let mut all: Vec<Option<Box<dyn Collective>>> = here.clone().map(|_| None).collect();
+        for members in lists {
+            let comms: Vec<Box<dyn Collective>> = match &self.network {
+                Some(network) => network.group(name, members),
+                None => {
+                    let roster = Roster {
+                        name,
+                        members: members.clone(),
+                        watch: Arc::clone(&self.watch),
+                        is_patient: false,
+                    };
+                    let comms = local::watched(roster).into_iter();
+                    comms
+                        .map(|comm| Box::new(comm) as Box<dyn Collective>)
+                        .collect()
+                }
+            };
+            let mine = members.iter().filter(|&rank| here.contains(rank));
+            for (rank, comm) in mine.zip(comms) {
+                all[rank - here.start] = Some(comm);
+            }
+        }
+        let all = all.into_iter();
+        all.map(|comm| comm.expect("the lists have every rank"))
+            .collect()
+    }
+
+    /// A connection to the other processes that waits without a deadline, if there are any.
+    pub(crate) fn of_processes(&self, name: &'static str) -> Option<Box<dyn Collective>> {
+        self.network
+            .as_ref()
+            .map(|network| network.of_processes(name))
+    }
+
+    /// Gives a text to every process and returns everybody's, by process; waits without a deadline.
+    ///
+    /// # Errors
+    /// If a process has ended.
+    pub fn exchange(&self, text: &str) -> Result<Vec<String>> {
+        match &self.network {
+            None => Ok(vec![text.to_owned()]),
+            Some(network) => {
+                let first = network.ranks().start;
+                network
+                    .exchange(text)
+                    .on_rank(first, "hear from the other processes")
+            }
+        }
+    }
+
+    /// Compares something that all processes must have alike with what process 0 has.
+    ///
+    /// # Errors
+    /// `Unlike`, on every process: hosts, ranks and every key that differs.
+    pub fn compare(&self, what: &'static str, mine: &Value) -> Result<()> {
+        if !self.is_shared() {
+            return Ok(());
+        }
+        let all = self.exchange(&mine.to_string())?;
+        let values: Vec<Value> = all
+            .iter()
+            .map(|text| serde_json::from_str(text).unwrap_or_default())
+            .collect();
+        let mut differences = Vec::new();
+        let per = self.ranks(0).len();
+        for (process, there) in values.iter().enumerate().skip(1) {
+            let who = self.watch.name_of(process * per);
+            each_difference(&values[0], there, "", &mut |key, first, other| {
+                let key = if key.is_empty() {
+                    String::new()
+                } else {
+                    format!("{key} ")
+                };
+                differences.push(format!(
+                    "rank {who} has {key}{other}, rank {} {first}",
+                    self.watch.name_of(0)
+                ));
+            });
+        }
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Unlike { what, differences })
+    }
+
+    /// Tells the other processes why this one ends, or finds out why they did: returns the cause.
+    pub fn end(&self, error: Error) -> Error {
+        let Some(network) = &self.network else {
+            return error;
+        };
+        let heard = is_consequence(&error)
+            .then(|| network.cause(WORDS))
+            .flatten();
+        let (error, failure) = match heard {
+            Some(failure) => {
+                let Failure { who, reason } = failure.clone();
+                (Error::Peer { who, reason }, failure)
+            }
+            None => {
+                let reason = format!("failed: {}", error.with_causes());
+                (error, self.failure(reason))
+            }
+        };
+        if !self.is_ended.swap(true, Ordering::SeqCst) {
+            network.fail(&failure);
+        }
+        error
+    }
+
+    /// Tells the other processes that this one ends, for a reason of its own.
+    pub fn fail(&self, reason: &str) {
+        if let Some(network) = &self.network
+            && !self.is_ended.swap(true, Ordering::SeqCst)
+        {
+            network.fail(&self.failure(format!("failed: {reason}")));
+        }
+    }
+
+    fn failure(&self, reason: String) -> Failure {
+        let ranks = self.ranks(0);
+        let who = match ranks.len() {
+            0 | 1 => format!("rank {} on {}", ranks.start, self.host),
+            _ => format!(
+                "ranks {} to {} on {}",
+                ranks.start,
+                ranks.end - 1,
+                self.host
+            ),
+        };
+        Failure { who, reason }
+    }
+}
+
+/// Whether a rank only tells that another one failed before.
+pub(crate) fn is_consequence(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Kernel {
+            source: kernels::Error::PeerGone { .. },
+            ..
+        }
+    )
+}
+
+/// Calls `visit` with key path and both values of every leaf that differs.
+fn each_difference(a: &Value, b: &Value, key: &str, visit: &mut dyn FnMut(&str, &Value, &Value)) {
+    let (Some(of_a), Some(of_b)) = (a.as_object(), b.as_object()) else {
+        if a != b {
+            visit(key, a, b);
+        }
+        return;
+    };
+    let added = of_b.keys().filter(|name| !of_a.contains_key(*name));
+    for name in of_a.keys().chain(added) {
+        let path = if key.is_empty() {
+            name.clone()
+        } else {
+            format!("{key}.{name}")
+        };
+        each_difference(&a[name.as_str()], &b[name.as_str()], &path, visit);
+    }
+}
