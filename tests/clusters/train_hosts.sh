@@ -130,6 +130,15 @@ sockets() {
   [ "$codes" = " 0 0" ] || { cat a.log b.log; fail "exit codes$codes"; }
   same sockets
 
+  echo "== another program on the other host"
+  cp "$program" other
+  printf x >> other
+  on host-b $(launched 1) "$work/other" run job.toml --set out="$work/unlike" > b.log 2>&1 & second=$!
+  on host-a $(launched 0) "$program" run job.toml --set out="$work/unlike" > a.log 2>&1 & first=$!
+  ends
+  grep -h '^error' a.log b.log
+  [ "$codes" = " 1 1" ] && [ "$(grep -c 'have not the same program: rank 2 on host-b has xxh3' a.log)" = 1 ] || fail "exit codes$codes"
+
   echo "== the cable is cut"
   both --set out="$work/cut" --set train.steps=100000 --set launch.timeout=4s
   training "$work/cut"

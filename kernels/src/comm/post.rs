@@ -162,12 +162,12 @@ impl Post {
     /// A process has ended: it gave a cause, or ended without a word, or as it should.
     pub(super) fn end(&self, process: usize, told: Option<Failure>, silent: Option<Failure>) {
         let mut ends = held(&self.ends);
-        // a process ends once; what it told comes before
+        ends.told = ends.told.take().or(told);
+        // a process ends once: that its connection closes after its last words says nothing
         if !self.gone[process].swap(true, Ordering::SeqCst) {
             ends.count += 1;
+            ends.silent = ends.silent.take().or(silent);
         }
-        ends.told = ends.told.take().or(told);
-        ends.silent = ends.silent.take().or(silent);
         drop(ends);
         self.ended.notify_all();
         let groups = held(&self.groups);
@@ -179,10 +179,10 @@ impl Post {
         self.gone[process].load(Ordering::SeqCst)
     }
 
-    /// Why the run ends: what a process told, waiting for it a moment; else who ended without a word.
+    /// Why the run ends: what a process told, or who ended without a word; waits for it a moment.
     pub(super) fn cause(&self, patience: Duration) -> Option<Failure> {
         let ends = held(&self.ends);
-        let until = |ends: &mut Ends| ends.told.is_none();
+        let until = |ends: &mut Ends| ends.told.is_none() && ends.silent.is_none();
         let waited = self.ended.wait_timeout_while(ends, patience, until);
         let ends = waited.unwrap_or_else(PoisonError::into_inner).0;
         ends.told.clone().or_else(|| ends.silent.clone())
