@@ -1,6 +1,6 @@
-//! Trains a tiny GPT-2, LLaMA, Mixtral and Qwen MoE for a few steps, exports them for transformers, and
-//! writes our logits and what we generate beside them: OUT/NAME/{config.json,model.safetensors,
-//! logits.json}.
+//! Trains a tiny GPT-2, LLaMA, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for
+//! transformers, and writes our logits and what we generate beside them: OUT/NAME/{config.json,
+//! model.safetensors,logits.json}.
 //!
 //!     cargo run --release -p millrace-train --example export_parity -- OUT
 //!     python train/tests/oracles/check_export.py OUT
@@ -9,8 +9,8 @@ use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 
 use train::{
-    Determinism, Events, Family, GenerateOptions, ModelConfig, MoeConfig, ParallelConfig, Plan,
-    RouterScore, Sample, Samples, StepRecord, TrainConfig,
+    Activation, Determinism, Events, Family, GenerateOptions, ModelConfig, MoeConfig,
+    ParallelConfig, Plan, RouterScore, Sample, Samples, StepRecord, TieEmbeddings, TrainConfig,
 };
 
 struct Squares;
@@ -21,8 +21,24 @@ impl Samples for Squares {
     }
 
     fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
-        for (at, token) in (0u64..).zip(&mut sample.text()?.tokens) {
-            *token = u32::try_from((index * 31 + at * at) % 1000)?;
+        let square = |at: usize| u32::try_from((index * 31 + (at * at) as u64) % 1000);
+        match sample {
+            Sample::Spans(spans) => {
+                for (at, token) in spans.tokens.iter_mut().enumerate() {
+                    *token = square(at)?;
+                }
+                // the answer: the same squares, a few places later
+                for (at, target) in spans.targets.iter_mut().enumerate() {
+                    *target = square(at + 5)?;
+                }
+                let places = spans.targets.len();
+                spans.decoder_tokens[1..].copy_from_slice(&spans.targets[..places - 1]);
+            }
+            other => {
+                for (at, token) in other.text()?.tokens.iter_mut().enumerate() {
+                    *token = square(at)?;
+                }
+            }
         }
         Ok(())
     }
@@ -52,11 +68,14 @@ fn main() -> Result<(), Box<dyn StdError>> {
         shared_gate: true,
         ..mixtral.clone()
     };
-    for (name, family, kv_heads, moe) in [
-        ("gpt", Family::Gpt, 0, None),
-        ("llama", Family::Llama, 4, None),
-        ("mixtral", Family::Llama, 4, Some(mixtral)),
-        ("qwen2_moe", Family::Llama, 4, Some(qwen)),
+    let gated = Some(Activation::GegluTanh);
+    for (name, family, kv_heads, moe, activation) in [
+        ("gpt", Family::Gpt, 0, None, None),
+        ("llama", Family::Llama, 4, None, None),
+        ("mixtral", Family::Llama, 4, Some(mixtral), None),
+        ("qwen2_moe", Family::Llama, 4, Some(qwen), None),
+        ("t5", Family::T5, 0, None, None),
+        ("t5_gated", Family::T5, 0, None, gated),
     ] {
         let model = ModelConfig {
             family,
@@ -65,49 +84,69 @@ fn main() -> Result<(), Box<dyn StdError>> {
             heads: 8,
             kv_heads,
             moe,
+            activation,
+            tie_embeddings: match activation {
+                None => TieEmbeddings::Family,
+                Some(_) => TieEmbeddings::Untied,
+            },
             ..Default::default()
         };
-        let train = TrainConfig {
+        export(&plan(model), &out.join(name))?;
+    }
+    Ok(())
+}
+
+fn plan(model: ModelConfig) -> Plan {
+    let is_pair = model.family == Family::T5;
+    Plan {
+        model,
+        train: TrainConfig {
             steps: 20,
             global_batch: 8,
             warmup_steps: 5,
             ..Default::default()
-        };
-        let plan = Plan {
-            model,
-            train,
-            parallel: ParallelConfig {
-                tp: 2,
-                pp: 2,
-                dp: 1,
-                ..Default::default()
-            },
-            vocab: 1000,
-            seq_length: 128,
-            decoder_length: 0,
-            start: None,
-            predictions: 0,
-            eod: None,
-            seed: 7,
-            determinism: Determinism::Layout,
-            fingerprint: "squares".into(),
-        };
-        let folder = out.join(name);
-        let done = train::run(&plan, &Squares, None, &folder.join("run"), &Quiet)?;
-        train::export_hf(&done.checkpoint, &folder)?;
-        let mut sample = Sample::of(&plan);
-        let read = Squares.read(999, &mut sample);
-        read.map_err(|error| error.to_string())?;
-        let tokens = &sample.text()?.tokens[..plan.seq_length];
-        let logits = train::logits(&done.checkpoint, tokens)?;
-        let options = GenerateOptions {
-            max_tokens: 32,
-            temperature: 0.0,
+        },
+        parallel: ParallelConfig {
+            tp: 2,
+            pp: 2,
+            dp: 1,
             ..Default::default()
-        };
-        let greedy = train::generate(&done.checkpoint, &tokens[..16], &options, &mut |_| {})?;
-        let record = serde_json::json!({"tokens": tokens, "logits": logits, "greedy": greedy});
-        std::fs::write(folder.join("logits.json"), record.to_string())?;
+        },
+        vocab: 1000,
+        seq_length: 128,
+        decoder_length: if is_pair { 64 } else { 0 },
+        start: is_pair.then_some(0),
+        predictions: 0,
+        eod: None,
+        seed: 7,
+        determinism: Determinism::Layout,
+        fingerprint: "squares".into(),
     }
+}
+
+fn export(plan: &Plan, folder: &Path) -> Result<(), Box<dyn StdError>> {
+    let done = train::run(plan, &Squares, None, &folder.join("run"), &Quiet)?;
+    train::export_hf(&done.checkpoint, folder)?;
+    let mut sample = Sample::of(plan);
+    let read = Squares.read(999, &mut sample);
+    read.map_err(|error| error.to_string())?;
+    let (tokens, given) = match &sample {
+        Sample::Spans(spans) => (&spans.tokens[..], Some(&spans.decoder_tokens[..])),
+        Sample::Text(text) => (&text.tokens[..plan.seq_length], None),
+        _ => return Err("a masked model writes no text".into()),
+    };
+    let logits = match given {
+        Some(given) => train::decoder_logits(&done.checkpoint, tokens, given)?,
+        None => train::logits(&done.checkpoint, tokens)?,
+    };
+    let options = GenerateOptions {
+        max_tokens: 32,
+        temperature: 0.0,
+        ..Default::default()
+    };
+    let greedy = train::generate(&done.checkpoint, &tokens[..16], &options, &mut |_| {})?;
+    let record = serde_json::json!({"tokens": tokens, "decoder_tokens": given,
+        "logits": logits, "greedy": greedy});
+    std::fs::write(folder.join("logits.json"), record.to_string())?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use kernels::{Device, Tensor};
 use serde_json::{Value, json};
 
 use crate::checkpoint::hf::{Source, tensors};
+use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::claims::hugging_face::{recipe, saved, write_config};
 use crate::claims::parity::{Golden, by_tensor};
 use crate::eval::Model;
@@ -227,4 +228,45 @@ fn fields_of_published_folders_are_read_and_what_we_lack_is_refused_by_name() {
         let is_told = problems.iter().any(|problem| problem.starts_with(line));
         assert!(is_told, "{field}: {problems:?}");
     }
+}
+
+#[test]
+fn copies_of_the_embedding_are_passed_over_if_they_are_it() {
+    let mut golden = Golden::open("t5_gated");
+    let folder = tempfile::tempdir().unwrap();
+    saved(&mut golden, folder.path());
+    let path = folder.path().join("model.safetensors");
+    let mut reader = Reader::open(&path).unwrap();
+    let mut tensors: Vec<(Entry, Vec<f32>)> = Vec::new();
+    for entry in reader.entries().cloned().collect::<Vec<_>>() {
+        let mut values = vec![0.0; entry.dims.iter().product()];
+        let read = reader.read_part(&entry.name, &entry.dims, 0, &mut values);
+        read.unwrap();
+        tensors.push((entry, values));
+    }
+    let shared = tensors
+        .iter()
+        .find(|tensor| tensor.0.name == "shared.weight");
+    let (dims, table) = shared
+        .map(|tensor| (tensor.0.dims.clone(), tensor.1.clone()))
+        .unwrap();
+    let name = "encoder.embed_tokens.weight".to_owned();
+    tensors.push((Entry { name, dims }, table));
+    let import = |tensors: &[(Entry, Vec<f32>)]| {
+        let entries = tensors.iter().map(|tensor| tensor.0.clone()).collect();
+        let mut writer = Writer::create(&path, entries, None).unwrap();
+        tensors
+            .iter()
+            .for_each(|tensor| writer.write(&tensor.1).unwrap());
+        writer.finish().unwrap();
+        import_hf(folder.path(), &folder.path().join("out"))
+    };
+    import(&tensors).unwrap();
+    tensors.last_mut().unwrap().1[5] += 1.0;
+    let problems = match import(&tensors) {
+        Err(Error::Foreign { problems, .. }) => problems,
+        other => panic!("{other:?}"),
+    };
+    let line = "encoder.embed_tokens.weight: found other numbers, want the tied embedding's";
+    assert_eq!(problems, [line]);
 }

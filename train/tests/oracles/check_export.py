@@ -14,19 +14,24 @@ import torch
 import transformers
 
 for name, wanted in (("gpt", "GPT2LMHeadModel"), ("llama", "LlamaForCausalLM"), ("mixtral", "MixtralForCausalLM"),
-                     ("qwen2_moe", "Qwen2MoeForCausalLM")):
+                     ("qwen2_moe", "Qwen2MoeForCausalLM"), ("t5", "T5ForConditionalGeneration"),
+                     ("t5_gated", "T5ForConditionalGeneration")):
     folder = Path(sys.argv[1]) / name
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    is_pair = name.startswith("t5")
+    auto = transformers.AutoModelForSeq2SeqLM if is_pair else transformers.AutoModelForCausalLM
+    model, info = auto.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     assert type(model).__name__ == wanted, type(model)
     assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     record = json.loads((folder / "logits.json").read_text())
     ours = torch.tensor(record["logits"])
     with torch.no_grad():
-        theirs = model.eval()(torch.tensor([record["tokens"]])).logits[0]
+        extra = {"decoder_input_ids": torch.tensor([record["decoder_tokens"]])} if is_pair else {}
+        theirs = model.eval()(torch.tensor([record["tokens"]]), **extra).logits[0]
         prompt = torch.tensor([record["tokens"][:16]])
         text = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=32, do_sample=False, pad_token_id=0)
     off = (ours - theirs).abs().max().item()
     print(f"{wanted}: {tuple(ours.shape)} logits up to {ours.abs().max():.3f}, max abs difference {off:.3e}, "
           f"same likeliest token at {(ours.argmax(-1) == theirs.argmax(-1)).float().mean():.1%} (transformers {transformers.__version__})")
     assert off < 1e-4
-    assert text[0, 16:].tolist() == record["greedy"], (text[0, 16:].tolist(), record["greedy"])
+    text = text[0, 1 if is_pair else 16:].tolist()
+    assert text == record["greedy"], (text, record["greedy"])
