@@ -101,6 +101,8 @@ pub(super) struct Post {
     groups: Mutex<Groups>,
     /// By process.
     gone: Vec<AtomicBool>,
+    /// This process fails: nobody is waited for any more.
+    is_over: AtomicBool,
     ends: Mutex<Ends>,
     ended: Condvar,
 }
@@ -119,6 +121,7 @@ impl Post {
         Post {
             groups: Mutex::default(),
             gone: (0..processes).map(|_| AtomicBool::new(false)).collect(),
+            is_over: AtomicBool::new(false),
             ends: Mutex::default(),
             ended: Condvar::new(),
         }
@@ -170,13 +173,23 @@ impl Post {
         }
         drop(ends);
         self.ended.notify_all();
+        self.wake_all();
+    }
+
+    /// This process fails: whoever waits for another one need not.
+    pub(super) fn give_up(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
         let groups = held(&self.groups);
         let inboxes = groups.here.values().flatten();
         inboxes.for_each(|(_, inbox)| inbox.wake());
     }
 
     pub(super) fn is_gone(&self, process: usize) -> bool {
-        self.gone[process].load(Ordering::SeqCst)
+        self.gone[process].load(Ordering::SeqCst) || self.is_over.load(Ordering::SeqCst)
     }
 
     /// Why the run ends: what a process told, or who ended without a word; waits for it a moment.
