@@ -333,6 +333,50 @@ fn attention(table: &Table) {
     }
 }
 
+/// T5: a bias by distance, no scale, every key seen.
+fn biased(table: &Table) {
+    use kernels::attention::{Bias, Buckets, Call, Mask, Passed};
+    let (device, b, t) = (Device::cpu(), 4, 256);
+    let heads = Heads {
+        heads: 4,
+        kv_heads: 4,
+        width: 64,
+    };
+    let tensor = |dims: &[usize], seed| random(dims, seed, &device).expect("fits");
+    let (qkv, biases) = (tensor(&[b * t, heads.packed()], 1), tensor(&[4, 32], 2));
+    let (dout, mut dtable) = (tensor(&[b * t, 256], 3), tensor(&[4, 32], 4));
+    let buckets = Buckets {
+        buckets: 32,
+        max_distance: 128,
+        bidirectional: true,
+    };
+    let call = Call {
+        is_scaled: false,
+        bias: Some(Bias {
+            table: &biases,
+            buckets,
+        }),
+        mask: Mask::default(),
+        ..Call::causal(&heads, b, t)
+    };
+    let (out, lse) = kernels::attention::forward(&qkv, &call).expect("fits");
+    let passed = Passed {
+        dout: &dout,
+        out: &out,
+        lse: &lse,
+        qkv: &qkv,
+    };
+    let work = (4 * b * heads.heads * t * t * heads.width) as f64;
+    let name = "attention with a bias, forward b 4 t 256 heads 4";
+    table.row(name, "GFLOP/s", work, || {
+        kernels::attention::forward(&qkv, &call).expect("fits");
+    });
+    let name = "attention with a bias, backward b 4 t 256 heads 4";
+    table.row(name, "GFLOP/s", 2.5 * work, || {
+        kernels::attention::backward(&passed, &call, t / 8, Some(&mut dtable)).expect("fits");
+    });
+}
+
 fn losses(table: &Table) {
     let device = Device::cpu();
     let (n, v) = (512, 8192);
@@ -386,6 +430,7 @@ fn main() {
     let table = Table { filter };
     products(&table);
     attention(&table);
+    biased(&table);
     rows(&table);
     experts(&table);
     losses(&table);
