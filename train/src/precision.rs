@@ -72,7 +72,7 @@ impl Context<'_> {
     }
 
     /// Makes x what attention reads, in place.
-    pub(crate) fn to_operand(&self, x: &mut Tensor) -> kernels::Result<()> {
+    pub(crate) fn make_operand(&self, x: &mut Tensor) -> kernels::Result<()> {
         match self.operands {
             None => Ok(()),
             Some(format) => cast::round(x, format),

@@ -134,7 +134,7 @@ impl Attention {
         if let Some(angles) = &self.rotary {
             rope::forward(qkv, &self.heads, &cx.positions(), angles)?;
         }
-        cx.to_operand(qkv)
+        cx.make_operand(qkv)
     }
 
     /// mixed values `[n, h*e]` -> `[m, d]`
@@ -250,7 +250,7 @@ impl Attention {
             None => attention::forward(&qkv, &call)?,
         };
         let mut dmixed = self.out.backward(dy, &mixed, gradients, cx)?;
-        cx.to_operand(&mut dmixed)?;
+        cx.make_operand(&mut dmixed)?;
         let passed = Passed {
             dout: &dmixed,
             out: &mixed,

@@ -71,13 +71,13 @@ impl CrossAttention {
     /// Keys and values of the encoder's rows: `[m', d]` -> `[n', 2*k*e]`. `cx` is the encoder's.
     pub(crate) fn keys(&self, encoded: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let mut kv = self.kv.forward(encoded, cx)?;
-        cx.to_operand(&mut kv)?;
+        cx.make_operand(&mut kv)?;
         Ok(kv)
     }
 
     fn queries(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let mut q = self.q.forward(x, cx)?;
-        cx.to_operand(&mut q)?;
+        cx.make_operand(&mut q)?;
         Ok(q)
     }
 
@@ -166,7 +166,7 @@ impl CrossAttention {
             None => attention::forward(&q, &call)?,
         };
         let mut dmixed = self.out.backward(dy, &mixed, gradients, &near)?;
-        near.to_operand(&mut dmixed)?;
+        near.make_operand(&mut dmixed)?;
         let passed = Passed {
             dout: &dmixed,
             out: &mixed,

@@ -105,7 +105,7 @@ impl Experts {
         drop(rows);
         drop(dy);
         let mut dbefore = self.activation.backward(dhidden, &before)?;
-        cx.to_operand(&mut dbefore)?;
+        cx.make_operand(&mut dbefore)?;
         drop(before);
         let factors = Some((&dbefore, &*cx.operand(&saved.x)?));
         add_gradients(
