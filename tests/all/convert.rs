@@ -45,14 +45,16 @@ fn averages_become_a_checkpoint_a_hugging_face_model_and_the_same_weights_again(
 fn shards_are_split_and_joined_and_weights_start_another_job() {
     let dir = tempfile::tempdir().unwrap();
     let job = write_small_job(dir.path()).display().to_string();
-    succeed(&[
-        "run",
-        &job,
-        "--set",
+    let mut args = vec!["run", job.as_str()];
+    for set in [
         "train.checkpoint.sharded=true",
-        "--set",
         "parallel.tp=2",
-    ]);
+        "train.ema_decay=0.9",
+        "eval.use_ema=true",
+    ] {
+        args.extend(["--set", set]);
+    }
+    succeed(&args);
     let path = |name: &str| dir.path().join(name).display().to_string();
     let last = path("out/checkpoints/step-00000012");
     let convert = |from: &str, more: &[&str], to: &str| {
@@ -62,7 +64,7 @@ fn shards_are_split_and_joined_and_weights_start_another_job() {
     convert(&last, &["--state"], &path("whole"));
     convert(&path("whole"), &["--state", "--tp", "2"], &path("split"));
     let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
-    for file in ["model", "optimizer"] {
+    for file in ["model", "optimizer", "ema"] {
         for rank in ["00000", "00001"] {
             let name = format!("{file}.rank-{rank}.safetensors");
             let of = format!("out/checkpoints/step-00000012/{name}");
@@ -81,6 +83,21 @@ fn shards_are_split_and_joined_and_weights_start_another_job() {
     assert!(dir.path().join("hf/model.safetensors.index.json").exists());
     convert(&path("hf"), &[], &path("back"));
     assert!(read("back/step-00000000/model.safetensors") == read("whole/model.safetensors"));
+
+    let megatron = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../train/tests/oracles/megatron_dist_gpt_tp2"
+    );
+    convert(megatron, &[], &path("megatron"));
+    let told = output(&["convert", "--checkpoint", megatron, &path("no")]);
+    let stderr = String::from_utf8(told.stderr).unwrap();
+    assert!(
+        stderr.contains("`--to millrace` makes a checkpoint of it"),
+        "{stderr}"
+    );
+    let of_megatron = succeed(&["inspect", "--json", &path("megatron/step-00000000")]);
+    let about: serde_json::Value = serde_json::from_slice(&of_megatron.stdout).unwrap();
+    assert_eq!(about["plan"]["vocab"], 61);
 
     // a second job from these weights, whatever form they are in
     let from = |source: &str, out: &str, more: &str| {

@@ -82,11 +82,20 @@ fn a_job_without_room_names_the_file_and_goes_on_when_there_is_some() {
 
 #[test]
 fn training_goes_on_without_room_for_checkpoints_and_the_next_run_ends_with_the_same_bytes() {
+    without_room("train.checkpoint.sharded=false");
+}
+
+#[test]
+fn training_goes_on_without_room_for_shards_and_the_next_run_ends_with_the_same_bytes() {
+    without_room("train.checkpoint.sharded=true");
+}
+
+fn without_room(form: &str) {
     let dir = tempfile::tempdir().unwrap();
     let job = write_small_job(dir.path()).display().to_string();
     let outs = ["calm", "full"].map(|name| dir.path().join(name));
     let sets = outs.clone().map(|out| format!("out={out:?}"));
-    let args = |verb, i: usize| [verb, job.as_str(), "--set", sets[i].as_str()];
+    let args = |verb, i: usize| [verb, job.as_str(), "--set", sets[i].as_str(), "--set", form];
     assert!(output(&args("run", 0)).status.success());
     for verb in ["curate", "dedup", "tokenize"] {
         assert!(output(&args(verb, 1)).status.success());

@@ -130,6 +130,15 @@ sockets() {
   [ "$codes" = " 0 0" ] || { cat a.log b.log; fail "exit codes$codes"; }
   same sockets
 
+  echo "== another program on the other host"
+  cp "$program" other
+  printf x >> other
+  on host-b $(launched 1) "$work/other" run job.toml --set out="$work/unlike" > b.log 2>&1 & second=$!
+  on host-a $(launched 0) "$program" run job.toml --set out="$work/unlike" > a.log 2>&1 & first=$!
+  ends
+  grep -h '^error' a.log b.log
+  [ "$codes" = " 1 1" ] && [ "$(grep -c 'have not the same program: rank 2 on host-b has xxh3' a.log)" = 1 ] || fail "exit codes$codes"
+
   echo "== the cable is cut"
   both --set out="$work/cut" --set train.steps=100000 --set launch.timeout=4s
   training "$work/cut"
@@ -182,20 +191,41 @@ SSH
   chmod +x ssh-agent.sh
 }
 
+# MPICH's mpirun with a process on each host: library, more arguments
+by_mpich() {
+  on host-a env PATH="$mpi/bin:$PATH" LD_LIBRARY_PATH="$mpi/lib" UCX_TLS=tcp FI_PROVIDER=tcp \
+    mpiexec -launcher ssh -launcher-exec "$work/ssh-agent.sh" -hosts host-a,host-b -ppn 1 -n 2 \
+    "$program" run job.toml --set launch.mpi_library="$mpi/lib/$1" "${@:2}"
+}
 mpich() {
   echo "== MPICH's mpirun over two hosts"
   unpack mpich "${MPICH_WHEEL:-}"
   agent
-  on host-a env PATH="$mpi/bin:$PATH" LD_LIBRARY_PATH="$mpi/lib" FI_PROVIDER=tcp \
-    mpiexec -launcher ssh -launcher-exec "$work/ssh-agent.sh" -hosts host-a,host-b -ppn 1 -n 2 \
-    "$program" run job.toml --set out="$work/mpich" --set launch.mpi_library="$mpi/lib/libmpi.so.12" > mpich.log 2>&1 \
-    || { cat mpich.log; fail mpich; }
+  by_mpich libmpi.so.12 --set out="$work/mpich" > mpich.log 2>&1 || { cat mpich.log; fail mpich; }
   same mpich
-  on host-a env PATH="$mpi/bin:$PATH" LD_LIBRARY_PATH="$mpi/lib" FI_PROVIDER=tcp \
-    mpiexec -launcher ssh -launcher-exec "$work/ssh-agent.sh" -hosts host-a,host-b -ppn 1 -n 2 \
-    "$program" run job.toml --set out="$work/mpi_abi" --set launch.mpi_library="$mpi/lib/libmpi_abi.so.1" > mpi_abi.log 2>&1 \
-    || { cat mpi_abi.log; fail mpi_abi; }
+  by_mpich libmpi_abi.so.1 --set out="$work/mpi_abi" > mpi_abi.log 2>&1 || { cat mpi_abi.log; fail mpi_abi; }
   same mpi_abi
+
+  echo "== the cable of MPI is cut"
+  by_mpich libmpi.so.12 --set out="$work/mpi_cut" --set train.steps=100000 --set launch.timeout=4s > mpi_cut.log 2>&1 & first=$!
+  training "$work/mpi_cut"
+  ip -n $a link set v$a down
+  cut=$(date +%s%N)
+  for _ in $(seq 200); do grep -q 'watchdog: rank' mpi_cut.log && break; sleep 0.1; done
+  took=$((($(date +%s%N) - cut) / 1000000))
+  grep -h '^error' mpi_cut.log || { cat mpi_cut.log; fail "no message of the watchdog"; }
+  echo "told $took ms after the cut"
+  ip -n $a link set v$a up
+  if wait $first; then fail "exit code 0"; fi
+
+  echo "== a process of MPI is killed: mpirun names it and ends all"
+  by_mpich libmpi.so.12 --set out="$work/mpi_killed" --set train.steps=100000 > mpi_killed.log 2>&1 & first=$!
+  training "$work/mpi_killed"
+  pkill -9 -f "^$program run job.toml.*mpi_killed" --ns "$(ip netns pids $b | head -1)" --nslist net
+  if wait $first; then fail "exit code 0"; fi
+  grep -hE 'error:|BAD TERMINATION|EXIT CODE|RANK|KILLED' mpi_killed.log || true
+  sleep 1
+  ! pgrep -f "^$program run job.toml.*mpi_killed" || fail "a process is left"
 }
 
 openmpi() {

@@ -128,7 +128,7 @@ const KINDS: [Kind; 4] = [
 ];
 
 impl Launcher {
-    /// Finds out by the variables; None without a launcher, or with one that started one process.
+    /// Finds out by the variables; None without a launcher.
     pub(crate) fn find(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Launcher>> {
         let Some((name, rank_key, size_key, local_key)) = kind(variable) else {
             return Ok(None);
@@ -159,9 +159,6 @@ impl Launcher {
         else {
             return Err(Error::Launch(problems));
         };
-        if processes == 1 {
-            return Ok(None);
-        }
         let all_here =
             variable(local_key).is_some_and(|local| local.trim() == processes.to_string());
         let is_one_node =
@@ -348,9 +345,10 @@ mod tests {
     }
 
     #[test]
-    fn alone_without_a_launcher_or_with_one_process_or_in_an_sbatch_script() {
+    fn there_is_no_launcher_without_its_variables_and_in_an_sbatch_script() {
         assert_eq!(find(&[]).unwrap(), None);
-        assert_eq!(find(&[("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap(), None);
+        let one = find(&[("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap();
+        assert_eq!(one.unwrap().processes, 1);
         let sbatch = [
             ("SLURM_PROCID", "0"),
             ("SLURM_NTASKS", "4"),

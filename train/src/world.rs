@@ -59,9 +59,13 @@ impl World {
             Transport::Threads => None,
             _ => Launcher::of_this_process()?,
         };
+        let asks = matches!(config.transport, Transport::Sockets | Transport::Mpi);
         match launcher {
-            None => Ok(World::of_threads(timeout)),
-            Some(launcher) => World::among(config, parallel, launcher),
+            None if asks => Err(Error::Launch(vec![
+                "launch.transport: found sockets or mpi without a launcher, want torchrun, mpirun, srun or their variables".into(),
+            ])),
+            Some(launcher) if launcher.processes > 1 => World::among(config, parallel, launcher),
+            _ => Ok(World::of_threads(timeout)),
         }
     }
 

@@ -445,3 +445,32 @@ fn strangers_do_not_disturb_a_meeting() {
     });
     assert_eq!(found, [2, 2]);
 }
+
+#[test]
+fn a_library_of_mpi_that_is_not_there_or_is_none_is_named() {
+    let with = |libraries: &[&str]| {
+        let start = super::mpi::Start {
+            process: 0,
+            processes: 2,
+            ranks_per_process: 1,
+            host: "host-0".into(),
+            libraries: libraries.iter().map(|name| (*name).to_owned()).collect(),
+            patience: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
+        };
+        let met: Result<Network> = super::mpi::connect(&start);
+        met.err().unwrap().to_string()
+    };
+    let text = with(&["libno-such-mpi.so.1", "libno-such-mpi.so"]);
+    assert!(
+        text.contains("libno-such-mpi.so.1") && text.contains("launch.mpi_library"),
+        "{text}"
+    );
+    if cfg!(target_os = "linux") {
+        let text = with(&["libm.so.6"]);
+        assert!(
+            text.contains("no such function") || text.contains("libm.so.6"),
+            "{text}"
+        );
+    }
+}

@@ -191,7 +191,7 @@ impl Network {
         control.exchange_text(text)
     }
 
-    /// Tells all processes why this one ends.
+    /// Tells all processes why this one ends, and waits for none of them any more.
     pub fn fail(&self, failure: &Failure) {
         let text = format!("{}\n{}", failure.who, failure.reason);
         let payload = Payload::Bytes(Arc::new(text.into_bytes()));
@@ -200,6 +200,8 @@ impl Network {
                 .wire
                 .send(process, &Header::of(Kind::Failed), &payload);
         }
+        // also waits without a deadline end, which a host that is cut off would leave for ever
+        self.shared.post.give_up();
     }
 
     /// Why a peer ended, waiting a moment for its own words.

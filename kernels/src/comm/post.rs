@@ -101,6 +101,8 @@ pub(super) struct Post {
     groups: Mutex<Groups>,
     /// By process.
     gone: Vec<AtomicBool>,
+    /// This process fails: nobody is waited for any more.
+    is_over: AtomicBool,
     ends: Mutex<Ends>,
     ended: Condvar,
 }
@@ -119,6 +121,7 @@ impl Post {
         Post {
             groups: Mutex::default(),
             gone: (0..processes).map(|_| AtomicBool::new(false)).collect(),
+            is_over: AtomicBool::new(false),
             ends: Mutex::default(),
             ended: Condvar::new(),
         }
@@ -162,27 +165,37 @@ impl Post {
     /// A process has ended: it gave a cause, or ended without a word, or as it should.
     pub(super) fn end(&self, process: usize, told: Option<Failure>, silent: Option<Failure>) {
         let mut ends = held(&self.ends);
-        // a process ends once; what it told comes before
+        ends.told = ends.told.take().or(told);
+        // a process ends once: that its connection closes after its last words says nothing
         if !self.gone[process].swap(true, Ordering::SeqCst) {
             ends.count += 1;
+            ends.silent = ends.silent.take().or(silent);
         }
-        ends.told = ends.told.take().or(told);
-        ends.silent = ends.silent.take().or(silent);
         drop(ends);
         self.ended.notify_all();
+        self.wake_all();
+    }
+
+    /// This process fails: whoever waits for another one need not.
+    pub(super) fn give_up(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
         let groups = held(&self.groups);
         let inboxes = groups.here.values().flatten();
         inboxes.for_each(|(_, inbox)| inbox.wake());
     }
 
     pub(super) fn is_gone(&self, process: usize) -> bool {
-        self.gone[process].load(Ordering::SeqCst)
+        self.gone[process].load(Ordering::SeqCst) || self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Why the run ends: what a process told, waiting for it a moment; else who ended without a word.
+    /// Why the run ends: what a process told, or who ended without a word; waits for it a moment.
     pub(super) fn cause(&self, patience: Duration) -> Option<Failure> {
         let ends = held(&self.ends);
-        let until = |ends: &mut Ends| ends.told.is_none();
+        let until = |ends: &mut Ends| ends.told.is_none() && ends.silent.is_none();
         let waited = self.ended.wait_timeout_while(ends, patience, until);
         let ends = waited.unwrap_or_else(PoisonError::into_inner).0;
         ends.told.clone().or_else(|| ends.silent.clone())

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::claims::layouts::{Result, assert_same, train, with};
-use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama, tiny_moe};
+use crate::claims::layouts::{Result, assert_same, train, train_on, with};
+use crate::fixtures::{Chain, Gaps, Log, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::{
     Error, OptimizerKind, Plan, Reshard, check_init, export_hf, import_hf, inspect, reshard, run,
 };
@@ -67,6 +67,24 @@ fn weights_of_every_form_start_the_same_run_on_every_layout() {
             assert_same(&gone_on(&plan, &imported, "mb=12"), &want, "imported");
         }
     }
+}
+
+#[test]
+fn a_t5_starts_from_given_weights_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = tiny_t5();
+    let samples = Gaps::of(&plan);
+    let (seed, log) = (plan.seed, Log::default());
+    (plan.seed, plan.train.checkpoint.sharded) = (7, true);
+    let source = run(&plan, &samples, None, dir.path(), &log)
+        .unwrap()
+        .checkpoint;
+    (plan.seed, plan.train.checkpoint.sharded) = (seed, false);
+    let plan = from(&plan, &source);
+    let want = train_on(&with(plan.clone(), "mb=12"), &samples);
+    let layout = "tp=2 dp=2 zero=3 mb=3";
+    assert_same(&train_on(&with(plan, layout), &samples), &want, layout);
+    assert!(check_init(&source, &tiny_gpt(), true).is_err());
 }
 
 #[test]

@@ -314,6 +314,15 @@ impl Events for Stopping {
 
 #[test]
 fn a_run_asked_to_stop_leaves_a_checkpoint_of_that_step_and_goes_on_bit_for_bit() {
+    stopped_thrice(false);
+}
+
+#[test]
+fn a_run_asked_to_stop_leaves_shards_of_that_step_and_goes_on_bit_for_bit() {
+    stopped_thrice(true);
+}
+
+fn stopped_thrice(sharded: bool) {
     let mut plan = plan();
     // older ones tell their own layout
     plan.train.checkpoint.keep = 1;
@@ -323,6 +332,7 @@ fn a_run_asked_to_stop_leaves_a_checkpoint_of_that_step_and_goes_on_bit_for_bit(
         dp: 2,
         ..Default::default()
     };
+    plan.train.checkpoint.sharded = sharded;
     let folder = tempfile::tempdir().unwrap();
     for step in [3, 5, 6] {
         let (samples, events) = (Chain::of(&plan), Stopping(Log::default(), step, 0.into()));
@@ -337,6 +347,7 @@ fn a_run_asked_to_stop_leaves_a_checkpoint_of_that_step_and_goes_on_bit_for_bit(
         );
     }
     plan.parallel = ParallelConfig::default();
+    plan.train.checkpoint.sharded = false;
     finished(&plan, folder.path());
     assert_same(folder.path(), &want, "three stops");
 }

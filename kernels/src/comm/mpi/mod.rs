@@ -222,16 +222,16 @@ impl Engine {
                 }
             }
             idle = if is_news { 0 } else { idle + 1 };
-            if is_closed && under_way == 0 && !is_news {
-                if !is_open.contains(&true) {
-                    mpi.finish();
-                    return Ok(());
-                }
-                // without all of them MPI cannot end as it should; the end of the process ends it
-                let until = *until.get_or_insert_with(|| Instant::now() + GOOD_BYE);
-                if Instant::now() >= until {
-                    return Ok(());
-                }
+            if !is_closed {
+                continue;
+            }
+            if under_way == 0 && !is_news && !is_open.contains(&true) {
+                mpi.finish();
+                return Ok(());
+            }
+            // without all of them MPI cannot end as it should; the end of the process ends it
+            if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + GOOD_BYE) {
+                return Ok(());
             }
         }
     }
