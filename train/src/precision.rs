@@ -10,7 +10,8 @@
 //! | sums of gradients and over ranks, norm, clipping, optimizer, weights, averages | f32 | f32 |
 //!
 //! Operands are rounded once to the nearest, ties to even, and multiplied and added up in f32: what a
-//! matrix unit with f32 accumulation does (Micikevicius et al. 2018, arXiv:1710.03740, Kalamkar et al.
+//! matrix unit with f32 accumulation does; bf16 ones of linear layers as they are packed, with the bits of
+//! such a unit (`kernels::matmul::product`), others by `kernels::cast` before (Micikevicius et al. 2018, arXiv:1710.03740, Kalamkar et al.
 //! 2019, arXiv:1905.12322). Between ops activations stay f32, where Megatron and torch.autocast store
 //! the 16-bit results; probabilities of attention stay f32. An operand is rounded element by element,
 //! so layouts change no bits.
@@ -32,6 +33,7 @@ use std::ops::Deref;
 
 use kernels::Tensor;
 use kernels::cast::{self, Blocks, Format};
+use kernels::matmul::Numbers;
 use serde::{Deserialize, Serialize};
 
 use crate::model::context::Context;
@@ -181,16 +183,37 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// x as an operand of a product.
+    /// Where the layer that runs computes in fp8.
+    fn eight_bits(&self) -> Option<Fp8> {
+        self.fp8.filter(|fp8| {
+            let (start, end) = fp8.blocks;
+            fp8.block.is_some_and(|block| (start..end).contains(&block))
+        })
+    }
+
+    /// What products of linear layers are given their factors as: bf16 ones are rounded as they are packed.
+    pub(crate) fn numbers(&self) -> Numbers {
+        if self.operands == Some(Format::Bf16) && self.eight_bits().is_none() {
+            Numbers::Bf16
+        } else {
+            Numbers::F32
+        }
+    }
+
+    /// x as a factor of a product in `numbers`.
+    pub(crate) fn factor<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
+        match self.numbers() {
+            Numbers::Bf16 => Ok(Operand::AsIs(x)),
+            Numbers::F32 => self.operand(x, role),
+        }
+    }
+
+    /// x as an operand of a product in f32.
     pub(crate) fn operand<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
         let Some(format) = self.operands else {
             return Ok(Operand::AsIs(x));
         };
-        let fp8 = self.fp8.filter(|fp8| {
-            let (start, end) = fp8.blocks;
-            fp8.block.is_some_and(|block| (start..end).contains(&block))
-        });
-        let rounded = match fp8 {
+        let rounded = match self.eight_bits() {
             None => cast::rounded(x, format)?,
             Some(fp8) => self.in_eight_bits(x, role, fp8.config)?,
         };

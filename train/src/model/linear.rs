@@ -8,7 +8,7 @@
 //! Sums over a split width run in FEATURE_CHUNKS leaves, sums over tokens in TOKEN_CHUNKS leaves a
 //! sequence, so that every layout adds the same numbers in the same tree.
 
-use kernels::matmul::{Op, matmul};
+use kernels::matmul::{Op, product};
 use kernels::{DType, Tensor, add, reduce};
 
 use crate::model::context::{Context, Slot, Slots};
@@ -23,12 +23,12 @@ fn outputs(
     cx: &Context<'_>,
 ) -> kernels::Result<Tensor> {
     let (x, weight) = (
-        cx.operand(x, Role::Input(Whole))?,
-        cx.operand(cx.weight(weight), Role::Weight)?,
+        cx.factor(x, Role::Input(Whole))?,
+        cx.factor(cx.weight(weight), Role::Weight)?,
     );
     let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device())?;
     let transposed = (&*weight, Op::Transposed);
-    matmul(&mut y, (&x, Op::Plain), transposed, 0, false)?;
+    product(cx.numbers(), &mut y, (&x, Op::Plain), transposed, 0, false)?;
     if let Some(bias) = bias {
         add::bias(&mut y, cx.weight(bias))?;
     }
@@ -44,7 +44,7 @@ fn add_product(
 ) -> kernels::Result<()> {
     let (dweight, accumulate) = gradients.target(weight);
     let (a, b) = ((a, Op::Transposed), (b, Op::Plain));
-    matmul(dweight, a, b, cx.token_leaf, accumulate)
+    product(cx.numbers(), dweight, a, b, cx.token_leaf, accumulate)
 }
 
 /// Adds the sum over tokens of dy `[n, out]` to the gradient of a bias, if there is one.
@@ -102,18 +102,25 @@ impl ColumnLinear {
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
-        let dy = cx.operand(dy, Role::Gradient(Split))?;
+        let dy = cx.factor(dy, Role::Gradient(Split))?;
         add_product(
-            (&dy, &*cx.operand(x, Role::Input(Whole))?),
+            (&dy, &*cx.factor(x, Role::Input(Whole))?),
             self.gradient,
             gradients,
             cx,
         )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         drop(room);
-        let weight = cx.operand(cx.weight(self.weight), Role::Weight)?;
+        let weight = cx.factor(cx.weight(self.weight), Role::Weight)?;
         let leaf = cx.feature_leaf(self.out);
-        matmul(&mut dx, (&dy, Op::Plain), (&weight, Op::Plain), leaf, false)?;
+        product(
+            cx.numbers(),
+            &mut dx,
+            (&dy, Op::Plain),
+            (&weight, Op::Plain),
+            leaf,
+            false,
+        )?;
         drop((dy, weight));
         cx.sum_to_rows(dx)
     }
@@ -147,16 +154,23 @@ impl FullLinear {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         add_rows(dy, Some(self.bias), gradients, cx)?;
-        let dy = cx.operand(dy, Role::Gradient(Whole))?;
+        let dy = cx.factor(dy, Role::Gradient(Whole))?;
         add_product(
-            (&dy, &*cx.operand(x, Role::Input(Whole))?),
+            (&dy, &*cx.factor(x, Role::Input(Whole))?),
             self.weight,
             gradients,
             cx,
         )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        let weight = cx.operand(cx.weight(self.weight), Role::Weight)?;
-        matmul(&mut dx, (&dy, Op::Plain), (&weight, Op::Plain), 0, false)?;
+        let weight = cx.factor(cx.weight(self.weight), Role::Weight)?;
+        product(
+            cx.numbers(),
+            &mut dx,
+            (&dy, Op::Plain),
+            (&weight, Op::Plain),
+            0,
+            false,
+        )?;
         Ok(dx)
     }
 }
@@ -183,12 +197,19 @@ impl RowLinear {
     /// x: `[n, in/tp]` -> `[m, out]`, summed over ranks.
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let (x, weight) = (
-            cx.operand(x, Role::Input(Split))?,
-            cx.operand(cx.weight(self.weight), Role::Weight)?,
+            cx.factor(x, Role::Input(Split))?,
+            cx.factor(cx.weight(self.weight), Role::Weight)?,
         );
         let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[1]], DType::F32, x.device())?;
         let leaf = cx.feature_leaf(self.input);
-        matmul(&mut y, (&x, Op::Plain), (&weight, Op::Plain), leaf, false)?;
+        product(
+            cx.numbers(),
+            &mut y,
+            (&x, Op::Plain),
+            (&weight, Op::Plain),
+            leaf,
+            false,
+        )?;
         drop((x, weight));
         let mut y = cx.sum_to_rows(y)?;
         if let Some(bias) = self.bias {
@@ -208,17 +229,24 @@ impl RowLinear {
         let mut room = None;
         let dy = cx.gather(dy, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
-        let dy = cx.operand(dy, Role::Gradient(Whole))?;
+        let dy = cx.factor(dy, Role::Gradient(Whole))?;
         add_product(
-            (&*cx.operand(x, Role::Input(Split))?, &dy),
+            (&*cx.factor(x, Role::Input(Split))?, &dy),
             self.weight,
             gradients,
             cx,
         )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        let weight = cx.operand(cx.weight(self.weight), Role::Weight)?;
+        let weight = cx.factor(cx.weight(self.weight), Role::Weight)?;
         let transposed = (&*weight, Op::Transposed);
-        matmul(&mut dx, (&dy, Op::Plain), transposed, 0, false)?;
+        product(
+            cx.numbers(),
+            &mut dx,
+            (&dy, Op::Plain),
+            transposed,
+            0,
+            false,
+        )?;
         Ok(dx)
     }
 }
