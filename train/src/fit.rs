@@ -4,6 +4,7 @@
 use crate::config::{ParallelConfig, Problem};
 use crate::mixture::RouterScope;
 use crate::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
+use crate::precision::Precision;
 
 /// How far from what was asked for a choice is looked for.
 const FAR: usize = 10_000;
@@ -43,6 +44,7 @@ pub(crate) fn check(plan: &Plan, problem: Problem<'_>) {
     check_pipeline(plan, problem);
     check_batch(plan, problem);
     check_experts(plan, problem);
+    check_precision(plan, problem);
     if plan.is_exact() {
         check_leaves(plan, problem);
     }
@@ -117,6 +119,19 @@ fn check_experts(plan: &Plan, problem: Problem<'_>) {
         let near = nearest(ep, moe.experts, |n| n.is_power_of_two() && divides_all(n));
         let wanted = format!("a power of two with determinism = \"layout\"{near}");
         problem("parallel.ep", ep.to_string(), &wanted);
+    }
+}
+
+fn check_precision(plan: &Plan, problem: Problem<'_>) {
+    let (fp8, blocks) = (&plan.train.fp8, plan.model.blocks());
+    let (start, end) = (
+        fp8.num_layers_at_start_in_bf16,
+        fp8.num_layers_at_end_in_bf16,
+    );
+    if plan.train.precision == Precision::Fp8 && start.saturating_add(end) >= blocks {
+        let found = format!("{start} with num_layers_at_end_in_bf16 = {end}, layers = {blocks}");
+        let wanted = format!("at most {} of both together", blocks.saturating_sub(1));
+        problem("train.fp8.num_layers_at_start_in_bf16", found, &wanted);
     }
 }
 
@@ -314,5 +329,19 @@ mod tests {
         assert_eq!(problems(&plan), "");
         plan.parallel.cp = 5;
         assert!(problems(&plan).contains("parallel.cp: found 5 with 48"));
+    }
+
+    #[test]
+    fn some_block_is_left_for_fp8() {
+        let mut plan = tiny_llama();
+        let fp8 = &mut plan.train.fp8;
+        (
+            fp8.num_layers_at_start_in_bf16,
+            fp8.num_layers_at_end_in_bf16,
+        ) = (1, 1);
+        assert_eq!(problems(&plan), "");
+        plan.train.precision = Precision::Fp8;
+        let want = "found 1 with num_layers_at_end_in_bf16 = 1, layers = 2, want at most 1 of both together";
+        assert!(problems(&plan).contains(want), "{}", problems(&plan));
     }
 }
