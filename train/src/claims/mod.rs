@@ -15,6 +15,7 @@ mod optimizers;
 mod parity;
 mod policies;
 mod processes;
+mod profile;
 mod resume;
 mod sharded;
 mod t5;
