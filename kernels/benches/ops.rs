@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 use kernels::dropout::{Dropout, Place};
-use kernels::matmul::{Op, matmul};
+use kernels::matmul::{Numbers, Op, product};
 use kernels::testing::random;
 use kernels::{AdamW, DType, Device, Heads, Isa, Tensor};
 use std::time::{Duration, Instant};
@@ -71,15 +71,18 @@ impl Table {
         let mut c = Tensor::zeros(&[m, n], DType::F32, device).expect("fits");
         let mark = |op| if op == Op::Plain { "" } else { "^T" };
         let marks = (mark(ops.0), mark(ops.1));
-        let name = format!(
-            "matmul A{}B{} {m} x {n} x {k} leaf {leaf}, {}",
-            marks.0,
-            marks.1,
-            device.name()
-        );
-        self.row(&name, "GFLOP/s", 2.0 * (m * n * k) as f64, || {
-            matmul(&mut c, (&a, ops.0), (&b, ops.1), leaf, false).expect("shapes fit");
-        });
+        for numbers in [Numbers::F32, Numbers::Bf16] {
+            let name = format!(
+                "matmul {numbers:?} A{}B{} {m} x {n} x {k} leaf {leaf}, {}",
+                marks.0,
+                marks.1,
+                device.name()
+            );
+            self.row(&name, "GFLOP/s", 2.0 * (m * n * k) as f64, || {
+                let operands = ((&a, ops.0), (&b, ops.1));
+                product(numbers, &mut c, operands.0, operands.1, leaf, false).expect("shapes fit");
+            });
+        }
     }
 }
 
@@ -103,6 +106,19 @@ fn products(table: &Table) {
     table.product(&device, (1024, 1024, 32), (Plain, Transposed), 4);
     table.product(&device, (96, 1024, 64), (Plain, Transposed), 0);
     table.product(&device, (96, 64, 1024), (Plain, Plain), 0);
+    for (n, k) in [
+        (2304, 768),
+        (3072, 768),
+        (768, 3072),
+        (1152, 384),
+        (1536, 384),
+        (384, 1536),
+    ] {
+        table.product(&device, (1024, n, k), (Plain, Transposed), 0);
+        table.product(&device, (1024, k, n), (Plain, Plain), n / 8);
+        table.product(&device, (n, k, 1024), (Transposed, Plain), 128);
+    }
+    table.product(&device, (1024, 50_304, 768), (Plain, Transposed), 0);
     table.product(&device, (1, 4096, 4096), (Plain, Transposed), 512);
     table.product(&device, (1, 768, 768), (Plain, Transposed), 0);
     table.product(&device, (1, 4096, 4096), (Plain, Plain), 512);

@@ -13,8 +13,8 @@ pub fn random(dims: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
 
 /// Returns one device per instruction set of this machine.
 pub fn devices() -> Vec<Device> {
-    let all = [Isa::Avx512, Isa::Avx2, Isa::Portable];
-    all.into_iter()
+    Isa::ALL
+        .into_iter()
         .filter(|isa| isa.is_available())
         .map(Device::cpu_with)
         .collect()

@@ -5,8 +5,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::state::Exact;
+use crate::optim::loss_scale::LossScale;
 use crate::optim::schedule;
 use crate::plan::Plan;
+use crate::precision::Precision;
 
 /// Why a run came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +44,23 @@ pub(crate) struct Course {
     /// Loss and gradient norm of the last good steps, while their medians matter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<(Exact, Exact)>,
+    /// Scale of the loss, with fp16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScale>,
     /// Wall-clock seconds of all runs, under a time budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<Exact>,
+}
+
+/// What became of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The weights are its own.
+    Done,
+    /// Its loss or gradient is bad; the weights are as before.
+    Bad,
+    /// Its scaled gradient is not finite; the weights are as before.
+    Overflow,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -76,6 +92,8 @@ pub(crate) struct Next {
     pub update: u64,
     /// Learning rate.
     pub rate: f64,
+    /// What the loss is multiplied by for the backward pass.
+    pub loss_scale: f64,
 }
 
 impl Course {
@@ -89,6 +107,7 @@ impl Course {
             skipped: 0,
             skipped_in_row: 0,
             recent: Vec::new(),
+            loss_scale: None,
             seconds: None,
         }
     }
@@ -105,24 +124,36 @@ impl Course {
             batch: plan.train.batch_at(self.consumed_samples),
             update: step - self.skipped,
             rate: schedule::rate(&plan.train, by_time.max(step as f64)),
+            loss_scale: self.loss_scale(plan).map_or(1.0, |scale| scale.scale.0),
         }
     }
 
-    /// Takes note of a step over `samples` samples: its loss and gradient norm, whether it was
-    /// skipped.
+    /// Of the next step, if losses are scaled.
+    pub(crate) fn loss_scale(&self, plan: &Plan) -> Option<LossScale> {
+        let is_scaled = plan.train.precision == Precision::Fp16;
+        let start = || LossScale::start(&plan.train.loss_scale);
+        is_scaled.then(|| self.loss_scale.clone().unwrap_or_else(start))
+    }
+
+    /// Takes note of a step over `samples` samples: its loss and gradient norm, what became of it. A bad
+    /// step leaves the scale of the loss alone, and an overflow the bad ones in a row.
     pub(crate) fn stepped(
         &mut self,
         plan: &Plan,
         samples: usize,
         (loss, norm): (f64, f64),
-        is_skipped: bool,
+        fate: Fate,
     ) {
+        self.loss_scale = self.loss_scale(plan);
+        if let (Some(scale), true) = (&mut self.loss_scale, fate != Fate::Bad) {
+            scale.follow(&plan.train.loss_scale, fate == Fate::Overflow);
+        }
         self.step += 1;
         self.consumed_samples += samples as u64;
         self.loss = Exact(loss);
-        if is_skipped {
+        if fate != Fate::Done {
             self.skipped += 1;
-            self.skipped_in_row += 1;
+            self.skipped_in_row += u64::from(fate == Fate::Bad);
             return;
         }
         self.skipped_in_row = 0;

@@ -136,6 +136,7 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
         stages: std::slice::from_ref(&model.stage),
         groups: &model.groups,
         device: &model.device,
+        loss_scale: 1.0,
         supply: Supply::Whole(&model.weights),
     };
     worker.evaluate(samples, sequences)

@@ -5,6 +5,7 @@ use crate::course::{Course, Next};
 use crate::error::{Error, Result};
 use crate::metrics::{Events, FailureRecord, Journal, StepRecord, ValidationRecord};
 use crate::plan::Plan;
+use crate::precision::Precision;
 use crate::run::is_due;
 use crate::step::Outcome;
 
@@ -35,6 +36,9 @@ impl<'a> Lead<'a> {
         (seconds, peak_bytes, stall_s): (f64, usize, Option<f64>),
     ) -> Result<()> {
         let tokens_per_s = (next.batch * plan.sample_tokens()) as f64 / seconds;
+        let overflow = || "the gradient overflows with this loss_scale".to_owned();
+        let skipped = outcome.is_overflow.then(overflow);
+        let skipped = skipped.or_else(|| outcome.bad.clone());
         let record = StepRecord {
             step: course.step,
             loss: outcome.loss,
@@ -49,7 +53,8 @@ impl<'a> Lead<'a> {
             memory_bytes: peak_bytes as u64,
             stall_s,
             z_loss: outcome.z_loss,
-            skipped: outcome.bad.clone(),
+            loss_scale: (plan.train.precision == Precision::Fp16).then_some(next.loss_scale),
+            skipped,
             routing: outcome.routing.clone(),
         };
         self.write(&record)?;

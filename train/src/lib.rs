@@ -27,6 +27,7 @@ mod model;
 mod optim;
 mod parallel;
 mod plan;
+mod precision;
 mod profile;
 mod recipe;
 mod run;
@@ -41,8 +42,8 @@ pub use checkpoint::reshard::{Reshard, reshard};
 pub use config::{
     Activation, BadStepAction, BatchRampup, Biases, CheckpointConfig, Determinism, EarlyStop,
     Family, ModelConfig, MuonConfig, NormKind, OnBadStep, OptimizerKind, ParallelConfig,
-    PipelineSchedule, Placement, Precision, Recompute, RopeScaling, Schedule, TieEmbeddings,
-    TrainConfig, WsdDecay,
+    PipelineSchedule, Placement, Recompute, RopeScaling, Schedule, TieEmbeddings, TrainConfig,
+    WsdDecay,
 };
 pub use course::Ended;
 pub use data::{MaskedSample, Sample, Samples, SpanSample, TextSample};
@@ -53,8 +54,10 @@ pub use kernels::Device;
 pub use launch::{LaunchConfig, Transport};
 pub use metrics::{Events, StepRecord};
 pub use mixture::{DropPolicy, MoeConfig, RouterScope, RouterScore};
+pub use optim::loss_scale::LossScaleConfig;
 pub use parallel::routing::RoutingRecord;
 pub use plan::Plan;
+pub use precision::Precision;
 pub use profile::{Profile, ProfileWindow};
 pub use run::{Outcome, ValidationSet, run, run_in_world, run_with_sets};
 pub use world::World;

@@ -53,6 +53,9 @@ pub struct StepRecord {
     /// z-loss, which `loss` does not hold; absent without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub z_loss: Option<f64>,
+    /// What the loss was multiplied by for the backward pass; absent but with fp16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f64>,
     /// Why the step changed no weights; absent if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -269,6 +272,7 @@ mod tests {
             routing: None,
             stall_s: None,
             z_loss: None,
+            loss_scale: None,
             skipped: None,
         };
         let names = "step loss grad_norm lr tokens consumed_samples tokens_per_s tflops mfu step_s \

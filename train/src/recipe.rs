@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::Problem;
+use crate::optim::loss_scale::LossScaleConfig;
+use crate::precision::Precision;
 use crate::profile::Profile;
 
 /// What the backward pass computes again instead of keeping it.
@@ -149,14 +151,6 @@ impl Default for EarlyStop {
     }
 }
 
-/// Number format of weights and activations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    /// IEEE single precision throughout.
-    F32,
-}
-
 /// When checkpoints are written and how many stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -258,8 +252,10 @@ pub struct TrainConfig {
     /// Layers of each pipeline rank that do so, its first ones; one number for all ranks or one per
     /// rank. Empty: all layers.
     pub recompute_layers: Vec<usize>,
-    /// Number format. Default: `f32`.
+    /// Number format of the operands of products. Default: `f32`.
     pub precision: Precision,
+    /// Scale of the loss with `precision = "fp16"`.
+    pub loss_scale: LossScaleConfig,
     /// Steps between validations, which also follow the last step; 0: none. Default: 100.
     pub eval_every: u64,
     /// Validation sequences, the first of the set; fewer if it holds fewer. Default: 64.
@@ -306,6 +302,7 @@ impl Default for TrainConfig {
             recompute: Recompute::None,
             recompute_layers: Vec::new(),
             precision: Precision::F32,
+            loss_scale: LossScaleConfig::default(),
             eval_every: 100,
             eval_samples: 64,
             early_stop: EarlyStop::default(),
@@ -474,6 +471,7 @@ impl TrainConfig {
     }
 
     fn check_policies(&self, problem: Problem<'_>) {
+        self.loss_scale.check(problem);
         let bad = &self.on_bad_step;
         if !(bad.factor == 0.0 || bad.factor.is_finite() && bad.factor > 1.0) {
             let wanted = "a number above 1, or 0: only what is not finite";

@@ -378,7 +378,7 @@ impl Run<'_> {
             let seconds = started.elapsed().as_secs_f64();
             self.judge(&next, &outcome, course, lead)?;
             let numbers = (outcome.loss, outcome.grad_norm);
-            course.stepped(plan, next.batch, numbers, outcome.bad.is_some());
+            course.stepped(plan, next.batch, numbers, outcome.fate());
             let peak_bytes = self.peak_bytes(trainer, devices)?;
             if let Some(lead) = lead {
                 let measured = (seconds, peak_bytes, stall_s.take());

@@ -8,7 +8,7 @@ use kernels::{DType, Device, Tensor, Use};
 
 use crate::checkpoint::state::Exact;
 use crate::config::OptimizerKind;
-use crate::course::Next;
+use crate::course::{Fate, Next};
 use crate::data::Samples;
 use crate::error::{OnRank, Result};
 use crate::mesh::Groups;
@@ -16,14 +16,16 @@ use crate::model::context::{Slot, Slots};
 use crate::model::param::Spec;
 use crate::model::stage::Stage;
 use crate::optim::adamw::{Moments, Store};
+use crate::optim::loss_scale::LossScale;
 use crate::optim::muon::Here;
-use crate::optim::{average, clip, guard};
+use crate::optim::{average, clip, guard, narrow};
 use crate::parallel::pipeline::{Held, Trained, Worker};
 use crate::parallel::routing::RoutingRecord;
 use crate::parallel::shards::Shards;
 use crate::parallel::sums::Sums;
 use crate::parallel::zero::{Holding, Supply};
 use crate::plan::Plan;
+use crate::precision::Precision;
 use crate::profile;
 
 /// Everything one rank holds.
@@ -61,10 +63,25 @@ pub(crate) struct Outcome {
     pub grad_norm: f64,
     /// The z-loss, if there is one.
     pub z_loss: Option<f64>,
-    /// Why the weights are as they were before, if they are.
+    /// Why the step is a bad one, if it is: the weights are as they were before.
     pub bad: Option<String>,
+    /// True if the gradient overflowed, and that may be for the scale of the loss: the weights are as
+    /// they were before.
+    pub is_overflow: bool,
     /// What the routers of mixtures did, if there are any.
     pub routing: Option<RoutingRecord>,
+}
+
+impl Outcome {
+    pub(crate) fn fate(&self) -> Fate {
+        if self.is_overflow {
+            Fate::Overflow
+        } else if self.bad.is_some() {
+            Fate::Bad
+        } else {
+            Fate::Done
+        }
+    }
 }
 
 impl<'a> Trainer<'a> {
@@ -160,8 +177,19 @@ impl<'a> Trainer<'a> {
         let (loss, gradients) = self.gradients(samples, next)?;
         let grad_norm = self.norm(&gradients)?;
         let z = self.plan.train.z_loss;
-        let bad = guard::judge(&self.plan.train.on_bad_step, recent, loss, grad_norm);
-        if bad.is_none() {
+        let config = &self.plan.train;
+        // a loss that is not finite has not met the scale, and a gradient that overflows with the least
+        // scale is not to be helped
+        let is_overflow = config.precision == Precision::Fp16
+            && loss.is_finite()
+            && !grad_norm.is_finite()
+            && !LossScale::is_least(&config.loss_scale, next.loss_scale);
+        let bad = if is_overflow {
+            None
+        } else {
+            guard::judge(&config.on_bad_step, recent, loss, grad_norm)
+        };
+        if bad.is_none() && !is_overflow {
             self.update(&gradients, grad_norm, next)?;
         }
         Ok(Outcome {
@@ -169,6 +197,7 @@ impl<'a> Trainer<'a> {
             grad_norm,
             z_loss: (z > 0.0).then_some(z * self.squares),
             bad,
+            is_overflow,
             routing: self.routing.take(),
         })
     }
@@ -195,6 +224,7 @@ impl<'a> Trainer<'a> {
             stages: &self.stages,
             groups: &self.groups,
             device: &self.device,
+            loss_scale: next.loss_scale,
             supply: supply(
                 (&self.weights, &self.weight_shards),
                 &self.holding,
@@ -213,6 +243,11 @@ impl<'a> Trainer<'a> {
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.rank(), "sum gradients over ranks")?;
         self.join_uses(&mut gradients)?;
+        if next.loss_scale != 1.0 {
+            let factor = narrow(1.0 / next.loss_scale);
+            let all = gradients.iter_mut().flat_map(|sum| sum.f32_mut());
+            all.for_each(|x| *x *= factor);
+        }
         Ok((loss, gradients))
     }
 
@@ -263,6 +298,7 @@ impl<'a> Trainer<'a> {
             stages: &self.stages,
             groups: &self.groups,
             device: &self.device,
+            loss_scale: 1.0,
             supply: supply(
                 (&self.weights, &self.weight_shards),
                 &self.holding,

@@ -3,13 +3,16 @@
 //! Both operands are packed into panels that span all of k; tasks are rectangles of tiles and take all
 //! of k, block by block, with the state of `tile.rs` kept between blocks. With few rows (generation)
 //! nothing would use a pack of B twice, so a task packs one panel of B and drops it.
+//! A pack holds words: f32, or the bf16 of two neighbouring k (`bf16.rs`); a word of k is a step. Leaves
+//! start at whole steps, so that an odd leaf ends with half a step of zeros.
 //! Shapes: m, n, k in elements.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
-use super::Isa;
+use super::bf16::{Step, Task, pack_pairs, perform};
 use super::pack::{View, pack};
-use super::simd::{self, Kernel, Lanes};
+use super::simd::Lanes;
 use super::tile::{Cuts, Finish, Tile, tile};
+use super::{Isa, Numbers};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
@@ -29,6 +32,7 @@ const PARALLEL_ABOVE: usize = 1 << 18;
 pub(crate) struct Plan<'a> {
     /// Gives scratch memory and the instruction set.
     pub(crate) device: &'a Device,
+    pub(crate) numbers: Numbers,
     /// Elements of k per leaf; 0 is one leaf.
     pub(crate) leaf: usize,
     pub(crate) finish: Finish,
@@ -51,9 +55,74 @@ unsafe impl Send for Output {}
 // SAFETY: as above.
 unsafe impl Sync for Output {}
 
+/// How k lies in packs.
+#[derive(Clone, Copy)]
+struct Order {
+    numbers: Numbers,
+    k: usize,
+    /// Elements of k per leaf, at least 1.
+    leaf: usize,
+}
+
+impl Order {
+    fn new(numbers: Numbers, k: usize, leaf: usize) -> Order {
+        let whole = k.max(1);
+        let leaf = if leaf == 0 { whole } else { leaf.min(whole) };
+        Order { numbers, k, leaf }
+    }
+
+    /// Words for `len` elements of a leaf.
+    fn words(self, len: usize) -> usize {
+        match self.numbers {
+            Numbers::F32 => len,
+            Numbers::Bf16 => len.div_ceil(2),
+        }
+    }
+
+    /// Words of k.
+    fn steps(self) -> usize {
+        (self.k / self.leaf) * self.words(self.leaf) + self.words(self.k % self.leaf)
+    }
+
+    fn cuts(self) -> Cuts {
+        Cuts::new(self.steps(), self.words(self.leaf))
+    }
+
+    /// Packs steps start .. end of rows `first .. first + width` of `x`, whose columns are k.
+    fn pack(
+        self,
+        isa: Isa,
+        x: View<'_>,
+        (first, width): (usize, usize),
+        (start, end): (usize, usize),
+        out: &mut [f32],
+    ) {
+        if self.numbers == Numbers::F32 {
+            return pack(isa, x.columns(start, end), first, width, out);
+        }
+        let per_leaf = self.words(self.leaf);
+        let mut at = start;
+        while at < end {
+            let leaf = at / per_leaf;
+            // Even leaves follow each other without half steps.
+            let (stop, k_end) = if self.leaf.is_multiple_of(2) {
+                (end, self.k)
+            } else {
+                let next = (leaf + 1) * self.leaf;
+                (end.min((leaf + 1) * per_leaf), self.k.min(next))
+            };
+            let k = leaf * self.leaf + 2 * (at - leaf * per_leaf);
+            let part = x.columns(k, k_end.min(k + 2 * (stop - at)));
+            pack_pairs(isa, part, first, width, &mut out[(at - start) * width..]);
+            at = stop;
+        }
+    }
+}
+
 /// Panels of one packed block: panel p starts at p * k * width.
 pub(crate) struct Packed {
     data: Tensor,
+    /// Words per lane.
     k: usize,
     width: usize,
     /// Rows of A or columns of B, without the zeros that fill the last panel.
@@ -85,10 +154,11 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
         (m - 1) * c.row_stride + n <= c.data.len(),
         "the output lies inside its slice"
     );
-    let cuts = Cuts::new(k, plan.leaf);
+    let order = Order::new(plan.numbers, k, plan.leaf);
+    let cuts = order.cuts();
     assert!(
-        plan.finish != Finish::Continue || cuts.leaf >= k,
-        "only one leaf can be continued"
+        plan.finish != Finish::Continue || (order.leaf >= k && plan.numbers == Numbers::F32),
+        "only one leaf of f32 can be continued"
     );
     let isa = plan.device.isa();
     let (rows, cols) = shape(isa, m);
@@ -97,13 +167,13 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
     let out = Output(c.data.as_mut_ptr());
     let b = b.transposed(); // lanes of a B panel are columns
     if m <= FEW_PANELS * rows && n > cols {
-        let packed_a = pack_block(a, 0, m, rows, plan.device, parallel)?;
+        let packed_a = pack_block((a, order), 0..m, rows, plan.device, parallel)?;
         let few = Few {
             a: &packed_a,
             b,
             m,
             cols,
-            cuts,
+            order,
             finish: plan.finish,
             c: out,
             c_stride: c.row_stride,
@@ -111,25 +181,33 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
         few.multiply(isa, parallel);
         return Ok(());
     }
-    let m_block = block(m, rows, k, PACK_A_BYTES);
-    let n_block = block(n, cols, k, PACK_B_BYTES);
+    let m_block = block(m, rows, order.steps(), PACK_A_BYTES);
+    let n_block = block(n, cols, order.steps(), PACK_B_BYTES);
     let mut packed_a = None;
     for n0 in (0..n).step_by(n_block) {
-        let packed_b = pack_block(b, n0, n_block.min(n - n0), cols, plan.device, parallel)?;
+        let n_end = n.min(n0 + n_block);
+        let packed_b = pack_block((b, order), n0..n_end, cols, plan.device, parallel)?;
         for m0 in (0..m).step_by(m_block) {
-            let m_len = m_block.min(m - m0);
+            let m_end = m.min(m0 + m_block);
             // With a single block of rows its pack serves every block of columns.
             let packed_a = match &mut packed_a {
                 Some(packed) if m_block >= m => packed,
-                slot => slot.insert(pack_block(a, m0, m_len, rows, plan.device, parallel)?),
+                slot => slot.insert(pack_block(
+                    (a, order),
+                    m0..m_end,
+                    rows,
+                    plan.device,
+                    parallel,
+                )?),
             };
             let rect = Rect {
                 a: packed_a,
                 b: &packed_b,
                 b_first: (0, 0),
-                m: m_len,
-                n: n_block.min(n - n0),
+                m: m_end - m0,
+                n: n_end - n0,
                 cuts,
+                pairs: plan.numbers == Numbers::Bf16,
                 finish: plan.finish,
                 // SAFETY: the block starts inside the output.
                 c: Output(unsafe { out.0.add(m0 * c.row_stride + n0) }),
@@ -147,7 +225,8 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
 pub(crate) fn pack_b(b: View<'_>, device: &Device) -> Result<Packed> {
     b.check();
     let (_, cols) = shape(device.isa(), 1);
-    pack_block(b.transposed(), 0, b.cols, cols, device, false)
+    let order = Order::new(Numbers::F32, b.rows, 0);
+    pack_block((b.transposed(), order), 0..b.cols, cols, device, false)
 }
 
 /// As `gemm` on one thread, with a.cols rows and c.cols columns of a packed B from (first column, first
@@ -179,7 +258,8 @@ pub(crate) fn gemm_packed(
         "the output lies inside its slice"
     );
     let (rows, _) = shape(device.isa(), m);
-    let a = pack_block(a, 0, m, rows, device, false)?;
+    let order = Order::new(Numbers::F32, k, 0);
+    let a = pack_block((a, order), 0..m, rows, device, false)?;
     let out = Output(c.data.as_mut_ptr());
     let c_stride = c.row_stride;
     Rect {
@@ -188,7 +268,8 @@ pub(crate) fn gemm_packed(
         b_first: (b_first.0 / b.width, b_first.1),
         m,
         n,
-        cuts: Cuts::new(k, 0),
+        cuts: order.cuts(),
+        pairs: false,
         finish,
         c: out,
         c_stride,
@@ -200,7 +281,7 @@ pub(crate) fn gemm_packed(
 /// Rows and columns of the tile for an output of m rows: few rows need no tall tile.
 fn shape(isa: Isa, m: usize) -> (usize, usize) {
     let (tall, cols) = match isa {
-        Isa::Avx512 => (12, 32),
+        Isa::Avx512Bf16 | Isa::Avx512 => (12, 32),
         Isa::Avx2 => (6, 16),
         Isa::Portable => (4, 16),
     };
@@ -218,26 +299,26 @@ fn block(lanes: usize, width: usize, k: usize, bytes: usize) -> usize {
 }
 
 fn pack_block(
-    x: View<'_>,
-    first: usize,
-    len: usize,
+    (x, order): (View<'_>, Order),
+    lanes: std::ops::Range<usize>,
     width: usize,
     device: &Device,
     parallel: bool,
 ) -> Result<Packed> {
-    let k = x.cols;
-    let panels = len.div_ceil(width);
+    let k = order.steps();
+    let panels = lanes.len().div_ceil(width);
     // Powers of two let packs of unlike shapes share pooled buffers.
     let floats = (panels * k * width).max(1).next_power_of_two();
     let mut data = Tensor::empty(&[floats], DType::F32, device)?;
     if k > 0 {
         let part = View {
-            rows: (first + len).min(x.rows),
+            rows: lanes.end,
             ..x
         };
         let out = &mut data.f32_mut()[..panels * k * width];
         let one = |(p, out): (usize, &mut [f32])| {
-            pack(device.isa(), part, first + p * width, width, out);
+            let first = lanes.start + p * width;
+            order.pack(device.isa(), part, (first, width), (0, k), out);
         };
         if parallel {
             out.par_chunks_mut(k * width).enumerate().for_each(one);
@@ -249,7 +330,7 @@ fn pack_block(
         data,
         k,
         width,
-        lanes: len,
+        lanes: lanes.len(),
     })
 }
 
@@ -262,6 +343,8 @@ struct Rect<'a> {
     m: usize,
     n: usize,
     cuts: Cuts,
+    /// Whether a word is two bf16.
+    pairs: bool,
     finish: Finish,
     c: Output,
     c_stride: usize,
@@ -289,7 +372,12 @@ impl Rect<'_> {
         let one = |task: usize| {
             let (g, s) = (task / strips, task % strips);
             let panels = g * group..rows.min((g + 1) * group);
-            simd::run::<Tiles, _>(isa, (self, panels, s * strip..cols.min((s + 1) * strip)));
+            let tiles = Tiles {
+                rect: self,
+                rows: panels,
+                cols: s * strip..cols.min((s + 1) * strip),
+            };
+            perform(isa, self.pairs, tiles);
         };
         if parallel {
             (0..groups * strips).into_par_iter().for_each(one);
@@ -306,7 +394,7 @@ struct Few<'a> {
     b: View<'a>,
     m: usize,
     cols: usize,
-    cuts: Cuts,
+    order: Order,
     finish: Finish,
     c: Output,
     c_stride: usize,
@@ -323,7 +411,12 @@ impl Few<'_> {
         let strip = panels.div_ceil(tasks);
         let one = |task: usize| {
             let (first, end) = (task * strip, panels.min((task + 1) * strip));
-            simd::run::<FewTiles, _>(isa, (isa, self, first..end));
+            let tiles = FewTiles {
+                isa,
+                few: self,
+                cols: first..end,
+            };
+            perform(isa, self.order.numbers == Numbers::Bf16, tiles);
         };
         if parallel {
             (0..panels.div_ceil(strip)).into_par_iter().for_each(one);
@@ -361,13 +454,16 @@ impl Room {
 
 type Panels = std::ops::Range<usize>;
 
-struct Tiles;
+struct Tiles<'a> {
+    rect: &'a Rect<'a>,
+    rows: Panels,
+    cols: Panels,
+}
 
-impl Kernel<(&Rect<'_>, Panels, Panels)> for Tiles {
-    type Out = ();
-
+impl Task for Tiles<'_> {
     #[inline(always)]
-    fn run<L: Lanes>((rect, rows, cols): (&Rect<'_>, Panels, Panels)) {
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let Tiles { rect, rows, cols } = self;
         let (height, width) = (rect.a.width, rect.b.width);
         let (first_panel, first_row) = rect.b_first;
         let mut room = Room::new(rect.cuts, height * width, rows.len() * cols.len());
@@ -390,38 +486,42 @@ impl Kernel<(&Rect<'_>, Panels, Panels)> for Tiles {
                     let (stack, saved) = room.of((j - cols.start) * rows.len() + (i - rows.start));
                     // SAFETY: panels have k * width floats each; tiles of different (i, j) are
                     // disjoint and each (i, j) belongs to one task.
-                    unsafe { one_tile::<L>(t, height, stack, saved) }
+                    unsafe { one_tile::<L, N>(t, height, stack, saved) }
                 }
             }
         }
     }
 }
 
-struct FewTiles;
+struct FewTiles<'a> {
+    isa: Isa,
+    few: &'a Few<'a>,
+    cols: Panels,
+}
 
-impl Kernel<(Isa, &Few<'_>, Panels)> for FewTiles {
-    type Out = ();
-
+impl Task for FewTiles<'_> {
     #[inline(always)]
-    fn run<L: Lanes>((isa, few, cols): (Isa, &Few<'_>, Panels)) {
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let FewTiles { isa, few, cols } = self;
+        let cuts = few.order.cuts();
         let (height, width) = (few.a.width, few.cols);
         let rows = few.m.div_ceil(height);
-        let mut room = Room::new(few.cuts, height * width, rows);
-        let longest = few
-            .cuts
+        let mut room = Room::new(cuts, height * width, rows);
+        let longest = cuts
             .blocks()
             .map(|(start, end)| end - start)
             .max()
             .unwrap_or(0);
         let mut panel = vec![0.0; longest * width];
         for j in cols {
-            for (start, end) in few.cuts.blocks() {
-                pack(isa, few.b.columns(start, end), j * width, width, &mut panel);
+            for (start, end) in cuts.blocks() {
+                let lanes = (j * width, width);
+                few.order.pack(isa, few.b, lanes, (start, end), &mut panel);
                 for i in 0..rows {
                     let t = Tile {
                         a: few.a.panel(i)[start * height..].as_ptr(),
                         b: panel.as_ptr(),
-                        cuts: few.cuts,
+                        cuts,
                         start,
                         end,
                         finish: few.finish,
@@ -434,7 +534,7 @@ impl Kernel<(Isa, &Few<'_>, Panels)> for FewTiles {
                     let (stack, saved) = room.of(i);
                     // SAFETY: both panels have a row per k of the block; tiles of different (i, j)
                     // are disjoint and each j belongs to one task.
-                    unsafe { one_tile::<L>(t, height, stack, saved) }
+                    unsafe { one_tile::<L, N>(t, height, stack, saved) }
                 }
             }
         }
@@ -444,22 +544,27 @@ impl Kernel<(Isa, &Few<'_>, Panels)> for FewTiles {
 /// # Safety
 /// As `tile`, for a kernel of `rows` rows and the instruction set's columns.
 #[inline(always)]
-unsafe fn one_tile<L: Lanes>(t: Tile, rows: usize, stack: &mut [f32], saved: &mut [f32]) {
+unsafe fn one_tile<L: Lanes, N: Step<L>>(
+    t: Tile,
+    rows: usize,
+    stack: &mut [f32],
+    saved: &mut [f32],
+) {
     // SAFETY: passed on to the caller.
     unsafe {
         if L::TILE_VECTORS == 2 {
             match rows {
-                1 => tile::<L, 1, 2>(t, stack, saved),
-                2 => tile::<L, 2, 2>(t, stack, saved),
-                4 => tile::<L, 4, 2>(t, stack, saved),
-                _ => tile::<L, 12, 2>(t, stack, saved),
+                1 => tile::<L, N, 1, 2>(t, stack, saved),
+                2 => tile::<L, N, 2, 2>(t, stack, saved),
+                4 => tile::<L, N, 4, 2>(t, stack, saved),
+                _ => tile::<L, N, 12, 2>(t, stack, saved),
             }
         } else {
             match rows {
-                1 => tile::<L, 1, 1>(t, stack, saved),
-                2 => tile::<L, 2, 1>(t, stack, saved),
-                4 => tile::<L, 4, 1>(t, stack, saved),
-                _ => tile::<L, 6, 1>(t, stack, saved),
+                1 => tile::<L, N, 1, 1>(t, stack, saved),
+                2 => tile::<L, N, 2, 1>(t, stack, saved),
+                4 => tile::<L, N, 4, 1>(t, stack, saved),
+                _ => tile::<L, N, 6, 1>(t, stack, saved),
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The CPU backend's own parts: vectors of 16 floats, elementary functions, the matrix product.
 //! Every instruction set runs the same operations in the same order, so results are the same bits.
 
+pub(crate) mod bf16;
 pub(crate) mod curve;
 pub(crate) mod gemm;
 pub(crate) mod math;
@@ -9,6 +10,15 @@ pub(crate) mod simd;
 pub(crate) mod tile;
 
 pub use simd::Isa;
+
+/// What the factors of a product are rounded to; sums are f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Numbers {
+    /// f32, as they are.
+    F32,
+    /// bf16, to nearest even; subnormals become zero.
+    Bf16,
+}
 
 /// Rows one parallel task takes in row-wise ops. Rows are independent, so this changes no bits.
 pub(crate) const ROW_BLOCK: usize = 16;

@@ -17,6 +17,8 @@ pub(crate) const LANES: usize = 16;
 /// Instruction set of the CPU kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
+    /// AVX-512 F and BW with products of bf16 pairs; for everything else the same as `Avx512`.
+    Avx512Bf16,
     /// AVX-512 F, with AVX2 and FMA.
     Avx512,
     /// AVX2 and FMA.
@@ -26,9 +28,12 @@ pub enum Isa {
 }
 
 impl Isa {
+    /// From the widest to the plainest.
+    pub(crate) const ALL: [Isa; 4] = [Isa::Avx512Bf16, Isa::Avx512, Isa::Avx2, Isa::Portable];
+
     /// Returns the widest instruction set of this machine.
     pub fn detect() -> Isa {
-        [Isa::Avx512, Isa::Avx2]
+        Isa::ALL
             .into_iter()
             .find(|isa| isa.is_available())
             .unwrap_or(Isa::Portable)
@@ -38,11 +43,17 @@ impl Isa {
     pub fn is_available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => {
+                is_x86_feature_detected!("avx512bf16")
+                    && is_x86_feature_detected!("avx512bw")
+                    && Isa::Avx512.is_available()
+            }
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => is_x86_feature_detected!("avx512f") && Isa::Avx2.is_available(),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx512 | Isa::Avx2 => false,
+            Isa::Avx512Bf16 | Isa::Avx512 | Isa::Avx2 => false,
             Isa::Portable => true,
         }
     }
@@ -174,7 +185,7 @@ pub(crate) fn run<K: Kernel<Args>, Args>(isa: Isa, args: Args) -> K::Out {
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the machine has these features by the assert.
-        Isa::Avx512 => unsafe { run_avx512::<K, Args>(args) },
+        Isa::Avx512Bf16 | Isa::Avx512 => unsafe { run_avx512::<K, Args>(args) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the machine has these features by the assert.
         Isa::Avx2 => unsafe { run_avx2::<K, Args>(args) },
@@ -303,7 +314,7 @@ impl Lanes for Plain {
 /// One AVX-512 register. Made only inside `run_avx512`, hence only where the features are.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
-pub(crate) struct Wide(__m512);
+pub(crate) struct Wide(pub(super) __m512);
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! wide {

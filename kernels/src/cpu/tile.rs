@@ -1,6 +1,7 @@
 //! One tile of the matrix product, held in registers over a block of k.
 //!
-//! Each element is a sum over k cut into leaves: a leaf is one chain `acc = fma(a[k], b[k], acc)` from 0,
+//! Each element is a sum over k cut into leaves: a leaf is one chain `acc = fma(a[k], b[k], acc)` from 0
+//! (or of pairs of bf16, `bf16.rs`: a step of "k" is then two, and k counts steps),
 //! finished leaves are merged by the binary-counter tree (DESIGN.md section 5 rule 2): after leaf i,
 //! as many merges as i has trailing one bits, and at the end what is left from right to left. The
 //! partial sums waiting for their partner lie in a small stack (one tile per level, in L1). Between two
@@ -11,6 +12,7 @@
     reason = "the inner loop reads packed panels through pointers"
 )]
 
+use super::bf16::Step;
 use super::simd::{LANES, Lanes};
 
 /// What becomes of the output's old value.
@@ -108,7 +110,7 @@ pub(crate) struct Tile {
 /// # Panics
 /// If `stack` has not a tile per level or `saved` not a tile per saved one.
 #[inline(always)]
-pub(crate) unsafe fn tile<L: Lanes, const R: usize, const V: usize>(
+pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     t: Tile,
     stack: &mut [f32],
     saved: &mut [f32],
@@ -135,7 +137,7 @@ pub(crate) unsafe fn tile<L: Lanes, const R: usize, const V: usize>(
                 t.a.add((at - t.start) * R),
                 t.b.add((at - t.start) * V * LANES),
             );
-            chain::<L, R, V>(acc, a, b, stop - at)
+            chain::<L, N, R, V>(acc, a, b, stop - at)
         };
         at = stop;
         if at < leaf_end {
@@ -193,7 +195,7 @@ fn write_tile<L: Lanes, const R: usize, const V: usize>(to: &mut [f32], tile: [[
 /// # Safety
 /// `a` has len * R floats, `b` has len rows of V * 16 floats.
 #[inline(always)]
-unsafe fn chain<L: Lanes, const R: usize, const V: usize>(
+unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     mut acc: [[L; V]; R],
     mut a: *const f32,
     mut b: *const f32,
@@ -209,7 +211,7 @@ unsafe fn chain<L: Lanes, const R: usize, const V: usize>(
             for (r, row) in acc.iter_mut().enumerate() {
                 let x = L::splat(*a.add(r));
                 for (v, sum) in row.iter_mut().enumerate() {
-                    *sum = x.fma(bs[v], *sum);
+                    *sum = N::step(x, bs[v], *sum);
                 }
             }
             a = a.add(R);

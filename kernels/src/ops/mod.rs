@@ -14,6 +14,7 @@ pub mod activation;
 pub mod adamw;
 pub mod add;
 pub mod attention;
+pub mod cast;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;

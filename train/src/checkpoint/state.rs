@@ -197,7 +197,8 @@ mod tests {
 
     fn state(loss: f64) -> State {
         let mut course = Course::start();
-        course.stepped(&tiny_gpt(), 8, (loss, 1.0), false);
+        use crate::course::Fate;
+        course.stepped(&tiny_gpt(), 8, (loss, 1.0), Fate::Done);
         State::new(&tiny_gpt(), &course, None)
     }
 

@@ -14,6 +14,7 @@ mod mixture_parity;
 mod optimizers;
 mod parity;
 mod policies;
+mod precision;
 mod processes;
 mod profile;
 mod resume;

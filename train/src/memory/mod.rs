@@ -29,6 +29,7 @@ use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
 use crate::parallel::sums::context_cuts;
 use crate::plan::Plan;
+use crate::precision::Precision;
 use crate::step::Trainer;
 
 /// Bytes of one rank.
@@ -231,7 +232,12 @@ impl Rank<'_> {
             OptimizerKind::Adamw => 0,
         };
         let sums = 3 * all + (4 + plan.parallel.ep) * largest + muon;
-        let elements = layer + head + packs + attention + keys + sums;
+        // rounded copies of a product's operands: rows twice, and a matrix or all of a rank's experts
+        let operands = match plan.train.precision {
+            Precision::F32 => 0,
+            _ => 2 * n * choices * widest + largest.max(widest * s.d_model),
+        };
+        let elements = layer + head + packs + attention + keys + sums + operands;
         elements.saturating_mul(5) + (1 << 20)
     }
 

@@ -126,7 +126,7 @@ impl Attention {
         Ok((qkv, raw))
     }
 
-    /// Norms and positions, in place.
+    /// Norms and positions, and the numbers of `precision.rs`, in place.
     fn prepare(&self, qkv: &mut Tensor, cx: &Context<'_>) -> kernels::Result<()> {
         if let Some([q, k]) = self.norms {
             head_norm::forward(qkv, &self.heads, (cx.weight(q), cx.weight(k)), self.eps)?;
@@ -134,7 +134,7 @@ impl Attention {
         if let Some(angles) = &self.rotary {
             rope::forward(qkv, &self.heads, &cx.positions(), angles)?;
         }
-        Ok(())
+        cx.make_operand(qkv)
     }
 
     /// mixed values `[n, h*e]` -> `[m, d]`
@@ -249,7 +249,8 @@ impl Attention {
             Some(core) => core,
             None => attention::forward(&qkv, &call)?,
         };
-        let dmixed = self.out.backward(dy, &mixed, gradients, cx)?;
+        let mut dmixed = self.out.backward(dy, &mixed, gradients, cx)?;
+        cx.make_operand(&mut dmixed)?;
         let passed = Passed {
             dout: &dmixed,
             out: &mixed,

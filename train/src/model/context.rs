@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use kernels::cast::Format;
 use kernels::comm::Collective;
 use kernels::dropout::{self, Dropout};
 use kernels::rope::Positions;
@@ -127,6 +128,8 @@ pub(crate) struct Context<'a> {
     pub sequence_weight: f64,
     /// True if experts that are full drop choices.
     pub drops: bool,
+    /// What operands of products are rounded to; `precision.rs` says which ones.
+    pub operands: Option<Format>,
 }
 
 impl<'a> Context<'a> {
@@ -159,6 +162,7 @@ impl<'a> Context<'a> {
             feature_chunks,
             sequence_weight: 1.0 / plan.train.global_batch as f64,
             drops: false,
+            operands: plan.train.precision.operands(),
         }
     }
 

@@ -70,7 +70,15 @@ impl CrossAttention {
 
     /// Keys and values of the encoder's rows: `[m', d]` -> `[n', 2*k*e]`. `cx` is the encoder's.
     pub(crate) fn keys(&self, encoded: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        self.kv.forward(encoded, cx)
+        let mut kv = self.kv.forward(encoded, cx)?;
+        cx.make_operand(&mut kv)?;
+        Ok(kv)
+    }
+
+    fn queries(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let mut q = self.q.forward(x, cx)?;
+        cx.make_operand(&mut q)?;
+        Ok(q)
     }
 
     /// x: `[m, d]`, kv of whole encoder sequences -> what every row takes from them, `[m, d]`, for
@@ -81,7 +89,7 @@ impl CrossAttention {
         kv: &Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let q = self.q.forward(x, cx)?;
+        let q = self.queries(x, cx)?;
         let time = kv.dims()[0];
         let (mixed, _) = attention::forward(&q, &self.call((kv, time), cx))?;
         self.out.forward(&mixed, cx)
@@ -95,7 +103,7 @@ impl CrossAttention {
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Saved)> {
         let (near, far) = (cx.decoder(), cx.encoder());
-        let q = self.q.forward(&x, &near)?;
+        let q = self.queries(&x, &near)?;
         let kv = self.keys(encoded, &far)?;
         let whole = gather(&kv, &far)?;
         let seen = (whole.as_ref().unwrap_or(&kv), far.longest);
@@ -157,7 +165,8 @@ impl CrossAttention {
             Some(core) => core,
             None => attention::forward(&q, &call)?,
         };
-        let dmixed = self.out.backward(dy, &mixed, gradients, &near)?;
+        let mut dmixed = self.out.backward(dy, &mixed, gradients, &near)?;
+        near.make_operand(&mut dmixed)?;
         let passed = Passed {
             dout: &dmixed,
             out: &mixed,

@@ -20,26 +20,36 @@ fn outputs(
     (weight, bias): (Slot, Option<Slot>),
     cx: &Context<'_>,
 ) -> kernels::Result<Tensor> {
-    let weight = cx.weight(weight);
+    let (x, weight) = (cx.operand(x)?, cx.operand(cx.weight(weight))?);
     let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device())?;
-    matmul(&mut y, (x, Op::Plain), (weight, Op::Transposed), 0, false)?;
+    let transposed = (&*weight, Op::Transposed);
+    matmul(&mut y, (&x, Op::Plain), transposed, 0, false)?;
     if let Some(bias) = bias {
         add::bias(&mut y, cx.weight(bias))?;
     }
     Ok(y)
 }
 
-/// Gradients of `outputs`' weight and bias: dy `[n, out]`, x `[n, in]`.
-fn sum_gradients(
-    (dy, x): (&Tensor, &Tensor),
-    (weight, bias): (Slot, Option<Slot>),
+/// Adds a^T b, sums over tokens, to the gradient of a weight.
+fn add_product(
+    (a, b): (&Tensor, &Tensor),
+    weight: Slot,
+    gradients: &mut Gradients,
+    cx: &Context<'_>,
+) -> kernels::Result<()> {
+    let (dweight, accumulate) = gradients.target(weight);
+    let (a, b) = ((a, Op::Transposed), (b, Op::Plain));
+    matmul(dweight, a, b, cx.token_leaf, accumulate)
+}
+
+/// Adds the sum over tokens of dy `[n, out]` to the gradient of a bias, if there is one.
+fn add_rows(
+    dy: &Tensor,
+    bias: Option<Slot>,
     gradients: &mut Gradients,
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
     let leaf = cx.token_leaf;
-    let (dweight, accumulate) = gradients.target(weight);
-    let (dy_t, x) = ((dy, Op::Transposed), (x, Op::Plain));
-    matmul(dweight, dy_t, x, leaf, accumulate)?;
     if let Some(bias) = bias {
         let (dbias, accumulate) = gradients.target(bias);
         reduce::sum_rows(dbias, dy, leaf, accumulate)?;
@@ -86,12 +96,15 @@ impl ColumnLinear {
     ) -> kernels::Result<Tensor> {
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
-        sum_gradients((dy, x), (self.gradient, self.bias), gradients, cx)?;
+        add_rows(dy, self.bias, gradients, cx)?;
+        let dy = cx.operand(dy)?;
+        add_product((&dy, &*cx.operand(x)?), self.gradient, gradients, cx)?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         drop(room);
-        let weight = cx.weight(self.weight);
+        let weight = cx.operand(cx.weight(self.weight))?;
         let leaf = cx.feature_leaf(self.out);
-        matmul(&mut dx, (dy, Op::Plain), (weight, Op::Plain), leaf, false)?;
+        matmul(&mut dx, (&dy, Op::Plain), (&weight, Op::Plain), leaf, false)?;
+        drop((dy, weight));
         cx.sum_to_rows(dx)
     }
 }
@@ -123,11 +136,12 @@ impl FullLinear {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let slots = (self.weight, Some(self.bias));
-        sum_gradients((dy, x), slots, gradients, cx)?;
+        add_rows(dy, Some(self.bias), gradients, cx)?;
+        let dy = cx.operand(dy)?;
+        add_product((&dy, &*cx.operand(x)?), self.weight, gradients, cx)?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        let weight = cx.weight(self.weight);
-        matmul(&mut dx, (dy, Op::Plain), (weight, Op::Plain), 0, false)?;
+        let weight = cx.operand(cx.weight(self.weight))?;
+        matmul(&mut dx, (&dy, Op::Plain), (&weight, Op::Plain), 0, false)?;
         Ok(dx)
     }
 }
@@ -153,10 +167,11 @@ impl RowLinear {
 
     /// x: `[n, in/tp]` -> `[m, out]`, summed over ranks.
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        let weight = cx.weight(self.weight);
+        let (x, weight) = (cx.operand(x)?, cx.operand(cx.weight(self.weight))?);
         let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[1]], DType::F32, x.device())?;
         let leaf = cx.feature_leaf(self.input);
-        matmul(&mut y, (x, Op::Plain), (weight, Op::Plain), leaf, false)?;
+        matmul(&mut y, (&x, Op::Plain), (&weight, Op::Plain), leaf, false)?;
+        drop((x, weight));
         let mut y = cx.sum_to_rows(y)?;
         if let Some(bias) = self.bias {
             add::bias(&mut y, cx.weight(bias))?;
@@ -174,21 +189,13 @@ impl RowLinear {
     ) -> kernels::Result<Tensor> {
         let mut room = None;
         let dy = cx.gather(dy, &mut room)?;
-        let (dweight, accumulate) = gradients.target(self.weight);
-        matmul(
-            dweight,
-            (x, Op::Transposed),
-            (dy, Op::Plain),
-            cx.token_leaf,
-            accumulate,
-        )?;
-        if let Some(bias) = self.bias {
-            let (dbias, accumulate) = gradients.target(bias);
-            reduce::sum_rows(dbias, dy, cx.token_leaf, accumulate)?;
-        }
+        add_rows(dy, self.bias, gradients, cx)?;
+        let dy = cx.operand(dy)?;
+        add_product((&*cx.operand(x)?, &dy), self.weight, gradients, cx)?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        let weight = cx.weight(self.weight);
-        matmul(&mut dx, (dy, Op::Plain), (weight, Op::Transposed), 0, false)?;
+        let weight = cx.operand(cx.weight(self.weight))?;
+        let transposed = (&*weight, Op::Transposed);
+        matmul(&mut dx, (&dy, Op::Plain), transposed, 0, false)?;
         Ok(dx)
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod adamw;
 pub(crate) mod average;
 pub(crate) mod clip;
 pub(crate) mod guard;
+pub(crate) mod loss_scale;
 pub(crate) mod muon;
 pub(crate) mod schedule;
 
@@ -11,6 +12,6 @@ pub(crate) mod schedule;
     clippy::cast_possible_truncation,
     reason = "rounds to f32, where weights live"
 )]
-fn narrow(x: f64) -> f32 {
+pub(crate) fn narrow(x: f64) -> f32 {
     x as f32
 }

@@ -12,6 +12,7 @@ use crate::mesh::{Groups, Place};
 use crate::model::context::{Context, Halves, Noise, Weights};
 use crate::model::head;
 use crate::model::stage::{Flow, Pass, Saved, Slope, Stage};
+use crate::optim::narrow;
 use crate::parallel::data::{Block, blocks_of, micro_batches};
 use crate::parallel::routing::{Reports, RoutingRecord};
 use crate::parallel::schedule::{Action, actions};
@@ -28,6 +29,8 @@ pub(crate) struct Worker<'a> {
     pub groups: &'a Groups,
     pub device: &'a Device,
     pub supply: Supply<'a>,
+    /// What the loss is multiplied by for the backward pass.
+    pub loss_scale: f64,
 }
 
 /// Most bytes at the end of a pass, when no layer runs.
@@ -76,6 +79,7 @@ impl Worker<'_> {
                 ..halves
             }),
             noise: pass.noise,
+            sequence_weight: cx.sequence_weight * self.loss_scale,
             drops,
             ..cx
         }
@@ -112,7 +116,7 @@ impl Worker<'_> {
         let blocks = micro_batches(self.plan, &place);
         let batches = self.read_all(samples, first, &blocks)?;
         let counted = self.counted(batches.iter().map(|batch| batch.counted).sum())?;
-        let weight = 1.0 / counted.max(1) as f32;
+        let weight = narrow(self.loss_scale) / counted.max(1) as f32;
         let mut in_flight: Vec<VecDeque<Vec<Saved>>> =
             self.stages.iter().map(|_| VecDeque::new()).collect();
         let (mut losses, mut reports) = (Losses::default(), Reports::default());

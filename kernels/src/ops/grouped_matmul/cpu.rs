@@ -1,5 +1,6 @@
 //! Grouped product on the CPU: `cpu/gemm.rs` per expert; with many experts one task each.
 
+use crate::cpu::Numbers;
 use crate::cpu::gemm::{Plan, ViewMut, gemm};
 use crate::cpu::pack::View;
 use crate::cpu::tile::Finish;
@@ -33,6 +34,7 @@ pub(super) fn product(
         };
         let plan = Plan {
             device: &device,
+            numbers: Numbers::F32,
             leaf,
             finish: Finish::Store,
             parallel,
@@ -133,6 +135,7 @@ fn merge_last(blocks: &mut Vec<Block>) {
 fn one_leaf(device: &Device, parallel: bool) -> Plan<'_> {
     Plan {
         device,
+        numbers: Numbers::F32,
         leaf: 0,
         finish: Finish::Store,
         parallel,

@@ -1,12 +1,13 @@
 //! Matrix product on the CPU: views for `cpu/gemm.rs`.
 
-use super::Op;
+use super::{Numbers, Op};
 use crate::cpu::gemm::{Plan, ViewMut, gemm};
 use crate::cpu::pack::View;
 use crate::cpu::tile::Finish;
 use crate::{Result, Tensor};
 
-pub(super) fn matmul(
+pub(super) fn product(
+    numbers: Numbers,
     c: &mut Tensor,
     a: (&Tensor, Op),
     b: (&Tensor, Op),
@@ -21,6 +22,7 @@ pub(super) fn matmul(
     };
     let plan = Plan {
         device: &device,
+        numbers,
         leaf,
         finish,
         parallel: true,

@@ -12,6 +12,7 @@ use crate::model::gradients::Gradients;
 use crate::model::mlp::Between;
 use crate::model::moe::traffic::Traffic;
 use crate::plan::Plan;
+use crate::precision::Operand;
 
 pub(crate) struct Experts {
     /// Of each expert here: `[2f, d]` or `[f, d]`.
@@ -62,11 +63,18 @@ impl Experts {
             let y = Tensor::empty(x.dims(), DType::F32, x.device())?;
             return Ok((y, Saved { x, inner: None }));
         }
-        let (fc1, fc2) = (weights(&self.fc1, cx), weights(&self.fc2, cx));
-        let before = grouped_matmul::forward(&x, (&fc1, Op::Transposed), counts, 0)?;
+        let fc1 = weights(&self.fc1, cx)?;
+        let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
+        let rows = cx.operand(&x)?;
+        let before = grouped_matmul::forward(&rows, (&fc1, Op::Transposed), counts, 0)?;
+        drop(rows);
         let (before, hidden) = self.activation.forward(before)?;
+        let fc2 = weights(&self.fc2, cx)?;
+        let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.1);
-        let y = grouped_matmul::forward(&hidden, (&fc2, Op::Plain), counts, leaf)?;
+        let rows = cx.operand(&hidden)?;
+        let y = grouped_matmul::forward(&rows, (&fc2, Op::Plain), counts, leaf)?;
+        drop(rows);
         let y = cx.sum_over_tp(y)?;
         let inner = Some((before, hidden));
         Ok((y, Saved { x, inner }))
@@ -86,22 +94,28 @@ impl Experts {
             }
             return Ok(dy);
         };
-        let (fc1, fc2) = (weights(&self.fc1, cx), weights(&self.fc2, cx));
         let counts = traffic.counts();
-        let factors = Some((&dy, &hidden));
+        let rows = cx.operand(&dy)?;
+        let factors = Some((&*rows, &*cx.operand(&hidden)?));
         add_gradients((&self.fc2, Op::Plain), factors, (traffic, gradients), cx)?;
         drop(hidden);
-        let dhidden = grouped_matmul::backward_input(&dy, (&fc2, Op::Plain), counts, 0)?;
+        let fc2 = weights(&self.fc2, cx)?;
+        let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
+        let dhidden = grouped_matmul::backward_input(&rows, (&fc2, Op::Plain), counts, 0)?;
+        drop(rows);
         drop(dy);
-        let dbefore = self.activation.backward(dhidden, &before)?;
+        let mut dbefore = self.activation.backward(dhidden, &before)?;
+        cx.make_operand(&mut dbefore)?;
         drop(before);
-        let factors = Some((&dbefore, &saved.x));
+        let factors = Some((&dbefore, &*cx.operand(&saved.x)?));
         add_gradients(
             (&self.fc1, Op::Transposed),
             factors,
             (traffic, gradients),
             cx,
         )?;
+        let fc1 = weights(&self.fc1, cx)?;
+        let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.0);
         let dx = grouped_matmul::backward_input(&dbefore, (&fc1, Op::Transposed), counts, leaf)?;
         cx.sum_over_tp(dx)
@@ -157,6 +171,8 @@ fn add_gradients(
     Ok(())
 }
 
-fn weights<'a>(slots: &[Slot], cx: &Context<'a>) -> Vec<&'a Tensor> {
-    slots.iter().map(|&slot| cx.weight(slot)).collect()
+/// As products read them.
+fn weights<'a>(slots: &[Slot], cx: &Context<'a>) -> kernels::Result<Vec<Operand<'a>>> {
+    let all = slots.iter().map(|&slot| cx.operand(cx.weight(slot)));
+    all.collect()
 }

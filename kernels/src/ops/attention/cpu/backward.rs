@@ -7,6 +7,7 @@
 
 use super::bias::{Expanded, settle};
 use super::{QUERY_BLOCK, Rows, dense, expand, split};
+use crate::cpu::Numbers;
 use crate::cpu::gemm::{Packed, Plan, gemm, gemm_packed, pack_b};
 use crate::cpu::math::exp;
 use crate::cpu::pack::View;
@@ -290,6 +291,7 @@ fn one_block(
     let ds = View::new(dp, rows, keys, keys);
     let follow = Plan {
         device,
+        numbers: Numbers::F32,
         leaf: 0,
         finish: Finish::Continue,
         parallel: false,
