@@ -57,7 +57,7 @@ pub use mixture::{DropPolicy, MoeConfig, RouterScope, RouterScore};
 pub use optim::loss_scale::LossScaleConfig;
 pub use parallel::routing::RoutingRecord;
 pub use plan::Plan;
-pub use precision::Precision;
+pub use precision::{Fp8Config, Fp8Format, Fp8Recipe, Precision};
 pub use profile::{Profile, ProfileWindow};
 pub use run::{Outcome, ValidationSet, run, run_in_world, run_with_sets};
 pub use world::World;

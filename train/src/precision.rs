@@ -1,9 +1,10 @@
 //! What each op is computed in, decided in this file alone; layers ask the `Context`.
 //!
-//! | what | f32 | bf16, fp16 |
+//! | what | bf16, fp16 | fp8 |
 //! |---|---|---|
-//! | products of linear layers, experts, head: both operands, each way | f32 | rounded |
-//! | attention: queries, keys, values, the gradient of the mixed values | f32 | rounded |
+//! | products of blocks' linear layers and experts: both operands, each way | rounded | fp8, scaled |
+//! | products of the head's linear layers | rounded | bf16 |
+//! | attention: queries, keys, values, the gradient of the mixed values | rounded | bf16 |
 //! | sums within products, scores, softmax, probabilities | f32 | f32 |
 //! | embeddings, norms, activations, residuals, cross entropy, routers, gates of shared experts | f32 | f32 |
 //! | sums of gradients and over ranks, norm, clipping, optimizer, weights, averages | f32 | f32 |
@@ -13,14 +14,28 @@
 //! 2019, arXiv:1905.12322). Between ops activations stay f32, where Megatron and torch.autocast store
 //! the 16-bit results; probabilities of attention stay f32. An operand is rounded element by element,
 //! so layouts change no bits.
+//!
+//! fp8 (Micikevicius et al. 2022, arXiv:2209.05433): weights and activations in E4M3, gradients in E5M2 or
+//! E4M3. Numbers are rounded to the format's grid times a scale; scales are powers of two, so that scaling
+//! back is exact and the f32 product is that of scaled numbers. What one scale is for, by recipe:
+//!
+//! | | activations, gradients | weights |
+//! |---|---|---|
+//! | `current` | a token's row, of all tensor-parallel ranks | the matrix, of all ranks |
+//! | `block` | 128 features of a token | 128 x 128 |
+//!
+//! Transformer Engine's current scaling has one scale for a micro-batch's tensor, which layouts change; a
+//! row's (torchao's `rowwise`) none does. Blocks also end at every eighth of a dim that tensor parallelism
+//! splits, so that no rank has part of one (DeepSeek-AI 2024, arXiv:2412.19437, sec. 3.3).
 
 use std::ops::Deref;
 
 use kernels::Tensor;
-use kernels::cast::{self, Format};
+use kernels::cast::{self, Blocks, Format};
 use serde::{Deserialize, Serialize};
 
 use crate::model::context::Context;
+use crate::plan::{FEATURE_CHUNKS, Plan};
 
 /// Number format of the operands of products. Weights, sums and the optimizer are always f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +47,53 @@ pub enum Precision {
     Bf16,
     /// IEEE half precision, with a scaled loss.
     Fp16,
+    /// Eight bits within blocks by `train.fp8`, bfloat16 elsewhere.
+    Fp8,
+}
+
+/// What one scale is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fp8Recipe {
+    /// A token's row; a matrix of weights.
+    Current,
+    /// 128 features of a token; 128 x 128 weights.
+    Block,
+}
+
+/// Which eight bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fp8Format {
+    /// E4M3 forward, E5M2 for gradients.
+    Hybrid,
+    /// E4M3 for all.
+    E4m3,
+}
+
+/// Choices of `precision = "fp8"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fp8Config {
+    /// Megatron's `fp8-recipe`. Default: `current`.
+    pub recipe: Fp8Recipe,
+    /// Megatron's `fp8-format`. Default: `hybrid`.
+    pub format: Fp8Format,
+    /// First blocks in bf16. Megatron's name. Default: 0.
+    pub num_layers_at_start_in_bf16: usize,
+    /// Last blocks in bf16. Megatron's name. Default: 0.
+    pub num_layers_at_end_in_bf16: usize,
+}
+
+impl Default for Fp8Config {
+    fn default() -> Self {
+        Fp8Config {
+            recipe: Fp8Recipe::Current,
+            format: Fp8Format::Hybrid,
+            num_layers_at_start_in_bf16: 0,
+            num_layers_at_end_in_bf16: 0,
+        }
+    }
 }
 
 impl Precision {
@@ -39,7 +101,7 @@ impl Precision {
     pub(crate) fn operands(self) -> Option<Format> {
         match self {
             Precision::F32 => None,
-            Precision::Bf16 => Some(Format::Bf16),
+            Precision::Bf16 | Precision::Fp8 => Some(Format::Bf16),
             Precision::Fp16 => Some(Format::F16),
         }
     }
@@ -62,13 +124,110 @@ impl Deref for Operand<'_> {
     }
 }
 
-impl Context<'_> {
-    /// x as an operand of a product.
-    pub(crate) fn operand<'t>(&self, x: &'t Tensor) -> kernels::Result<Operand<'t>> {
-        match self.operands {
-            None => Ok(Operand::AsIs(x)),
-            Some(format) => cast::rounded(x, format).map(Operand::Rounded),
+/// What an operand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Rows of tokens, forward.
+    Input(Features),
+    /// A matrix whose rows tensor parallelism splits.
+    Weight,
+    /// Gradients of rows of tokens.
+    Gradient(Features),
+}
+
+/// What a rank has of each row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Features {
+    /// All of it.
+    Whole,
+    /// Its share over tensor-parallel ranks.
+    Split,
+}
+
+/// Numbers of a block's linear layers.
+#[derive(Clone, Copy)]
+pub(crate) struct Fp8 {
+    config: Fp8Config,
+    /// Blocks that are not in bf16.
+    blocks: (usize, usize),
+    /// The one that runs.
+    block: Option<usize>,
+}
+
+impl Fp8 {
+    /// If the plan has any.
+    pub(crate) fn of(plan: &Plan) -> Option<Fp8> {
+        let config = plan.train.fp8;
+        let blocks = plan.model.blocks();
+        let end = blocks.saturating_sub(config.num_layers_at_end_in_bf16);
+        (plan.train.precision == Precision::Fp8).then_some(Fp8 {
+            config,
+            blocks: (config.num_layers_at_start_in_bf16, end),
+            block: None,
+        })
+    }
+}
+
+/// Side of a block of numbers with one scale.
+const SIDE: usize = 128;
+
+impl<'a> Context<'a> {
+    /// For the layers of a block.
+    pub(crate) fn in_block(&self, block: usize) -> Context<'a> {
+        let block = Some(block);
+        Context {
+            fp8: self.fp8.map(|fp8| Fp8 { block, ..fp8 }),
+            ..*self
         }
+    }
+
+    /// x as an operand of a product.
+    pub(crate) fn operand<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
+        let Some(format) = self.operands else {
+            return Ok(Operand::AsIs(x));
+        };
+        let fp8 = self.fp8.filter(|fp8| {
+            let (start, end) = fp8.blocks;
+            fp8.block.is_some_and(|block| (start..end).contains(&block))
+        });
+        let rounded = match fp8 {
+            None => cast::rounded(x, format)?,
+            Some(fp8) => self.in_eight_bits(x, role, fp8.config)?,
+        };
+        Ok(Operand::Rounded(rounded))
+    }
+
+    fn in_eight_bits(&self, x: &Tensor, role: Role, config: Fp8Config) -> kernels::Result<Tensor> {
+        let format = match (role, config.format) {
+            (Role::Gradient(_), Fp8Format::Hybrid) => Format::E5m2,
+            _ => Format::E4m3,
+        };
+        let is_split = !matches!(
+            role,
+            Role::Input(Features::Whole) | Role::Gradient(Features::Whole)
+        );
+        if config.recipe == Fp8Recipe::Block {
+            let columns = x.dims()[x.dims().len() - 1];
+            let rows = x.elements() / columns.max(1);
+            // slices of which a rank has one or more, whatever the layout
+            let slice = |here: usize| (here * self.tp.size()).div_ceil(FEATURE_CHUNKS);
+            let blocks = match (role, is_split) {
+                (Role::Weight, _) => [(SIDE, slice(rows)), (SIDE, columns)],
+                (_, true) => [(1, rows), (SIDE, slice(columns))],
+                (_, false) => [(1, rows), (SIDE, columns)],
+            };
+            let [rows, columns] = blocks;
+            return cast::scaled_blocks(x, format, &Blocks { rows, columns });
+        }
+        let mut amax = cast::row_amax(x)?;
+        if role == Role::Weight {
+            let most = amax.f32().iter().copied().fold(0.0, f32::max);
+            amax = Tensor::from_f32(&[1], &[most], x.device())?;
+        }
+        if is_split && self.tp.size() > 1 {
+            self.tp.all_reduce_max(amax.f32_mut())?;
+        }
+        cast::scaled_rows(x, format, &amax)
     }
 
     /// Makes x what attention reads, in place.

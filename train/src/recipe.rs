@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Problem;
 use crate::optim::loss_scale::LossScaleConfig;
-use crate::precision::Precision;
+use crate::precision::{Fp8Config, Precision};
 use crate::profile::Profile;
 
 /// What the backward pass computes again instead of keeping it.
@@ -256,6 +256,8 @@ pub struct TrainConfig {
     pub precision: Precision,
     /// Scale of the loss with `precision = "fp16"`.
     pub loss_scale: LossScaleConfig,
+    /// Choices of `precision = "fp8"`.
+    pub fp8: Fp8Config,
     /// Steps between validations, which also follow the last step; 0: none. Default: 100.
     pub eval_every: u64,
     /// Validation sequences, the first of the set; fewer if it holds fewer. Default: 64.
@@ -303,6 +305,7 @@ impl Default for TrainConfig {
             recompute_layers: Vec::new(),
             precision: Precision::F32,
             loss_scale: LossScaleConfig::default(),
+            fp8: Fp8Config::default(),
             eval_every: 100,
             eval_samples: 64,
             early_stop: EarlyStop::default(),

@@ -112,6 +112,7 @@ impl<'a> Decoder<'a> {
         let head = model.stage.head().expect("the only stage is the last");
         let (mut x, _) = embedding.forward((ids, None), &cx)?;
         for (i, block) in model.stage.blocks().enumerate() {
+            let cx = cx.in_block(block.number);
             let (normed, _) = block.norm1.forward(&x, &cx)?;
             let (qkv, _) = block.attention.project(&normed, &cx)?;
             let mixed = if self.position == 0 {

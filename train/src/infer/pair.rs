@@ -102,7 +102,7 @@ impl<'a> Writer<'a> {
         let rows = encode(model, prompt)?;
         let cx = model.context_of_pair((prompt.len(), 1)).encoder();
         let blocks = || model.stage.decoder_blocks();
-        let encoded = blocks().map(|block| block.cross.keys(&rows, &cx));
+        let encoded = blocks().map(|block| block.cross.keys(&rows, &cx.in_block(block.number)));
         let shape = model.plan.shape();
         let dims = [1, shape.kv_heads, room.max(1), shape.d_head];
         let caches = || {
@@ -143,6 +143,7 @@ impl<'a> Writer<'a> {
         let embedding = stage.embedding().expect("the only stage is the first");
         let (mut x, _) = embedding.forward((ids, None), &cx)?;
         for (i, block) in stage.decoder_blocks().enumerate() {
+            let cx = cx.in_block(block.number);
             let (normed, _) = block.norms[0].forward(&x, &cx)?;
             let (qkv, _) = block.attention.project(&normed, &cx)?;
             let next = block.attention.next((self.position, 0), &cx);

@@ -18,6 +18,8 @@ use crate::model::norm::{Norm, Statistics};
 use crate::plan::Plan;
 
 pub(crate) struct Block {
+    /// Over the whole model.
+    pub number: usize,
     pub norm1: Norm,
     pub attention: Attention,
     norm2: Norm,
@@ -63,6 +65,7 @@ impl Block {
         let (at, eps) = (plan.model.block_name(layer), plan.model.norm_eps);
         let first = plan.model.first_dropout(layer);
         Block {
+            number: layer,
             norm1: Norm::named(&format!("{at}.norm1"), eps, slots),
             attention: Attention::named(layer, plan, (tp, first), slots),
             norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
@@ -76,7 +79,7 @@ impl Block {
 
     /// x: `[m, d]` -> y: `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
-        let (y, mut inner) = self.run(x, cx)?;
+        let (y, mut inner) = self.run(x, &cx.in_block(self.number))?;
         let report = inner.feed_forward.report();
         let kept = match self.recompute {
             Recompute::Full if self.is_post_norm => Kept::Input(inner.attention.into_input()),
@@ -162,6 +165,7 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
+        let cx = &cx.in_block(self.number);
         let inner = match saved.kept {
             Kept::Inner(inner) => *inner,
             Kept::Input(x) => self.run(x, cx)?.1,

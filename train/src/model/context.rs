@@ -16,6 +16,7 @@ use kernels::{DType, Tensor};
 use crate::mesh::{Groups, Place};
 use crate::model::param::Spec;
 use crate::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
+use crate::precision::Fp8;
 
 /// Index into the rank's list of weights; the list of gradients has the same order.
 pub(crate) type Slot = usize;
@@ -130,6 +131,8 @@ pub(crate) struct Context<'a> {
     pub drops: bool,
     /// What operands of products are rounded to; `precision.rs` says which ones.
     pub operands: Option<Format>,
+    /// With eight-bit numbers.
+    pub fp8: Option<Fp8>,
 }
 
 impl<'a> Context<'a> {
@@ -163,6 +166,7 @@ impl<'a> Context<'a> {
             sequence_weight: 1.0 / plan.train.global_batch as f64,
             drops: false,
             operands: plan.train.precision.operands(),
+            fp8: Fp8::of(plan),
         }
     }
 

@@ -18,6 +18,8 @@ use crate::model::norm::{Norm, Statistics};
 use crate::plan::Plan;
 
 pub(crate) struct DecoderBlock {
+    /// Over the whole model.
+    pub number: usize,
     pub norms: [Norm; 3],
     pub attention: Attention,
     pub cross: CrossAttention,
@@ -61,6 +63,7 @@ impl DecoderBlock {
         let first = plan.model.first_dropout(block);
         let norm = |number| Norm::named(&format!("{at}.norm{number}"), eps, slots);
         DecoderBlock {
+            number: block,
             norms: [norm(1), norm(2), norm(3)],
             attention: Attention::named(block, plan, (tp, first), slots),
             cross: CrossAttention::named(&at, plan, (tp, first + 2), slots),
@@ -79,7 +82,7 @@ impl DecoderBlock {
         encoded: &Arc<Tensor>,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Saved)> {
-        let (y, mut inner) = self.run(x, encoded, cx)?;
+        let (y, mut inner) = self.run(x, encoded, &cx.in_block(self.number))?;
         let kept = match self.recompute {
             Recompute::Full => {
                 let [(x, _), ..] = inner.into_norms;
@@ -133,7 +136,7 @@ impl DecoderBlock {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let encoded = &saved.encoded;
+        let (encoded, cx) = (&saved.encoded, &cx.in_block(self.number));
         let inner = match saved.kept {
             Kept::Inner(inner) => *inner,
             Kept::Input(x) => self.run(x, encoded, cx)?.1,

@@ -13,6 +13,8 @@ use kernels::{DType, Tensor, add, reduce};
 
 use crate::model::context::{Context, Slot, Slots};
 use crate::model::gradients::Gradients;
+use crate::precision::Features::{Split, Whole};
+use crate::precision::Role;
 
 /// x W^T + b with W by output rows: x `[n, in]` -> `[n, out]`.
 fn outputs(
@@ -20,7 +22,10 @@ fn outputs(
     (weight, bias): (Slot, Option<Slot>),
     cx: &Context<'_>,
 ) -> kernels::Result<Tensor> {
-    let (x, weight) = (cx.operand(x)?, cx.operand(cx.weight(weight))?);
+    let (x, weight) = (
+        cx.operand(x, Role::Input(Whole))?,
+        cx.operand(cx.weight(weight), Role::Weight)?,
+    );
     let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device())?;
     let transposed = (&*weight, Op::Transposed);
     matmul(&mut y, (&x, Op::Plain), transposed, 0, false)?;
@@ -97,11 +102,16 @@ impl ColumnLinear {
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
-        let dy = cx.operand(dy)?;
-        add_product((&dy, &*cx.operand(x)?), self.gradient, gradients, cx)?;
+        let dy = cx.operand(dy, Role::Gradient(Split))?;
+        add_product(
+            (&dy, &*cx.operand(x, Role::Input(Whole))?),
+            self.gradient,
+            gradients,
+            cx,
+        )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         drop(room);
-        let weight = cx.operand(cx.weight(self.weight))?;
+        let weight = cx.operand(cx.weight(self.weight), Role::Weight)?;
         let leaf = cx.feature_leaf(self.out);
         matmul(&mut dx, (&dy, Op::Plain), (&weight, Op::Plain), leaf, false)?;
         drop((dy, weight));
@@ -137,10 +147,15 @@ impl FullLinear {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         add_rows(dy, Some(self.bias), gradients, cx)?;
-        let dy = cx.operand(dy)?;
-        add_product((&dy, &*cx.operand(x)?), self.weight, gradients, cx)?;
+        let dy = cx.operand(dy, Role::Gradient(Whole))?;
+        add_product(
+            (&dy, &*cx.operand(x, Role::Input(Whole))?),
+            self.weight,
+            gradients,
+            cx,
+        )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        let weight = cx.operand(cx.weight(self.weight))?;
+        let weight = cx.operand(cx.weight(self.weight), Role::Weight)?;
         matmul(&mut dx, (&dy, Op::Plain), (&weight, Op::Plain), 0, false)?;
         Ok(dx)
     }
@@ -167,7 +182,10 @@ impl RowLinear {
 
     /// x: `[n, in/tp]` -> `[m, out]`, summed over ranks.
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        let (x, weight) = (cx.operand(x)?, cx.operand(cx.weight(self.weight))?);
+        let (x, weight) = (
+            cx.operand(x, Role::Input(Split))?,
+            cx.operand(cx.weight(self.weight), Role::Weight)?,
+        );
         let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[1]], DType::F32, x.device())?;
         let leaf = cx.feature_leaf(self.input);
         matmul(&mut y, (&x, Op::Plain), (&weight, Op::Plain), leaf, false)?;
@@ -190,10 +208,15 @@ impl RowLinear {
         let mut room = None;
         let dy = cx.gather(dy, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
-        let dy = cx.operand(dy)?;
-        add_product((&*cx.operand(x)?, &dy), self.weight, gradients, cx)?;
+        let dy = cx.operand(dy, Role::Gradient(Whole))?;
+        add_product(
+            (&*cx.operand(x, Role::Input(Split))?, &dy),
+            self.weight,
+            gradients,
+            cx,
+        )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        let weight = cx.operand(cx.weight(self.weight))?;
+        let weight = cx.operand(cx.weight(self.weight), Role::Weight)?;
         let transposed = (&*weight, Op::Transposed);
         matmul(&mut dx, (&dy, Op::Plain), transposed, 0, false)?;
         Ok(dx)

@@ -12,7 +12,7 @@ use crate::model::gradients::Gradients;
 use crate::model::mlp::Between;
 use crate::model::moe::traffic::Traffic;
 use crate::plan::Plan;
-use crate::precision::Operand;
+use crate::precision::{Features, Operand, Role};
 
 pub(crate) struct Experts {
     /// Of each expert here: `[2f, d]` or `[f, d]`.
@@ -65,14 +65,14 @@ impl Experts {
         }
         let fc1 = weights(&self.fc1, cx)?;
         let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
-        let rows = cx.operand(&x)?;
+        let rows = cx.operand(&x, Role::Input(Features::Whole))?;
         let before = grouped_matmul::forward(&rows, (&fc1, Op::Transposed), counts, 0)?;
         drop(rows);
         let (before, hidden) = self.activation.forward(before)?;
         let fc2 = weights(&self.fc2, cx)?;
         let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.1);
-        let rows = cx.operand(&hidden)?;
+        let rows = cx.operand(&hidden, Role::Input(Features::Split))?;
         let y = grouped_matmul::forward(&rows, (&fc2, Op::Plain), counts, leaf)?;
         drop(rows);
         let y = cx.sum_over_tp(y)?;
@@ -95,8 +95,8 @@ impl Experts {
             return Ok(dy);
         };
         let counts = traffic.counts();
-        let rows = cx.operand(&dy)?;
-        let factors = Some((&*rows, &*cx.operand(&hidden)?));
+        let rows = cx.operand(&dy, Role::Gradient(Features::Whole))?;
+        let factors = Some((&*rows, &*cx.operand(&hidden, Role::Input(Features::Split))?));
         add_gradients((&self.fc2, Op::Plain), factors, (traffic, gradients), cx)?;
         drop(hidden);
         let fc2 = weights(&self.fc2, cx)?;
@@ -104,10 +104,13 @@ impl Experts {
         let dhidden = grouped_matmul::backward_input(&rows, (&fc2, Op::Plain), counts, 0)?;
         drop(rows);
         drop(dy);
-        let mut dbefore = self.activation.backward(dhidden, &before)?;
-        cx.make_operand(&mut dbefore)?;
+        let dbefore = self.activation.backward(dhidden, &before)?;
+        let dbefore = cx.operand(&dbefore, Role::Gradient(Features::Split))?;
         drop(before);
-        let factors = Some((&dbefore, &*cx.operand(&saved.x)?));
+        let factors = Some((
+            &*dbefore,
+            &*cx.operand(&saved.x, Role::Input(Features::Whole))?,
+        ));
         add_gradients(
             (&self.fc1, Op::Transposed),
             factors,
@@ -173,6 +176,8 @@ fn add_gradients(
 
 /// As products read them.
 fn weights<'a>(slots: &[Slot], cx: &Context<'a>) -> kernels::Result<Vec<Operand<'a>>> {
-    let all = slots.iter().map(|&slot| cx.operand(cx.weight(slot)));
+    let all = slots
+        .iter()
+        .map(|&slot| cx.operand(cx.weight(slot), Role::Weight));
     all.collect()
 }
