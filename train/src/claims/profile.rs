@@ -137,12 +137,15 @@ fn spans_nest_and_cover_the_steps_of_the_window() -> Result {
             "forward",
             "optimizer",
             "validation",
-            "matmul::matmul",
+            "matmul::",
         ];
         let layer = if rank < 4 { "layers.0" } else { "layers.1" };
         let passes = [format!("{layer} forward"), format!("{layer} backward")];
         for wanted in wanted.into_iter().chain(passes.iter().map(String::as_str)) {
-            assert!(names(0).contains(&wanted), "rank {rank} lacks {wanted}");
+            assert!(
+                names(0).iter().any(|name| name.starts_with(wanted)),
+                "rank {rank} lacks {wanted}"
+            );
         }
         for spans in threads.values() {
             let sums = within(spans);
