@@ -13,6 +13,7 @@ mod tensor;
 #[doc(hidden)]
 pub mod testing;
 pub mod tolerance;
+pub mod trace;
 
 pub use comm::Collective;
 pub use cpu::Isa;

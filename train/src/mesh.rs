@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kernels::comm::{Collective, Nested};
+use kernels::comm::{Collective, Nested, Traced};
 
 use crate::config::{Axis, ParallelConfig};
 use crate::parallel::shards::Unit;
@@ -168,7 +168,13 @@ type Connections = std::vec::IntoIter<Box<dyn Collective>>;
 impl Wiring<'_> {
     fn connect(&self, name: &'static str, lists: &[Vec<usize>]) -> Connections {
         let world = self.parallel.world();
-        self.world.connect(name, (lists, world)).into_iter()
+        let comms = self.world.connect(name, (lists, world)).into_iter();
+        // nobody is waited for in a group of one
+        let traced = comms.map(|comm| match comm.size() {
+            1 => comm,
+            _ => Box::new(Traced::new(name, comm)) as Box<dyn Collective>,
+        });
+        traced.collect::<Vec<_>>().into_iter()
     }
 
     fn all(&self, name: &'static str) -> Connections {

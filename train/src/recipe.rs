@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Problem;
 use crate::optim::loss_scale::LossScaleConfig;
 use crate::precision::{Fp8Config, Precision};
+use crate::profile::Profile;
 
 /// What the backward pass computes again instead of keeping it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -267,6 +268,8 @@ pub struct TrainConfig {
     pub checkpoint: CheckpointConfig,
     /// Steps between reports to `Events::step`; metrics.jsonl has every step. Default: 1.
     pub log_every: u64,
+    /// Traces of steps: `true`: the first ten of each run, `{ steps = [from, to] }`: those. Default: `false`.
+    pub profile: Profile,
 }
 
 impl Default for TrainConfig {
@@ -308,6 +311,7 @@ impl Default for TrainConfig {
             early_stop: EarlyStop::default(),
             checkpoint: CheckpointConfig::default(),
             log_every: 1,
+            profile: Profile::Switch(false),
         }
     }
 }
@@ -390,6 +394,7 @@ impl TrainConfig {
         self.check_schedule(problem);
         self.check_optimizer(problem);
         self.check_policies(problem);
+        self.profile.check(self, problem);
         let counts = [
             ("steps", self.steps),
             ("global_batch", self.global_batch as u64),

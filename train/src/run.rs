@@ -31,6 +31,7 @@ use crate::metrics::{Events, Journal};
 use crate::model::param::{self, Spec};
 use crate::parallel::shards::Shards;
 use crate::plan::Plan;
+use crate::profile::{self, Tracer};
 use crate::step::{self, Trainer};
 use crate::world::World;
 
@@ -153,6 +154,7 @@ fn train(
             events,
             origin: origin.map(Mutex::new),
             init: init.as_ref(),
+            epoch: started,
         };
         if plan.train.budget_secs().is_some() && world.is_first() {
             events.note(
@@ -259,6 +261,8 @@ struct Run<'a> {
     /// The first weights, if they are not the seed's; ranks read them in turns.
     origin: Option<Mutex<Origin>>,
     init: Option<&'a Record>,
+    /// Zero of traces.
+    epoch: Instant,
 }
 
 impl Run<'_> {
@@ -329,6 +333,7 @@ impl Run<'_> {
         mut lead: Option<Lead<'_>>,
         mut giver: Giver,
     ) -> Result<Course> {
+        profile::prepare(self.plan.train.profile, self.epoch);
         let mut trainer = Trainer::new(self.plan, self.specs, groups, device.clone())?;
         let mut course = Course::start();
         if let Some(opened) = self.opened {
@@ -360,10 +365,15 @@ impl Run<'_> {
         let asker = self.world.ranks(plan.parallel.world()).start;
         let asker = (trainer.groups.place.rank() == asker).then_some(self.events);
         let clock = Clock::start(plan, course, asker);
+        let (rank, next) = (trainer.groups.place.rank(), course.step + 1);
+        let tracer = Tracer::of(plan.train.profile, next, rank, self.out);
         let mut stall_s = None;
         loop {
             let (started, next) = (Instant::now(), course.next(plan));
             self.world.watch().set_step(next.step);
+            if let Some(tracer) = &tracer {
+                tracer.begin(next.step);
+            }
             let outcome = trainer.step(self.train_set, &next, &course.recent)?;
             let seconds = started.elapsed().as_secs_f64();
             self.judge(&next, &outcome, course, lead)?;
@@ -380,6 +390,7 @@ impl Run<'_> {
             let is_end = is_asked || course.ended(plan).is_some();
             let every = plan.train.checkpoint.every;
             if is_end || every > 0 && course.step.is_multiple_of(every) {
+                let _span = profile::phase("checkpoint copy");
                 let started = Instant::now();
                 giver.wait();
                 if let Some(lead) = lead {
@@ -389,6 +400,12 @@ impl Run<'_> {
                 let pieces = snapshot::take(trainer);
                 giver.give(trainer.groups.place.rank(), pieces, state);
                 stall_s = Some(started.elapsed().as_secs_f64());
+            }
+            if let Some(tracer) = &tracer {
+                // a trace that has no room is not worth the run
+                if let Err(error) = tracer.end(next.step, is_end) {
+                    self.events.note(&error.with_causes());
+                }
             }
             if is_end {
                 return Ok(());
@@ -467,6 +484,7 @@ impl Run<'_> {
         }
         for set in self.sets {
             let count = config.eval_samples.min(set.samples.len());
+            let _span = profile::phase("validation");
             let sequences = usize::try_from(count).unwrap_or(usize::MAX);
             let loss = trainer.evaluate(set.samples, sequences)?;
             course.validated(self.plan, set.name, loss);

@@ -26,6 +26,7 @@ use crate::parallel::sums::Sums;
 use crate::parallel::zero::{Holding, Supply};
 use crate::plan::Plan;
 use crate::precision::Precision;
+use crate::profile;
 
 /// Everything one rank holds.
 pub(crate) struct Trainer<'a> {
@@ -172,6 +173,7 @@ impl<'a> Trainer<'a> {
         next: &Next,
         recent: &[(Exact, Exact)],
     ) -> Result<Outcome> {
+        let _span = profile::numbered("step", next.step);
         let (loss, gradients) = self.gradients(samples, next)?;
         let grad_norm = self.norm(&gradients)?;
         let z = self.plan.train.z_loss;
@@ -237,6 +239,7 @@ impl<'a> Trainer<'a> {
         } = worker.train(samples, (first, next.step), &mut self.sums)?;
         (self.held, self.routing) = (held, routing);
         self.squares = squares;
+        let _span = profile::phase("last sums of gradients");
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.rank(), "sum gradients over ranks")?;
         self.join_uses(&mut gradients)?;
@@ -250,6 +253,7 @@ impl<'a> Trainer<'a> {
 
     /// Norm of the whole gradient.
     pub(crate) fn norm(&self, gradients: &[Tensor]) -> Result<f64> {
+        let _span = profile::phase("gradient norm");
         clip::global_norm(self.specs, gradients, &self.holding, &self.groups)
             .on_rank(self.rank(), "gradient norm")
     }
@@ -261,6 +265,7 @@ impl<'a> Trainer<'a> {
         grad_norm: f64,
         next: &Next,
     ) -> Result<()> {
+        let _span = profile::phase("optimizer");
         let factor = clip::factor(grad_norm, self.plan.train.clip_norm);
         let mut store = Store {
             whole: &mut self.weights,

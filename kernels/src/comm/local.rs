@@ -7,6 +7,7 @@
 use super::sum::{SHARED_FROM, largest, tree_sum};
 use super::watch::{Roster, left};
 use super::{Collective, check_cuts, check_parts, check_peer};
+use crate::trace::{self, Label, span};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -126,6 +127,7 @@ impl LocalComm {
         deadline: Option<Instant>,
     ) -> Option<MutexGuard<'a, State>> {
         let changed = &self.shared.changed;
+        let _span = span(|| Label::new(trace::Kind::Wait, "wait"));
         let Some(left) = left(deadline) else {
             return Some(changed.wait(state).unwrap_or_else(PoisonError::into_inner));
         };

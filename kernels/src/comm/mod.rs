@@ -13,10 +13,12 @@ mod post;
 mod remote;
 pub mod socket;
 mod sum;
+mod traced;
 mod watch;
 
 pub use nested::Nested;
 pub use network::{Failure, Network};
+pub use traced::Traced;
 pub use watch::{Roster, Watch};
 
 use crate::{Error, Result};

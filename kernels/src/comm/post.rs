@@ -5,6 +5,7 @@
 //! other, since it cannot end one without a part of each; messages between two ranks are those of the
 //! micro-batches that a schedule keeps in flight.
 
+use crate::trace::{self, Label, span};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -54,6 +55,7 @@ impl Inbox {
         queues: Queues<'a>,
         deadline: Option<Instant>,
     ) -> Option<Queues<'a>> {
+        let _span = span(|| Label::new(trace::Kind::Wait, "wait"));
         let Some(left) = left(deadline) else {
             let waited = self.changed.wait(queues);
             return Some(waited.unwrap_or_else(PoisonError::into_inner));

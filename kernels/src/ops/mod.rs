@@ -1,12 +1,13 @@
 //! The ops. Each folder holds the contract, checks and dispatch in `mod.rs` and one file per backend.
 
-/// Calls the backend's implementation; checks are done before, in the op's `mod.rs`.
+/// Calls the backend's implementation, as a span of `trace`; checks are done before, in the op's `mod.rs`.
 macro_rules! dispatch {
-    ($device:expr, $call:ident($($arg:expr),* $(,)?)) => {
+    ($device:expr, $call:ident($($arg:expr),* $(,)?)) => {{
+        let _span = $crate::trace::op(concat!(module_path!(), "::", stringify!($call)));
         match $device.kind() {
             $crate::device::Kind::Cpu => cpu::$call($($arg),*),
         }
-    };
+    }};
 }
 
 pub mod activation;

@@ -296,12 +296,13 @@ fn source_identity(path: &Path) -> serde_json::Value {
 }
 
 /// Settings that may change between two runs of one training: they decide what is written when, not what is learnt.
-const BOOKKEEPING: [&str; 5] = [
+const BOOKKEEPING: [&str; 6] = [
     "eval_every",
     "eval_samples",
     "early_stop",
     "checkpoint",
     "log_every",
+    "profile",
 ];
 
 /// Checkpoints made with other settings must not be taken for this job's: refused with every key that differs.

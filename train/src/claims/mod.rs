@@ -16,6 +16,7 @@ mod parity;
 mod policies;
 mod precision;
 mod processes;
+mod profile;
 mod resume;
 mod sharded;
 mod t5;

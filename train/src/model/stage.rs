@@ -29,6 +29,8 @@ pub(crate) struct Stage {
 
 /// Layers whose weights are needed at the same time.
 pub(crate) struct Part {
+    /// As its weights begin: `embedding`, `layers.3`, `head`.
+    name: String,
     layer: Layer,
     pub weights: Vec<Slot>,
     /// Slots of the gradients of `weights`.
@@ -157,7 +159,7 @@ impl Stage {
         if piece == 0 {
             let embedding = Embedding::named(plan, place.tp, place.tp_rank, &slots);
             let weights = slots.starting(&["embedding.", "position.", "segment."]);
-            parts.push(Part::new(Layer::Embedding(embedding), weights));
+            parts.push(Part::new("embedding", Layer::Embedding(embedding), weights));
         }
         for (index, block) in pieces[piece].clone().enumerate() {
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
@@ -165,7 +167,7 @@ impl Stage {
             if plan.model.is_last_of_encoder(block) {
                 let weights = slots.starting(&["encoder.norm."]);
                 let norm = EncoderNorm::named(plan, &slots);
-                parts.push(Part::new(Layer::EncoderNorm(norm), weights));
+                parts.push(Part::new("encoder.norm", Layer::EncoderNorm(norm), weights));
             }
         }
         if piece + 1 == pieces.len() {
@@ -218,9 +220,14 @@ impl Stage {
 }
 
 impl Part {
-    fn new(layer: Layer, weights: Vec<Slot>) -> Part {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn new(name: &str, layer: Layer, weights: Vec<Slot>) -> Part {
         let gradients = weights.clone();
         Part {
+            name: name.to_owned(),
             layer,
             weights,
             gradients,
@@ -228,7 +235,8 @@ impl Part {
     }
 
     fn of_block(block: usize, plan: &Plan, options: (usize, Recompute), slots: &Slots<'_>) -> Part {
-        let mut weights = slots.starting(&[&format!("{}.", plan.model.block_name(block))]);
+        let name = plan.model.block_name(block);
+        let mut weights = slots.starting(&[&format!("{name}.")]);
         let mut own = weights.clone();
         let layer = if plan.model.is_decoder_block(block) {
             let block = DecoderBlock::named(block, plan, options, slots);
@@ -250,6 +258,7 @@ impl Part {
             }
         };
         Part {
+            name,
             layer,
             weights,
             gradients: own,
@@ -269,7 +278,7 @@ impl Part {
         } else {
             Layer::Head(Head::named(plan, tp, slots, gradient))
         };
-        let mut part = Part::new(head, weights);
+        let mut part = Part::new("head", head, weights);
         for slot in &mut part.gradients {
             if *slot == own {
                 *slot = gradient;

@@ -19,6 +19,7 @@ use crate::parallel::schedule::{Action, actions};
 use crate::parallel::sums::Sums;
 use crate::parallel::zero::Supply;
 use crate::plan::Plan;
+use crate::profile;
 
 /// What one rank needs to run its pieces.
 pub(crate) struct Worker<'a> {
@@ -113,8 +114,7 @@ impl Worker<'_> {
     ) -> Result<Trained> {
         let place = self.groups.place;
         let blocks = micro_batches(self.plan, &place);
-        let read = blocks.iter().map(|block| self.read(samples, first, *block));
-        let batches: Vec<Batch> = read.collect::<Result<_>>()?;
+        let batches = self.read_all(samples, first, &blocks)?;
         let counted = self.counted(batches.iter().map(|batch| batch.counted).sum())?;
         let weight = narrow(self.loss_scale) / counted.max(1) as f32;
         let mut in_flight: Vec<VecDeque<Vec<Saved>>> =
@@ -124,6 +124,7 @@ impl Worker<'_> {
         for action in actions(&self.plan.parallel, place.pp_rank, blocks.len()) {
             match action {
                 Action::Forward { micro, chunk } => {
+                    let _span = profile::numbered("forward", micro as u64);
                     let (block, batch) = (blocks[micro], &batches[micro]);
                     let input = self.input(block, chunk)?;
                     let noise = self.noise((first, step), block);
@@ -140,6 +141,7 @@ impl Worker<'_> {
                     held.activations = held.activations.max(self.device.used_bytes());
                 }
                 Action::Backward { micro, chunk } => {
+                    let _span = profile::numbered("backward", micro as u64);
                     let saved = in_flight[chunk].pop_front();
                     let saved = saved.expect("a forward precedes each backward");
                     let (block, batch) = (blocks[micro], &batches[micro]);
@@ -171,6 +173,17 @@ impl Worker<'_> {
         record
             .on_rank(self.rank(), "gather what routers did")
             .map(Some)
+    }
+
+    fn read_all(
+        &self,
+        samples: &dyn data::Samples,
+        first: u64,
+        blocks: &[Block],
+    ) -> Result<Vec<Batch>> {
+        let _span = profile::phase("read data");
+        let read = blocks.iter().map(|block| self.read(samples, first, *block));
+        read.collect()
     }
 
     fn read(&self, samples: &dyn data::Samples, first: u64, block: Block) -> Result<Batch> {
@@ -213,9 +226,11 @@ impl Worker<'_> {
         for part in &self.stages[chunk].parts {
             let lent = self.supply.lend(&part.weights);
             let lent = lent.on_rank(rank, "gather weights")?;
+            let span = profile::layer(part.name(), "forward");
             let (output, saved) = part
                 .forward(flow, pass, &cx.with(lent.weights()))
                 .on_rank(rank, "forward")?;
+            drop(span);
             if keeps {
                 kept.push(saved);
             }
@@ -245,9 +260,11 @@ impl Worker<'_> {
             let kept = saved.pop().expect("forward kept something for each part");
             let gradients = sums.open(first + index, block);
             let gradients = gradients.on_rank(rank, "allocate gradients")?;
+            let span = profile::layer(part.name(), "backward");
             slope = part
                 .backward(slope, pass, kept, gradients, &cx.with(lent.weights()))
                 .on_rank(rank, "backward")?;
+            drop(span);
             sums.close(first + index, is_last)
                 .on_rank(rank, "sum gradients")?;
         }

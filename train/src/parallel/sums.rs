@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use kernels::comm::Collective;
+use kernels::trace::Recorder;
 use kernels::{Device, Error, Tensor, Use};
 
 use crate::mesh::Groups;
@@ -22,6 +23,7 @@ use crate::model::stage::Stage;
 use crate::parallel::data::{Block, FlatTree, GradientTree, merged};
 use crate::parallel::shards::{Local, Shards};
 use crate::plan::Plan;
+use crate::profile;
 
 /// Gradients of one unit on this rank.
 struct Bucket {
@@ -69,6 +71,7 @@ struct Summer {
 
 impl Summer {
     fn work(&mut self, job: Job) -> kernels::Result<()> {
+        let _span = profile::phase("sum gradients");
         match job {
             Job::Block(part, block, gradients) => {
                 for bucket in self.parts[part].clone() {
@@ -362,7 +365,13 @@ impl Sums {
         let lane = if plan.parallel.overlap && !is_alone {
             let (jobs, inbox) = channel();
             let (outbox, answers) = channel();
-            std::thread::spawn(move || serve(summer, &inbox, &outbox));
+            let recorder = Recorder::here();
+            std::thread::spawn(move || {
+                if let Some(recorder) = recorder {
+                    recorder.install(1);
+                }
+                serve(summer, &inbox, &outbox);
+            });
             Lane::Thread(jobs, answers)
         } else {
             Lane::Here(Box::new(summer))
@@ -432,7 +441,10 @@ impl Sums {
         self.give(Job::End)?;
         match &mut self.lane {
             Lane::Here(summer) => Ok(summer.take()),
-            Lane::Thread(_, answers) => answers.recv().unwrap_or_else(|_| Err(gone())),
+            Lane::Thread(_, answers) => {
+                let _span = profile::wait("wait for sums");
+                answers.recv().unwrap_or_else(|_| Err(gone()))
+            }
         }
     }
 }

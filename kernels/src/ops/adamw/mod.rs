@@ -33,6 +33,7 @@ pub fn step(w: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], p: &AdamW) {
         g.len() == n && m.len() == n && v.len() == n,
         "one gradient and two moments per weight"
     );
+    let _span = crate::trace::op("adamw::step");
     cpu::step(w, g, m, v, p);
 }
 

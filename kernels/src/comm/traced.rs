@@ -1,0 +1,88 @@
+//! A group whose collectives are spans of `trace`: name, group, bytes that this rank brings. Its
+//! transport adds the waits within.
+
+use super::Collective;
+use crate::Result;
+use crate::trace::{Kind, Label, Span, span};
+
+/// One rank of a group that tells what it does.
+pub struct Traced {
+    name: &'static str,
+    inner: Box<dyn Collective>,
+}
+
+impl Traced {
+    /// `name` is the group's.
+    pub fn new(name: &'static str, inner: Box<dyn Collective>) -> Traced {
+        Traced { name, inner }
+    }
+
+    fn span(&self, op: &'static str, bytes: usize) -> Span {
+        span(|| Label {
+            group: Some(self.name),
+            bytes: Some(bytes),
+            ..Label::new(Kind::Collective, op)
+        })
+    }
+}
+
+impl Collective for Traced {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn all_reduce_sum(&self, x: &mut [f32]) -> Result<()> {
+        let _span = self.span("all_reduce_sum", size_of_val(x));
+        self.inner.all_reduce_sum(x)
+    }
+
+    fn reduce_scatter_sum(&self, x: Vec<f32>, cuts: &[usize]) -> Result<Vec<f32>> {
+        let _span = self.span("reduce_scatter_sum", size_of_val(&x[..]));
+        self.inner.reduce_scatter_sum(x, cuts)
+    }
+
+    fn all_reduce_max(&self, x: &mut [f32]) -> Result<()> {
+        let _span = self.span("all_reduce_max", size_of_val(x));
+        self.inner.all_reduce_max(x)
+    }
+
+    fn all_gather(&self, x: &[f32]) -> Result<Vec<Vec<f32>>> {
+        let _span = self.span("all_gather", size_of_val(x));
+        self.inner.all_gather(x)
+    }
+
+    fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>> {
+        let _span = self.span("all_gather_f64", size_of_val(x));
+        self.inner.all_gather_f64(x)
+    }
+
+    fn all_to_all(&self, parts: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+        let bytes = parts.iter().map(|part| size_of_val(&part[..])).sum();
+        let _span = self.span("all_to_all", bytes);
+        self.inner.all_to_all(parts)
+    }
+
+    fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()> {
+        let _span = self.span("broadcast", size_of_val(x));
+        self.inner.broadcast(x, root)
+    }
+
+    fn send(&self, to: usize, x: &[f32]) -> Result<()> {
+        let _span = self.span("send", size_of_val(x));
+        self.inner.send(to, x)
+    }
+
+    fn recv(&self, from: usize, x: &mut [f32]) -> Result<()> {
+        let _span = self.span("recv", size_of_val(x));
+        self.inner.recv(from, x)
+    }
+
+    fn barrier(&self) -> Result<()> {
+        let _span = self.span("barrier", 0);
+        self.inner.barrier()
+    }
+}
