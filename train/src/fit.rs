@@ -252,7 +252,7 @@ fn check_leaves(plan: &Plan, problem: Problem<'_>) {
 #[cfg(test)]
 mod tests {
     use crate::fixtures::{tiny_gpt, tiny_llama};
-    use crate::{Determinism, Plan};
+    use crate::{Determinism, Plan, Precision};
 
     fn problems(plan: &Plan) -> String {
         plan.problems().join("\n")
