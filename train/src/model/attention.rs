@@ -11,8 +11,7 @@
 //! sequences (as Llama 3, arXiv:2407.21783, sec. 3.3), which any number of heads allows; a row's softmax
 //! then is the one of a single rank. Their gradients are summed over ranks as leaves of query rows.
 
-use kernels::attention::{Bias, Buckets, Call, Dropped, Keys, Mask, Next, Passed};
-use kernels::dropout::Dropout;
+use kernels::attention::{Bias, Buckets, Call, Keys, Mask, Next, Passed};
 use kernels::rope::Frequencies;
 use kernels::{DType, Heads, Tensor, attention, head_norm, reduce, rope};
 
@@ -178,8 +177,6 @@ impl Attention {
         let bounds = cx
             .documents
             .and_then(|documents| documents.bounds.as_deref());
-        let noise = cx.noise.filter(|_| self.dropout > 0.0);
-        let first_head = self.heads.heads * cx.tp.rank();
         Call {
             heads: &self.heads,
             b: qkv.dims()[0] / cx.time,
@@ -192,16 +189,7 @@ impl Attention {
                 window: self.window,
                 bounds,
             },
-            dropout: noise.map(|noise| Dropped {
-                dropout: Dropout {
-                    p: self.dropout,
-                    seed: noise.seed,
-                    step: noise.step,
-                    tensor: self.tensor,
-                },
-                sequence: noise.sequence,
-                first_head: u32::try_from(first_head).expect("the plan's heads are checked"),
-            }),
+            dropout: cx.drop_probabilities(self.dropout, self.tensor, &self.heads),
         }
     }
 

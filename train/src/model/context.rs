@@ -7,11 +7,12 @@
 
 use std::ops::Range;
 
+use kernels::attention::Dropped;
 use kernels::cast::Format;
 use kernels::comm::Collective;
 use kernels::dropout::{self, Dropout};
 use kernels::rope::Positions;
-use kernels::{DType, Tensor};
+use kernels::{DType, Heads, Tensor};
 
 use crate::mesh::{Groups, Place};
 use crate::model::param::Spec;
@@ -316,6 +317,22 @@ impl<'a> Context<'a> {
             feature,
         };
         dropout::forward(x, &dropout, &place)
+    }
+
+    /// In training, what attention drops of its probabilities; `heads` are this rank's.
+    pub(crate) fn drop_probabilities(&self, p: f32, tensor: u32, heads: &Heads) -> Option<Dropped> {
+        let noise = self.noise.filter(|_| p > 0.0)?;
+        let first_head = heads.heads * self.tp.rank();
+        Some(Dropped {
+            dropout: Dropout {
+                p,
+                seed: noise.seed,
+                step: noise.step,
+                tensor,
+            },
+            sequence: noise.sequence,
+            first_head: u32::try_from(first_head).expect("the plan's heads are checked"),
+        })
     }
 
     /// The gradient of rows that `drop_rows` dropped some of before they were added, if it did.

@@ -5,8 +5,7 @@
 //! Tensor parallel: heads are split, as those of `attention`. Context parallel: a rank has its rows of
 //! both sequences and gathers the keys and values of whole encoder sequences.
 
-use kernels::attention::{Call, Dropped, Keys, Mask, Passed};
-use kernels::dropout::Dropout;
+use kernels::attention::{Call, Keys, Mask, Passed};
 use kernels::{Heads, Tensor, attention};
 
 use crate::model::context::{Context, Slots, gather_rows, scatter_sum_rows};
@@ -116,8 +115,6 @@ impl CrossAttention {
 
     /// Who sees what, and what is dropped; kv: those of encoder sequences of `time` rows.
     fn call<'a>(&'a self, (kv, time): (&'a Tensor, usize), cx: &Context<'a>) -> Call<'a> {
-        let noise = cx.noise.filter(|_| self.dropout > 0.0);
-        let first_head = self.heads.heads * cx.tp.rank();
         let seen = cx.halves.map_or(&[][..], |halves| halves.seen);
         Call {
             heads: &self.heads,
@@ -134,16 +131,7 @@ impl CrossAttention {
                 bounds: (!seen.is_empty()).then_some(seen),
                 ..Mask::default()
             },
-            dropout: noise.map(|noise| Dropped {
-                dropout: Dropout {
-                    p: self.dropout,
-                    seed: noise.seed,
-                    step: noise.step,
-                    tensor: self.tensor,
-                },
-                sequence: noise.sequence,
-                first_head: u32::try_from(first_head).expect("the plan's heads are checked"),
-            }),
+            dropout: cx.drop_probabilities(self.dropout, self.tensor, &self.heads),
         }
     }
 
