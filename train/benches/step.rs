@@ -7,7 +7,8 @@
 //! a torch loop with the same model, AdamW (fused) and clipping. One JSON line per case: best and
 //! median of the steps after two to warm up, and tokens per CPU second over all of these (Linux;
 //! hardly affected by what else runs). Options: --threads --model --mode --steps --batch (sequences),
-//! --tp --pp --dp --cp --virtual-stages --zero, --sequence true, --overlap false, --recompute full.
+//! --precision bf16, --tp --pp --dp --cp --virtual-stages --zero, --sequence true, --overlap false,
+//! --recompute full, --trace FILE (a Chrome trace of the last case).
 
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
@@ -16,8 +17,8 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use train::{
-    CheckpointConfig, Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Recompute,
-    Sample, Samples, StepRecord, TrainConfig,
+    CheckpointConfig, Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Precision,
+    Profile, Recompute, Sample, Samples, StepRecord, TrainConfig,
 };
 
 const WARM: usize = 2;
@@ -75,7 +76,7 @@ impl Events for Times {
 fn plan(
     model: &str,
     (steps, batch): (u64, usize),
-    (determinism, recompute): (Determinism, Recompute),
+    (determinism, recompute, precision): (Determinism, Recompute, Precision),
     parallel: ParallelConfig,
 ) -> Plan {
     let (layers, d_model, heads, vocab) = if model == "10M" {
@@ -100,6 +101,7 @@ fn plan(
                 batch / parallel.dp
             },
             recompute,
+            precision,
             warmup_steps: 1,
             eval_every: 0,
             checkpoint: CheckpointConfig {
@@ -154,6 +156,14 @@ fn main() -> Result<(), Box<dyn StdError>> {
         "full" => Recompute::Full,
         other => return Err(format!("--recompute {other}").into()),
     };
+    let precision = match option("--precision", "f32").as_str() {
+        "f32" => Precision::F32,
+        "bf16" => Precision::Bf16,
+        "fp16" => Precision::Fp16,
+        "fp8" => Precision::Fp8,
+        other => return Err(format!("--precision {other}").into()),
+    };
+    let trace = option("--trace", "");
     let (only_model, only_mode) = (option("--model", ""), option("--mode", ""));
     for model in ["10M", "124M"] {
         for (mode, determinism) in [("off", Determinism::Off), ("layout", Determinism::Layout)] {
@@ -162,12 +172,13 @@ fn main() -> Result<(), Box<dyn StdError>> {
             {
                 continue;
             }
-            let plan = plan(
+            let mut plan = plan(
                 model,
                 (steps, batch),
-                (determinism, recompute),
+                (determinism, recompute, precision),
                 parallel.clone(),
             );
+            plan.train.profile = Profile::Switch(!trace.is_empty());
             let (folder, times) = (tempfile::tempdir()?, Times::default());
             train::run(
                 &plan,
@@ -176,6 +187,9 @@ fn main() -> Result<(), Box<dyn StdError>> {
                 folder.path(),
                 &times,
             )?;
+            if !trace.is_empty() {
+                std::fs::copy(folder.path().join("profile/rank-000.json"), &trace)?;
+            }
             let records = times
                 .0
                 .into_inner()
