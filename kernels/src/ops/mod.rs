@@ -74,9 +74,10 @@ mod tests {
         .unwrap();
         let (y, mean, inv_std) = layer_norm::forward(&x, &w, &b, 1e-5).unwrap();
         let (mut dw, mut db) = (make(&[d], 9), make(&[d], 10));
-        let dx = layer_norm::backward(&dy, &x, &w, &mean, &inv_std, &mut dw, &mut db, 16).unwrap();
+        let (saved, sums) = ((&mean, &inv_std), (&mut dw, &mut db));
+        let dx = layer_norm::backward(&dy, (&x, &w), saved, None, sums, 16).unwrap();
         let (z, inv_rms) = rms_norm::forward(&x, &w, 1e-5).unwrap();
-        let dz = rms_norm::backward(&dy, &x, &w, &inv_rms, &mut dw, 16).unwrap();
+        let dz = rms_norm::backward(&dy, (&x, &w), &inv_rms, None, &mut dw, 16).unwrap();
         let heads = Heads {
             heads: 4,
             kv_heads: 4,

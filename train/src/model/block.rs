@@ -105,8 +105,7 @@ impl Block {
         let (normed, statistics1) = self.norm1.forward(&x, cx)?;
         let (mut middle, attention) = self.attention.forward(normed, cx)?;
         cx.drop_rows(&mut middle, self.dropout, self.tensors[0])?;
-        add::add_into(&mut middle, &x)?;
-        let (normed, statistics2) = self.norm2.forward(&middle, cx)?;
+        let (normed, statistics2) = self.norm2.forward_sum(&mut middle, &x, cx)?;
         let (mut y, feed_forward) = self.feed_forward.forward(normed, cx)?;
         cx.drop_rows(&mut y, self.dropout, self.tensors[1])?;
         add::add_into(&mut y, &middle)?;
@@ -126,12 +125,10 @@ impl Block {
     fn run_post(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
         let (mut sum1, attention) = self.attention.forward(x, cx)?;
         cx.drop_rows(&mut sum1, self.dropout, self.tensors[0])?;
-        add::add_into(&mut sum1, attention.input())?;
-        let (middle, statistics1) = self.norm1.forward(&sum1, cx)?;
+        let (middle, statistics1) = self.norm1.forward_sum(&mut sum1, attention.input(), cx)?;
         let (mut sum2, feed_forward) = self.feed_forward.forward(middle, cx)?;
         cx.drop_rows(&mut sum2, self.dropout, self.tensors[1])?;
-        add::add_into(&mut sum2, feed_forward.input())?;
-        let (y, statistics2) = self.norm2.forward(&sum2, cx)?;
+        let (y, statistics2) = (self.norm2).forward_sum(&mut sum2, feed_forward.input(), cx)?;
         Ok((
             y,
             Inner {
@@ -190,24 +187,17 @@ impl Block {
             .feed_forward
             .backward(dadded, inner.feed_forward, gradients, cx)?;
         drop(dropped);
-        let (x, statistics) = (inner.into_norm2, inner.statistics2);
-        let mut dmiddle = self
-            .norm2
-            .backward(&dnormed, &x, &statistics, gradients, cx)?;
-        add::add_into(&mut dmiddle, &dy)?;
-        drop((dy, x));
+        let saved = (&inner.into_norm2, &inner.statistics2);
+        let dmiddle = (self.norm2).backward(&dnormed, saved, Some(&dy), gradients, cx)?;
+        drop((dy, inner.into_norm2));
         let dropped = cx.dropped(&dmiddle, self.dropout, self.tensors[0])?;
         let dadded = dropped.as_ref().unwrap_or(&dmiddle);
         let dnormed = self
             .attention
             .backward(dadded, inner.attention, gradients, cx)?;
         drop(dropped);
-        let (x, statistics) = (inner.into_norm1, inner.statistics1);
-        let mut dx = self
-            .norm1
-            .backward(&dnormed, &x, &statistics, gradients, cx)?;
-        add::add_into(&mut dx, &dmiddle)?;
-        Ok(dx)
+        let saved = (&inner.into_norm1, &inner.statistics1);
+        (self.norm1).backward(&dnormed, saved, Some(&dmiddle), gradients, cx)
     }
 
     fn backward_post(
@@ -217,9 +207,9 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let (sum, statistics) = (inner.into_norm2, inner.statistics2);
-        let dsum = self.norm2.backward(&dy, &sum, &statistics, gradients, cx)?;
-        drop((dy, sum));
+        let saved = (&inner.into_norm2, &inner.statistics2);
+        let dsum = self.norm2.backward(&dy, saved, None, gradients, cx)?;
+        drop((dy, inner.into_norm2));
         let dropped = cx.dropped(&dsum, self.dropout, self.tensors[1])?;
         let dadded = dropped.as_ref().unwrap_or(&dsum);
         let mut dmiddle = self
@@ -227,11 +217,9 @@ impl Block {
             .backward(dadded, inner.feed_forward, gradients, cx)?;
         drop(dropped);
         add::add_into(&mut dmiddle, &dsum)?;
-        let (sum, statistics) = (inner.into_norm1, inner.statistics1);
-        let dsum = self
-            .norm1
-            .backward(&dmiddle, &sum, &statistics, gradients, cx)?;
-        drop((dmiddle, sum));
+        let saved = (&inner.into_norm1, &inner.statistics1);
+        let dsum = (self.norm1).backward(&dmiddle, saved, None, gradients, cx)?;
+        drop((dmiddle, inner.into_norm1));
         let dropped = cx.dropped(&dsum, self.dropout, self.tensors[0])?;
         let dadded = dropped.as_ref().unwrap_or(&dsum);
         let mut dx = self

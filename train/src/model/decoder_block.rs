@@ -109,12 +109,10 @@ impl DecoderBlock {
         let (normed, statistics1) = self.norms[0].forward(&x, &near)?;
         let (mut own, attention) = self.attention.forward(normed, &near)?;
         near.drop_rows(&mut own, self.dropout, self.tensors[0])?;
-        add::add_into(&mut own, &x)?;
-        let (normed, statistics2) = self.norms[1].forward(&own, &near)?;
+        let (normed, statistics2) = self.norms[1].forward_sum(&mut own, &x, &near)?;
         let (mut both, cross) = self.cross.forward(normed, encoded, cx)?;
         near.drop_rows(&mut both, self.dropout, self.tensors[1])?;
-        add::add_into(&mut both, &own)?;
-        let (normed, statistics3) = self.norms[2].forward(&both, &near)?;
+        let (normed, statistics3) = self.norms[2].forward_sum(&mut both, &own, &near)?;
         let (mut y, feed_forward) = self.feed_forward.forward(normed, &near)?;
         near.drop_rows(&mut y, self.dropout, self.tensors[2])?;
         add::add_into(&mut y, &both)?;
@@ -143,9 +141,11 @@ impl DecoderBlock {
         };
         let near = cx.decoder();
         let [own, cross, last] = inner.into_norms;
-        let through = |number: usize, dnormed: &Tensor, gradients: &mut Gradients| {
+        // through a norm, and what goes around it and its layer
+        let join = |number: usize, dnormed: &Tensor, dy: &Tensor, gradients: &mut Gradients| {
             let (x, statistics) = [&own, &cross, &last][number];
-            self.norms[number].backward(dnormed, x, statistics, gradients, &near)
+            let saved = (x, statistics);
+            self.norms[number].backward(dnormed, saved, Some(dy), gradients, &near)
         };
         let dropped = self.dropped(&dy, 2, &near)?;
         let dadded = dropped.as_ref().unwrap_or(&dy);
@@ -153,8 +153,7 @@ impl DecoderBlock {
         let dnormed = self
             .feed_forward
             .backward(dadded, feed_forward, gradients, &near)?;
-        let mut dboth = through(2, &dnormed, gradients)?;
-        add::add_into(&mut dboth, &dy)?;
+        let dboth = join(2, &dnormed, &dy, gradients)?;
         drop((dy, dropped, dnormed));
         let dropped = self.dropped(&dboth, 1, &near)?;
         let dadded = dropped.as_ref().unwrap_or(&dboth);
@@ -162,17 +161,14 @@ impl DecoderBlock {
             self.cross
                 .backward(dadded, encoded, inner.cross, gradients, cx)?;
         add::add_into(dencoded, &from_here)?;
-        let mut down = through(1, &dnormed, gradients)?;
-        add::add_into(&mut down, &dboth)?;
+        let down = join(1, &dnormed, &dboth, gradients)?;
         drop((dboth, dropped, dnormed, from_here));
         let dropped = self.dropped(&down, 0, &near)?;
         let dadded = dropped.as_ref().unwrap_or(&down);
         let dnormed = self
             .attention
             .backward(dadded, inner.attention, gradients, &near)?;
-        let mut dx = through(0, &dnormed, gradients)?;
-        add::add_into(&mut dx, &down)?;
-        Ok(dx)
+        join(0, &dnormed, &down, gradients)
     }
 
     /// The gradient of what a layer added, if some of it was dropped.

@@ -86,7 +86,7 @@ impl Embedding {
         cx.drop_rows(&mut dy, self.dropout, DROPOUT)?;
         let dx = match (&self.norm, saved.0) {
             (Some(norm), Some((x, statistics))) => {
-                norm.backward(&dy, &x, &statistics, gradients, cx)?
+                norm.backward(&dy, (&x, &statistics), None, gradients, cx)?
             }
             _ => dy,
         };

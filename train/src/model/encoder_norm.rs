@@ -42,6 +42,7 @@ impl EncoderNorm {
     ) -> kernels::Result<Tensor> {
         cx.drop_rows(&mut dy, self.dropout.0, self.dropout.1)?;
         let Saved(x, statistics) = saved;
-        self.norm.backward(&dy, x, statistics, gradients, cx)
+        self.norm
+            .backward(&dy, (x, statistics), None, gradients, cx)
     }
 }

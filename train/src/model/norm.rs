@@ -39,46 +39,49 @@ impl Norm {
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Statistics)> {
         let weight = cx.weight(self.weight);
-        if let Some(bias) = self.bias {
-            let (y, mean, inverse) = layer_norm::forward(x, weight, cx.weight(bias), self.eps)?;
-            Ok((
-                y,
-                Statistics {
-                    mean: Some(mean),
-                    inverse,
-                },
-            ))
+        Ok(if let Some(bias) = self.bias {
+            layered(layer_norm::forward(x, weight, cx.weight(bias), self.eps)?)
         } else {
-            let (y, inverse) = rms_norm::forward(x, weight, self.eps)?;
-            Ok((
-                y,
-                Statistics {
-                    mean: None,
-                    inverse,
-                },
-            ))
-        }
+            rooted(rms_norm::forward(x, weight, self.eps)?)
+        })
     }
 
-    /// dy: `[n, d]` -> dx: `[n, d]`
+    /// Adds more to x and normalises the sum in one pass. x and more: `[n, d]` -> y: `[n, d]`
+    pub(crate) fn forward_sum(
+        &self,
+        x: &mut Tensor,
+        more: &Tensor,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Statistics)> {
+        let weight = cx.weight(self.weight);
+        Ok(if let Some(bias) = self.bias {
+            let weights = (weight, cx.weight(bias));
+            layered(layer_norm::forward_sum(x, more, weights, self.eps)?)
+        } else {
+            rooted(rms_norm::forward_sum(x, more, weight, self.eps)?)
+        })
+    }
+
+    /// dy and more: `[n, d]` -> dx, to which `more` is added: `[n, d]`
     pub(crate) fn backward(
         &self,
         dy: &Tensor,
-        x: &Tensor,
-        saved: &Statistics,
+        (x, saved): (&Tensor, &Statistics),
+        more: Option<&Tensor>,
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         if cx.is_sequence {
-            return self.backward_rows(dy, x, saved, gradients, cx);
+            return self.backward_rows(dy, (x, saved), more, gradients, cx);
         }
         let (weight, leaf) = (cx.weight(self.weight), cx.token_leaf);
+        let inverse = &saved.inverse;
         if let (Some(bias), Some(mean)) = (self.bias, &saved.mean) {
             let [dw, db] = gradients.sums([self.weight, bias]);
-            layer_norm::backward(dy, x, weight, mean, &saved.inverse, dw, db, leaf)
+            layer_norm::backward(dy, (x, weight), (mean, inverse), more, (dw, db), leaf)
         } else {
             let [dw] = gradients.sums([self.weight]);
-            rms_norm::backward(dy, x, weight, &saved.inverse, dw, leaf)
+            rms_norm::backward(dy, (x, weight), inverse, more, dw, leaf)
         }
     }
 
@@ -86,8 +89,8 @@ impl Norm {
     fn backward_rows(
         &self,
         dy: &Tensor,
-        x: &Tensor,
-        saved: &Statistics,
+        (x, saved): (&Tensor, &Statistics),
+        more: Option<&Tensor>,
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
@@ -95,20 +98,31 @@ impl Norm {
         let by_sequence = [x.dims()[0] / cx.row_time(), x.dims()[1]];
         let zeros = || Tensor::zeros(&by_sequence, DType::F32, x.device());
         let mut dw = zeros()?;
+        let inverse = &saved.inverse;
         let dx = if let (Some(bias), Some(mean)) = (self.bias, &saved.mean) {
             let mut db = zeros()?;
-            let inverse = &saved.inverse;
-            let dx = layer_norm::backward(dy, x, weight, mean, inverse, &mut dw, &mut db, leaf)?;
+            let (saved, sums) = ((mean, inverse), (&mut dw, &mut db));
+            let dx = layer_norm::backward(dy, (x, weight), saved, more, sums, leaf)?;
             let db = cx.sum_over_tp(db)?;
             let [sum] = gradients.sums([bias]);
             reduce::sum_rows(sum, &db, 1, true)?;
             dx
         } else {
-            rms_norm::backward(dy, x, weight, &saved.inverse, &mut dw, leaf)?
+            rms_norm::backward(dy, (x, weight), inverse, more, &mut dw, leaf)?
         };
         let dw = cx.sum_over_tp(dw)?;
         let [sum] = gradients.sums([self.weight]);
         reduce::sum_rows(sum, &dw, 1, true)?;
         Ok(dx)
     }
+}
+
+fn layered((y, mean, inverse): (Tensor, Tensor, Tensor)) -> (Tensor, Statistics) {
+    let mean = Some(mean);
+    (y, Statistics { mean, inverse })
+}
+
+fn rooted((y, inverse): (Tensor, Tensor)) -> (Tensor, Statistics) {
+    let mean = None;
+    (y, Statistics { mean, inverse })
 }

@@ -5,6 +5,7 @@
 //! computed by one rank; every rank gathers all of them and adds blocks to chunks and chunks to the
 //! total in the order of the tensor list. Which rank has which blocks: parallel/shards.rs.
 
+use kernels::trace::{Kind, Label, span};
 use kernels::{Tensor, reduce};
 
 use crate::mesh::{Groups, Place};
@@ -22,6 +23,8 @@ pub(crate) fn global_norm(
 ) -> kernels::Result<f64> {
     let place = groups.place;
     let mut mine = Vec::new();
+    // one span: blocks are small
+    let squares = span(|| Label::new(Kind::Compute, "reduce::sum_squares"));
     for (index, local) in holding.local.iter().enumerate() {
         let unit = &holding.shards.units[local.unit];
         let first = holding.moments(index).start;
@@ -32,6 +35,7 @@ pub(crate) fn global_norm(
             }
         }
     }
+    drop(squares);
     let all = groups.world.all_gather_f64(&mine)?;
     let mut next: Vec<std::slice::Iter<'_, f64>> = all.iter().map(|sums| sums.iter()).collect();
     let mut total = 0.0;

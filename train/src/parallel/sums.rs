@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use kernels::comm::Collective;
 use kernels::trace::Recorder;
-use kernels::{Device, Error, Tensor, Use};
+use kernels::{DType, Device, Error, Tensor, Use};
 
 use crate::mesh::Groups;
 use crate::model::context::Slot;
@@ -93,8 +93,15 @@ impl Summer {
             Job::All(part, blocks) => {
                 for bucket in self.parts[part].clone() {
                     for (block, gradients) in &blocks {
-                        let flat = self.flatten(bucket, gradients);
-                        self.push(bucket, *block, &flat)?;
+                        let mut flat =
+                            Tensor::empty(&[self.len(bucket)], DType::F32, &self.device)?;
+                        let mut rest = flat.f32_mut();
+                        for part in self.parts_of(bucket, gradients) {
+                            let (to, others) = rest.split_at_mut(part.len());
+                            to.copy_from_slice(part);
+                            rest = others;
+                        }
+                        self.trees[bucket].push(*block, flat, self.rule.is_exact)?;
                     }
                     self.finish(bucket)?;
                 }
@@ -136,12 +143,21 @@ impl Summer {
     }
 
     fn flatten(&self, bucket: usize, gradients: &Gradients) -> Vec<f32> {
-        let bucket = &self.buckets[bucket];
-        let mut flat = Vec::with_capacity(bucket.cuts[bucket.cuts.len() - 1]);
-        for slot in bucket.slots.clone() {
-            flat.extend_from_slice(gradients.tensor(slot).f32());
+        let mut flat = Vec::with_capacity(self.len(bucket));
+        for part in self.parts_of(bucket, gradients) {
+            flat.extend_from_slice(part);
         }
         flat
+    }
+
+    /// A unit's gradients, tensor by tensor.
+    fn parts_of<'t>(
+        &self,
+        bucket: usize,
+        gradients: &'t Gradients,
+    ) -> impl Iterator<Item = &'t [f32]> + use<'t> {
+        let slots = self.buckets[bucket].slots.clone();
+        slots.map(|slot| gradients.tensor(slot).f32())
     }
 
     fn push(&mut self, bucket: usize, block: Block, flat: &[f32]) -> kernels::Result<()> {

@@ -29,7 +29,7 @@ pub(crate) fn add_into(x: &mut Tensor, y: &Tensor) {
 
 vector_fn! {
     /// x += y.
-    fn add<L>(x: &mut [f32], y: &[f32]) {
+    pub(crate) fn add<L>(x: &mut [f32], y: &[f32]) {
         for (x, y) in x.chunks_mut(16).zip(y.chunks(16)) {
             L::load_part(x, 0.0).add(L::load_part(y, 0.0)).store_part(x);
         }

@@ -1,6 +1,6 @@
 //! Elementwise additions in place: `x[r, c]` += `b[c]` and x += y. Each element is one rounded addition.
 
-mod cpu;
+pub(crate) mod cpu;
 
 use crate::{Result, Tensor};
 

@@ -4,6 +4,7 @@
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::vector_fn;
+use crate::ops::add::cpu::add;
 use crate::ops::reduce::{COLUMNS, LeafSums, leaf_rows, settle};
 use rayon::prelude::*;
 
@@ -30,6 +31,33 @@ pub(super) fn forward(
             (mean[r], inv_std[r]) = normalise(isa, y, x, (w, b), eps);
         }
     });
+}
+
+pub(super) fn forward_sum(
+    y: &mut Tensor,
+    (mean, inv_std): (&mut Tensor, &mut Tensor),
+    (x, more): (&mut Tensor, &Tensor),
+    (w, b): (&Tensor, &Tensor),
+    eps: f32,
+) {
+    let isa = x.device().isa();
+    let (_, d) = x.rows_cols();
+    let (more, w, b) = (more.f32(), w.f32(), b.f32());
+    let stats = mean
+        .f32_mut()
+        .par_chunks_mut(ROW_BLOCK)
+        .zip(inv_std.f32_mut().par_chunks_mut(ROW_BLOCK));
+    let ins = x.f32_mut().par_chunks_mut(d * ROW_BLOCK);
+    let ins = ins.zip(more.par_chunks(d * ROW_BLOCK));
+    let rows = y.f32_mut().par_chunks_mut(d * ROW_BLOCK).zip(ins);
+    rows.zip(stats)
+        .for_each(|((y, (x, more)), (mean, inv_std))| {
+            let ins = x.chunks_exact_mut(d).zip(more.chunks_exact(d));
+            for (r, (y, (x, more))) in y.chunks_exact_mut(d).zip(ins).enumerate() {
+                add(isa, x, more);
+                (mean[r], inv_std[r]) = normalise(isa, y, x, (w, b), eps);
+            }
+        });
 }
 
 vector_fn! {
@@ -62,10 +90,12 @@ pub(super) fn backward_input(
     x: &Tensor,
     w: &Tensor,
     (mean, inv_std): (&Tensor, &Tensor),
+    more: Option<&Tensor>,
 ) {
     let isa = x.device().isa();
     let (_, d) = x.rows_cols();
     let (dy, x, w) = (dy.f32(), x.f32(), w.f32());
+    let more = more.map(Tensor::f32);
     let (mean, inv_std) = (mean.f32(), inv_std.f32());
     dx.f32_mut()
         .par_chunks_mut(d * ROW_BLOCK)
@@ -74,13 +104,11 @@ pub(super) fn backward_input(
             for (r, dx) in dx.chunks_exact_mut(d).enumerate() {
                 let r = block * ROW_BLOCK + r;
                 let row = r * d..(r + 1) * d;
-                slope(
-                    isa,
-                    dx,
-                    &dy[row.clone()],
-                    (&x[row], w),
-                    (mean[r], inv_std[r]),
-                );
+                let ins = (&x[row.clone()], w);
+                slope(isa, dx, &dy[row.clone()], ins, (mean[r], inv_std[r]));
+                if let Some(more) = more {
+                    add(isa, dx, &more[row]);
+                }
             }
         });
 }

@@ -26,25 +26,44 @@ pub fn forward(x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<(Tensor, 
     Ok((y, mean, inv_std))
 }
 
-/// Returns dx and adds to dw and db in the tree of `reduce` with leaves of `leaf` rows (0: one leaf).
+/// As `forward` of x + more, which x becomes: the end of a residual branch and the norm after it.
+/// # Shapes
+/// As `forward`; more: the dims of x.
+/// # Errors
+/// `Shape` or `DType` if they do not fit.
+pub fn forward_sum(
+    x: &mut Tensor,
+    more: &Tensor,
+    (w, b): (&Tensor, &Tensor),
+    eps: f32,
+) -> Result<(Tensor, Tensor, Tensor)> {
+    const OP: &str = "layer_norm::forward_sum";
+    let (n, d) = x.expect_rows(OP, "x")?;
+    more.expect_f32(OP, "more", x.dims())?;
+    w.expect_f32(OP, "w", &[d])?;
+    b.expect_f32(OP, "b", &[d])?;
+    let device = x.device().clone();
+    let mut y = Tensor::empty(x.dims(), DType::F32, &device)?;
+    let mut mean = Tensor::empty(&[n], DType::F32, &device)?;
+    let mut inv_std = Tensor::empty(&[n], DType::F32, &device)?;
+    let saved = (&mut mean, &mut inv_std);
+    dispatch!(device, forward_sum(&mut y, saved, (x, more), (w, b), eps));
+    Ok((y, mean, inv_std))
+}
+
+/// Returns dx, with `more` added to it if there is any, and adds to dw and db in the tree of `reduce` with leaves of `leaf` rows (0: one leaf).
 /// A leaf of dw is the chain acc = fma(dy, xhat, acc), of db the chain acc = acc + dy, from 0.0.
 /// # Shapes
-/// dy and x: `[.., d]`, w: `[d]`, mean, inv_std: `[n]` -> dx as x. dw, db: `[d]`, or `[parts, d]` for one
+/// dy, x and more: `[.., d]`, w: `[d]`, mean, inv_std: `[n]` -> dx as x. dw, db: `[d]`, or `[parts, d]` for one
 /// sum per `n / parts` rows.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "one gradient and one saved value per input"
-)]
 pub fn backward(
     dy: &Tensor,
-    x: &Tensor,
-    w: &Tensor,
-    mean: &Tensor,
-    inv_std: &Tensor,
-    dw: &mut Tensor,
-    db: &mut Tensor,
+    (x, w): (&Tensor, &Tensor),
+    (mean, inv_std): (&Tensor, &Tensor),
+    more: Option<&Tensor>,
+    (dw, db): (&mut Tensor, &mut Tensor),
     leaf: usize,
 ) -> Result<Tensor> {
     const OP: &str = "layer_norm::backward";
@@ -62,11 +81,14 @@ pub fn backward(
     w.expect_f32(OP, "w", &[d])?;
     mean.expect_f32(OP, "mean", &[n])?;
     inv_std.expect_f32(OP, "inv_std", &[n])?;
+    if let Some(more) = more {
+        more.expect_f32(OP, "more", x.dims())?;
+    }
     expect_sums(OP, "dw", dw, (n, d))?;
     db.expect_f32(OP, "db", dw.dims())?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
     let saved = (mean, inv_std);
-    dispatch!(x.device(), backward_input(&mut dx, dy, x, w, saved));
+    dispatch!(x.device(), backward_input(&mut dx, dy, x, w, saved, more));
     dispatch!(x.device(), backward_weights((dw, db), dy, x, saved, leaf));
     Ok(dx)
 }
@@ -75,7 +97,7 @@ pub fn backward(
 mod tests {
     use super::*;
     use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
-    use crate::{Device, tolerance};
+    use crate::{Device, add, tolerance};
 
     const H: f64 = 1e-5;
 
@@ -122,7 +144,8 @@ mod tests {
         let (_, mean, inv_std) = forward(&x, &w, &b, 1e-5).unwrap();
         let mut dw = Tensor::zeros(&[d], DType::F32, x.device()).unwrap();
         let mut db = Tensor::zeros(&[d], DType::F32, x.device()).unwrap();
-        let dx = backward(&dy, &x, &w, &mean, &inv_std, &mut dw, &mut db, 2).unwrap();
+        let (saved, sums) = ((&mean, &inv_std), (&mut dw, &mut db));
+        let dx = backward(&dy, (&x, &w), saved, None, sums, 2).unwrap();
         let [x, w, b, dy] = [&x, &w, &b, &dy].map(|t| wide(t.f32()));
         let loss = |x: &[f64], w: &[f64], b: &[f64]| {
             let y = reference(x, w, b, f64::from(1e-5_f32));
@@ -146,7 +169,8 @@ mod tests {
             let [x, w, b, dy] = inputs(37, 77).map(|t| copy(&t));
             let (y, mean, inv_std) = forward(&x, &w, &b, 1e-5).unwrap();
             let [mut dw, mut db] = [b.try_clone().unwrap(), b.try_clone().unwrap()];
-            let dx = backward(&dy, &x, &w, &mean, &inv_std, &mut dw, &mut db, 8).unwrap();
+            let (saved, sums) = ((&mean, &inv_std), (&mut dw, &mut db));
+            let dx = backward(&dy, (&x, &w), saved, None, sums, 8).unwrap();
             vec![y, mean, inv_std, dx, dw, db]
         };
         assert_same_bits(run);
@@ -164,7 +188,8 @@ mod tests {
         let (_, mean, inv_std) = forward(&x, &w, &b, 1e-5).unwrap();
         let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &device).unwrap();
         let (mut dw, mut db) = (zeros(&[3, 77]), zeros(&[3, 77]));
-        backward(&dy, &x, &w, &mean, &inv_std, &mut dw, &mut db, 2).unwrap();
+        let (saved, sums) = ((&mean, &inv_std), (&mut dw, &mut db));
+        backward(&dy, (&x, &w), saved, None, sums, 2).unwrap();
         for part in 0..3 {
             let rows = |t: &Tensor, width: usize| {
                 let values = &t.f32()[part * 4 * width..(part + 1) * 4 * width];
@@ -174,11 +199,49 @@ mod tests {
             let (mut w_alone, mut b_alone) = (zeros(&[77]), zeros(&[77]));
             let saved = (&flat(&mean), &flat(&inv_std));
             let (dy, x) = (rows(&dy, 77), rows(&x, 77));
-            backward(&dy, &x, &w, saved.0, saved.1, &mut w_alone, &mut b_alone, 2).unwrap();
+            let sums = (&mut w_alone, &mut b_alone);
+            backward(&dy, (&x, &w), saved, None, sums, 2).unwrap();
             let at = part * 77..(part + 1) * 77;
             assert_eq!(bits(w_alone.f32()), bits(&dw.f32()[at.clone()]));
             assert_eq!(bits(b_alone.f32()), bits(&db.f32()[at]));
         }
+    }
+
+    #[test]
+    fn with_an_addition_bits_are_those_of_the_ops_apart() {
+        assert_same_bits(|device| {
+            let copy = |t: &Tensor| Tensor::from_f32(t.dims(), t.f32(), device).unwrap();
+            let [x, w, b, more] = inputs(37, 77).map(|t| copy(&t));
+            let mut sum = x.try_clone().unwrap();
+            let fused = forward_sum(&mut sum, &more, (&w, &b), 1e-5).unwrap();
+            let mut apart = x.try_clone().unwrap();
+            add::add_into(&mut apart, &more).unwrap();
+            let (y, mean, inv_std) = forward(&apart, &w, &b, 1e-5).unwrap();
+            for (a, b) in [
+                (&sum, &apart),
+                (&fused.0, &y),
+                (&fused.1, &mean),
+                (&fused.2, &inv_std),
+            ] {
+                assert_eq!(bits(a.f32()), bits(b.f32()));
+            }
+            let backward = |more| {
+                let (mut dw, mut db) = (w.try_clone().unwrap(), b.try_clone().unwrap());
+                backward(
+                    &x,
+                    (&sum, &w),
+                    (&mean, &inv_std),
+                    more,
+                    (&mut dw, &mut db),
+                    8,
+                )
+                .unwrap()
+            };
+            let (mut dx, fused) = (backward(None), backward(Some(&more)));
+            add::add_into(&mut dx, &more).unwrap();
+            assert_eq!(bits(fused.f32()), bits(dx.f32()));
+            vec![y, dx]
+        });
     }
 
     #[test]

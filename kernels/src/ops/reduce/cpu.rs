@@ -128,24 +128,53 @@ vector_fn! {
 
 pub(super) fn sum_squares(x: &[f32]) -> f64 {
     const BLOCK: usize = 4096;
-    let blocks: Vec<f64> = x.par_chunks(BLOCK).map(block_squares).collect();
+    let isa = Isa::detect();
+    let blocks = x.par_chunks(BLOCK).map(|x| block_squares(isa, x));
+    let blocks: Vec<f64> = blocks.collect();
     blocks.into_iter().fold(0.0, |sum, block| sum + block)
 }
 
-fn block_squares(x: &[f32]) -> f64 {
-    let mut lanes = [0.0_f64; 16];
-    for chunk in x.chunks(16) {
-        for (lane, x) in lanes.iter_mut().zip(chunk) {
+vector_fn! {
+    /// Arrays that the compiler maps to the vectors of the instruction set.
+    fn block_squares<L>(x: &[f32]) -> f64 {
+        let mut lanes = [0.0_f64; 16];
+        let whole = x.chunks_exact(16);
+        let rest = whole.remainder();
+        for chunk in whole {
+            for (lane, x) in lanes.iter_mut().zip(chunk) {
+                let x = f64::from(*x);
+                *lane += x * x;
+            }
+        }
+        for (lane, x) in lanes.iter_mut().zip(rest) {
             let x = f64::from(*x);
             *lane += x * x;
         }
-    }
-    let mut width = 8;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
+        let mut width = 8;
+        while width > 0 {
+            for i in 0..width {
+                lanes[i] += lanes[i + width];
+            }
+            width /= 2;
         }
-        width /= 2;
+        lanes[0]
     }
-    lanes[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn squares_have_the_same_bits_on_every_instruction_set() {
+        let x: Vec<f32> = (0..4093_u16).map(|i| f32::from(i).sin()).collect();
+        let portable = block_squares(Isa::Portable, &x);
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            assert_eq!(
+                block_squares(isa, &x).to_bits(),
+                portable.to_bits(),
+                "{isa:?}"
+            );
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::{Lanes, vector_fn};
+use crate::ops::add::cpu::add;
 use crate::ops::reduce::{COLUMNS, LeafSums, leaf_rows, settle};
 use rayon::prelude::*;
 
@@ -18,6 +19,29 @@ pub(super) fn forward(y: &mut Tensor, inv_rms: &mut Tensor, x: &Tensor, w: &Tens
         .for_each(|((y, x), inv_rms)| {
             let rows = y.chunks_exact_mut(d).zip(x.chunks_exact(d));
             for ((y, x), inv_rms) in rows.zip(inv_rms) {
+                *inv_rms = normalise(isa, y, x, w, eps);
+            }
+        });
+}
+
+pub(super) fn forward_sum(
+    y: &mut Tensor,
+    inv_rms: &mut Tensor,
+    (x, more): (&mut Tensor, &Tensor),
+    w: &Tensor,
+    eps: f32,
+) {
+    let isa = x.device().isa();
+    let (_, d) = x.rows_cols();
+    let (more, w) = (more.f32(), w.f32());
+    let ins = x.f32_mut().par_chunks_mut(d * ROW_BLOCK);
+    let ins = ins.zip(more.par_chunks(d * ROW_BLOCK));
+    let rows = y.f32_mut().par_chunks_mut(d * ROW_BLOCK).zip(ins);
+    rows.zip(inv_rms.f32_mut().par_chunks_mut(ROW_BLOCK))
+        .for_each(|((y, (x, more)), inv_rms)| {
+            let ins = x.chunks_exact_mut(d).zip(more.chunks_exact(d));
+            for ((y, (x, more)), inv_rms) in y.chunks_exact_mut(d).zip(ins).zip(inv_rms) {
+                add(isa, x, more);
                 *inv_rms = normalise(isa, y, x, w, eps);
             }
         });
@@ -59,9 +83,11 @@ pub(super) fn backward_input(
     x: &Tensor,
     w: &Tensor,
     inv_rms: &Tensor,
+    more: Option<&Tensor>,
 ) {
     let isa = x.device().isa();
     let (_, d) = x.rows_cols();
+    let more = more.map(Tensor::f32);
     let (dy, x, w, inv_rms) = (dy.f32(), x.f32(), w.f32(), inv_rms.f32());
     dx.f32_mut()
         .par_chunks_mut(d * ROW_BLOCK)
@@ -70,7 +96,11 @@ pub(super) fn backward_input(
             for (r, dx) in dx.chunks_exact_mut(d).enumerate() {
                 let r = block * ROW_BLOCK + r;
                 let row = r * d..(r + 1) * d;
-                slope(isa, dx, &dy[row.clone()], (&x[row], w), inv_rms[r]);
+                let ins = (&x[row.clone()], w);
+                slope(isa, dx, &dy[row.clone()], ins, inv_rms[r]);
+                if let Some(more) = more {
+                    add(isa, dx, &more[row]);
+                }
             }
         });
 }

@@ -21,18 +21,40 @@ pub fn forward(x: &Tensor, w: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
     Ok((y, inv_rms))
 }
 
-/// Returns dx and adds to dw in the tree of `reduce` with leaves of `leaf` rows (0: one leaf); a leaf
+/// As `forward` of x + more, which x becomes: the end of a residual branch and the norm after it.
+/// # Shapes
+/// As `forward`; more: the dims of x.
+/// # Errors
+/// `Shape` or `DType` if they do not fit.
+pub fn forward_sum(
+    x: &mut Tensor,
+    more: &Tensor,
+    w: &Tensor,
+    eps: f32,
+) -> Result<(Tensor, Tensor)> {
+    const OP: &str = "rms_norm::forward_sum";
+    let (n, d) = x.expect_rows(OP, "x")?;
+    more.expect_f32(OP, "more", x.dims())?;
+    w.expect_f32(OP, "w", &[d])?;
+    let device = x.device().clone();
+    let mut y = Tensor::empty(x.dims(), DType::F32, &device)?;
+    let mut inv_rms = Tensor::empty(&[n], DType::F32, &device)?;
+    dispatch!(device, forward_sum(&mut y, &mut inv_rms, (x, more), w, eps));
+    Ok((y, inv_rms))
+}
+
+/// Returns dx, with `more` added to it if there is any, and adds to dw in the tree of `reduce` with leaves of `leaf` rows (0: one leaf); a leaf
 /// is the chain acc = fma(dy, x * inv_rms, acc) from 0.0.
 /// # Shapes
-/// dy and x: `[.., d]`, w: `[d]`, inv_rms: `[n]` -> dx as x. dw: `[d]`, or `[parts, d]` for one sum per
+/// dy, x and more: `[.., d]`, w: `[d]`, inv_rms: `[n]` -> dx as x. dw: `[d]`, or `[parts, d]` for one sum per
 /// `n / parts` rows.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn backward(
     dy: &Tensor,
-    x: &Tensor,
-    w: &Tensor,
+    (x, w): (&Tensor, &Tensor),
     inv_rms: &Tensor,
+    more: Option<&Tensor>,
     dw: &mut Tensor,
     leaf: usize,
 ) -> Result<Tensor> {
@@ -50,9 +72,12 @@ pub fn backward(
     }
     w.expect_f32(OP, "w", &[d])?;
     inv_rms.expect_f32(OP, "inv_rms", &[n])?;
+    if let Some(more) = more {
+        more.expect_f32(OP, "more", x.dims())?;
+    }
     expect_sums(OP, "dw", dw, (n, d))?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    dispatch!(x.device(), backward_input(&mut dx, dy, x, w, inv_rms));
+    dispatch!(x.device(), backward_input(&mut dx, dy, x, w, inv_rms, more));
     dispatch!(x.device(), backward_weights(dw, dy, x, inv_rms, leaf));
     Ok(dx)
 }
@@ -61,7 +86,7 @@ pub fn backward(
 mod tests {
     use super::*;
     use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
-    use crate::{Device, tolerance};
+    use crate::{Device, add, tolerance};
 
     fn reference(x: &[f64], w: &[f64], eps: f64) -> Vec<f64> {
         let d = w.len();
@@ -104,7 +129,7 @@ mod tests {
         let [x, w, dy] = inputs(n, d, &Device::cpu());
         let (_, inv_rms) = forward(&x, &w, 1e-5).unwrap();
         let mut dw = Tensor::zeros(&[d], DType::F32, x.device()).unwrap();
-        let dx = backward(&dy, &x, &w, &inv_rms, &mut dw, 2).unwrap();
+        let dx = backward(&dy, (&x, &w), &inv_rms, None, &mut dw, 2).unwrap();
         let [x, w, dy] = [&x, &w, &dy].map(|t| wide(t.f32()));
         let loss = |x: &[f64], w: &[f64]| {
             let y = reference(x, w, f64::from(1e-5_f32));
@@ -120,12 +145,35 @@ mod tests {
     }
 
     #[test]
+    fn with_an_addition_bits_are_those_of_the_ops_apart() {
+        assert_same_bits(|device| {
+            let [x, w, more] = inputs(37, 77, device);
+            let mut sum = x.try_clone().unwrap();
+            let fused = forward_sum(&mut sum, &more, &w, 1e-5).unwrap();
+            let mut apart = x.try_clone().unwrap();
+            add::add_into(&mut apart, &more).unwrap();
+            let (y, inv_rms) = forward(&apart, &w, 1e-5).unwrap();
+            for (a, b) in [(&sum, &apart), (&fused.0, &y), (&fused.1, &inv_rms)] {
+                assert_eq!(bits(a.f32()), bits(b.f32()));
+            }
+            let backward = |more| {
+                let mut dw = w.try_clone().unwrap();
+                backward(&x, (&sum, &w), &inv_rms, more, &mut dw, 8).unwrap()
+            };
+            let (mut dx, fused) = (backward(None), backward(Some(&more)));
+            add::add_into(&mut dx, &more).unwrap();
+            assert_eq!(bits(fused.f32()), bits(dx.f32()));
+            vec![y, dx]
+        });
+    }
+
+    #[test]
     fn bits_are_the_same_on_every_instruction_set_and_alone_or_in_a_batch() {
         assert_same_bits(|device| {
             let [x, w, dy] = inputs(37, 77, device);
             let (y, inv_rms) = forward(&x, &w, 1e-5).unwrap();
             let mut dw = w.try_clone().unwrap();
-            let dx = backward(&dy, &x, &w, &inv_rms, &mut dw, 8).unwrap();
+            let dx = backward(&dy, (&x, &w), &inv_rms, None, &mut dw, 8).unwrap();
             vec![y, inv_rms, dx, dw]
         });
         let [x, w, _] = inputs(37, 77, &Device::cpu());

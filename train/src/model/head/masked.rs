@@ -168,9 +168,9 @@ impl MaskedHead {
             .vocabulary
             .backward(of, vocabulary, &z, gradients, cx)?;
         drop(z);
-        let dhidden = self
-            .transform_norm
-            .backward(&dz, &hidden, &statistics, gradients, cx)?;
+        let dhidden =
+            self.transform_norm
+                .backward(&dz, (&hidden, &statistics), None, gradients, cx)?;
         drop((dz, hidden));
         let dbefore = slope(&dhidden, &before, self.activation)?;
         drop((dhidden, before));
@@ -185,7 +185,7 @@ impl MaskedHead {
         }
         if let (Some(norm), Some((picked, statistics))) = (&self.norm, norm) {
             let cx = &within(outer, self.picked());
-            dx = norm.backward(&dx, &picked, &statistics, gradients, cx)?;
+            dx = norm.backward(&dx, (&picked, &statistics), None, gradients, cx)?;
         }
         if outer.cp.size() > 1 {
             outer.cp.all_reduce_sum(dx.f32_mut())?;

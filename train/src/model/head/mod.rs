@@ -127,6 +127,7 @@ impl Head {
         drop(normed);
         self.scale_rows(&mut dnormed);
         cx.drop_rows(&mut dnormed, self.dropout.0, self.dropout.1)?;
-        self.norm.backward(&dnormed, &x, &statistics, gradients, cx)
+        self.norm
+            .backward(&dnormed, (&x, &statistics), None, gradients, cx)
     }
 }

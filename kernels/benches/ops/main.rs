@@ -1,9 +1,14 @@
 //! Speed of the ops on this machine: best of several runs, GFLOP/s or GB/s.
 //!
 //! Command: `RAYON_NUM_THREADS=1 cargo bench -p millrace-kernels --bench ops [-- FILTER]`.
-//! A GFLOP is 1e9 multiplies and adds; bytes are those the op has to read and write once.
+//! A GFLOP is 1e9 multiplies and adds; bytes are those the op has to read and write once. The last column
+//! is the share of the machine's measured ceiling (`ceilings.rs`); an op whose arrays a nearer cache holds
+//! may be above that of copies.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
+mod ceilings;
+
+use ceilings::Ceilings;
 use kernels::dropout::{Dropout, Place};
 use kernels::matmul::{Numbers, Op, product};
 use kernels::testing::random;
@@ -38,16 +43,20 @@ const PLACE: Place = Place {
 
 struct Table {
     filter: String,
+    ceilings: Ceilings,
 }
 
 impl Table {
     fn row(&self, name: &str, unit: &str, work: f64, run: impl FnMut()) {
         if name.contains(&self.filter) {
             let seconds = best(run);
+            let rate = work / seconds / 1e9;
+            let ceiling = self.ceilings.of(name, unit);
+            let share = ceiling.map(|most| format!("{:4.0}%", 100.0 * rate / most));
             println!(
-                "{name:<58} {:>9.1} {unit} {:>10.3} ms",
-                work / seconds / 1e9,
-                seconds * 1e3
+                "{name:<58} {rate:>9.1} {unit:<7} {:>10.3} ms {}",
+                seconds * 1e3,
+                share.unwrap_or_default()
             );
         }
     }
@@ -152,7 +161,7 @@ fn rows(table: &Table) {
         3.0 * bytes,
         || {
             let outs = (&mut dw, &mut db);
-            kernels::layer_norm::backward(&dy, &x, &w, &mean, &inv_std, outs.0, outs.1, 128)
+            kernels::layer_norm::backward(&dy, (&x, &w), (&mean, &inv_std), None, outs, 128)
                 .expect("fits");
         },
     );
@@ -161,7 +170,7 @@ fn rows(table: &Table) {
         kernels::rms_norm::forward(&x, &w, 1e-5).expect("fits");
     });
     table.row("rms_norm backward 1024 x 768", "GB/s", 3.0 * bytes, || {
-        kernels::rms_norm::backward(&dy, &x, &w, &inv_rms, &mut dw, 128).expect("fits");
+        kernels::rms_norm::backward(&dy, (&x, &w), &inv_rms, None, &mut dw, 128).expect("fits");
     });
     table.row("gelu forward 1024 x 768", "GB/s", 2.0 * bytes, || {
         kernels::gelu::forward(&x).expect("fits");
@@ -443,7 +452,16 @@ fn main() {
         Device::cpu().name(),
         rayon::current_num_threads()
     );
-    let table = Table { filter };
+    let ceilings = Ceilings::measure();
+    let told = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.1}"));
+    println!(
+        "ceilings: {} GFLOP/s in f32, {} in bf16 pairs; copies {:.1} GB/s, {:.1} out of cache",
+        told(ceilings.f32),
+        told(ceilings.bf16),
+        ceilings.copy,
+        ceilings.copy_uncached
+    );
+    let table = Table { filter, ceilings };
     products(&table);
     attention(&table);
     biased(&table);
