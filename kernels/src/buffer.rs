@@ -9,10 +9,16 @@ use std::sync::Arc;
 /// Alignment and size granule of every buffer, bytes.
 pub(crate) const ALIGN: usize = 64;
 
+/// Alignment that is asked of the allocator: for more it would write the zeros itself, and so touch
+/// every page of a block of which only a part may be used.
+const ASKED: usize = 16;
+
 /// Owned block of `bytes` initialised bytes, aligned to `ALIGN`; `bytes` is a positive multiple of it.
 pub(crate) struct Buffer {
     start: NonNull<u8>,
     bytes: usize,
+    /// Bytes of its allocation before `start`.
+    before: usize,
     /// What it is a part of, if it is not an allocation of its own.
     whole: Option<Arc<Buffer>>,
 }
@@ -35,14 +41,23 @@ impl Buffer {
             bytes > 0 && bytes.is_multiple_of(ALIGN),
             "buffer sizes come from round_up"
         );
-        let layout = Layout::from_size_align(bytes, ALIGN).ok()?;
+        let layout = Buffer::layout(bytes)?;
         // SAFETY: the layout has a size above zero, asserted above.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let before = base.as_ptr().align_offset(ALIGN);
         Some(Buffer {
-            start,
+            // SAFETY: the layout has ALIGN - ASKED bytes more, and the base is a multiple of ASKED.
+            start: unsafe { base.add(before) },
             bytes,
+            before,
             whole: None,
         })
+    }
+
+    /// What `bytes` and the way to the next multiple of `ALIGN` take.
+    fn layout(bytes: usize) -> Option<Layout> {
+        let size = bytes.checked_add(ALIGN - ASKED)?;
+        Layout::from_size_align(size, ASKED).ok()
     }
 
     /// Returns bytes `offset .. offset + bytes` of a larger buffer.
@@ -63,6 +78,7 @@ impl Buffer {
             // SAFETY: inside the allocation by the assert.
             start: unsafe { whole.start.add(offset) },
             bytes,
+            before: 0,
             whole: Some(Arc::clone(whole)),
         }
     }
@@ -119,9 +135,9 @@ impl Drop for Buffer {
         if self.whole.is_some() {
             return;
         }
-        let layout = Layout::from_size_align(self.bytes, ALIGN).expect("checked when allocated");
+        let layout = Buffer::layout(self.bytes).expect("checked when allocated");
         // SAFETY: allocated in `zeroed` with this very layout, freed once; its parts keep it alive.
-        unsafe { dealloc(self.start.as_ptr(), layout) }
+        unsafe { dealloc(self.start.sub(self.before).as_ptr(), layout) }
     }
 }
 
@@ -137,6 +153,26 @@ mod tests {
         assert!(buffer.u32(32).iter().all(|&x| x == 0));
         buffer.f32_mut(3)[2] = 1.0;
         assert_eq!(buffer.u32(3)[2], 0x3f80_0000);
+    }
+
+    /// Resident bytes of this process.
+    #[cfg(target_os = "linux")]
+    fn resident() -> usize {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * 4096
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn pages_that_nobody_touches_are_free() {
+        const BYTES: usize = 1 << 28;
+        let before = resident();
+        let mut buffer = Buffer::zeroed(BYTES).unwrap();
+        // other tests allocate as well, but not as much
+        assert!(resident() < before + BYTES / 2);
+        buffer.f32_mut(BYTES / 4).fill(1.0);
+        assert!(resident() > before + BYTES / 2);
     }
 
     #[test]
