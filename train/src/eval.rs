@@ -137,6 +137,7 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
         groups: &model.groups,
         device: &model.device,
         loss_scale: 1.0,
+        scratch: None,
         supply: Supply::Whole(&model.weights),
     };
     worker.evaluate(samples, sequences)

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::Problem;
+use crate::offload::Offload;
 use crate::optim::loss_scale::LossScaleConfig;
 use crate::precision::{Fp8Config, Precision};
 use crate::profile::Profile;
@@ -252,6 +253,8 @@ pub struct TrainConfig {
     /// Layers of each pipeline rank that do so, its first ones; one number for all ranks or one per
     /// rank. Empty: all layers.
     pub recompute_layers: Vec<usize>,
+    /// What waits for its backward pass in a file.
+    pub offload: Offload,
     /// Number format of the operands of products. Default: `f32`.
     pub precision: Precision,
     /// Scale of the loss with `precision = "fp16"`.
@@ -303,6 +306,7 @@ impl Default for TrainConfig {
             on_bad_step: OnBadStep::default(),
             recompute: Recompute::None,
             recompute_layers: Vec::new(),
+            offload: Offload::default(),
             precision: Precision::F32,
             loss_scale: LossScaleConfig::default(),
             fp8: Fp8Config::default(),
@@ -395,6 +399,7 @@ impl TrainConfig {
         self.check_optimizer(problem);
         self.check_policies(problem);
         self.profile.check(self, problem);
+        self.offload.check(problem);
         let counts = [
             ("steps", self.steps),
             ("global_batch", self.global_batch as u64),

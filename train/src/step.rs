@@ -15,6 +15,7 @@ use crate::mesh::Groups;
 use crate::model::context::{Slot, Slots};
 use crate::model::param::Spec;
 use crate::model::stage::Stage;
+use crate::offload::Scratch;
 use crate::optim::adamw::{Moments, Store};
 use crate::optim::loss_scale::LossScale;
 use crate::optim::muon::Here;
@@ -48,6 +49,8 @@ pub(crate) struct Trainer<'a> {
     /// Running averages of the weights, flat, by local unit, where the moments are; empty without.
     pub averages: Vec<Tensor>,
     sums: Sums,
+    /// Where activations wait, if any do.
+    scratch: Option<Scratch>,
     /// Of the last step.
     pub held: Held,
     /// Mean square of ln sum exp of the last step's logits.
@@ -113,6 +116,7 @@ impl<'a> Trainer<'a> {
             moments,
             averages: Vec::new(),
             sums,
+            scratch: Scratch::of(&plan.train.offload, rank)?,
             held: Held::default(),
             squares: 0.0,
             routing: None,
@@ -225,6 +229,7 @@ impl<'a> Trainer<'a> {
             groups: &self.groups,
             device: &self.device,
             loss_scale: next.loss_scale,
+            scratch: self.scratch.as_ref(),
             supply: supply(
                 (&self.weights, &self.weight_shards),
                 &self.holding,
@@ -299,6 +304,7 @@ impl<'a> Trainer<'a> {
             groups: &self.groups,
             device: &self.device,
             loss_scale: 1.0,
+            scratch: None,
             supply: supply(
                 (&self.weights, &self.weight_shards),
                 &self.holding,

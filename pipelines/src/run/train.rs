@@ -314,7 +314,16 @@ fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result
         .map(|k| ("train", k))
         .into_iter()
         // the same bits whatever these are; the trainer compares the weights themselves
-        .chain(["micro_batch", "recompute", "recompute_layers", "init_from"].map(|k| ("train", k)))
+        .chain(
+            [
+                "micro_batch",
+                "recompute",
+                "recompute_layers",
+                "offload",
+                "init_from",
+            ]
+            .map(|k| ("train", k)),
+        )
         // with a constant rate, more steps only follow those before; else they change the rate of all
         .chain((plan.train.schedule == train::Schedule::Constant).then_some(("train", "steps")))
     {

@@ -11,6 +11,7 @@ mod layouts;
 mod megatron;
 mod mixture;
 mod mixture_parity;
+mod offload;
 mod optimizers;
 mod parity;
 mod policies;

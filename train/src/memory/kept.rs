@@ -1,4 +1,5 @@
-//! What the forward pass of a piece keeps for its backward pass, layer by layer.
+//! What the forward pass of a piece keeps for its backward pass, layer by layer. What is offloaded
+//! leaves one number for each of its tensors.
 
 use kernels::Device;
 
@@ -13,6 +14,31 @@ struct Rows {
     n: usize,
     /// Between layers.
     m: usize,
+}
+
+/// Elements of each tensor that a block keeps: those that stay and those that may wait in a file.
+struct Kept {
+    few: Vec<usize>,
+    large: Vec<usize>,
+}
+
+impl Kept {
+    /// A block's input alone.
+    fn input(rows: usize, width: usize) -> Kept {
+        Kept {
+            few: Vec::new(),
+            large: vec![rows * width],
+        }
+    }
+
+    fn bytes(&self, is_offloaded: bool) -> usize {
+        let large = if is_offloaded {
+            bytes(&vec![1; self.large.len()])
+        } else {
+            bytes(&self.large)
+        };
+        bytes(&self.few) + large
+    }
 }
 
 fn bytes(elements: &[usize]) -> usize {
@@ -37,11 +63,12 @@ impl Rank<'_> {
         }
         for (index, block) in pieces[piece].clone().enumerate() {
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
-            kept += if plan.model.is_decoder_block(block) {
+            let of_block = if plan.model.is_decoder_block(block) {
                 self.decoder_block(recompute, far, near)
             } else {
                 self.block(block, recompute, near)
             };
+            kept += of_block.bytes(before + index < plan.train.offload.layers);
             if plan.model.is_last_of_encoder(block) {
                 kept += self.width(near.m) + self.statistics(near.m);
             }
@@ -80,57 +107,69 @@ impl Rank<'_> {
 
     /// Of a norm of `rows` rows.
     fn statistics(&self, rows: usize) -> usize {
+        bytes(&self.of_norm(rows))
+    }
+
+    /// Elements of a norm's statistics of `rows` rows.
+    fn of_norm(&self, rows: usize) -> Vec<usize> {
         match self.plan.model.architecture().norm {
-            NormKind::Layer => bytes(&[rows, rows]),
-            NormKind::Rms => bytes(&[rows]),
+            NormKind::Layer => vec![rows, rows],
+            NormKind::Rms => vec![rows],
         }
     }
 
-    fn block(&self, block: usize, recompute: Recompute, Rows { n, m }: Rows) -> usize {
+    fn block(&self, block: usize, recompute: Recompute, Rows { n, m }: Rows) -> Kept {
         let (plan, tp, s) = (self.plan, self.place.tp, self.plan.shape());
         if recompute == Recompute::Full {
-            return self.width(m);
+            return Kept::input(m, s.d_model);
         }
-        // input, both norms' results, the middle; the norms' statistics
-        let mut kept = 4 * self.width(m) + 2 * self.statistics(m);
-        kept += bytes(&[n * s.packed / tp]);
-        kept += match plan.model.moe_at(block) {
-            Some(moe) => bytes(&moe::kept(plan, moe, (n, m), tp)),
-            None => self.feed_forward(n),
-        };
+        // the norms' statistics; input, both norms' results, the middle
+        let mut few = self.of_norm(m).repeat(2);
+        let mut large = vec![m * s.d_model; 4];
+        large.push(n * s.packed / tp);
+        match plan.model.moe_at(block) {
+            Some(moe) => {
+                let [routed, rows] = moe::kept(plan, moe, (n, m), tp);
+                few.extend(routed);
+                large.extend(rows);
+            }
+            None => large.extend(self.feed_forward(n)),
+        }
         if recompute == Recompute::None {
-            kept += self.core(n);
+            large.extend(self.core(n));
         }
-        kept
+        Kept { few, large }
     }
 
     /// `near` are the encoder's rows.
-    fn decoder_block(&self, recompute: Recompute, Rows { n, m }: Rows, near: Rows) -> usize {
+    fn decoder_block(&self, recompute: Recompute, Rows { n, m }: Rows, near: Rows) -> Kept {
         let (tp, s) = (self.place.tp, self.plan.shape());
         if recompute == Recompute::Full {
-            return self.width(m);
+            return Kept::input(m, s.d_model);
         }
-        // what goes into the three norms and comes out; their statistics
-        let mut kept = 6 * self.width(m) + 3 * self.statistics(m);
+        // the norms' statistics; what goes into the three norms and comes out
+        let few = self.of_norm(m).repeat(3);
+        let mut large = vec![m * s.d_model; 6];
         let keys = near.n * 2 * s.kv_heads * s.d_head / tp;
-        kept += bytes(&[n * s.packed / tp, n * s.heads * s.d_head / tp, keys]);
-        kept += self.feed_forward(n);
+        large.extend([n * s.packed / tp, n * s.heads * s.d_head / tp, keys]);
+        large.extend(self.feed_forward(n));
         if recompute == Recompute::None {
-            kept += 2 * self.core(n);
+            large.extend(self.core(n).repeat(2));
         }
-        kept
+        Kept { few, large }
     }
 
-    fn feed_forward(&self, n: usize) -> usize {
+    /// Elements of what a feed-forward layer keeps beside its input.
+    fn feed_forward(&self, n: usize) -> [usize; 2] {
         let (tp, s) = (self.place.tp, self.plan.shape());
         let fc1 = self.plan.model.architecture().fc1_widths() * s.d_ffn / tp;
-        bytes(&[n * fc1, n * s.d_ffn / tp])
+        [n * fc1, n * s.d_ffn / tp]
     }
 
-    /// What attention itself computes: mixed values and the sums' logarithms.
-    fn core(&self, n: usize) -> usize {
+    /// Elements of what attention itself computes: mixed values and the sums' logarithms.
+    fn core(&self, n: usize) -> [usize; 2] {
         let (tp, s) = (self.place.tp, self.plan.shape());
-        bytes(&[n * s.heads * s.d_head / tp, n * s.heads / tp])
+        [n * s.heads * s.d_head / tp, n * s.heads / tp]
     }
 
     fn masked_head(&self, b: usize) -> usize {

@@ -66,6 +66,15 @@ impl Saved {
         self.x
     }
 
+    /// What takes memory.
+    pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
+        let core = self.core.iter_mut().flat_map(|(mixed, lse)| [mixed, lse]);
+        [&mut self.x, &mut self.qkv]
+            .into_iter()
+            .chain(core)
+            .collect()
+    }
+
     /// Drops what `backward` can compute again from queries, keys and values.
     pub(crate) fn without_core(self) -> Saved {
         Saved { core: None, ..self }

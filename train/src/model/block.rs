@@ -54,6 +54,25 @@ struct Inner {
     feed_forward: feed_forward::Saved,
 }
 
+impl Saved {
+    /// What takes memory; the statistics of norms and a router's numbers are few.
+    pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
+        match &mut self.kept {
+            Kept::Input(x) => vec![x],
+            Kept::Inner(inner) => {
+                let into_norms = [&mut inner.into_norm1, &mut inner.into_norm2];
+                let attention = inner.attention.large();
+                let rest = inner.feed_forward.large();
+                into_norms
+                    .into_iter()
+                    .chain(attention)
+                    .chain(rest)
+                    .collect()
+            }
+        }
+    }
+}
+
 impl Block {
     /// Layer `layer` of the model.
     pub(crate) fn named(

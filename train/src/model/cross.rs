@@ -34,6 +34,13 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
+    /// What takes memory.
+    pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
+        let core = self.core.iter_mut().flat_map(|(mixed, lse)| [mixed, lse]);
+        let own = [&mut self.x, &mut self.q, &mut self.kv];
+        own.into_iter().chain(core).collect()
+    }
+
     /// Drops what `backward` can compute again from queries, keys and values.
     pub(crate) fn without_core(self) -> Saved {
         Saved { core: None, ..self }

@@ -51,6 +51,23 @@ struct Inner {
     feed_forward: mlp::Saved,
 }
 
+impl Saved {
+    /// What takes memory here alone; the statistics of norms are few.
+    pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
+        match &mut self.kept {
+            Kept::Input(x) => vec![x],
+            Kept::Inner(inner) => {
+                let inner = &mut **inner;
+                let into_norms = inner.into_norms.iter_mut().map(|(x, _)| x);
+                let attention = inner.attention.large();
+                let layers = attention.into_iter().chain(inner.cross.large());
+                let all = into_norms.chain(layers);
+                all.chain(inner.feed_forward.large()).collect()
+            }
+        }
+    }
+}
+
 impl DecoderBlock {
     /// Block `block` of the model.
     pub(crate) fn named(

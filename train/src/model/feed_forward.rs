@@ -29,6 +29,14 @@ impl Saved {
         }
     }
 
+    /// What takes memory.
+    pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
+        match self {
+            Saved::Dense(saved) => saved.large(),
+            Saved::Moe(saved) => saved.large(),
+        }
+    }
+
     /// What the router of a mixture did.
     pub(crate) fn report(&self) -> Option<Report> {
         match self {

@@ -34,6 +34,11 @@ impl Saved {
     pub(crate) fn input(&self) -> &Tensor {
         &self.x
     }
+
+    /// What takes memory.
+    pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
+        vec![&mut self.x, &mut self.before, &mut self.hidden]
+    }
 }
 
 impl Mlp {

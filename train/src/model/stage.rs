@@ -35,6 +35,8 @@ pub(crate) struct Part {
     pub weights: Vec<Slot>,
     /// Slots of the gradients of `weights`.
     pub gradients: Vec<Slot>,
+    /// True if what it keeps waits in a file.
+    pub is_offloaded: bool,
 }
 
 enum Layer {
@@ -144,6 +146,15 @@ impl Saved {
             _ => None,
         }
     }
+
+    /// What takes memory of what a block keeps.
+    pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
+        match self {
+            Saved::Block(saved) => saved.large(),
+            Saved::Decoder(saved) => saved.large(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl Stage {
@@ -163,7 +174,9 @@ impl Stage {
         }
         for (index, block) in pieces[piece].clone().enumerate() {
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
-            parts.push(Part::of_block(block, plan, (place.tp, recompute), &slots));
+            let mut part = Part::of_block(block, plan, (place.tp, recompute), &slots);
+            part.is_offloaded = before + index < plan.train.offload.layers;
+            parts.push(part);
             if plan.model.is_last_of_encoder(block) {
                 let weights = slots.starting(&["encoder.norm."]);
                 let norm = EncoderNorm::named(plan, &slots);
@@ -231,6 +244,7 @@ impl Part {
             layer,
             weights,
             gradients,
+            is_offloaded: false,
         }
     }
 
@@ -262,6 +276,7 @@ impl Part {
             layer,
             weights,
             gradients: own,
+            is_offloaded: false,
         }
     }
 

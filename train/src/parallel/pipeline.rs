@@ -12,6 +12,7 @@ use crate::mesh::{Groups, Place};
 use crate::model::context::{Context, Halves, Noise, Weights};
 use crate::model::head;
 use crate::model::stage::{Flow, Pass, Saved, Slope, Stage};
+use crate::offload::{Away, Scratch};
 use crate::optim::narrow;
 use crate::parallel::data::{Block, blocks_of, micro_batches};
 use crate::parallel::routing::{Reports, RoutingRecord};
@@ -29,8 +30,17 @@ pub(crate) struct Worker<'a> {
     pub groups: &'a Groups,
     pub device: &'a Device,
     pub supply: Supply<'a>,
+    /// For parts that are offloaded.
+    pub scratch: Option<&'a Scratch>,
     /// What the loss is multiplied by for the backward pass.
     pub loss_scale: f64,
+}
+
+/// What a part's backward pass needs.
+struct Kept {
+    saved: Saved,
+    /// Where its large tensors are, if they are put away.
+    away: Option<Away>,
 }
 
 /// Most bytes at the end of a pass, when no layer runs.
@@ -117,7 +127,7 @@ impl Worker<'_> {
         let batches = self.read_all(samples, first, &blocks)?;
         let counted = self.counted(batches.iter().map(|batch| batch.counted).sum())?;
         let weight = narrow(self.loss_scale) / counted.max(1) as f32;
-        let mut in_flight: Vec<VecDeque<Vec<Saved>>> =
+        let mut in_flight: Vec<VecDeque<Vec<Kept>>> =
             self.stages.iter().map(|_| VecDeque::new()).collect();
         let (mut losses, mut reports) = (Losses::default(), Reports::default());
         let mut held = Held::default();
@@ -134,7 +144,7 @@ impl Worker<'_> {
                         noise,
                     };
                     let (output, saved) = self.forward(chunk, input, pass, true)?;
-                    let told = saved.iter().filter_map(Saved::report);
+                    let told = saved.iter().filter_map(|kept| kept.saved.report());
                     told.for_each(|report| reports.push(report, block));
                     in_flight[chunk].push_back(saved);
                     self.pass_on(output, block, chunk, &mut losses)?;
@@ -219,7 +229,7 @@ impl Worker<'_> {
         input: Flow,
         pass: Pass<'_>,
         keeps: bool,
-    ) -> Result<(Flow, Vec<Saved>)> {
+    ) -> Result<(Flow, Vec<Kept>)> {
         let (cx, rank) = (self.context_of(pass, keeps), self.rank());
         let mut flow = input;
         let mut kept = Vec::new();
@@ -227,12 +237,19 @@ impl Worker<'_> {
             let lent = self.supply.lend(&part.weights);
             let lent = lent.on_rank(rank, "gather weights")?;
             let span = profile::layer(part.name(), "forward");
-            let (output, saved) = part
+            let (output, mut saved) = part
                 .forward(flow, pass, &cx.with(lent.weights()))
                 .on_rank(rank, "forward")?;
             drop(span);
             if keeps {
-                kept.push(saved);
+                let away = match self.scratch.filter(|_| part.is_offloaded) {
+                    Some(scratch) => {
+                        let _span = profile::phase("put activations away");
+                        Some(scratch.put(saved.large())?)
+                    }
+                    None => None,
+                };
+                kept.push(Kept { saved, away });
             }
             flow = output;
         }
@@ -243,7 +260,7 @@ impl Worker<'_> {
     fn backward(
         &self,
         (chunk, block, is_last): (usize, Block, bool),
-        mut saved: Vec<Saved>,
+        mut all: Vec<Kept>,
         pass: Pass<'_>,
         sums: &mut Sums,
     ) -> Result<()> {
@@ -257,12 +274,17 @@ impl Worker<'_> {
         for (index, part) in self.stages[chunk].parts.iter().enumerate().rev() {
             let lent = self.supply.lend(&part.weights);
             let lent = lent.on_rank(rank, "gather weights")?;
-            let kept = saved.pop().expect("forward kept something for each part");
+            let kept = all.pop().expect("forward kept something for each part");
+            let mut saved = kept.saved;
+            if let (Some(scratch), Some(away)) = (self.scratch, kept.away) {
+                let _span = profile::phase("bring activations back");
+                scratch.bring_back(away, saved.large())?;
+            }
             let gradients = sums.open(first + index, block);
             let gradients = gradients.on_rank(rank, "allocate gradients")?;
             let span = profile::layer(part.name(), "backward");
             slope = part
-                .backward(slope, pass, kept, gradients, &cx.with(lent.weights()))
+                .backward(slope, pass, saved, gradients, &cx.with(lent.weights()))
                 .on_rank(rank, "backward")?;
             drop(span);
             sums.close(first + index, is_last)

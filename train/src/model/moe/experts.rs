@@ -30,6 +30,17 @@ pub(crate) struct Saved {
     inner: Option<(Tensor, Tensor)>,
 }
 
+impl Saved {
+    /// All of it.
+    pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
+        let inner = self
+            .inner
+            .iter_mut()
+            .flat_map(|(before, hidden)| [before, hidden]);
+        std::iter::once(&mut self.x).chain(inner).collect()
+    }
+}
+
 impl Experts {
     pub(crate) fn named(
         at: &str,

@@ -53,6 +53,14 @@ impl Saved {
         &self.x
     }
 
+    /// What takes memory; the router's numbers are few.
+    pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
+        let own = [&mut self.x, &mut self.rows];
+        let experts = self.experts.large();
+        let shared = self.shared.iter_mut().flat_map(shared::Saved::large);
+        own.into_iter().chain(experts).chain(shared).collect()
+    }
+
     pub(crate) fn report(&self) -> Report {
         self.routed.report.clone()
     }
@@ -155,29 +163,32 @@ impl Moe {
     }
 }
 
-/// Elements of each tensor that a layer keeps beside its input, for n tokens of which m rows lie
-/// between layers, if choices are even over ranks and none is dropped.
+/// Elements of each tensor that a layer keeps beside its input, the router's few and then the large
+/// ones, for n tokens of which m rows lie between layers, if choices are even over ranks and none is
+/// dropped.
 pub(crate) fn kept(
     plan: &Plan,
     config: &MoeConfig,
     (n, m): (usize, usize),
     tp: usize,
-) -> Vec<usize> {
+) -> [Vec<usize>; 2] {
     let (d, k) = (plan.model.d_model, config.top_k);
     let widths = plan.model.architecture().fc1_widths();
     let inner = |rows: usize, f: usize| [rows * widths * f / tp, rows * f / tp];
     let rows = n * k;
-    let mut kept = vec![n * config.experts, rows, rows, rows * d, rows * d];
+    let mut few = vec![n * config.experts, rows, rows];
     if config.capacity_factor > 0.0 {
-        kept.push(rows);
+        few.push(rows);
     }
-    kept.extend(inner(rows, plan.model.d_expert()));
+    let mut large = vec![rows * d, rows * d];
+    large.extend(inner(rows, plan.model.d_expert()));
     if config.shared_d_ffn > 0 {
-        kept.push(m * d);
-        kept.extend(inner(n, config.shared_d_ffn));
+        large.push(m * d);
+        large.extend(inner(n, config.shared_d_ffn));
     }
     if config.shared_gate {
-        kept.extend([m, m * d]);
+        few.push(m);
+        large.push(m * d);
     }
-    kept
+    [few, large]
 }

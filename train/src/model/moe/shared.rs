@@ -25,6 +25,14 @@ pub(crate) struct Saved {
     gated: Option<(Tensor, Tensor)>,
 }
 
+impl Saved {
+    /// What takes memory: all but the gate's numbers.
+    pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
+        let gated = self.gated.iter_mut().map(|(_, y)| y);
+        self.mlp.large().into_iter().chain(gated).collect()
+    }
+}
+
 impl Shared {
     pub(crate) fn named(
         at: &str,
