@@ -14,6 +14,7 @@ mod mixture_parity;
 mod offload;
 mod optimizers;
 mod parity;
+mod paths;
 mod policies;
 mod precision;
 mod processes;
