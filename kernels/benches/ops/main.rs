@@ -194,7 +194,7 @@ fn rows(table: &Table) {
         kernels::add::add_into(&mut y, &x).expect("fits");
     });
     table.row("sum_squares 1024 x 768", "GB/s", bytes, || {
-        std::hint::black_box(kernels::reduce::sum_squares(x.f32()));
+        std::hint::black_box(kernels::reduce::sum_squares(x.f32(), &device));
     });
     optimizer(table);
 }

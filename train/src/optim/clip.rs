@@ -31,7 +31,7 @@ pub(crate) fn global_norm(
         for (spec, _, block) in unit.blocks(place.dp_rank) {
             if counts(&specs[*spec], &place) {
                 let values = &gradients[index].f32()[block.start - first..block.end - first];
-                mine.push(reduce::sum_squares(values));
+                mine.push(reduce::sum_squares(values, gradients[index].device()));
             }
         }
     }

@@ -36,7 +36,7 @@ pub fn momentum(m: &mut [f32], u: &mut [f32], g: &[f32], grad_scale: f32, moment
 /// `Shape` or `DType` if x is no f32 matrix; `Memory`.
 pub fn orthogonalize(x: &mut Tensor, steps: usize) -> Result<()> {
     let (rows, cols) = x.expect_rows("muon::orthogonalize", "x")?;
-    let norm = reduce::sum_squares(x.f32()).sqrt().max(EPS);
+    let norm = reduce::sum_squares(x.f32(), x.device()).sqrt().max(EPS);
     #[expect(
         clippy::cast_possible_truncation,
         reason = "rounds to f32, in which the matrix is"

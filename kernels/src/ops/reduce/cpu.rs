@@ -126,9 +126,8 @@ vector_fn! {
     }
 }
 
-pub(super) fn sum_squares(x: &[f32]) -> f64 {
+pub(super) fn sum_squares(x: &[f32], isa: Isa) -> f64 {
     const BLOCK: usize = 4096;
-    let isa = Isa::detect();
     let blocks = x.par_chunks(BLOCK).map(|x| block_squares(isa, x));
     let blocks: Vec<f64> = blocks.collect();
     blocks.into_iter().fold(0.0, |sum, block| sum + block)

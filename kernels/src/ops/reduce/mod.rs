@@ -5,7 +5,7 @@
 
 mod cpu;
 
-use crate::{Error, Result, Tensor};
+use crate::{Device, Error, Result, Tensor};
 
 pub(crate) use cpu::{COLUMNS, LeafSums, leaf_rows, settle};
 
@@ -64,15 +64,15 @@ pub fn tree_sum_slices(sums: &Tensor) -> Result<Tensor> {
 
 /// Returns the sum of squares in f64: blocks of 4096 elements, 16 lane sums per block and a fixed tree
 /// over lanes, blocks added in order. Squares of f32 are exact in f64. Thread count changes nothing.
-pub fn sum_squares(x: &[f32]) -> f64 {
-    cpu::sum_squares(x)
+pub fn sum_squares(x: &[f32], device: &Device) -> f64 {
+    cpu::sum_squares(x, device.isa())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{bits, random, tree};
-    use crate::{DType, Device};
+    use crate::DType;
     use proptest::prelude::*;
 
     fn rows(x: &Tensor, first: usize, len: usize) -> Tensor {
@@ -206,7 +206,7 @@ mod tests {
     fn sum_squares_is_right_and_its_blocks_are_fixed() {
         let x = random(&[100_003], 1, &Device::cpu()).unwrap();
         let want: f64 = x.f32().iter().map(|x| f64::from(*x).powi(2)).sum();
-        assert!((sum_squares(x.f32()) / want - 1.0).abs() < 1e-13);
+        assert!((sum_squares(x.f32(), x.device()) / want - 1.0).abs() < 1e-13);
         let one = rayon::ThreadPoolBuilder::new()
             .num_threads(1)
             .build()
@@ -215,8 +215,8 @@ mod tests {
             .num_threads(3)
             .build()
             .unwrap();
-        let run = || sum_squares(x.f32()).to_bits();
+        let run = || sum_squares(x.f32(), x.device()).to_bits();
         assert_eq!(one.install(run), three.install(run));
-        assert_eq!(sum_squares(&[]), 0.0);
+        assert_eq!(sum_squares(&[], x.device()), 0.0);
     }
 }
