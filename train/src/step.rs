@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use index::Sampler;
-use kernels::{DType, Device, Tensor, Use};
+use kernels::{DType, Device, Tensor, Use, add};
 
 use crate::checkpoint::state::Exact;
 use crate::config::OptimizerKind;
@@ -329,6 +329,13 @@ impl<'a> Trainer<'a> {
                 continue;
             }
             let here = stages.iter().filter(|&&stage| stage == place.pp_rank);
+            if here.clone().count() == stages.len() {
+                for next in further.by_ref().take(stages.len() - 1) {
+                    let added = add::add_into(sum, &next);
+                    added.on_rank(rank, "add gradients of a shared tensor")?;
+                }
+                continue;
+            }
             let mut by_stage: Vec<Vec<f32>> = vec![Vec::new(); place.pp];
             let mine = &mut by_stage[place.pp_rank];
             mine.extend_from_slice(sum.f32());

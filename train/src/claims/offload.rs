@@ -33,7 +33,11 @@ fn what_waits_in_a_file_changes_no_bits() {
 
 #[test]
 fn memory_is_as_predicted_and_less() {
-    for plan in families() {
+    for mut plan in families() {
+        if let Some(moe) = &mut plan.model.moe {
+            // what is dropped depends on the router
+            moe.capacity_factor = 0.0;
+        }
         for layout in ["mb=2", "pp=2 selective mb=3", "full=1 tp=2 sp mb=1"] {
             let of = |layers| {
                 let plan = offloaded(with(plan.clone(), layout), layers);

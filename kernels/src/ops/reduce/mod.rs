@@ -71,8 +71,8 @@ pub fn sum_squares(x: &[f32], device: &Device) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{bits, random, tree};
     use crate::DType;
+    use crate::testing::{bits, random, tree};
     use proptest::prelude::*;
 
     fn rows(x: &Tensor, first: usize, len: usize) -> Tensor {
