@@ -10,6 +10,7 @@ use crate::checkpoint::state::Exact;
 use crate::config::OptimizerKind;
 use crate::course::{Fate, Next};
 use crate::data::Samples;
+use crate::delayed::Delayed;
 use crate::error::{OnRank, Result};
 use crate::mesh::Groups;
 use crate::model::context::{Slot, Slots};
@@ -48,6 +49,8 @@ pub(crate) struct Trainer<'a> {
     pub moments: Moments,
     /// Running averages of the weights, flat, by local unit, where the moments are; empty without.
     pub averages: Vec<Tensor>,
+    /// Scales of fp8's `delayed` recipe, of the whole model.
+    pub delayed: Option<Delayed>,
     sums: Sums,
     /// Where activations wait, if any do.
     scratch: Option<Scratch>,
@@ -115,6 +118,7 @@ impl<'a> Trainer<'a> {
             weight_shards: Vec::new(),
             moments,
             averages: Vec::new(),
+            delayed: Delayed::of(plan, specs, &place),
             sums,
             scratch: Scratch::of(&plan.train.offload, rank)?,
             held: Held::default(),
@@ -178,6 +182,9 @@ impl<'a> Trainer<'a> {
         recent: &[(Exact, Exact)],
     ) -> Result<Outcome> {
         let _span = profile::numbered("step", next.step);
+        if let Some(delayed) = &mut self.delayed {
+            delayed.begin();
+        }
         let (loss, gradients) = self.gradients(samples, next)?;
         let grad_norm = self.norm(&gradients)?;
         let z = self.plan.train.z_loss;
@@ -195,6 +202,10 @@ impl<'a> Trainer<'a> {
         };
         if bad.is_none() && !is_overflow {
             self.update(&gradients, grad_norm, next)?;
+            if let Some(delayed) = &mut self.delayed {
+                let followed = delayed.follow(self.groups.world.as_ref());
+                followed.on_rank(self.groups.place.rank(), "follow the scales of fp8")?;
+            }
         }
         Ok(Outcome {
             loss,
@@ -230,6 +241,7 @@ impl<'a> Trainer<'a> {
             device: &self.device,
             loss_scale: next.loss_scale,
             scratch: self.scratch.as_ref(),
+            delayed: self.delayed.as_ref(),
             supply: supply(
                 (&self.weights, &self.weight_shards),
                 &self.holding,
@@ -305,6 +317,7 @@ impl<'a> Trainer<'a> {
             device: &self.device,
             loss_scale: 1.0,
             scratch: None,
+            delayed: self.delayed.as_ref(),
             supply: supply(
                 (&self.weights, &self.weight_shards),
                 &self.holding,
