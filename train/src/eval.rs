@@ -13,6 +13,7 @@ use crate::config::ParallelConfig;
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::pair;
+use crate::launch::cpu_path;
 use crate::mesh::Groups;
 use crate::model::context::{Context, Documents, Weights};
 use crate::model::param::{self, Spec};
@@ -46,7 +47,8 @@ impl Model {
         if !problems.is_empty() {
             return Err(Error::Plan(problems));
         }
-        let (groups, device, specs) = (Groups::single(), Device::cpu(), param::specs(&plan));
+        let device = Device::cpu_with(cpu_path()?.isa());
+        let (groups, specs) = (Groups::single(), param::specs(&plan));
         let mut weights = specs
             .iter()
             .map(|spec| Tensor::empty(&spec.dims, DType::F32, &device))

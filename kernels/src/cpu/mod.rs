@@ -6,9 +6,11 @@ pub(crate) mod curve;
 pub(crate) mod gemm;
 pub(crate) mod math;
 pub(crate) mod pack;
+pub(crate) mod path;
 pub(crate) mod simd;
 pub(crate) mod tile;
 
+pub use path::CpuPath;
 pub use simd::Isa;
 
 /// What the factors of a product are rounded to; sums are f32.
