@@ -11,6 +11,7 @@ use crate::checkpoint::state::State;
 use crate::checkpoint::{MODEL, OPTIMIZER};
 use crate::config::ParallelConfig;
 use crate::data::Samples;
+use crate::delayed::Delayed;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::pair;
 use crate::launch::cpu_path;
@@ -30,6 +31,8 @@ pub(crate) struct Model {
     pub weights: Vec<Tensor>,
     pub groups: Groups,
     pub device: Device,
+    /// Scales of fp8's `delayed` recipe, as they were.
+    pub delayed: Option<Delayed>,
 }
 
 impl Model {
@@ -56,6 +59,8 @@ impl Model {
             .on_rank(0, "allocate weights")?;
         opened.load_whole(file, &specs, &mut weights)?;
         let stage = Stage::of(&plan, &groups.place, 0, &specs);
+        let mut delayed = Delayed::of(&plan, &specs, &groups.place);
+        opened.restore_scales(&mut delayed);
         Ok(Model {
             plan,
             specs,
@@ -63,6 +68,7 @@ impl Model {
             weights,
             groups,
             device,
+            delayed,
         })
     }
 
@@ -72,11 +78,12 @@ impl Model {
         (first, time): (usize, usize),
         documents: Option<&'a Documents>,
     ) -> Context<'a> {
+        let cx = Context::of(&self.plan, Weights::All(&self.weights), &self.groups);
         Context {
             time,
             first,
             documents,
-            ..Context::of(&self.plan, Weights::All(&self.weights), &self.groups)
+            ..cx.with_scales(self.delayed.as_ref(), false)
         }
     }
 
@@ -140,6 +147,7 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
         device: &model.device,
         loss_scale: 1.0,
         supply: Supply::Whole(&model.weights),
+        delayed: model.delayed.as_ref(),
     };
     worker.evaluate(samples, sequences)
 }

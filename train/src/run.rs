@@ -22,6 +22,7 @@ use crate::checkpoint::write::{self, Form};
 use crate::config::BadStepAction;
 use crate::course::{Course, Ended, Next};
 use crate::data::Samples;
+use crate::delayed::Delayed;
 use crate::endings::{Ending, first_cause, message_of};
 use crate::error::{At, Error, OnRank, Result};
 use crate::launch::cpu_path;
@@ -403,7 +404,10 @@ impl Run<'_> {
                 if let Some(lead) = lead {
                     lead.tell(giver.tried(), course.step, None)?;
                 }
-                let state = lead.as_ref().map(|_| State::new(plan, course, self.init));
+                let state = lead.as_ref().map(|_| State {
+                    fp8: trainer.delayed.as_ref().map(Delayed::records),
+                    ..State::new(plan, course, self.init)
+                });
                 let pieces = snapshot::take(trainer);
                 giver.give(trainer.groups.place.rank(), pieces, state);
                 stall_s = Some(started.elapsed().as_secs_f64());
