@@ -76,7 +76,7 @@ struct Counts(Mutex<Vec<usize>>);
 
 impl Events for Counts {
     fn step(&self, _record: &StepRecord) {
-        let mut counts = self.0.lock().unwrap();
+        let mut counts = self.0.lock().expect("no thread panics with the lock");
         counts.push(COUNT.load(Ordering::Relaxed));
     }
 
