@@ -72,6 +72,10 @@ const TOGETHER: usize = 64;
 /// Lanes between asking for a line and reading it.
 const AHEAD: usize = 2 * TOGETHER;
 
+/// Bytes of the rows of a vector up to which the next vector's rows are asked for meanwhile; of longer
+/// ones what comes next in each row.
+const SHORT: usize = 32 << 10;
+
 /// Some panels to pack; `k` are the columns of `a`.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels<'a> {
@@ -246,6 +250,11 @@ fn along<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
     for (panel, lane, lanes, present) in panels.vectors(0..panels.count) {
         let row = panels.first + panel * width + lane;
         let out = &mut out[panel * panels.apart + lane..panel * panels.apart + end];
+        let soon = if 4 * lanes * a.cols <= SHORT {
+            lanes * a.row_stride
+        } else {
+            AHEAD
+        };
         for k0 in (0..a.cols).step_by(side) {
             let len = side.min(a.cols - k0);
             let start = row * a.row_stride + k0;
@@ -254,15 +263,15 @@ fn along<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
                 let rows = &a.data[start..];
                 match (width, lanes) {
                     (12, 12) => {
-                        turn::<L, N, 12, 12>(rows, a.row_stride, out);
+                        turn::<L, N, 12, 12>(rows, (a.row_stride, soon), out);
                         continue;
                     }
                     (32, 16) => {
-                        turn::<L, N, 16, 32>(rows, a.row_stride, out);
+                        turn::<L, N, 16, 32>(rows, (a.row_stride, soon), out);
                         continue;
                     }
                     (16, 16) => {
-                        turn::<L, N, 16, 16>(rows, a.row_stride, out);
+                        turn::<L, N, 16, 16>(rows, (a.row_stride, soon), out);
                         continue;
                     }
                     _ => {}
@@ -288,19 +297,18 @@ fn along<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
 }
 
 /// Turns a whole square of ROWS rows for panels of WIDTH lanes. Constant trip counts keep it in
-/// registers.
+/// registers. `soon`: floats between a line that is read and the one to ask for.
 #[inline(always)]
 fn turn<L: Lanes, N: Step<L>, const ROWS: usize, const WIDTH: usize>(
     rows: &[f32],
-    stride: usize,
+    (stride, soon): (usize, usize),
     out: &mut [f32],
 ) {
     let out = &mut out[..(LANES - 1) * WIDTH + ROWS];
     let mut square = [L::splat(0.0); LANES];
     for (r, words) in square.iter_mut().enumerate().take(ROWS) {
         let row = &rows[r * stride..][..N::PER_WORD * LANES];
-        // The same place in the next vector's rows.
-        let soon = row.as_ptr().wrapping_add(ROWS * stride);
+        let soon = row.as_ptr().wrapping_add(soon);
         L::ask_for(soon);
         *words = if N::PER_WORD == 2 {
             L::ask_for(soon.wrapping_add(LANES));
