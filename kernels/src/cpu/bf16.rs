@@ -157,6 +157,39 @@ pub(crate) fn pack_pairs(isa: Isa, a: View<'_>, first: usize, width: usize, out:
     run::<Pack, _>(isa, (a, first, width, out));
 }
 
+/// Writes a row's numbers as words of two neighbours; a last odd one's partner is zero.
+pub(crate) fn join_row(isa: Isa, row: &[f32], out: &mut [f32]) {
+    let out = &mut out[..row.len().div_ceil(2)];
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512Bf16 {
+        return native::join(row, out);
+    }
+    run::<Join, _>(isa, (row, out));
+}
+
+struct Join;
+
+impl Kernel<(&[f32], &mut [f32])> for Join {
+    type Out = ();
+    #[inline(always)]
+    fn run<L: Lanes>((row, out): (&[f32], &mut [f32])) {
+        join_words::<L, Emulated>(row, out);
+    }
+}
+
+#[inline(always)]
+fn join_words<L: Lanes, N: Round<L>>(row: &[f32], out: &mut [f32]) {
+    for (row, out) in row.chunks(2 * LANES).zip(out.chunks_mut(LANES)) {
+        let (low, high) = row.split_at(row.len().min(LANES));
+        let high = if high.is_empty() {
+            L::splat(0.0)
+        } else {
+            L::load_part(high, 0.0)
+        };
+        N::join(L::load_part(low, 0.0), high).store_part(out);
+    }
+}
+
 struct Pack;
 
 impl Kernel<(View<'_>, usize, usize, &mut [f32])> for Pack {
@@ -309,7 +342,7 @@ mod native {
         reason = "vector intrinsics and calls into functions with target features"
     )]
 
-    use super::{Isa, Round, Step, Task, View, Wide, pack_words};
+    use super::{Isa, Round, Step, Task, View, Wide, join_words, pack_words};
     use std::arch::x86_64::*;
 
     /// Two bf16 a word. Used only inside the functions below, hence only where the features are.
@@ -375,6 +408,17 @@ mod native {
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma")]
     fn pack_native(a: View<'_>, first: usize, width: usize, out: &mut [f32]) {
         pack_words::<Wide, Native>(a, first, width, out);
+    }
+
+    pub(super) fn join(row: &[f32], out: &mut [f32]) {
+        check();
+        // SAFETY: the machine has these features by the check.
+        unsafe { join_native(row, out) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma")]
+    fn join_native(row: &[f32], out: &mut [f32]) {
+        join_words::<Wide, Native>(row, out);
     }
 
     fn check() {

@@ -7,6 +7,7 @@ pub(crate) mod gemm;
 pub(crate) mod math;
 pub(crate) mod pack;
 pub(crate) mod simd;
+pub(crate) mod strip;
 pub(crate) mod tile;
 
 pub use simd::Isa;
