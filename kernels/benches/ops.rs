@@ -256,7 +256,7 @@ fn experts(table: &Table) {
 }
 
 fn optimizer(table: &Table) {
-    let n = 1 << 20;
+    let (n, device) = (1 << 20, Device::cpu());
     let [mut w, mut m, mut v] = [0.1_f32, 0.0, 0.0].map(|x| vec![x; n]);
     let g = vec![0.01_f32; n];
     let p = AdamW {
@@ -269,7 +269,7 @@ fn optimizer(table: &Table) {
         step: 10,
     };
     table.row("adamw 1048576", "GB/s", (28 * n) as f64, || {
-        kernels::adamw::step(&mut w, &g, &mut m, &mut v, &p);
+        kernels::adamw::step(&device, &mut w, &g, (&mut m, &mut v), &p);
     });
 }
 

@@ -1,4 +1,4 @@
-//! Where tensors live and ops run. Today one kind: the CPU, with the best instruction set found.
+//! Where tensors live and ops run. Today one kind: the CPU, with one instruction set for all ops.
 //!
 //! A device keeps freed buffers by size, so the tensors of a training step cost no page faults after
 //! the first step. The pool never holds more than the peak of live bytes; past that memory goes back
@@ -64,8 +64,8 @@ impl Device {
         Device::cpu_with(Isa::detect())
     }
 
-    /// Returns the CPU restricted to `isa`, falling back to what the machine has. Results are the
-    /// same bits with every instruction set; this exists to test that.
+    /// Returns the CPU restricted to `isa`, or to plain code if the machine lacks it. Results are the
+    /// same bits with every instruction set.
     pub fn cpu_with(isa: Isa) -> Device {
         let isa = if isa.is_available() {
             isa
@@ -82,12 +82,12 @@ impl Device {
         )
     }
 
-    /// Returns the CPU with one block of `bytes` from which tensors are cut. Pages that no tensor
+    /// Returns the CPU as `cpu_with` does, with one block of `bytes` from which tensors are cut. Pages that no tensor
     /// touches cost nothing.
     /// # Errors
     /// `Memory` if the system does not give the block.
-    pub fn with_arena(bytes: usize) -> Result<Device> {
-        let device = Device::cpu();
+    pub fn with_arena(isa: Isa, bytes: usize) -> Result<Device> {
+        let device = Device::cpu_with(isa);
         let lacking = || Error::Memory {
             device: device.name().to_owned(),
             bytes,
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn an_arena_serves_tensors_and_counts_what_does_not_fit() {
-        let device = Device::with_arena(1000).unwrap();
+        let device = Device::with_arena(Isa::detect(), 1000).unwrap();
         let first = Tensor::zeros(&[200], DType::F32, &device).unwrap();
         let address = first.f32().as_ptr();
         assert_eq!(device.overflow_bytes(), 0);

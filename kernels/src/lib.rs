@@ -16,7 +16,7 @@ pub mod tolerance;
 pub mod trace;
 
 pub use comm::Collective;
-pub use cpu::Isa;
+pub use cpu::{CpuPath, Isa};
 pub use device::{Device, Use};
 pub use dtype::DType;
 pub use error::{Error, Result};

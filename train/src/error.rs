@@ -127,6 +127,16 @@ pub enum Error {
     /// What a launcher told does not hold together; every problem is listed.
     #[error("the launcher's variables do not fit: {}", .0.join("; "))]
     Launch(Vec<String>),
+    /// An instruction set was asked for that is none, or that this machine lacks.
+    #[error("{variable}: found {found:?}, want one that this machine has: {wanted}")]
+    Cpu {
+        /// The variable that names it.
+        variable: &'static str,
+        /// Its value.
+        found: String,
+        /// Those of this machine, the widest first.
+        wanted: String,
+    },
     /// The processes of a run did not find each other.
     #[error("connect the processes of the run")]
     Connect {

@@ -11,8 +11,10 @@ use crate::checkpoint::state::State;
 use crate::checkpoint::{MODEL, OPTIMIZER};
 use crate::config::ParallelConfig;
 use crate::data::Samples;
+use crate::delayed::Delayed;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::pair;
+use crate::launch::cpu_path;
 use crate::mesh::Groups;
 use crate::model::context::{Context, Documents, Weights};
 use crate::model::param::{self, Spec};
@@ -29,6 +31,8 @@ pub(crate) struct Model {
     pub weights: Vec<Tensor>,
     pub groups: Groups,
     pub device: Device,
+    /// Scales of fp8's `delayed` recipe, as they were.
+    pub delayed: Option<Delayed>,
 }
 
 impl Model {
@@ -46,7 +50,8 @@ impl Model {
         if !problems.is_empty() {
             return Err(Error::Plan(problems));
         }
-        let (groups, device, specs) = (Groups::single(), Device::cpu(), param::specs(&plan));
+        let device = Device::cpu_with(cpu_path()?.isa());
+        let (groups, specs) = (Groups::single(), param::specs(&plan));
         let mut weights = specs
             .iter()
             .map(|spec| Tensor::empty(&spec.dims, DType::F32, &device))
@@ -54,6 +59,8 @@ impl Model {
             .on_rank(0, "allocate weights")?;
         opened.load_whole(file, &specs, &mut weights)?;
         let stage = Stage::of(&plan, &groups.place, 0, &specs);
+        let mut delayed = Delayed::of(&plan, &specs, &groups.place);
+        opened.restore_scales(&mut delayed);
         Ok(Model {
             plan,
             specs,
@@ -61,6 +68,7 @@ impl Model {
             weights,
             groups,
             device,
+            delayed,
         })
     }
 
@@ -70,11 +78,12 @@ impl Model {
         (first, time): (usize, usize),
         documents: Option<&'a Documents>,
     ) -> Context<'a> {
+        let cx = Context::of(&self.plan, Weights::All(&self.weights), &self.groups);
         Context {
             time,
             first,
             documents,
-            ..Context::of(&self.plan, Weights::All(&self.weights), &self.groups)
+            ..cx.with_scales(self.delayed.as_ref(), false)
         }
     }
 
@@ -138,6 +147,7 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
         device: &model.device,
         loss_scale: 1.0,
         supply: Supply::Whole(&model.weights),
+        delayed: model.delayed.as_ref(),
     };
     worker.evaluate(samples, sequences)
 }

@@ -263,9 +263,9 @@ impl Chain {
     }
 }
 
-/// Remembers what was reported, one line each.
+/// Remembers what was reported, one line each, and what ops ran on.
 #[derive(Default)]
-pub(crate) struct Log(pub Mutex<Vec<String>>);
+pub(crate) struct Log(pub Mutex<Vec<String>>, pub Mutex<String>);
 
 impl Log {
     pub(crate) fn lines(&self) -> Vec<String> {
@@ -292,6 +292,10 @@ impl Events for Log {
     fn checkpoint(&self, step: u64, path: &Path) {
         assert!(path.join("state.json").exists());
         self.push(format!("checkpoint {step}"));
+    }
+
+    fn kernels(&self, path: &kernels::CpuPath) {
+        *self.1.lock().unwrap() = path.to_string();
     }
 
     fn resumed(&self, step: u64) {

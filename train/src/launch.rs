@@ -10,9 +10,13 @@
 //!
 //! The first that is there counts; `MASTER_ADDR` and `MASTER_PORT` go before anything else that tells
 //! a place. A script under sbatch is no step and trains alone.
+//!
+//! `MILLRACE_CPU` names the widest instruction set that ops may use, to tell a fault or a time of one from
+//! others'; bits are the same with each.
 
 use std::time::Duration;
 
+use kernels::{CpuPath, Isa};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -187,6 +191,33 @@ impl Launcher {
     pub(crate) fn of_this_process() -> Result<Option<Launcher>> {
         Launcher::find(&variable)
     }
+}
+
+/// The variable that masks instruction sets.
+const CPU: &str = "MILLRACE_CPU";
+
+/// Which instruction set ops are to use, by `MILLRACE_CPU`; the widest without it.
+///
+/// # Errors
+/// `Cpu` if the variable names none, or one that this machine lacks.
+pub fn cpu_path() -> Result<CpuPath> {
+    path_of(&variable)
+}
+
+fn path_of(variable: &dyn Fn(&str) -> Option<String>) -> Result<CpuPath> {
+    let Some(found) = variable(CPU).filter(|name| !name.is_empty()) else {
+        return Ok(CpuPath::widest());
+    };
+    let path = Isa::named(&found).and_then(|isa| CpuPath::masked(isa, CPU));
+    path.ok_or_else(|| {
+        let here = Isa::ALL.iter().filter(|isa| isa.is_available());
+        let here: Vec<&str> = here.map(|isa| isa.name()).collect();
+        Error::Cpu {
+            variable: CPU,
+            found,
+            wanted: here.join(", "),
+        }
+    })
 }
 
 /// A variable of this process.
@@ -375,6 +406,26 @@ mod tests {
             text.contains("RANK: found 2, want a number below WORLD_SIZE = 2"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_path_that_is_none_or_not_here_is_refused_with_those_that_are() {
+        let path = |value: &'static str| path_of(&move |_| Some(value.to_owned()));
+        assert_eq!(path_of(&|_| None).unwrap(), CpuPath::widest());
+        assert_eq!(path("").unwrap(), CpuPath::widest());
+        let mut refused = vec!["avx1024", "AVX2", "amx"];
+        for isa in Isa::ALL {
+            match isa.is_available() {
+                true => assert_eq!(path(isa.name()).unwrap().isa(), isa),
+                false => refused.push(isa.name()),
+            }
+        }
+        for value in refused {
+            let error = path(value).unwrap_err().to_string();
+            let found = format!("MILLRACE_CPU: found {value:?}, want one that this machine has: ");
+            assert!(error.starts_with(&found), "{error}");
+            assert!(error.ends_with("portable"), "{error}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kernels::CpuPath;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{At, Error, Result};
@@ -94,6 +95,8 @@ pub trait Events: Sync {
     fn validation(&self, set: &str, step: u64, loss: f64);
     /// A checkpoint is on disk.
     fn checkpoint(&self, step: u64, path: &Path);
+    /// What ops of this process run on, before the first step.
+    fn kernels(&self, _path: &CpuPath) {}
     /// The run goes on after this step of an earlier run.
     fn resumed(&self, step: u64);
     /// Something a person should know.

@@ -19,26 +19,31 @@
 //! so layouts change no bits.
 //!
 //! fp8 (Micikevicius et al. 2022, arXiv:2209.05433): weights and activations in E4M3, gradients in E5M2 or
-//! E4M3. Numbers are rounded to the format's grid times a scale; scales are powers of two, so that scaling
-//! back is exact and the f32 product is that of scaled numbers. What one scale is for, by recipe:
+//! E4M3. Numbers are rounded to the format's grid times a scale. What one scale is for, by recipe:
 //!
-//! | | activations, gradients | weights |
-//! |---|---|---|
-//! | `current` | a token's row, of all tensor-parallel ranks | the matrix, of all ranks |
-//! | `block` | 128 features of a token | 128 x 128 |
+//! | | activations, gradients | weights | scale |
+//! |---|---|---|---|
+//! | `current` | a token's row, of all tensor-parallel ranks | the matrix, of all ranks | power of two |
+//! | `block` | 128 features of a token | 128 x 128 | power of two |
+//! | `delayed` | a layer's, of all tokens and ranks | the matrix, of all ranks | of earlier steps (`delayed.rs`) |
+//!
+//! With powers of two scaling back is exact, and the f32 product is that of scaled numbers. `delayed` has
+//! Transformer Engine's own scales, whose grids are its own to the last bit; scaling back then rounds to f32
+//! once, by at most 2^-24, where the grids' steps are 2^-4 and more.
 //!
 //! Transformer Engine's current scaling has one scale for a micro-batch's tensor, which layouts change; a
 //! row's (torchao's `rowwise`) none does. Blocks also end at every eighth of a dim that tensor parallelism
 //! splits, so that no rank has part of one (DeepSeek-AI 2024, arXiv:2412.19437, sec. 3.3).
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use kernels::Tensor;
 use kernels::cast::{self, Blocks, Format};
 use kernels::matmul::Numbers;
 use serde::{Deserialize, Serialize};
 
-use crate::model::context::Context;
+use crate::delayed::Delayed;
+use crate::model::context::{Context, Slot};
 use crate::plan::{FEATURE_CHUNKS, Plan};
 
 /// Number format of the operands of products. Weights, sums and the optimizer are always f32.
@@ -63,6 +68,18 @@ pub enum Fp8Recipe {
     Current,
     /// 128 features of a token; 128 x 128 weights.
     Block,
+    /// A tensor, by what it was in earlier steps.
+    Delayed,
+}
+
+/// What `delayed` takes from a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AmaxAlgo {
+    /// The largest.
+    Max,
+    /// That of the last step.
+    MostRecent,
 }
 
 /// Which eight bits.
@@ -87,6 +104,12 @@ pub struct Fp8Config {
     pub num_layers_at_start_in_bf16: usize,
     /// Last blocks in bf16. Megatron's name. Default: 0.
     pub num_layers_at_end_in_bf16: usize,
+    /// Powers of two that scales of `delayed` leave room for. Megatron's `fp8-margin`. Default: 0.
+    pub margin: i32,
+    /// Steps in a history of `delayed`. Megatron's `fp8-amax-history-len`. Default: 1.
+    pub amax_history_len: usize,
+    /// What `delayed` takes from it. Megatron's `fp8-amax-compute-algo`. Default: `most_recent`.
+    pub amax_compute_algo: AmaxAlgo,
 }
 
 impl Default for Fp8Config {
@@ -96,6 +119,29 @@ impl Default for Fp8Config {
             format: Fp8Format::Hybrid,
             num_layers_at_start_in_bf16: 0,
             num_layers_at_end_in_bf16: 0,
+            margin: 0,
+            amax_history_len: 1,
+            amax_compute_algo: AmaxAlgo::MostRecent,
+        }
+    }
+}
+
+impl Fp8Config {
+    /// Calls `problem` for every value that is none.
+    pub(crate) fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        if self.amax_history_len == 0 {
+            problem("fp8.amax_history_len", "0".into(), "at least 1");
+        }
+        if self.margin.unsigned_abs() > 100 {
+            problem("fp8.margin", self.margin.to_string(), "from -100 to 100");
+        }
+    }
+
+    /// What numbers of a role are rounded to.
+    pub(crate) fn format_of(&self, role: Role) -> Format {
+        match (role, self.format) {
+            (Role::Gradient(_), Fp8Format::Hybrid) => Format::E5m2,
+            _ => Format::E4m3,
         }
     }
 }
@@ -139,6 +185,13 @@ pub(crate) enum Role {
     Gradient(Features),
 }
 
+impl Role {
+    /// Forward, whatever a rank has of it.
+    pub(crate) const INPUT: Role = Role::Input(Features::Whole);
+    /// Backward, likewise.
+    pub(crate) const GRADIENT: Role = Role::Gradient(Features::Whole);
+}
+
 /// What a rank has of each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Features {
@@ -150,17 +203,21 @@ pub(crate) enum Features {
 
 /// Numbers of a block's linear layers.
 #[derive(Clone, Copy)]
-pub(crate) struct Fp8 {
+pub(crate) struct Fp8<'a> {
     config: Fp8Config,
     /// Blocks that are not in bf16.
     blocks: (usize, usize),
     /// The one that runs.
     block: Option<usize>,
+    /// The weight of the layer that runs.
+    weight: Option<Slot>,
+    /// Scales of `delayed`, and whether what they are for is observed.
+    scales: Option<(&'a Delayed, bool)>,
 }
 
-impl Fp8 {
+impl Fp8<'_> {
     /// If the plan has any.
-    pub(crate) fn of(plan: &Plan) -> Option<Fp8> {
+    pub(crate) fn of(plan: &Plan) -> Option<Self> {
         let config = plan.train.fp8;
         let blocks = plan.model.blocks();
         let end = blocks.saturating_sub(config.num_layers_at_end_in_bf16);
@@ -168,8 +225,31 @@ impl Fp8 {
             config,
             blocks: (config.num_layers_at_start_in_bf16, end),
             block: None,
+            weight: None,
+            scales: None,
         })
     }
+
+    /// Blocks that are not in bf16.
+    pub(crate) fn blocks(&self) -> Range<usize> {
+        self.blocks.0..self.blocks.1
+    }
+
+    /// x by the scale of earlier steps.
+    fn by_history(&self, x: &Tensor, role: Role) -> kernels::Result<Tensor> {
+        let (delayed, observes) = self.scales.expect("plans with this recipe have scales");
+        let weight = self.weight.expect("a linear layer tells its weight");
+        if observes {
+            delayed.observe(weight, role, most(&cast::row_amax(x)?));
+        }
+        let format = self.config.format_of(role);
+        cast::scaled(x, format, delayed.scale(weight, role))
+    }
+}
+
+/// The largest of a row's or a matrix's.
+fn most(amax: &Tensor) -> f32 {
+    amax.f32().iter().copied().fold(0.0, f32::max)
 }
 
 /// Side of a block of numbers with one scale.
@@ -185,12 +265,28 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// For the layer with this weight.
+    pub(crate) fn of_layer(&self, weight: Slot) -> Context<'a> {
+        let weight = Some(weight);
+        Context {
+            fp8: self.fp8.map(|fp8| Fp8 { weight, ..fp8 }),
+            ..*self
+        }
+    }
+
+    /// With the scales of `delayed`, if the plan has them; `observes`: what is rounded is a step's.
+    pub(crate) fn with_scales(&self, delayed: Option<&'a Delayed>, observes: bool) -> Context<'a> {
+        let scales = delayed.map(|delayed| (delayed, observes));
+        Context {
+            fp8: self.fp8.map(|fp8| Fp8 { scales, ..fp8 }),
+            ..*self
+        }
+    }
+
     /// Where the layer that runs computes in fp8.
-    fn eight_bits(&self) -> Option<Fp8> {
-        self.fp8.filter(|fp8| {
-            let (start, end) = fp8.blocks;
-            fp8.block.is_some_and(|block| (start..end).contains(&block))
-        })
+    fn eight_bits(&self) -> Option<Fp8<'a>> {
+        let is_inside = |fp8: &Fp8<'_>| fp8.block.is_some_and(|at| fp8.blocks().contains(&at));
+        self.fp8.filter(is_inside)
     }
 
     /// What products of linear layers are given their factors as: bf16 ones are rounded as they are packed.
@@ -226,16 +322,14 @@ impl<'a> Context<'a> {
         };
         let rounded = match self.eight_bits() {
             None => cast::rounded(x, format)?,
+            Some(fp8) if fp8.config.recipe == Fp8Recipe::Delayed => fp8.by_history(x, role)?,
             Some(fp8) => self.in_eight_bits(x, role, fp8.config)?,
         };
         Ok(Operand::Rounded(rounded))
     }
 
     fn in_eight_bits(&self, x: &Tensor, role: Role, config: Fp8Config) -> kernels::Result<Tensor> {
-        let format = match (role, config.format) {
-            (Role::Gradient(_), Fp8Format::Hybrid) => Format::E5m2,
-            _ => Format::E4m3,
-        };
+        let format = config.format_of(role);
         let is_split = !matches!(
             role,
             Role::Input(Features::Whole) | Role::Gradient(Features::Whole)
@@ -255,8 +349,7 @@ impl<'a> Context<'a> {
         }
         let mut amax = cast::row_amax(x)?;
         if role == Role::Weight {
-            let most = amax.f32().iter().copied().fold(0.0, f32::max);
-            amax = Tensor::from_f32(&[1], &[most], x.device())?;
+            amax = Tensor::from_f32(&[1], &[most(&amax)], x.device())?;
         }
         if is_split && self.tp.size() > 1 {
             self.tp.all_reduce_max(amax.f32_mut())?;

@@ -395,6 +395,7 @@ impl TrainConfig {
         self.check_optimizer(problem);
         self.check_policies(problem);
         self.profile.check(self, problem);
+        self.fp8.check(problem);
         let counts = [
             ("steps", self.steps),
             ("global_batch", self.global_batch as u64),

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use kernels::Device;
+use kernels::{CpuPath, Device};
 
 use crate::bad_steps;
 use crate::checkpoint::background::{self, Giver};
@@ -22,8 +22,10 @@ use crate::checkpoint::write::{self, Form};
 use crate::config::BadStepAction;
 use crate::course::{Course, Ended, Next};
 use crate::data::Samples;
+use crate::delayed::Delayed;
 use crate::endings::{Ending, first_cause, message_of};
 use crate::error::{At, Error, OnRank, Result};
+use crate::launch::cpu_path;
 use crate::lead::Lead;
 use crate::memory;
 use crate::mesh::{Groups, Place};
@@ -131,6 +133,8 @@ fn train(
 ) -> Result<Outcome> {
     let started = Instant::now();
     check(plan, train_set, sets)?;
+    let path = cpu_path()?;
+    events.kernels(&path);
     let folder = out.join("checkpoints");
     let (opened, origin, init) = begin(plan, &folder, (world, events))?;
     let begun = opened.as_ref().map(|opened| opened.state.course.clone());
@@ -155,6 +159,7 @@ fn train(
             origin: origin.map(Mutex::new),
             init: init.as_ref(),
             epoch: started,
+            path,
         };
         if plan.train.budget_secs().is_some() && world.is_first() {
             events.note(
@@ -263,6 +268,8 @@ struct Run<'a> {
     init: Option<&'a Record>,
     /// Zero of traces.
     epoch: Instant,
+    /// What ops run on.
+    path: CpuPath,
 }
 
 impl Run<'_> {
@@ -273,7 +280,8 @@ impl Run<'_> {
         let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
         let arenas = arenas.filter(|(rank, _)| here.contains(rank));
         let devices = arenas.map(|(rank, bytes)| {
-            Device::with_arena(bytes).on_rank(rank, "plan memory before the first step")
+            Device::with_arena(self.path.isa(), bytes)
+                .on_rank(rank, "plan memory before the first step")
         });
         let devices: Vec<Device> = devices.collect::<Result<_>>()?;
         let devices = devices.as_slice();
@@ -396,7 +404,10 @@ impl Run<'_> {
                 if let Some(lead) = lead {
                     lead.tell(giver.tried(), course.step, None)?;
                 }
-                let state = lead.as_ref().map(|_| State::new(plan, course, self.init));
+                let state = lead.as_ref().map(|_| State {
+                    fp8: trainer.delayed.as_ref().map(Delayed::records),
+                    ..State::new(plan, course, self.init)
+                });
                 let pieces = snapshot::take(trainer);
                 giver.give(trainer.groups.place.rank(), pieces, state);
                 stall_s = Some(started.elapsed().as_secs_f64());

@@ -10,6 +10,7 @@ use crate::checkpoint::state::Exact;
 use crate::config::OptimizerKind;
 use crate::course::{Fate, Next};
 use crate::data::Samples;
+use crate::delayed::Delayed;
 use crate::error::{OnRank, Result};
 use crate::mesh::Groups;
 use crate::model::context::{Slot, Slots};
@@ -47,6 +48,8 @@ pub(crate) struct Trainer<'a> {
     pub moments: Moments,
     /// Running averages of the weights, flat, by local unit, where the moments are; empty without.
     pub averages: Vec<Tensor>,
+    /// Scales of fp8's `delayed` recipe, of the whole model.
+    pub delayed: Option<Delayed>,
     sums: Sums,
     /// Of the last step.
     pub held: Held,
@@ -112,6 +115,7 @@ impl<'a> Trainer<'a> {
             weight_shards: Vec::new(),
             moments,
             averages: Vec::new(),
+            delayed: Delayed::of(plan, specs, &place),
             sums,
             held: Held::default(),
             squares: 0.0,
@@ -174,6 +178,9 @@ impl<'a> Trainer<'a> {
         recent: &[(Exact, Exact)],
     ) -> Result<Outcome> {
         let _span = profile::numbered("step", next.step);
+        if let Some(delayed) = &mut self.delayed {
+            delayed.begin();
+        }
         let (loss, gradients) = self.gradients(samples, next)?;
         let grad_norm = self.norm(&gradients)?;
         let z = self.plan.train.z_loss;
@@ -191,6 +198,10 @@ impl<'a> Trainer<'a> {
         };
         if bad.is_none() && !is_overflow {
             self.update(&gradients, grad_norm, next)?;
+            if let Some(delayed) = &mut self.delayed {
+                let followed = delayed.follow(self.groups.world.as_ref());
+                followed.on_rank(self.groups.place.rank(), "follow the scales of fp8")?;
+            }
         }
         Ok(Outcome {
             loss,
@@ -225,6 +236,7 @@ impl<'a> Trainer<'a> {
             groups: &self.groups,
             device: &self.device,
             loss_scale: next.loss_scale,
+            delayed: self.delayed.as_ref(),
             supply: supply(
                 (&self.weights, &self.weight_shards),
                 &self.holding,
@@ -299,6 +311,7 @@ impl<'a> Trainer<'a> {
             groups: &self.groups,
             device: &self.device,
             loss_scale: 1.0,
+            delayed: self.delayed.as_ref(),
             supply: supply(
                 (&self.weights, &self.weight_shards),
                 &self.holding,

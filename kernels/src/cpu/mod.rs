@@ -6,10 +6,12 @@ pub(crate) mod curve;
 pub(crate) mod gemm;
 pub(crate) mod math;
 pub(crate) mod pack;
+pub(crate) mod path;
 pub(crate) mod simd;
 pub(crate) mod strip;
 pub(crate) mod tile;
 
+pub use path::CpuPath;
 pub use simd::Isa;
 
 /// What the factors of a product are rounded to; sums are f32.

@@ -29,7 +29,22 @@ pub enum Isa {
 
 impl Isa {
     /// From the widest to the plainest.
-    pub(crate) const ALL: [Isa; 4] = [Isa::Avx512Bf16, Isa::Avx512, Isa::Avx2, Isa::Portable];
+    pub const ALL: [Isa; 4] = [Isa::Avx512Bf16, Isa::Avx512, Isa::Avx2, Isa::Portable];
+
+    /// Returns its name in settings and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Avx512Bf16 => "avx512_bf16",
+            Isa::Avx512 => "avx512",
+            Isa::Avx2 => "avx2",
+            Isa::Portable => "portable",
+        }
+    }
+
+    /// Returns the one of a name.
+    pub fn named(name: &str) -> Option<Isa> {
+        Isa::ALL.into_iter().find(|isa| isa.name() == name)
+    }
 
     /// Returns the widest instruction set of this machine.
     pub fn detect() -> Isa {

@@ -128,7 +128,8 @@ mod tests {
             grad_scale: 1.0,
             step: 3,
         };
-        adamw::step(weights.f32_mut(), dy.f32(), m.f32_mut(), v.f32_mut(), &p);
+        let moments = (m.f32_mut(), v.f32_mut());
+        adamw::step(&device, weights.f32_mut(), dy.f32(), moments, &p);
         let more = [
             gelu::forward(&x).unwrap(),
             swiglu::forward(&x).unwrap(),

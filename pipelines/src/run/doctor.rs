@@ -48,6 +48,7 @@ fn features() -> Vec<&'static str> {
         ("avx512f", is_x86_feature_detected!("avx512f")),
         ("avx512bw", is_x86_feature_detected!("avx512bw")),
         ("avx512dq", is_x86_feature_detected!("avx512dq")),
+        ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
         ("avx512vbmi", is_x86_feature_detected!("avx512vbmi")),
     ];
     all.into_iter().filter(|f| f.1).map(|f| f.0).collect()
@@ -77,6 +78,7 @@ fn free_bytes() -> Option<u64> {
 
 /// The verb.
 pub(crate) fn doctor(as_json: bool) -> Result<()> {
+    let path = train::cpu_path()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let libraries: serde_json::Map<String, Value> = LIBRARIES
         .iter()
@@ -88,7 +90,7 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
         "memory_bytes": memory_bytes(), "disk_free_bytes": free_bytes(),
         "libraries": libraries,
         "commands": {"sbatch": command("sbatch"), "mpirun": command("mpirun"), "nvidia-smi": command("nvidia-smi")},
-        "would_use": {"device": "cpu", "threads": cores, "kernels": train::Device::cpu().name()},
+        "would_use": {"device": "cpu", "threads": cores, "kernels": path.isa().name(), "why": path.to_string()},
     });
     if as_json {
         return super::print(&format!("{report}\n"));
@@ -107,8 +109,7 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
         }
     }
     text.push_str(&format!(
-        "would use  CPU, {cores} threads, {} kernels\n",
-        train::Device::cpu().name()
+        "would use  CPU, {cores} threads, kernels: {path}\n"
     ));
     super::print(&text)
 }

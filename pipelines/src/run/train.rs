@@ -392,6 +392,9 @@ impl train::Events for Watcher<'_> {
         self.progress
             .say(&format!("train: step {step}: checkpoint written"));
     }
+    fn kernels(&self, path: &train::CpuPath) {
+        self.progress.say(&format!("train: kernels: {path}"));
+    }
     fn resumed(&self, step: u64) {
         self.progress
             .say(&format!("train: going on after step {step}"));
@@ -416,6 +419,9 @@ impl train::Events for Follower<'_> {
     fn step(&self, _: &StepRecord) {}
     fn validation(&self, _: &str, _: u64, _: f64) {}
     fn checkpoint(&self, _: u64, _: &Path) {}
+    fn kernels(&self, path: &train::CpuPath) {
+        eprintln!("train: kernels: {path}");
+    }
     fn resumed(&self, _: u64) {}
     fn note(&self, text: &str) {
         eprintln!("train: {text}");

@@ -20,6 +20,7 @@ use crate::checkpoint::{hf_config, hf_t5};
 use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, TrainConfig};
 use crate::course::Course;
 use crate::error::{At, Error, Result};
+use crate::launch::cpu_path;
 use crate::mesh::Groups;
 use crate::model::param::{self, Spec};
 use crate::parallel::shards::Shards;
@@ -86,7 +87,8 @@ pub fn is_megatron(folder: &Path) -> bool {
 fn import(mut folder: Folder, out: &Path) -> Result<PathBuf> {
     let plan = folder.plan.clone();
     let specs = param::specs(&plan);
-    let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu())?;
+    let device = Device::cpu_with(cpu_path()?.isa());
+    let mut trainer = Trainer::new(&plan, &specs, Groups::single(), device)?;
     for (spec, weight) in specs.iter().zip(&mut trainer.weights) {
         folder.fill(spec, weight.f32_mut())?;
     }

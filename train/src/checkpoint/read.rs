@@ -11,6 +11,7 @@ use crate::checkpoint::snapshot::Kind;
 use crate::checkpoint::state::{self, Digests, State};
 use crate::checkpoint::write::first_element;
 use crate::checkpoint::{EMA, MODEL, OPTIMIZER, path_of, steps_in};
+use crate::delayed::Delayed;
 use crate::error::{Error, Result};
 use crate::metrics::Events;
 use crate::model::param::Spec;
@@ -156,7 +157,15 @@ impl Opened {
         for index in 0..trainer.holding.local.len() {
             self.load_state(trainer, index, &mut optimizer, &mut averages)?;
         }
+        self.restore_scales(&mut trainer.delayed);
         Ok(())
+    }
+
+    /// Scales of fp8 as they were, if it was trained with such.
+    pub(crate) fn restore_scales(&self, delayed: &mut Option<Delayed>) {
+        if let (Some(delayed), Some(records)) = (delayed, &self.state.fp8) {
+            delayed.restore(records);
+        }
     }
 
     /// Reads what the optimizer keeps of local unit `index`.

@@ -15,6 +15,7 @@ use crate::checkpoint::STATE;
 use crate::checkpoint::origin::Record;
 use crate::checkpoint::safetensors::Digest;
 use crate::course::Course;
+use crate::delayed::Records;
 use crate::error::{At, Error, Result};
 use crate::plan::Plan;
 
@@ -31,6 +32,9 @@ pub(crate) struct State {
     /// Where the first weights came from, if not from the seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Record>,
+    /// Scales of fp8's `delayed` recipe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fp8: Option<Records>,
 }
 
 impl State {
@@ -40,6 +44,7 @@ impl State {
             course: course.clone(),
             plan: plan.clone(),
             init: init.cloned(),
+            fp8: None,
         }
     }
 }

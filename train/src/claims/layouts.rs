@@ -119,6 +119,8 @@ pub(super) struct Result {
     pub(super) metrics: Vec<String>,
     pub model: Vec<u8>,
     pub optimizer: Vec<u8>,
+    /// Scales of fp8 and their histories, if there are any.
+    pub scales: serde_json::Value,
 }
 
 /// Reproducible fields of metrics.jsonl.
@@ -143,10 +145,12 @@ pub(super) fn reproducible(out: &Path) -> Vec<String> {
 pub(super) fn train_in(plan: &Plan, folder: &Path, samples: &dyn Samples) -> Result {
     let outcome = run(plan, samples, Some(samples), folder, &Log::default()).unwrap();
     let read = |name| std::fs::read(outcome.checkpoint.join(name)).unwrap();
+    let state: serde_json::Value = serde_json::from_slice(&read("state.json")).unwrap();
     Result {
         metrics: reproducible(folder),
         model: read("model.safetensors"),
         optimizer: read("optimizer.safetensors"),
+        scales: state["fp8"].clone(),
     }
 }
 
@@ -163,6 +167,7 @@ pub(super) fn assert_same(found: &Result, want: &Result, layout: &str) {
     assert_eq!(found.metrics, want.metrics, "{layout}");
     assert!(found.model == want.model, "weights of {layout}");
     assert!(found.optimizer == want.optimizer, "moments of {layout}");
+    assert!(found.scales == want.scales, "scales of {layout}");
 }
 
 /// Enough to cut for every layout of the table.
@@ -215,6 +220,7 @@ fn print_layout_table() {
                 metrics,
                 model,
                 optimizer,
+                ..
             } = train(&plan);
             let last = metrics.iter().rfind(|line| line.contains("grad_norm"));
             let last: serde_json::Value = serde_json::from_str(last.unwrap()).unwrap();
@@ -466,6 +472,7 @@ fn print_weights() {
         metrics,
         model,
         optimizer,
+        ..
     } = train(&with(wide(tiny_llama()), "tp=2 sp mb=2"));
     let hash = xxhash_rust::xxh3::xxh3_64;
     println!(

@@ -13,6 +13,7 @@ mod mixture;
 mod mixture_parity;
 mod optimizers;
 mod parity;
+mod paths;
 mod policies;
 mod precision;
 mod processes;

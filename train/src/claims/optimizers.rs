@@ -29,6 +29,7 @@ fn trained_in(plan: &Plan, out: &Path) -> crate::claims::layouts::Result {
         metrics: reproducible(out),
         model: read("model.safetensors"),
         optimizer: [read("optimizer.safetensors"), read("ema.safetensors")].concat(),
+        scales: serde_json::Value::Null,
     }
 }
 

@@ -101,6 +101,7 @@ fn result(outcome: &Outcome, out: &Path) -> Result {
         metrics,
         model: read("model.safetensors"),
         optimizer: read("optimizer.safetensors"),
+        scales: serde_json::Value::Null,
     }
 }
 

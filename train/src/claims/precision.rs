@@ -3,7 +3,7 @@
 
 use crate::claims::layouts::{Result, assert_same, reproducible, train, train_in, with};
 use crate::fixtures::{Log, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
-use crate::{BadStepAction, Error, Fp8Recipe, Plan, Precision, memory, run};
+use crate::{AmaxAlgo, BadStepAction, Error, Fp8Recipe, Plan, Precision, memory, run};
 
 /// One of each axis, and several at once.
 const LAYOUTS: [&str; 12] = [
@@ -22,12 +22,15 @@ const LAYOUTS: [&str; 12] = [
 ];
 
 /// With the recipe, where it has one.
-const LOW: [(Precision, Fp8Recipe); 4] = [
+const LOW: [(Precision, Fp8Recipe); 5] = [
     (Precision::Bf16, Fp8Recipe::Current),
     (Precision::Fp16, Fp8Recipe::Current),
     (Precision::Fp8, Fp8Recipe::Current),
     (Precision::Fp8, Fp8Recipe::Block),
+    (Precision::Fp8, Fp8Recipe::Delayed),
 ];
+
+const DELAYED: (Precision, Fp8Recipe) = (Precision::Fp8, Fp8Recipe::Delayed);
 
 fn four_layers(mut plan: Plan) -> Plan {
     plan.model.layers = 4;
@@ -40,7 +43,9 @@ fn four_layers(mut plan: Plan) -> Plan {
 /// In `precision`, with a scale that overflows at first and then grows.
 fn lowered(mut plan: Plan, (precision, recipe): (Precision, Fp8Recipe)) -> Plan {
     (plan.train.precision, plan.train.fp8.recipe) = (precision, recipe);
-    plan.train.fp8.num_layers_at_end_in_bf16 = 1;
+    let fp8 = &mut plan.train.fp8;
+    fp8.num_layers_at_end_in_bf16 = 1;
+    (fp8.amax_history_len, fp8.amax_compute_algo) = (3, AmaxAlgo::Max);
     let scale = &mut plan.train.loss_scale;
     (scale.initial, scale.window, scale.hysteresis) = (2f64.powi(22), 2, 1);
     plan
@@ -201,4 +206,92 @@ fn a_run_goes_on_with_its_scale_in_another_layout() {
             }
         }
     }
+}
+
+/// Scale and history, the newest first, of a tensor.
+fn history(result: &Result, name: &str) -> (f32, Vec<f32>) {
+    let singles = |field: &str| -> Vec<f32> {
+        let text = result.scales[name][field].as_str().unwrap();
+        text.split(' ').map(|x| x.parse().unwrap()).collect()
+    };
+    (singles("scale")[0], singles("amax"))
+}
+
+/// Of the weights after the last step.
+fn largest_weight(result: &Result, name: &str) -> f32 {
+    let (length, rest) = result.model.split_at(8);
+    let length = u64::from_le_bytes(length.try_into().unwrap());
+    let (header, data) = rest.split_at(usize::try_from(length).unwrap());
+    let header: serde_json::Value = serde_json::from_slice(header).unwrap();
+    let [from, to] = [0, 1].map(|end| {
+        let offset = header[name]["data_offsets"][end].as_u64().unwrap();
+        usize::try_from(offset).unwrap()
+    });
+    let singles = data[from..to].chunks(4);
+    let sizes = singles.map(|x| f32::from_le_bytes(x.try_into().unwrap()).abs());
+    sizes.fold(0.0, f32::max)
+}
+
+#[test]
+fn scales_of_steps_come_from_the_largest_weights_before_them() {
+    let mut plan = with(lowered(tiny_gpt(), DELAYED), "mb=4");
+    plan.train.warmup_steps = 1;
+    let name = "layers.0.fc1.weight";
+    let folder = tempfile::tempdir().unwrap();
+    let mut largest = Vec::new();
+    let samples = samples_of(&plan);
+    for steps in 1..=5 {
+        let mut plan = plan.clone();
+        (plan.train.steps, plan.train.decay_steps) = (steps, 5);
+        let found = train_in(&plan, folder.path(), samples.as_ref());
+        let (scale, amax) = history(&found, name);
+        assert_eq!(
+            amax.len(),
+            steps.min(3) as usize,
+            "one a step, at most three"
+        );
+        if steps > 1 {
+            // what the step before left behind is what this step multiplied with
+            assert_eq!(amax[0], largest[0]);
+        }
+        assert_eq!(amax[1..], largest[1.min(largest.len())..][..amax.len() - 1]);
+        let most = amax.iter().copied().fold(0.0, f32::max);
+        assert_eq!(scale, 448.0 / most);
+        let next = largest_weight(&found, name);
+        match steps {
+            1 => largest = vec![next, amax[0]],
+            _ => largest.insert(0, next),
+        }
+    }
+    assert!(largest[0] != largest[1], "the weights move");
+}
+
+#[test]
+fn histories_know_no_evaluation_recomputation_or_skipped_step() {
+    let plan = with(lowered(tiny_gpt(), DELAYED), "mb=4");
+    let want = train(&plan);
+    let mut never = plan.clone();
+    never.train.eval_every = 0;
+    let mut again = plan.clone();
+    again.train.recompute = crate::Recompute::Full;
+    for plan in [never, again] {
+        let found = train(&plan);
+        assert!(found.model == want.model && found.scales == want.scales);
+    }
+    // about every second step is a bad one
+    let mut bad = plan;
+    bad.train.steps = 12;
+    bad.train.fp8.amax_history_len = 100;
+    bad.train.on_bad_step = crate::OnBadStep {
+        action: BadStepAction::Skip,
+        factor: 1.000_001,
+        window: 2,
+        limit: 100,
+    };
+    let found = train(&bad);
+    let skipped = numbers(&found, "skipped");
+    let good = skipped.iter().filter(|skip| skip.is_null()).count();
+    assert!((1..12).contains(&good), "{skipped:?}");
+    let (_, amax) = history(&found, "layers.0.fc1.weight");
+    assert_eq!(amax.len(), good);
 }

@@ -23,6 +23,7 @@ use crate::config::OptimizerKind;
 use crate::course::Course;
 use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
+use crate::launch::cpu_path;
 use crate::mesh::{Groups, Place};
 use crate::model::context::key_block;
 use crate::model::param;
@@ -128,7 +129,7 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
     let specs = param::specs(&plan);
     let one_rank = |groups: Groups| -> Result<RankMemory> {
         let rank = groups.place.rank();
-        let device = Device::cpu();
+        let device = Device::cpu_with(cpu_path()?.isa());
         let mut trainer = Trainer::new(&plan, &specs, groups, device)?;
         let used = |purpose| trainer.device.for_use(purpose).used_bytes();
         let (weights, optimizer) = (used(kernels::Use::Weights), used(kernels::Use::Optimizer));

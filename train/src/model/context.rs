@@ -137,7 +137,7 @@ pub(crate) struct Context<'a> {
     /// What operands of products are rounded to; `precision.rs` says which ones.
     pub operands: Option<Format>,
     /// With eight-bit numbers.
-    pub fp8: Option<Fp8>,
+    pub fp8: Option<Fp8<'a>>,
 }
 
 impl<'a> Context<'a> {

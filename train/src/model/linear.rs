@@ -22,6 +22,7 @@ fn outputs(
     (weight, bias): (Slot, Option<Slot>),
     cx: &Context<'_>,
 ) -> kernels::Result<Tensor> {
+    let cx = &cx.of_layer(weight);
     let (x, weight) = (
         cx.factor(x, Role::Input(Whole))?,
         cx.factor(cx.weight(weight), Role::Weight)?,
@@ -99,7 +100,7 @@ impl ColumnLinear {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let mut room = None;
+        let (cx, mut room) = (&cx.of_layer(self.weight), None);
         let x = cx.gather(x, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
         let dy = cx.factor(dy, Role::Gradient(Split))?;
@@ -153,6 +154,7 @@ impl FullLinear {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
+        let cx = &cx.of_layer(self.weight);
         add_rows(dy, Some(self.bias), gradients, cx)?;
         let dy = cx.factor(dy, Role::Gradient(Whole))?;
         add_product(
@@ -196,6 +198,7 @@ impl RowLinear {
 
     /// x: `[n, in/tp]` -> `[m, out]`, summed over ranks.
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let cx = &cx.of_layer(self.weight);
         let (x, weight) = (
             cx.factor(x, Role::Input(Split))?,
             cx.factor(cx.weight(self.weight), Role::Weight)?,
@@ -226,7 +229,7 @@ impl RowLinear {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let mut room = None;
+        let (cx, mut room) = (&cx.of_layer(self.weight), None);
         let dy = cx.gather(dy, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
         let dy = cx.factor(dy, Role::Gradient(Whole))?;

@@ -90,10 +90,13 @@ impl Moments {
                 let at = within(&flat, &piece);
                 let second = holding.second_at(index, specs, piece.at);
                 adamw::step(
+                    gradients[index].device(),
                     store.piece(holding, index, &piece),
                     &gradients[index].f32()[at.clone()],
-                    &mut self.m[index].f32_mut()[at.clone()],
-                    &mut self.v[index].f32_mut()[second..second + at.len()],
+                    (
+                        &mut self.m[index].f32_mut()[at.clone()],
+                        &mut self.v[index].f32_mut()[second..second + at.len()],
+                    ),
                     &parameters,
                 );
             }

@@ -7,6 +7,7 @@ use kernels::{DType, Device, Tensor};
 
 use crate::data;
 use crate::data::Batch;
+use crate::delayed::Delayed;
 use crate::error::{OnRank, Result};
 use crate::mesh::{Groups, Place};
 use crate::model::context::{Context, Halves, Noise, Weights};
@@ -31,6 +32,8 @@ pub(crate) struct Worker<'a> {
     pub supply: Supply<'a>,
     /// What the loss is multiplied by for the backward pass.
     pub loss_scale: f64,
+    /// Scales of fp8's `delayed` recipe.
+    pub delayed: Option<&'a Delayed>,
 }
 
 /// Most bytes at the end of a pass, when no layer runs.
@@ -71,7 +74,8 @@ impl Worker<'_> {
 
     /// For a micro-batch.
     fn context_of<'a>(&'a self, pass: Pass<'a>, drops: bool) -> Context<'a> {
-        let cx = self.context();
+        // only passes of a step drop
+        let cx = self.context().with_scales(self.delayed, drops);
         Context {
             documents: pass.batch.documents.as_ref(),
             halves: cx.halves.map(|halves| Halves {

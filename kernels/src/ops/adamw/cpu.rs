@@ -41,8 +41,13 @@ impl Factors {
     }
 }
 
-pub(super) fn step(w: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], p: &AdamW) {
-    let isa = Isa::detect();
+pub(super) fn step(
+    isa: Isa,
+    w: &mut [f32],
+    g: &[f32],
+    (m, v): (&mut [f32], &mut [f32]),
+    p: &AdamW,
+) {
     let factors = Factors::new(p);
     let moments = m.par_chunks_mut(CHUNK).zip(v.par_chunks_mut(CHUNK));
     let parts = w

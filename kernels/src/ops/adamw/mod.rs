@@ -5,6 +5,8 @@
 
 mod cpu;
 
+use crate::Device;
+
 /// Settings of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
@@ -24,24 +26,30 @@ pub struct AdamW {
     pub step: u64,
 }
 
-/// Updates weights and both moments.
+/// Updates weights and both moments, with the instruction set of `device`.
 /// # Panics
 /// If the slices differ in length.
-pub fn step(w: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], p: &AdamW) {
+pub fn step(
+    device: &Device,
+    w: &mut [f32],
+    g: &[f32],
+    (m, v): (&mut [f32], &mut [f32]),
+    p: &AdamW,
+) {
     let n = w.len();
     assert!(
         g.len() == n && m.len() == n && v.len() == n,
         "one gradient and two moments per weight"
     );
     let _span = crate::trace::op("adamw::step");
-    cpu::step(w, g, m, v, p);
+    cpu::step(device.isa(), w, g, (m, v), p);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{error, random, wide};
-    use crate::{Device, tolerance};
+    use crate::testing::{assert_same_bits, error, random, wide};
+    use crate::tolerance;
 
     const P: AdamW = AdamW {
         lr: 1e-2,
@@ -81,10 +89,10 @@ mod tests {
         let (mut m, mut v) = (vec![0.0; 10_007], vec![0.0; 10_007]);
         for number in 1..=5 {
             step(
+                &device,
                 w.f32_mut(),
                 g.f32(),
-                &mut m,
-                &mut v,
+                (&mut m, &mut v),
                 &AdamW { step: number, ..P },
             );
         }
@@ -106,14 +114,28 @@ mod tests {
             let mut w = w.f32()[range.clone()].to_vec();
             let (mut m, mut v) = (vec![0.1; w.len()], vec![0.2; w.len()]);
             step(
+                &device,
                 &mut w,
                 &g.f32()[range],
-                &mut m,
-                &mut v,
+                (&mut m, &mut v),
                 &AdamW { step: 3, ..P },
             );
             w
         };
         assert_eq!(run(0..9000)[4001..8503], run(4001..8503));
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bits() {
+        assert_same_bits(|device| {
+            let n = 10_007;
+            let [mut w, g, mut m] = [2, 1, 3].map(|seed| random(&[n], seed, device).unwrap());
+            let mut v = random(&[n], 4, device).unwrap();
+            v.f32_mut().iter_mut().for_each(|v| *v = v.abs());
+            let moments = (m.f32_mut(), v.f32_mut());
+            let p = AdamW { step: 3, ..P };
+            step(device, w.f32_mut(), g.f32(), moments, &p);
+            vec![w, m, v]
+        });
     }
 }

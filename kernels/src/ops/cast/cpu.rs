@@ -88,6 +88,19 @@ pub(super) fn scaled_rows(y: &mut Tensor, x: &Tensor, grid: Grid, amax: &[f32]) 
         });
 }
 
+/// As a unit that saturates.
+pub(super) fn scaled_all(y: &mut Tensor, x: &Tensor, grid: Grid, factor: f32) {
+    let isa = x.device().isa();
+    let grid = Grid {
+        beyond: grid.largest,
+        ..grid
+    };
+    let chunks = y.f32_mut().par_chunks_mut(CHUNK);
+    chunks
+        .zip(x.f32().par_chunks(CHUNK))
+        .for_each(|(y, x)| scaled(isa, y, x, grid, factor));
+}
+
 /// `rows`, `columns`: 0 and the ends of runs.
 pub(super) fn scaled_blocks(
     y: &mut Tensor,

@@ -109,6 +109,26 @@ pub fn scaled_rows(x: &Tensor, format: Format, amax: &Tensor) -> Result<Tensor> 
     Ok(y)
 }
 
+/// Returns x times `scale`, rounded to the grid of the format, times 1 / `scale`, each of the three rounded
+/// to f32; what is too large becomes the format's largest number, infinity too.
+/// # Errors
+/// `Argument` if the scale is not a finite number above 0; else as `rounded`.
+pub fn scaled(x: &Tensor, format: Format, scale: f32) -> Result<Tensor> {
+    const OP: &str = "cast::scaled";
+    x.expect(OP, "x", DType::F32)?;
+    if !(scale > 0.0 && scale.is_finite()) {
+        return Err(crate::Error::Argument {
+            op: OP,
+            name: "scale",
+            found: scale.to_string(),
+            wanted: "a finite number above 0".into(),
+        });
+    }
+    let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
+    dispatch!(x.device(), scaled_all(&mut y, x, format.grid(), scale));
+    Ok(y)
+}
+
 /// Blocks of a matrix: in each direction slices of `slice` that are cut into runs of `run`, the last of a
 /// slice maybe shorter. Where matrices are parts of a larger one that was cut between slices, the blocks
 /// are the larger one's.

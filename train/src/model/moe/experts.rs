@@ -65,14 +65,18 @@ impl Experts {
         }
         let fc1 = weights(&self.fc1, cx)?;
         let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
-        let rows = cx.operand(&x, Role::Input(Features::Whole))?;
+        let rows = cx
+            .of_layer(self.fc1[0])
+            .operand(&x, Role::Input(Features::Whole))?;
         let before = grouped_matmul::forward(&rows, (&fc1, Op::Transposed), counts, 0)?;
         drop(rows);
         let (before, hidden) = self.activation.forward(before)?;
         let fc2 = weights(&self.fc2, cx)?;
         let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.1);
-        let rows = cx.operand(&hidden, Role::Input(Features::Split))?;
+        let rows = cx
+            .of_layer(self.fc2[0])
+            .operand(&hidden, Role::Input(Features::Split))?;
         let y = grouped_matmul::forward(&rows, (&fc2, Op::Plain), counts, leaf)?;
         drop(rows);
         let y = cx.sum_over_tp(y)?;
@@ -95,9 +99,12 @@ impl Experts {
             return Ok(dy);
         };
         let counts = traffic.counts();
-        let rows = cx.operand(&dy, Role::Gradient(Features::Whole))?;
-        let factors = Some((&*rows, &*cx.operand(&hidden, Role::Input(Features::Split))?));
+        let of_fc2 = cx.of_layer(self.fc2[0]);
+        let rows = of_fc2.operand(&dy, Role::Gradient(Features::Whole))?;
+        let inputs = of_fc2.operand(&hidden, Role::Input(Features::Split))?;
+        let factors = Some((&*rows, &*inputs));
         add_gradients((&self.fc2, Op::Plain), factors, (traffic, gradients), cx)?;
+        drop(inputs);
         drop(hidden);
         let fc2 = weights(&self.fc2, cx)?;
         let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
@@ -105,11 +112,12 @@ impl Experts {
         drop(rows);
         drop(dy);
         let dbefore = self.activation.backward(dhidden, &before)?;
-        let dbefore = cx.operand(&dbefore, Role::Gradient(Features::Split))?;
+        let of_fc1 = cx.of_layer(self.fc1[0]);
+        let dbefore = of_fc1.operand(&dbefore, Role::Gradient(Features::Split))?;
         drop(before);
         let factors = Some((
             &*dbefore,
-            &*cx.operand(&saved.x, Role::Input(Features::Whole))?,
+            &*of_fc1.operand(&saved.x, Role::Input(Features::Whole))?,
         ));
         add_gradients(
             (&self.fc1, Op::Transposed),
@@ -178,6 +186,6 @@ fn add_gradients(
 fn weights<'a>(slots: &[Slot], cx: &Context<'a>) -> kernels::Result<Vec<Operand<'a>>> {
     let all = slots
         .iter()
-        .map(|&slot| cx.operand(cx.weight(slot), Role::Weight));
+        .map(|&slot| cx.of_layer(slot).operand(cx.weight(slot), Role::Weight));
     all.collect()
 }
