@@ -192,13 +192,18 @@ mod tests {
                         is_causal,
                         window,
                     };
+                    let device = Device::cpu();
                     let own = numbers(group.rank(), 100);
+                    let own = Tensor::from_f32(&[6], own.f32(), &device).unwrap();
+                    let one = device.used_bytes();
                     let (mut seen, mut sum) = (Vec::new(), None);
                     ring.travel(
                         &own,
                         |start, kv| {
                             seen.push(start / 4);
                             assert_eq!(kv.f32(), numbers(start / 4, 100).f32());
+                            // its own and at most one more, at every step
+                            assert!(device.used_bytes() <= 2 * one);
                             Ok(start / 4)
                         },
                         |part, computed| {

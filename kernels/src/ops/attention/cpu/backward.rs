@@ -10,7 +10,9 @@
 use super::bias::{Expanded, settle};
 use super::forward::turn_back;
 use super::operand::{Operand, Read};
+use super::queries::{Plan, Queries, Saved};
 use super::softmax::{self, Made, OfRows};
+use super::tree::Tree;
 use super::{Rows, TILE, Tile, expand, lay, steps};
 use crate::cpu::Numbers;
 use crate::cpu::bf16::join_row;
@@ -29,39 +31,6 @@ pub(in crate::ops::attention) struct Slopes {
     /// Sums of slopes by distance, `[b, kv_heads, leaves, heads of a group, distances]`.
     by_distance: Tensor,
     plan: Plan,
-}
-
-/// How the query rows are cut.
-#[derive(Clone, Copy)]
-struct Plan {
-    t: usize,
-    leaf: usize,
-    /// Distances of the bias, 0 without one.
-    distances: usize,
-}
-
-impl Plan {
-    fn leaves(self) -> usize {
-        self.t.div_ceil(self.leaf)
-    }
-
-    fn tiles_per_leaf(self) -> usize {
-        self.leaf.div_ceil(TILE)
-    }
-
-    fn tiles(self) -> usize {
-        self.leaves() * self.tiles_per_leaf()
-    }
-
-    /// Rows of a leaf's tiles: their numbers, first rows and counts.
-    fn of_leaf(self, leaf: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-        let (first, end) = (leaf * self.leaf, self.t.min((leaf + 1) * self.leaf));
-        let tiles = (first..end).step_by(TILE).enumerate();
-        tiles.map(move |(i, from)| {
-            let number = leaf * self.tiles_per_leaf() + i;
-            (number, from, TILE.min(end - from))
-        })
-    }
 }
 
 impl Slopes {
@@ -242,9 +211,8 @@ fn unsigned(out: &mut [f32], x: &[f32]) {
 pub(in crate::ops::attention) fn settle_rows(
     rows: &mut Tensor,
     dkv: &Tensor,
-    call: (usize, usize),
+    (t, width): (usize, usize),
 ) {
-    let (t, width) = call;
     let dkv = dkv.f32();
     let row = rows.dims()[1];
     let kv_heads = row / (2 * width);
@@ -255,15 +223,6 @@ pub(in crate::ops::attention) fn settle_rows(
     }
 }
 
-/// What backward reads of one sequence.
-struct Saved<'a> {
-    rows: Rows<'a>,
-    dout: &'a [f32],
-    out: &'a [f32],
-    lse: &'a [f32],
-    call: &'a Call<'a>,
-}
-
 /// What a task adds to.
 struct Sums<'a> {
     dkv: &'a mut [f32],
@@ -271,170 +230,10 @@ struct Sums<'a> {
     by_distance: &'a mut [f32],
 }
 
-/// Sums of leaves in the tree of `reduce`; a leaf that is left out is `None`.
-#[derive(Default)]
-struct Tree {
-    /// Sums that wait for their partner.
-    waiting: Vec<Option<Vec<f32>>>,
-    /// Buffers nobody needs.
-    free: Vec<Vec<f32>>,
-}
-
-impl Tree {
-    fn room(&mut self, floats: usize) -> Vec<f32> {
-        self.free.pop().unwrap_or_else(|| vec![0.0; floats])
-    }
-
-    fn push(&mut self, number: usize, leaf: Option<Vec<f32>>, isa: crate::Isa) {
-        let mut sum = leaf;
-        for _ in 0..number.trailing_ones() {
-            sum = self.merged(sum, isa);
-        }
-        self.waiting.push(sum);
-    }
-
-    /// The last that waits and `right`.
-    fn merged(&mut self, right: Option<Vec<f32>>, isa: crate::Isa) -> Option<Vec<f32>> {
-        let older = self.waiting.pop().expect("one sum waits per one bit");
-        match (older, right) {
-            (Some(older), Some(mut right)) => {
-                softmax::merge(isa, &mut right, &older);
-                self.free.push(older);
-                Some(right)
-            }
-            (older, right) => older.or(right),
-        }
-    }
-
-    /// The sum of all; the tree is empty then.
-    fn take(&mut self, isa: crate::Isa) -> Option<Vec<f32>> {
-        let mut sum = self.waiting.pop().flatten();
-        while !self.waiting.is_empty() {
-            sum = self.merged(sum, isa);
-        }
-        sum
-    }
-}
-
 /// Keys and values of a group as the products of all tiles read them.
 struct Operands {
     k: Operand,
     v: Operand,
-}
-
-/// Query rows of a group's heads and their gradients, both ways round, for all tiles.
-struct Queries {
-    /// Turned, `[heads of a group, tiles, steps of width, 32]`: queries, gradients of the result.
-    q: Tensor,
-    dout: Tensor,
-    /// `[heads of a group, tiles, steps of rows, padded width]`
-    q_rows: Tensor,
-    dout_rows: Tensor,
-    /// `[heads of a group, tiles, 2, 32]`: lse, dout . out.
-    numbers: Tensor,
-    tiles: Vec<Tile>,
-    floats: Floats,
-}
-
-/// Words of a tile in the tensors of `Queries`.
-#[derive(Clone, Copy)]
-struct Floats {
-    turned: usize,
-    rows: usize,
-    /// Width in whole vectors.
-    padded: usize,
-}
-
-/// What products and softmax read of a tile's rows.
-struct OfTile<'a> {
-    q: &'a [f32],
-    dout: &'a [f32],
-    q_rows: &'a [f32],
-    dout_rows: &'a [f32],
-    rows: OfRows<'a>,
-}
-
-impl Queries {
-    fn new(saved: &Saved<'_>, (group, plan): (usize, Plan), device: &Device) -> Result<Queries> {
-        let (rows, numbers) = (&saved.rows, saved.rows.numbers);
-        let (heads, width) = (rows.heads, rows.heads.width);
-        let padded = width.next_multiple_of(LANES);
-        let floats = Floats {
-            turned: steps(numbers, width) * TILE,
-            rows: steps(numbers, TILE) * padded,
-            padded,
-        };
-        let count = heads.per_group() * plan.tiles();
-        let empty = |floats: usize| Tensor::empty(&[count * floats], DType::F32, device);
-        let mut queries = Queries {
-            q: empty(floats.turned)?,
-            dout: empty(floats.turned)?,
-            q_rows: empty(floats.rows)?,
-            dout_rows: empty(floats.rows)?,
-            numbers: Tensor::zeros(&[count * 2 * TILE], DType::F32, device)?,
-            tiles: Vec::with_capacity(plan.tiles()),
-            floats,
-        };
-        for leaf in 0..plan.leaves() {
-            let tiles = plan.of_leaf(leaf);
-            let tiles = tiles.map(|(_, first, len)| rows.tile(first, len));
-            queries.tiles.extend(tiles);
-            // a short last leaf has fewer
-            let all = (leaf + 1) * plan.tiles_per_leaf();
-            queries.tiles.resize_with(all, || rows.tile(0, 0));
-        }
-        let stride = heads.heads * width;
-        for query in 0..heads.per_group() {
-            let head = group * heads.per_group() + query;
-            for (i, tile) in queries.tiles.iter().enumerate() {
-                if tile.visited.is_empty() {
-                    continue;
-                }
-                let number = query * plan.tiles() + i;
-                let q = rows.queries(group, query, (tile.first, tile.len));
-                let at = tile.first * stride + head * width;
-                let dout = View::new(&saved.dout[at..], tile.len, width, stride);
-                let of = [
-                    (q, &mut queries.q, &mut queries.q_rows),
-                    (dout, &mut queries.dout, &mut queries.dout_rows),
-                ];
-                for (x, turned, by_row) in of {
-                    let at = number * floats.turned;
-                    let turned = &mut turned.f32_mut()[at..at + floats.turned];
-                    lay(device, numbers, x, TILE, turned);
-                    let at = number * floats.rows;
-                    let by_row = &mut by_row.f32_mut()[at..at + floats.rows];
-                    lay(device, numbers, x.transposed(), padded, by_row);
-                }
-                let of = &mut queries.numbers.f32_mut()[number * 2 * TILE..][..2 * TILE];
-                let (lse, d) = of.split_at_mut(TILE);
-                let from = head * rows.t + tile.first;
-                lse[..tile.len].copy_from_slice(&saved.lse[from..from + tile.len]);
-                for (r, d) in d[..tile.len].iter_mut().enumerate() {
-                    let at = at + r * stride..at + r * stride + width;
-                    *d = softmax::dot(device.isa(), &saved.dout[at.clone()], &saved.out[at]);
-                }
-            }
-        }
-        Ok(queries)
-    }
-
-    fn of(&self, number: usize) -> OfTile<'_> {
-        let Floats { turned, rows, .. } = self.floats;
-        let (turned, rows) = (
-            number * turned..(number + 1) * turned,
-            number * rows..(number + 1) * rows,
-        );
-        let numbers = &self.numbers.f32()[number * 2 * TILE..][..2 * TILE];
-        let (lse, d) = numbers.split_at(TILE);
-        OfTile {
-            q: &self.q.f32()[turned.clone()],
-            dout: &self.dout.f32()[turned],
-            q_rows: &self.q_rows.f32()[rows.clone()],
-            dout_rows: &self.dout_rows.f32()[rows],
-            rows: OfRows { lse, d },
-        }
-    }
 }
 
 /// Room for a tile's probabilities and their gradients, `[keys of a block, 32]`; as words of pairs; dropout

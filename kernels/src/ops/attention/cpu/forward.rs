@@ -4,7 +4,7 @@
 use super::bias::Expanded;
 use super::operand::{Operand, Read};
 use super::softmax::{self, Made};
-use super::{Range2, Rows, TILE, Tile, block_of, expand, lay, scale, steps};
+use super::{Rows, Span, TILE, Tile, block_of, expand, lay, scale, steps};
 use crate::cpu::Numbers;
 use crate::cpu::pack::{View, pack};
 use crate::cpu::simd::{LANES, vector_fn};
@@ -318,7 +318,7 @@ pub(in crate::ops::attention) fn decode(
         let slot = next.position * width..keys * width;
         k[slot.clone()].copy_from_slice(&kv[..width]);
         v[slot].copy_from_slice(&kv[width..]);
-        let at_hand = Range2 {
+        let at_hand = Span {
             start: 0,
             end: keys,
         };

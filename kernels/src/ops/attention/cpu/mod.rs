@@ -10,7 +10,9 @@ mod backward;
 mod bias;
 mod forward;
 mod operand;
+mod queries;
 mod softmax;
+mod tree;
 
 use super::{Call, Heads, Keys, Mask};
 use crate::cpu::bf16::pack_pairs;
@@ -42,7 +44,7 @@ struct Rows<'a> {
     /// Query rows.
     t: usize,
     /// Positions of the keys at hand that some query row may see, whatever its bounds.
-    keys: Range2,
+    keys: Span,
     /// Keys of a block of the softmax.
     block: usize,
     numbers: Numbers,
@@ -54,14 +56,14 @@ struct Rows<'a> {
     sequence: u64,
 }
 
-/// A range that can be copied.
+/// Positions from `start` to below `end`; a range that can be copied.
 #[derive(Clone, Copy)]
-struct Range2 {
+struct Span {
     start: usize,
     end: usize,
 }
 
-impl Range2 {
+impl Span {
     fn len(self) -> usize {
         self.end - self.start
     }
@@ -88,7 +90,7 @@ impl<'a> Rows<'a> {
         let bounds = call.mask.bounds;
         let before = call.dropout.map_or(0, |dropout| dropout.sequence);
         let (start, end) = (call.keys.start(), call.visible());
-        let keys = Range2 { start, end };
+        let keys = Span { start, end };
         Rows {
             q,
             q_at: (row, row / heads.kv_heads),
@@ -260,7 +262,7 @@ fn expand(call: &Call<'_>) -> Result<Option<Expanded>> {
 }
 
 /// Keys per block; 0 stands for all that are at hand.
-fn block_of(block: usize, keys: Range2) -> usize {
+fn block_of(block: usize, keys: Span) -> usize {
     if block == 0 {
         keys.len().max(1).next_multiple_of(2)
     } else {

@@ -83,7 +83,7 @@ impl Operand {
     /// Factors (number of width, step of keys) from an even key of a block on, and their distances.
     pub(super) fn by_columns(&self, key: usize) -> (&[f32], (usize, usize)) {
         let step = match self.numbers {
-            Numbers::F32 => return (&self.by_rows(key).0, (1, self.width)),
+            Numbers::F32 => return (self.by_rows(key).0, (1, self.width)),
             Numbers::Bf16 => {
                 key / self.block * steps(self.numbers, self.block) + key % self.block / 2
             }
