@@ -242,8 +242,8 @@ impl Rank<'_> {
         elements.saturating_mul(5) + (1 << 20)
     }
 
-    /// Floats that attention takes for `b` sequences: keys and values of this rank and of another, their
-    /// gradients from here and from another, query rows on their way over the keys in tiles of 32, and
+    /// Floats that attention takes for `b` sequences: gradients of keys and values, between ranks also what
+    /// travels of both, query rows on their way over the keys in tiles of 32, and
     /// for each thread a group of heads both ways round and a tile's scores of a block of keys.
     fn attention(&self, b: usize) -> usize {
         let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
@@ -257,7 +257,8 @@ impl Rank<'_> {
         let rows = leaves * time.div_ceil(leaves).next_multiple_of(32);
         let (heads, kv_heads) = (s.heads / place.tp, s.kv_heads.div_ceil(place.tp));
         let width = s.d_head.next_multiple_of(16);
-        let keys = 6 * b * time * 2 * kv_heads * width;
+        let copies = if place.cp > 1 { 6 } else { 2 };
+        let keys = copies * b * time * 2 * kv_heads * width;
         let under_way = 2 * b * heads * rows * (width + 2);
         let distances = match plan.model.architecture().positions {
             Positions::Relative => 2 * heads * (b * leaves + 1) * (time + length + 32),
