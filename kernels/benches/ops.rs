@@ -116,7 +116,9 @@ fn products(table: &Table) {
     ] {
         table.product(&device, (1024, n, k), (Plain, Transposed), 0);
         table.product(&device, (1024, k, n), (Plain, Plain), n / 8);
-        table.product(&device, (n, k, 1024), (Transposed, Plain), 128);
+        for leaf in [128, 32] {
+            table.product(&device, (n, k, 1024), (Transposed, Plain), leaf);
+        }
     }
     table.product(&device, (1024, 50_304, 768), (Plain, Transposed), 0);
     table.product(&device, (1, 4096, 4096), (Plain, Transposed), 512);

@@ -1,5 +1,5 @@
 //! `train.profile`: where the time of some steps goes, a trace per rank: `profile/rank-NNN.json` under the
-//! job's folder, written once the last of the steps is over.
+//! job's folder, written once the last of the steps is over or a step fails.
 //!
 //! Format: the JSON object form of Chrome's trace events ("Trace Event Format", complete events `X` and
 //! metadata `M`; microseconds), which chrome://tracing and Perfetto open. Process: the rank; thread 0: its
@@ -121,13 +121,13 @@ impl Tracer {
     /// the run.
     pub(crate) fn end(&self, step: u64, is_end: bool) -> Result<()> {
         if self.recorder.is_on() && (is_end || step == self.window.1) {
-            self.recorder.set_on(false);
             return self.write();
         }
         Ok(())
     }
 
     fn write(&self) -> Result<()> {
+        self.recorder.set_on(false);
         let (spans, lost) = self.recorder.take();
         let folder = self.path.parent().unwrap_or(&self.path);
         fs::create_dir_all(folder).at("create", folder)?;
@@ -157,6 +157,16 @@ impl Tracer {
             writeln!(file, "{},", event(rank, span))?;
         }
         writeln!(file, "{}\n]}}", name("thread_name", 0, "rank".into()))
+    }
+}
+
+/// A run that fails, or panics, within the window leaves what it has: the step that failed is the last.
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        if self.recorder.is_on() {
+            // the run's own error is the one to tell
+            let _ = self.write();
+        }
     }
 }
 

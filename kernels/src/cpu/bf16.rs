@@ -10,46 +10,56 @@
 //! machine's own instructions, where it has them, with the emulation.
 
 use super::Isa;
-use super::pack::View;
 #[cfg(target_arch = "x86_64")]
 use super::simd::Wide;
 use super::simd::{Kernel, LANES, Lanes, run};
 
-/// One step of a sum of products over packed words.
+/// What words are and one step of a sum of their products.
 pub(crate) trait Step<L: Lanes> {
+    /// Neighbouring k in a word.
+    const PER_WORD: usize;
+
     fn step(a: L, b: L, sum: L) -> L;
+    /// Lane i: even[i] and, where a word has two, odd[i].
+    fn weave(even: L, odd: L) -> L;
+    /// Lane i: word i of low followed by high, of low alone where a word has one element.
+    fn join(low: L, high: L) -> L;
 }
 
 /// A word is one f32.
 pub(crate) struct Single;
 
 impl<L: Lanes> Step<L> for Single {
+    const PER_WORD: usize = 1;
+
     #[inline(always)]
     fn step(a: L, b: L, sum: L) -> L {
         a.fma(b, sum)
     }
-}
 
-/// Makes words of f32.
-pub(crate) trait Round<L: Lanes> {
-    /// Lane i: even[i] and odd[i].
-    fn weave(even: L, odd: L) -> L;
-    /// Lane i: elements 2 i and 2 i + 1 of low followed by high.
-    fn join(low: L, high: L) -> L;
+    #[inline(always)]
+    fn weave(even: L, _: L) -> L {
+        even
+    }
+
+    #[inline(always)]
+    fn join(low: L, _: L) -> L {
+        low
+    }
 }
 
 /// Two bf16 a word, with the operations that every instruction set has.
 pub(crate) struct Emulated;
 
 impl<L: Lanes> Step<L> for Emulated {
+    const PER_WORD: usize = 2;
+
     #[inline(always)]
     fn step(a: L, b: L, sum: L) -> L {
         let sum = flushed_fma(odd(a), odd(b), sum);
         flushed_fma(even(a), even(b), sum)
     }
-}
 
-impl<L: Lanes> Round<L> for Emulated {
     #[inline(always)]
     fn weave(even: L, odd: L) -> L {
         let (even, odd) = (even.to_array(), odd.to_array());
@@ -146,194 +156,6 @@ pub(crate) fn perform<T: Task>(isa: Isa, pairs: bool, task: T) {
     run::<InPairs, _>(isa, task);
 }
 
-/// Packs rows `first .. first + width` of `a` for all columns, two columns a word: word (lane, step) goes
-/// to `out[step * width + lane]`. Rows past the matrix's edge and a last odd column's partner are zero.
-pub(crate) fn pack_pairs(isa: Isa, a: View<'_>, first: usize, width: usize, out: &mut [f32]) {
-    let out = &mut out[..a.cols.div_ceil(2) * width];
-    #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512Bf16 {
-        return native::pack(a, first, width, out);
-    }
-    run::<Pack, _>(isa, (a, first, width, out));
-}
-
-/// Writes a row's numbers as words of two neighbours; a last odd one's partner is zero.
-pub(crate) fn join_row(isa: Isa, row: &[f32], out: &mut [f32]) {
-    let out = &mut out[..row.len().div_ceil(2)];
-    #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512Bf16 {
-        return native::join(row, out);
-    }
-    run::<Join, _>(isa, (row, out));
-}
-
-struct Join;
-
-impl Kernel<(&[f32], &mut [f32])> for Join {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>((row, out): (&[f32], &mut [f32])) {
-        join_words::<L, Emulated>(row, out);
-    }
-}
-
-#[inline(always)]
-fn join_words<L: Lanes, N: Round<L>>(row: &[f32], out: &mut [f32]) {
-    for (row, out) in row.chunks(2 * LANES).zip(out.chunks_mut(LANES)) {
-        let (low, high) = row.split_at(row.len().min(LANES));
-        let high = if high.is_empty() {
-            L::splat(0.0)
-        } else {
-            L::load_part(high, 0.0)
-        };
-        N::join(L::load_part(low, 0.0), high).store_part(out);
-    }
-}
-
-struct Pack;
-
-impl Kernel<(View<'_>, usize, usize, &mut [f32])> for Pack {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>((a, first, width, out): (View<'_>, usize, usize, &mut [f32])) {
-        pack_words::<L, Emulated>(a, first, width, out);
-    }
-}
-
-#[inline(always)]
-fn pack_words<L: Lanes, N: Round<L>>(a: View<'_>, first: usize, width: usize, out: &mut [f32]) {
-    for lane0 in (0..width).step_by(LANES) {
-        let lanes = LANES.min(width - lane0);
-        let present = lanes.min(a.rows.saturating_sub(first + lane0));
-        let out = &mut out[lane0..];
-        if present == 0 {
-            for words in out.chunks_mut(width) {
-                let end = lanes.min(words.len());
-                words[..end].fill(0.0);
-            }
-        } else if a.row_stride == 1 {
-            across::<L, N>(a, first + lane0, (width, lanes, present), out);
-        } else if a.col_stride == 1 {
-            along::<L, N>(a, first + lane0, (width, lanes, present), out);
-        } else {
-            strided::<L, N>(a, first + lane0, (width, lanes, present), out);
-        }
-    }
-}
-
-/// Rows lie next to each other: two columns are woven.
-#[inline(always)]
-fn across<L: Lanes, N: Round<L>>(
-    a: View<'_>,
-    first: usize,
-    (width, lanes, present): (usize, usize, usize),
-    out: &mut [f32],
-) {
-    let column = |k: usize| {
-        let start = k * a.col_stride + first;
-        // Lanes past this panel's width are dropped; those past the matrix's edge are zero.
-        let end = if present == lanes {
-            a.data.len().min(start + LANES)
-        } else {
-            start + present
-        };
-        L::load_part(&a.data[start..end], 0.0)
-    };
-    for step in 0..a.cols.div_ceil(2) {
-        let odd = if 2 * step + 1 < a.cols {
-            column(2 * step + 1)
-        } else {
-            L::splat(0.0)
-        };
-        let words = N::weave(column(2 * step), odd);
-        put(words, &mut out[step * width..], lanes, width);
-    }
-}
-
-/// Columns lie next to each other: squares of 16 rows and 16 words are turned in registers.
-#[inline(always)]
-fn along<L: Lanes, N: Round<L>>(
-    a: View<'_>,
-    first: usize,
-    (width, lanes, present): (usize, usize, usize),
-    out: &mut [f32],
-) {
-    for k0 in (0..a.cols).step_by(2 * LANES) {
-        let len = (2 * LANES).min(a.cols - k0);
-        let start = first * a.row_stride + k0;
-        let mut square = [L::splat(0.0); LANES];
-        if len == 2 * LANES && present == lanes {
-            // Constant trip counts keep the square in registers; lanes past the panel's width are
-            // its last row, and are dropped.
-            for (r, words) in square.iter_mut().enumerate() {
-                let row = &a.data[start + r.min(lanes - 1) * a.row_stride..][..2 * LANES];
-                *words = N::join(L::load(row), L::load(&row[LANES..]));
-            }
-        } else {
-            for (r, words) in square.iter_mut().enumerate().take(present) {
-                let row = &a.data[start + r * a.row_stride..][..len];
-                let (low, high) = row.split_at(len.min(LANES));
-                let high = if high.is_empty() {
-                    L::splat(0.0)
-                } else {
-                    L::load_part(high, 0.0)
-                };
-                *words = N::join(L::load_part(low, 0.0), high);
-            }
-        }
-        let steps = len.div_ceil(2);
-        let out = &mut out[k0 / 2 * width..];
-        let turned = L::transpose(square);
-        if steps == LANES
-            && out.len() >= (LANES - 1) * width + LANES
-            && (lanes == LANES || lanes == width)
-        {
-            for (step, words) in turned.into_iter().enumerate() {
-                words.store(&mut out[step * width..][..LANES]);
-            }
-        } else {
-            for (step, words) in turned.into_iter().enumerate().take(steps) {
-                words.store_part(&mut out[step * width..][..lanes]);
-            }
-        }
-    }
-}
-
-/// Nothing lies next to anything.
-#[inline(always)]
-fn strided<L: Lanes, N: Round<L>>(
-    a: View<'_>,
-    first: usize,
-    (width, lanes, present): (usize, usize, usize),
-    out: &mut [f32],
-) {
-    let column = |k: usize| {
-        let mut x = [0.0; LANES];
-        for (r, x) in x.iter_mut().enumerate().take(present) {
-            *x = a.data[(first + r) * a.row_stride + k * a.col_stride];
-        }
-        L::load(&x)
-    };
-    for step in 0..a.cols.div_ceil(2) {
-        let odd = if 2 * step + 1 < a.cols {
-            column(2 * step + 1)
-        } else {
-            L::splat(0.0)
-        };
-        N::weave(column(2 * step), odd).store_part(&mut out[step * width..][..lanes]);
-    }
-}
-
-/// Stores `lanes` words; a whole vector where what follows is written later.
-#[inline(always)]
-fn put<L: Lanes>(words: L, out: &mut [f32], lanes: usize, width: usize) {
-    if out.len() >= LANES && (lanes == LANES || lanes == width) {
-        words.store(&mut out[..LANES]);
-    } else {
-        words.store_part(&mut out[..lanes]);
-    }
-}
-
 #[cfg(target_arch = "x86_64")]
 mod native {
     //! The instructions themselves.
@@ -342,27 +164,21 @@ mod native {
         reason = "vector intrinsics and calls into functions with target features"
     )]
 
-    use super::{Isa, Round, Step, Task, View, Wide, join_words, pack_words};
+    use super::{Isa, Step, Task, Wide};
     use std::arch::x86_64::*;
 
     /// Two bf16 a word. Used only inside the functions below, hence only where the features are.
     struct Native;
 
     impl Step<Wide> for Native {
+        const PER_WORD: usize = 2;
+
         #[inline(always)]
         fn step(a: Wide, b: Wide, sum: Wide) -> Wide {
             // SAFETY: inside a function with these features; all 512-bit vectors have the same form.
             Wide(unsafe { _mm512_dpbf16_ps(sum.0, bf16(a), bf16(b)) })
         }
-    }
 
-    #[inline(always)]
-    fn bf16(x: Wide) -> __m512bh {
-        // SAFETY: both are 64 bytes of which every pattern is valid.
-        unsafe { std::mem::transmute(x.0) }
-    }
-
-    impl Round<Wide> for Native {
         #[inline(always)]
         fn weave(even: Wide, odd: Wide) -> Wide {
             // SAFETY: inside a function with these features.
@@ -388,6 +204,12 @@ mod native {
         }
     }
 
+    #[inline(always)]
+    fn bf16(x: Wide) -> __m512bh {
+        // SAFETY: both are 64 bytes of which every pattern is valid.
+        unsafe { std::mem::transmute(x.0) }
+    }
+
     pub(super) fn perform<T: Task>(task: T) {
         check();
         // SAFETY: the machine has these features by the check.
@@ -397,28 +219,6 @@ mod native {
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma")]
     fn perform_native<T: Task>(task: T) {
         task.run::<Wide, Native>();
-    }
-
-    pub(super) fn pack(a: View<'_>, first: usize, width: usize, out: &mut [f32]) {
-        check();
-        // SAFETY: the machine has these features by the check.
-        unsafe { pack_native(a, first, width, out) }
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma")]
-    fn pack_native(a: View<'_>, first: usize, width: usize, out: &mut [f32]) {
-        pack_words::<Wide, Native>(a, first, width, out);
-    }
-
-    pub(super) fn join(row: &[f32], out: &mut [f32]) {
-        check();
-        // SAFETY: the machine has these features by the check.
-        unsafe { join_native(row, out) }
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma")]
-    fn join_native(row: &[f32], out: &mut [f32]) {
-        join_words::<Wide, Native>(row, out);
     }
 
     fn check() {
@@ -519,64 +319,6 @@ mod tests {
             (0x0080_8000, 0x0080_0000),
         ] {
             assert_eq!(rounded(f32::from_bits(x)), want, "{x:x}");
-        }
-    }
-
-    #[test]
-    fn every_layout_and_instruction_set_packs_the_same_rounded_pairs() {
-        let special = [
-            f32::NAN,
-            f32::INFINITY,
-            1e-40,
-            -1e-39,
-            f32::MAX,
-            -0.0,
-            1.003_906_3,
-        ];
-        let data: Vec<f32> = (0..40_u16 * 70)
-            .map(|i| {
-                if i % 11 == 0 {
-                    special[usize::from(i) % 7]
-                } else {
-                    f32::from(i) * 1.37
-                }
-            })
-            .collect();
-        let at = |r: usize, k: usize| data[r * 70 + k];
-        let turned: Vec<f32> = (0..70)
-            .flat_map(|k| (0..40).map(move |r| at(r, k)))
-            .collect();
-        let strided: Vec<f32> = data.iter().flat_map(|&x| [x, -1.0]).collect();
-        let layouts = [(&data, 70, 1), (&turned, 1, 40), (&strided, 140, 2)];
-        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-            for width in [1, 4, 6, 12, 16, 32] {
-                for (rows, cols, first) in [(40, 67, 0), (40, 32, 33), (19, 1, 12), (40, 64, 3)] {
-                    for (data, row_stride, col_stride) in layouts {
-                        let a = View {
-                            data,
-                            rows,
-                            cols,
-                            row_stride,
-                            col_stride,
-                        };
-                        let mut out = vec![7.0; cols.div_ceil(2) * width];
-                        pack_pairs(isa, a, first, width, &mut out);
-                        for (i, word) in out.iter().enumerate() {
-                            let (k, r) = (2 * (i / width), first + i % width);
-                            let half = |k| {
-                                if r < rows && k < cols {
-                                    rounded(at(r, k))
-                                } else {
-                                    0
-                                }
-                            };
-                            let want = half(k) >> 16 | half(k + 1);
-                            let place = (isa, width, rows, cols, first, r, k);
-                            assert_eq!(word.to_bits(), want, "{place:?}");
-                        }
-                    }
-                }
-            }
         }
     }
 }

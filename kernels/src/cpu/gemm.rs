@@ -8,8 +8,8 @@
 //! Shapes: m, n, k in elements.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
-use super::bf16::{Step, Task, pack_pairs, perform};
-use super::pack::{View, pack};
+use super::bf16::{Step, Task, perform};
+use super::pack::{Panels, View, pack};
 use super::simd::Lanes;
 use super::tile::{Cuts, Finish, Tile, tile};
 use super::{Isa, Numbers};
@@ -88,17 +88,14 @@ impl Order {
         Cuts::new(self.steps(), self.words(self.leaf))
     }
 
-    /// Packs steps start .. end of rows `first .. first + width` of `x`, whose columns are k.
-    fn pack(
-        self,
-        isa: Isa,
-        x: View<'_>,
-        (first, width): (usize, usize),
-        (start, end): (usize, usize),
-        out: &mut [f32],
-    ) {
+    /// Packs steps start .. end of some panels, whose k are the columns of their matrix.
+    fn pack(self, isa: Isa, panels: Panels<'_>, (start, end): (usize, usize), out: &mut [f32]) {
+        let part = |first, end| Panels {
+            a: panels.a.columns(first, end),
+            ..panels
+        };
         if self.numbers == Numbers::F32 {
-            return pack(isa, x.columns(start, end), first, width, out);
+            return pack(isa, self.numbers, part(start, end), out);
         }
         let per_leaf = self.words(self.leaf);
         let mut at = start;
@@ -112,8 +109,13 @@ impl Order {
                 (end.min((leaf + 1) * per_leaf), self.k.min(next))
             };
             let k = leaf * self.leaf + 2 * (at - leaf * per_leaf);
-            let part = x.columns(k, k_end.min(k + 2 * (stop - at)));
-            pack_pairs(isa, part, first, width, &mut out[(at - start) * width..]);
+            let part = part(k, k_end.min(k + 2 * (stop - at)));
+            pack(
+                isa,
+                self.numbers,
+                part,
+                &mut out[(at - start) * panels.width..],
+            );
             at = stop;
         }
     }
@@ -254,14 +256,27 @@ fn pack_block(
             ..x
         };
         let out = &mut data.f32_mut()[..panels * k * width];
-        let one = |(p, out): (usize, &mut [f32])| {
-            let first = lanes.start + p * width;
-            order.pack(device.isa(), part, (first, width), (0, k), out);
+        let apart = k * width;
+        let tasks = if parallel {
+            panels.min(2 * rayon::current_num_threads())
+        } else {
+            1
+        };
+        let each = panels.div_ceil(tasks);
+        let one = |(task, out): (usize, &mut [f32])| {
+            let panels = Panels {
+                a: part,
+                first: lanes.start + task * each * width,
+                width,
+                count: out.len() / apart,
+                apart,
+            };
+            order.pack(device.isa(), panels, (0, k), out);
         };
         if parallel {
-            out.par_chunks_mut(k * width).enumerate().for_each(one);
+            out.par_chunks_mut(each * apart).enumerate().for_each(one);
         } else {
-            out.chunks_mut(k * width).enumerate().for_each(one);
+            one((0, out));
         }
     }
     Ok(Packed { data, k, width })
@@ -383,12 +398,12 @@ impl Room {
     }
 }
 
-type Panels = std::ops::Range<usize>;
+type Range = std::ops::Range<usize>;
 
 struct Tiles<'a> {
     rect: &'a Rect<'a>,
-    rows: Panels,
-    cols: Panels,
+    rows: Range,
+    cols: Range,
 }
 
 impl Task for Tiles<'_> {
@@ -426,7 +441,7 @@ impl Task for Tiles<'_> {
 struct FewTiles<'a> {
     isa: Isa,
     few: &'a Few<'a>,
-    cols: Panels,
+    cols: Range,
 }
 
 impl Task for FewTiles<'_> {
@@ -445,8 +460,14 @@ impl Task for FewTiles<'_> {
         let mut panel = vec![0.0; longest * width];
         for j in cols {
             for (start, end) in cuts.blocks() {
-                let lanes = (j * width, width);
-                few.order.pack(isa, few.b, lanes, (start, end), &mut panel);
+                let one = Panels {
+                    a: few.b,
+                    first: j * width,
+                    width,
+                    count: 1,
+                    apart: longest * width,
+                };
+                few.order.pack(isa, one, (start, end), &mut panel);
                 for i in 0..rows {
                     let t = Tile {
                         a: few.a.panel(i)[start * height..].as_ptr(),

@@ -1,10 +1,14 @@
 //! Copies of matrix panels in the order the tile kernel reads them.
 //!
-//! A panel is `width` rows of A (or columns of B) for all k: element (lane, k) goes to
-//! `out[k * width + lane]`. Lanes past the matrix's edge are zero; the kernel discards what they give.
+//! A panel is `width` rows of A (or columns of B), its lanes, for all k. A word is the element of one k,
+//! or those of two neighbouring ones rounded to bf16 (`bf16.rs`): word (lane, step) goes to
+//! `out[step * width + lane]`. Lanes past the matrix's edge and a last odd k's partner are zero; the
+//! kernel discards what they give.
+//! A copy waits for memory more than for anything else: lines that are needed soon are asked for early.
 
-use super::Isa;
-use super::simd::{LANES, vector_fn};
+use super::bf16::{Step, Task, perform};
+use super::simd::{LANES, Lanes};
+use super::{Isa, Numbers};
 
 /// A read-only matrix in memory: element (row, column) at `row * row_stride + column * col_stride`.
 #[derive(Clone, Copy)]
@@ -61,102 +65,367 @@ impl<'a> View<'a> {
     }
 }
 
-/// Packs rows `first .. first + width` of `a` for all columns (which are k).
-pub(crate) fn pack(isa: Isa, a: View<'_>, first: usize, width: usize, out: &mut [f32]) {
-    let present = width.min(a.rows - first);
-    let out = &mut out[..a.cols * width];
-    if a.row_stride == 1 {
-        for (k, out) in out.chunks_exact_mut(width).enumerate() {
-            let start = k * a.col_stride + first;
-            out[..present].copy_from_slice(&a.data[start..start + present]);
-            out[present..].fill(0.0);
+/// Rows of k read side by side where lanes lie next to each other: each is a stream of its own.
+const STREAMS: usize = 16;
+/// Lanes of them that are read at once: a few lines of memory.
+const TOGETHER: usize = 64;
+/// Lanes between asking for a line and reading it.
+const AHEAD: usize = 2 * TOGETHER;
+
+/// Some panels to pack; `k` are the columns of `a`.
+#[derive(Clone, Copy)]
+pub(crate) struct Panels<'a> {
+    pub(crate) a: View<'a>,
+    /// First lane of the first panel.
+    pub(crate) first: usize,
+    /// Lanes of a panel.
+    pub(crate) width: usize,
+    pub(crate) count: usize,
+    /// Words from one panel to the next.
+    pub(crate) apart: usize,
+}
+
+/// Packs panels, each from `out[panel * apart]` on.
+pub(crate) fn pack(isa: Isa, numbers: Numbers, panels: Panels<'_>, out: &mut [f32]) {
+    perform(isa, numbers == Numbers::Bf16, Pack { panels, out });
+}
+
+struct Pack<'a, 'o> {
+    panels: Panels<'a>,
+    out: &'o mut [f32],
+}
+
+impl Task for Pack<'_, '_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let Pack { panels, out } = self;
+        if panels.a.row_stride == 1 {
+            across::<L, N>(panels, out);
+        } else if panels.a.col_stride == 1 {
+            along::<L, N>(panels, out);
+        } else {
+            strided::<L, N>(panels, out);
         }
-    } else if a.col_stride == 1 && width > 4 {
-        pack_rows(isa, a, first, width, out);
-    } else {
-        out.fill(0.0);
-        for lane in 0..present {
-            let row = a.data[(first + lane) * a.row_stride..]
-                .iter()
-                .step_by(a.col_stride);
-            for (o, x) in out[lane..].iter_mut().step_by(width).zip(row) {
-                *o = *x;
+    }
+}
+
+impl Panels<'_> {
+    fn steps(&self, per_word: usize) -> usize {
+        self.a.cols.div_ceil(per_word)
+    }
+
+    /// Vectors of some panels: panel, first lane in it, its lanes in the vector, those in the matrix.
+    #[inline(always)]
+    fn vectors(
+        self,
+        panels: std::ops::Range<usize>,
+    ) -> impl Iterator<Item = (usize, usize, usize, usize)> {
+        panels.flat_map(move |panel| {
+            (0..self.width).step_by(LANES).map(move |lane| {
+                let lanes = LANES.min(self.width - lane);
+                let row = self.first + panel * self.width + lane;
+                let present = lanes.min(self.a.rows.saturating_sub(row));
+                (panel, lane, lanes, present)
+            })
+        })
+    }
+}
+
+/// Rows lie next to each other: a step is read as it lies, or two are woven.
+#[inline(always)]
+fn across<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
+    let Panels { a, width, .. } = panels;
+    let steps = panels.steps(N::PER_WORD);
+    let (streams, together) = (STREAMS / N::PER_WORD, (TOGETHER / width).max(1));
+    // The last step has no next one to spill into.
+    let plain = (steps - 1) / streams * streams;
+    for step0 in (0..steps).step_by(streams) {
+        for panel0 in (0..panels.count).step_by(together) {
+            let some = panel0..panels.count.min(panel0 + together);
+            let end = steps.min(step0 + streams);
+            let first = panels.first + panel0 * width;
+            let lanes = together * width;
+            let last = (end * N::PER_WORD - 1) * a.col_stride + first + lanes + LANES;
+            let inside = some.len() == together && first + lanes <= a.rows && last <= a.data.len();
+            let out = &mut out[panel0 * panels.apart..];
+            if step0 < plain && inside {
+                match width {
+                    12 => several::<L, N, 12, 5>(panels, first, step0..end, out),
+                    32 => several::<L, N, 32, 2>(panels, first, step0..end, out),
+                    16 => several::<L, N, 16, 4>(panels, first, step0..end, out),
+                    _ => one_by_one::<L, N>(panels, some, step0..end, out),
+                }
+            } else {
+                one_by_one::<L, N>(panels, some, step0..end, out);
             }
         }
     }
 }
 
-vector_fn! {
-    /// Packs contiguous rows: squares of 16 rows and 16 k are turned in registers.
-    fn pack_rows<L>(a: View<'_>, first: usize, width: usize, out: &mut [f32]) {
-        for lane0 in (0..width).step_by(LANES) {
-            let lanes = LANES.min(width - lane0);
-            let present = lanes.min(a.rows.saturating_sub(first + lane0));
-            for k0 in (0..a.cols).step_by(LANES) {
-                let len = LANES.min(a.cols - k0);
-                let start = (first + lane0) * a.row_stride + k0;
-                let out = &mut out[k0 * width + lane0..];
-                // Lanes past this panel's width spill into the next k, which is written later.
-                let room = (len - 1) * width + LANES;
-                let spill = lanes == LANES || (width < LANES && out.len() >= room);
-                if present == lanes && len == LANES && spill {
-                    // Constant trip counts keep the square in registers.
-                    let mut square = [L::splat(0.0); LANES];
-                    for (r, x) in square.iter_mut().enumerate() {
-                        // Lanes past the panel's width take its last row; they are overwritten.
-                        let r = r.min(lanes - 1);
-                        *x = L::load(&a.data[start + r * a.row_stride..][..LANES]);
+/// Steps of COUNT panels inside the matrix, each with a step after it: what a vector has above WIDTH
+/// lanes spills into that and is overwritten.
+#[inline(always)]
+fn several<L: Lanes, N: Step<L>, const WIDTH: usize, const COUNT: usize>(
+    panels: Panels<'_>,
+    first: usize,
+    steps: std::ops::Range<usize>,
+    out: &mut [f32],
+) {
+    let Panels { a, apart, .. } = panels;
+    for step in steps {
+        let start = step * N::PER_WORD * a.col_stride + first;
+        let even = &a.data[start..][..WIDTH * COUNT + LANES];
+        let odd = if N::PER_WORD == 2 {
+            &a.data[start + a.col_stride..][..WIDTH * COUNT + LANES]
+        } else {
+            even
+        };
+        for line in (0..WIDTH * COUNT).step_by(LANES) {
+            L::ask_for(even.as_ptr().wrapping_add(line + AHEAD));
+            if N::PER_WORD == 2 {
+                L::ask_for(odd.as_ptr().wrapping_add(line + AHEAD));
+            }
+        }
+        for panel in 0..COUNT {
+            let out = &mut out[panel * apart + step * WIDTH..][..WIDTH.max(LANES)];
+            for lane in (0..WIDTH).step_by(LANES) {
+                let at = panel * WIDTH + lane;
+                let words = N::weave(L::load(&even[at..]), L::load(&odd[at..]));
+                words.store(&mut out[lane..]);
+            }
+        }
+    }
+}
+
+/// Steps of panels that may cross the matrix's edge.
+#[inline(always)]
+fn one_by_one<L: Lanes, N: Step<L>>(
+    panels: Panels<'_>,
+    some: std::ops::Range<usize>,
+    steps: std::ops::Range<usize>,
+    out: &mut [f32],
+) {
+    let Panels { a, width, .. } = panels;
+    let end = panels.steps(N::PER_WORD) * width;
+    let panel0 = some.start;
+    for (panel, lane, lanes, present) in panels.vectors(some) {
+        let row = panels.first + panel * width + lane;
+        let start = (panel - panel0) * panels.apart;
+        let out = &mut out[start + lane..start + end];
+        let column = |k: usize| {
+            if k >= a.cols || present == 0 {
+                return L::splat(0.0);
+            }
+            let start = k * a.col_stride + row;
+            // Lanes past this panel's width are dropped; those past the matrix's edge are zero.
+            if present == lanes && start + LANES <= a.data.len() {
+                L::load(&a.data[start..start + LANES])
+            } else {
+                L::load_part(&a.data[start..start + present], 0.0)
+            }
+        };
+        for step in steps.clone() {
+            let k = step * N::PER_WORD;
+            let odd = if N::PER_WORD == 2 {
+                column(k + 1)
+            } else {
+                L::splat(0.0)
+            };
+            let words = N::weave(column(k), odd);
+            put(words, &mut out[step * width..], lanes, width);
+        }
+    }
+}
+
+/// Columns lie next to each other: squares of 16 rows and 16 words are turned in registers.
+#[inline(always)]
+fn along<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
+    let Panels { a, width, .. } = panels;
+    let end = panels.steps(N::PER_WORD) * width;
+    let side = N::PER_WORD * LANES;
+    for (panel, lane, lanes, present) in panels.vectors(0..panels.count) {
+        let row = panels.first + panel * width + lane;
+        let out = &mut out[panel * panels.apart + lane..panel * panels.apart + end];
+        for k0 in (0..a.cols).step_by(side) {
+            let len = side.min(a.cols - k0);
+            let start = row * a.row_stride + k0;
+            let out = &mut out[k0 / N::PER_WORD * width..];
+            if len == side && present == lanes {
+                let rows = &a.data[start..];
+                match (width, lanes) {
+                    (12, 12) => {
+                        turn::<L, N, 12, 12>(rows, a.row_stride, out);
+                        continue;
                     }
-                    for (k, x) in L::transpose(square).into_iter().enumerate() {
-                        x.store(&mut out[k * width..][..LANES]);
+                    (32, 16) => {
+                        turn::<L, N, 16, 32>(rows, a.row_stride, out);
+                        continue;
                     }
-                    continue;
+                    (16, 16) => {
+                        turn::<L, N, 16, 16>(rows, a.row_stride, out);
+                        continue;
+                    }
+                    _ => {}
                 }
-                let mut square = [L::splat(0.0); LANES];
-                for (r, x) in square.iter_mut().enumerate().take(present) {
-                    *x = L::load_part(&a.data[start + r * a.row_stride..][..len], 0.0);
-                }
-                for (k, x) in L::transpose(square).into_iter().enumerate().take(len) {
-                    x.store_part(&mut out[k * width..][..lanes]);
+            }
+            let mut square = [L::splat(0.0); LANES];
+            for (r, words) in square.iter_mut().enumerate().take(present) {
+                let row = &a.data[start + r * a.row_stride..][..len];
+                let (low, high) = row.split_at(len.min(LANES));
+                let part = |x: &[f32]| match x {
+                    [] => L::splat(0.0),
+                    x => L::load_part(x, 0.0),
+                };
+                *words = N::join(part(low), part(high));
+            }
+            for (step, words) in L::transpose(square).into_iter().enumerate() {
+                if step < len.div_ceil(N::PER_WORD) {
+                    put(words, &mut out[step * width..], lanes, width);
                 }
             }
         }
+    }
+}
+
+/// Turns a whole square of ROWS rows for panels of WIDTH lanes. Constant trip counts keep it in
+/// registers.
+#[inline(always)]
+fn turn<L: Lanes, N: Step<L>, const ROWS: usize, const WIDTH: usize>(
+    rows: &[f32],
+    stride: usize,
+    out: &mut [f32],
+) {
+    let out = &mut out[..(LANES - 1) * WIDTH + ROWS];
+    let mut square = [L::splat(0.0); LANES];
+    for (r, words) in square.iter_mut().enumerate().take(ROWS) {
+        let row = &rows[r * stride..][..N::PER_WORD * LANES];
+        // The same place in the next vector's rows.
+        let soon = row.as_ptr().wrapping_add(ROWS * stride);
+        L::ask_for(soon);
+        *words = if N::PER_WORD == 2 {
+            L::ask_for(soon.wrapping_add(LANES));
+            N::join(L::load(row), L::load(&row[LANES..]))
+        } else {
+            L::load(row)
+        };
+    }
+    for (step, words) in L::transpose(square).into_iter().enumerate() {
+        // Lanes past the panel's width spill into the next step, which is written later.
+        if ROWS == LANES || step < LANES - 1 {
+            words.store(&mut out[step * WIDTH..][..LANES]);
+        } else {
+            words.store_part(&mut out[step * WIDTH..][..ROWS]);
+        }
+    }
+}
+
+/// Nothing lies next to anything.
+#[inline(always)]
+fn strided<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
+    let Panels { a, width, .. } = panels;
+    for (panel, lane, lanes, present) in panels.vectors(0..panels.count) {
+        let row = panels.first + panel * width + lane;
+        let out = &mut out[panel * panels.apart + lane..];
+        for step in 0..panels.steps(N::PER_WORD) {
+            let column = |k: usize| {
+                let mut x = [0.0; LANES];
+                for (r, x) in x.iter_mut().enumerate().take(present) {
+                    if k < a.cols {
+                        *x = a.data[(row + r) * a.row_stride + k * a.col_stride];
+                    }
+                }
+                L::load(&x)
+            };
+            let k = step * N::PER_WORD;
+            let words = N::weave(column(k), column(k + 1));
+            words.store_part(&mut out[step * width..][..lanes]);
+        }
+    }
+}
+
+/// Stores `lanes` words; a whole vector where what follows is written later.
+#[inline(always)]
+fn put<L: Lanes>(words: L, out: &mut [f32], lanes: usize, width: usize) {
+    if out.len() >= LANES && (lanes == LANES || lanes == width) {
+        words.store(&mut out[..LANES]);
+    } else {
+        words.store_part(&mut out[..lanes]);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::bf16::rounded;
     use super::*;
 
     #[test]
-    fn every_layout_packs_the_same_panel() {
-        let data: Vec<f32> = (0..40_u16 * 50).map(f32::from).collect();
-        for isa in [Isa::Avx512, Isa::Avx2, Isa::Portable] {
-            if !isa.is_available() {
-                continue;
-            }
+    fn every_layout_and_instruction_set_packs_the_same_words() {
+        let special = [
+            f32::NAN,
+            f32::INFINITY,
+            1e-40,
+            -1e-39,
+            f32::MAX,
+            -0.0,
+            1.003_906_3,
+        ];
+        let data: Vec<f32> = (0..50_u16 * 70)
+            .map(|i| {
+                if i % 11 == 0 {
+                    special[usize::from(i) % 7]
+                } else {
+                    f32::from(i) * 1.37
+                }
+            })
+            .collect();
+        let at = |r: usize, k: usize| data[r * 70 + k];
+        let turned: Vec<f32> = (0..70)
+            .flat_map(|k| (0..50).map(move |r| at(r, k)))
+            .collect();
+        let strided: Vec<f32> = data.iter().flat_map(|&x| [x, -1.0]).collect();
+        let layouts = [(&data, 70, 1), (&turned, 1, 50), (&strided, 140, 2)];
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             for width in [1, 4, 6, 12, 16, 32] {
-                for (rows, cols, first) in [(40, 37, 0), (40, 16, 33), (19, 1, 12), (40, 48, 3)] {
-                    let at = |r: usize, k: usize| data[r * 50 + k];
-                    let turned: Vec<f32> = (0..50)
-                        .flat_map(|k| (0..40).map(move |r| at(r, k)))
-                        .collect();
-                    let strided: Vec<f32> = data.iter().flat_map(|&x| [x, -1.0]).collect();
-                    let layouts = [(&data, 50, 1), (&turned, 1, 40), (&strided, 100, 2)];
-                    for (data, row_stride, col_stride) in layouts {
-                        let a = View {
-                            data,
-                            rows,
-                            cols,
-                            row_stride,
-                            col_stride,
-                        };
-                        let mut out = vec![7.0; cols * width];
-                        pack(isa, a, first, width, &mut out);
-                        for (i, x) in out.iter().enumerate() {
-                            let (k, r) = (i / width, first + i % width);
-                            let want = if r < rows { at(r, k) } else { 0.0 };
-                            assert_eq!(*x, want, "{isa:?} {width} {rows} {cols} {first} {r} {k}");
+                for (rows, cols, first) in [
+                    (50, 67, 0),
+                    (40, 32, 33),
+                    (19, 1, 12),
+                    (40, 64, 3),
+                    (50, 70, 2),
+                ] {
+                    for numbers in [Numbers::F32, Numbers::Bf16] {
+                        for (data, row_stride, col_stride) in layouts {
+                            let a = View {
+                                data,
+                                rows,
+                                cols,
+                                row_stride,
+                                col_stride,
+                            };
+                            let per_word = if numbers == Numbers::F32 { 1 } else { 2 };
+                            let apart = cols.div_ceil(per_word) * width;
+                            let count = (rows - first).div_ceil(width);
+                            let panels = Panels {
+                                a,
+                                first,
+                                width,
+                                count,
+                                apart,
+                            };
+                            let mut out = vec![7.0; count * apart];
+                            pack(isa, numbers, panels, &mut out);
+                            for (i, word) in out.iter().enumerate() {
+                                let (step, lane) = (i % apart / width, i % width);
+                                let r = first + i / apart * width + lane;
+                                let x = |k| if r < rows && k < cols { at(r, k) } else { 0.0 };
+                                let want = if numbers == Numbers::F32 {
+                                    x(step).to_bits()
+                                } else {
+                                    rounded(x(2 * step)) >> 16 | rounded(x(2 * step + 1))
+                                };
+                                let place = (isa, numbers, width, rows, cols, first, r, step);
+                                assert_eq!(word.to_bits(), want, "{place:?}");
+                            }
                         }
                     }
                 }

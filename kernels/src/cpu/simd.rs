@@ -106,6 +106,10 @@ pub(crate) trait Lanes: Copy {
     /// Lane j of result i is lane i of input j.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
 
+    /// Asks for the line of memory at `x`, if there is one.
+    #[inline(always)]
+    fn ask_for(_: *const f32) {}
+
     #[inline(always)]
     fn load(x: &[f32]) -> Self {
         assert!(x.len() >= LANES, "a full vector is read");
@@ -347,6 +351,12 @@ impl Lanes for Wide {
     const TILE_VECTORS: usize = 2;
 
     #[inline(always)]
+    fn ask_for(x: *const f32) {
+        // SAFETY: called only inside `run_avx512`; a prefetch reads nothing and faults nowhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(x.cast()) }
+    }
+
+    #[inline(always)]
     fn splat(x: f32) -> Self {
         // SAFETY: called only inside `run_avx512`.
         Wide(unsafe { _mm512_set1_ps(x) })
@@ -412,6 +422,12 @@ macro_rules! pair {
 #[cfg(target_arch = "x86_64")]
 impl Lanes for Pair {
     const TILE_VECTORS: usize = 1;
+
+    #[inline(always)]
+    fn ask_for(x: *const f32) {
+        // SAFETY: called only inside `run_avx2`; a prefetch reads nothing and faults nowhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(x.cast()) }
+    }
 
     #[inline(always)]
     fn splat(x: f32) -> Self {

@@ -151,3 +151,30 @@ unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
         }
     }
 }
+
+/// Writes a row's numbers as words of two neighbours rounded to bf16; a last odd one's partner is zero.
+pub(crate) fn join_row(isa: Isa, row: &[f32], out: &mut [f32]) {
+    let out = &mut out[..row.len().div_ceil(2)];
+    perform(isa, true, Join { row, out });
+}
+
+struct Join<'a> {
+    row: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Task for Join<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let parts = self.row.chunks(2 * LANES).zip(self.out.chunks_mut(LANES));
+        for (row, out) in parts {
+            let (low, high) = row.split_at(row.len().min(LANES));
+            let high = if high.is_empty() {
+                L::splat(0.0)
+            } else {
+                L::load_part(high, 0.0)
+            };
+            N::join(L::load_part(low, 0.0), high).store_part(out);
+        }
+    }
+}

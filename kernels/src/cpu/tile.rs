@@ -126,6 +126,14 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
         // SAFETY: the caller vouches for c.
         acc = unsafe { read_c::<L, R, V>(&t) };
     }
+    if t.end == cuts.k {
+        // The chain leaves time for the lines of C to come.
+        for r in 0..t.rows {
+            for v in 0..V {
+                L::ask_for(t.c.wrapping_add(r * t.c_stride + v * LANES));
+            }
+        }
+    }
     let mut at = t.start;
     while at < t.end {
         let leaf = at / cuts.leaf;

@@ -3,6 +3,7 @@
 mod duplicates;
 mod evaluation;
 mod html;
+mod profile;
 mod sections;
 mod stages;
 mod statistics;
@@ -31,6 +32,8 @@ pub(crate) struct Material {
     pub generated: Value,
     /// Lines of `metrics.jsonl`.
     pub metrics: Vec<Value>,
+    /// Traces of the training's ranks.
+    pub profiles: Vec<profile::Profile>,
     /// Lines of `keep/clusters.jsonl`.
     pub clusters: Vec<Value>,
     /// `decontaminate/report.json`, if the job has evaluation sets.
@@ -67,6 +70,7 @@ impl Material {
             eval: value("eval.json"),
             generated: value("generated.json"),
             metrics: lines("metrics.jsonl"),
+            profiles: profile::read(out, job.parallel.world()),
             clusters: lines("keep/clusters.jsonl"),
             decontamination: match job.decontaminate {
                 Some(_) => value("decontaminate/report.json"),
@@ -130,6 +134,7 @@ pub(crate) fn render(m: &Material) -> String {
         ("evaluation", "Evaluation sets", evaluation::evaluation(m)),
         ("data", "Data", tokens::data(m)),
         ("training", "Training", sections::training(m)),
+        ("profile", "Time of a step", profile::profile(m)),
         ("generated", "Generated text", sections::generated(m)),
         ("samples", "Kept and dropped", sections::samples(m)),
         ("stages", "Stages", stages::stages(m)),

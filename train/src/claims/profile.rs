@@ -8,8 +8,9 @@ use serde_json::Value;
 use crate::config::ParallelConfig;
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
 use crate::profile::{Profile, ProfileWindow};
-use crate::{Plan, run};
+use crate::{Plan, Sample, Samples, run};
 
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// A span in nanoseconds.
@@ -185,6 +186,42 @@ fn a_trace_changes_no_bytes_and_ends_with_the_run() -> Result {
         let file = format!("checkpoints/step-00000004/{file}");
         let [a, b] = [&a, &b].map(|out| std::fs::read(out.path().join(&file)).unwrap());
         assert!(a == b, "{file}");
+    }
+    Ok(())
+}
+
+/// A source that has no samples from one on.
+struct Broken(Chain, u64);
+
+impl Samples for Broken {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(&self, index: u64, sample: &mut Sample) -> std::result::Result<(), Failure> {
+        if index >= self.1 {
+            return Err("the disk is gone".into());
+        }
+        self.0.read(index, sample)
+    }
+}
+
+#[test]
+fn a_run_that_fails_within_the_window_leaves_the_trace_of_every_rank() -> Result {
+    let mut plan = tiny_gpt();
+    plan.parallel.dp = 2;
+    plan.train.profile = window(2, 4);
+    // of the third step's batch only the first rank has its samples
+    let samples = Broken(Chain::of(&plan), 8 * 2 + 4);
+    let out = tempfile::tempdir()?;
+    let error = run(&plan, &samples, None, out.path(), &Log::default()).unwrap_err();
+    assert!(error.with_causes().contains("the disk is gone"), "{error}");
+    for rank in 0..2 {
+        let spans = &spans_of(out.path(), rank)[&0];
+        within(spans);
+        let steps = spans.iter().filter(|span| span.name == "step");
+        let numbers: Vec<u64> = steps.filter_map(|span| span.number).collect();
+        assert_eq!(numbers, [2, 3], "rank {rank}");
     }
     Ok(())
 }

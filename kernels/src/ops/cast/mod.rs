@@ -329,6 +329,34 @@ mod tests {
     }
 
     #[test]
+    fn one_scale_for_all_saturates_and_refuses_what_is_no_scale() {
+        let device = Device::cpu();
+        let x = [3.0, -1e30, f32::INFINITY, 449.0, f32::NAN, -0.0, 2e-5];
+        let x = Tensor::from_f32(&[x.len()], &x, &device).unwrap();
+        for format in [Format::E4m3, Format::E5m2] {
+            let most = format.largest();
+            let y = scaled(&x, format, 0.375).unwrap();
+            let back = 1.0 / 0.375;
+            // 1.125 is on both grids' way: E4M3 has it, E5M2 ties to the even 1
+            let near = if format == Format::E4m3 { 1.125 } else { 1.0 };
+            let found = y.f32();
+            assert_eq!(found[0], near * back);
+            assert_eq!(found[1..3], [-most * back, most * back]);
+            assert!(found[4].is_nan() && found[5].to_bits() == (-0.0f32).to_bits());
+        }
+        for scale in [0.0, -1.0, f32::INFINITY, f32::NAN] {
+            assert!(scaled(&x, Format::E4m3, scale).is_err(), "{scale}");
+        }
+        let x = patterns();
+        assert_same_bits(|device| {
+            let x = Tensor::from_f32(&[x.len()], &x, device).unwrap();
+            [Format::E4m3, Format::E5m2]
+                .map(|format| scaled(&x, format, 12.7).unwrap())
+                .into()
+        });
+    }
+
+    #[test]
     fn rounding_again_in_place_or_elsewhere_changes_nothing() {
         let x = patterns();
         assert_same_bits(|device| {

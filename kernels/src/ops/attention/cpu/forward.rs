@@ -6,7 +6,7 @@ use super::operand::{Operand, Read};
 use super::softmax::{self, Made};
 use super::{Rows, Span, TILE, Tile, block_of, expand, lay, scale, steps};
 use crate::cpu::Numbers;
-use crate::cpu::pack::{View, pack};
+use crate::cpu::pack::View;
 use crate::cpu::simd::{LANES, vector_fn};
 use crate::cpu::strip::Strip;
 use crate::ops::attention::{Call, Mask, Next};
@@ -135,7 +135,8 @@ pub(super) fn turn_back(
     out: &mut [f32],
 ) {
     let x = View::new(turned, width, rows, TILE);
-    pack(device.isa(), x, 0, width.next_multiple_of(LANES), out);
+    let width = width.next_multiple_of(LANES);
+    lay(device, Numbers::F32, x, width, out);
 }
 
 vector_fn! {

@@ -15,8 +15,7 @@ mod softmax;
 mod tree;
 
 use super::{Call, Heads, Keys, Mask};
-use crate::cpu::bf16::pack_pairs;
-use crate::cpu::pack::{View, pack};
+use crate::cpu::pack::{Panels, View, pack};
 use crate::cpu::{Isa, Numbers};
 use crate::ops::dropout::{self, Constants};
 use crate::{Device, Result, Tensor};
@@ -205,7 +204,7 @@ impl<'a> Rows<'a> {
             dropout::cpu::drop_row(isa, row, keys.start, counter, c);
         }
         let rows = View::new(room, tile.len, keys.len(), keys.len());
-        pack(isa, rows, 0, TILE, out);
+        pack(isa, Numbers::F32, panel(rows, TILE), out);
     }
 }
 
@@ -281,9 +280,17 @@ fn steps(numbers: Numbers, len: usize) -> usize {
 /// Lays a matrix out for a product: word (row, step of columns) at step * width + row, zeros past the
 /// rows.
 fn lay(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out: &mut [f32]) {
-    match numbers {
-        Numbers::F32 => pack(device.isa(), x, 0, width, out),
-        Numbers::Bf16 => pack_pairs(device.isa(), x, 0, width, out),
+    pack(device.isa(), numbers, panel(x, width), out);
+}
+
+/// All of a matrix as one panel.
+fn panel(a: View<'_>, width: usize) -> Panels<'_> {
+    Panels {
+        a,
+        first: 0,
+        width,
+        count: 1,
+        apart: 0,
     }
 }
 

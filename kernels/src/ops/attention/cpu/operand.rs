@@ -3,8 +3,8 @@
 
 use super::{lay, steps};
 use crate::cpu::Numbers;
-use crate::cpu::bf16::join_row;
 use crate::cpu::pack::View;
+use crate::cpu::strip::join_row;
 use crate::{DType, Device, Result, Tensor};
 
 /// Keys or values that lie in memory row after row, or as words of pairs.
