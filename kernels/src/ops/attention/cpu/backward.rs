@@ -13,7 +13,7 @@ use super::operand::{Operand, Read};
 use super::queries::{Plan, Queries, Saved};
 use super::softmax::{self, Made, OfRows};
 use super::tree::Tree;
-use super::{Rows, TILE, Tile, expand, lay, steps};
+use super::{Rooms, Rows, TILE, Tile, expand, lay, steps};
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
 use crate::cpu::simd::LANES;
@@ -64,6 +64,13 @@ impl Slopes {
         let (heads, t, plan) = (call.heads, call.t, self.plan);
         let (per, width) = (heads.per_group(), heads.width);
         let bias = expand(call)?;
+        if call.b == 0 {
+            return Ok(());
+        }
+        let of = Rows::of(passed.qkv, call, bias.as_ref(), 0);
+        let is_dropped = call.dropout.is_some();
+        let count = call.b * heads.kv_heads;
+        let rooms = Rooms::new(count, || Room::new(&of, (plan, is_dropped), device))?;
         let tasks = dkv.f32_mut().par_chunks_mut(2 * call.held() * width);
         let tasks = tasks.zip(
             self.dq
@@ -84,26 +91,25 @@ impl Slopes {
             };
             dkv.fill(0.0);
             if saved.rows.keys.len() == 0 {
-                return Ok(());
+                return;
             }
             let sums = Sums {
                 dkv,
                 dq,
                 by_distance,
             };
-            one_group(sums, &saved, (group, plan), device)
+            rooms.with(|room| one_group(sums, &saved, (group, plan), room, device));
         };
         if plan.distances == 0 {
-            return tasks
-                .enumerate()
-                .try_for_each(|(task, (dkv, dq))| one(task, dkv, dq, &mut []));
+            let tasks = tasks.enumerate();
+            tasks.for_each(|(task, (dkv, dq))| one(task, dkv, dq, &mut []));
+            return Ok(());
         }
         let per_task = per * plan.leaves() * plan.distances;
         let sums = self.by_distance.f32_mut().par_chunks_mut(per_task);
-        tasks
-            .zip(sums)
-            .enumerate()
-            .try_for_each(|(task, ((dkv, dq), sums))| one(task, dkv, dq, sums))
+        let tasks = tasks.zip(sums).enumerate();
+        tasks.for_each(|(task, ((dkv, dq), sums))| one(task, dkv, dq, sums));
+        Ok(())
     }
 
     /// Writes dqkv, with keys and values by `dkv` (as `visit` gives it) or 0, and adds to dtable.
@@ -262,21 +268,47 @@ impl Scratch {
     }
 }
 
+/// What a task works in.
+struct Room {
+    operands: Operands,
+    queries: Queries,
+    scratch: Scratch,
+}
+
+impl Room {
+    fn new(rows: &Rows<'_>, (plan, is_dropped): (Plan, bool), device: &Device) -> Result<Room> {
+        let size = (rows.keys.len(), rows.heads.width);
+        let kind = (rows.numbers, rows.block);
+        let operands = Operands {
+            k: Operand::new(size, kind, Read::Both, device)?,
+            v: Operand::new(size, kind, Read::Rows, device)?,
+        };
+        Ok(Room {
+            operands,
+            queries: Queries::new(rows, plan, device)?,
+            scratch: Scratch::new(rows, is_dropped, device)?,
+        })
+    }
+}
+
 fn one_group(
     sums: Sums<'_>,
     saved: &Saved<'_>,
     (group, plan): (usize, Plan),
+    room: &mut Room,
     device: &Device,
-) -> Result<()> {
+) {
     let (rows, isa) = (&saved.rows, device.isa());
     let (per, width) = (rows.heads.per_group(), rows.heads.width);
-    let kind = (rows.numbers, rows.block);
-    let operands = Operands {
-        k: Operand::new(rows.shared(group, 0), kind, Read::Both, device)?,
-        v: Operand::new(rows.shared(group, 1), kind, Read::Rows, device)?,
-    };
-    let queries = Queries::new(saved, (group, plan), device)?;
-    let mut scratch = Scratch::new(rows, saved.call.dropout.is_some(), device)?;
+    let Room {
+        operands,
+        queries,
+        scratch,
+    } = room;
+    operands.k.fill(rows.shared(group, 0), device);
+    operands.v.fill(rows.shared(group, 1), device);
+    queries.fill(saved, (group, plan), device);
+    let (operands, queries) = (&*operands, &*queries);
     let padded = queries.floats.padded;
     let half = rows.block.min(rows.keys.len()) * padded;
     let mut tree = Tree::default();
@@ -300,8 +332,8 @@ fn one_group(
                     let distances = (leaf * per + query) * plan.distances;
                     let of = Work {
                         saved,
-                        operands: &operands,
-                        queries: &queries,
+                        operands,
+                        queries,
                         tile,
                         keys,
                         block,
@@ -312,7 +344,7 @@ fn one_group(
                     of.run(
                         (dq, sum.split_at_mut(half)),
                         (number, sums),
-                        &mut scratch,
+                        scratch,
                         device,
                     );
                 }
@@ -332,7 +364,6 @@ fn one_group(
             tree.free.push(sum);
         }
     }
-    Ok(())
 }
 
 /// A tile and the keys of a block that it visits.

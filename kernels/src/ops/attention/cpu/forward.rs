@@ -4,7 +4,7 @@
 use super::bias::Expanded;
 use super::operand::{Operand, Read};
 use super::softmax::{self, Made};
-use super::{Rows, Span, TILE, Tile, block_of, expand, lay, scale, steps};
+use super::{Rooms, Rows, Span, TILE, Tile, block_of, expand, lay, scale, steps};
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
 use crate::cpu::simd::{LANES, vector_fn};
@@ -51,18 +51,25 @@ impl Running {
         let (heads, device) = (call.heads, qkv.device());
         let bias = expand(call)?;
         let tiles = heads.per_group() * call.t.div_ceil(TILE);
+        if call.b == 0 {
+            return Ok(());
+        }
+        let of = Rows::of(qkv, call, bias.as_ref(), 0);
+        let is_dropped = call.dropout.is_some();
+        let tasks = call.b * heads.kv_heads;
+        let rooms = Rooms::new(tasks, || Room::new(&of, is_dropped, device))?;
         let values = self.values.f32_mut();
         let tasks = values
             .par_chunks_mut(tiles * heads.width * TILE)
             .zip(self.sums.f32_mut().par_chunks_mut(tiles * 2 * TILE));
-        tasks.enumerate().try_for_each(|(task, state)| {
+        tasks.enumerate().for_each(|(task, state)| {
             let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
             let rows = Rows::of(qkv, call, bias.as_ref(), sequence);
-            if rows.keys.len() == 0 {
-                return Ok(());
+            if rows.keys.len() > 0 {
+                rooms.with(|room| one_group(state, &rows, (group, call), room, device));
             }
-            one_group(state, &rows, (group, call), device)
-        })
+        });
+        Ok(())
     }
 
     /// Writes out: `[b*t, heads*width]` and lse: `[b, heads, t]`.
@@ -149,6 +156,25 @@ vector_fn! {
     }
 }
 
+/// What a task works in: a group's keys and values, and what a tile computes of a block.
+struct Room {
+    k: Operand,
+    v: Operand,
+    scratch: Scratch,
+}
+
+impl Room {
+    fn new(rows: &Rows<'_>, is_dropped: bool, device: &Device) -> Result<Room> {
+        let size = (rows.keys.len(), rows.heads.width);
+        let kind = (rows.numbers, rows.block);
+        Ok(Room {
+            k: Operand::new(size, kind, Read::Rows, device)?,
+            v: Operand::new(size, kind, Read::Columns, device)?,
+            scratch: Scratch::new(rows, is_dropped, device)?,
+        })
+    }
+}
+
 /// Room for what a tile computes of a block.
 struct Scratch {
     /// Turned queries, `[steps of width, 32]`.
@@ -182,13 +208,12 @@ fn one_group(
     (values, sums): (&mut [f32], &mut [f32]),
     rows: &Rows<'_>,
     (group, call): (usize, &Call<'_>),
+    Room { k, v, scratch }: &mut Room,
     device: &Device,
-) -> Result<()> {
+) {
     let (per, width) = (rows.heads.per_group(), rows.heads.width);
-    let kind = (rows.numbers, rows.block);
-    let k = Operand::new(rows.shared(group, 0), kind, Read::Rows, device)?;
-    let v = Operand::new(rows.shared(group, 1), kind, Read::Columns, device)?;
-    let mut scratch = Scratch::new(rows, call.dropout.is_some(), device)?;
+    k.fill(rows.shared(group, 0), device);
+    v.fill(rows.shared(group, 1), device);
     let tiles = rows.t.div_ceil(TILE);
     let states = values.chunks_exact_mut(width * TILE);
     let states = states.zip(sums.chunks_exact_mut(2 * TILE)).enumerate();
@@ -209,12 +234,11 @@ fn one_group(
             state,
             rows,
             (&tile, head, constants),
-            (&k, &v),
-            &mut scratch,
+            (&*k, &*v),
+            scratch,
             device,
         );
     }
-    Ok(())
 }
 
 /// Takes a tile, whose queries are in `scratch`, over the blocks of keys that it sees.
@@ -339,11 +363,14 @@ pub(in crate::ops::attention) fn decode(
             bias: bias.as_ref(),
             sequence: 0,
         };
-        let kind = (rows.numbers, rows.block);
         let cached = |cache| View::new(cache, keys, width, width);
-        let k = Operand::new(cached(k), kind, Read::Rows, device)?;
-        let v = Operand::new(cached(v), kind, Read::Columns, device)?;
-        let mut scratch = Scratch::new(&rows, false, device)?;
+        let Room {
+            k: mut k_operand,
+            v: mut v_operand,
+            mut scratch,
+        } = Room::new(&rows, false, device)?;
+        k_operand.fill(cached(k), device);
+        v_operand.fill(cached(v), device);
         let mut values = vec![0.0; width * TILE];
         let mut turned = vec![0.0; TILE * width.next_multiple_of(LANES)];
         // Lanes are heads; with a bias each has its own.
@@ -372,7 +399,7 @@ pub(in crate::ops::attention) fn decode(
                 state,
                 &rows,
                 (&tile, head, None),
-                (&k, &v),
+                (&k_operand, &v_operand),
                 &mut scratch,
                 device,
             );

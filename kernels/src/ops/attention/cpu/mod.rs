@@ -21,6 +21,7 @@ use crate::ops::dropout::{self, Constants};
 use crate::{Device, Result, Tensor};
 use bias::Expanded;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 pub(super) use backward::{Slopes, backward, backward_end, settle_rows};
 pub(super) use forward::{Running, decode, forward, forward_end};
@@ -250,6 +251,29 @@ impl Tile {
     /// Lanes that hold rows, in whole vectors.
     fn lanes(&self) -> usize {
         self.len.next_multiple_of(TILE / 2)
+    }
+}
+
+/// Rooms that tasks take and give back: as many as threads, whichever of them work at once, so that memory
+/// is the same every time.
+struct Rooms<T>(Mutex<Vec<T>>);
+
+impl<T> Rooms<T> {
+    /// For `tasks` tasks.
+    fn new(tasks: usize, one: impl Fn() -> Result<T>) -> Result<Rooms<T>> {
+        let count = tasks.min(rayon::current_num_threads());
+        let rooms: Result<Vec<T>> = (0..count).map(|_| one()).collect();
+        Ok(Rooms(Mutex::new(rooms?)))
+    }
+
+    /// Works in one of them.
+    fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        let list = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = list().pop();
+        let mut room = taken.expect("no more tasks work at once than there are threads");
+        let result = work(&mut room);
+        list().push(room);
+        result
     }
 }
 

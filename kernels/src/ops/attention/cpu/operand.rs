@@ -27,50 +27,54 @@ pub(super) enum Read {
 }
 
 impl Operand {
-    /// x: `[keys, width]`, whose first key starts a block.
+    /// Room for `keys` keys, of which the first starts a block.
     pub(super) fn new(
-        x: View<'_>,
+        (keys, width): (usize, usize),
         (numbers, block): (Numbers, usize),
         read: Read,
         device: &Device,
     ) -> Result<Operand> {
-        let (keys, width) = (x.rows, x.cols);
+        let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
+        let has_rows = numbers == Numbers::F32 || read != Read::Columns;
+        let has_columns = numbers == Numbers::Bf16 && read != Read::Rows;
+        let rows = has_rows.then(|| empty(keys * steps(numbers, width)));
+        let floats = keys.div_ceil(block) * steps(numbers, block) * width;
+        let columns = has_columns.then(|| empty(floats));
+        Ok(Operand {
+            rows: rows.transpose()?,
+            columns: columns.transpose()?,
+            numbers,
+            width,
+            block,
+        })
+    }
+
+    /// Takes x: `[keys, width]`.
+    pub(super) fn fill(&mut self, x: View<'_>, device: &Device) {
+        let (numbers, width, block) = (self.numbers, self.width, self.block);
         let row = |key: usize| &x.data[key * x.row_stride..][..width];
-        let (mut rows, mut columns) = (None, None);
-        if numbers == Numbers::F32 || read != Read::Columns {
-            let words = steps(numbers, width);
-            let mut to = Tensor::empty(&[keys * words], DType::F32, device)?;
-            for (key, to) in to.f32_mut().chunks_exact_mut(words).enumerate() {
+        if let Some(rows) = &mut self.rows {
+            let to = rows.f32_mut().chunks_exact_mut(steps(numbers, width));
+            for (key, to) in to.enumerate().take(x.rows) {
                 match numbers {
                     Numbers::F32 => to.copy_from_slice(row(key)),
                     Numbers::Bf16 => join_row(device.isa(), row(key), to),
                 }
             }
-            rows = Some(to);
         }
-        if numbers == Numbers::Bf16 && read != Read::Rows {
-            let per = steps(numbers, block);
-            let floats = keys.div_ceil(block) * per * width;
-            let mut to = Tensor::empty(&[floats], DType::F32, device)?;
-            let blocks = to.f32_mut().chunks_exact_mut(per * width);
+        if let Some(columns) = &mut self.columns {
+            let to = columns.f32_mut();
+            let blocks = to.chunks_exact_mut(steps(numbers, block) * width);
             for (number, to) in blocks.enumerate() {
                 let first = number * block;
                 let part = View {
                     data: &x.data[first * x.row_stride..],
-                    rows: block.min(keys - first),
+                    rows: block.min(x.rows - first),
                     ..x
                 };
                 lay(device, numbers, part.transposed(), width, to);
             }
-            columns = Some(to);
         }
-        Ok(Operand {
-            rows,
-            columns,
-            numbers,
-            width,
-            block,
-        })
     }
 
     /// Factors (key, step of width) of keys from `key` on, and the distances of the two.

@@ -82,13 +82,9 @@ pub(super) struct OfTile<'a> {
 }
 
 impl Queries {
-    pub(super) fn new(
-        saved: &Saved<'_>,
-        (group, plan): (usize, Plan),
-        device: &Device,
-    ) -> Result<Queries> {
-        let (rows, numbers) = (&saved.rows, saved.rows.numbers);
-        let (heads, width) = (rows.heads, rows.heads.width);
+    /// Room for a group.
+    pub(super) fn new(rows: &Rows<'_>, plan: Plan, device: &Device) -> Result<Queries> {
+        let (numbers, heads, width) = (rows.numbers, rows.heads, rows.heads.width);
         let padded = width.next_multiple_of(LANES);
         let floats = Floats {
             turned: steps(numbers, width) * TILE,
@@ -97,15 +93,30 @@ impl Queries {
         };
         let count = heads.per_group() * plan.tiles();
         let empty = |floats: usize| Tensor::empty(&[count * floats], DType::F32, device);
-        let mut queries = Queries {
+        Ok(Queries {
             q: empty(floats.turned)?,
             dout: empty(floats.turned)?,
             q_rows: empty(floats.rows)?,
             dout_rows: empty(floats.rows)?,
-            numbers: Tensor::zeros(&[count * 2 * TILE], DType::F32, device)?,
+            numbers: empty(2 * TILE)?,
             tiles: Vec::with_capacity(plan.tiles()),
             floats,
-        };
+        })
+    }
+
+    /// Takes the rows of a group.
+    pub(super) fn fill(
+        &mut self,
+        saved: &Saved<'_>,
+        (group, plan): (usize, Plan),
+        device: &Device,
+    ) {
+        let floats = self.floats;
+        let queries = self;
+        let (rows, numbers) = (&saved.rows, saved.rows.numbers);
+        let (heads, width, padded) = (rows.heads, rows.heads.width, floats.padded);
+        queries.tiles.clear();
+        queries.numbers.f32_mut().fill(0.0);
         for leaf in 0..plan.leaves() {
             let tiles = plan.of_leaf(leaf);
             let tiles = tiles.map(|(_, first, len)| rows.tile(first, len));
@@ -147,7 +158,6 @@ impl Queries {
                 }
             }
         }
-        Ok(queries)
     }
 
     pub(super) fn of(&self, number: usize) -> OfTile<'_> {
