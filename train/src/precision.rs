@@ -5,7 +5,8 @@
 //! | products of blocks' linear layers and experts: both operands, each way | rounded | fp8, scaled |
 //! | products of the head's linear layers | rounded | bf16 |
 //! | attention: queries, keys, values, the gradient of the mixed values | rounded | bf16 |
-//! | sums within products, scores, softmax, probabilities | f32 | f32 |
+//! | attention: probabilities, the gradient of scores, as factors | bf16: rounded; fp16: f32 | bf16 |
+//! | sums within products, scores, softmax | f32 | f32 |
 //! | embeddings, norms, activations, residuals, cross entropy, routers, gates of shared experts | f32 | f32 |
 //! | sums of gradients and over ranks, norm, clipping, optimizer, weights, averages | f32 | f32 |
 //!
@@ -13,7 +14,8 @@
 //! matrix unit with f32 accumulation does; bf16 ones of linear layers as they are packed, with the bits of
 //! such a unit (`kernels::matmul::product`), others by `kernels::cast` before (Micikevicius et al. 2018, arXiv:1710.03740, Kalamkar et al.
 //! 2019, arXiv:1905.12322). Between ops activations stay f32, where Megatron and torch.autocast store
-//! the 16-bit results; probabilities of attention stay f32. An operand is rounded element by element,
+//! the 16-bit results. Attention's factors in bf16 are words of two for its products, as those of linear layers
+//! (`kernels::attention`); in fp16 its products are of f32 with the rounded operands. An operand is rounded element by element,
 //! so layouts change no bits.
 //!
 //! fp8 (Micikevicius et al. 2022, arXiv:2209.05433): weights and activations in E4M3, gradients in E5M2 or
@@ -290,6 +292,15 @@ impl<'a> Context<'a> {
     /// What products of linear layers are given their factors as: bf16 ones are rounded as they are packed.
     pub(crate) fn numbers(&self) -> Numbers {
         if self.operands == Some(Format::Bf16) && self.eight_bits().is_none() {
+            Numbers::Bf16
+        } else {
+            Numbers::F32
+        }
+    }
+
+    /// What attention's products are given their factors as.
+    pub(crate) fn attention_numbers(&self) -> Numbers {
+        if self.operands == Some(Format::Bf16) {
             Numbers::Bf16
         } else {
             Numbers::F32

@@ -127,8 +127,6 @@ pub(crate) struct Packed {
     /// Words per lane.
     k: usize,
     width: usize,
-    /// Rows of A or columns of B, without the zeros that fill the last panel.
-    lanes: usize,
 }
 
 impl Packed {
@@ -205,7 +203,6 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
             let rect = Rect {
                 a: packed_a,
                 b: &packed_b,
-                b_first: (0, 0),
                 m: m_end - m0,
                 n: n_end - n0,
                 cuts,
@@ -218,65 +215,6 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
             rect.multiply(isa, parallel);
         }
     }
-    Ok(())
-}
-
-/// Packs all of B [k, n] for several products with parts of it.
-/// # Errors
-/// `Memory` if the pack does not fit.
-pub(crate) fn pack_b(b: View<'_>, device: &Device) -> Result<Packed> {
-    b.check();
-    let (_, cols) = shape(device.isa(), 1);
-    let order = Order::new(Numbers::F32, b.rows, 0);
-    pack_block((b.transposed(), order), 0..b.cols, cols, device, false)
-}
-
-/// As `gemm` on one thread, with a.cols rows and c.cols columns of a packed B from (first column, first
-/// row) on; the first column starts a panel.
-/// # Errors
-/// `Memory` if the pack of A does not fit.
-pub(crate) fn gemm_packed(
-    c: ViewMut<'_>,
-    a: View<'_>,
-    (b, b_first): (&Packed, (usize, usize)),
-    finish: Finish,
-    device: &Device,
-) -> Result<()> {
-    a.check();
-    let (m, n, k) = (c.rows, c.cols, a.cols);
-    assert!(
-        a.rows == m && b_first.1 + k <= b.k && b_first.0 + n <= b.lanes,
-        "callers check shapes"
-    );
-    assert!(
-        b_first.0.is_multiple_of(b.width),
-        "a part of a pack starts at a panel"
-    );
-    if m == 0 || n == 0 {
-        return Ok(());
-    }
-    assert!(
-        (m - 1) * c.row_stride + n <= c.data.len(),
-        "the output lies inside its slice"
-    );
-    let (rows, _) = shape(device.isa(), m);
-    let order = Order::new(Numbers::F32, k, 0);
-    let a = pack_block((a, order), 0..m, rows, device, false)?;
-    let out = Output(c.data.as_mut_ptr());
-    let c_stride = c.row_stride;
-    Rect {
-        a: &a,
-        b,
-        b_first: (b_first.0 / b.width, b_first.1),
-        m,
-        n,
-        cuts: order.cuts(),
-        pairs: false,
-        finish,
-        c: out,
-        c_stride,
-    }
-    .multiply(device.isa(), false);
     Ok(())
 }
 
@@ -341,20 +279,13 @@ fn pack_block(
             one((0, out));
         }
     }
-    Ok(Packed {
-        data,
-        k,
-        width,
-        lanes: lanes.len(),
-    })
+    Ok(Packed { data, k, width })
 }
 
 /// A block of the output and the packs it comes from.
 struct Rect<'a> {
     a: &'a Packed,
     b: &'a Packed,
-    /// First panel and first row of `b`.
-    b_first: (usize, usize),
     m: usize,
     n: usize,
     cuts: Cuts,
@@ -480,14 +411,13 @@ impl Task for Tiles<'_> {
     fn run<L: Lanes, N: Step<L>>(self) {
         let Tiles { rect, rows, cols } = self;
         let (height, width) = (rect.a.width, rect.b.width);
-        let (first_panel, first_row) = rect.b_first;
         let mut room = Room::new(rect.cuts, height * width, rows.len() * cols.len());
         for (start, end) in rect.cuts.blocks() {
             for j in cols.clone() {
                 for i in rows.clone() {
                     let t = Tile {
                         a: rect.a.panel(i)[start * height..].as_ptr(),
-                        b: rect.b.panel(first_panel + j)[(first_row + start) * width..].as_ptr(),
+                        b: rect.b.panel(j)[start * width..].as_ptr(),
                         cuts: rect.cuts,
                         start,
                         end,

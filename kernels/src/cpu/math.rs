@@ -20,6 +20,30 @@ pub(crate) fn exp<L: Lanes>(x: L) -> L {
     let n = clamped.mul(L::splat(LOG2_E)).round();
     let r = n.fma(L::splat(-LN2_HIGH), clamped);
     let r = n.fma(L::splat(-LN2_LOW), r);
+    let p = polynomial(r);
+    // Two factors, because n reaches 128 and 2^128 is not a float.
+    let half = n.mul(L::splat(0.5)).round();
+    let value = p.mul(half.pow2()).mul(n.sub(half).pow2());
+    let value = x.select_less(L::splat(LOWEST), L::splat(0.0), value);
+    let value = L::splat(HIGHEST).select_less(x, L::splat(f32::INFINITY), value);
+    // A NaN is not less than infinity, and infinities are settled above: only NaN is left to return.
+    x.select_less(L::splat(f32::INFINITY), value, x)
+}
+
+/// As `exp` for x that are not above 88 but by mistake, which is then e^88: what a softmax asks for.
+#[inline(always)]
+pub(crate) fn exp_of_score<L: Lanes>(x: L) -> L {
+    let clamped = L::splat(88.0).min(L::splat(LOWEST).max(x));
+    let n = clamped.mul(L::splat(LOG2_E)).round();
+    let r = n.fma(L::splat(-LN2_HIGH), clamped);
+    let r = n.fma(L::splat(-LN2_LOW), r);
+    let value = polynomial(r).mul(n.pow2());
+    x.select_less(L::splat(LOWEST), L::splat(0.0), value)
+}
+
+/// e^r, |r| <= ln 2 / 2.
+#[inline(always)]
+fn polynomial<L: Lanes>(r: L) -> L {
     let mut p = L::splat(1.0 / 5040.0);
     for c in [
         1.0 / 720.0,
@@ -32,13 +56,7 @@ pub(crate) fn exp<L: Lanes>(x: L) -> L {
     ] {
         p = p.fma(r, L::splat(c));
     }
-    // Two factors, because n reaches 128 and 2^128 is not a float.
-    let half = n.mul(L::splat(0.5)).round();
-    let value = p.mul(half.pow2()).mul(n.sub(half).pow2());
-    let value = x.select_less(L::splat(LOWEST), L::splat(0.0), value);
-    let value = L::splat(HIGHEST).select_less(x, L::splat(f32::INFINITY), value);
-    // A NaN is not less than infinity, and infinities are settled above: only NaN is left to return.
-    x.select_less(L::splat(f32::INFINITY), value, x)
+    p
 }
 
 /// Returns 1 / (1 + e^-x), lane by lane.

@@ -8,6 +8,7 @@ pub(crate) mod math;
 pub(crate) mod pack;
 pub(crate) mod path;
 pub(crate) mod simd;
+pub(crate) mod strip;
 pub(crate) mod tile;
 
 pub use path::CpuPath;

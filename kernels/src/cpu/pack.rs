@@ -91,6 +91,9 @@ pub(crate) struct Panels<'a> {
 
 /// Packs panels, each from `out[panel * apart]` on.
 pub(crate) fn pack(isa: Isa, numbers: Numbers, panels: Panels<'_>, out: &mut [f32]) {
+    if panels.a.cols == 0 {
+        return;
+    }
     perform(isa, numbers == Numbers::Bf16, Pack { panels, out });
 }
 

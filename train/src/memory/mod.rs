@@ -17,6 +17,7 @@ use std::thread;
 
 use kernels::Device;
 
+use crate::architecture::Positions;
 use crate::checkpoint::snapshot;
 use crate::config::OptimizerKind;
 use crate::course::Course;
@@ -24,12 +25,13 @@ use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
 use crate::launch::cpu_path;
 use crate::mesh::{Groups, Place};
+use crate::model::context::key_block;
 use crate::model::param;
 use crate::parallel::data::{Block, micro_batches};
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
 use crate::parallel::sums::context_cuts;
-use crate::plan::Plan;
+use crate::plan::{Plan, TOKEN_CHUNKS};
 use crate::precision::Precision;
 use crate::step::Trainer;
 
@@ -218,9 +220,7 @@ impl Rank<'_> {
         let widest = inner.max(s.padded_vocab / place.tp).max(s.d_model);
         // a pack is rounded up to a power of two and to whole tiles
         let packs = 2 * ((n * choices + 32) * (widest + 32) + (widest + 32) * (s.d_model + 32));
-        let one_head = plan.sample_tokens() * (32 * s.d_head + 128) + 16 * (s.d_head + 32) * 64;
-        let attention = rayon::current_num_threads() * one_head;
-        let keys = 4 * b * plan.sample_tokens() * 2 * s.kv_heads * s.d_head;
+        let attention = self.attention(b);
         let units = self
             .local
             .iter()
@@ -238,8 +238,35 @@ impl Rank<'_> {
             Precision::F32 => 0,
             _ => 2 * n * choices * widest + largest.max(widest * s.d_model),
         };
-        let elements = layer + head + packs + attention + keys + sums + operands;
+        let elements = layer + head + packs + attention + sums + operands;
         elements.saturating_mul(5) + (1 << 20)
+    }
+
+    /// Floats that attention takes for `b` sequences: gradients of keys and values, between ranks also what
+    /// travels of both, query rows on their way over the keys in tiles of 32, and
+    /// for each thread a group of heads both ways round and a tile's scores of a block of keys.
+    fn attention(&self, b: usize) -> usize {
+        let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
+        let length = plan.seq_length.max(plan.decoder_length);
+        let time = length / place.cp;
+        let leaves = if plan.is_exact() {
+            TOKEN_CHUNKS / place.cp
+        } else {
+            1
+        };
+        let rows = leaves * time.div_ceil(leaves).next_multiple_of(32);
+        let (heads, kv_heads) = (s.heads / place.tp, s.kv_heads.div_ceil(place.tp));
+        let width = s.d_head.next_multiple_of(16);
+        let copies = if place.cp > 1 { 6 } else { 2 };
+        let keys = copies * b * time * 2 * kv_heads * width;
+        let under_way = 2 * b * heads * rows * (width + 2);
+        let distances = match plan.model.architecture().positions {
+            Positions::Relative => 2 * heads * (b * leaves + 1) * (time + length + 32),
+            _ => 0,
+        };
+        let group = heads.div_ceil(kv_heads) * rows * (4 * width + 2) + 4 * time * width;
+        let scores = 6 * 32 * key_block(length, place.cp) + 64 * width;
+        keys + under_way + distances + rayon::current_num_threads() * (group + scores)
     }
 
     /// Bytes of a unit's tensors, each on its own.

@@ -7,18 +7,19 @@
 //! backward (in `qkv`). Scores are never stored: backward recomputes them from lse. With norms of
 //! queries and keys the projection is kept as it was before them.
 //!
-//! Context parallel: a rank has the queries of its tokens and gathers the keys and values of whole
-//! sequences (as Llama 3, arXiv:2407.21783, sec. 3.3), which any number of heads allows; a row's softmax
-//! then is the one of a single rank. Their gradients are summed over ranks as leaves of query rows.
+//! Context parallel: a rank has the queries of its tokens; keys and values of the others come by one after
+//! another (`ring.rs`), which any number of heads allows, and a row's softmax is the one of a single rank.
+//! Their gradients are summed over ranks as leaves of query rows.
 
-use kernels::attention::{Bias, Buckets, Call, Keys, Mask, Next, Passed};
+use kernels::attention::{Bias, Buckets, Call, Keys, Mask, Next, Passed, Running, Slopes};
 use kernels::rope::Frequencies;
 use kernels::{DType, Heads, Tensor, attention, head_norm, reduce, rope};
 
 use crate::architecture::Positions;
-use crate::model::context::{Context, Slot, Slots, gather_rows, scatter_sum_rows};
+use crate::model::context::{Context, Slot, Slots};
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, RowLinear};
+use crate::model::ring::Ring;
 use crate::plan::Plan;
 
 pub(crate) struct Attention {
@@ -153,34 +154,63 @@ impl Attention {
     /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let (qkv, raw) = self.project(&x, cx)?;
-        let kv = self.gather_kv(&qkv, cx)?;
-        let (mixed, lse) = attention::forward(&qkv, &self.call(&qkv, kv.as_ref(), cx))?;
-        drop(kv);
+        let (mixed, lse) = self.mix(&qkv, cx)?;
         let y = self.join(&mixed, cx)?;
         let core = Some((mixed, lse));
         let qkv = raw.unwrap_or(qkv);
         Ok((y, Saved { x, qkv, core }))
     }
 
-    /// Keys and values of whole sequences, if this rank's rows see more than their own.
-    fn gather_kv(&self, qkv: &Tensor, cx: &Context<'_>) -> kernels::Result<Option<Tensor>> {
-        if cx.cp.size() == 1 {
-            return Ok(None);
-        }
-        let kv = attention::take_kv(qkv, &self.heads)?;
-        gather_rows(cx.cp, &kv, cx.time).map(Some)
+    /// Packed rows -> mixed values `[n, h*e]` and the sums' logarithms.
+    fn mix(&self, qkv: &Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Tensor)> {
+        let Some(ring) = Ring::of(cx, self.is_causal, self.window) else {
+            return attention::forward(qkv, &self.call(qkv, None, cx));
+        };
+        let own = attention::take_kv(qkv, &self.heads)?;
+        let call = self.call(qkv, Some((&own, cx.first)), cx);
+        let mut running = Running::new(qkv, &call)?;
+        let visit = |start, kv: &Tensor| running.visit(qkv, &self.call(qkv, Some((kv, start)), cx));
+        ring.travel(&own, visit, |_, ()| Ok(()))?;
+        running.finish(&call)
     }
 
-    /// Who sees what, and what is dropped.
+    /// The gradient of packed rows; the other way of `mix`.
+    fn unmix(
+        &self,
+        passed: &Passed<'_>,
+        dtable: Option<&mut Tensor>,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let qkv = passed.qkv;
+        let Some(ring) = Ring::of(cx, self.is_causal, self.window) else {
+            let call = self.call(qkv, None, cx);
+            return Ok(attention::backward(passed, &call, cx.token_leaf, dtable)?.0);
+        };
+        let own = attention::take_kv(qkv, &self.heads)?;
+        let call = self.call(qkv, Some((&own, cx.first)), cx);
+        let mut slopes = Slopes::new(passed, &call, cx.token_leaf)?;
+        let mut dkv = None;
+        let visit =
+            |start, kv: &Tensor| slopes.visit(passed, &self.call(qkv, Some((kv, start)), cx));
+        ring.travel(&own, visit, |part, sum| {
+            let sum = ring.sum_for(part, sum)?;
+            dkv = dkv.take().or(sum);
+            Ok(())
+        })?;
+        slopes.finish(passed, &call, dkv.as_ref(), dtable)
+    }
+
+    /// Who sees what, and what is dropped; kv: keys and values at hand and the first one's position.
     pub(crate) fn call<'a>(
         &'a self,
         qkv: &Tensor,
-        kv: Option<&'a Tensor>,
+        kv: Option<(&'a Tensor, usize)>,
         cx: &Context<'a>,
     ) -> Call<'a> {
-        let keys = kv.map_or(Keys::Own, |kv| Keys::Part {
+        let keys = kv.map_or(Keys::Own, |(kv, start)| Keys::Part {
             kv,
             time: cx.time * cx.cp.size(),
+            start,
             first: cx.first,
         });
         let bounds = cx
@@ -191,6 +221,8 @@ impl Attention {
             b: qkv.dims()[0] / cx.time,
             t: cx.time,
             keys,
+            block: cx.key_block,
+            numbers: cx.attention_numbers(),
             is_scaled: self.bias.is_none(),
             bias: self.bias_of(cx),
             mask: Mask {
@@ -212,6 +244,8 @@ impl Attention {
             heads: &self.heads,
             position,
             first_key,
+            block: cx.key_block,
+            numbers: cx.attention_numbers(),
             is_scaled: self.bias.is_none(),
             bias: self.bias_of(cx),
         }
@@ -240,11 +274,9 @@ impl Attention {
         } else {
             (qkv, None)
         };
-        let kv = self.gather_kv(&qkv, cx)?;
-        let call = self.call(&qkv, kv.as_ref(), cx);
         let (mixed, lse) = match core {
             Some(core) => core,
-            None => attention::forward(&qkv, &call)?,
+            None => self.mix(&qkv, cx)?,
         };
         let mut dmixed = self.out.backward(dy, &mixed, gradients, cx)?;
         cx.make_operand(&mut dmixed)?;
@@ -258,12 +290,8 @@ impl Attention {
             let [dtable] = gradients.sums([bias.gradient]);
             dtable
         });
-        let (mut dqkv, dkv) = attention::backward(&passed, &call, cx.token_leaf, dtable)?;
-        if let Some(dkv) = dkv {
-            let dkv = scatter_sum_rows(cx.cp, &dkv, cx.time)?;
-            attention::put_kv(&mut dqkv, &dkv, &self.heads)?;
-        }
-        drop((qkv, mixed, lse, dmixed, kv));
+        let mut dqkv = self.unmix(&passed, dtable, cx)?;
+        drop((qkv, mixed, lse, dmixed));
         if let Some(angles) = &self.rotary {
             rope::backward(&mut dqkv, &self.heads, &cx.positions(), angles)?;
         }

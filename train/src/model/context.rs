@@ -114,6 +114,10 @@ pub(crate) struct Context<'a> {
     pub first: usize,
     /// Tokens of the longest sequence.
     pub longest: usize,
+    /// Keys of a block of attention's softmax over this sequence.
+    pub key_block: usize,
+    /// The same of an encoder's and a decoder's.
+    pub key_blocks: [usize; 2],
     /// `None`: one document in each sequence.
     pub documents: Option<&'a Documents>,
     /// Of an encoder-decoder model, where rows are those of both (`model/halves.rs`).
@@ -158,6 +162,8 @@ impl<'a> Context<'a> {
             time,
             first: place.cp_rank * time,
             longest: plan.sample_tokens(),
+            key_block: key_block(plan.seq_length, place.cp),
+            key_blocks: [plan.seq_length, plan.decoder_length].map(|t| key_block(t, place.cp)),
             documents: None,
             halves: (plan.decoder_length > 0).then_some(halves),
             noise: None,
@@ -198,7 +204,10 @@ impl<'a> Context<'a> {
     /// For the encoder's rows alone.
     pub(crate) fn encoder(&self) -> Context<'a> {
         let halves = self.halves.expect("the model has an encoder");
-        self.of_length(halves.encoder)
+        Context {
+            key_block: self.key_blocks[0],
+            ..self.of_length(halves.encoder)
+        }
     }
 
     /// For the decoder's rows alone.
@@ -206,6 +215,7 @@ impl<'a> Context<'a> {
         let halves = self.halves.expect("the model has a decoder");
         Context {
             documents: None,
+            key_block: self.key_blocks[1],
             ..self.of_length(halves.decoder)
         }
     }
@@ -401,6 +411,24 @@ impl<'a> Context<'a> {
             self.sum_over_tp(x)
         }
     }
+}
+
+/// Most keys of a block of attention's softmax, if the length allows: scores of 32 query rows are then
+/// 64 KiB.
+const LONGEST_BLOCK: usize = 512;
+
+/// Keys of a block, by the whole length of a model's sequences: no layout and no shorter text changes it.
+/// A chunk of the sequence, halved while that is long; where ranks have no whole chunks, a rank's part.
+pub(crate) fn key_block(length: usize, cp: usize) -> usize {
+    let part = length / cp;
+    let mut block = length / TOKEN_CHUNKS;
+    if block == 0 || !length.is_multiple_of(TOKEN_CHUNKS) || !part.is_multiple_of(block) {
+        block = part;
+    }
+    while block > LONGEST_BLOCK && block.is_multiple_of(2) {
+        block /= 2;
+    }
+    block
 }
 
 /// Puts together sequences of which each rank has `rows` rows, in order of ranks:

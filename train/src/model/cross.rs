@@ -3,14 +3,15 @@
 //! divided by the root of the head width (T5).
 //!
 //! Tensor parallel: heads are split, as those of `attention`. Context parallel: a rank has its rows of
-//! both sequences and gathers the keys and values of whole encoder sequences.
+//! both sequences; the encoder's keys and values come by one part after another (`ring.rs`).
 
-use kernels::attention::{Call, Keys, Mask, Passed};
+use kernels::attention::{Call, Keys, Mask, Passed, Running, Slopes};
 use kernels::{Heads, Tensor, attention};
 
-use crate::model::context::{Context, Slots, gather_rows, scatter_sum_rows};
+use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, RowLinear};
+use crate::model::ring::Ring;
 use crate::plan::Plan;
 
 pub(crate) struct CrossAttention {
@@ -97,7 +98,13 @@ impl CrossAttention {
     ) -> kernels::Result<Tensor> {
         let q = self.queries(x, cx)?;
         let time = kv.dims()[0];
-        let (mixed, _) = attention::forward(&q, &self.call((kv, time), cx))?;
+        let far = Far {
+            kv,
+            time,
+            start: 0,
+            block: cx.encoder().key_block,
+        };
+        let (mixed, _) = attention::forward(&q, &self.call(far, 1, cx))?;
         self.out.forward(&mixed, cx)
     }
 
@@ -111,27 +118,70 @@ impl CrossAttention {
         let (near, far) = (cx.decoder(), cx.encoder());
         let q = self.queries(&x, &near)?;
         let kv = self.keys(encoded, &far)?;
-        let whole = gather(&kv, &far)?;
-        let seen = (whole.as_ref().unwrap_or(&kv), far.longest);
-        let (mixed, lse) = attention::forward(&q, &self.call(seen, &near))?;
-        drop(whole);
+        let (mixed, lse) = self.mix(&q, &kv, cx)?;
         let y = self.out.forward(&mixed, &near)?;
         let core = Some((mixed, lse));
         Ok((y, Saved { x, q, kv, core }))
     }
 
-    /// Who sees what, and what is dropped; kv: those of encoder sequences of `time` rows.
-    fn call<'a>(&'a self, (kv, time): (&'a Tensor, usize), cx: &Context<'a>) -> Call<'a> {
+    /// What every row takes from the encoder's, `[n, h*e]`, and the sums' logarithms.
+    fn mix(&self, q: &Tensor, kv: &Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Tensor)> {
+        let (near, far) = (cx.decoder(), cx.encoder());
+        let b = q.dims()[0] / near.time;
+        let Some(ring) = Ring::across(&far) else {
+            return attention::forward(q, &self.call(Far::of(kv, 0, &far), b, &near));
+        };
+        let call = self.call(Far::of(kv, far.first, &far), b, &near);
+        let mut running = Running::new(q, &call)?;
+        let visit =
+            |start, kv: &Tensor| running.visit(q, &self.call(Far::of(kv, start, &far), b, &near));
+        ring.travel(kv, visit, |_, ()| Ok(()))?;
+        running.finish(&call)
+    }
+
+    /// Gradients of queries and of this rank's keys and values; the other way of `mix`.
+    fn unmix(
+        &self,
+        passed: &Passed<'_>,
+        kv: &Tensor,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Tensor)> {
+        let (near, far) = (cx.decoder(), cx.encoder());
+        let b = passed.qkv.dims()[0] / near.time;
+        let call = self.call(Far::of(kv, far.first, &far), b, &near);
+        let mut slopes = Slopes::new(passed, &call, near.token_leaf)?;
+        let mut visit = |start, kv: &Tensor| {
+            slopes.visit(passed, &self.call(Far::of(kv, start, &far), b, &near))
+        };
+        let mut dkv = None;
+        match Ring::across(&far) {
+            None => dkv = Some(visit(0, kv)?),
+            Some(ring) => ring.travel(kv, visit, |part, sum| {
+                let sum = ring.sum_for(part, sum)?;
+                dkv = dkv.take().or(sum);
+                Ok(())
+            })?,
+        }
+        let dkv = dkv.expect("every rank sees its own part");
+        let dkv = attention::dkv_rows(&dkv, &self.heads)?;
+        Ok((slopes.finish(passed, &call, None, None)?, dkv))
+    }
+
+    /// Who sees what of `b` sequences, and what is dropped. `cx` is the decoder's.
+    fn call<'a>(&'a self, far: Far<'a>, b: usize, cx: &Context<'a>) -> Call<'a> {
         let seen = cx.halves.map_or(&[][..], |halves| halves.seen);
         Call {
             heads: &self.heads,
-            b: kv.dims()[0] / time,
+            b,
             t: cx.time,
             keys: Keys::Other {
-                kv,
-                time,
+                kv: far.kv,
+                time: far.time,
+                start: far.start,
                 first: cx.first,
             },
+            block: far.block,
+            numbers: cx.attention_numbers(),
             is_scaled: false,
             bias: None,
             mask: Mask {
@@ -153,12 +203,9 @@ impl CrossAttention {
     ) -> kernels::Result<[Tensor; 2]> {
         let Saved { x, q, kv, core } = saved;
         let (near, far) = (cx.decoder(), cx.encoder());
-        let whole = gather(&kv, &far)?;
-        let seen = (whole.as_ref().unwrap_or(&kv), far.longest);
-        let call = self.call(seen, &near);
         let (mixed, lse) = match core {
             Some(core) => core,
-            None => attention::forward(&q, &call)?,
+            None => self.mix(&q, &kv, cx)?,
         };
         let mut dmixed = self.out.backward(dy, &mixed, gradients, &near)?;
         near.make_operand(&mut dmixed)?;
@@ -168,12 +215,8 @@ impl CrossAttention {
             lse: &lse,
             qkv: &q,
         };
-        let (dq, dkv) = attention::backward(&passed, &call, near.token_leaf, None)?;
-        let mut dkv = dkv.expect("keys of another sequence have a gradient of their own");
-        drop((whole, kv, mixed, lse, dmixed));
-        if cx.cp.size() > 1 {
-            dkv = scatter_sum_rows(cx.cp, &dkv, far.time)?;
-        }
+        let (dq, dkv) = self.unmix(&passed, &kv, cx)?;
+        drop((kv, mixed, lse, dmixed));
         let dx = self.q.backward(&dq, &x, gradients, &near)?;
         drop((dq, x, q));
         let dencoded = self.kv.backward(&dkv, encoded, gradients, &far)?;
@@ -181,10 +224,26 @@ impl CrossAttention {
     }
 }
 
-/// Keys and values of whole sequences, if ranks have parts of them.
-fn gather(kv: &Tensor, cx: &Context<'_>) -> kernels::Result<Option<Tensor>> {
-    if cx.cp.size() == 1 {
-        return Ok(None);
+/// Keys and values of an encoder's rows: `[b * keys at hand, 2*k*e]`.
+#[derive(Clone, Copy)]
+struct Far<'a> {
+    kv: &'a Tensor,
+    /// Rows of a whole sequence.
+    time: usize,
+    /// Position of the first.
+    start: usize,
+    /// Keys of a block of the softmax.
+    block: usize,
+}
+
+impl<'a> Far<'a> {
+    /// `cx` is the encoder's.
+    fn of(kv: &'a Tensor, start: usize, cx: &Context<'_>) -> Far<'a> {
+        Far {
+            kv,
+            time: cx.longest,
+            start,
+            block: cx.key_block,
+        }
     }
-    gather_rows(cx.cp, kv, cx.time).map(Some)
 }

@@ -25,4 +25,5 @@ pub(crate) mod mlp;
 pub(crate) mod moe;
 pub(crate) mod norm;
 pub(crate) mod param;
+pub(crate) mod ring;
 pub(crate) mod stage;

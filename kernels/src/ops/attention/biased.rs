@@ -223,6 +223,7 @@ fn parts_of_biased_rows_have_the_bits_of_the_whole() {
                 keys: Keys::Part {
                     kv: &kv,
                     time: t,
+                    start: 0,
                     first,
                 },
                 mask: Mask {
@@ -306,6 +307,8 @@ fn biased_decode_has_the_bits_of_forward() {
     for position in 0..t {
         let next = Next {
             heads: &HEADS,
+            block: 0,
+            numbers: Numbers::F32,
             position,
             first_key: 0,
             is_scaled: false,

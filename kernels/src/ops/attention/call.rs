@@ -5,8 +5,9 @@
 //! bias is a table of buckets; nothing of the size queries x keys is ever held.
 
 use super::bias::Bias;
+use crate::cpu::Numbers;
 use crate::ops::dropout::{Constants, Dropout};
-use crate::{Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor};
 
 /// Heads of one rank and how a packed row lays them out: for each kv head, its heads / kv_heads query
 /// heads, then its k, then its v, each `width` wide (Megatron's order).
@@ -79,28 +80,32 @@ impl Mask<'_> {
     };
 }
 
-/// Where the keys and values lie. `kv` is `[b * time, kv_width]`, as `take_kv` gives it: those of whole
-/// sequences of `time` rows; `first` is the position of each sequence's first query row.
+/// Where the keys and values lie. `kv` is `[b * held, kv_width]`, as `take_kv` gives it: keys `start ..
+/// start + held` of each sequence of `time`; `first` is the position of each sequence's first query row.
 #[derive(Clone, Copy)]
 pub enum Keys<'a> {
     /// In the queries' packed rows, which are whole sequences.
     Own,
     /// The query rows are a part of their sequences (context parallelism); their packed keys are not read.
     Part {
-        /// `[b * time, kv_width]`
+        /// `[b * held, kv_width]`
         kv: &'a Tensor,
         /// Rows of a whole sequence.
         time: usize,
+        /// Position of the first key at hand; starts a block.
+        start: usize,
         /// Position of the first query row.
         first: usize,
     },
     /// Those of another sequence (cross attention): query rows are `[heads*width]`, heads in order. The
     /// mask may have bounds only; the position of a query row counts for dropout alone.
     Other {
-        /// `[b * time, kv_width]`
+        /// `[b * held, kv_width]`
         kv: &'a Tensor,
-        /// Rows of a sequence of keys.
+        /// Rows of a whole sequence of keys.
         time: usize,
+        /// Position of the first key at hand; starts a block.
+        start: usize,
         /// Position of the first query row.
         first: usize,
     },
@@ -115,11 +120,11 @@ impl Keys<'_> {
         }
     }
 
-    /// The tensor of keys and values, where they are not packed with the queries.
-    pub(super) fn apart(&self) -> Option<&Tensor> {
+    /// Position of the first key at hand.
+    pub(super) fn start(&self) -> usize {
         match *self {
-            Keys::Own => None,
-            Keys::Part { kv, .. } | Keys::Other { kv, .. } => Some(kv),
+            Keys::Own => 0,
+            Keys::Part { start, .. } | Keys::Other { start, .. } => start,
         }
     }
 }
@@ -156,6 +161,12 @@ pub struct Call<'a> {
     pub t: usize,
     /// Where keys and values lie.
     pub keys: Keys<'a>,
+    /// Keys after which a softmax under way takes stock: a row's bits depend on it. 0: once, at the end
+    /// of the keys at hand.
+    pub block: usize,
+    /// What the factors of products are rounded to: queries, keys, values, the gradient of the result,
+    /// probabilities and their gradients.
+    pub numbers: Numbers,
     /// Whether scores are q k / sqrt(width), else q k.
     pub is_scaled: bool,
     /// Added to the scores.
@@ -174,6 +185,8 @@ impl<'a> Call<'a> {
             b,
             t,
             keys: Keys::Own,
+            block: 0,
+            numbers: Numbers::F32,
             is_scaled: true,
             bias: None,
             mask: Mask::CAUSAL,
@@ -189,12 +202,30 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Keys of a sequence that some row may see, whatever the bounds.
-    pub(super) fn visible(&self) -> usize {
+    /// Keys at hand of each sequence.
+    pub(super) fn held(&self) -> usize {
         match self.keys {
             Keys::Own => self.t,
-            Keys::Part { first, .. } if self.mask.is_causal => first + self.t,
+            Keys::Part { kv, .. } | Keys::Other { kv, .. } => kv.dims()[0] / self.b.max(1),
+        }
+    }
+
+    /// Keys of a whole sequence.
+    pub(super) fn total(&self) -> usize {
+        match self.keys {
+            Keys::Own => self.t,
             Keys::Part { time, .. } | Keys::Other { time, .. } => time,
+        }
+    }
+
+    /// One past the last key at hand that some row may see, whatever the bounds; at least the first.
+    pub(super) fn visible(&self) -> usize {
+        let (start, first) = (self.keys.start(), self.keys.first());
+        let end = start + self.held();
+        if self.mask.is_causal {
+            end.min(first + self.t).max(start)
+        } else {
+            end
         }
     }
 
@@ -251,10 +282,34 @@ impl<'a> Call<'a> {
                 }
             }
         }
-        let (Keys::Part { kv, time, .. } | Keys::Other { kv, time, .. }) = self.keys else {
+        let (Keys::Part {
+            kv, time, start, ..
+        }
+        | Keys::Other {
+            kv, time, start, ..
+        }) = self.keys
+        else {
             return Ok(());
         };
-        kv.expect_f32(op, "kv", &[self.b * time, self.heads.kv_width()])
+        kv.expect(op, "kv", DType::F32)?;
+        let width = self.heads.kv_width();
+        if kv.expect_rows(op, "kv")?.1 != width || !kv.dims()[0].is_multiple_of(self.b.max(1)) {
+            return Err(Error::Shape {
+                op,
+                name: "kv",
+                found: kv.dims().to_vec(),
+                wanted: format!("[{} * keys at hand, {width}]", self.b),
+            });
+        }
+        if start.saturating_add(self.held()) > time {
+            let wanted = format!("at most {time} - {}, the keys at hand", self.held());
+            return refuse(op, "start", start.to_string(), wanted);
+        }
+        if self.block > 0 && !start.is_multiple_of(self.block) {
+            let wanted = format!("a multiple of {}, the keys of a block", self.block);
+            return refuse(op, "start", start.to_string(), wanted);
+        }
+        Ok(())
     }
 
     fn check_dropout(&self, op: &'static str) -> Result<()> {
@@ -265,7 +320,7 @@ impl<'a> Call<'a> {
         if !(0.0..1.0).contains(&p) {
             return refuse(op, "p", p.to_string(), "at least 0 and below 1".to_owned());
         }
-        let end = self.keys.first().saturating_add(self.t).max(self.visible());
+        let end = self.keys.first().saturating_add(self.t).max(self.total());
         if u32::try_from(end).is_err() {
             return refuse(op, "t", end.to_string(), "positions below 2^32".to_owned());
         }

@@ -22,7 +22,12 @@ fn cross(t: usize, time: usize) -> (Tensor, Tensor, Vec<[u32; 2]>) {
 fn cross_call<'a>(t: usize, kv: &'a Tensor, bounds: &'a [[u32; 2]]) -> Call<'a> {
     let time = kv.dims()[0] / 2;
     Call {
-        keys: Keys::Other { kv, time, first: 0 },
+        keys: Keys::Other {
+            kv,
+            time,
+            start: 0,
+            first: 0,
+        },
         is_scaled: false,
         mask: Mask {
             bounds: Some(bounds),
@@ -97,6 +102,7 @@ fn a_part_of_cross_attention_and_a_row_alone_have_the_bits_of_the_whole() {
                 keys: Keys::Other {
                     kv: &kv,
                     time,
+                    start: 0,
                     first,
                 },
                 dropout: Some(DROPPED),
@@ -179,6 +185,7 @@ fn t5_attention_is_that_of_transformers() {
         let other = Keys::Other {
             kv: &kv,
             time,
+            start: 0,
             first,
         };
         let bias = Bias {
@@ -237,8 +244,56 @@ fn keys_of_another_sequence_that_do_not_fit_are_refused_by_name() {
     let bias = biased(6, mask, &table).bias;
     assert_eq!(refused(&q, &Call { bias, ..call }), "bias");
     let (kv, first) = (&kv, 0);
-    let long = Keys::Other { kv, time: 5, first };
-    assert_eq!(refused(&q, &Call { keys: long, ..call }), "kv");
-    let none = Keys::Other { kv, time: 0, first };
+    let time = 3;
+    let short = Keys::Other {
+        kv,
+        time,
+        start: 0,
+        first,
+    };
+    assert_eq!(
+        refused(
+            &q,
+            &Call {
+                keys: short,
+                ..call
+            }
+        ),
+        "start"
+    );
+    let (start, time) = (3, 9);
+    let within = Keys::Other {
+        kv,
+        time,
+        start,
+        first,
+    };
+    let keys = within;
+    assert_eq!(
+        refused(
+            &q,
+            &Call {
+                keys,
+                block: 2,
+                ..call
+            }
+        ),
+        "start"
+    );
+    let odd = random(&[7, HEADS.kv_width()], 2, &device).unwrap();
+    let uneven = Keys::Other {
+        kv: &odd,
+        time,
+        start: 0,
+        first,
+    };
+    let keys = uneven;
+    assert_eq!(refused(&q, &Call { keys, ..call }), "kv");
+    let none = Keys::Other {
+        kv,
+        time: 0,
+        start: 0,
+        first,
+    };
     assert_eq!(refused(&q, &Call { keys: none, ..call }), "time");
 }

@@ -246,6 +246,7 @@ fn parts_of_masked_and_dropped_rows_have_the_bits_of_the_whole() {
                 keys: Keys::Part {
                     kv: &kv,
                     time: t,
+                    start: 0,
                     first,
                 },
                 ..call(rows, mask, Some(DROPPED))

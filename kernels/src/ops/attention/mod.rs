@@ -5,12 +5,17 @@
 //! windows: Beltagy et al. 2020, arXiv:2004.05150; bias: Raffel et al. 2020, JMLR 21. Dropout of the
 //! probabilities after the softmax.
 //!
-//! We differ from flash attention: a row's scores are all held (a block of query rows times the keys it
-//! visits), so its softmax has one fixed order, 16 lane sums by key number, and weighted values are one
-//! chain over ascending keys. A row's bits depend on no other row: `decode` gives the bits of `forward`,
-//! and a part of the rows (context parallelism) those of the whole. Gradients of keys and values are sums
-//! over leaves of query rows in the tree of `reduce`, so that parts aligned with it add up to the whole's
-//! bits. Keys that no row of a block sees are not visited.
+//! A row meets the keys in blocks of `Call::block`, in ascending order, and carries three things on: the
+//! largest score m, the sum of e^(score - m) and the values weighted with them. Where a block has a larger
+//! score, sum and values are first multiplied with e^(m - new m) (Milakov & Gimelshein 2018,
+//! arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135); each then goes on as one chain over ascending
+//! keys. Scratch is a tile of query rows times a block of keys. Backward takes the blocks in the same order.
+//!
+//! A row's bits depend on no other row, and not on who has the keys: `decode` gives the bits of `forward`, a
+//! part of the rows those of the whole, and keys may come in parts, one `visit` after another (ring
+//! attention, Liu et al. 2023, arXiv:2310.01889). Gradients of keys and values are sums over leaves of query
+//! rows in the tree of `reduce`, so that parts aligned with it add up to the whole's bits. Keys that no
+//! row of a tile sees are not visited. No result is -0.0.
 
 mod bias;
 #[cfg(test)]
@@ -22,8 +27,11 @@ mod cross;
 #[cfg(test)]
 mod masks;
 #[cfg(test)]
+mod parts;
+#[cfg(test)]
 mod tests;
 
+use crate::cpu::Numbers;
 use crate::{DType, Error, Result, Tensor};
 
 pub use bias::{Bias, Buckets};
@@ -38,12 +46,43 @@ use call::{check_rows, refuse};
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
 pub fn forward(qkv: &Tensor, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
-    call.check("attention::forward", qkv)?;
-    let (heads, n) = (call.heads, call.b * call.t);
-    let mut out = Tensor::empty(&[n, heads.heads * heads.width], DType::F32, qkv.device())?;
-    let mut lse = Tensor::empty(&[call.b, heads.heads, call.t], DType::F32, qkv.device())?;
-    dispatch!(qkv.device(), forward(&mut out, &mut lse, qkv, call))?;
-    Ok((out, lse))
+    let mut running = Running::new(qkv, call)?;
+    running.visit(qkv, call)?;
+    running.finish(call)
+}
+
+/// Query rows on their way over keys that come in parts, in ascending order: the bits of `forward` with
+/// all of them, if every part but the last ends a block.
+pub struct Running(cpu::Running);
+
+impl Running {
+    /// Rows that have seen nothing; b*t*heads*(width + 2) floats, t rounded up to 32.
+    /// # Errors
+    /// As `forward`.
+    pub fn new(qkv: &Tensor, call: &Call<'_>) -> Result<Running> {
+        call.check("attention::forward", qkv)?;
+        Ok(Running(cpu::Running::new(call, qkv.device())?))
+    }
+
+    /// Takes the rows over the call's keys.
+    /// # Errors
+    /// As `forward`.
+    pub fn visit(&mut self, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
+        call.check("attention::forward", qkv)?;
+        dispatch!(qkv.device(), forward(&mut self.0, qkv, call))
+    }
+
+    /// Returns out and lse, as `forward`.
+    /// # Errors
+    /// `Memory` if they do not fit.
+    pub fn finish(self, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
+        let (heads, device) = (call.heads, self.0.device().clone());
+        let dims = [call.b * call.t, heads.heads * heads.width];
+        let mut out = Tensor::empty(&dims, DType::F32, &device)?;
+        let mut lse = Tensor::empty(&[call.b, heads.heads, call.t], DType::F32, &device)?;
+        dispatch!(device, forward_end(self.0, (&mut out, &mut lse), call));
+        Ok((out, lse))
+    }
 }
 
 /// What backward needs of forward, and the gradient of its result.
@@ -63,7 +102,7 @@ pub struct Passed<'a> {
 /// leaf) in the tree of `reduce`; a leaf is one chain over a group's query heads and ascending rows.
 ///
 /// With keys apart (`Part`, `Other`) the second tensor is their gradient from these query rows,
-/// `[b * time, kv_width]`; keys and values in a part's dqkv are 0. Parts of whole leaves add up, in the
+/// `[b * held, kv_width]`; keys and values in a part's dqkv are 0. Parts of whole leaves add up, in the
 /// same tree, to the bits of the whole.
 ///
 /// A call with a bias adds the gradient of its table to dtable, `[heads, buckets]`: leaves as above, merged
@@ -77,25 +116,105 @@ pub fn backward(
     leaf: usize,
     dtable: Option<&mut Tensor>,
 ) -> Result<(Tensor, Option<Tensor>)> {
-    const OP: &str = "attention::backward";
-    check_passed(OP, passed, call)?;
-    match (&call.bias, &dtable) {
-        (None, None) => {}
-        (Some(bias), Some(dtable)) => bias.check(OP, ("dtable", dtable), call.heads.heads)?,
+    check_table(call, dtable.as_deref())?;
+    let mut slopes = Slopes::new(passed, call, leaf)?;
+    let dkv = slopes.visit(passed, call)?;
+    if matches!(call.keys, Keys::Own) {
+        return Ok((slopes.finish(passed, call, Some(&dkv), dtable)?, None));
+    }
+    let dqkv = slopes.finish(passed, call, None, dtable)?;
+    Ok((dqkv, Some(dkv_rows(&dkv, call.heads)?)))
+}
+
+/// Gradients of query rows on their way over keys that come in parts, as in `Running`.
+pub struct Slopes(cpu::Slopes);
+
+impl Slopes {
+    /// Nothing yet; b*t*heads*width floats, leaves of t rounded up to 32.
+    /// # Errors
+    /// As `backward`.
+    pub fn new(passed: &Passed<'_>, call: &Call<'_>, leaf: usize) -> Result<Slopes> {
+        check_passed(OP_BACKWARD, passed, call)?;
+        Ok(Slopes(cpu::Slopes::new(call, leaf, passed.qkv.device())?))
+    }
+
+    /// Adds what the call's keys give to the queries' gradients; returns the keys' and values' own from
+    /// these query rows, `[b, kv_heads, held, 2*width]`.
+    /// # Errors
+    /// As `backward`.
+    pub fn visit(&mut self, passed: &Passed<'_>, call: &Call<'_>) -> Result<Tensor> {
+        check_passed(OP_BACKWARD, passed, call)?;
+        let device = passed.qkv.device();
+        let heads = call.heads;
+        let dims = [call.b, heads.kv_heads, call.held(), 2 * heads.width];
+        let mut dkv = Tensor::empty(&dims, DType::F32, device)?;
+        dispatch!(device, backward((&mut self.0, &mut dkv), passed, call))?;
+        Ok(dkv)
+    }
+
+    /// Returns dqkv as `backward` does. Its keys and values are `dkv`, `[b, kv_heads, t, 2*width]`, or 0.
+    /// # Errors
+    /// As `backward`.
+    pub fn finish(
+        self,
+        passed: &Passed<'_>,
+        call: &Call<'_>,
+        dkv: Option<&Tensor>,
+        dtable: Option<&mut Tensor>,
+    ) -> Result<Tensor> {
+        check_table(call, dtable.as_deref())?;
+        let (device, heads) = (passed.qkv.device(), call.heads);
+        if let Some(dkv) = dkv {
+            let dims = [call.b, heads.kv_heads, call.t, 2 * heads.width];
+            dkv.expect_f32(OP_BACKWARD, "dkv", &dims)?;
+        }
+        let mut dqkv = Tensor::empty(passed.qkv.dims(), DType::F32, device)?;
+        let outs = (&mut dqkv, dtable);
+        dispatch!(device, backward_end(self.0, outs, dkv, call))?;
+        Ok(dqkv)
+    }
+}
+
+/// Returns gradients of keys and values, `[b, kv_heads, t, 2*width]`, as rows `[b * t, kv_width]`.
+/// # Errors
+/// `Shape` or `DType` if they do not fit.
+pub fn dkv_rows(dkv: &Tensor, heads: &Heads) -> Result<Tensor> {
+    const OP: &str = "attention::dkv_rows";
+    let rows = dkv.elements() / heads.kv_width();
+    let t = match *dkv.dims() {
+        [_, kv_heads, t, width] if (kv_heads, width) == (heads.kv_heads, 2 * heads.width) => t,
+        _ => {
+            return Err(Error::Shape {
+                op: OP,
+                name: "dkv",
+                found: dkv.dims().to_vec(),
+                wanted: format!("[b, {}, t, {}]", heads.kv_heads, 2 * heads.width),
+            });
+        }
+    };
+    let mut out = Tensor::empty(&[rows, heads.kv_width()], DType::F32, dkv.device())?;
+    dispatch!(dkv.device(), settle_rows(&mut out, dkv, (t, heads.width)));
+    Ok(out)
+}
+
+const OP_BACKWARD: &str = "attention::backward";
+
+/// A bias and its table's gradient come together.
+fn check_table(call: &Call<'_>, dtable: Option<&Tensor>) -> Result<()> {
+    match (&call.bias, dtable) {
+        (None, None) => Ok(()),
+        (Some(bias), Some(dtable)) => bias.check(OP_BACKWARD, ("dtable", dtable), call.heads.heads),
         (bias, _) => {
             let told = |is_there| if is_there { "given" } else { "none" };
             let wanted = format!("{}, as the call's bias", told(bias.is_some()));
-            return refuse(OP, "dtable", told(bias.is_none()).to_owned(), wanted);
+            refuse(
+                OP_BACKWARD,
+                "dtable",
+                told(bias.is_none()).to_owned(),
+                wanted,
+            )
         }
     }
-    let device = passed.qkv.device();
-    let mut dqkv = Tensor::empty(passed.qkv.dims(), DType::F32, device)?;
-    let apart = call.keys.apart();
-    let dkv = apart.map(|kv| Tensor::empty(kv.dims(), DType::F32, device));
-    let mut dkv = dkv.transpose()?;
-    let outs = (&mut dqkv, dkv.as_mut(), dtable);
-    dispatch!(device, backward(outs, passed, call, leaf))?;
-    Ok((dqkv, dkv))
 }
 
 /// Returns the keys and values of packed rows: `[n, packed]` -> `[n, kv_width]`.
@@ -150,6 +269,10 @@ pub struct Next<'a> {
     pub position: usize,
     /// First key that is seen.
     pub first_key: usize,
+    /// As in `Call`.
+    pub block: usize,
+    /// As in `Call`.
+    pub numbers: Numbers,
     /// As in `Call`.
     pub is_scaled: bool,
     /// As in `Call`.

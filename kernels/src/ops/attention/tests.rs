@@ -35,6 +35,8 @@ fn backward_of(
 pub(super) fn next(heads: &Heads, position: usize, first_key: usize) -> Next<'_> {
     Next {
         heads,
+        block: 0,
+        numbers: Numbers::F32,
         position,
         first_key,
         is_scaled: true,
@@ -181,6 +183,7 @@ fn parts_of_the_rows_have_the_bits_of_the_whole() {
             let keys = Keys::Part {
                 kv: &kv,
                 time: t,
+                start: 0,
                 first: part * rows,
             };
             let qkv = cut(&qkv, part);
@@ -219,6 +222,7 @@ fn a_part_past_the_end_is_an_error() {
     let keys = Keys::Part {
         kv: &kv,
         time: 8,
+        start: 0,
         first: 5,
     };
     let call = Call {

@@ -1,404 +1,510 @@
-//! Backward: a task is one kv head's group, in blocks of query rows.
+//! Backward: a task is the query heads of one kv head, block of keys by block of keys.
 //!
-//! Per block, P from the saved lse: dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O)) scale,
-//! dQ = dS K, dK += dS^T Q; with dropout dP and the P of dV are times the factors of forward. dK and dV
-//! are sums over leaves of query rows: a leaf is one chain over the group's query heads and, within a
-//! head, ascending rows.
+//! Per tile, P from the saved lse: dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O)) scale,
+//! dQ += dS K, dK += dS^T Q; with dropout dP and the P of dV are times the factors of forward. A row of
+//! dQ is one chain over ascending keys, also from visit to visit. dK and dV are sums over leaves of query
+//! rows: a leaf is one chain over the group's query heads and, within a head, ascending rows; leaves
+//! that see nothing of a block are left out. Results have no -0.0: neither what is left out nor where
+//! a chain starts shows.
 
 use super::bias::{Expanded, settle};
-use super::{QUERY_BLOCK, Rows, dense, expand, split};
+use super::forward::turn_back;
+use super::operand::{Operand, Read};
+use super::queries::{Plan, Queries, Saved};
+use super::softmax::{self, Made, OfRows};
+use super::tree::Tree;
+use super::{Rooms, Rows, TILE, Tile, expand, lay, steps};
 use crate::cpu::Numbers;
-use crate::cpu::gemm::{Packed, Plan, gemm, gemm_packed, pack_b};
-use crate::cpu::math::exp;
 use crate::cpu::pack::View;
-use crate::cpu::simd::vector_fn;
-use crate::cpu::tile::Finish;
+use crate::cpu::simd::LANES;
+use crate::cpu::strip::{Strip, join_row};
 use crate::ops::attention::{Call, Keys, Passed};
-use crate::ops::dropout::Constants;
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
+use std::ops::Range;
 
-/// Gradients to write: dqkv, those of keys and values where they are apart, and a sum to add to.
-type Outs<'a> = (
-    &'a mut Tensor,
-    Option<&'a mut Tensor>,
-    Option<&'a mut Tensor>,
-);
+/// Gradients of query rows on their way over the keys.
+pub(in crate::ops::attention) struct Slopes {
+    /// Turned: `[b, heads, tiles, width, 32]`, tiles leaf by leaf.
+    dq: Tensor,
+    /// Sums of slopes by distance, `[b, kv_heads, leaves, heads of a group, distances]`.
+    by_distance: Tensor,
+    plan: Plan,
+}
+
+impl Slopes {
+    /// `leaf` query rows a leaf; 0: one leaf.
+    pub(in crate::ops::attention) fn new(
+        call: &Call<'_>,
+        leaf: usize,
+        device: &Device,
+    ) -> Result<Slopes> {
+        let leaf = if leaf == 0 { call.t } else { leaf.min(call.t) };
+        let distances = call
+            .bias
+            .map_or(0, |_| Expanded::count(call.t, call.total()));
+        let plan = Plan {
+            t: call.t,
+            leaf,
+            distances,
+        };
+        let heads = call.b * call.heads.heads;
+        let dq = heads * plan.tiles() * call.heads.width * TILE;
+        let by_distance = heads * plan.leaves() * distances;
+        Ok(Slopes {
+            dq: Tensor::zeros(&[dq], DType::F32, device)?,
+            by_distance: Tensor::zeros(&[by_distance], DType::F32, device)?,
+            plan,
+        })
+    }
+
+    /// dkv: `[b, kv_heads, keys at hand, 2*width]`.
+    fn visit(&mut self, dkv: &mut Tensor, passed: &Passed<'_>, call: &Call<'_>) -> Result<()> {
+        let device = passed.qkv.device();
+        let (heads, t, plan) = (call.heads, call.t, self.plan);
+        let (per, width) = (heads.per_group(), heads.width);
+        let bias = expand(call)?;
+        if call.b == 0 {
+            return Ok(());
+        }
+        let of = Rows::of(passed.qkv, call, bias.as_ref(), 0);
+        let is_dropped = call.dropout.is_some();
+        let count = call.b * heads.kv_heads;
+        let rooms = Rooms::new(count, || Room::new(&of, (plan, is_dropped), device))?;
+        let tasks = dkv.f32_mut().par_chunks_mut(2 * call.held() * width);
+        let tasks = tasks.zip(
+            self.dq
+                .f32_mut()
+                .par_chunks_mut(per * plan.tiles() * width * TILE),
+        );
+        let one = |task: usize, dkv: &mut [f32], dq: &mut [f32], by_distance: &mut [f32]| {
+            let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
+            let outs = heads.heads * width;
+            let rows_out = sequence * t * outs..(sequence + 1) * t * outs;
+            let lse = sequence * heads.heads * t..(sequence + 1) * heads.heads * t;
+            let saved = Saved {
+                rows: Rows::of(passed.qkv, call, bias.as_ref(), sequence),
+                dout: &passed.dout.f32()[rows_out.clone()],
+                out: &passed.out.f32()[rows_out],
+                lse: &passed.lse.f32()[lse],
+                call,
+            };
+            dkv.fill(0.0);
+            if saved.rows.keys.len() == 0 {
+                return;
+            }
+            let sums = Sums {
+                dkv,
+                dq,
+                by_distance,
+            };
+            rooms.with(|room| one_group(sums, &saved, (group, plan), room, device));
+        };
+        if plan.distances == 0 {
+            let tasks = tasks.enumerate();
+            tasks.for_each(|(task, (dkv, dq))| one(task, dkv, dq, &mut []));
+            return Ok(());
+        }
+        let per_task = per * plan.leaves() * plan.distances;
+        let sums = self.by_distance.f32_mut().par_chunks_mut(per_task);
+        let tasks = tasks.zip(sums).enumerate();
+        tasks.for_each(|(task, ((dkv, dq), sums))| one(task, dkv, dq, sums));
+        Ok(())
+    }
+
+    /// Writes dqkv, with keys and values by `dkv` (as `visit` gives it) or 0, and adds to dtable.
+    fn finish(
+        self,
+        (dqkv, dtable): (&mut Tensor, Option<&mut Tensor>),
+        dkv: Option<&Tensor>,
+        call: &Call<'_>,
+    ) -> Result<()> {
+        let (heads, t, plan) = (call.heads, call.t, self.plan);
+        let (per, width) = (heads.per_group(), heads.width);
+        let device = dqkv.device().clone();
+        let dq = self.dq.f32();
+        let row = call.query_width();
+        let padded = width.next_multiple_of(LANES);
+        let sequences = dqkv.f32_mut().par_chunks_mut(t * row).enumerate();
+        sequences.for_each(|(sequence, out)| {
+            let mut turned = vec![0.0; TILE * padded];
+            for head in 0..heads.heads {
+                let number = sequence * heads.heads + head;
+                let at = head / per * (row / heads.kv_heads) + head % per * width;
+                for leaf in 0..plan.leaves() {
+                    for (tile, first, len) in plan.of_leaf(leaf) {
+                        let from = (number * plan.tiles() + tile) * width * TILE;
+                        let dq = &dq[from..from + width * TILE];
+                        turn_back(&device, dq, (len, width), &mut turned);
+                        let outs = out[first * row..(first + len) * row].chunks_exact_mut(row);
+                        for (out, line) in outs.zip(turned.chunks_exact(padded)) {
+                            unsigned(&mut out[at..at + width], line);
+                        }
+                    }
+                }
+            }
+            if !matches!(call.keys, Keys::Other { .. }) {
+                for (i, out) in out.chunks_exact_mut(heads.group_width()).enumerate() {
+                    let (i, group) = (i / heads.kv_heads, i % heads.kv_heads);
+                    let out = &mut out[per * width..];
+                    let task = sequence * heads.kv_heads + group;
+                    match dkv {
+                        None => out.fill(0.0),
+                        Some(dkv) => {
+                            let at = (task * t + i) * 2 * width;
+                            out.copy_from_slice(&dkv.f32()[at..at + 2 * width]);
+                        }
+                    }
+                }
+            }
+        });
+        let (Some(dtable), Some(bias)) = (dtable, expand(call)?) else {
+            return Ok(());
+        };
+        let by_head = self.by_bucket(&bias, call);
+        let dims = [call.b, heads.heads * bias.buckets];
+        settle(dtable, &Tensor::from_f32(&dims, &by_head, &device)?)
+    }
+
+    /// `[b, heads, buckets]`: leaves merged in their tree.
+    fn by_bucket(&self, bias: &Expanded, call: &Call<'_>) -> Vec<f32> {
+        let (per, plan) = (call.heads.per_group(), self.plan);
+        let isa = self.dq.device().isa();
+        let mut all = Vec::new();
+        let groups = self.by_distance.f32();
+        for group in groups.chunks_exact(plan.leaves() * per * plan.distances) {
+            let mut tree = Tree::default();
+            for (leaf, heads) in group.chunks_exact(per * plan.distances).enumerate() {
+                let mut sum = vec![0.0; per * bias.buckets];
+                let both = sum.chunks_exact_mut(bias.buckets);
+                for (sum, head) in both.zip(heads.chunks_exact(plan.distances)) {
+                    bias.fold(sum, head);
+                }
+                tree.push(leaf, Some(sum), isa);
+            }
+            all.extend(tree.take(isa).expect("there is a leaf"));
+        }
+        all
+    }
+}
 
 pub(in crate::ops::attention) fn backward(
-    (dqkv, dkv, dtable): Outs<'_>,
+    (slopes, dkv): (&mut Slopes, &mut Tensor),
     passed: &Passed<'_>,
     call: &Call<'_>,
-    leaf: usize,
 ) -> Result<()> {
-    let device = passed.qkv.device();
-    let (heads, t) = (call.heads, call.t);
-    let (per, width) = (heads.per_group(), heads.width);
-    let bias = expand(call)?;
-    let buckets = bias.as_ref().map_or(0, |bias| bias.buckets);
-    // Per sequence and group: dq of each query head, [t, width]; dk and dv, [visible, width], and the
-    // bias's gradient, [per, buckets].
-    let sums = Sums {
-        visible: call.visible(),
-        q: per * t * width,
-        kv: 2 * call.visible() * width,
-        bias: per * buckets,
-    };
-    let groups = call.b * heads.kv_heads;
-    let mut by_q = Tensor::empty(&[groups * sums.q], DType::F32, device)?;
-    let mut by_kv = Tensor::zeros(&[groups * sums.tree()], DType::F32, device)?;
-    let tasks = by_q
-        .f32_mut()
-        .par_chunks_mut(sums.q)
-        .zip(by_kv.f32_mut().par_chunks_mut(sums.tree()));
-    tasks.enumerate().try_for_each(|(task, (dq, tree))| {
-        let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
-        let outs = heads.heads * width;
-        let rows_out = sequence * t * outs..(sequence + 1) * t * outs;
-        let lse = sequence * heads.heads * t..(sequence + 1) * heads.heads * t;
-        let saved = Saved {
-            rows: Rows::of(passed.qkv, call, bias.as_ref(), sequence),
-            dout: &passed.dout.f32()[rows_out.clone()],
-            out: &passed.out.f32()[rows_out],
-            lse: &passed.lse.f32()[lse],
-            call,
-        };
-        one_group(dq, tree, &saved, (group, leaf), device)
-    })?;
-    sums.pack(dqkv, (&by_q, &by_kv), call);
-    if let Some(dkv) = dkv {
-        sums.unpack_kv(dkv, &by_kv, call);
-    }
-    let Some(dtable) = dtable else {
-        return Ok(());
-    };
-    let by_task = by_kv.f32().chunks_exact(sums.tree());
-    let by_head: Vec<f32> = by_task.flat_map(|sum| sum[sums.kv..].to_vec()).collect();
-    let dims = [call.b, heads.heads * buckets];
-    settle(dtable, &Tensor::from_f32(&dims, &by_head, device)?)
+    slopes.visit(dkv, passed, call)
 }
 
-/// Floats of what a task sums: dq, and in the tree over leaves dk, dv and the gradient of the bias.
-struct Sums {
-    visible: usize,
-    q: usize,
-    kv: usize,
-    bias: usize,
+pub(in crate::ops::attention) fn backward_end(
+    slopes: Slopes,
+    outs: (&mut Tensor, Option<&mut Tensor>),
+    dkv: Option<&Tensor>,
+    call: &Call<'_>,
+) -> Result<()> {
+    slopes.finish(outs, dkv, call)
 }
 
-impl Sums {
-    fn tree(&self) -> usize {
-        self.kv + self.bias
-    }
-
-    /// Queries' gradients of all tasks, and those of their own keys, as packed rows.
-    fn pack(&self, dqkv: &mut Tensor, (by_q, by_kv): (&Tensor, &Tensor), call: &Call<'_>) {
-        let (heads, t) = (call.heads, call.t);
-        let (per, width) = (heads.per_group(), heads.width);
-        let (by_q, by_kv) = (by_q.f32(), by_kv.f32());
-        let is_own = matches!(call.keys, Keys::Own);
-        let step = call.query_width() / heads.kv_heads;
-        let rows = dqkv.f32_mut().par_chunks_mut(step);
-        rows.enumerate().for_each(|(at, out)| {
-            let (row, group) = (at / heads.kv_heads, at % heads.kv_heads);
-            let (task, i) = (row / t * heads.kv_heads + group, row % t);
-            for (slot, out) in out.chunks_exact_mut(width).enumerate() {
-                if slot < per {
-                    let at = task * self.q + (slot * t + i) * width;
-                    out.copy_from_slice(&by_q[at..at + width]);
-                } else if is_own {
-                    let at = task * self.tree() + ((slot - per) * t + i) * width;
-                    out.copy_from_slice(&by_kv[at..at + width]);
-                } else {
-                    out.fill(0.0);
-                }
-            }
-        });
-    }
-
-    /// Gradients of keys and values apart; of those that no row may see, 0.
-    fn unpack_kv(&self, dkv: &mut Tensor, by_kv: &Tensor, call: &Call<'_>) {
-        let (heads, by_kv) = (call.heads, by_kv.f32());
-        let width = heads.width;
-        let time = dkv.elements() / (call.b * heads.kv_width());
-        let rows = dkv.f32_mut().par_chunks_mut(2 * width);
-        rows.enumerate().for_each(|(at, out)| {
-            let (row, group) = (at / heads.kv_heads, at % heads.kv_heads);
-            let (task, i) = (row / time * heads.kv_heads + group, row % time);
-            for (slot, out) in out.chunks_exact_mut(width).enumerate() {
-                if i < self.visible {
-                    let at = task * self.tree() + (slot * self.visible + i) * width;
-                    out.copy_from_slice(&by_kv[at..at + width]);
-                } else {
-                    out.fill(0.0);
-                }
-            }
-        });
+/// x without the sign of zeros.
+fn unsigned(out: &mut [f32], x: &[f32]) {
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = x + 0.0;
     }
 }
 
-/// What backward reads of one sequence.
-struct Saved<'a> {
-    rows: Rows<'a>,
-    dout: &'a [f32],
-    out: &'a [f32],
-    lse: &'a [f32],
-    call: &'a Call<'a>,
+/// Gradients of keys and values, `[b, kv_heads, t, 2*width]`, as rows: `[b * t, kv_width]`.
+pub(in crate::ops::attention) fn settle_rows(
+    rows: &mut Tensor,
+    dkv: &Tensor,
+    (t, width): (usize, usize),
+) {
+    let dkv = dkv.f32();
+    let row = rows.dims()[1];
+    let kv_heads = row / (2 * width);
+    for (i, out) in rows.f32_mut().chunks_exact_mut(2 * width).enumerate() {
+        let (n, group) = (i / kv_heads, i % kv_heads);
+        let at = ((n / t * kv_heads + group) * t + n % t) * 2 * width;
+        out.copy_from_slice(&dkv[at..at + 2 * width]);
+    }
 }
 
-/// Keys and values of a group as the products of all blocks read them.
-struct Packs {
-    k: Packed,
-    k_turned: Packed,
-    v_turned: Packed,
-}
-
-/// Room for a block's probabilities and their gradients, a row's dropout factors, and a leaf's sums by
-/// distance.
-struct Scratch<'a> {
-    p: &'a mut [f32],
-    dp: &'a mut [f32],
-    factors: &'a mut [f32],
+/// What a task adds to.
+struct Sums<'a> {
+    dkv: &'a mut [f32],
+    dq: &'a mut [f32],
     by_distance: &'a mut [f32],
 }
 
-/// tree: dk, then dv, then the gradient of the bias, all zero before.
+/// Keys and values of a group as the products of all tiles read them.
+struct Operands {
+    k: Operand,
+    v: Operand,
+}
+
+/// Room for a tile's probabilities and their gradients, `[keys of a block, 32]`; as words of pairs; dropout
+/// factors by row and turned.
+struct Scratch {
+    p: Tensor,
+    dp: Tensor,
+    pairs: [Tensor; 2],
+    factors: [Tensor; 2],
+}
+
+impl Scratch {
+    fn new(rows: &Rows<'_>, is_dropped: bool, device: &Device) -> Result<Scratch> {
+        let block = rows.block.min(rows.keys.len() + 1);
+        let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
+        let words = match rows.numbers {
+            Numbers::F32 => 0,
+            Numbers::Bf16 => block.next_multiple_of(2) * TILE / 2,
+        };
+        let dropped = if is_dropped { block * TILE } else { 0 };
+        Ok(Scratch {
+            p: empty(block * TILE)?,
+            dp: empty(block * TILE)?,
+            pairs: [empty(words)?, empty(words)?],
+            factors: [empty(dropped)?, empty(dropped)?],
+        })
+    }
+}
+
+/// What a task works in.
+struct Room {
+    operands: Operands,
+    queries: Queries,
+    scratch: Scratch,
+}
+
+impl Room {
+    fn new(rows: &Rows<'_>, (plan, is_dropped): (Plan, bool), device: &Device) -> Result<Room> {
+        let size = (rows.keys.len(), rows.heads.width);
+        let kind = (rows.numbers, rows.block);
+        let operands = Operands {
+            k: Operand::new(size, kind, Read::Both, device)?,
+            v: Operand::new(size, kind, Read::Rows, device)?,
+        };
+        Ok(Room {
+            operands,
+            queries: Queries::new(rows, plan, device)?,
+            scratch: Scratch::new(rows, is_dropped, device)?,
+        })
+    }
+}
+
 fn one_group(
-    dq: &mut [f32],
-    tree: &mut [f32],
+    sums: Sums<'_>,
     saved: &Saved<'_>,
-    (group, leaf): (usize, usize),
+    (group, plan): (usize, Plan),
+    room: &mut Room,
     device: &Device,
-) -> Result<()> {
-    let t = saved.rows.t;
-    let (k, v) = (saved.rows.shared(group, 0), saved.rows.shared(group, 1));
-    let packs = Packs {
-        k: pack_b(k, device)?,
-        k_turned: pack_b(k.transposed(), device)?,
-        v_turned: pack_b(v.transposed(), device)?,
-    };
-    let block = QUERY_BLOCK.min(t);
-    let keys = saved.rows.keys;
-    let mut p = Tensor::empty(&[block * keys], DType::F32, device)?;
-    let mut dp = Tensor::empty(&[block * keys], DType::F32, device)?;
-    let dropped = if saved.call.dropout.is_some() {
-        keys
-    } else {
-        0
-    };
-    let mut factors = Tensor::empty(&[dropped], DType::F32, device)?;
-    let distances = saved.rows.bias.map_or(0, Expanded::distances);
-    let mut by_distance = Tensor::empty(&[distances], DType::F32, device)?;
-    let mut scratch = Scratch {
-        p: p.f32_mut(),
-        dp: dp.f32_mut(),
-        factors: factors.f32_mut(),
-        by_distance: by_distance.f32_mut(),
-    };
-    let leaf = if leaf == 0 { t } else { leaf };
-    if leaf >= t {
-        let at = (group, 0, t);
-        return one_leaf((dq, tree), &mut scratch, (saved, &packs), at, device);
-    }
-    // Sums of leaves that wait for their partner; the numbers are those of matmul's tree.
-    let mut waiting: Vec<Tensor> = Vec::new();
-    for (number, first) in (0..t).step_by(leaf).enumerate() {
-        let mut sum = Tensor::zeros(&[tree.len()], DType::F32, device)?;
-        let at = (group, first, leaf.min(t - first));
-        let outs = (&mut *dq, sum.f32_mut());
-        one_leaf(outs, &mut scratch, (saved, &packs), at, device)?;
-        for _ in 0..number.trailing_ones() {
-            let older = waiting.pop().expect("one sum waits per one bit");
-            merge(device.isa(), sum.f32_mut(), older.f32());
+) {
+    let (rows, isa) = (&saved.rows, device.isa());
+    let (per, width) = (rows.heads.per_group(), rows.heads.width);
+    let Room {
+        operands,
+        queries,
+        scratch,
+    } = room;
+    operands.k.fill(rows.shared(group, 0), device);
+    operands.v.fill(rows.shared(group, 1), device);
+    queries.fill(saved, (group, plan), device);
+    let (operands, queries) = (&*operands, &*queries);
+    let padded = queries.floats.padded;
+    let half = rows.block.min(rows.keys.len()) * padded;
+    let mut tree = Tree::default();
+    let all = rows.keys.start..rows.keys.end;
+    for block in rows.blocks(&all) {
+        for leaf in 0..plan.leaves() {
+            let mut sum: Option<Vec<f32>> = None;
+            for query in 0..per {
+                for (number, ..) in plan.of_leaf(leaf) {
+                    let tile = &queries.tiles[number];
+                    let keys = tile.within(block, rows.block);
+                    if keys.is_empty() {
+                        continue;
+                    }
+                    let sum = sum.get_or_insert_with(|| {
+                        let mut room = tree.room(2 * half);
+                        room.fill(0.0);
+                        room
+                    });
+                    let number = query * plan.tiles() + number;
+                    let distances = (leaf * per + query) * plan.distances;
+                    let of = Work {
+                        saved,
+                        operands,
+                        queries,
+                        tile,
+                        keys,
+                        block,
+                        head: group * per + query,
+                    };
+                    let dq = &mut sums.dq[number * width * TILE..][..width * TILE];
+                    let sums = &mut sums.by_distance[distances..distances + plan.distances];
+                    of.run(
+                        (dq, sum.split_at_mut(half)),
+                        (number, sums),
+                        scratch,
+                        device,
+                    );
+                }
+            }
+            tree.push(leaf, sum, isa);
         }
-        waiting.push(sum);
-    }
-    let mut sum = waiting.pop().expect("t is at least 1");
-    while let Some(older) = waiting.pop() {
-        merge(device.isa(), sum.f32_mut(), older.f32());
-    }
-    tree.copy_from_slice(sum.f32());
-    Ok(())
-}
-
-vector_fn! {
-    /// right = older + right.
-    fn merge<L>(right: &mut [f32], older: &[f32]) {
-        for (right, older) in right.chunks_mut(16).zip(older.chunks(16)) {
-            L::load_part(older, 0.0).add(L::load_part(right, 0.0)).store_part(right);
-        }
-    }
-}
-
-/// Rows first .. first + len of every query head of the group.
-fn one_leaf(
-    (dq, tree): (&mut [f32], &mut [f32]),
-    scratch: &mut Scratch<'_>,
-    of: (&Saved<'_>, &Packs),
-    (group, first, len): (usize, usize, usize),
-    device: &Device,
-) -> Result<()> {
-    let rows = &of.0.rows;
-    let (heads, t) = (rows.heads, rows.t);
-    let half = rows.keys * heads.width;
-    let (dk, rest) = tree.split_at_mut(half);
-    let (dv, by_bucket) = rest.split_at_mut(half);
-    for (query, dq) in dq.chunks_exact_mut(t * heads.width).enumerate() {
-        scratch.by_distance.fill(0.0);
-        for from in (first..first + len).step_by(QUERY_BLOCK) {
-            let rows = QUERY_BLOCK.min(first + len - from);
-            let at = (group, query, from, rows);
-            let dq = &mut dq[from * heads.width..(from + rows) * heads.width];
-            one_block((dq, dk, dv), scratch, of, at, device)?;
-        }
-        if let Some(bias) = rows.bias {
-            let by_bucket = &mut by_bucket[query * bias.buckets..(query + 1) * bias.buckets];
-            bias.fold(by_bucket, scratch.by_distance);
+        if let Some(sum) = tree.take(isa) {
+            let (dk, dv) = sum.split_at(half);
+            let from = block.max(all.start) - all.start;
+            let lines = dk.chunks_exact(padded).zip(dv.chunks_exact(padded));
+            let outs = sums.dkv[from * 2 * width..].chunks_exact_mut(2 * width);
+            for (out, (dk, dv)) in outs.zip(lines) {
+                let (to_k, to_v) = out.split_at_mut(width);
+                unsigned(to_k, dk);
+                unsigned(to_v, dv);
+            }
+            tree.free.push(sum);
         }
     }
-    Ok(())
 }
 
-fn one_block(
-    (dq, dk, dv): (&mut [f32], &mut [f32], &mut [f32]),
-    scratch: &mut Scratch<'_>,
-    (saved, packs): (&Saved<'_>, &Packs),
-    (group, query, first, rows): (usize, usize, usize, usize),
-    device: &Device,
-) -> Result<()> {
-    let heads = saved.rows.heads;
-    let width = heads.width;
-    let visited = saved.rows.visited(first, rows);
-    let (keys, from) = (visited.len(), visited.start);
-    let p = &mut scratch.p[..rows * keys];
-    let dp = &mut scratch.dp[..rows * keys];
-    let head = group * heads.per_group() + query;
-    let stride = heads.heads * width;
-    let q = saved.rows.queries(group, query, first, rows);
-    let at = first * stride + head * width;
-    let dout = View::new(&saved.dout[at..], rows, width, stride);
-    let (k, v) = ((&packs.k_turned, (from, 0)), (&packs.v_turned, (from, 0)));
-    gemm_packed(dense(p, rows, keys), q, k, Finish::Store, device)?;
-    gemm_packed(dense(dp, rows, keys), dout, v, Finish::Store, device)?;
-    let constants = saved.call.dropout.map(|dropout| dropout.of_head(head));
-    let pairs = p.chunks_exact_mut(keys).zip(dp.chunks_exact_mut(keys));
-    for (r, (p, dp)) in pairs.enumerate() {
-        let room = (&mut *scratch.factors, &mut *scratch.by_distance);
-        let at = (first + r, head, from);
-        saved.one_row(at, (p, dp), room, constants, device);
-    }
-    let p = View::new(p, rows, keys, keys);
-    let ds = View::new(dp, rows, keys, keys);
-    let follow = Plan {
-        device,
-        numbers: Numbers::F32,
-        leaf: 0,
-        finish: Finish::Continue,
-        parallel: false,
-    };
-    let (start, end) = (from * width, visited.end * width);
-    let dv = dense(&mut dv[start..end], keys, width);
-    gemm(dv, p.transposed(), dout, follow)?;
-    let dk = dense(&mut dk[start..end], keys, width);
-    gemm(dk, ds.transposed(), q, follow)?;
-    let k = (&packs.k, (0, from));
-    gemm_packed(dense(dq, rows, width), ds, k, Finish::Store, device)
+/// A tile and the keys of a block that it visits.
+struct Work<'a> {
+    saved: &'a Saved<'a>,
+    operands: &'a Operands,
+    queries: &'a Queries,
+    tile: &'a Tile,
+    keys: Range<usize>,
+    /// First key of the block.
+    block: usize,
+    head: usize,
 }
 
-impl Saved<'_> {
-    /// Scores to probabilities times dropout factors, dp to the gradient of the unscaled scores.
-    fn one_row(
+impl Work<'_> {
+    fn run(
         &self,
-        (row, head, from): (usize, usize, usize),
-        (p, dp): (&mut [f32], &mut [f32]),
-        (factors, by_distance): (&mut [f32], &mut [f32]),
-        constants: Option<Constants>,
+        (dq, (dk, dv)): (&mut [f32], (&mut [f32], &mut [f32])),
+        (number, by_distance): (usize, &mut [f32]),
+        scratch: &mut Scratch,
         device: &Device,
     ) {
-        let (heads, isa) = (self.rows.heads, device.isa());
-        let seen = self.rows.seen(row);
-        if seen.is_empty() {
-            p.fill(0.0);
-            dp.fill(0.0);
-            return;
+        let rows = &self.saved.rows;
+        let (isa, numbers, width) = (device.isa(), rows.numbers, rows.heads.width);
+        let (count, of) = (self.keys.len(), self.queries.of(number));
+        let at = self.keys.start - rows.keys.start;
+        let p = &mut scratch.p.f32_mut()[..count * TILE];
+        let dp = &mut scratch.dp.f32_mut()[..count * TILE];
+        for (operand, b, c) in [
+            (&self.operands.k, of.q, &mut *p),
+            (&self.operands.v, of.dout, &mut *dp),
+        ] {
+            let (a, a_at) = operand.by_rows(at);
+            let product = Strip {
+                a,
+                a_at,
+                b,
+                b_at: TILE,
+                c,
+                c_at: TILE,
+                rows: count,
+                lanes: TILE,
+                steps: steps(numbers, width),
+                goes_on: false,
+            };
+            product.multiply(isa, numbers);
         }
-        let width = heads.width;
-        let at = (row * heads.heads + head) * width;
-        let d = dot(isa, &self.dout[at..at + width], &self.out[at..at + width]);
-        let lse = self.lse[head * self.rows.t + row];
-        let seen = seen.start - from..seen.end - from;
-        let (before, inside, after) = split(p, seen.clone(), f32::NEG_INFINITY);
-        let (dbefore, dinside, dafter) = split(dp, seen, 0.0);
-        let key = from + before.len();
-        let factors = constants.map(|constants| {
-            let factors = &mut factors[..inside.len()];
-            factors.fill(1.0);
-            self.rows.drop(isa, row, (key, &mut *factors), constants);
-            times(isa, dinside, factors);
-            factors
-        });
-        let numbers = (self.rows.scale, lse, d);
-        match self.rows.bias {
-            None => score_slopes(isa, inside, dinside, numbers),
-            Some(bias) => {
-                let at = bias.at(self.rows.first + row, key, inside.len());
-                bias.add(isa, (head, at.clone()), inside, self.rows.scale);
-                biased_slopes(isa, inside, dinside, &mut by_distance[at], numbers);
+        self.score(
+            (p, dp),
+            (of.rows, by_distance),
+            &mut scratch.factors,
+            device,
+        );
+        let padded = self.queries.floats.padded;
+        let first = (self.keys.start - self.block) * padded;
+        let lines = steps(numbers, self.tile.len);
+        for ((x, pairs), (b, c)) in [(&*p, 0), (&*dp, 1)]
+            .into_iter()
+            .zip([(of.dout_rows, dv), (of.q_rows, dk)])
+        {
+            let (a, step) = match numbers {
+                Numbers::F32 => (x, TILE),
+                Numbers::Bf16 => {
+                    let words = &mut scratch.pairs[pairs].f32_mut()[..count * TILE / 2];
+                    join_row(isa, x, words);
+                    (&*words, TILE / 2)
+                }
+            };
+            let product = Strip {
+                a,
+                a_at: (step, 1),
+                b,
+                b_at: padded,
+                c: &mut c[first..],
+                c_at: padded,
+                rows: count,
+                lanes: padded,
+                steps: lines,
+                goes_on: true,
+            };
+            product.multiply(isa, numbers);
+        }
+        let chain = steps(numbers, count);
+        let b = match numbers {
+            Numbers::F32 => &*dp,
+            Numbers::Bf16 => {
+                let words = &mut scratch.pairs[0].f32_mut()[..chain * TILE];
+                let by_key = View::new(dp, count, TILE, TILE);
+                lay(device, numbers, by_key.transposed(), TILE, words);
+                words
             }
-        }
+        };
+        let (a, a_at) = self.operands.k.by_columns(at);
+        let product = Strip {
+            a,
+            a_at,
+            b,
+            b_at: TILE,
+            c: dq,
+            c_at: TILE,
+            rows: width,
+            lanes: TILE,
+            steps: chain,
+            goes_on: true,
+        };
+        product.multiply(isa, numbers);
+    }
+
+    /// Scores to probabilities times dropout factors, dp to the gradient of the unscaled scores.
+    fn score(
+        &self,
+        (p, dp): (&mut [f32], &mut [f32]),
+        (of, by_distance): (OfRows<'_>, &mut [f32]),
+        [room, turned]: &mut [Tensor; 2],
+        device: &Device,
+    ) {
+        let (rows, isa) = (&self.saved.rows, device.isa());
+        let dropout = self.saved.call.dropout;
+        let factors = dropout.map(|dropout| {
+            let turned = &mut turned.f32_mut()[..p.len()];
+            let constants = dropout.of_head(self.head);
+            let of = (self.tile, self.keys.clone());
+            rows.factors(isa, of, (room.f32_mut(), &mut *turned), constants);
+            softmax::times(isa, dp, turned);
+            turned
+        });
+        let seen = self.tile.seen(&self.keys);
+        let position = rows.first + self.tile.first;
+        let bias = rows.bias.map(|bias| {
+            let at = bias.at(position, self.keys.start);
+            (bias.of_head(self.head), at)
+        });
+        let made = Made {
+            scale: rows.scale,
+            bias,
+            seen: seen.as_ref(),
+        };
+        let sums = (!by_distance.is_empty()).then_some(by_distance);
+        softmax::slopes(isa, p, dp, of, made, sums);
         if let Some(factors) = factors {
-            times(isa, inside, factors);
+            softmax::times(isa, p, factors);
         }
-        for hidden in [before, after, dbefore, dafter] {
-            hidden.fill(0.0);
-        }
-    }
-}
-
-vector_fn! {
-    /// x = x * by.
-    fn times<L>(x: &mut [f32], by: &[f32]) {
-        for (x, by) in x.chunks_mut(16).zip(by.chunks(16)) {
-            L::load_part(x, 0.0).mul(L::load_part(by, 0.0)).store_part(x);
-        }
-    }
-}
-
-vector_fn! {
-    /// p = e^(scale s - lse), dp = p (dp - d) scale.
-    fn score_slopes<L>(p: &mut [f32], dp: &mut [f32], numbers: (f32, f32, f32)) {
-        let (scale, lse, d) = numbers;
-        let (scale, lse, d) = (L::splat(scale), L::splat(lse), L::splat(d));
-        for (p, dp) in p.chunks_mut(16).zip(dp.chunks_mut(16)) {
-            let e = exp(L::load_part(p, 0.0).mul(scale).sub(lse));
-            e.store_part(p);
-            e.mul(L::load_part(dp, 0.0).sub(d)).mul(scale).store_part(dp);
-        }
-    }
-}
-
-vector_fn! {
-    /// As `score_slopes` with scores that are scaled already; adds p (dp - d) to sums.
-    fn biased_slopes<L>(p: &mut [f32], dp: &mut [f32], sums: &mut [f32], numbers: (f32, f32, f32)) {
-        let (scale, lse, d) = numbers;
-        let (scale, lse, d) = (L::splat(scale), L::splat(lse), L::splat(d));
-        let rows = p.chunks_mut(16).zip(dp.chunks_mut(16));
-        for ((p, dp), sums) in rows.zip(sums.chunks_mut(16)) {
-            let e = exp(L::load_part(p, 0.0).sub(lse));
-            e.store_part(p);
-            let slope = e.mul(L::load_part(dp, 0.0).sub(d));
-            L::load_part(sums, 0.0).add(slope).store_part(sums);
-            slope.mul(scale).store_part(dp);
-        }
-    }
-}
-
-vector_fn! {
-    fn dot<L>(x: &[f32], y: &[f32]) -> f32 {
-        let mut sum = L::splat(0.0);
-        for (x, y) in x.chunks(16).zip(y.chunks(16)) {
-            sum = L::load_part(x, 0.0).fma(L::load_part(y, 0.0), sum);
-        }
-        sum.sum()
     }
 }

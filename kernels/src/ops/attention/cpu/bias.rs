@@ -1,36 +1,42 @@
 //! The bias of a call on the CPU: the bucket of every distance, and the table's value of every head and
-//! distance, once per call; rows of scores take a slice. Distances ascend: number 0 is that of the first
-//! key from the last query row.
+//! distance, once per call; turned scores take 32 of them a key. Numbers of distances count from the last
+//! key seen from the first query row: a row later is a number more, a key later one less.
 
-use crate::cpu::Isa;
-use crate::cpu::simd::vector_fn;
+use super::TILE;
 use crate::ops::attention::Bias;
 use crate::{DType, Result, Tensor};
 use std::ops::Range;
 
 /// A table by distance.
 pub(super) struct Expanded {
-    /// `[heads, distances]`
+    /// `[heads, count]`; the last ones, of rows that a tile has not, are 0.
     values: Tensor,
     /// Bucket of each distance.
     numbers: Vec<usize>,
     /// Buckets of the table.
     pub buckets: usize,
-    /// Position of the last query row.
-    last: usize,
+    /// Position of the first query row, and number of keys.
+    first: usize,
+    keys: usize,
 }
 
 impl Expanded {
     /// Query rows at `rows`, keys from 0 to below `keys`.
     pub(super) fn new(bias: &Bias<'_>, rows: Range<usize>, keys: usize) -> Result<Expanded> {
         let (heads, buckets) = bias.table.rows_cols();
-        let last = rows.end - 1;
         let distances = rows.len() + keys - 1;
-        let numbers = (0..distances).map(|i| bias.buckets.of(last, i));
-        let numbers: Vec<usize> = numbers.collect();
-        let mut values = Tensor::empty(&[heads, distances], DType::F32, bias.table.device())?;
+        // of the last key, then of the first
+        let ends = (0..distances).map(|i| {
+            let query = rows.start + i.saturating_sub(keys - 1);
+            (query, (keys - 1).saturating_sub(i))
+        });
+        let numbers: Vec<usize> = ends
+            .map(|(query, key)| bias.buckets.of(query, key))
+            .collect();
+        let count = Expanded::count(rows.len(), keys);
+        let mut values = Tensor::zeros(&[heads, count], DType::F32, bias.table.device())?;
         let table = bias.table.f32();
-        for (head, values) in values.f32_mut().chunks_exact_mut(distances).enumerate() {
+        for (head, values) in values.f32_mut().chunks_exact_mut(count).enumerate() {
             for (value, bucket) in values.iter_mut().zip(&numbers) {
                 *value = table[head * buckets + bucket];
             }
@@ -39,48 +45,35 @@ impl Expanded {
             values,
             numbers,
             buckets,
-            last,
+            first: rows.start,
+            keys,
         })
     }
 
-    /// Distances of the call.
-    pub(super) fn distances(&self) -> usize {
-        self.numbers.len()
+    /// Values of a head, and numbers of sums, for `rows` query rows and `keys` keys.
+    pub(super) fn count(rows: usize, keys: usize) -> usize {
+        rows + keys - 1 + TILE
     }
 
-    /// Numbers of the distances from a query at `position` to `len` keys from `key` on.
-    pub(super) fn at(&self, position: usize, key: usize, len: usize) -> Range<usize> {
-        let start = self.last - position + key;
-        start..start + len
+    /// Number of the distance from a query at `position` to `key`.
+    pub(super) fn at(&self, position: usize, key: usize) -> usize {
+        position - self.first + self.keys - 1 - key
     }
 
-    /// x = scale x + bias, for a head's scores of adjacent distances.
-    pub(super) fn add(
-        &self,
-        isa: Isa,
-        (head, at): (usize, Range<usize>),
-        x: &mut [f32],
-        scale: f32,
-    ) {
-        let values = &self.values.f32()[head * self.distances()..][at];
-        scale_and_add(isa, x, values, scale);
+    /// Biases of a head by distance.
+    pub(super) fn of_head(&self, head: usize) -> &[f32] {
+        let count = self.values.dims()[1];
+        &self.values.f32()[head * count..(head + 1) * count]
     }
 
-    /// Adds sums by distance to those by bucket, in ascending distance.
+    /// Adds sums by distance to those by bucket, from the first key seen from the last row on.
     pub(super) fn fold(&self, by_bucket: &mut [f32], by_distance: &[f32]) {
-        for (sum, &bucket) in by_distance.iter().zip(&self.numbers) {
+        for (sum, &bucket) in by_distance[..self.numbers.len()]
+            .iter()
+            .zip(&self.numbers)
+            .rev()
+        {
             by_bucket[bucket] += sum;
-        }
-    }
-}
-
-vector_fn! {
-    fn scale_and_add<L>(x: &mut [f32], bias: &[f32], scale: f32) {
-        let scale = L::splat(scale);
-        for (x, bias) in x.chunks_mut(16).zip(bias.chunks(16)) {
-            // the fill of lanes past the end is not stored
-            let scaled = L::load_part(x, 0.0).fma(scale, L::load_part(bias, 0.0));
-            scaled.store_part(x);
         }
     }
 }

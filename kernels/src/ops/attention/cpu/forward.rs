@@ -1,189 +1,322 @@
-//! Forward and decode: a task is one head, in blocks of query rows.
+//! Forward and decode: a task is the query heads of one kv head, in tiles of query rows. A tile's running
+//! largest scores, sums and weighted values go from block to block of keys, and from visit to visit.
 
 use super::bias::Expanded;
-use super::{QUERY_BLOCK, Rows, dense, expand, scale, split};
-use crate::cpu::gemm::{Packed, gemm_packed, pack_b};
-use crate::cpu::math::exp;
+use super::operand::{Operand, Read};
+use super::softmax::{self, Made};
+use super::{Rooms, Rows, Span, TILE, Tile, block_of, expand, lay, scale, steps};
+use crate::cpu::Numbers;
 use crate::cpu::pack::View;
-use crate::cpu::simd::vector_fn;
-use crate::cpu::tile::Finish;
+use crate::cpu::simd::{LANES, vector_fn};
+use crate::cpu::strip::Strip;
 use crate::ops::attention::{Call, Mask, Next};
 use crate::ops::dropout::Constants;
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
+/// Query rows on their way over the keys, turned: lanes are rows.
+pub(in crate::ops::attention) struct Running {
+    /// Weighted values, `[b, heads, tiles, width, 32]`.
+    values: Tensor,
+    /// Largest score and sum of exponentials, `[b, heads, tiles, 2, 32]`.
+    sums: Tensor,
+}
+
+/// One tile of `Running`.
+struct State<'a> {
+    values: &'a mut [f32],
+    max: &'a mut [f32],
+    sum: &'a mut [f32],
+}
+
+impl Running {
+    pub(in crate::ops::attention) fn new(call: &Call<'_>, device: &Device) -> Result<Running> {
+        let tiles = call.b * call.heads.heads * call.t.div_ceil(TILE);
+        let width = call.heads.width;
+        let mut sums = Tensor::zeros(&[tiles * 2 * TILE], DType::F32, device)?;
+        for of in sums.f32_mut().chunks_exact_mut(2 * TILE) {
+            of[..TILE].fill(f32::NEG_INFINITY);
+        }
+        Ok(Running {
+            values: Tensor::zeros(&[tiles * width * TILE], DType::F32, device)?,
+            sums,
+        })
+    }
+
+    pub(in crate::ops::attention) fn device(&self) -> &Device {
+        self.sums.device()
+    }
+
+    fn visit(&mut self, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
+        let (heads, device) = (call.heads, qkv.device());
+        let bias = expand(call)?;
+        let tiles = heads.per_group() * call.t.div_ceil(TILE);
+        if call.b == 0 {
+            return Ok(());
+        }
+        let of = Rows::of(qkv, call, bias.as_ref(), 0);
+        let is_dropped = call.dropout.is_some();
+        let tasks = call.b * heads.kv_heads;
+        let rooms = Rooms::new(tasks, || Room::new(&of, is_dropped, device))?;
+        let values = self.values.f32_mut();
+        let tasks = values
+            .par_chunks_mut(tiles * heads.width * TILE)
+            .zip(self.sums.f32_mut().par_chunks_mut(tiles * 2 * TILE));
+        tasks.enumerate().for_each(|(task, state)| {
+            let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
+            let rows = Rows::of(qkv, call, bias.as_ref(), sequence);
+            if rows.keys.len() > 0 {
+                rooms.with(|room| one_group(state, &rows, (group, call), room, device));
+            }
+        });
+        Ok(())
+    }
+
+    /// Writes out: `[b*t, heads*width]` and lse: `[b, heads, t]`.
+    fn finish(self, out: &mut Tensor, lse: &mut Tensor, call: &Call<'_>) {
+        let (heads, t) = (call.heads, call.t);
+        let (width, device) = (heads.width, out.device().clone());
+        let tiles = t.div_ceil(TILE);
+        let sums = self.sums.f32();
+        let of_tile = |head: usize, tile: usize| {
+            let at = (head * tiles + tile) * 2 * TILE;
+            sums[at..at + 2 * TILE].split_at(TILE)
+        };
+        for (head, lse) in lse.f32_mut().chunks_exact_mut(t).enumerate() {
+            for (tile, lse) in lse.chunks_mut(TILE).enumerate() {
+                let (max, sum) = of_tile(head, tile);
+                for (lse, (max, sum)) in lse.iter_mut().zip(max.iter().zip(sum)) {
+                    *lse = if *sum == 0.0 { 0.0 } else { max + sum.ln() };
+                }
+            }
+        }
+        let values = self.values.f32();
+        let row = heads.heads * width;
+        out.f32_mut()
+            .par_chunks_mut(t * row)
+            .enumerate()
+            .for_each(|(sequence, out)| {
+                let mut turned = vec![0.0; TILE * width.next_multiple_of(LANES)];
+                for (tile, out) in out.chunks_mut(TILE * row).enumerate() {
+                    for head in 0..heads.heads {
+                        let number = sequence * heads.heads + head;
+                        let (_, sum) = of_tile(number, tile);
+                        let at = (number * tiles + tile) * width * TILE;
+                        let values = &values[at..at + width * TILE];
+                        let len = out.len() / row;
+                        turn_back(&device, values, (len, width), &mut turned);
+                        let lines = turned.chunks_exact(width.next_multiple_of(LANES));
+                        let outs = out.chunks_exact_mut(row).zip(lines);
+                        for ((out, line), &sum) in outs.zip(sum) {
+                            let sum = if sum == 0.0 { 1.0 } else { sum };
+                            let out = &mut out[head * width..(head + 1) * width];
+                            divide(device.isa(), out, line, sum);
+                        }
+                    }
+                }
+            });
+    }
+}
+
 pub(in crate::ops::attention) fn forward(
-    out: &mut Tensor,
-    lse: &mut Tensor,
+    running: &mut Running,
     qkv: &Tensor,
     call: &Call<'_>,
 ) -> Result<()> {
-    let device = qkv.device();
-    let (heads, t) = (call.heads, call.t);
-    let head_floats = t * heads.width;
-    let bias = expand(call)?;
-    // Head by head first, so that each task writes one piece.
-    let mut by_head = Tensor::empty(&[out.elements()], DType::F32, device)?;
-    let tasks = by_head
-        .f32_mut()
-        .par_chunks_mut(head_floats)
-        .zip(lse.f32_mut().par_chunks_mut(t));
-    tasks.enumerate().try_for_each(|(task, (out, lse))| {
-        let (sequence, head) = (task / heads.heads, task % heads.heads);
-        let rows = Rows::of(qkv, call, bias.as_ref(), sequence);
-        let constants = call.dropout.map(|dropout| dropout.of_head(head));
-        one_head((out, lse), rows, (head, constants), device)
-    })?;
-    let by_head = by_head.f32();
-    let width = heads.width;
-    out.f32_mut()
-        .par_chunks_mut(heads.heads * width)
-        .enumerate()
-        .for_each(|(row, out)| {
-            let (sequence, i) = (row / t, row % t);
-            for (head, out) in out.chunks_exact_mut(width).enumerate() {
-                let at = (sequence * heads.heads + head) * head_floats + i * width;
-                out.copy_from_slice(&by_head[at..at + width]);
-            }
-        });
-    Ok(())
+    running.visit(qkv, call)
 }
 
-fn one_head(
-    (out, lse): (&mut [f32], &mut [f32]),
-    rows: Rows<'_>,
-    (head, constants): (usize, Option<Constants>),
+pub(in crate::ops::attention) fn forward_end(
+    running: Running,
+    (out, lse): (&mut Tensor, &mut Tensor),
+    call: &Call<'_>,
+) {
+    running.finish(out, lse, call);
+}
+
+/// Rows of whole vectors of a turned tile, `[width, 32]`.
+pub(super) fn turn_back(
     device: &Device,
-) -> Result<()> {
-    let (heads, t) = (rows.heads, rows.t);
-    let per = heads.per_group();
-    let (group, query) = (head / per, head % per);
-    // Packed once: every block of rows multiplies with a part of the keys.
-    let k = pack_b(rows.shared(group, 0).transposed(), device)?;
-    let v = pack_b(rows.shared(group, 1), device)?;
-    let mut scores = Tensor::empty(&[QUERY_BLOCK.min(t) * rows.keys], DType::F32, device)?;
-    for first in (0..t).step_by(QUERY_BLOCK) {
-        let len = QUERY_BLOCK.min(t - first);
-        let q = rows.queries(group, query, first, len);
-        let out = &mut out[first * heads.width..(first + len) * heads.width];
-        let lse = &mut lse[first..first + len];
-        let block = Block {
-            rows: &rows,
-            first,
-            head,
-            is_one_row: false,
-            constants,
+    turned: &[f32],
+    (rows, width): (usize, usize),
+    out: &mut [f32],
+) {
+    let x = View::new(turned, width, rows, TILE);
+    let width = width.next_multiple_of(LANES);
+    lay(device, Numbers::F32, x, width, out);
+}
+
+vector_fn! {
+    /// out = x / by, no -0.0.
+    fn divide<L>(out: &mut [f32], x: &[f32], by: f32) {
+        let (by, zero) = (L::splat(by), L::splat(0.0));
+        for (out, x) in out.chunks_mut(16).zip(x.chunks(16)) {
+            L::load_part(x, 0.0).div(by).add(zero).store_part(out);
+        }
+    }
+}
+
+/// What a task works in: a group's keys and values, and what a tile computes of a block.
+struct Room {
+    k: Operand,
+    v: Operand,
+    scratch: Scratch,
+}
+
+impl Room {
+    fn new(rows: &Rows<'_>, is_dropped: bool, device: &Device) -> Result<Room> {
+        let size = (rows.keys.len(), rows.heads.width);
+        let kind = (rows.numbers, rows.block);
+        Ok(Room {
+            k: Operand::new(size, kind, Read::Rows, device)?,
+            v: Operand::new(size, kind, Read::Columns, device)?,
+            scratch: Scratch::new(rows, is_dropped, device)?,
+        })
+    }
+}
+
+/// Room for what a tile computes of a block.
+struct Scratch {
+    /// Turned queries, `[steps of width, 32]`.
+    q: Tensor,
+    /// Turned scores, `[keys of a block, 32]`, and the same as words of pairs.
+    scores: Tensor,
+    pairs: Tensor,
+    /// Dropout factors by row and turned.
+    factors: [Tensor; 2],
+}
+
+impl Scratch {
+    fn new(rows: &Rows<'_>, is_dropped: bool, device: &Device) -> Result<Scratch> {
+        let block = rows.block.min(rows.keys.len() + 1);
+        let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
+        let pairs = match rows.numbers {
+            Numbers::F32 => 0,
+            Numbers::Bf16 => block.div_ceil(2) * TILE,
         };
-        block.attend((out, lse), (q, &k, &v), scores.f32_mut(), device)?;
+        let dropped = if is_dropped { block * TILE } else { 0 };
+        Ok(Scratch {
+            q: empty(steps(rows.numbers, rows.heads.width) * TILE)?,
+            scores: empty(block * TILE)?,
+            pairs: empty(pairs)?,
+            factors: [empty(dropped)?, empty(dropped)?],
+        })
     }
-    Ok(())
 }
 
-/// Query rows that are worked on together.
-struct Block<'a> {
-    rows: &'a Rows<'a>,
-    first: usize,
-    /// Head of the first query.
-    head: usize,
-    /// All queries are heads of the first row.
-    is_one_row: bool,
-    constants: Option<Constants>,
+fn one_group(
+    (values, sums): (&mut [f32], &mut [f32]),
+    rows: &Rows<'_>,
+    (group, call): (usize, &Call<'_>),
+    Room { k, v, scratch }: &mut Room,
+    device: &Device,
+) {
+    let (per, width) = (rows.heads.per_group(), rows.heads.width);
+    k.fill(rows.shared(group, 0), device);
+    v.fill(rows.shared(group, 1), device);
+    let tiles = rows.t.div_ceil(TILE);
+    let states = values.chunks_exact_mut(width * TILE);
+    let states = states.zip(sums.chunks_exact_mut(2 * TILE)).enumerate();
+    for (number, (values, sums)) in states {
+        let (query, first) = (number / tiles, number % tiles * TILE);
+        debug_assert!(query < per, "a tile for each query head and row");
+        let tile = rows.tile(first, TILE.min(rows.t - first));
+        if tile.visited.is_empty() {
+            continue;
+        }
+        let q = rows.queries(group, query, (first, tile.len));
+        lay(device, rows.numbers, q, TILE, scratch.q.f32_mut());
+        let (max, sum) = sums.split_at_mut(TILE);
+        let head = group * per + query;
+        let constants = call.dropout.map(|dropout| dropout.of_head(head));
+        let state = State { values, max, sum };
+        attend(
+            state,
+            rows,
+            (&tile, head, constants),
+            (&*k, &*v),
+            scratch,
+            device,
+        );
+    }
 }
 
-impl Block<'_> {
-    fn row(&self, r: usize) -> usize {
-        self.first + if self.is_one_row { 0 } else { r }
-    }
-
-    fn head_of(&self, r: usize) -> usize {
-        self.head + if self.is_one_row { r } else { 0 }
-    }
-
-    /// out: `[rows, width]`, lse: `[rows]` or empty, q: `[rows, width]`; scores has room.
-    fn attend(
-        &self,
-        (out, lse): (&mut [f32], &mut [f32]),
-        (q, k, v): (View<'_>, &Packed, &Packed),
-        scores: &mut [f32],
-        device: &Device,
-    ) -> Result<()> {
-        let (rows, width, isa) = (q.rows, q.cols, device.isa());
-        let visited = (self.rows).visited(self.first, self.row(rows - 1) + 1 - self.first);
-        let keys = visited.len();
-        let scores = &mut scores[..rows * keys];
-        let to = dense(scores, rows, keys);
-        gemm_packed(to, q, (k, (visited.start, 0)), Finish::Store, device)?;
-        let mut sums = [1.0; QUERY_BLOCK];
-        for (r, scores) in scores.chunks_exact_mut(keys).enumerate() {
-            let row = self.row(r);
-            let seen = self.rows.seen(row);
-            if seen.is_empty() {
-                scores.fill(0.0);
-                if let Some(lse) = lse.get_mut(r) {
-                    *lse = 0.0;
-                }
-                continue;
+/// Takes a tile, whose queries are in `scratch`, over the blocks of keys that it sees.
+fn attend(
+    state: State<'_>,
+    rows: &Rows<'_>,
+    (tile, head, constants): (&Tile, usize, Option<Constants>),
+    (k, v): (&Operand, &Operand),
+    scratch: &mut Scratch,
+    device: &Device,
+) {
+    let (isa, numbers, width) = (device.isa(), rows.numbers, rows.heads.width);
+    let lanes = tile.lanes();
+    for block in rows.blocks(&tile.visited) {
+        let keys = tile.within(block, rows.block);
+        let at = keys.start - rows.keys.start;
+        let scores = &mut scratch.scores.f32_mut()[..keys.len() * TILE];
+        let (a, a_at) = k.by_rows(at);
+        let product = Strip {
+            a,
+            a_at,
+            b: scratch.q.f32(),
+            b_at: TILE,
+            c: scores,
+            c_at: TILE,
+            rows: keys.len(),
+            lanes,
+            steps: steps(numbers, width),
+            goes_on: false,
+        };
+        product.multiply(isa, numbers);
+        let seen = tile.seen(&keys);
+        let position = rows.first + tile.first;
+        let bias = (rows.bias).map(|bias| (bias.of_head(head), bias.at(position, keys.start)));
+        let made = Made {
+            scale: rows.scale,
+            bias,
+            seen: seen.as_ref(),
+        };
+        let mut before = [0.0; TILE];
+        before.copy_from_slice(state.max);
+        softmax::scores(isa, scores, state.max, made, lanes);
+        let mut factors = [1.0; TILE];
+        let changed = (&before[..], &*state.max);
+        if softmax::exponentials(isa, scores, changed, state.sum, &mut factors, lanes) {
+            softmax::times_each(isa, state.values, &factors, lanes);
+        }
+        if let Some(constants) = constants {
+            let [room, turned] = &mut scratch.factors;
+            let turned = &mut turned.f32_mut()[..keys.len() * TILE];
+            let of = (tile, keys.clone());
+            rows.factors(isa, of, (room.f32_mut(), &mut *turned), constants);
+            softmax::times(isa, scores, turned);
+        }
+        let chain = steps(numbers, keys.len());
+        let b = match numbers {
+            Numbers::F32 => &*scores,
+            Numbers::Bf16 => {
+                let pairs = &mut scratch.pairs.f32_mut()[..chain * TILE];
+                let by_key = View::new(scores, keys.len(), TILE, TILE);
+                lay(device, numbers, by_key.transposed(), TILE, pairs);
+                pairs
             }
-            let seen = seen.start - visited.start..seen.end - visited.start;
-            let (before, inside, after) = split(scores, seen, f32::NEG_INFINITY);
-            after.fill(0.0);
-            let scale = match self.rows.bias {
-                None => self.rows.scale,
-                Some(bias) => {
-                    let key = visited.start + before.len();
-                    let at = bias.at(self.rows.first + row, key, inside.len());
-                    bias.add(isa, (self.head_of(r), at), inside, self.rows.scale);
-                    1.0
-                }
-            };
-            let (max, sum) = exponentials(isa, inside, scale);
-            sums[r] = sum;
-            if let Some(lse) = lse.get_mut(r) {
-                *lse = max + sum.ln();
-            }
-            if let Some(constants) = self.constants {
-                let at = visited.start + before.len();
-                self.rows.drop(isa, row, (at, inside), constants);
-            }
-            before.fill(0.0);
-        }
-        let scores = View::new(scores, rows, keys, keys);
-        let to = dense(out, rows, width);
-        gemm_packed(to, scores, (v, (0, visited.start)), Finish::Store, device)?;
-        // Dividing here touches `width` floats a row instead of `keys`.
-        for (out, sum) in out.chunks_exact_mut(width).zip(sums) {
-            divide(isa, out, sum);
-        }
-        Ok(())
-    }
-}
-
-vector_fn! {
-    /// x = e^(scale x - max); returns max and the sum.
-    fn exponentials<L>(x: &mut [f32], scale: f32) -> (f32, f32) {
-        let scale = L::splat(scale);
-        let mut max = L::splat(f32::NEG_INFINITY);
-        for x in x.chunks_mut(16) {
-            let scaled = L::load_part(x, f32::NEG_INFINITY).mul(scale);
-            max = max.max(scaled);
-            scaled.store_part(x);
-        }
-        let max = max.largest();
-        let mut sum = L::splat(0.0);
-        for x in x.chunks_mut(16) {
-            let e = exp(L::load_part(x, f32::NEG_INFINITY).sub(L::splat(max)));
-            sum = sum.add(e);
-            e.store_part(x);
-        }
-        (max, sum.sum())
-    }
-}
-
-vector_fn! {
-    fn divide<L>(x: &mut [f32], by: f32) {
-        for x in x.chunks_mut(16) {
-            L::load_part(x, 0.0).div(L::splat(by)).store_part(x);
-        }
+        };
+        let (a, a_at) = v.by_columns(at);
+        let product = Strip {
+            a,
+            a_at,
+            b,
+            b_at: TILE,
+            c: state.values,
+            c_at: TILE,
+            rows: width,
+            lanes,
+            steps: chain,
+            goes_on: true,
+        };
+        product.multiply(isa, numbers);
     }
 }
 
@@ -210,6 +343,10 @@ pub(in crate::ops::attention) fn decode(
         let slot = next.position * width..keys * width;
         k[slot.clone()].copy_from_slice(&kv[..width]);
         v[slot].copy_from_slice(&kv[width..]);
+        let at_hand = Span {
+            start: 0,
+            end: keys,
+        };
         let rows = Rows {
             q,
             q_at: (0, 0),
@@ -218,30 +355,60 @@ pub(in crate::ops::attention) fn decode(
             heads,
             first: next.position,
             t: 1,
-            keys,
-            mask: Mask {
-                is_causal: true,
-                window: keys - next.first_key,
-                bounds: None,
-            },
+            keys: at_hand,
+            block: block_of(next.block, at_hand),
+            numbers: next.numbers,
+            mask: Mask::CAUSAL,
             scale: scale(heads, next.is_scaled),
             bias: bias.as_ref(),
             sequence: 0,
         };
-        let k = pack_b(View::new(k, keys, width, width).transposed(), device)?;
-        let v = pack_b(View::new(v, keys, width, width), device)?;
-        let mut scores = Tensor::empty(&[per.min(QUERY_BLOCK) * keys], DType::F32, device)?;
-        let outs = out.chunks_mut(QUERY_BLOCK * width);
-        for (i, (out, q)) in outs.zip(q.chunks(QUERY_BLOCK * width)).enumerate() {
-            let q = View::new(q, q.len() / width, width, width);
-            let block = Block {
-                rows: &rows,
+        let cached = |cache| View::new(cache, keys, width, width);
+        let Room {
+            k: mut k_operand,
+            v: mut v_operand,
+            mut scratch,
+        } = Room::new(&rows, false, device)?;
+        k_operand.fill(cached(k), device);
+        v_operand.fill(cached(v), device);
+        let mut values = vec![0.0; width * TILE];
+        let mut turned = vec![0.0; TILE * width.next_multiple_of(LANES)];
+        // Lanes are heads; with a bias each has its own.
+        let lanes = if rows.bias.is_some() { 1 } else { TILE };
+        let outs = out.chunks_mut(lanes * width);
+        for (i, (out, q)) in outs.zip(q.chunks(lanes * width)).enumerate() {
+            let len = q.len() / width;
+            let tile = Tile {
                 first: 0,
-                head: task % heads.kv_heads * per + i * QUERY_BLOCK,
-                is_one_row: true,
-                constants: None,
+                len,
+                starts: [next.first_key; TILE],
+                ends: [keys; TILE],
+                visited: next.first_key..keys,
             };
-            block.attend((out, &mut []), (q, &k, &v), scores.f32_mut(), device)?;
+            let q = View::new(q, len, width, width);
+            lay(device, rows.numbers, q, TILE, scratch.q.f32_mut());
+            values.fill(0.0);
+            let (mut max, mut sum) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);
+            let state = State {
+                values: &mut values,
+                max: &mut max,
+                sum: &mut sum,
+            };
+            let head = task % heads.kv_heads * per + i * lanes;
+            attend(
+                state,
+                &rows,
+                (&tile, head, None),
+                (&k_operand, &v_operand),
+                &mut scratch,
+                device,
+            );
+            turn_back(device, &values, (len, width), &mut turned);
+            let lines = turned.chunks_exact(width.next_multiple_of(LANES));
+            let outs = out.chunks_exact_mut(width).zip(lines);
+            for ((out, line), &sum) in outs.zip(&sum) {
+                divide(device.isa(), out, line, sum);
+            }
         }
         Ok(())
     })

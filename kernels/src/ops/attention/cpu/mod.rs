@@ -1,32 +1,33 @@
-//! Attention on the CPU: where the query rows, keys and values of one sequence lie, and which keys a
-//! block of query rows visits.
+//! Attention on the CPU. A tile of query rows meets block after block of keys; its scores stand turned,
+//! a row of 32 queries for each key, so that sums over keys need no sum over lanes and the next product
+//! reads them as they are.
 //!
-//! A block visits the keys from the first that one of its rows sees, rounded down to `KEY_TILE`, to the
-//! last. Within it a row's hidden keys have probability 0. Lanes of a row's sums count keys from 0, and
-//! a chain that starts with zeros is the chain that starts later: the visited range changes no bits.
+//! Within a block a tile visits the keys from the first that one of its rows sees (rounded down to even)
+//! to the last; a hidden key has probability 0. A chain that starts with zeros is the chain that starts
+//! later, and results are given without the sign of zero: the visited range changes no bits.
 
 mod backward;
 mod bias;
 mod forward;
+mod operand;
+mod queries;
+mod softmax;
+mod tree;
 
 use super::{Call, Heads, Keys, Mask};
-use crate::cpu::gemm::ViewMut;
-use crate::cpu::pack::View;
-use crate::cpu::simd::LANES;
+use crate::cpu::pack::{Panels, View, pack};
+use crate::cpu::{Isa, Numbers};
 use crate::ops::dropout::{self, Constants};
-use crate::{Result, Tensor};
+use crate::{Device, Result, Tensor};
 use bias::Expanded;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
-pub(super) use backward::backward;
-pub(super) use forward::{decode, forward};
+pub(super) use backward::{Slopes, backward, backward_end, settle_rows};
+pub(super) use forward::{Running, decode, forward, forward_end};
 
-/// Query rows per block: their scores (times t floats) stay in L2, and half a block per row is
-/// computed past the diagonal for nothing.
-const QUERY_BLOCK: usize = 48;
-
-/// First keys of blocks are multiples of it: whole panels of every instruction set's packs.
-const KEY_TILE: usize = 32;
+/// Query rows per tile: two vectors.
+const TILE: usize = 32;
 
 /// The query rows of one sequence and the keys and values they may see.
 #[derive(Clone, Copy)]
@@ -42,14 +43,30 @@ struct Rows<'a> {
     first: usize,
     /// Query rows.
     t: usize,
-    /// Keys that some query row may see, whatever its bounds.
-    keys: usize,
+    /// Positions of the keys at hand that some query row may see, whatever its bounds.
+    keys: Span,
+    /// Keys of a block of the softmax.
+    block: usize,
+    numbers: Numbers,
     mask: Mask<'a>,
     /// Factor of the scores before the bias.
     scale: f32,
     bias: Option<&'a Expanded>,
     /// Which sequence of the whole batch this is.
     sequence: u64,
+}
+
+/// Positions from `start` to below `end`; a range that can be copied.
+#[derive(Clone, Copy)]
+struct Span {
+    start: usize,
+    end: usize,
+}
+
+impl Span {
+    fn len(self) -> usize {
+        self.end - self.start
+    }
 }
 
 impl<'a> Rows<'a> {
@@ -63,14 +80,17 @@ impl<'a> Rows<'a> {
                 let before = heads.per_group() * heads.width;
                 (q, (row, heads.group_width(), before))
             }
-            Keys::Part { kv, time, .. } | Keys::Other { kv, time, .. } => {
+            Keys::Part { kv, .. } | Keys::Other { kv, .. } => {
                 let width = heads.kv_width();
-                let rows = sequence * time * width..(sequence + 1) * time * width;
+                let held = call.held();
+                let rows = sequence * held * width..(sequence + 1) * held * width;
                 (&kv.f32()[rows], (width, 2 * heads.width, 0))
             }
         };
         let bounds = call.mask.bounds;
         let before = call.dropout.map_or(0, |dropout| dropout.sequence);
+        let (start, end) = (call.keys.start(), call.visible());
+        let keys = Span { start, end };
         Rows {
             q,
             q_at: (row, row / heads.kv_heads),
@@ -79,7 +99,9 @@ impl<'a> Rows<'a> {
             heads,
             first: call.keys.first(),
             t,
-            keys: call.visible(),
+            keys,
+            block: block_of(call.block, keys),
+            numbers: call.numbers,
             mask: Mask {
                 bounds: bounds.map(|bounds| &bounds[sequence * t..(sequence + 1) * t]),
                 ..call.mask
@@ -93,12 +115,12 @@ impl<'a> Rows<'a> {
     /// Keys that a query row sees; empty ranges may start behind their end.
     fn seen(&self, row: usize) -> Range<usize> {
         let position = self.first + row;
-        let mut range = 0..self.keys;
+        let mut range = self.keys.start..self.keys.end;
         if self.mask.is_causal {
-            range.end = position + 1;
+            range.end = range.end.min(position + 1);
         }
         if self.mask.window > 0 {
-            range.start = (position + 1).saturating_sub(self.mask.window);
+            range.start = (range.start).max((position + 1).saturating_sub(self.mask.window));
         }
         if let Some(bounds) = self.mask.bounds {
             let [start, end] = bounds[row];
@@ -108,17 +130,41 @@ impl<'a> Rows<'a> {
         range
     }
 
-    /// Keys that a block of rows visits.
-    fn visited(&self, first: usize, len: usize) -> Range<usize> {
-        let seen = (first..first + len).map(|row| self.seen(row));
-        let seen = seen.filter(|range| !range.is_empty());
-        let both = seen.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
-        let both = both.unwrap_or(0..1);
-        both.start / KEY_TILE * KEY_TILE..both.end
+    /// What a tile of rows sees.
+    fn tile(&self, first: usize, len: usize) -> Tile {
+        let mut tile = Tile {
+            first,
+            len,
+            starts: [0; TILE],
+            ends: [0; TILE],
+            visited: 0..0,
+        };
+        for r in 0..len {
+            let seen = self.seen(first + r);
+            if seen.is_empty() {
+                continue;
+            }
+            let (start, end) = (seen.start, seen.end);
+            (tile.starts[r], tile.ends[r]) = (start, end);
+            tile.visited = if tile.visited.is_empty() {
+                start..end
+            } else {
+                tile.visited.start.min(start)..tile.visited.end.max(end)
+            };
+        }
+        tile
+    }
+
+    /// The blocks of keys that lie in a range: the first position of each.
+    fn blocks(&self, range: &Range<usize>) -> impl Iterator<Item = usize> + use<> {
+        // with one block for all keys it starts where they do
+        let origin = self.keys.start % self.block;
+        let first = (range.start - origin) / self.block * self.block + origin;
+        (first..range.end).step_by(self.block)
     }
 
     /// Rows first .. first + len of a query head.
-    fn queries(&self, group: usize, query: usize, first: usize, len: usize) -> View<'a> {
+    fn queries(&self, group: usize, query: usize, (first, len): (usize, usize)) -> View<'a> {
         let (stride, step) = self.q_at;
         let at = group * step + query * self.heads.width;
         View::new(
@@ -129,54 +175,146 @@ impl<'a> Rows<'a> {
         )
     }
 
-    /// Keys (`slot` 0) or values (1) that some query row may see.
+    /// Keys (`slot` 0) or values (1) at hand.
     fn shared(&self, group: usize, slot: usize) -> View<'a> {
         let (stride, step, before) = self.kv_at;
         let at = group * step + before + slot * self.heads.width;
-        View::new(&self.kv[at..], self.keys, self.heads.width, stride)
+        View::new(&self.kv[at..], self.keys.len(), self.heads.width, stride)
     }
 
-    /// Turns a row of ones, whose first key is `key`, into the dropout factors of its probabilities.
+    /// Dropout factors of a head's probabilities, turned: a row of 32 for each key of `keys`.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "mod.rs checks positions; a sequence number is split into words"
     )]
-    fn drop(&self, isa: crate::Isa, row: usize, (key, factors): (usize, &mut [f32]), c: Constants) {
-        let counter = [
-            (self.first + row) as u32,
-            self.sequence as u32,
-            (self.sequence >> 32) as u32,
-        ];
-        dropout::cpu::drop_row(isa, factors, key, counter, c);
+    fn factors(
+        &self,
+        isa: Isa,
+        (tile, keys): (&Tile, Range<usize>),
+        (room, out): (&mut [f32], &mut [f32]),
+        c: Constants,
+    ) {
+        let room = &mut room[..tile.len * keys.len()];
+        room.fill(1.0);
+        for (r, row) in room.chunks_exact_mut(keys.len()).enumerate() {
+            let counter = [
+                (self.first + tile.first + r) as u32,
+                self.sequence as u32,
+                (self.sequence >> 32) as u32,
+            ];
+            dropout::cpu::drop_row(isa, row, keys.start, counter, c);
+        }
+        let rows = View::new(room, tile.len, keys.len(), keys.len());
+        pack(isa, Numbers::F32, panel(rows, TILE), out);
+    }
+}
+
+/// Query rows that are worked on together and the keys they see.
+struct Tile {
+    first: usize,
+    len: usize,
+    /// First key of each row and one past its last; both 0 where it sees none.
+    starts: [usize; TILE],
+    ends: [usize; TILE],
+    /// From the first key that any row sees to the last.
+    visited: Range<usize>,
+}
+
+/// Numbers of keys within a visited range: first seen and one past the last, as floats for compares.
+struct Seen {
+    starts: [f32; TILE],
+    ends: [f32; TILE],
+}
+
+impl Tile {
+    /// The part of a block that is visited.
+    fn within(&self, block: usize, len: usize) -> Range<usize> {
+        let start = self.visited.start.max(block);
+        let start = block + (start - block) / 2 * 2;
+        start..self.visited.end.min(block + len)
+    }
+
+    /// Who sees what of a visited range; `None` if all see all of it.
+    fn seen(&self, keys: &Range<usize>) -> Option<Seen> {
+        let len = keys.len();
+        let number = |key: usize| key.saturating_sub(keys.start).min(len);
+        let all = |r: usize| self.starts[r] <= keys.start && self.ends[r] >= keys.end;
+        if self.len == TILE && (0..TILE).all(all) {
+            return None;
+        }
+        Some(Seen {
+            starts: self.starts.map(|key| number(key) as f32),
+            ends: self.ends.map(|key| number(key) as f32),
+        })
+    }
+
+    /// Lanes that hold rows, in whole vectors.
+    fn lanes(&self) -> usize {
+        self.len.next_multiple_of(TILE / 2)
+    }
+}
+
+/// Rooms that tasks take and give back: as many as threads, whichever of them work at once, so that memory
+/// is the same every time.
+struct Rooms<T>(Mutex<Vec<T>>);
+
+impl<T> Rooms<T> {
+    /// For `tasks` tasks.
+    fn new(tasks: usize, one: impl Fn() -> Result<T>) -> Result<Rooms<T>> {
+        let count = tasks.min(rayon::current_num_threads());
+        let rooms: Result<Vec<T>> = (0..count).map(|_| one()).collect();
+        Ok(Rooms(Mutex::new(rooms?)))
+    }
+
+    /// Works in one of them.
+    fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        let list = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = list().pop();
+        let mut room = taken.expect("no more tasks work at once than there are threads");
+        let result = work(&mut room);
+        list().push(room);
+        result
     }
 }
 
 /// The bias of a call by distance.
 fn expand(call: &Call<'_>) -> Result<Option<Expanded>> {
     let first = call.keys.first();
-    let of = |bias| Expanded::new(bias, first..first + call.t, call.visible());
+    let of = |bias| Expanded::new(bias, first..first + call.t, call.total());
     call.bias.as_ref().map(of).transpose()
 }
 
-/// A row over the keys of a block in three: hidden keys, whole vectors around the seen ones (in which
-/// hidden keys are set to `value`), hidden keys. The loops then run over whole vectors; the added
-/// lanes hold what a partial load would have put there.
-fn split(row: &mut [f32], seen: Range<usize>, value: f32) -> (&mut [f32], &mut [f32], &mut [f32]) {
-    let from = seen.start / LANES * LANES;
-    let to = seen.end.next_multiple_of(LANES).min(row.len());
-    row[from..seen.start].fill(value);
-    row[seen.end..to].fill(value);
-    let (before, rest) = row.split_at_mut(from);
-    let (inside, after) = rest.split_at_mut(to - from);
-    (before, inside, after)
+/// Keys per block; 0 stands for all that are at hand.
+fn block_of(block: usize, keys: Span) -> usize {
+    if block == 0 {
+        keys.len().max(1).next_multiple_of(2)
+    } else {
+        block
+    }
 }
 
-fn dense(data: &mut [f32], rows: usize, cols: usize) -> ViewMut<'_> {
-    ViewMut {
-        data,
-        rows,
-        cols,
-        row_stride: cols,
+/// Steps of a chain over `len` elements.
+fn steps(numbers: Numbers, len: usize) -> usize {
+    match numbers {
+        Numbers::F32 => len,
+        Numbers::Bf16 => len.div_ceil(2),
+    }
+}
+
+/// Lays a matrix out for a product: word (row, step of columns) at step * width + row, zeros past the
+/// rows.
+fn lay(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out: &mut [f32]) {
+    pack(device.isa(), numbers, panel(x, width), out);
+}
+
+/// All of a matrix as one panel.
+fn panel(a: View<'_>, width: usize) -> Panels<'_> {
+    Panels {
+        a,
+        first: 0,
+        width,
+        count: 1,
+        apart: 0,
     }
 }
 

@@ -1,0 +1,180 @@
+//! Products of small operands that lie in the cache as they are: no packs, any strides of A.
+//!
+//! c[row, lane] = sum over steps of a(row, step) b[step, lane]: one chain over ascending steps for each
+//! element, the one of `tile.rs` with a single leaf, of f32 or of pairs of bf16 (`bf16.rs`).
+#![expect(
+    unsafe_code,
+    reason = "the inner loop reads its operands through pointers"
+)]
+
+use super::bf16::{Step, Task, perform};
+use super::simd::{LANES, Lanes};
+use super::{Isa, Numbers};
+
+/// One product; every number is a word of its operands.
+pub(crate) struct Strip<'a> {
+    /// Factor (row, step) at row * a_at.0 + step * a_at.1.
+    pub(crate) a: &'a [f32],
+    pub(crate) a_at: (usize, usize),
+    /// The lanes of step s from s * b_at on.
+    pub(crate) b: &'a [f32],
+    pub(crate) b_at: usize,
+    /// The lanes of row r from r * c_at on.
+    pub(crate) c: &'a mut [f32],
+    pub(crate) c_at: usize,
+    pub(crate) rows: usize,
+    /// A multiple of 16.
+    pub(crate) lanes: usize,
+    pub(crate) steps: usize,
+    /// Whether the chains start at c instead of 0.
+    pub(crate) goes_on: bool,
+}
+
+impl Strip<'_> {
+    /// Multiplies on this thread.
+    /// # Panics
+    /// If an operand is too short.
+    pub(crate) fn multiply(self, isa: Isa, numbers: Numbers) {
+        if self.rows == 0 || self.lanes == 0 {
+            return;
+        }
+        assert!(
+            self.lanes.is_multiple_of(LANES) && self.lanes <= self.c_at,
+            "rows of whole vectors"
+        );
+        assert!(
+            (self.rows - 1) * self.c_at + self.lanes <= self.c.len(),
+            "the output lies inside its slice"
+        );
+        if self.steps > 0 {
+            let last = (self.rows - 1) * self.a_at.0 + (self.steps - 1) * self.a_at.1;
+            assert!(last < self.a.len(), "A lies inside its slice");
+            let last = (self.steps - 1) * self.b_at + self.lanes;
+            assert!(last <= self.b.len(), "B lies inside its slice");
+        }
+        perform(isa, numbers == Numbers::Bf16, self);
+    }
+}
+
+impl Task for Strip<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(mut self) {
+        let mut lane = 0;
+        while lane < self.lanes {
+            if L::TILE_VECTORS == 2 && lane + 2 * LANES <= self.lanes {
+                // SAFETY: `multiply` checked that all of the operands is there.
+                unsafe { column::<L, N, 2>(&mut self, lane) }
+                lane += 2 * LANES;
+            } else {
+                // SAFETY: as above.
+                unsafe { column::<L, N, 1>(&mut self, lane) }
+                lane += LANES;
+            }
+        }
+    }
+}
+
+/// All rows of V vectors.
+/// # Safety
+/// The operands hold all that `Strip` says.
+#[inline(always)]
+unsafe fn column<L: Lanes, N: Step<L>, const V: usize>(of: &mut Strip<'_>, lane: usize) {
+    let mut row = 0;
+    while row < of.rows {
+        let left = of.rows - row;
+        // SAFETY: rows and lanes lie inside the operands.
+        unsafe {
+            if L::TILE_VECTORS == 2 && left >= 8 {
+                tile::<L, N, 8, V>(of, row, lane);
+                row += 8;
+            } else if left >= 4 {
+                tile::<L, N, 4, V>(of, row, lane);
+                row += 4;
+            } else if left >= 2 {
+                tile::<L, N, 2, V>(of, row, lane);
+                row += 2;
+            } else {
+                tile::<L, N, 1, V>(of, row, lane);
+                row += 1;
+            }
+        }
+    }
+}
+
+/// R rows of V vectors from (row, lane) on, held in registers.
+/// # Safety
+/// They lie inside the operands.
+#[inline(always)]
+unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
+    of: &mut Strip<'_>,
+    row: usize,
+    lane: usize,
+) {
+    let (a_row, a_step) = of.a_at;
+    let (b_step, c_row) = (of.b_at, of.c_at);
+    let mut sums = [[L::splat(0.0); V]; R];
+    // SAFETY: the caller vouches for R rows and V vectors of all three operands, over all steps; c is
+    // borrowed exclusively.
+    unsafe {
+        let c = of.c.as_mut_ptr().add(row * c_row + lane);
+        if of.goes_on {
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = L::load_at(c.add(r * c_row + v * LANES));
+                }
+            }
+        }
+        if of.steps > 0 {
+            let mut a = of.a.as_ptr().add(row * a_row);
+            let mut b = of.b.as_ptr().add(lane);
+            for step in 0..of.steps {
+                let mut bs = [L::splat(0.0); V];
+                for (v, x) in bs.iter_mut().enumerate() {
+                    *x = L::load_at(b.add(v * LANES));
+                }
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let x = L::splat(*a.add(r * a_row));
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        *sum = N::step(x, bs[v], *sum);
+                    }
+                }
+                if step + 1 < of.steps {
+                    a = a.add(a_step);
+                    b = b.add(b_step);
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, sum) in sums.iter().enumerate() {
+                sum.store_at(c.add(r * c_row + v * LANES));
+            }
+        }
+    }
+}
+
+/// Writes a row's numbers as words of two neighbours rounded to bf16; a last odd one's partner is zero.
+pub(crate) fn join_row(isa: Isa, row: &[f32], out: &mut [f32]) {
+    let out = &mut out[..row.len().div_ceil(2)];
+    perform(isa, true, Join { row, out });
+}
+
+struct Join<'a> {
+    row: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Task for Join<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let parts = self.row.chunks(2 * LANES).zip(self.out.chunks_mut(LANES));
+        for (row, out) in parts {
+            let (low, high) = row.split_at(row.len().min(LANES));
+            let high = if high.is_empty() {
+                L::splat(0.0)
+            } else {
+                L::load_part(high, 0.0)
+            };
+            N::join(L::load_part(low, 0.0), high).store_part(out);
+        }
+    }
+}

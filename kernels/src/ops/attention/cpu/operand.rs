@@ -1,0 +1,98 @@
+//! Keys or values of a group as products read them: by rows (a key's numbers are the steps) and by columns
+//! (keys are the steps, block by block).
+
+use super::{lay, steps};
+use crate::cpu::Numbers;
+use crate::cpu::pack::View;
+use crate::cpu::strip::join_row;
+use crate::{DType, Device, Result, Tensor};
+
+/// Keys or values that lie in memory row after row, or as words of pairs.
+pub(super) struct Operand {
+    /// `[keys, steps of width]`
+    rows: Option<Tensor>,
+    /// Pairs of keys: `[blocks, steps of block, width]`; f32 ones are the rows.
+    columns: Option<Tensor>,
+    numbers: Numbers,
+    width: usize,
+    block: usize,
+}
+
+/// Which of the two forms a pass reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    Rows,
+    Columns,
+    Both,
+}
+
+impl Operand {
+    /// Room for `keys` keys, of which the first starts a block.
+    pub(super) fn new(
+        (keys, width): (usize, usize),
+        (numbers, block): (Numbers, usize),
+        read: Read,
+        device: &Device,
+    ) -> Result<Operand> {
+        let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
+        let has_rows = numbers == Numbers::F32 || read != Read::Columns;
+        let has_columns = numbers == Numbers::Bf16 && read != Read::Rows;
+        let rows = has_rows.then(|| empty(keys * steps(numbers, width)));
+        let floats = keys.div_ceil(block) * steps(numbers, block) * width;
+        let columns = has_columns.then(|| empty(floats));
+        Ok(Operand {
+            rows: rows.transpose()?,
+            columns: columns.transpose()?,
+            numbers,
+            width,
+            block,
+        })
+    }
+
+    /// Takes x: `[keys, width]`.
+    pub(super) fn fill(&mut self, x: View<'_>, device: &Device) {
+        let (numbers, width, block) = (self.numbers, self.width, self.block);
+        let row = |key: usize| &x.data[key * x.row_stride..][..width];
+        if let Some(rows) = &mut self.rows {
+            let to = rows.f32_mut().chunks_exact_mut(steps(numbers, width));
+            for (key, to) in to.enumerate().take(x.rows) {
+                match numbers {
+                    Numbers::F32 => to.copy_from_slice(row(key)),
+                    Numbers::Bf16 => join_row(device.isa(), row(key), to),
+                }
+            }
+        }
+        if let Some(columns) = &mut self.columns {
+            let to = columns.f32_mut();
+            let blocks = to.chunks_exact_mut(steps(numbers, block) * width);
+            for (number, to) in blocks.enumerate() {
+                let first = number * block;
+                let part = View {
+                    data: &x.data[first * x.row_stride..],
+                    rows: block.min(x.rows - first),
+                    ..x
+                };
+                lay(device, numbers, part.transposed(), width, to);
+            }
+        }
+    }
+
+    /// Factors (key, step of width) of keys from `key` on, and the distances of the two.
+    pub(super) fn by_rows(&self, key: usize) -> (&[f32], (usize, usize)) {
+        let words = steps(self.numbers, self.width);
+        let rows = self.rows.as_ref().expect("rows were asked for");
+        (&rows.f32()[key * words..], (words, 1))
+    }
+
+    /// Factors (number of width, step of keys) from an even key of a block on, and their distances.
+    pub(super) fn by_columns(&self, key: usize) -> (&[f32], (usize, usize)) {
+        let step = match self.numbers {
+            Numbers::F32 => return (self.by_rows(key).0, (1, self.width)),
+            Numbers::Bf16 => {
+                key / self.block * steps(self.numbers, self.block) + key % self.block / 2
+            }
+        };
+        let columns = self.columns.as_ref().expect("columns were asked for");
+        (&columns.f32()[step * self.width..], (1, self.width))
+    }
+}

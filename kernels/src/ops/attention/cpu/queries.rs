@@ -1,0 +1,179 @@
+//! How backward cuts query rows into leaves and tiles, and their numbers as its products read them.
+
+use super::softmax::{OfRows, dot};
+use super::{Rows, TILE, Tile, lay, steps};
+use crate::cpu::pack::View;
+use crate::cpu::simd::LANES;
+use crate::ops::attention::Call;
+use crate::{DType, Device, Result, Tensor};
+
+/// How the query rows are cut.
+#[derive(Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) t: usize,
+    pub(super) leaf: usize,
+    /// Distances of the bias, 0 without one.
+    pub(super) distances: usize,
+}
+
+impl Plan {
+    pub(super) fn leaves(self) -> usize {
+        self.t.div_ceil(self.leaf)
+    }
+
+    pub(super) fn tiles_per_leaf(self) -> usize {
+        self.leaf.div_ceil(TILE)
+    }
+
+    pub(super) fn tiles(self) -> usize {
+        self.leaves() * self.tiles_per_leaf()
+    }
+
+    /// Rows of a leaf's tiles: their numbers, first rows and counts.
+    pub(super) fn of_leaf(self, leaf: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+        let (first, end) = (leaf * self.leaf, self.t.min((leaf + 1) * self.leaf));
+        let tiles = (first..end).step_by(TILE).enumerate();
+        tiles.map(move |(i, from)| {
+            let number = leaf * self.tiles_per_leaf() + i;
+            (number, from, TILE.min(end - from))
+        })
+    }
+}
+
+/// What backward reads of one sequence.
+pub(super) struct Saved<'a> {
+    pub(super) rows: Rows<'a>,
+    pub(super) dout: &'a [f32],
+    pub(super) out: &'a [f32],
+    pub(super) lse: &'a [f32],
+    pub(super) call: &'a Call<'a>,
+}
+
+/// Query rows of a group's heads and their gradients, both ways round, for all tiles.
+pub(super) struct Queries {
+    /// Turned, `[heads of a group, tiles, steps of width, 32]`: queries, gradients of the result.
+    pub(super) q: Tensor,
+    pub(super) dout: Tensor,
+    /// `[heads of a group, tiles, steps of rows, padded width]`
+    pub(super) q_rows: Tensor,
+    pub(super) dout_rows: Tensor,
+    /// `[heads of a group, tiles, 2, 32]`: lse, dout . out.
+    pub(super) numbers: Tensor,
+    pub(super) tiles: Vec<Tile>,
+    pub(super) floats: Floats,
+}
+
+/// Words of a tile in the tensors of `Queries`.
+#[derive(Clone, Copy)]
+pub(super) struct Floats {
+    pub(super) turned: usize,
+    pub(super) rows: usize,
+    /// Width in whole vectors.
+    pub(super) padded: usize,
+}
+
+/// What products and softmax read of a tile's rows.
+pub(super) struct OfTile<'a> {
+    pub(super) q: &'a [f32],
+    pub(super) dout: &'a [f32],
+    pub(super) q_rows: &'a [f32],
+    pub(super) dout_rows: &'a [f32],
+    pub(super) rows: OfRows<'a>,
+}
+
+impl Queries {
+    /// Room for a group.
+    pub(super) fn new(rows: &Rows<'_>, plan: Plan, device: &Device) -> Result<Queries> {
+        let (numbers, heads, width) = (rows.numbers, rows.heads, rows.heads.width);
+        let padded = width.next_multiple_of(LANES);
+        let floats = Floats {
+            turned: steps(numbers, width) * TILE,
+            rows: steps(numbers, TILE) * padded,
+            padded,
+        };
+        let count = heads.per_group() * plan.tiles();
+        let empty = |floats: usize| Tensor::empty(&[count * floats], DType::F32, device);
+        Ok(Queries {
+            q: empty(floats.turned)?,
+            dout: empty(floats.turned)?,
+            q_rows: empty(floats.rows)?,
+            dout_rows: empty(floats.rows)?,
+            numbers: empty(2 * TILE)?,
+            tiles: Vec::with_capacity(plan.tiles()),
+            floats,
+        })
+    }
+
+    /// Takes the rows of a group.
+    pub(super) fn fill(
+        &mut self,
+        saved: &Saved<'_>,
+        (group, plan): (usize, Plan),
+        device: &Device,
+    ) {
+        let floats = self.floats;
+        let queries = self;
+        let (rows, numbers) = (&saved.rows, saved.rows.numbers);
+        let (heads, width, padded) = (rows.heads, rows.heads.width, floats.padded);
+        queries.tiles.clear();
+        queries.numbers.f32_mut().fill(0.0);
+        for leaf in 0..plan.leaves() {
+            let tiles = plan.of_leaf(leaf);
+            let tiles = tiles.map(|(_, first, len)| rows.tile(first, len));
+            queries.tiles.extend(tiles);
+            // a short last leaf has fewer
+            let all = (leaf + 1) * plan.tiles_per_leaf();
+            queries.tiles.resize_with(all, || rows.tile(0, 0));
+        }
+        let stride = heads.heads * width;
+        for query in 0..heads.per_group() {
+            let head = group * heads.per_group() + query;
+            for (i, tile) in queries.tiles.iter().enumerate() {
+                if tile.visited.is_empty() {
+                    continue;
+                }
+                let number = query * plan.tiles() + i;
+                let q = rows.queries(group, query, (tile.first, tile.len));
+                let at = tile.first * stride + head * width;
+                let dout = View::new(&saved.dout[at..], tile.len, width, stride);
+                let of = [
+                    (q, &mut queries.q, &mut queries.q_rows),
+                    (dout, &mut queries.dout, &mut queries.dout_rows),
+                ];
+                for (x, turned, by_row) in of {
+                    let at = number * floats.turned;
+                    let turned = &mut turned.f32_mut()[at..at + floats.turned];
+                    lay(device, numbers, x, TILE, turned);
+                    let at = number * floats.rows;
+                    let by_row = &mut by_row.f32_mut()[at..at + floats.rows];
+                    lay(device, numbers, x.transposed(), padded, by_row);
+                }
+                let of = &mut queries.numbers.f32_mut()[number * 2 * TILE..][..2 * TILE];
+                let (lse, d) = of.split_at_mut(TILE);
+                let from = head * rows.t + tile.first;
+                lse[..tile.len].copy_from_slice(&saved.lse[from..from + tile.len]);
+                for (r, d) in d[..tile.len].iter_mut().enumerate() {
+                    let at = at + r * stride..at + r * stride + width;
+                    *d = dot(device.isa(), &saved.dout[at.clone()], &saved.out[at]);
+                }
+            }
+        }
+    }
+
+    pub(super) fn of(&self, number: usize) -> OfTile<'_> {
+        let Floats { turned, rows, .. } = self.floats;
+        let (turned, rows) = (
+            number * turned..(number + 1) * turned,
+            number * rows..(number + 1) * rows,
+        );
+        let numbers = &self.numbers.f32()[number * 2 * TILE..][..2 * TILE];
+        let (lse, d) = numbers.split_at(TILE);
+        OfTile {
+            q: &self.q.f32()[turned.clone()],
+            dout: &self.dout.f32()[turned],
+            q_rows: &self.q_rows.f32()[rows.clone()],
+            dout_rows: &self.dout_rows.f32()[rows],
+            rows: OfRows { lse, d },
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What happens to a block's turned scores, 32 query rows a key, between two products.
+
+use super::{Seen, TILE};
+use crate::cpu::math::exp_of_score;
+use crate::cpu::simd::vector_fn;
+
+/// What the scores of a block are made of beside the product.
+#[derive(Clone, Copy)]
+pub(super) struct Made<'a> {
+    pub(super) scale: f32,
+    /// Biases of the first key and the first row at its second number; a key later is a number before.
+    pub(super) bias: Option<(&'a [f32], usize)>,
+    /// `None`: every row sees every key.
+    pub(super) seen: Option<&'a Seen>,
+}
+
+vector_fn! {
+    /// Turns products into scores, hidden ones -infinity. max: `[32]`, raised to the largest; only the
+    /// first `lanes` rows are worked on.
+    pub(super) fn scores<L>(x: &mut [f32], max: &mut [f32], made: Made<'_>, lanes: usize) {
+        let (scale, none) = (L::splat(made.scale), L::splat(f32::NEG_INFINITY));
+        for lane in (0..lanes).step_by(16) {
+            let mut most = L::load(&max[lane..]);
+            let starts = made.seen.map(|seen| L::load(&seen.starts[lane..]));
+            let ends = made.seen.map(|seen| L::load(&seen.ends[lane..]));
+            for (key, x) in x.chunks_exact_mut(TILE).enumerate() {
+                let x = &mut x[lane..];
+                let mut score = L::load(x);
+                score = match made.bias {
+                    None => score.mul(scale),
+                    Some((bias, at)) => score.fma(scale, L::load(&bias[at - key + lane..])),
+                };
+                if let (Some(starts), Some(ends)) = (starts, ends) {
+                    let key = L::splat(key as f32);
+                    score = key.select_less(starts, none, key.select_less(ends, score, none));
+                }
+                most = most.max(score);
+                score.store(x);
+            }
+            most.store(&mut max[lane..]);
+        }
+    }
+}
+
+vector_fn! {
+    /// Scores to e^(score - max); max: `[32]` before and now. sum: `[32]`, goes on from the one to the other.
+    /// factors: `[32]`, by which everything summed before is to be multiplied. Returns whether one is
+    /// not 1.
+    pub(super) fn exponentials<L>(
+        x: &mut [f32], max: (&[f32], &[f32]), sum: &mut [f32], factors: &mut [f32], lanes: usize,
+    ) -> bool {
+        let (before, now) = max;
+        let mut is_changed = false;
+        for lane in (0..lanes).step_by(16) {
+            // a row that has seen nothing yet: -infinity less -infinity is no number
+            let max = L::splat(f32::MIN).max(L::load(&now[lane..]));
+            let factor = exp_of_score(L::load(&before[lane..]).sub(max));
+            factor.store(&mut factors[lane..]);
+            is_changed |= factors[lane..lane + 16].iter().any(|&x| x != 1.0);
+            let mut total = L::load(&sum[lane..]).mul(factor);
+            for x in x.chunks_exact_mut(TILE) {
+                let x = &mut x[lane..];
+                let e = exp_of_score(L::load(x).sub(max));
+                total = total.add(e);
+                e.store(x);
+            }
+            total.store(&mut sum[lane..]);
+        }
+        is_changed
+    }
+}
+
+vector_fn! {
+    /// Multiplies each row of 32 of x with by: `[32]`.
+    pub(super) fn times_each<L>(x: &mut [f32], by: &[f32], lanes: usize) {
+        for lane in (0..lanes).step_by(16) {
+            let by = L::load(&by[lane..]);
+            for x in x.chunks_exact_mut(TILE) {
+                let x = &mut x[lane..];
+                L::load(x).mul(by).store(x);
+            }
+        }
+    }
+}
+
+vector_fn! {
+    /// x = x * by.
+    pub(super) fn times<L>(x: &mut [f32], by: &[f32]) {
+        for (x, by) in x.chunks_mut(16).zip(by.chunks(16)) {
+            L::load_part(x, 0.0).mul(L::load_part(by, 0.0)).store_part(x);
+        }
+    }
+}
+
+/// Of each row: log of the sum of exponentials, dout . out.
+#[derive(Clone, Copy)]
+pub(super) struct OfRows<'a> {
+    pub(super) lse: &'a [f32],
+    pub(super) d: &'a [f32],
+}
+
+vector_fn! {
+    /// Products to p = e^(score - lse), and dp = slope scale with slope = p (dp - d), 0 where hidden.
+    /// With sums by distance, as the bias lies, adds the slopes to them.
+    pub(super) fn slopes<L>(
+        p: &mut [f32], dp: &mut [f32], of: OfRows<'_>, made: Made<'_>, sums: Option<&mut [f32]>,
+    ) {
+        let (scale, none) = (L::splat(made.scale), L::splat(f32::NEG_INFINITY));
+        let zero = L::splat(0.0);
+        let mut no_sums: [f32; 0] = [];
+        let has_sums = sums.is_some();
+        let sums = sums.unwrap_or(&mut no_sums);
+        for lane in [0, 16] {
+            let (lse, d) = (L::load(&of.lse[lane..]), L::load(&of.d[lane..]));
+            let starts = made.seen.map(|seen| L::load(&seen.starts[lane..]));
+            let ends = made.seen.map(|seen| L::load(&seen.ends[lane..]));
+            let both = p.chunks_exact_mut(TILE).zip(dp.chunks_exact_mut(TILE));
+            for (key, (p, dp)) in both.enumerate() {
+                let (p, dp) = (&mut p[lane..], &mut dp[lane..]);
+                let mut score = L::load(p);
+                score = match made.bias {
+                    None => score.mul(scale),
+                    Some((bias, at)) => score.fma(scale, L::load(&bias[at - key + lane..])),
+                };
+                let mut slope = L::load(dp).sub(d);
+                if let (Some(starts), Some(ends)) = (starts, ends) {
+                    let key = L::splat(key as f32);
+                    score = key.select_less(starts, none, key.select_less(ends, score, none));
+                    slope = key.select_less(starts, zero, key.select_less(ends, slope, zero));
+                }
+                let e = exp_of_score(score.sub(lse));
+                e.store(p);
+                slope = e.mul(slope);
+                if let (true, Some((_, at))) = (has_sums, made.bias) {
+                    let sums = &mut sums[at - key + lane..];
+                    L::load(sums).add(slope).store(sums);
+                }
+                slope.mul(scale).store(dp);
+            }
+        }
+    }
+}
+
+vector_fn! {
+    pub(super) fn dot<L>(x: &[f32], y: &[f32]) -> f32 {
+        let mut sum = L::splat(0.0);
+        for (x, y) in x.chunks(16).zip(y.chunks(16)) {
+            sum = L::load_part(x, 0.0).fma(L::load_part(y, 0.0), sum);
+        }
+        sum.sum()
+    }
+}
+
+vector_fn! {
+    /// right = older + right.
+    pub(super) fn merge<L>(right: &mut [f32], older: &[f32]) {
+        for (right, older) in right.chunks_mut(16).zip(older.chunks(16)) {
+            L::load_part(older, 0.0).add(L::load_part(right, 0.0)).store_part(right);
+        }
+    }
+}
