@@ -23,7 +23,7 @@ pub use error::{Error, Result};
 pub use ops::adamw::AdamW;
 pub use ops::attention::Heads;
 pub use ops::{
-    activation, adamw, add, attention, cast, cross_entropy, dropout, embedding, geglu, gelu,
+    activation, adamw, add, attention, cast, cross_entropy, dropout, embedding, geglu,
     grouped_matmul, head_norm, layer_norm, lerp, matmul, muon, permute, reduce, rms_norm, rope,
     route, swiglu,
 };

@@ -34,6 +34,14 @@ pub enum Error {
         /// The operation's own error, with shapes.
         source: kernels::Error,
     },
+    /// The system gave no threads.
+    #[error("rank {rank}: start its threads")]
+    Threads {
+        /// World rank.
+        rank: usize,
+        /// The pool's error.
+        source: rayon::ThreadPoolBuildError,
+    },
     /// The data source failed to give a sample.
     #[error("read sample {sample}")]
     Sample {

@@ -35,6 +35,7 @@ mod recipe;
 mod run;
 mod scaling;
 mod step;
+mod threads;
 mod world;
 
 pub use checkpoint::hf::{export_hf, export_hf_shards};

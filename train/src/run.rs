@@ -35,6 +35,7 @@ use crate::parallel::shards::Shards;
 use crate::plan::Plan;
 use crate::profile::{self, Tracer};
 use crate::step::{self, Trainer};
+use crate::threads;
 use crate::world::World;
 
 /// How a run ended.
@@ -308,11 +309,16 @@ impl Run<'_> {
                     (None, None) => {}
                 }
             });
-            for ((device, groups), giver) in devices.iter().zip(groups).zip(givers) {
+            let ranks = devices.iter().zip(groups).zip(givers).enumerate();
+            for (number, ((device, groups), giver)) in ranks {
                 let (lead, ends) = (lead.take(), ends.clone());
                 scope.spawn(move || {
                     let rank = groups.place.rank();
-                    let run = || self.one_rank(groups, (device, devices), lead, giver);
+                    let run = || {
+                        let threads = threads::of_rank(number, devices.len());
+                        let threads = threads.map_err(|source| Error::Threads { rank, source })?;
+                        threads.install(|| self.one_rank(groups, (device, devices), lead, giver))
+                    };
                     // what a panic leaves behind is not looked at again
                     let end = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
                         let message = message_of(panic.as_ref());
@@ -382,7 +388,9 @@ impl Run<'_> {
             if let Some(tracer) = &tracer {
                 tracer.begin(next.step);
             }
+            let awake = threads::awake();
             let outcome = trainer.step(self.train_set, &next, &course.recent)?;
+            drop(awake);
             let seconds = started.elapsed().as_secs_f64();
             self.judge(&next, &outcome, course, lead)?;
             let numbers = (outcome.loss, outcome.grad_norm);
@@ -408,8 +416,11 @@ impl Run<'_> {
                     fp8: trainer.delayed.as_ref().map(Delayed::records),
                     ..State::new(plan, course, self.init)
                 });
-                let pieces = snapshot::take(trainer);
-                giver.give(trainer.groups.place.rank(), pieces, state);
+                if is_end {
+                    snapshot::lend(trainer, |pieces| giver.give(rank, pieces, state));
+                } else {
+                    giver.give(rank, snapshot::take(trainer), state);
+                }
                 stall_s = Some(started.elapsed().as_secs_f64());
             }
             if let Some(tracer) = &tracer {

@@ -9,6 +9,7 @@
 mod ceilings;
 
 use ceilings::Ceilings;
+use kernels::activation::{self, Kind};
 use kernels::dropout::{Dropout, Place};
 use kernels::matmul::{Numbers, Op, product};
 use kernels::testing::random;
@@ -175,10 +176,10 @@ fn rows(table: &Table) {
         kernels::rms_norm::backward(&dy, (&x, &w), &inv_rms, None, &mut dw, 128).expect("fits");
     });
     table.row("gelu forward 1024 x 768", "GB/s", 2.0 * bytes, || {
-        kernels::gelu::forward(&x).expect("fits");
+        activation::forward(&x, None, Kind::GeluTanh).expect("fits");
     });
     table.row("gelu backward 1024 x 768", "GB/s", 3.0 * bytes, || {
-        kernels::gelu::backward(&dy, &x).expect("fits");
+        activation::backward(&dy, &x, None, Kind::GeluTanh).expect("fits");
     });
     table.row("swiglu forward 1024 x 768", "GB/s", 1.5 * bytes, || {
         kernels::swiglu::forward(&x).expect("fits");

@@ -43,6 +43,29 @@ pub(crate) struct Relu;
 pub(crate) struct SquaredRelu;
 pub(crate) struct Tanh;
 
+/// Evaluates an expression with a curve's type for the kind of an activation.
+macro_rules! by_kind {
+    ($kind:expr, $curve:ident => $do:expr) => {{
+        use $crate::activation::Kind;
+        use $crate::cpu::curve;
+        macro_rules! with {
+            ($type:ident) => {{
+                type $curve = curve::$type;
+                $do
+            }};
+        }
+        match $kind {
+            Kind::GeluTanh => with!(GeluTanh),
+            Kind::GeluErf => with!(GeluErf),
+            Kind::QuickGelu => with!(QuickGelu),
+            Kind::Relu => with!(Relu),
+            Kind::SquaredRelu => with!(SquaredRelu),
+            Kind::Tanh => with!(Tanh),
+        }
+    }};
+}
+pub(crate) use by_kind;
+
 impl Curve for GeluTanh {
     #[inline(always)]
     fn value<L: Lanes>(x: L) -> L {

@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 use super::bf16::{Step, Task, perform};
+use super::epilogue::{Epilogue, Whole};
 use super::pack::{Panels, View, pack};
 use super::simd::Lanes;
 use super::tile::{Cuts, Finish, Tile, tile};
@@ -36,6 +37,8 @@ pub(crate) struct Plan<'a> {
     /// Elements of k per leaf; 0 is one leaf.
     pub(crate) leaf: usize,
     pub(crate) finish: Finish,
+    /// What is done with whole elements; only if rows of the output follow each other.
+    pub(crate) epilogue: Epilogue<'a>,
     /// Whether to use the thread pool; tasks of other parallel loops do not.
     pub(crate) parallel: bool,
 }
@@ -154,12 +157,12 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
         (m - 1) * c.row_stride + n <= c.data.len(),
         "the output lies inside its slice"
     );
+    assert!(
+        plan.epilogue.is_none() || c.row_stride == n,
+        "rows follow each other"
+    );
     let order = Order::new(plan.numbers, k, plan.leaf);
     let cuts = order.cuts();
-    assert!(
-        plan.finish != Finish::Continue || (order.leaf >= k && plan.numbers == Numbers::F32),
-        "only one leaf of f32 can be continued"
-    );
     let isa = plan.device.isa();
     let (rows, cols) = shape(isa, m);
     let parallel =
@@ -175,6 +178,7 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
             cols,
             order,
             finish: plan.finish,
+            epilogue: plan.epilogue,
             c: out,
             c_stride: c.row_stride,
         };
@@ -208,8 +212,9 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
                 cuts,
                 pairs: plan.numbers == Numbers::Bf16,
                 finish: plan.finish,
-                // SAFETY: the block starts inside the output.
-                c: Output(unsafe { out.0.add(m0 * c.row_stride + n0) }),
+                epilogue: plan.epilogue,
+                c: out,
+                at: (m0, n0),
                 c_stride: c.row_stride,
             };
             rect.multiply(isa, parallel);
@@ -292,7 +297,10 @@ struct Rect<'a> {
     /// Whether a word is two bf16.
     pairs: bool,
     finish: Finish,
+    epilogue: Epilogue<'a>,
+    /// All of the output, and where the block starts in it.
     c: Output,
+    at: (usize, usize),
     c_stride: usize,
 }
 
@@ -319,6 +327,7 @@ impl Rect<'_> {
             let (g, s) = (task / strips, task % strips);
             let panels = g * group..rows.min((g + 1) * group);
             let tiles = Tiles {
+                isa,
                 rect: self,
                 rows: panels,
                 cols: s * strip..cols.min((s + 1) * strip),
@@ -342,6 +351,7 @@ struct Few<'a> {
     cols: usize,
     order: Order,
     finish: Finish,
+    epilogue: Epilogue<'a>,
     c: Output,
     c_stride: usize,
 }
@@ -401,6 +411,7 @@ impl Room {
 type Range = std::ops::Range<usize>;
 
 struct Tiles<'a> {
+    isa: Isa,
     rect: &'a Rect<'a>,
     rows: Range,
     cols: Range,
@@ -409,12 +420,18 @@ struct Tiles<'a> {
 impl Task for Tiles<'_> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
-        let Tiles { rect, rows, cols } = self;
+        let Tiles {
+            isa,
+            rect,
+            rows,
+            cols,
+        } = self;
         let (height, width) = (rect.a.width, rect.b.width);
         let mut room = Room::new(rect.cuts, height * width, rows.len() * cols.len());
         for (start, end) in rect.cuts.blocks() {
             for j in cols.clone() {
                 for i in rows.clone() {
+                    let (row, column) = (rect.at.0 + i * height, rect.at.1 + j * width);
                     let t = Tile {
                         a: rect.a.panel(i)[start * height..].as_ptr(),
                         b: rect.b.panel(j)[start * width..].as_ptr(),
@@ -422,8 +439,8 @@ impl Task for Tiles<'_> {
                         start,
                         end,
                         finish: rect.finish,
-                        // SAFETY: the tile starts inside the block.
-                        c: unsafe { rect.c.0.add(i * height * rect.c_stride + j * width) },
+                        // SAFETY: the tile starts inside the output.
+                        c: unsafe { rect.c.0.add(row * rect.c_stride + column) },
                         c_stride: rect.c_stride,
                         rows: height.min(rect.m - i * height),
                         cols: width.min(rect.n - j * width),
@@ -432,6 +449,11 @@ impl Task for Tiles<'_> {
                     // SAFETY: panels have k * width floats each; tiles of different (i, j) are
                     // disjoint and each (i, j) belongs to one task.
                     unsafe { one_tile::<L, N>(t, height, stack, saved) }
+                    if end == rect.cuts.k && !rect.epilogue.is_none() {
+                        let whole = Whole::of(&t, rect.c.0, (row, column));
+                        // SAFETY: as above.
+                        unsafe { rect.epilogue.apply(isa, whole) }
+                    }
                 }
             }
         }
@@ -486,6 +508,11 @@ impl Task for FewTiles<'_> {
                     // SAFETY: both panels have a row per k of the block; tiles of different (i, j)
                     // are disjoint and each j belongs to one task.
                     unsafe { one_tile::<L, N>(t, height, stack, saved) }
+                    if end == cuts.k && !few.epilogue.is_none() {
+                        let whole = Whole::of(&t, few.c.0, (i * height, j * width));
+                        // SAFETY: as above.
+                        unsafe { few.epilogue.apply(isa, whole) }
+                    }
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 pub(crate) mod bf16;
 pub(crate) mod curve;
+pub(crate) mod epilogue;
 pub(crate) mod gemm;
 pub(crate) mod math;
 pub(crate) mod pack;

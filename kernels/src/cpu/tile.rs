@@ -22,8 +22,6 @@ pub(crate) enum Finish {
     Store,
     /// c = c + tree, one rounding
     Add,
-    /// The one leaf's chain starts at c instead of 0; only with a single leaf.
-    Continue,
 }
 
 /// How k is cut: into leaves by the definition, into blocks for the cache.
@@ -122,9 +120,6 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     if t.start > 0 {
         stack[..depth * level].copy_from_slice(&saved[..depth * level]);
         acc = read_tile::<L, R, V>(&saved[depth * level..][..level]);
-    } else if t.finish == Finish::Continue {
-        // SAFETY: the caller vouches for c.
-        acc = unsafe { read_c::<L, R, V>(&t) };
     }
     if t.end == cuts.k {
         // The chain leaves time for the lines of C to come.
@@ -224,26 +219,6 @@ unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
             }
             a = a.add(R);
             b = b.add(V * LANES);
-        }
-    }
-    acc
-}
-
-/// # Safety
-/// `t.c` has `rows` x `cols` floats.
-#[inline(always)]
-unsafe fn read_c<L: Lanes, const R: usize, const V: usize>(t: &Tile) -> [[L; V]; R] {
-    let mut acc = [[L::splat(0.0); V]; R];
-    for (r, row) in acc.iter_mut().enumerate().take(t.rows) {
-        for (v, x) in row.iter_mut().enumerate() {
-            let cols = t.cols.saturating_sub(v * LANES).min(LANES);
-            if cols > 0 {
-                // SAFETY: row r and `cols` columns from v * 16 are inside the tile.
-                let c = unsafe {
-                    std::slice::from_raw_parts(t.c.add(r * t.c_stride + v * LANES), cols)
-                };
-                *x = L::load_part(c, 0.0);
-            }
         }
     }
     acc

@@ -19,7 +19,6 @@ pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
 pub mod geglu;
-pub mod gelu;
 pub mod grouped_matmul;
 pub mod head_norm;
 pub mod layer_norm;
@@ -39,7 +38,7 @@ mod tests {
     use crate::testing::{bits, random};
     use crate::{AdamW, Device, Heads, Tensor};
     use crate::{
-        adamw, attention, cross_entropy, gelu, layer_norm, reduce, rms_norm, rope, swiglu,
+        activation, adamw, attention, cross_entropy, layer_norm, reduce, rms_norm, rope, swiglu,
     };
 
     /// Bits of a little of everything, large enough that parallel loops split.
@@ -132,7 +131,7 @@ mod tests {
         let moments = (m.f32_mut(), v.f32_mut());
         adamw::step(&device, weights.f32_mut(), dy.f32(), moments, &p);
         let more = [
-            gelu::forward(&x).unwrap(),
+            activation::forward(&x, None, activation::Kind::GeluTanh).unwrap(),
             swiglu::forward(&x).unwrap(),
             weights,
             m,

@@ -1,6 +1,7 @@
 //! A thread that writes checkpoints while training goes on: ranks give copies of what they hold and
 //! take the next step. At most one checkpoint is under way: copies for the next are made only when
-//! it is done, so memory is bounded by one copy of weights and moments over all ranks.
+//! it is done, so memory is bounded by one copy of weights and moments over all ranks; the last one, for
+//! which ranks wait, copies a tensor at a time.
 //!
 //! A checkpoint that cannot be written (a full disk) is told and does not end the run: the one
 //! before it stays, and the next is tried again. Of several processes, 0 writes, and the others bring it
@@ -184,7 +185,7 @@ impl Background {
 
 /// What each of the ranks gave for a checkpoint; None if one of them is gone.
 fn gather(inbox: &Receiver<Given>, ranks: Range<usize>) -> Option<(Option<State>, Vec<Pieces>)> {
-    let mut given: Vec<Pieces> = ranks.clone().map(|_| Pieces::new()).collect();
+    let mut given: Vec<Pieces> = ranks.clone().map(|_| Pieces::default()).collect();
     let mut state = None;
     for _ in ranks.clone() {
         let part = inbox.recv().ok()?;

@@ -64,8 +64,8 @@ impl Courier {
         if form.plan.train.checkpoint.sharded {
             self.obey(form, given)?;
         } else {
-            for piece in given.iter().flatten() {
-                self.comm.send(0, piece).ok()?;
+            for piece in given.iter_mut().flatten() {
+                self.comm.send(0, &piece).ok()?;
             }
         }
         self.comm.recv(0, &mut [0.0]).ok()
@@ -145,7 +145,7 @@ impl Courier {
         if form.plan.train.checkpoint.sharded {
             return Some(
                 self.ranks(process)
-                    .map(|rank| (rank, Pieces::new()))
+                    .map(|rank| (rank, Pieces::default()))
                     .collect(),
             );
         }
@@ -156,8 +156,8 @@ impl Courier {
                 let mut piece = vec![0.0; len];
                 self.comm.recv(process, &mut piece).ok().map(|()| piece)
             };
-            let pieces: Option<Pieces> = lengths.into_iter().map(piece).collect();
-            pieces.map(|pieces| (rank, pieces))
+            let pieces: Option<Vec<Vec<f32>>> = lengths.into_iter().map(piece).collect();
+            pieces.map(|pieces| (rank, Pieces::of(pieces.into_iter())))
         };
         self.ranks(process).map(of_rank).collect()
     }

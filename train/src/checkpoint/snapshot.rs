@@ -2,10 +2,11 @@
 //!
 //! A file holds lists (weights; first and second moments), a list every tensor of the model, a tensor
 //! the shares of its owners in order. Each rank copies its own shares in that order and goes on with
-//! the next step; whoever has the copies of all ranks has the files.
+//! the next step; whoever has the copies of all ranks has the files. Of the last checkpoint, after which
+//! no step follows, it copies a share only when the one before was taken.
 
-use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::mpsc::sync_channel;
 
 use crate::checkpoint::{EMA, MODEL, OPTIMIZER};
 use crate::mesh::Place;
@@ -68,8 +69,28 @@ pub(crate) fn files(plan: &Plan) -> &'static [FileOf] {
     }
 }
 
-/// One rank's shares of all files, in order.
-pub(crate) type Pieces = VecDeque<Vec<f32>>;
+/// One rank's shares of all files, in order; by default none.
+pub(crate) struct Pieces(Box<dyn Iterator<Item = Vec<f32>> + Send>);
+
+impl Pieces {
+    pub(crate) fn of(pieces: impl Iterator<Item = Vec<f32>> + Send + 'static) -> Pieces {
+        Pieces(Box::new(pieces))
+    }
+}
+
+impl Default for Pieces {
+    fn default() -> Pieces {
+        Pieces::of(std::iter::empty())
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Vec<f32>;
+
+    fn next(&mut self) -> Option<Vec<f32>> {
+        self.0.next()
+    }
+}
 
 /// World ranks that hold parts of tensor `spec`, in order, with the elements of the tensor's share
 /// that each has. Replicas give nothing.
@@ -149,12 +170,31 @@ pub(crate) fn shares(
 
 /// Copies of this rank's shares.
 pub(crate) fn take(trainer: &Trainer<'_>) -> Pieces {
+    let copies: Vec<Vec<f32>> = (of_trainer(trainer).iter())
+        .map(|share| copy(trainer, share))
+        .collect();
+    Pieces::of(copies.into_iter())
+}
+
+/// Hands this rank's shares to `give` and copies one after the other as they are taken. Returns when the last
+/// was, or whoever takes them gave up.
+pub(crate) fn lend(trainer: &Trainer<'_>, give: impl FnOnce(Pieces)) {
+    let (next, pieces) = sync_channel(0);
+    give(Pieces::of(pieces.into_iter()));
+    for share in of_trainer(trainer) {
+        if next.send(copy(trainer, &share)).is_err() {
+            return;
+        }
+    }
+}
+
+fn of_trainer(trainer: &Trainer<'_>) -> Vec<Share> {
     let (place, shards) = (&trainer.groups.place, &trainer.holding.shards);
-    let shares = shares(files(&trainer.plan), (trainer.specs, shards), place);
-    let copies = shares
-        .iter()
-        .map(|share| values(trainer, share.kind, share.spec, &share.local).to_vec());
-    copies.collect()
+    shares(files(&trainer.plan), (trainer.specs, shards), place)
+}
+
+fn copy(trainer: &Trainer<'_>, share: &Share) -> Vec<f32> {
+    values(trainer, share.kind, share.spec, &share.local).to_vec()
 }
 
 /// Elements of each of the copies that a rank gives, in order.
@@ -163,9 +203,13 @@ pub(crate) fn lengths(plan: &Plan, of: (&[Spec], &Shards), place: &Place) -> Vec
     shares.map(|share| share.local.len()).collect()
 }
 
-/// Bytes of the copies that a rank gives.
-pub(crate) fn bytes(plan: &Plan, of: (&[Spec], &Shards), place: &Place) -> usize {
-    4 * lengths(plan, of, place).iter().sum::<usize>()
+/// Bytes of a rank's copies at once: all of them, or, where nothing but the end is saved, one that waits and
+/// one that is written.
+pub(crate) fn bytes(plan: &Plan, lengths: &[usize]) -> usize {
+    4 * match plan.train.checkpoint.every {
+        0 => 2 * lengths.iter().max().copied().unwrap_or(0),
+        _ => lengths.iter().sum(),
+    }
 }
 
 /// Numbers of this rank.

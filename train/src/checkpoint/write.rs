@@ -141,7 +141,7 @@ pub(crate) fn shard(
 ) -> Result<Vec<(String, Digest)>> {
     let files = files(form.plan);
     shard_of(form, (files, rank), partial, &mut |_, writer| {
-        let piece = pieces.pop_front();
+        let piece = pieces.next();
         writer.write(&piece.expect("a rank gives each of its shares"))
     })
 }
@@ -216,7 +216,7 @@ fn one_file(
     for &(_, kind) in file.lists {
         for spec in 0..form.specs.len() {
             for (owner, _) in owners((form.specs, &form.shards), &form.place, kind, spec) {
-                let piece = given[owner].pop_front();
+                let piece = given[owner].next();
                 writer.write(&piece.expect("an owner gives each of its shares"))?;
             }
         }

@@ -142,10 +142,10 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
             optimizer,
             gradients: trainer.held.gradients,
             activations: trainer.held.activations,
-            snapshot: snapshot::take(&trainer)
-                .iter()
-                .map(|piece| 4 * piece.len())
-                .sum(),
+            snapshot: {
+                let copies = snapshot::take(&trainer).map(|piece| piece.len());
+                snapshot::bytes(&plan, &copies.collect::<Vec<_>>())
+            },
         })
     };
     thread::scope(|scope| {
@@ -194,7 +194,11 @@ impl Rank<'_> {
             optimizer: optimizer.sum(),
             gradients,
             activations,
-            snapshot: snapshot::bytes(self.plan, (&specs, self.shards), &self.place),
+            snapshot: {
+                let of = (&specs[..], self.shards);
+                let lengths = snapshot::lengths(self.plan, of, &self.place);
+                snapshot::bytes(self.plan, &lengths)
+            },
         }
     }
 

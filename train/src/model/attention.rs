@@ -278,7 +278,7 @@ impl Attention {
             Some(core) => core,
             None => self.mix(&qkv, cx)?,
         };
-        let mut dmixed = self.out.backward(dy, &mixed, gradients, cx)?;
+        let mut dmixed = self.out.backward(dy, &mixed, None, gradients, cx)?;
         cx.make_operand(&mut dmixed)?;
         let passed = Passed {
             dout: &dmixed,

@@ -207,7 +207,7 @@ impl CrossAttention {
             Some(core) => core,
             None => self.mix(&q, &kv, cx)?,
         };
-        let mut dmixed = self.out.backward(dy, &mixed, gradients, &near)?;
+        let mut dmixed = self.out.backward(dy, &mixed, None, gradients, &near)?;
         near.make_operand(&mut dmixed)?;
         let passed = Passed {
             dout: &dmixed,

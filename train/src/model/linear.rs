@@ -8,7 +8,8 @@
 //! Sums over a split width run in FEATURE_CHUNKS leaves, sums over tokens in TOKEN_CHUNKS leaves a
 //! sequence, so that every layout adds the same numbers in the same tree.
 
-use kernels::matmul::{Op, product};
+use kernels::activation::Kind;
+use kernels::matmul::{Op, Then, product, product_then};
 use kernels::{DType, Tensor, add, reduce};
 
 use crate::model::context::{Context, Slot, Slots};
@@ -16,24 +17,46 @@ use crate::model::gradients::Gradients;
 use crate::precision::Features::{Split, Whole};
 use crate::precision::Role;
 
-/// x W^T + b with W by output rows: x `[n, in]` -> `[n, out]`.
+/// x W^T + b with W by output rows: x `[n, in]` -> `[n, out]`, and an activation of it, if there is one.
 fn outputs(
     x: &Tensor,
     (weight, bias): (Slot, Option<Slot>),
+    activation: Option<Kind>,
     cx: &Context<'_>,
-) -> kernels::Result<Tensor> {
+) -> kernels::Result<(Tensor, Option<Tensor>)> {
     let cx = &cx.of_layer(weight);
     let (x, weight) = (
         cx.factor(x, Role::Input(Whole))?,
         cx.factor(cx.weight(weight), Role::Weight)?,
     );
-    let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device())?;
-    let transposed = (&*weight, Op::Transposed);
-    product(cx.numbers(), &mut y, (&x, Op::Plain), transposed, 0, false)?;
-    if let Some(bias) = bias {
-        add::bias(&mut y, cx.weight(bias))?;
+    let empty = || Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device());
+    let mut y = empty()?;
+    let mut activated = activation.map(|_| empty()).transpose()?;
+    let then = match (activation, &mut activated) {
+        (Some(kind), Some(out)) => Some(Then::Values {
+            kind,
+            bias: bias.map(|bias| cx.weight(bias)),
+            out,
+        }),
+        _ => bias.map(|bias| Then::Bias(cx.weight(bias))),
+    };
+    let (a, b) = ((&*x, Op::Plain), (&*weight, Op::Transposed));
+    multiply(cx, &mut y, (a, b), 0, then)?;
+    Ok((y, activated))
+}
+
+/// c = op(a) op(b), and what follows it.
+fn multiply(
+    cx: &Context<'_>,
+    c: &mut Tensor,
+    (a, b): ((&Tensor, Op), (&Tensor, Op)),
+    leaf: usize,
+    then: Option<Then<'_>>,
+) -> kernels::Result<()> {
+    match then {
+        Some(then) => product_then(cx.numbers(), c, a, b, leaf, then),
+        None => product(cx.numbers(), c, a, b, leaf, false),
     }
-    Ok(y)
 }
 
 /// Adds a^T b, sums over tokens, to the gradient of a weight.
@@ -87,9 +110,19 @@ impl ColumnLinear {
 
     /// x: `[m, in]` -> `[n, out/tp]`
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        Ok(self.forward_activated(x, None, cx)?.0)
+    }
+
+    /// As `forward`, and the activation of what it returns.
+    pub(crate) fn forward_activated(
+        &self,
+        x: &Tensor,
+        activation: Option<Kind>,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Option<Tensor>)> {
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
-        outputs(x, (self.weight, self.bias), cx)
+        outputs(x, (self.weight, self.bias), activation, cx)
     }
 
     /// dy: `[n, out/tp]`, x: `[m, in]` -> dx: `[m, in]`, summed over ranks.
@@ -143,7 +176,7 @@ impl FullLinear {
 
     /// x: `[n, in]` -> `[n, out]`
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        outputs(x, (self.weight, Some(self.bias)), cx)
+        Ok(outputs(x, (self.weight, Some(self.bias)), None, cx)?.0)
     }
 
     /// dy: `[n, out]`, x: `[n, in]` -> dx: `[n, in]`
@@ -205,27 +238,26 @@ impl RowLinear {
         );
         let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[1]], DType::F32, x.device())?;
         let leaf = cx.feature_leaf(self.input);
-        product(
-            cx.numbers(),
-            &mut y,
-            (&x, Op::Plain),
-            (&weight, Op::Plain),
-            leaf,
-            false,
-        )?;
+        let bias = self.bias.map(|bias| cx.weight(bias));
+        let is_whole = cx.tp.size() == 1;
+        let then = bias.filter(|_| is_whole).map(Then::Bias);
+        let (a, b) = ((&*x, Op::Plain), (&*weight, Op::Plain));
+        multiply(cx, &mut y, (a, b), leaf, then)?;
         drop((x, weight));
         let mut y = cx.sum_to_rows(y)?;
-        if let Some(bias) = self.bias {
-            add::bias(&mut y, cx.weight(bias))?;
+        if let Some(bias) = bias.filter(|_| !is_whole) {
+            add::bias(&mut y, bias)?;
         }
         Ok(y)
     }
 
-    /// dy: `[m, out]` -> dx: `[n, in/tp]`
+    /// dy: `[m, out]` -> dx: `[n, in/tp]`; where x is an activation, the gradient of what went into that:
+    /// its kind and dims of x.
     pub(crate) fn backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
+        activation: Option<(Kind, &Tensor)>,
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
@@ -241,15 +273,9 @@ impl RowLinear {
         )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         let weight = cx.factor(cx.weight(self.weight), Role::Weight)?;
-        let transposed = (&*weight, Op::Transposed);
-        product(
-            cx.numbers(),
-            &mut dx,
-            (&dy, Op::Plain),
-            transposed,
-            0,
-            false,
-        )?;
+        let then = activation.map(|(kind, at)| Then::Slopes { kind, at });
+        let (a, b) = ((&*dy, Op::Plain), (&*weight, Op::Transposed));
+        multiply(cx, &mut dx, (a, b), 0, then)?;
         Ok(dx)
     }
 }

@@ -6,7 +6,8 @@
 //! any contiguous share of chunks is a smaller layer of the same form, and the sum over its output
 //! features has the same leaves in every layout.
 
-use kernels::{Tensor, activation, geglu, gelu, swiglu};
+use kernels::activation::{self, Kind};
+use kernels::{Tensor, geglu, swiglu};
 
 use crate::config::Activation;
 use crate::model::context::{Context, Slots};
@@ -61,8 +62,12 @@ impl Mlp {
 
     /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
-        let before = self.fc1.forward(&x, cx)?;
-        let (before, mut hidden) = self.activation.forward(before)?;
+        let plain = self.activation.plain();
+        let (before, hidden) = self.fc1.forward_activated(&x, plain, cx)?;
+        let (before, mut hidden) = match hidden {
+            Some(hidden) => (before, hidden),
+            None => self.activation.forward(before)?,
+        };
         cx.drop_features(&mut hidden, self.dropout.0, self.dropout.1)?;
         let y = self.fc2.forward(&hidden, cx)?;
         Ok((y, Saved { x, before, hidden }))
@@ -77,10 +82,18 @@ impl Mlp {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Saved { x, before, hidden } = saved;
-        let mut dhidden = self.fc2.backward(dy, &hidden, gradients, cx)?;
-        cx.drop_features(&mut dhidden, self.dropout.0, self.dropout.1)?;
+        // what is dropped lies between the activation and the matrix
+        let plain = self.activation.plain().filter(|_| self.dropout.0 == 0.0);
+        let into = plain.map(|kind| (kind, &before));
+        let mut dhidden = self.fc2.backward(dy, &hidden, into, gradients, cx)?;
         drop(hidden);
-        let dbefore = self.activation.backward(dhidden, &before)?;
+        let dbefore = match plain {
+            Some(_) => dhidden,
+            None => {
+                cx.drop_features(&mut dhidden, self.dropout.0, self.dropout.1)?;
+                self.activation.backward(dhidden, &before)?
+            }
+        };
         drop(before);
         self.fc1.backward(&dbefore, &x, gradients, cx)
     }
@@ -100,6 +113,11 @@ impl Between {
             activation: plan.model.architecture().activation,
             chunks: FEATURE_CHUNKS / tp,
         }
+    }
+
+    /// The function, if it is not gated: it then goes with a product.
+    fn plain(self) -> Option<Kind> {
+        plain(self.activation)
     }
 
     /// before: `[n, f]` or `[n, 2f]` -> the same, by chunks if gated, and hidden: `[n, f]`
@@ -130,30 +148,34 @@ impl Between {
     }
 }
 
+/// The function of an activation that is not gated.
+fn plain(kind: Activation) -> Option<Kind> {
+    match kind {
+        Activation::GeluTanh => Some(Kind::GeluTanh),
+        Activation::Gelu => Some(Kind::GeluErf),
+        Activation::QuickGelu => Some(Kind::QuickGelu),
+        Activation::Relu => Some(Kind::Relu),
+        Activation::SquaredRelu => Some(Kind::SquaredRelu),
+        Activation::Swiglu | Activation::Geglu | Activation::GegluTanh => None,
+    }
+}
+
 /// The activation of each row; a gated one halves its width.
 pub(crate) fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
     match kind {
-        Activation::GeluTanh => gelu::forward(x),
-        Activation::Gelu => activation::forward(x, None, activation::Kind::GeluErf),
-        Activation::QuickGelu => activation::forward(x, None, activation::Kind::QuickGelu),
-        Activation::Relu => activation::forward(x, None, activation::Kind::Relu),
-        Activation::SquaredRelu => activation::forward(x, None, activation::Kind::SquaredRelu),
         Activation::Swiglu => swiglu::forward(x),
         Activation::Geglu => geglu::forward(x, geglu::Form::Erf),
         Activation::GegluTanh => geglu::forward(x, geglu::Form::Tanh),
+        kind => activation::forward(x, None, plain(kind).expect("it is not gated")),
     }
 }
 
 /// Gradient of `activate`, dims of x.
 pub(crate) fn slope(dy: &Tensor, x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
     match kind {
-        Activation::GeluTanh => gelu::backward(dy, x),
-        Activation::Gelu => activation::backward(dy, x, None, activation::Kind::GeluErf),
-        Activation::QuickGelu => activation::backward(dy, x, None, activation::Kind::QuickGelu),
-        Activation::Relu => activation::backward(dy, x, None, activation::Kind::Relu),
-        Activation::SquaredRelu => activation::backward(dy, x, None, activation::Kind::SquaredRelu),
         Activation::Swiglu => swiglu::backward(dy, x),
         Activation::Geglu => geglu::backward(dy, x, geglu::Form::Erf),
         Activation::GegluTanh => geglu::backward(dy, x, geglu::Form::Tanh),
+        kind => activation::backward(dy, x, None, plain(kind).expect("it is not gated")),
     }
 }

@@ -3,7 +3,7 @@
 use super::Kind;
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
-use crate::cpu::curve::{Curve, GeluErf, GeluTanh, QuickGelu, Relu, SquaredRelu, Tanh};
+use crate::cpu::curve::{Curve, by_kind};
 use crate::cpu::simd::{Lanes, vector_fn};
 use rayon::prelude::*;
 
@@ -46,27 +46,13 @@ pub(super) fn backward(
 
 vector_fn! {
     fn values<L>(y: &mut [f32], x: &[f32], bias: Option<&[f32]>, kind: Kind) {
-        match kind {
-            Kind::GeluTanh => value_row::<L, GeluTanh>(y, x, bias),
-            Kind::GeluErf => value_row::<L, GeluErf>(y, x, bias),
-            Kind::QuickGelu => value_row::<L, QuickGelu>(y, x, bias),
-            Kind::Relu => value_row::<L, Relu>(y, x, bias),
-            Kind::SquaredRelu => value_row::<L, SquaredRelu>(y, x, bias),
-            Kind::Tanh => value_row::<L, Tanh>(y, x, bias),
-        }
+        by_kind!(kind, C => value_row::<L, C>(y, x, bias));
     }
 }
 
 vector_fn! {
     fn slopes<L>(dx: &mut [f32], dy: &[f32], x: &[f32], bias: Option<&[f32]>, kind: Kind) {
-        match kind {
-            Kind::GeluTanh => slope_row::<L, GeluTanh>(dx, dy, x, bias),
-            Kind::GeluErf => slope_row::<L, GeluErf>(dx, dy, x, bias),
-            Kind::QuickGelu => slope_row::<L, QuickGelu>(dx, dy, x, bias),
-            Kind::Relu => slope_row::<L, Relu>(dx, dy, x, bias),
-            Kind::SquaredRelu => slope_row::<L, SquaredRelu>(dx, dy, x, bias),
-            Kind::Tanh => slope_row::<L, Tanh>(dx, dy, x, bias),
-        }
+        by_kind!(kind, C => slope_row::<L, C>(dx, dy, x, bias));
     }
 }
 

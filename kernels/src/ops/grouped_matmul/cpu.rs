@@ -1,6 +1,7 @@
 //! Grouped product on the CPU: `cpu/gemm.rs` per expert; with many experts one task each.
 
 use crate::cpu::Numbers;
+use crate::cpu::epilogue::Epilogue;
 use crate::cpu::gemm::{Plan, ViewMut, gemm};
 use crate::cpu::pack::View;
 use crate::cpu::tile::Finish;
@@ -37,6 +38,7 @@ pub(super) fn product(
             numbers: Numbers::F32,
             leaf,
             finish: Finish::Store,
+            epilogue: Epilogue::default(),
             parallel,
         };
         gemm(view_mut(out, rows, n), View::new(x, rows, k, k), w, plan)
@@ -138,6 +140,7 @@ fn one_leaf(device: &Device, parallel: bool) -> Plan<'_> {
         numbers: Numbers::F32,
         leaf: 0,
         finish: Finish::Store,
+        epilogue: Epilogue::default(),
         parallel,
     }
 }

@@ -8,6 +8,7 @@
 
 mod cpu;
 
+use crate::activation::Kind;
 pub use crate::cpu::Numbers;
 use crate::{Error, Result, Tensor};
 
@@ -49,6 +50,65 @@ pub fn product(
     leaf: usize,
     accumulate: bool,
 ) -> Result<()> {
+    check(c, a, b)?;
+    let device = c.device().clone();
+    dispatch!(device, product(numbers, c, a, b, leaf, accumulate))
+}
+
+/// What becomes of a product's elements before they leave the cache.
+#[derive(Debug)]
+pub enum Then<'a> {
+    /// c = product + bias.
+    Bias(&'a Tensor),
+    /// c = product, plus bias if there is one; out = f(c).
+    Values {
+        /// The function f.
+        kind: Kind,
+        /// `[n]`
+        bias: Option<&'a Tensor>,
+        /// Dims of c.
+        out: &'a mut Tensor,
+    },
+    /// c = product times f'(at).
+    Slopes {
+        /// The function f.
+        kind: Kind,
+        /// Dims of c.
+        at: &'a Tensor,
+    },
+}
+
+/// As `product`, and what follows it in the same pass, with the bits of `add::bias` and `activation`.
+/// # Shapes
+/// As `matmul` and `Then`.
+/// # Errors
+/// As `matmul`.
+pub fn product_then(
+    numbers: Numbers,
+    c: &mut Tensor,
+    a: (&Tensor, Op),
+    b: (&Tensor, Op),
+    leaf: usize,
+    then: Then<'_>,
+) -> Result<()> {
+    const OP: &str = "matmul::product_then";
+    let (_, n) = check(c, a, b)?;
+    match &then {
+        Then::Bias(bias) => bias.expect_f32(OP, "bias", &[n])?,
+        Then::Values { bias, out, .. } => {
+            if let Some(bias) = bias {
+                bias.expect_f32(OP, "bias", &[n])?;
+            }
+            out.expect_f32(OP, "out", c.dims())?;
+        }
+        Then::Slopes { at, .. } => at.expect_f32(OP, "at", c.dims())?,
+    }
+    let device = c.device().clone();
+    dispatch!(device, product_then(numbers, c, a, b, leaf, then))
+}
+
+/// Rows and columns of a product whose operands fit.
+fn check(c: &Tensor, a: (&Tensor, Op), b: (&Tensor, Op)) -> Result<(usize, usize)> {
     const OP: &str = "matmul";
     let (m, k) = flattened("a", a)?;
     let (k_of_b, n) = flattened("b", b)?;
@@ -74,8 +134,7 @@ pub fn product(
             wanted,
         });
     }
-    let device = c.device().clone();
-    dispatch!(device, product(numbers, c, a, b, leaf, accumulate))
+    Ok((m, n))
 }
 
 fn flattened(name: &'static str, (x, op): (&Tensor, Op)) -> Result<(usize, usize)> {
@@ -92,7 +151,7 @@ fn flattened(name: &'static str, (x, op): (&Tensor, Op)) -> Result<(usize, usize
 mod tests {
     use super::*;
     use crate::testing::{bits, devices, random, tree};
-    use crate::{DType, Device};
+    use crate::{DType, Device, activation, add};
     use proptest::prelude::*;
 
     fn at(x: &Tensor, op: Op, row: usize, col: usize) -> f32 {
@@ -264,6 +323,86 @@ mod tests {
             pool.install(|| product(Numbers::Bf16, &mut c_bf16, a, b, leaf, add)).unwrap();
             prop_assert_eq!(bits(c_bf16.f32()), bits(&want_bf16));
         }
+    }
+
+    #[test]
+    fn what_follows_a_product_has_the_bits_of_ops_of_its_own() {
+        const KINDS: [Kind; 6] = [
+            Kind::GeluTanh,
+            Kind::GeluErf,
+            Kind::QuickGelu,
+            Kind::Relu,
+            Kind::SquaredRelu,
+            Kind::Tanh,
+        ];
+        let shapes = [
+            (1, 65, 33),
+            (5, 300, 7),
+            (61, 67, 40),
+            (130, 96, 2100),
+            (7, 40, 0),
+        ];
+        for device in devices() {
+            for ((m, n, k), numbers) in shapes
+                .into_iter()
+                .zip([Numbers::F32, Numbers::Bf16].repeat(3))
+            {
+                let a = random(&[m, k], 1, &device).unwrap();
+                let b = random(&[k, n], 2, &device).unwrap();
+                let bias = random(&[n], 3, &device).unwrap();
+                let at = random(&[m, n], 4, &device).unwrap();
+                let empty = || Tensor::zeros(&[m, n], DType::F32, &device).unwrap();
+                let (a, b) = ((&a, Op::Plain), (&b, Op::Plain));
+                let then = |then: Then<'_>| {
+                    let mut c = empty();
+                    product_then(numbers, &mut c, a, b, 16, then).unwrap();
+                    c
+                };
+                let mut plain = empty();
+                product(numbers, &mut plain, a, b, 16, false).unwrap();
+                let mut biased = plain.try_clone().unwrap();
+                add::bias(&mut biased, &bias).unwrap();
+                let same = |found: &Tensor, want: &Tensor| bits(found.f32()) == bits(want.f32());
+                assert!(same(&then(Then::Bias(&bias)), &biased), "{device:?}");
+                for kind in KINDS {
+                    let place = (&device, m, n, k, numbers, kind);
+                    for (bias, before) in [(Some(&bias), &biased), (None, &plain)] {
+                        let mut out = empty();
+                        let values = Then::Values {
+                            kind,
+                            bias,
+                            out: &mut out,
+                        };
+                        assert!(same(&then(values), before), "{place:?}");
+                        let want = activation::forward(before, None, kind).unwrap();
+                        assert!(same(&out, &want), "{place:?}");
+                    }
+                    let slopes = then(Then::Slopes { kind, at: &at });
+                    let want = activation::backward(&plain, &at, None, kind).unwrap();
+                    assert!(same(&slopes, &want), "{place:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows_a_product_has_to_fit_it() {
+        let device = Device::cpu();
+        let x = |r, c| Tensor::zeros(&[r, c], DType::F32, &device).unwrap();
+        let (a, b) = (x(2, 3), x(3, 4));
+        let then = |then: Then<'_>| {
+            let (a, b) = ((&a, Op::Plain), (&b, Op::Plain));
+            product_then(Numbers::F32, &mut x(2, 4), a, b, 0, then)
+        };
+        let kind = Kind::Relu;
+        let bias = Tensor::zeros(&[3], DType::F32, &device).unwrap();
+        let wrong = then(Then::Bias(&bias));
+        assert!(matches!(wrong, Err(Error::Shape { name: "bias", .. })));
+        let (bias, out) = (None, &mut x(4, 2));
+        let wrong = then(Then::Values { kind, bias, out });
+        assert!(matches!(wrong, Err(Error::Shape { name: "out", .. })));
+        let wrong = then(Then::Slopes { kind, at: &x(2, 3) });
+        assert!(matches!(wrong, Err(Error::Shape { name: "at", .. })));
     }
 
     #[test]

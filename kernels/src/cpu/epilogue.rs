@@ -1,0 +1,154 @@
+//! What is done with the tiles of a product as soon as they are whole, while they lie in the nearest cache:
+//! each element goes through the same operations as in an op of its own, so bits are the same.
+#![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
+
+use super::Isa;
+use super::curve::{Curve, by_kind};
+use super::simd::{LANES, Lanes, vector_fn};
+use super::tile::Tile;
+use crate::activation::Kind;
+
+/// A bias and an activation, each if there is one; for an output whose rows follow each other.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Epilogue<'a> {
+    /// One number a column, added to each row.
+    pub(crate) bias: Option<&'a [f32]>,
+    pub(crate) then: Then<'a>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Then<'a> {
+    #[default]
+    Nothing,
+    /// The function of each element, into an output of the same form.
+    Values(Kind, Second<'a>),
+    /// Each element times the function's slope at that of an input of the same form.
+    Slopes(Kind, &'a [f32]),
+}
+
+/// A second output that tasks write tile by tile.
+#[derive(Clone, Copy)]
+pub(crate) struct Second<'a> {
+    data: *mut f32,
+    len: usize,
+    borrowed: std::marker::PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: tasks write disjoint tiles of the exclusively borrowed output.
+unsafe impl Send for Second<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Second<'_> {}
+
+impl<'a> Second<'a> {
+    pub(crate) fn new(data: &'a mut [f32]) -> Second<'a> {
+        Second {
+            data: data.as_mut_ptr(),
+            len: data.len(),
+            borrowed: std::marker::PhantomData,
+        }
+    }
+
+    /// # Safety
+    /// Nobody else uses these elements meanwhile.
+    #[inline(always)]
+    unsafe fn part(self, start: usize, len: usize) -> &'a mut [f32] {
+        assert!(start + len <= self.len, "the tile lies inside the output");
+        // SAFETY: inside by the assert, the caller's alone.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(start), len) }
+    }
+}
+
+/// A tile of an output whose rows are `stride` apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Whole {
+    /// The output's first element.
+    pub(crate) c: *mut f32,
+    pub(crate) stride: usize,
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+impl Whole {
+    /// The tile `t` of the output `c`, at (row, column).
+    pub(crate) fn of(t: &Tile, c: *mut f32, (row, column): (usize, usize)) -> Whole {
+        Whole {
+            c,
+            stride: t.c_stride,
+            row,
+            column,
+            rows: t.rows,
+            columns: t.cols,
+        }
+    }
+}
+
+impl Epilogue<'_> {
+    pub(crate) fn is_none(&self) -> bool {
+        self.bias.is_none() && matches!(self.then, Then::Nothing)
+    }
+
+    /// # Safety
+    /// The output has the tile, and nobody else uses its elements or those of a second output there.
+    pub(crate) unsafe fn apply(self, isa: Isa, tile: Whole) {
+        each_row(isa, self, tile);
+    }
+}
+
+vector_fn! {
+    /// To be called by `apply` alone, which has its caller's word for the tile.
+    fn each_row<L>(epilogue: Epilogue<'_>, tile: Whole) {
+        let Whole { column, columns, .. } = tile;
+        let bias = epilogue.bias.map(|bias| &bias[column..column + columns]);
+        for row in tile.row..tile.row + tile.rows {
+            let start = row * tile.stride + column;
+            // SAFETY: by the word for the tile.
+            let c = unsafe { std::slice::from_raw_parts_mut(tile.c.add(start), columns) };
+            match epilogue.then {
+                Then::Nothing => {
+                    for (i, c) in c.chunks_mut(LANES).enumerate() {
+                        biased::<L>(c, bias, i).store_part(c);
+                    }
+                }
+                Then::Values(kind, second) => {
+                    // SAFETY: by the word for the tile.
+                    let out = unsafe { second.part(start, columns) };
+                    by_kind!(kind, C => values::<L, C>(c, out, bias));
+                }
+                Then::Slopes(kind, at) => {
+                    let at = &at[start..start + columns];
+                    by_kind!(kind, C => slopes::<L, C>(c, at));
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn values<L: Lanes, C: Curve>(c: &mut [f32], out: &mut [f32], bias: Option<&[f32]>) {
+    let parts = c.chunks_mut(LANES).zip(out.chunks_mut(LANES));
+    for (i, (c, out)) in parts.enumerate() {
+        let x = biased::<L>(c, bias, i);
+        x.store_part(c);
+        C::value(x).store_part(out);
+    }
+}
+
+#[inline(always)]
+fn slopes<L: Lanes, C: Curve>(c: &mut [f32], at: &[f32]) {
+    for (c, at) in c.chunks_mut(LANES).zip(at.chunks(LANES)) {
+        let slope = C::slope(L::load_part(at, 0.0));
+        L::load_part(c, 0.0).mul(slope).store_part(c);
+    }
+}
+
+/// Vector i of c plus bias.
+#[inline(always)]
+fn biased<L: Lanes>(c: &[f32], bias: Option<&[f32]>, i: usize) -> L {
+    let x = L::load_part(c, 0.0);
+    match bias {
+        Some(bias) => x.add(L::load_part(&bias[LANES * i..LANES * i + c.len()], 0.0)),
+        None => x,
+    }
+}
