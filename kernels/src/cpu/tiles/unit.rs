@@ -294,15 +294,14 @@ fn least<L: Lanes>(words: &[L; SIDE]) -> i32 {
 #[inline(always)]
 fn plain<L: Lanes, const R: usize>(words: &[L], factors: &[[L; 2]; SIDE], sums: &mut [L]) {
     let mut chains = [[L::splat(0.0); 2]; R];
-    let mut rows = [[0.0; LANES]; R];
+    // apart in memory, from where one factor for all lanes is a load
+    let mut rows = [[[0.0; LANES]; 2]; R];
     for (row, words) in rows.iter_mut().zip(words) {
-        *row = words.to_array();
+        *row = [even(*words).to_array(), odd(*words).to_array()];
     }
     for (k, [even, odd]) in factors.iter().enumerate() {
         for (chain, row) in chains.iter_mut().zip(&rows) {
-            let bits = row[k].to_bits();
-            let low = L::splat(f32::from_bits(bits << 16));
-            let high = L::splat(f32::from_bits(bits & 0xffff_0000));
+            let (low, high) = (L::splat(row[0][k]), L::splat(row[1][k]));
             *chain = [low.fma(*even, chain[0]), high.fma(*odd, chain[1])];
         }
     }
