@@ -1,3 +1,5 @@
+//! Products in tiles against the manual's text, element by element; the self-check against other arithmetics.
+
 use super::unit::rows_of_tiles;
 use super::*;
 use crate::matmul::{Numbers, Op, product};
