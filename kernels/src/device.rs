@@ -120,6 +120,7 @@ impl Device {
     /// Name for messages, such as `cpu (avx512)`.
     pub fn name(&self) -> &str {
         match self.0.isa {
+            Isa::Amx => "cpu (avx512, bf16, amx)",
             Isa::Avx512Bf16 => "cpu (avx512, bf16)",
             Isa::Avx512 => "cpu (avx512)",
             Isa::Avx2 => "cpu (avx2)",

@@ -4,7 +4,7 @@
 use crate::config::{ParallelConfig, Problem};
 use crate::mixture::RouterScope;
 use crate::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
-use crate::precision::Precision;
+use crate::precision::{Bf16Sums, Precision};
 
 /// How far from what was asked for a choice is looked for.
 const FAR: usize = 10_000;
@@ -123,6 +123,12 @@ fn check_experts(plan: &Plan, problem: Problem<'_>) {
 }
 
 fn check_precision(plan: &Plan, problem: Problem<'_>) {
+    let sums = plan.train.bf16_sums;
+    if sums != Bf16Sums::Auto && !plan.train.precision.has_bf16() {
+        let found = format!("{:?}, with no product of bf16", sums.name());
+        let wanted = "\"auto\", or train.precision = \"bf16\" or \"fp8\"";
+        problem("train.bf16_sums", found, wanted);
+    }
     let (fp8, blocks) = (&plan.train.fp8, plan.model.blocks());
     let (start, end) = (
         fp8.num_layers_at_start_in_bf16,
@@ -252,7 +258,7 @@ fn check_leaves(plan: &Plan, problem: Problem<'_>) {
 #[cfg(test)]
 mod tests {
     use crate::fixtures::{tiny_gpt, tiny_llama};
-    use crate::{Determinism, Plan, Precision};
+    use crate::{Bf16Sums, Determinism, Plan, Precision};
 
     fn problems(plan: &Plan) -> String {
         plan.problems().join("\n")
@@ -329,6 +335,28 @@ mod tests {
         assert_eq!(problems(&plan), "");
         plan.parallel.cp = 5;
         assert!(problems(&plan).contains("parallel.cp: found 5 with 48"));
+    }
+
+    #[test]
+    fn sums_of_bf16_products_are_chosen_where_there_are_some() {
+        let mut plan = tiny_llama();
+        for sums in [Bf16Sums::Auto, Bf16Sums::Pairs, Bf16Sums::Tiles] {
+            plan.train.bf16_sums = sums;
+            for (precision, has_some) in [
+                (Precision::F32, false),
+                (Precision::Bf16, true),
+                (Precision::Fp16, false),
+                (Precision::Fp8, true),
+            ] {
+                plan.train.precision = precision;
+                let is_wrong = problems(&plan).contains("train.bf16_sums: found ");
+                assert_eq!(
+                    is_wrong,
+                    sums != Bf16Sums::Auto && !has_some,
+                    "{precision:?} {sums:?}"
+                );
+            }
+        }
     }
 
     #[test]

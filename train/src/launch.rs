@@ -426,7 +426,7 @@ mod tests {
         let path = |value: &'static str| path_of(&move |_| Some(value.to_owned()));
         assert_eq!(path_of(&|_| None).unwrap(), CpuPath::widest());
         assert_eq!(path("").unwrap(), CpuPath::widest());
-        let mut refused = vec!["avx1024", "AVX2", "amx"];
+        let mut refused = vec!["avx1024", "AVX2", "AMX"];
         for isa in Isa::ALL {
             match isa.is_available() {
                 true => assert_eq!(path(isa.name()).unwrap().isa(), isa),

@@ -60,7 +60,7 @@ pub use offload::Offload;
 pub use optim::loss_scale::LossScaleConfig;
 pub use parallel::routing::RoutingRecord;
 pub use plan::Plan;
-pub use precision::{AmaxAlgo, Fp8Config, Fp8Format, Fp8Recipe, Precision};
+pub use precision::{AmaxAlgo, Bf16Sums, Fp8Config, Fp8Format, Fp8Recipe, Precision};
 pub use profile::{Profile, ProfileWindow};
 pub use run::{Outcome, ValidationSet, run, run_in_world, run_with_sets};
 pub use world::World;

@@ -15,7 +15,7 @@
 //! such a unit (`kernels::matmul::product`), others by `kernels::cast` before (Micikevicius et al. 2018, arXiv:1710.03740, Kalamkar et al.
 //! 2019, arXiv:1905.12322). Between ops activations stay f32, where Megatron and torch.autocast store
 //! the 16-bit results. Attention's factors in bf16 are words of two for its products, as those of linear layers
-//! (`kernels::attention`); in fp16 its products are of f32 with the rounded operands. An operand is rounded element by element,
+//! (`kernels::attention`), summed in pairs whatever `train.bf16_sums` makes of others; in fp16 its products are of f32 with the rounded operands. An operand is rounded element by element,
 //! so layouts change no bits.
 //!
 //! fp8 (Micikevicius et al. 2022, arXiv:2209.05433): weights and activations in E4M3, gradients in E5M2 or
@@ -37,9 +37,9 @@
 
 use std::ops::{Deref, Range};
 
-use kernels::Tensor;
 use kernels::cast::{self, Blocks, Format};
 use kernels::matmul::Numbers;
+use kernels::{Isa, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::delayed::Delayed;
@@ -58,6 +58,49 @@ pub enum Precision {
     Fp16,
     /// Eight bits within blocks by `train.fp8`, bfloat16 elsewhere.
     Fp8,
+}
+
+/// How sums of bf16 products of linear layers are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bf16Sums {
+    /// In tiles on a machine that uses AMX, else in pairs.
+    #[default]
+    Auto,
+    /// Of pairs of factors, as `vdpbf16ps` does.
+    Pairs,
+    /// Of blocks of 32 factors, as AMX does.
+    Tiles,
+}
+
+impl Bf16Sums {
+    /// Its word in jobs and messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Bf16Sums::Auto => "auto",
+            Bf16Sums::Pairs => "pairs",
+            Bf16Sums::Tiles => "tiles",
+        }
+    }
+
+    /// What it is where ops use `isa`.
+    fn on(self, isa: Isa) -> Bf16Sums {
+        match self {
+            Bf16Sums::Auto if isa == Isa::Amx => Bf16Sums::Tiles,
+            Bf16Sums::Auto => Bf16Sums::Pairs,
+            chosen => chosen,
+        }
+    }
+}
+
+/// The plan with the sums that it has where ops use `isa`; those of a plan without bf16 products
+/// stay open.
+pub(crate) fn with_sums_on(plan: &Plan, isa: Isa) -> Plan {
+    let mut plan = plan.clone();
+    if plan.train.precision.has_bf16() {
+        plan.train.bf16_sums = plan.train.bf16_sums.on(isa);
+    }
+    plan
 }
 
 /// What one scale is for.
@@ -147,6 +190,11 @@ impl Fp8Config {
 }
 
 impl Precision {
+    /// Whether some products are of bf16.
+    pub(crate) fn has_bf16(self) -> bool {
+        self.operands() == Some(Format::Bf16)
+    }
+
     /// What operands of products are rounded to.
     pub(crate) fn operands(self) -> Option<Format> {
         match self {
@@ -292,7 +340,10 @@ impl<'a> Context<'a> {
     /// What products of linear layers are given their factors as: bf16 ones are rounded as they are packed.
     pub(crate) fn numbers(&self) -> Numbers {
         if self.operands == Some(Format::Bf16) && self.eight_bits().is_none() {
-            Numbers::Bf16
+            match self.sums {
+                Bf16Sums::Tiles => Numbers::Bf16Tiles,
+                Bf16Sums::Pairs | Bf16Sums::Auto => Numbers::Bf16,
+            }
         } else {
             Numbers::F32
         }
@@ -310,7 +361,7 @@ impl<'a> Context<'a> {
     /// x as a factor of a product in `numbers`.
     pub(crate) fn factor<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
         match self.numbers() {
-            Numbers::Bf16 => Ok(Operand::AsIs(x)),
+            Numbers::Bf16 | Numbers::Bf16Tiles => Ok(Operand::AsIs(x)),
             Numbers::F32 => self.operand(x, role),
         }
     }
@@ -363,5 +414,34 @@ impl<'a> Context<'a> {
             None => Ok(()),
             Some(format) => cast::round(x, format),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::tiny_gpt;
+
+    #[test]
+    fn auto_is_tiles_with_amx_and_pairs_without_and_choices_stay() {
+        let of = |precision, sums, isa| {
+            let mut plan = tiny_gpt();
+            (plan.train.precision, plan.train.bf16_sums) = (precision, sums);
+            with_sums_on(&plan, isa).train.bf16_sums
+        };
+        for precision in [Precision::Bf16, Precision::Fp8] {
+            for isa in Isa::ALL {
+                let auto = match isa {
+                    Isa::Amx => Bf16Sums::Tiles,
+                    _ => Bf16Sums::Pairs,
+                };
+                assert_eq!(of(precision, Bf16Sums::Auto, isa), auto);
+                for sums in [Bf16Sums::Pairs, Bf16Sums::Tiles] {
+                    assert_eq!(of(precision, sums, isa), sums);
+                }
+            }
+        }
+        let open = of(Precision::F32, Bf16Sums::Auto, Isa::Amx);
+        assert_eq!(open, Bf16Sums::Auto);
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Problem;
 use crate::offload::Offload;
 use crate::optim::loss_scale::LossScaleConfig;
-use crate::precision::{Fp8Config, Precision};
+use crate::precision::{Bf16Sums, Fp8Config, Precision};
 use crate::profile::Profile;
 
 /// What the backward pass computes again instead of keeping it.
@@ -257,6 +257,8 @@ pub struct TrainConfig {
     pub offload: Offload,
     /// Number format of the operands of products. Default: `f32`.
     pub precision: Precision,
+    /// How sums of bf16 products of linear layers are made. Default: `auto`.
+    pub bf16_sums: Bf16Sums,
     /// Scale of the loss with `precision = "fp16"`.
     pub loss_scale: LossScaleConfig,
     /// Choices of `precision = "fp8"`.
@@ -308,6 +310,7 @@ impl Default for TrainConfig {
             recompute_layers: Vec::new(),
             offload: Offload::default(),
             precision: Precision::F32,
+            bf16_sums: Bf16Sums::Auto,
             loss_scale: LossScaleConfig::default(),
             fp8: Fp8Config::default(),
             eval_every: 100,

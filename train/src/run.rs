@@ -33,6 +33,7 @@ use crate::metrics::{Events, Journal};
 use crate::model::param::{self, Spec};
 use crate::parallel::shards::Shards;
 use crate::plan::Plan;
+use crate::precision::with_sums_on;
 use crate::profile::{self, Tracer};
 use crate::step::{self, Trainer};
 use crate::world::World;
@@ -135,6 +136,7 @@ fn train(
     check(plan, train_set, sets)?;
     let path = cpu_path()?;
     events.kernels(&path);
+    let plan = &with_sums(plan, &path, (world, events))?;
     let folder = out.join("checkpoints");
     let (opened, origin, init) = begin(plan, &folder, (world, events))?;
     let begun = opened.as_ref().map(|opened| opened.state.course.clone());
@@ -187,6 +189,19 @@ fn train(
     })
 }
 
+/// The plan with the sums of bf16 products that this machine makes by it, which all processes must make.
+fn with_sums(plan: &Plan, path: &CpuPath, (world, events): (&World, &dyn Events)) -> Result<Plan> {
+    let plan = with_sums_on(plan, path.isa());
+    if plan.train.precision.has_bf16() {
+        let sums = plan.train.bf16_sums.name();
+        events.note(&format!("sums of bf16 products are made in {sums}"));
+        let what =
+            "sums of bf16 products (train.bf16_sums = \"pairs\" or \"tiles\" runs on every host)";
+        world.compare(what, &serde_json::json!(sums))?;
+    }
+    Ok(plan)
+}
+
 /// A checkpoint to go on from, or what the first weights are read from, and what tells of those.
 type Beginning = (Option<Opened>, Option<Origin>, Option<Record>);
 
@@ -210,6 +225,12 @@ fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> 
         opened.check_fits(plan, init.as_ref())?;
         if world.is_first() {
             events.resumed(opened.state.course.step);
+            if let Some(earlier) = opened.other_sums(plan) {
+                let (earlier, sums) = (earlier.name(), plan.train.bf16_sums.name());
+                events.note(&format!(
+                    "sums of bf16 products were made in {earlier} so far, from here on in {sums}: bits are others than those of a run with one kind"
+                ));
+            }
         }
     }
     Ok((opened, origin, init))

@@ -80,7 +80,7 @@ impl Table {
         let mut c = Tensor::zeros(&[m, n], DType::F32, device).expect("fits");
         let mark = |op| if op == Op::Plain { "" } else { "^T" };
         let marks = (mark(ops.0), mark(ops.1));
-        for numbers in [Numbers::F32, Numbers::Bf16] {
+        for numbers in [Numbers::F32, Numbers::Bf16, Numbers::Bf16Tiles] {
             let name = format!(
                 "matmul {numbers:?} A{}B{} {m} x {n} x {k} leaf {leaf}, {}",
                 marks.0,

@@ -83,18 +83,18 @@ impl<L: Lanes> Step<L> for Emulated {
 }
 
 #[inline(always)]
-fn odd<L: Lanes>(words: L) -> L {
+pub(super) fn odd<L: Lanes>(words: L) -> L {
     L::load(&(words.to_array()).map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)))
 }
 
 #[inline(always)]
-fn even<L: Lanes>(words: L) -> L {
+pub(super) fn even<L: Lanes>(words: L) -> L {
     L::load(&(words.to_array()).map(|x| f32::from_bits(x.to_bits() << 16)))
 }
 
 /// `a b + c`, results that are tiny after rounding flushed to zero.
 #[inline(always)]
-fn flushed_fma<L: Lanes>(a: L, b: L, c: L) -> L {
+pub(super) fn flushed_fma<L: Lanes>(a: L, b: L, c: L) -> L {
     const SCALE: f32 = 18_446_744_073_709_551_616.0; // 2^64
     let result = a.fma(b, c);
     // As if the exponent had no bound: scaled up, the last bits are not lost. Where this overflows,
@@ -150,7 +150,7 @@ pub(crate) fn perform<T: Task>(isa: Isa, pairs: bool, task: T) {
         return run::<InFull, _>(isa, task);
     }
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512Bf16 {
+    if matches!(isa, Isa::Amx | Isa::Avx512Bf16) {
         return native::perform(task);
     }
     run::<InPairs, _>(isa, task);

@@ -12,20 +12,20 @@ use super::bf16::{Step, Task, perform};
 use super::pack::{Panels, View, pack};
 use super::simd::Lanes;
 use super::tile::{Cuts, Finish, Tile, tile};
-use super::{Isa, Numbers};
+use super::{Isa, Numbers, tiles};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
 /// Bytes of one packed block of A; each goes through a whole block of B.
-const PACK_A_BYTES: usize = 4 << 20;
+pub(super) const PACK_A_BYTES: usize = 4 << 20;
 /// Bytes of one packed block of B: half of a usual last cache level of 32 MiB.
-const PACK_B_BYTES: usize = 16 << 20;
+pub(super) const PACK_B_BYTES: usize = 16 << 20;
 /// Bytes of the A panels one task goes through per B panel: a quarter of a 1 MiB L2.
 const GROUP_BYTES: usize = 256 << 10;
 /// Panels of rows up to which B is packed panel by panel inside the tasks.
-const FEW_PANELS: usize = 3;
+pub(super) const FEW_PANELS: usize = 3;
 /// Below this many multiply-adds one thread is faster than waking others.
-const PARALLEL_ABOVE: usize = 1 << 18;
+pub(super) const PARALLEL_ABOVE: usize = 1 << 18;
 
 /// How to multiply.
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ pub(crate) struct ViewMut<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Output(*mut f32);
+pub(super) struct Output(pub(super) *mut f32);
 // SAFETY: tasks write disjoint tiles of the exclusively borrowed output.
 unsafe impl Send for Output {}
 // SAFETY: as above.
@@ -75,7 +75,7 @@ impl Order {
     fn words(self, len: usize) -> usize {
         match self.numbers {
             Numbers::F32 => len,
-            Numbers::Bf16 => len.div_ceil(2),
+            Numbers::Bf16 | Numbers::Bf16Tiles => len.div_ceil(2),
         }
     }
 
@@ -160,6 +160,9 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
         plan.finish != Finish::Continue || (order.leaf >= k && plan.numbers == Numbers::F32),
         "only one leaf of f32 can be continued"
     );
+    if plan.numbers == Numbers::Bf16Tiles {
+        return tiles::gemm(c, a, b, plan);
+    }
     let isa = plan.device.isa();
     let (rows, cols) = shape(isa, m);
     let parallel =
@@ -206,7 +209,7 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
                 m: m_end - m0,
                 n: n_end - n0,
                 cuts,
-                pairs: plan.numbers == Numbers::Bf16,
+                pairs: plan.numbers.are_pairs(),
                 finish: plan.finish,
                 // SAFETY: the block starts inside the output.
                 c: Output(unsafe { out.0.add(m0 * c.row_stride + n0) }),
@@ -221,7 +224,7 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
 /// Rows and columns of the tile for an output of m rows: few rows need no tall tile.
 fn shape(isa: Isa, m: usize) -> (usize, usize) {
     let (tall, cols) = match isa {
-        Isa::Avx512Bf16 | Isa::Avx512 => (12, 32),
+        Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => (12, 32),
         Isa::Avx2 => (6, 16),
         Isa::Portable => (4, 16),
     };
@@ -232,7 +235,7 @@ fn shape(isa: Isa, m: usize) -> (usize, usize) {
 }
 
 /// Lanes per packed block: a multiple of `width` whose pack has about `bytes`.
-fn block(lanes: usize, width: usize, k: usize, bytes: usize) -> usize {
+pub(super) fn block(lanes: usize, width: usize, k: usize, bytes: usize) -> usize {
     let fit = bytes / (4 * k.max(1));
     fit.clamp(width * 8, lanes.max(width * 8))
         .next_multiple_of(width)
@@ -362,7 +365,7 @@ impl Few<'_> {
                 few: self,
                 cols: first..end,
             };
-            perform(isa, self.order.numbers == Numbers::Bf16, tiles);
+            perform(isa, self.order.numbers.are_pairs(), tiles);
         };
         if parallel {
             (0..panels.div_ceil(strip)).into_par_iter().for_each(one);

@@ -10,6 +10,7 @@ pub(crate) mod path;
 pub(crate) mod simd;
 pub(crate) mod strip;
 pub(crate) mod tile;
+mod tiles;
 
 pub use path::CpuPath;
 pub use simd::Isa;
@@ -19,8 +20,18 @@ pub use simd::Isa;
 pub enum Numbers {
     /// f32, as they are.
     F32,
-    /// bf16, to nearest even; subnormals become zero.
+    /// bf16, to nearest even; subnormals become zero. Sums take pairs of k (`bf16.rs`).
     Bf16,
+    /// As `Bf16`, with sums that take blocks of 32 k (`tiles/`), in products of two matrices; attention's and
+    /// grouped products take pairs.
+    Bf16Tiles,
+}
+
+impl Numbers {
+    /// Whether a word is two bf16.
+    pub(crate) fn are_pairs(self) -> bool {
+        self != Numbers::F32
+    }
 }
 
 /// Rows one parallel task takes in row-wise ops. Rows are independent, so this changes no bits.

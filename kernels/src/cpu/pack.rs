@@ -94,7 +94,7 @@ pub(crate) fn pack(isa: Isa, numbers: Numbers, panels: Panels<'_>, out: &mut [f3
     if panels.a.cols == 0 {
         return;
     }
-    perform(isa, numbers == Numbers::Bf16, Pack { panels, out });
+    perform(isa, numbers.are_pairs(), Pack { panels, out });
 }
 
 struct Pack<'a, 'o> {

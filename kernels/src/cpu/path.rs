@@ -4,6 +4,9 @@
 use std::fmt;
 
 use crate::cpu::Isa;
+use crate::cpu::tiles::Lack;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::tiles::amx;
 
 /// The choice, with what speaks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,19 +36,24 @@ impl CpuPath {
         self.isa
     }
 
-    /// What is told of it on a machine of which `has` knows.
-    fn told(&self, has: &dyn Fn(Isa) -> bool, has_amx: bool) -> String {
+    /// What is told of it on a machine of which `has` knows, with what it lacks of tiles.
+    fn told(&self, has: &dyn Fn(Isa) -> bool, tiles: Result<(), Lack>) -> String {
         let wider = Isa::ALL.iter().take_while(|isa| **isa != self.isa);
-        let (masked, missing): (Vec<Isa>, Vec<Isa>) = wider.partition(|isa| has(**isa));
+        let (masked, mut missing): (Vec<Isa>, Vec<Isa>) = wider.partition(|isa| has(**isa));
         let mut why = Vec::new();
         if let (Some(mask), false) = (self.mask, masked.is_empty()) {
             why.push(format!("{} masked by {mask}", names(&masked)));
         }
+        if let (Some(Isa::Amx), Err(Lack::Leave | Lack::Check)) = (missing.first(), tiles) {
+            missing.remove(0);
+            let because = match tiles {
+                Err(Lack::Check) => "amx fails its self-check",
+                _ => "the system does not give amx",
+            };
+            why.push(because.into());
+        }
         if !missing.is_empty() {
             why.push(format!("this CPU has no {}", names(&missing)));
-        }
-        if has_amx {
-            why.push("amx is not used".into());
         }
         match why.is_empty() {
             true => self.isa.name().into(),
@@ -54,10 +62,19 @@ impl CpuPath {
     }
 }
 
-/// Such as `avx512 (avx512_bf16 masked by MILLRACE_CPU)`.
+/// Such as `avx512 (amx, avx512_bf16 masked by MILLRACE_CPU)`.
 impl fmt::Display for CpuPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.told(&Isa::is_available, has_amx()))
+        // masked tiles are not tried
+        let tiles = match self.mask {
+            Some(_) if self.isa != Isa::Amx => tiles_of_cpu(),
+            _ => tiles_used(),
+        };
+        let has = |isa: Isa| match isa {
+            Isa::Amx => tiles.is_ok(),
+            isa => isa.is_available(),
+        };
+        f.write_str(&self.told(&has, tiles))
     }
 }
 
@@ -66,18 +83,24 @@ fn names(all: &[Isa]) -> String {
     names.join(", ")
 }
 
-/// Whether the processor has tiles of bf16 (Intel's manual, CPUID leaf 7: EDX bits 22 and 24), whatever
-/// the system allows.
 #[cfg(target_arch = "x86_64")]
-fn has_amx() -> bool {
-    use std::arch::x86_64::{__cpuid, __cpuid_count};
-    let (tiles_bf16, tiles) = (1 << 22, 1 << 24);
-    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & (tiles_bf16 | tiles) == tiles_bf16 | tiles
+fn tiles_used() -> Result<(), Lack> {
+    amx::state()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn tiles_of_cpu() -> Result<(), Lack> {
+    amx::is_there().then_some(()).ok_or(Lack::Cpu)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn has_amx() -> bool {
-    false
+fn tiles_used() -> Result<(), Lack> {
+    Err(Lack::Cpu)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn tiles_of_cpu() -> Result<(), Lack> {
+    Err(Lack::Cpu)
 }
 
 #[cfg(test)]
@@ -86,32 +109,41 @@ mod tests {
 
     #[test]
     fn what_is_used_is_told_with_why_nothing_wider_is() {
-        let told = |isa, mask, widest: Isa, has_amx| {
+        let told = |isa, mask, widest: Isa, tiles: Result<(), Lack>| {
             let rank = |isa: Isa| Isa::ALL.iter().position(|one| *one == isa);
             let has = move |isa: Isa| rank(isa) >= rank(widest);
-            CpuPath { isa, mask }.told(&has, has_amx)
+            CpuPath { isa, mask }.told(&has, tiles)
         };
-        let mask = Some("X");
+        let (mask, none) = (Some("X"), Err(Lack::Cpu));
         for (found, wanted) in [
+            (told(Isa::Amx, None, Isa::Amx, Ok(())), "amx"),
             (
-                told(Isa::Avx512Bf16, None, Isa::Avx512Bf16, false),
-                "avx512_bf16",
+                told(Isa::Avx512Bf16, None, Isa::Avx512Bf16, none),
+                "avx512_bf16 (this CPU has no amx)",
             ),
             (
-                told(Isa::Avx512Bf16, mask, Isa::Avx512Bf16, true),
-                "avx512_bf16 (amx is not used)",
+                told(Isa::Avx512Bf16, mask, Isa::Amx, Ok(())),
+                "avx512_bf16 (amx masked by X)",
             ),
             (
-                told(Isa::Avx512, mask, Isa::Avx512Bf16, false),
-                "avx512 (avx512_bf16 masked by X)",
+                told(Isa::Avx512Bf16, None, Isa::Avx512Bf16, Err(Lack::Leave)),
+                "avx512_bf16 (the system does not give amx)",
             ),
             (
-                told(Isa::Avx2, None, Isa::Avx2, false),
-                "avx2 (this CPU has no avx512_bf16, avx512)",
+                told(Isa::Avx512, mask, Isa::Avx512Bf16, Err(Lack::Check)),
+                "avx512 (avx512_bf16 masked by X; amx fails its self-check)",
             ),
             (
-                told(Isa::Portable, mask, Isa::Avx512, false),
-                "portable (avx512, avx2 masked by X; this CPU has no avx512_bf16)",
+                told(Isa::Avx512, mask, Isa::Avx512Bf16, none),
+                "avx512 (avx512_bf16 masked by X; this CPU has no amx)",
+            ),
+            (
+                told(Isa::Avx2, None, Isa::Avx2, none),
+                "avx2 (this CPU has no amx, avx512_bf16, avx512)",
+            ),
+            (
+                told(Isa::Portable, mask, Isa::Avx512, none),
+                "portable (avx512, avx2 masked by X; this CPU has no amx, avx512_bf16)",
             ),
         ] {
             assert_eq!(found, wanted);

@@ -17,6 +17,8 @@ pub(crate) const LANES: usize = 16;
 /// Instruction set of the CPU kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
+    /// Tiles for products of bf16 whose sums are made in tiles; for everything else the same as `Avx512Bf16`.
+    Amx,
     /// AVX-512 F and BW with products of bf16 pairs; for everything else the same as `Avx512`.
     Avx512Bf16,
     /// AVX-512 F, with AVX2 and FMA.
@@ -29,11 +31,18 @@ pub enum Isa {
 
 impl Isa {
     /// From the widest to the plainest.
-    pub const ALL: [Isa; 4] = [Isa::Avx512Bf16, Isa::Avx512, Isa::Avx2, Isa::Portable];
+    pub const ALL: [Isa; 5] = [
+        Isa::Amx,
+        Isa::Avx512Bf16,
+        Isa::Avx512,
+        Isa::Avx2,
+        Isa::Portable,
+    ];
 
     /// Returns its name in settings and messages.
     pub fn name(self) -> &'static str {
         match self {
+            Isa::Amx => "amx",
             Isa::Avx512Bf16 => "avx512_bf16",
             Isa::Avx512 => "avx512",
             Isa::Avx2 => "avx2",
@@ -54,9 +63,11 @@ impl Isa {
             .unwrap_or(Isa::Portable)
     }
 
-    /// Whether this machine has it.
+    /// Whether this machine has it, and its bits are those promised.
     pub fn is_available(self) -> bool {
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => super::tiles::amx::state().is_ok(),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16 => {
                 is_x86_feature_detected!("avx512bf16")
@@ -68,7 +79,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx512Bf16 | Isa::Avx512 | Isa::Avx2 => false,
+            Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 | Isa::Avx2 => false,
             Isa::Portable => true,
         }
     }
@@ -204,7 +215,7 @@ pub(crate) fn run<K: Kernel<Args>, Args>(isa: Isa, args: Args) -> K::Out {
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the machine has these features by the assert.
-        Isa::Avx512Bf16 | Isa::Avx512 => unsafe { run_avx512::<K, Args>(args) },
+        Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => unsafe { run_avx512::<K, Args>(args) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the machine has these features by the assert.
         Isa::Avx2 => unsafe { run_avx2::<K, Args>(args) },

@@ -52,7 +52,7 @@ impl Strip<'_> {
             let last = (self.steps - 1) * self.b_at + self.lanes;
             assert!(last <= self.b.len(), "B lies inside its slice");
         }
-        perform(isa, numbers == Numbers::Bf16, self);
+        perform(isa, numbers.are_pairs(), self);
     }
 }
 

@@ -41,18 +41,23 @@ impl Cuts {
     const LONGEST: usize = 1024;
 
     pub(crate) fn new(k: usize, leaf: usize) -> Cuts {
+        Cuts::blocked(k, leaf, Cuts::LONGEST)
+    }
+
+    /// In blocks of about `longest`.
+    pub(crate) fn blocked(k: usize, leaf: usize, longest: usize) -> Cuts {
         let leaf = if leaf == 0 {
             k.max(1)
         } else {
             leaf.min(k.max(1))
         };
-        let block = if k <= Cuts::LONGEST + Cuts::LONGEST / 2 {
+        let block = if k <= longest + longest / 2 {
             k.max(1)
-        } else if leaf >= Cuts::LONGEST {
-            Cuts::LONGEST
+        } else if leaf >= longest {
+            longest
         } else {
             // A power of two of leaves leaves one waiting sum per block.
-            leaf << (Cuts::LONGEST / leaf).ilog2()
+            leaf << (longest / leaf).ilog2()
         };
         Cuts { k, leaf, block }
     }
@@ -78,7 +83,7 @@ impl Cuts {
     }
 
     /// Sums that wait when the chain reaches `k`: one per one bit of the finished leaves.
-    fn waiting(self, k: usize) -> usize {
+    pub(crate) fn waiting(self, k: usize) -> usize {
         (k / self.leaf).count_ones() as usize
     }
 }

@@ -17,6 +17,7 @@ use crate::metrics::Events;
 use crate::model::param::Spec;
 use crate::optim::adamw::within;
 use crate::plan::Plan;
+use crate::precision::Bf16Sums;
 use crate::step::Trainer;
 
 /// A checkpoint whose state holds together and whose model is verified.
@@ -53,6 +54,18 @@ impl Opened {
     /// The tensors of a kind, from one file or shards.
     pub(crate) fn tensors(&self, kind: &str) -> Result<Tensors> {
         Tensors::open(&self.path, &self.digests, kind)
+    }
+
+    /// How the run made sums of bf16 products so far, if `plan` makes them otherwise. Before there was a
+    /// choice, in pairs.
+    pub(crate) fn other_sums(&self, plan: &Plan) -> Option<Bf16Sums> {
+        let saved = &self.state.plan.train;
+        let earlier = match saved.bf16_sums {
+            Bf16Sums::Auto => Bf16Sums::Pairs,
+            known => known,
+        };
+        let are_both = saved.precision.has_bf16() && plan.train.precision.has_bf16();
+        (are_both && earlier != plan.train.bf16_sums).then_some(earlier)
     }
 
     /// Refuses a checkpoint of another job. Layout, learning rate and length may change. `init` is

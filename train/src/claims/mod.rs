@@ -1,6 +1,7 @@
 //! Tests of what this crate promises, each over the whole of `run`.
 
 mod bert;
+mod bf16_sums;
 mod counts;
 mod differences;
 mod hugging_face;

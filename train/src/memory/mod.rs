@@ -31,8 +31,8 @@ use crate::parallel::data::{Block, micro_batches};
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
 use crate::parallel::sums::context_cuts;
-use crate::plan::{Plan, TOKEN_CHUNKS};
-use crate::precision::Precision;
+use crate::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
+use crate::precision::{Bf16Sums, Precision};
 use crate::step::Trainer;
 
 /// Bytes of one rank.
@@ -220,6 +220,7 @@ impl Rank<'_> {
         let widest = inner.max(s.padded_vocab / place.tp).max(s.d_model);
         // a pack is rounded up to a power of two and to whole tiles
         let packs = 2 * ((n * choices + 32) * (widest + 32) + (widest + 32) * (s.d_model + 32));
+        let packs = packs * self.filling();
         let attention = self.attention(b);
         let units = self
             .local
@@ -240,6 +241,23 @@ impl Rank<'_> {
         };
         let elements = layer + head + packs + attention + sums + operands;
         elements.saturating_mul(5) + (1 << 20)
+    }
+
+    /// Times as long as their elements that packs for sums in tiles are, whose leaves end with zeros.
+    fn filling(&self) -> usize {
+        let (plan, s) = (self.plan, self.plan.shape());
+        if plan.train.bf16_sums != Bf16Sums::Tiles || !plan.is_exact() {
+            return 1;
+        }
+        let tokens = [plan.sample_tokens(), plan.seq_length, plan.decoder_length];
+        let features = [s.d_ffn, s.d_model, s.packed, s.padded_vocab];
+        let leaves = (tokens.map(|t| t / TOKEN_CHUNKS).into_iter())
+            .chain(features.map(|width| width / FEATURE_CHUNKS));
+        // two elements are a word of a pack
+        let fillings = leaves
+            .filter(|&leaf| leaf > 0)
+            .map(|leaf| (leaf.next_multiple_of(32) / 2).div_ceil(leaf));
+        fillings.max().unwrap_or(1)
     }
 
     /// Floats that attention takes for `b` sequences: gradients of keys and values, between ranks also what

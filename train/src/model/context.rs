@@ -17,7 +17,7 @@ use kernels::{DType, Heads, Tensor};
 use crate::mesh::{Groups, Place};
 use crate::model::param::Spec;
 use crate::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
-use crate::precision::Fp8;
+use crate::precision::{Bf16Sums, Fp8};
 
 /// Index into the rank's list of weights; the list of gradients has the same order.
 pub(crate) type Slot = usize;
@@ -136,6 +136,8 @@ pub(crate) struct Context<'a> {
     pub drops: bool,
     /// What operands of products are rounded to; `precision.rs` says which ones.
     pub operands: Option<Format>,
+    /// How sums of bf16 products are made; open ones in pairs.
+    pub sums: Bf16Sums,
     /// With eight-bit numbers.
     pub fp8: Option<Fp8<'a>>,
 }
@@ -173,6 +175,7 @@ impl<'a> Context<'a> {
             sequence_weight: 1.0 / plan.train.global_batch as f64,
             drops: false,
             operands: plan.train.precision.operands(),
+            sums: plan.train.bf16_sums,
             fp8: Fp8::of(plan),
         }
     }

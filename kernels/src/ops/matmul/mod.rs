@@ -4,7 +4,8 @@
 //! from 0 in ascending k; leaves are merged by the binary-counter tree: two neighbouring blocks merge
 //! when they have the same power-of-two number of leaves and an aligned start, and what is left at
 //! the end merges from the right. With factors rounded to bf16 a leaf's chain takes pairs of k, the odd one
-//! first (`cpu/bf16.rs`); an odd leaf's last pair is filled with zeros. Nothing else (m, n, threads, instruction set) touches the bits.
+//! first (`cpu/bf16.rs`); an odd leaf's last pair is filled with zeros; `Numbers::Bf16Tiles` takes
+//! blocks of 32 of k (`cpu/tiles/`). Nothing else (m, n, threads, instruction set) touches the bits.
 
 mod cpu;
 

@@ -256,7 +256,7 @@ impl Scratch {
         let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
         let words = match rows.numbers {
             Numbers::F32 => 0,
-            Numbers::Bf16 => block.next_multiple_of(2) * TILE / 2,
+            Numbers::Bf16 | Numbers::Bf16Tiles => block.next_multiple_of(2) * TILE / 2,
         };
         let dropped = if is_dropped { block * TILE } else { 0 };
         Ok(Scratch {
@@ -426,7 +426,7 @@ impl Work<'_> {
         {
             let (a, step) = match numbers {
                 Numbers::F32 => (x, TILE),
-                Numbers::Bf16 => {
+                Numbers::Bf16 | Numbers::Bf16Tiles => {
                     let words = &mut scratch.pairs[pairs].f32_mut()[..count * TILE / 2];
                     join_row(isa, x, words);
                     (&*words, TILE / 2)
@@ -449,7 +449,7 @@ impl Work<'_> {
         let chain = steps(numbers, count);
         let b = match numbers {
             Numbers::F32 => &*dp,
-            Numbers::Bf16 => {
+            Numbers::Bf16 | Numbers::Bf16Tiles => {
                 let words = &mut scratch.pairs[0].f32_mut()[..chain * TILE];
                 let by_key = View::new(dp, count, TILE, TILE);
                 lay(device, numbers, by_key.transposed(), TILE, words);

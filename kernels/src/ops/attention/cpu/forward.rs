@@ -192,7 +192,7 @@ impl Scratch {
         let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
         let pairs = match rows.numbers {
             Numbers::F32 => 0,
-            Numbers::Bf16 => block.div_ceil(2) * TILE,
+            Numbers::Bf16 | Numbers::Bf16Tiles => block.div_ceil(2) * TILE,
         };
         let dropped = if is_dropped { block * TILE } else { 0 };
         Ok(Scratch {
@@ -296,7 +296,7 @@ fn attend(
         let chain = steps(numbers, keys.len());
         let b = match numbers {
             Numbers::F32 => &*scores,
-            Numbers::Bf16 => {
+            Numbers::Bf16 | Numbers::Bf16Tiles => {
                 let pairs = &mut scratch.pairs.f32_mut()[..chain * TILE];
                 let by_key = View::new(scores, keys.len(), TILE, TILE);
                 lay(device, numbers, by_key.transposed(), TILE, pairs);

@@ -297,7 +297,7 @@ fn block_of(block: usize, keys: Span) -> usize {
 fn steps(numbers: Numbers, len: usize) -> usize {
     match numbers {
         Numbers::F32 => len,
-        Numbers::Bf16 => len.div_ceil(2),
+        Numbers::Bf16 | Numbers::Bf16Tiles => len.div_ceil(2),
     }
 }
 

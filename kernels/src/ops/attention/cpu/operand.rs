@@ -36,7 +36,7 @@ impl Operand {
     ) -> Result<Operand> {
         let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
         let has_rows = numbers == Numbers::F32 || read != Read::Columns;
-        let has_columns = numbers == Numbers::Bf16 && read != Read::Rows;
+        let has_columns = numbers.are_pairs() && read != Read::Rows;
         let rows = has_rows.then(|| empty(keys * steps(numbers, width)));
         let floats = keys.div_ceil(block) * steps(numbers, block) * width;
         let columns = has_columns.then(|| empty(floats));
@@ -58,7 +58,7 @@ impl Operand {
             for (key, to) in to.enumerate().take(x.rows) {
                 match numbers {
                     Numbers::F32 => to.copy_from_slice(row(key)),
-                    Numbers::Bf16 => join_row(device.isa(), row(key), to),
+                    Numbers::Bf16 | Numbers::Bf16Tiles => join_row(device.isa(), row(key), to),
                 }
             }
         }
@@ -88,7 +88,7 @@ impl Operand {
     pub(super) fn by_columns(&self, key: usize) -> (&[f32], (usize, usize)) {
         let step = match self.numbers {
             Numbers::F32 => return (self.by_rows(key).0, (1, self.width)),
-            Numbers::Bf16 => {
+            Numbers::Bf16 | Numbers::Bf16Tiles => {
                 key / self.block * steps(self.numbers, self.block) + key % self.block / 2
             }
         };

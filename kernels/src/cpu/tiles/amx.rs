@@ -1,0 +1,212 @@
+//! The processor's tile unit: whether it may be used, and its instructions.
+//!
+//! Tiles are there if the processor has them and their products of bf16, the system keeps them over
+//! switches of threads, it gives this process leave (Linux: asked for once, for all threads, those started
+//! before too), and a self-check finds the bits of the emulation: other numbers than those promised are never
+//! computed.
+//! Source: Intel SDM, CPUID leaf 7, XGETBV, LDTILECFG; Linux, Documentation/arch/x86/xstate.rst.
+#![expect(unsafe_code, reason = "instructions without intrinsics on stable Rust")]
+
+use super::super::Isa;
+use super::super::simd::Lanes;
+use super::unit::{NARROW, SIDE, Stretch, Unit, Units, WIDE, flat, rows_of_tiles, tall};
+use super::{Lack, check};
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::sync::OnceLock;
+
+/// Whether tiles are used, found out once.
+pub(in crate::cpu) fn state() -> Result<(), Lack> {
+    static STATE: OnceLock<Result<(), Lack>> = OnceLock::new();
+    *STATE.get_or_init(|| {
+        if !is_there() {
+            return Err(Lack::Cpu);
+        }
+        if !has_leave() {
+            return Err(Lack::Leave);
+        }
+        match check::passes::<Native>(Isa::Avx512Bf16) {
+            true => Ok(()),
+            false => Err(Lack::Check),
+        }
+    })
+}
+
+/// Whether the processor has tiles, products of bf16 in them and vectors of bf16 pairs.
+pub(in crate::cpu) fn is_there() -> bool {
+    let (tiles_bf16, tiles) = (1 << 22, 1 << 24);
+    let both = tiles_bf16 | tiles;
+    let has_tiles = __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & both == both;
+    has_tiles && Isa::Avx512Bf16.is_available()
+}
+
+/// Whether the system keeps tiles for this process; asks it, once.
+fn has_leave() -> bool {
+    static LEAVE: OnceLock<bool> = OnceLock::new();
+    *LEAVE.get_or_init(|| is_there() && keeps_tiles() && ask())
+}
+
+/// Whether the system has switched on both parts of a thread's state that are tiles.
+fn keeps_tiles() -> bool {
+    let has_xgetbv = __cpuid(1).ecx & 1 << 27 != 0;
+    let (configuration, data) = (1 << 17, 1 << 18);
+    has_xgetbv && xcr0() & (configuration | data) == configuration | data
+}
+
+fn xcr0() -> u32 {
+    let low: u32;
+    // SAFETY: the caller has seen that the system lets programs read it (CPUID's OSXSAVE).
+    unsafe {
+        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _, options(nomem, nostack, preserves_flags));
+    }
+    low
+}
+
+/// Asks Linux for the tiles' data (arch_prctl, ARCH_REQ_XCOMP_PERM).
+#[cfg(target_os = "linux")]
+fn ask() -> bool {
+    let (arch_prctl, request, tile_data) = (158_i64, 0x1023_u64, 18_u64);
+    let answer: i64;
+    // SAFETY: a system call with numbers alone; it changes what this process may use and nothing else.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") arch_prctl => answer,
+            in("rdi") request,
+            in("rsi") tile_data,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    answer == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ask() -> bool {
+    false
+}
+
+/// What LDTILECFG reads.
+#[repr(C, align(64))]
+struct Configuration {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    /// Bytes of a row of each tile; eight of 16 are there.
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+const _: () = assert!(
+    size_of::<Configuration>() == 64,
+    "as the processor reads it"
+);
+
+/// The unit of the thread that made it, as long as it lives.
+pub(super) struct Tiles {
+    is_tall: bool,
+    /// A configuration is a thread's own.
+    only_here: std::marker::PhantomData<*const ()>,
+}
+
+/// The processor's, as a kind of unit.
+pub(super) struct Native;
+
+impl Units for Native {
+    type Of<L: Lanes> = Tiles;
+}
+
+impl Unit for Tiles {
+    fn start(rows: usize) -> Self {
+        assert!(has_leave(), "units are started where there are some");
+        let mut configuration = Configuration {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            row_bytes: [0; 16],
+            rows: [0; 16],
+        };
+        let all = rows_of_tiles(rows);
+        configuration.rows[..all.len()].copy_from_slice(&all);
+        configuration.row_bytes[..all.len()].fill(64);
+        // SAFETY: tiles are this process's by the assert, and the configuration is one of palette 1.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly));
+        }
+        Tiles {
+            is_tall: rows > SIDE,
+            only_here: std::marker::PhantomData,
+        }
+    }
+
+    unsafe fn run(&mut self, stretch: Stretch<'_>) {
+        // SAFETY: the caller vouches for A and B, the lists stay inside their steps and inside the sums, and
+        // this thread's tiles are configured by `start`.
+        unsafe {
+            if self.is_tall {
+                tall!(assembled(stretch));
+            } else {
+                flat!(assembled(stretch));
+            }
+        }
+    }
+}
+
+impl Drop for Tiles {
+    /// Empty tiles cost switches of threads nothing.
+    fn drop(&mut self) {
+        // SAFETY: this thread has configured them.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) }
+    }
+}
+
+/// The instructions of a list as one block: what tiles hold is not the compiler's to keep between two.
+macro_rules! assembled {
+    (
+        ($stretch:ident)
+        sums: $([$tile:literal $at:literal])*;
+        steps: $([$($op:tt)*])*;
+        next: $a:literal $b:literal;
+    ) => {
+        asm!(
+            "test {goes_on}, {goes_on}",
+            "jnz 3f",
+            $(concat!("tilezero tmm", $tile),)*
+            "jmp 2f",
+            "3:",
+            $(concat!("tileloadd tmm", $tile, ", [{sums} + {wide} + ", $at, "]"),)*
+            "2:",
+            $(instruction!($($op)*),)*
+            concat!("add {a}, ", $a),
+            concat!("add {b}, ", $b),
+            "dec {steps}",
+            "jnz 2b",
+            $(concat!("tilestored [{sums} + {wide} + ", $at, "], tmm", $tile),)*
+            goes_on = in(reg) usize::from($stretch.goes_on),
+            sums = in(reg) $stretch.sums.0.as_mut_ptr(),
+            a = inout(reg) $stretch.a => _,
+            b = inout(reg) $stretch.b => _,
+            steps = inout(reg) $stretch.steps => _,
+            narrow = in(reg) NARROW,
+            wide = in(reg) WIDE,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+use assembled;
+
+macro_rules! instruction {
+    (a $tile:literal $at:literal) => {
+        concat!("tileloadd tmm", $tile, ", [{a} + {narrow} + ", $at, "]")
+    };
+    (b $tile:literal $at:literal) => {
+        concat!("tileloadd tmm", $tile, ", [{b} + {wide} + ", $at, "]")
+    };
+    (dot $sums:literal $rows:literal $words:literal) => {
+        concat!("tdpbf16ps tmm", $sums, ", tmm", $rows, ", tmm", $words)
+    };
+}
+use instruction;

@@ -1,0 +1,214 @@
+//! How k lies in packs for tiles, and the packs: words of two neighbouring k (`bf16.rs`), 16 words a step.
+//!
+//! A leaf starts with a step; its last one is filled with zeros. B: 32 columns a panel, word after word of
+//! k, as `cpu/pack.rs` makes them. A: up to 32 rows a panel, for each step one or two tiles of 16 rows, each
+//! of 16 words.
+
+use super::super::bf16::{Step, Task, perform};
+use super::super::pack::{Panels, View, pack};
+use super::super::simd::{LANES, Lanes};
+use super::super::tile::Cuts;
+use super::super::{Isa, Numbers};
+use super::unit::{BOTH, SIDE};
+
+/// Elements of k in a step.
+const STEP: usize = 2 * SIDE;
+/// Words of k that go over all rows before the next: a panel of B then stays in L1.
+const LONGEST: usize = 256;
+
+/// How k is cut.
+#[derive(Clone, Copy)]
+pub(super) struct Order {
+    k: usize,
+    /// Elements of k per leaf, at least 1.
+    pub(super) leaf: usize,
+}
+
+/// Elements first .. end of k, whose words lie from `at` on in a pack of them all, to `stop`.
+struct Part {
+    first: usize,
+    end: usize,
+    at: usize,
+    stop: usize,
+}
+
+impl Order {
+    pub(super) fn new(k: usize, leaf: usize) -> Order {
+        let whole = k.max(1);
+        let leaf = if leaf == 0 { whole } else { leaf.min(whole) };
+        Order { k, leaf }
+    }
+
+    /// Words for `len` elements of a leaf.
+    fn words(len: usize) -> usize {
+        len.div_ceil(STEP) * SIDE
+    }
+
+    /// Words of k.
+    pub(super) fn steps(self) -> usize {
+        self.k / self.leaf * Order::words(self.leaf) + Order::words(self.k % self.leaf)
+    }
+
+    /// In words.
+    pub(super) fn cuts(self) -> Cuts {
+        Cuts::blocked(self.steps(), Order::words(self.leaf), LONGEST)
+    }
+
+    /// What words start .. end are made of.
+    fn parts(self, start: usize, end: usize) -> impl Iterator<Item = Part> {
+        let per_leaf = Order::words(self.leaf);
+        let mut at = start;
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let leaf = at / per_leaf;
+            // whole leaves follow each other without zeros
+            let (stop, last) = if self.leaf.is_multiple_of(STEP) {
+                (end, self.k)
+            } else {
+                let next = (leaf + 1) * self.leaf;
+                (end.min((leaf + 1) * per_leaf), self.k.min(next))
+            };
+            let first = leaf * self.leaf + 2 * (at - leaf * per_leaf);
+            let part = Part {
+                first,
+                end: last.min(first + 2 * (stop - at)),
+                at,
+                stop,
+            };
+            at = stop;
+            Some(part)
+        })
+    }
+
+    /// Packs words start .. end of one panel of columns; lanes of `b` are its rows.
+    pub(super) fn pack_b(
+        self,
+        isa: Isa,
+        (b, first): (View<'_>, usize),
+        (start, end): (usize, usize),
+        out: &mut [f32],
+    ) {
+        for part in self.parts(start, end) {
+            let out = &mut out[(part.at - start) * BOTH..(part.stop - start) * BOTH];
+            let panel = Panels {
+                a: b.columns(part.first, part.end),
+                first,
+                width: BOTH,
+                count: 1,
+                apart: out.len(),
+            };
+            pack(isa, Numbers::Bf16, panel, out);
+            out[(part.end - part.first).div_ceil(2) * BOTH..].fill(0.0);
+        }
+    }
+
+    /// Packs the panel of `height` rows from row `first` on, for all of k.
+    pub(super) fn pack_a(
+        self,
+        isa: Isa,
+        a: View<'_>,
+        (first, height): (usize, usize),
+        out: &mut [f32],
+    ) {
+        let rows = Rows {
+            order: self,
+            a,
+            first,
+            tiles: height.div_ceil(SIDE),
+            out,
+        };
+        perform(isa, true, rows);
+    }
+}
+
+/// A panel of rows to pack.
+struct Rows<'a, 'o> {
+    order: Order,
+    a: View<'a>,
+    first: usize,
+    /// Tiles of rows in the panel.
+    tiles: usize,
+    out: &'o mut [f32],
+}
+
+impl Task for Rows<'_, '_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let Rows {
+            order,
+            a,
+            first,
+            tiles,
+            out,
+        } = self;
+        for part in order.parts(0, order.steps()) {
+            for step in (part.at..part.stop).step_by(SIDE) {
+                let k = part.first + 2 * (step - part.at);
+                let len = part.end.saturating_sub(k).min(STEP);
+                for tile in 0..tiles {
+                    let out = &mut out[(step / SIDE * tiles + tile) * SIDE * SIDE..];
+                    let row = first + tile * SIDE;
+                    let present = a.rows.saturating_sub(row).min(SIDE);
+                    let words = if a.col_stride == 1 {
+                        along::<L, N>(a, (row, present), (k, len))
+                    } else {
+                        across::<L, N>(a, (row, present), (k, len))
+                    };
+                    for (words, out) in words.into_iter().zip(out.chunks_exact_mut(LANES)) {
+                        words.store(out);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Words of `present` rows from `row` on whose elements lie next to each other.
+#[inline(always)]
+fn along<L: Lanes, N: Step<L>>(
+    a: View<'_>,
+    (row, present): (usize, usize),
+    (k, len): (usize, usize),
+) -> [L; SIDE] {
+    let mut words = [L::splat(0.0); SIDE];
+    for (r, words) in words.iter_mut().enumerate().take(present) {
+        let elements = &a.data[(row + r) * a.row_stride + k..][..len];
+        let (low, high) = elements.split_at(len.min(LANES));
+        let part = |x: &[f32]| match x {
+            [] => L::splat(0.0),
+            x => L::load_part(x, 0.0),
+        };
+        *words = N::join(part(low), part(high));
+    }
+    words
+}
+
+/// As `along`, of rows that lie next to each other, or anyhow.
+#[inline(always)]
+fn across<L: Lanes, N: Step<L>>(
+    a: View<'_>,
+    (row, present): (usize, usize),
+    (k, len): (usize, usize),
+) -> [L; SIDE] {
+    let column = |at: usize| {
+        if at >= len || present == 0 {
+            return L::splat(0.0);
+        }
+        let start = (k + at) * a.col_stride + row * a.row_stride;
+        if a.row_stride == 1 {
+            return L::load_part(&a.data[start..start + present], 0.0);
+        }
+        let mut x = [0.0; LANES];
+        for (r, x) in x.iter_mut().enumerate().take(present) {
+            *x = a.data[start + r * a.row_stride];
+        }
+        L::load(&x)
+    };
+    let mut words = [L::splat(0.0); SIDE];
+    for (at, words) in words.iter_mut().enumerate() {
+        *words = N::weave(column(2 * at), column(2 * at + 1));
+    }
+    L::transpose(words)
+}
