@@ -318,11 +318,11 @@ fn what_is_under_way_to_a_process_that_takes_nothing_is_bounded() {
         // ... and takes up where it had to wait
         let (mut sum, mut messages) = (0.0, 0);
         while messages < 1000 {
-            if let Some((_, bytes)) = mpi.receive().unwrap() {
-                if bytes.len() > 4 * LEN {
-                    sum += f32::from_le_bytes(bytes[bytes.len() - 4..].try_into().unwrap());
-                    messages += 1;
-                }
+            if let Some((_, bytes)) = mpi.receive().unwrap()
+                && bytes.len() > 4 * LEN
+            {
+                sum += f32::from_le_bytes(bytes[bytes.len() - 4..].try_into().unwrap());
+                messages += 1;
             }
         }
         say_good_bye(&mut mpi, 0);
