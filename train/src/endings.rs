@@ -47,7 +47,9 @@ pub(crate) fn first_cause(
                     }
                     Err(_) => {}
                 }
-                if is_told || failure.as_ref().is_none_or(is_consequence) {
+                let is_open = failure.as_ref().is_none_or(is_consequence);
+                // a cause that came from elsewhere is none of the ranks here
+                if is_told || is_open && (failure.is_none() || !world.knows_cause()) {
                     continue;
                 }
             }

@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use kernels::comm::mpi;
 use kernels::{CpuPath, Isa};
 use serde::{Deserialize, Serialize};
 
@@ -49,8 +50,9 @@ pub struct LaunchConfig {
     pub mpi_library: String,
     /// Port at which process 0 listens; 0: the launcher's. Default: 0.
     pub port: u16,
-    /// How long a rank waits for others before it gives up and says for whom. Longer than a
-    /// checkpoint takes to be written. Default: `10m`.
+    /// How long a rank waits for ranks of other processes before it gives up and says for whom; also
+    /// how long for those of its own that wait for each other in a circle. Longer than a checkpoint takes
+    /// to be written, and than ranks compute between two collectives. Default: `10m`.
     pub timeout: String,
     /// How long processes wait for each other at the start. Default: `2m`.
     pub patience: String,
@@ -90,6 +92,17 @@ pub(crate) fn mpi_libraries(config: &LaunchConfig, launcher: &Launcher) -> Vec<S
         _ => ["libmpi.so.40", "libmpi.so", "libmpi.so.12"],
     };
     names.map(str::to_owned).to_vec()
+}
+
+/// Libraries of MPI that a run could use here, of those with the usual names; MPI is not started.
+pub fn mpi_here() -> Vec<mpi::Found> {
+    let names = [
+        "libmpi.so.40",
+        "libmpi.so.12",
+        "libmpi_abi.so.1",
+        "libmpi.so",
+    ];
+    mpi::found(&names.map(str::to_owned))
 }
 
 /// A time that clocks can count.

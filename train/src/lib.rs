@@ -54,7 +54,7 @@ pub use error::{Error, Result};
 pub use eval::{decoder_logits, evaluate, inspect, logits};
 pub use infer::{GenerateOptions, generate};
 pub use kernels::{CpuPath, Device};
-pub use launch::{LaunchConfig, Transport, cpu_path};
+pub use launch::{LaunchConfig, Transport, cpu_path, mpi_here};
 pub use metrics::{Events, StepRecord};
 pub use mixture::{DropPolicy, MoeConfig, RouterScope, RouterScore};
 pub use offload::Offload;

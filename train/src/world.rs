@@ -168,6 +168,25 @@ impl World {
         &self.watch
     }
 
+    /// What the log should say of how the processes are connected.
+    pub fn remarks(&self) -> &[String] {
+        self.network.as_ref().map_or(&[], Network::remarks)
+    }
+
+    /// Calls `tell` with who and how as soon as a process ends without a word, which may be long before a
+    /// rank here waits for it, and all the time there is under a launcher that ends all then; once.
+    pub fn on_loss(&self, tell: impl Fn(&str, &str) + Send + Sync + 'static) {
+        if let Some(network) = &self.network {
+            network.on_loss(move |failure| tell(&failure.who, &failure.reason));
+        }
+    }
+
+    /// Whether another process told why the run ends, or died.
+    pub(crate) fn knows_cause(&self) -> bool {
+        let network = self.network.as_ref();
+        network.is_some_and(|network| network.cause(Duration::ZERO).is_some())
+    }
+
     /// Groups of world ranks, which have each rank of a world of `world` once: the connections of the
     /// ranks of this process, in order.
     pub(crate) fn connect(

@@ -17,7 +17,7 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-fn meetings(processes: usize, ranks_per_process: usize) -> Vec<Meeting> {
+pub(super) fn meetings(processes: usize, ranks_per_process: usize) -> Vec<Meeting> {
     let port = free_port();
     let meeting = |process| Meeting {
         process,
@@ -33,7 +33,7 @@ fn meetings(processes: usize, ranks_per_process: usize) -> Vec<Meeting> {
 }
 
 /// Runs one thread per item and returns their results in order.
-fn each<C: Send, T: Send>(items: Vec<C>, run: impl Fn(C) -> T + Sync) -> Vec<T> {
+pub(super) fn each<C: Send, T: Send>(items: Vec<C>, run: impl Fn(C) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let run = &run;
         let start = |item| scope.spawn(move || run(item));
@@ -57,7 +57,7 @@ fn over_sockets<T: Send>(
 }
 
 /// Every collective on random numbers, two rounds, long and short; as bits.
-fn everything(comm: &dyn Collective) -> Vec<Vec<u32>> {
+pub(super) fn everything(comm: &dyn Collective) -> Vec<Vec<u32>> {
     let (rank, size) = (comm.rank(), comm.size());
     let random = |len: usize, key: u64| {
         let mut x = vec![0.0; len];

@@ -48,15 +48,18 @@ pub(super) enum Kind {
     Bye,
     /// The process lives.
     Ping,
+    /// Another process ended without a word.
+    Lost,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
     Kind::Turn,
     Kind::Mail,
     Kind::Gone,
     Kind::Failed,
     Kind::Bye,
     Kind::Ping,
+    Kind::Lost,
 ];
 
 /// Numbers of a frame, shared by those who read them.

@@ -2,10 +2,11 @@
 //!
 //! A collective is a turn: each rank puts (op, data) into its slot of the turn and reads all slots once
 //! they are filled; the last reader frees the turn. A rank that is dropped (also by a panic) while
-//! others wait for its part makes them return `PeerGone`; what it brought before still counts.
+//! others wait for its part makes them return `PeerGone`; what it brought before still counts. A wait
+//! past its deadline goes on as long as somebody computes who could end it (`watch.rs`).
 
 use super::sum::{SHARED_FROM, largest, tree_sum};
-use super::watch::{Roster, left};
+use super::watch::{Overdue, Roster, left};
 use super::{Collective, check_cuts, check_parts, check_peer};
 use crate::trace::{self, Label, span};
 use crate::{Error, Result};
@@ -138,6 +139,22 @@ impl LocalComm {
         Some(waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
+    /// The next deadline of a wait past its last one, unless nobody is left who could end it.
+    fn later<'a>(
+        &'a self,
+        op: &'static str,
+        missing: &[usize],
+        overdue: &mut Option<Overdue<'a>>,
+    ) -> Result<Option<Instant>> {
+        let roster = &self.shared.roster;
+        // those of a moment ago at the most: who came since then has yet to wait past its own
+        let is_hang = overdue.insert(roster.overdue(self.rank, missing)).is_hang();
+        if is_hang {
+            return Err(roster.late(op, self.rank, missing));
+        }
+        Ok(roster.deadline())
+    }
+
     /// Brings data to this rank's next turn and returns everybody's.
     fn exchange(&self, op: &'static str, data: Data) -> Result<Vec<Data>> {
         let size = self.shared.size;
@@ -150,7 +167,7 @@ impl LocalComm {
         };
         state.turns.entry(number).or_insert_with(empty).slots[self.rank] = Some((op, data));
         self.shared.changed.notify_all();
-        let deadline = self.shared.roster.deadline();
+        let (mut deadline, mut overdue) = (self.shared.roster.deadline(), None);
         loop {
             let turn = &state.turns[&number];
             let Some(absent) = turn.slots.iter().position(Option::is_none) else {
@@ -161,10 +178,13 @@ impl LocalComm {
                 return Err(Error::PeerGone { rank, op });
             }
             let missing = turn.missing();
-            let Some(changed) = self.wait(state, deadline) else {
-                return Err(self.shared.roster.late(op, self.rank, &missing));
+            state = match self.wait(state, deadline) {
+                Some(changed) => changed,
+                None => {
+                    deadline = self.later(op, &missing, &mut overdue)?;
+                    self.lock()
+                }
             };
-            state = changed;
         }
         let turn = state
             .turns
@@ -314,7 +334,7 @@ impl Collective for LocalComm {
 
     fn recv(&self, from: usize, x: &mut [f32]) -> Result<()> {
         check_peer("recv", "from", (from, self.shared.size))?;
-        let deadline = self.shared.roster.deadline();
+        let (mut deadline, mut overdue) = (self.shared.roster.deadline(), None);
         let mut state = self.lock();
         let message = loop {
             if let Some(message) = state
@@ -330,10 +350,13 @@ impl Collective for LocalComm {
                     op: "recv",
                 });
             }
-            let Some(changed) = self.wait(state, deadline) else {
-                return Err(self.shared.roster.late("recv", self.rank, &[from]));
+            state = match self.wait(state, deadline) {
+                Some(changed) => changed,
+                None => {
+                    deadline = self.later("recv", &[from], &mut overdue)?;
+                    self.lock()
+                }
             };
-            state = changed;
         };
         drop(state);
         if message.len() != x.len() {
@@ -623,41 +646,69 @@ mod tests {
         ));
     }
 
-    #[test]
-    fn who_waits_too_long_names_who_did_not_come_and_the_step() {
-        let watch = Watch::new(Some(Duration::from_millis(50)), Vec::new(), 0);
-        watch.set_step(7);
-        let roster = Roster {
+    /// A group with this deadline, of world ranks 4, 6 and 8.
+    fn hurried(watch: Watch) -> Vec<LocalComm> {
+        watched(Roster {
             name: "tensor",
             members: vec![4, 6, 8],
             watch: Arc::new(watch),
             is_patient: false,
-        };
-        let mut comms = watched(roster);
-        let idle = comms.remove(1);
+        })
+    }
+
+    #[test]
+    fn ranks_that_wait_for_each_other_name_who_did_not_come_and_the_step() {
+        let watch = Watch::new(Some(Duration::from_millis(50)), Vec::new(), 0);
+        watch.set_step(7);
         let late = std::thread::scope(|scope| {
-            let waits = |comm: LocalComm| scope.spawn(move || comm.barrier());
-            let threads: Vec<_> = comms.into_iter().map(waits).collect();
+            let waits = |comm: LocalComm| {
+                scope.spawn(move || match comm.rank() {
+                    1 => comm.recv(0, &mut [0.0]),
+                    _ => comm.barrier(),
+                })
+            };
+            let threads: Vec<_> = hurried(watch).into_iter().map(waits).collect();
             let ends = threads.into_iter().map(|t| t.join().unwrap().unwrap_err());
-            ends.map(|error| error.to_string()).collect::<Vec<_>>()
+            ends.collect::<Vec<_>>()
         });
-        let text = |rank| {
+        let of = |rank, op: &str, missing| {
             format!(
-                "watchdog: rank {rank} waited 0 s in barrier of its tensor group, step 7, for rank 6"
+                "watchdog: rank {rank} waited 0 s in {op} of its tensor group, step 7, for rank {missing}"
             )
         };
-        // whoever gives up first is missed by the other for the moment between the two
-        assert!(
-            late.contains(&text(4)) || late.contains(&text(8)),
-            "{late:?}"
-        );
-        let error = idle.recv(0, &mut [0.0]).unwrap_err();
-        assert!(matches!(
-            error,
-            Error::PeerGone {
-                rank: 0,
-                op: "recv"
+        let wanted = [of(4, "barrier", 6), of(6, "recv", 4), of(8, "barrier", 6)];
+        // who notices the circle leaves it, which the others are told unless they notice it as well
+        let is_late = |error: &Error| matches!(error, Error::Late { .. });
+        assert!(late.iter().any(is_late), "{late:?}");
+        for (error, wanted) in late.iter().zip(wanted) {
+            match error {
+                Error::PeerGone { .. } => {}
+                other => assert_eq!(other.to_string(), wanted),
             }
-        ));
+        }
+    }
+
+    #[test]
+    fn a_rank_that_computes_for_many_deadlines_is_waited_for() {
+        let watch = Watch::new(Some(Duration::from_millis(20)), Vec::new(), 0);
+        let late = std::thread::scope(|scope| {
+            let meets = |comm: LocalComm| {
+                scope.spawn(move || {
+                    if comm.rank() == 1 {
+                        std::thread::sleep(Duration::from_millis(300));
+                        comm.send(0, &[7.0]).unwrap();
+                    }
+                    if comm.rank() == 0 {
+                        comm.recv(1, &mut [0.0]).unwrap();
+                    }
+                    // rank 2 has waited for both all the time
+                    comm.barrier()
+                })
+            };
+            let threads: Vec<_> = hurried(watch).into_iter().map(meets).collect();
+            let ends = threads.into_iter().map(|t| t.join().unwrap());
+            ends.collect::<Vec<_>>()
+        });
+        assert_eq!(late, [Ok(()), Ok(()), Ok(())]);
     }
 }

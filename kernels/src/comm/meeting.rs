@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 use super::network::unmet;
 use crate::{Error, Result};
 
-const HELLO: &str = "millrace-1";
+pub(super) const HELLO: &str = "millrace-1";
 /// Longest line.
 const MOST_BYTES: usize = 4096;
 /// Pause before another try.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A caller that says nothing for so long is none of ours.
-const FIRST_LINE: Duration = Duration::from_secs(2);
+pub(super) const FIRST_LINE: Duration = Duration::from_secs(2);
 
 /// Who meets where.
 #[derive(Clone, Debug)]
@@ -268,7 +268,7 @@ fn greet(mut stream: TcpStream, from: SocketAddr) -> std::io::Result<Option<Gree
 }
 
 /// The next caller; None if there is none until then.
-fn accept(
+pub(super) fn accept(
     listener: &TcpListener,
     until: Instant,
 ) -> Result<Option<(TcpStream, SocketAddr)>, String> {
@@ -297,7 +297,7 @@ fn accept(
 }
 
 /// Bytes up to the end of the line, none of those behind it.
-fn read_line(stream: &mut TcpStream) -> std::io::Result<String> {
+pub(super) fn read_line(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut line = Vec::new();
     let mut byte = [0];
     while line.len() < MOST_BYTES {

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod claims;
 mod frame;
+mod life;
 pub mod local;
 mod meeting;
 pub mod mpi;

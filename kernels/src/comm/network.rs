@@ -20,6 +20,8 @@ use crate::{Error, Result};
 pub(super) trait Wire: Send + Sync {
     /// Returns once the frame is under way. To a process that has ended it is lost.
     fn send(&self, process: usize, header: &Header, payload: &Payload);
+    /// Tells why this process ends by other ways than frames, if there are any.
+    fn fail(&self, _failure: &Failure) {}
     /// Says good-bye, gives frames that are under way a moment, and ends.
     fn close(&self);
 }
@@ -31,6 +33,24 @@ pub struct Failure {
     pub who: String,
     /// Its own error, or how it went.
     pub reason: String,
+}
+
+impl Failure {
+    /// As frames carry it.
+    pub(super) fn payload(&self) -> Payload {
+        let text = format!("{}\n{}", self.who, self.reason);
+        Payload::Bytes(Arc::new(text.into_bytes()))
+    }
+
+    /// What a frame carried.
+    pub(super) fn of(payload: &Payload) -> Failure {
+        let text = String::from_utf8_lossy(payload.bytes()).into_owned();
+        let (who, reason) = text.split_once('\n').unwrap_or(("a rank", &text));
+        Failure {
+            who: who.to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
 }
 
 pub(super) struct Shared {
@@ -55,6 +75,7 @@ pub struct Network {
     groups: AtomicU32,
     /// All processes, a member each.
     control: Mutex<Option<Remote>>,
+    remarks: Vec<String>,
 }
 
 /// How a process is connected.
@@ -65,6 +86,7 @@ pub(super) struct Connected {
     pub wire: Box<dyn Wire>,
     pub post: Arc<Post>,
     pub watch: Arc<Watch>,
+    pub remarks: Vec<String>,
 }
 
 impl Network {
@@ -76,6 +98,7 @@ impl Network {
             wire,
             post,
             watch,
+            remarks,
         } = connected;
         let shared = Shared {
             process,
@@ -89,6 +112,7 @@ impl Network {
             shared: Arc::new(shared),
             groups: AtomicU32::new(0),
             control: Mutex::new(None),
+            remarks,
         };
         let control = network.processes_group("processes");
         *network.control() = Some(control);
@@ -193,8 +217,8 @@ impl Network {
 
     /// Tells all processes why this one ends, and waits for none of them any more.
     pub fn fail(&self, failure: &Failure) {
-        let text = format!("{}\n{}", failure.who, failure.reason);
-        let payload = Payload::Bytes(Arc::new(text.into_bytes()));
+        self.shared.wire.fail(failure);
+        let payload = failure.payload();
         for process in (0..self.shared.processes).filter(|&p| p != self.shared.process) {
             self.shared
                 .wire
@@ -202,6 +226,16 @@ impl Network {
         }
         // also waits without a deadline end, which a host that is cut off would leave for ever
         self.shared.post.give_up();
+    }
+
+    /// What the log of the run should say of the connections.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    /// Calls `tell` as soon as a process ends without a word, before the ranks here notice; once.
+    pub fn on_loss(&self, tell: impl Fn(&Failure) + Send + Sync + 'static) {
+        self.shared.post.on_loss(Arc::new(tell));
     }
 
     /// Why a peer ended, waiting a moment for its own words.
@@ -221,15 +255,10 @@ impl Drop for Network {
 pub(super) fn take(post: &Post, process: usize, (header, payload): (Header, Payload)) -> bool {
     match header.kind {
         Kind::Turn | Kind::Mail | Kind::Gone => post.deliver(header, payload),
-        Kind::Ping => {}
+        // who else is gone is told on lines of life alone (life.rs)
+        Kind::Ping | Kind::Lost => {}
         Kind::Failed => {
-            let text = String::from_utf8_lossy(payload.bytes()).into_owned();
-            let (who, reason) = text.split_once('\n').unwrap_or(("a rank", &text));
-            let failure = Failure {
-                who: who.to_owned(),
-                reason: reason.to_owned(),
-            };
-            post.end(process, Some(failure), None);
+            post.end(process, Some(Failure::of(&payload)), None);
         }
         Kind::Bye => {
             post.end(process, None, None);
@@ -249,5 +278,41 @@ pub(super) fn unmet(
         at: at.into(),
         found: found.into(),
         wanted: wanted.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::super::claims::{each, meetings};
+    use super::super::socket::connect;
+    use super::*;
+
+    #[test]
+    fn nobody_is_more_than_one_collective_ahead_of_a_slow_member() {
+        const ROUNDS: usize = 40;
+        let most = each(meetings(4, 1), |meeting| {
+            let network = connect(&meeting).unwrap();
+            let member = network.processes_group("test");
+            let mut most = 0;
+            for round in 0..ROUNDS {
+                // each is the slow one for a while; what the others may send is there by then
+                if round * 4 / ROUNDS == meeting.process {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                most = most.max(member.waiting());
+                match round % 4 {
+                    0 => member.all_reduce_sum(&mut [1.0; 5000]).unwrap(),
+                    1 => drop(member.all_gather(&[1.0; 100]).unwrap()),
+                    2 => member.broadcast(&mut [1.0; 100], round % 3).unwrap(),
+                    _ => member.barrier().unwrap(),
+                }
+            }
+            most
+        });
+        // one when all are about to begin the same one; a second of who is done before
+        assert!(most.iter().all(|most| (1..=2).contains(most)), "{most:?}");
     }
 }

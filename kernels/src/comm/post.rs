@@ -1,9 +1,12 @@
 //! Where frames wait for the ranks of this process: an inbox for each member of each group, with a
 //! queue for each member that sends.
 //!
-//! How much waits is bounded by what the callers do: a member is at most one collective ahead of every
-//! other, since it cannot end one without a part of each; messages between two ranks are those of the
-//! micro-batches that a schedule keeps in flight.
+//! How much waits is bounded by what the callers do, and no call holds a sender back:
+//! - A member is at most one collective ahead of every other, since it cannot end one without a part of
+//!   each: two letters wait of each member at most.
+//! - Messages between two ranks are those of the micro-batches that a training schedule keeps in flight,
+//!   two activations of an evaluation, one part of keys and values of a ring (their receivers tell when
+//!   they have taken one), the shared tensors of one step, and the shares of one checkpoint.
 
 use crate::trace::{self, Label, span};
 use std::collections::{BTreeMap, VecDeque};
@@ -103,6 +106,8 @@ pub(super) struct Post {
     groups: Mutex<Groups>,
     /// By process.
     gone: Vec<AtomicBool>,
+    /// By process: it ended without a good-bye.
+    died: Vec<AtomicBool>,
     /// This process fails: nobody is waited for any more.
     is_over: AtomicBool,
     ends: Mutex<Ends>,
@@ -116,13 +121,18 @@ struct Ends {
     told: Option<Failure>,
     silent: Option<Failure>,
     count: usize,
+    /// Called with the first that ends without a word.
+    tell: Option<Tell>,
 }
+
+type Tell = Arc<dyn Fn(&Failure) + Send + Sync>;
 
 impl Post {
     pub(super) fn new(processes: usize) -> Post {
         Post {
             groups: Mutex::default(),
             gone: (0..processes).map(|_| AtomicBool::new(false)).collect(),
+            died: (0..processes).map(|_| AtomicBool::new(false)).collect(),
             is_over: AtomicBool::new(false),
             ends: Mutex::default(),
             ended: Condvar::new(),
@@ -169,13 +179,43 @@ impl Post {
         let mut ends = held(&self.ends);
         ends.told = ends.told.take().or(told);
         // a process ends once: that its connection closes after its last words says nothing
+        self.died[process].fetch_or(silent.is_some(), Ordering::SeqCst);
+        let mut tell = None;
         if !self.gone[process].swap(true, Ordering::SeqCst) {
             ends.count += 1;
-            ends.silent = ends.silent.take().or(silent);
+            if ends.silent.is_none() {
+                tell = ends.tell.clone().zip(silent.clone());
+                ends.silent = silent;
+            }
         }
         drop(ends);
+        // first of all, as there may be no time for anything else
+        if let Some((tell, failure)) = tell {
+            tell(&failure);
+        }
         self.ended.notify_all();
         self.wake_all();
+    }
+
+    /// Calls `tell` with the first process that ends without a word, also if it has.
+    pub(super) fn on_loss(&self, tell: Tell) {
+        let mut ends = held(&self.ends);
+        let known = ends.silent.clone();
+        ends.tell = Some(Arc::clone(&tell));
+        drop(ends);
+        if let Some(failure) = known {
+            tell(&failure);
+        }
+    }
+
+    /// Whether a process has ended, however.
+    pub(super) fn has_ended(&self, process: usize) -> bool {
+        self.gone[process].load(Ordering::SeqCst)
+    }
+
+    /// Whether a process ended without a good-bye, be it after words about its end.
+    pub(super) fn has_died(&self, process: usize) -> bool {
+        self.died[process].load(Ordering::SeqCst)
     }
 
     /// This process fails: whoever waits for another one need not.

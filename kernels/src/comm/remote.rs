@@ -234,6 +234,17 @@ impl Remote {
         Ok(())
     }
 
+    /// Most letters of one member that wait here.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        let queues = self.inbox.queues();
+        queues
+            .values()
+            .map(|queue| queue.turns.len())
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Every member's text.
     pub(super) fn exchange_text(&self, text: &str) -> Result<Vec<String>> {
         let payload = Payload::Bytes(Arc::new(text.as_bytes().to_vec()));

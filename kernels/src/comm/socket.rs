@@ -54,6 +54,7 @@ pub fn connect(meeting: &Meeting) -> Result<Network> {
         }),
         post,
         watch,
+        remarks: Vec::new(),
     }))
 }
 

@@ -1,9 +1,14 @@
 //! The watchdog of collectives: how long a rank waits for the others, and what it says when they do not
 //! come. A rank that waits is named with its host, the collective, its group, the step, and those that
 //! are missing, all by world rank.
+//!
+//! For ranks of another process the deadline is all there is to go by. Ranks of one process know more: a
+//! wait past its deadline is a hang only if whoever is waited for waits as well, in a circle; one that
+//! computes comes sooner or later, however slow the machine.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Error;
@@ -19,6 +24,33 @@ pub struct Watch {
     hosts: Vec<String>,
     /// Adjacent world ranks share a process.
     ranks_per_process: usize,
+    overdue: Mutex<Waits>,
+}
+
+/// Waits past their deadline within this process, by number: world rank, and whom it waits for.
+#[derive(Debug, Default)]
+struct Waits {
+    by_number: BTreeMap<u64, (usize, Vec<usize>)>,
+    next: u64,
+}
+
+impl Waits {
+    /// Whether all that a rank waits for, and all that those wait for, wait past their deadlines.
+    fn is_circle(&self, rank: usize) -> bool {
+        let (mut seen, mut left) = (BTreeSet::from([rank]), vec![rank]);
+        while let Some(rank) = left.pop() {
+            let of_rank = self.by_number.values().filter(|(who, _)| *who == rank);
+            let mut is_waiting = false;
+            for (_, whom) in of_rank {
+                is_waiting = true;
+                left.extend(whom.iter().copied().filter(|other| seen.insert(*other)));
+            }
+            if !is_waiting {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 impl Watch {
@@ -29,7 +61,12 @@ impl Watch {
             step: AtomicU64::new(0),
             hosts,
             ranks_per_process,
+            overdue: Mutex::default(),
         }
+    }
+
+    fn overdue(&self) -> MutexGuard<'_, Waits> {
+        self.overdue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says which step is under way from now on.
@@ -92,6 +129,21 @@ impl Roster {
         timeout.and_then(|timeout| Instant::now().checked_add(timeout))
     }
 
+    /// Notes that member `rank`'s wait for others of its process is past its deadline, until what it
+    /// returns is dropped.
+    pub(crate) fn overdue(&self, rank: usize, missing: &[usize]) -> Overdue<'_> {
+        let mut waits = self.watch.overdue();
+        let (number, rank) = (waits.next, self.members[rank]);
+        waits.next += 1;
+        let missing = missing.iter().map(|&member| self.members[member]);
+        waits.by_number.insert(number, (rank, missing.collect()));
+        Overdue {
+            watch: &self.watch,
+            number,
+            rank,
+        }
+    }
+
     /// The message of member `rank`, who waited for others in vain.
     pub(crate) fn late(&self, op: &'static str, rank: usize, missing: &[usize]) -> Error {
         let name = |&member: &usize| self.watch.name_of(self.members[member]);
@@ -103,6 +155,26 @@ impl Roster {
             step: self.watch.step.load(Ordering::Relaxed),
             missing: missing.iter().map(name).collect(),
         }
+    }
+}
+
+/// A wait past its deadline.
+pub(crate) struct Overdue<'a> {
+    watch: &'a Watch,
+    number: u64,
+    rank: usize,
+}
+
+impl Overdue<'_> {
+    /// Whether nobody is left who could end it.
+    pub(crate) fn is_hang(&self) -> bool {
+        self.watch.overdue().is_circle(self.rank)
+    }
+}
+
+impl Drop for Overdue<'_> {
+    fn drop(&mut self) {
+        self.watch.overdue().by_number.remove(&self.number);
     }
 }
 

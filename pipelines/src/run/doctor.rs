@@ -5,13 +5,12 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 /// Libraries that a GPU or cluster build would open, by the names their packages ship.
-const LIBRARIES: [(&str, &[&str]); 6] = [
+const LIBRARIES: [(&str, &[&str]); 5] = [
     ("CUDA driver", &["libcuda.so.1"]),
     ("NVRTC", &["libnvrtc.so.13", "libnvrtc.so.12"]),
     ("cuBLASLt", &["libcublasLt.so.13", "libcublasLt.so.12"]),
     ("cuDNN", &["libcudnn.so.9"]),
     ("NCCL", &["libnccl.so.2"]),
-    ("MPI", &["libmpi.so.40", "libmpi.so.12"]),
 ];
 
 /// Folders in which the dynamic loader looks on common Linux systems.
@@ -84,11 +83,15 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
         .iter()
         .map(|(name, files)| ((*name).to_string(), json!(find(files))))
         .collect();
+    let mpi: Vec<Value> = train::mpi_here()
+        .iter()
+        .map(|found| json!({"library": found.name, "version": found.version, "abi": found.abi}))
+        .collect();
     let report = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "processor": processor(), "cores": cores, "features": features(),
         "memory_bytes": memory_bytes(), "disk_free_bytes": free_bytes(),
-        "libraries": libraries,
+        "libraries": libraries, "mpi": mpi,
         "commands": {"sbatch": command("sbatch"), "mpirun": command("mpirun"), "nvidia-smi": command("nvidia-smi")},
         "would_use": {"device": "cpu", "threads": cores, "kernels": path.isa().name(), "why": path.to_string()},
     });
@@ -107,6 +110,16 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
         for (name, found) in report[table].as_object().into_iter().flatten() {
             text.push_str(&format!("{name:<10} {}\n", or_none(found)));
         }
+    }
+    if mpi.is_empty() {
+        text.push_str("MPI        none that can be opened by its usual name\n");
+    }
+    for found in &mpi {
+        let of = |key: &str| or_none(&found[key]);
+        let (library, version, abi) = (of("library"), of("version"), of("abi"));
+        text.push_str(&format!(
+            "MPI        {library}: {version}, interface of {abi}\n"
+        ));
     }
     text.push_str(&format!(
         "would use  CPU, {cores} threads, kernels: {path}\n"

@@ -22,6 +22,12 @@ pub(crate) fn join(job: &Job) -> Result<World> {
     if world.processes() > 1 {
         told(&world, same(&world, job))?;
         eprintln!("process {} of {}", world.process(), world.processes());
+        for remark in world.remarks() {
+            eprintln!("process {}: {remark}", world.process());
+        }
+        // mpirun may end this process before its ranks notice
+        let process = world.process();
+        world.on_loss(move |who, reason| eprintln!("process {process}: {who} {reason}"));
     }
     Ok(world)
 }

@@ -9,6 +9,7 @@ mod inference;
 mod init;
 mod kill;
 mod layouts;
+mod lead;
 mod megatron;
 mod mixture;
 mod mixture_parity;

@@ -23,6 +23,10 @@ use crate::parallel::zero::Supply;
 use crate::plan::Plan;
 use crate::profile;
 
+/// Activations of an evaluation that may wait at the next rank. Nothing else holds a first stage back, which has
+/// nothing to receive; in training its schedule does.
+const MOST_UNTAKEN: usize = 2;
+
 /// What one rank needs to run its pieces.
 pub(crate) struct Worker<'a> {
     pub plan: &'a Plan,
@@ -309,45 +313,68 @@ impl Worker<'_> {
         let place = self.groups.place;
         let of = |dp_rank| blocks_of(self.plan, Place { dp_rank, ..place }.batch_range(count));
         let blocks = of(place.dp_rank);
-        let (mut losses, mut counted) = (Losses::default(), 0);
+        let (mut losses, mut counted, mut untaken) = (Losses::default(), 0, 0);
         for &block in &blocks {
-            counted += self.evaluate_block(samples, block, &mut losses)?;
+            counted += self.evaluate_block(samples, block, (&mut losses, &mut untaken))?;
         }
         let most = (0..place.dp).map(|rank| of(rank).len()).max().unwrap_or(0);
         for _ in blocks.len()..most {
-            self.keep_company(samples)?;
+            self.keep_company(samples, &mut untaken)?;
         }
+        self.wait_for_the_next(&mut untaken, 0)?;
         let counted = self.counted(counted)?;
         Ok(self.mean(&losses, (counted, count))?[0])
     }
 
-    /// Returns how many predictions counted.
+    /// Returns how many predictions counted. `untaken`: activations that the next rank has yet to take.
     fn evaluate_block(
         &self,
         samples: &dyn data::Samples,
         block: Block,
-        losses: &mut Losses,
+        (losses, untaken): (&mut Losses, &mut usize),
     ) -> Result<usize> {
         let batch = &self.read(samples, 0, block)?;
         for chunk in 0..self.stages.len() {
             let input = self.input(block, chunk)?;
+            if let Some(before) = self.piece(chunk).checked_sub(1) {
+                let to = self.groups.place.on_stage(self.pipeline_rank(before));
+                let sent = self.groups.back.send(to, &[0.0]);
+                sent.on_rank(self.rank(), "tell another stage")?;
+            }
             let pass = Pass {
                 batch,
                 weight: 0.0,
                 noise: None,
             };
             let (output, _) = self.forward(chunk, input, pass, false)?;
+            if matches!(output, Flow::Hidden(_)) {
+                self.wait_for_the_next(untaken, MOST_UNTAKEN - 1)?;
+                *untaken += 1;
+            }
             self.pass_on(output, block, chunk, losses)?;
         }
         Ok(batch.counted)
     }
 
+    /// Waits until the next rank has left at most so many activations untaken. Blocks are taken in the
+    /// order in which all ranks compute them, so ranks never wait for each other.
+    fn wait_for_the_next(&self, untaken: &mut usize, most: usize) -> Result<()> {
+        let place = self.groups.place;
+        let next = place.on_stage((place.pp_rank + 1) % place.pp);
+        while *untaken > most {
+            let told = self.groups.back.recv(next, &mut [0.0]);
+            told.on_rank(self.rank(), "wait for another stage")?;
+            *untaken -= 1;
+        }
+        Ok(())
+    }
+
     /// What a rank with fewer sequences than others still owes them: the rows that they send its
     /// experts, for which it runs a sequence and forgets it, and its shards of the weights.
-    fn keep_company(&self, samples: &dyn data::Samples) -> Result<()> {
+    fn keep_company(&self, samples: &dyn data::Samples, untaken: &mut usize) -> Result<()> {
         if self.groups.place.ep > 1 {
             let block = Block { start: 0, size: 1 };
-            self.evaluate_block(samples, block, &mut Losses::default())?;
+            self.evaluate_block(samples, block, (&mut Losses::default(), untaken))?;
         } else if matches!(self.supply, Supply::Shards { .. }) {
             for part in self.stages.iter().flat_map(|stage| &stage.parts) {
                 let lent = self.supply.lend(&part.weights);

@@ -21,6 +21,8 @@ use crate::{Error, Result};
 
 /// Bytes of the text that each process gives the others.
 const TEXT: usize = 256;
+/// Room for what a library says of itself: MPICH's MPI_MAX_LIBRARY_VERSION_STRING, the largest.
+const VERSION: usize = 8193;
 /// Room for any status.
 const STATUS: usize = 16;
 /// Our messages' tag.
@@ -41,8 +43,8 @@ pub(super) trait Mpi {
     fn exchange(&self, text: &str) -> Result<Vec<String>>;
     /// Begins to send.
     fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<()>;
-    /// Messages whose sending has not ended.
-    fn under_way(&mut self) -> Result<usize>;
+    /// Bytes whose sending has not ended, of messages to processes that count.
+    fn under_way(&mut self, counts: &dyn Fn(usize) -> bool) -> Result<usize>;
     /// A message that has come, and from whom.
     fn receive(&mut self) -> Result<Option<(usize, Vec<u8>)>>;
     /// Ends MPI; every process has to.
@@ -95,8 +97,8 @@ struct Library<H> {
     names: Names<H>,
     functions: Functions<H>,
     place: (usize, usize),
-    /// Requests with what they send, which must stay where it is until then.
-    sending: Vec<(H, Vec<u8>)>,
+    /// Requests, receivers, and what is sent, which must stay where it is until then.
+    sending: Vec<(H, usize, Vec<u8>)>,
 }
 
 /// A library's address in this process.
@@ -105,69 +107,84 @@ struct Opened {
     at: *mut c_void,
 }
 
+/// A binary interface.
+#[derive(Clone, Copy)]
+enum Abi {
+    OpenMpi,
+    Five,
+    Mpich,
+}
+
+impl Abi {
+    fn name(self) -> &'static str {
+        match self {
+            Abi::OpenMpi => "Open MPI",
+            Abi::Five => "MPI 5.0",
+            Abi::Mpich => "MPICH",
+        }
+    }
+}
+
 /// Opens the first of the libraries that is there and starts MPI.
 pub(super) fn open(names: &[String]) -> Result<Box<dyn Mpi>> {
     let opened = first_of(names)?;
-    if let Ok(world) = opened.symbol(c"ompi_mpi_comm_world") {
-        let names = Names {
-            world,
-            byte: opened.symbol(c"ompi_mpi_byte")?,
-            errors_return: opened.symbol(c"ompi_mpi_errors_return")?,
-            any_source: -1,
-            any_tag: -1,
-            funneled: 1,
-            source_at: 0,
-        };
-        return start(&opened, names);
+    match opened.abi() {
+        Abi::OpenMpi => {
+            let names = Names {
+                world: opened.symbol(c"ompi_mpi_comm_world")?,
+                byte: opened.symbol(c"ompi_mpi_byte")?,
+                errors_return: opened.symbol(c"ompi_mpi_errors_return")?,
+                any_source: -1,
+                any_tag: -1,
+                funneled: 1,
+                source_at: 0,
+            };
+            start(&opened, names)
+        }
+        Abi::Five => {
+            let names = Names {
+                world: ptr::without_provenance_mut(0x101),
+                byte: ptr::without_provenance_mut(0x247),
+                errors_return: ptr::without_provenance_mut(0x143),
+                any_source: -1,
+                any_tag: -2,
+                funneled: 1024,
+                source_at: 0,
+            };
+            start::<*mut c_void>(&opened, names)
+        }
+        Abi::Mpich => {
+            let names = Names {
+                world: 0x4400_0000,
+                byte: 0x4c00_010d,
+                errors_return: 0x5400_0001,
+                any_source: -2,
+                any_tag: -1,
+                funneled: 1,
+                source_at: 2,
+            };
+            start::<c_int>(&opened, names)
+        }
     }
-    if opened.name.contains("libmpi_abi") {
-        let names = Names {
-            world: ptr::without_provenance_mut(0x101),
-            byte: ptr::without_provenance_mut(0x247),
-            errors_return: ptr::without_provenance_mut(0x143),
-            any_source: -1,
-            any_tag: -2,
-            funneled: 1024,
-            source_at: 0,
-        };
-        return start::<*mut c_void>(&opened, names);
-    }
-    let names = Names {
-        world: 0x4400_0000,
-        byte: 0x4c00_010d,
-        errors_return: 0x5400_0001,
-        any_source: -2,
-        any_tag: -1,
-        funneled: 1,
-        source_at: 2,
-    };
-    start::<c_int>(&opened, names)
 }
 
-#[cfg(unix)]
+/// What is resolved when a library is opened: everything.
+const NOW: c_int = 0x2;
+/// Its symbols are there for what it opens itself, as Open MPI's parts need.
+const GLOBAL: c_int = if cfg!(target_os = "macos") {
+    0x8
+} else {
+    0x100
+};
+
+/// Opens the first that is there.
 fn first_of(names: &[String]) -> Result<Opened> {
-    const NOW_AND_GLOBAL: c_int = if cfg!(target_os = "macos") {
-        0x2 | 0x8
-    } else {
-        0x2 | 0x100
-    };
     let mut reasons = Vec::new();
     for name in names {
-        let Ok(text) = CString::new(name.as_str()) else {
-            continue;
-        };
-        // SAFETY: a C string; what a library does when it is opened is the user's choice of library.
-        let at = unsafe { dlopen(text.as_ptr(), NOW_AND_GLOBAL) };
-        if !at.is_null() {
-            let name = name.clone();
-            return Ok(Opened { name, at });
+        match Opened::of(name, NOW | GLOBAL) {
+            Ok(opened) => return Ok(opened),
+            Err(reason) => reasons.push(reason),
         }
-        // SAFETY: null or a C string that stays until the next call from this thread.
-        let reason = unsafe {
-            let reason = dlerror();
-            (!reason.is_null()).then(|| CStr::from_ptr(reason).to_string_lossy().into_owned())
-        };
-        reasons.push(reason.unwrap_or_else(|| format!("{name}: not there")));
     }
     Err(unmet(
         "MPI",
@@ -176,16 +193,95 @@ fn first_of(names: &[String]) -> Result<Opened> {
     ))
 }
 
-#[cfg(not(unix))]
-fn first_of(_: &[String]) -> Result<Opened> {
-    Err(unmet(
-        "MPI",
-        "another system than Unix",
-        "launch.transport = \"sockets\"",
-    ))
+/// A library of MPI that can be opened here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// As it was asked for.
+    pub name: String,
+    /// What it says of itself.
+    pub version: String,
+    /// Its binary interface: `Open MPI`, `MPICH` or `MPI 5.0`.
+    pub abi: &'static str,
+}
+
+/// Which of the libraries can be opened; one that has several of the names is told once. MPI is not
+/// started.
+pub fn found(names: &[String]) -> Vec<Found> {
+    let mut places = Vec::new();
+    let mut found = Vec::new();
+    for name in names {
+        // symbols of different libraries must not meet
+        let Ok(opened) = Opened::of(name, NOW) else {
+            continue;
+        };
+        if places.contains(&opened.at) {
+            continue;
+        }
+        places.push(opened.at);
+        if let Ok(version) = opened.version() {
+            found.push(Found {
+                name: opened.name.clone(),
+                version,
+                abi: opened.abi().name(),
+            });
+        }
+    }
+    found
+}
+
+/// The first words of what a library says of itself.
+fn first_words(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let line = line.split(',').next().unwrap_or_default();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 impl Opened {
+    /// The library of a name or path, or why there is none.
+    #[cfg(unix)]
+    fn of(name: &str, flags: c_int) -> Result<Opened, String> {
+        let text = CString::new(name).map_err(|error| error.to_string())?;
+        // SAFETY: a C string; what a library does when it is opened is the user's choice of library.
+        let at = unsafe { dlopen(text.as_ptr(), flags) };
+        if !at.is_null() {
+            let name = name.to_owned();
+            return Ok(Opened { name, at });
+        }
+        // SAFETY: null or a C string that stays until the next call from this thread.
+        let reason = unsafe {
+            let reason = dlerror();
+            (!reason.is_null()).then(|| CStr::from_ptr(reason).to_string_lossy().into_owned())
+        };
+        Err(reason.unwrap_or_else(|| format!("{name}: not there")))
+    }
+
+    #[cfg(not(unix))]
+    fn of(_: &str, _: c_int) -> Result<Opened, String> {
+        Err("another system than Unix: launch.transport = \"sockets\"".into())
+    }
+
+    fn abi(&self) -> Abi {
+        match self.symbol(c"ompi_mpi_comm_world") {
+            Ok(_) => Abi::OpenMpi,
+            Err(_) if self.name.contains("libmpi_abi") => Abi::Five,
+            Err(_) => Abi::Mpich,
+        }
+    }
+
+    /// What it says of itself, which needs no start.
+    fn version(&self) -> Result<String> {
+        type Version = unsafe extern "C" fn(*mut c_char, Out) -> c_int;
+        // SAFETY: the function's type by MPI's standard (section 9.1.1), which has no handles.
+        let version: Version = unsafe { self.function(c"MPI_Get_library_version")? };
+        let (mut text, mut len) = ([0u8; VERSION], 0);
+        // SAFETY: there is room for what any library writes.
+        check("MPI_Get_library_version", unsafe {
+            version(text.as_mut_ptr().cast(), &raw mut len)
+        })?;
+        let text = &text[..positive(len).min(VERSION)];
+        Ok(first_words(&String::from_utf8_lossy(text)))
+    }
+
     fn symbol(&self, name: &CStr) -> Result<*mut c_void> {
         // SAFETY: an open library and a C string.
         #[cfg(unix)]
@@ -330,14 +426,14 @@ impl<H: Handle> Mpi for Library<H> {
             )
         };
         check("MPI_Isend", code)?;
-        self.sending.push((request, bytes));
+        self.sending.push((request, to, bytes));
         Ok(())
     }
 
-    fn under_way(&mut self) -> Result<usize> {
+    fn under_way(&mut self, counts: &dyn Fn(usize) -> bool) -> Result<usize> {
         let mut error = None;
         let test = self.functions.test;
-        self.sending.retain_mut(|(request, _)| {
+        self.sending.retain_mut(|(request, ..)| {
             let (mut flag, mut status) = (0, [0; STATUS]);
             // SAFETY: a request of ours; there is room for any status.
             let code = unsafe { test(&raw mut *request, &raw mut flag, status.as_mut_ptr()) };
@@ -346,7 +442,9 @@ impl<H: Handle> Mpi for Library<H> {
             }
             flag == 0 && code == 0
         });
-        error.map_or(Ok(self.sending.len()), Err)
+        let counted = self.sending.iter().filter(|(_, to, _)| counts(*to));
+        let bytes = counted.map(|(.., bytes)| bytes.len()).sum();
+        error.map_or(Ok(bytes), Err)
     }
 
     fn receive(&mut self) -> Result<Option<(usize, Vec<u8>)>> {
@@ -390,5 +488,25 @@ impl<H: Handle> Mpi for Library<H> {
     fn finish(self: Box<Self>) {
         // SAFETY: MPI runs and nothing is under way. What it answers changes nothing any more.
         unsafe { (self.functions.finish)() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_libraries_say_of_themselves_is_cut_to_name_and_version() {
+        let open_mpi = "Open MPI v5.0.11, package: Open MPI root@host Distribution, ident: 5.0.11";
+        assert_eq!(first_words(open_mpi), "Open MPI v5.0.11");
+        let mpich = "MPICH Version:      5.0.2\nMPICH Release date: today\n";
+        assert_eq!(first_words(mpich), "MPICH Version: 5.0.2");
+        assert_eq!(first_words(""), "");
+    }
+
+    #[test]
+    fn libraries_that_are_none_of_mpi_are_not_found() {
+        let names = ["libno-such-mpi.so.1", "libm.so.6", "with\0nul"].map(str::to_owned);
+        assert_eq!(found(&names), []);
     }
 }

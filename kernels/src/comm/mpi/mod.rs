@@ -1,10 +1,13 @@
 //! Frames over MPI, for hosts whose fast network or launcher wants it. One thread makes all calls of
 //! MPI: it sends what ranks leave in its queue, in order, takes what comes, and lets the processor go in
 //! between. MPI moves bytes alone; sums are ours, so that their bits are those of threads.
+//! That a process dies MPI does not tell: a line of life beside it does (`life.rs`).
 //!
 //! No cargo feature: the library is opened when a run asks for it (`library.rs`), and a program
 //! without it is the same program.
 
+#[cfg(test)]
+mod claims;
 mod library;
 
 use std::collections::VecDeque;
@@ -14,21 +17,25 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::frame::{self, HEADER, Header, Kind, Payload};
+use super::life::{self, Life, Lines, Seat};
 use super::network::{Connected, Failure, Network, Wire, take, unmet};
 use super::post::Post;
 use super::watch::Watch;
 use crate::{Error, Result};
 use library::Mpi;
+pub use library::{Found, found};
 
 /// Longest message: lengths are C ints.
 const MESSAGE: usize = 1 << 29;
-/// Ranks wait before they leave more than this in the queue.
+/// Ranks wait before they leave more bytes than this in the queue, and the thread before it gives MPI more.
 const MOST_WAITING: usize = 1 << 28;
 /// Looks without news before the thread begins to sleep between two.
 const PATIENT_LOOKS: u32 = 200;
 const NAP: Duration = Duration::from_micros(100);
 /// How long a process that ends waits for the others' good-bye.
 const GOOD_BYE: Duration = Duration::from_secs(5);
+/// An error of MPI may be how it notices that a process died, which its line tells better.
+const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// What a process expects of MPI.
 #[derive(Clone, Debug)]
@@ -55,19 +62,41 @@ pub struct Start {
 /// `Network`: no library of MPI, one that does not know its launcher, one that does not start in time,
 /// another number of processes.
 pub fn connect(start: &Start) -> Result<Network> {
-    let queue = Arc::new(Queue::default());
+    let libraries = start.libraries.clone();
+    connect_by(start, MOST_WAITING, move || library::open(&libraries))
+}
+
+/// As `connect`, over what `open` opens.
+fn connect_by(
+    start: &Start,
+    most_waiting: usize,
+    open: impl FnOnce() -> Result<Box<dyn Mpi>> + Send + 'static,
+) -> Result<Network> {
+    let queue = Arc::new(Queue {
+        waiting: Mutex::default(),
+        changed: Condvar::new(),
+        most_bytes: most_waiting,
+    });
     let post = Arc::new(Post::new(start.processes));
-    let (told, hosts) = channel();
+    let (told, met) = channel();
     let engine = Engine {
         start: start.clone(),
         queue: Arc::clone(&queue),
         post: Arc::clone(&post),
     };
     let thread = thread::Builder::new().name("MPI".into());
-    let thread = thread.spawn(move || engine.run(&told));
-    let thread = thread.map_err(|error| unmet("MPI", error.to_string(), "a thread"))?;
-    let hosts = wait(start, &hosts)?;
+    let thread = thread.spawn(move || engine.run(open, &told));
+    let no_thread = |error: std::io::Error| unmet("MPI", error.to_string(), "threads");
+    let thread = thread.map_err(no_thread)?;
+    let Met {
+        hosts,
+        lines,
+        without,
+    } = wait(start, &met)?;
     let watch = Watch::new(Some(start.timeout), hosts, start.ranks_per_process);
+    let watch = Arc::new(watch);
+    let life = Life::start(start.process, lines, (&post, &watch)).map_err(no_thread)?;
+    let remark = |who| format!("no line of life to {who}; if it dies, mpirun alone can tell");
     Ok(Network::new(Connected {
         process: start.process,
         processes: start.processes,
@@ -77,14 +106,24 @@ pub fn connect(start: &Start) -> Result<Network> {
             thread: Mutex::new(Some(thread)),
             process: start.process,
             processes: start.processes,
+            life,
         }),
         post,
-        watch: Arc::new(watch),
+        watch,
+        remarks: without.into_iter().map(remark).collect(),
     }))
 }
 
-fn wait(start: &Start, hosts: &Receiver<Result<Vec<String>>>) -> Result<Vec<String>> {
-    hosts.recv_timeout(start.patience).unwrap_or_else(|_| {
+/// How processes met.
+struct Met {
+    hosts: Vec<String>,
+    lines: Lines,
+    /// Who has no line of life, and why.
+    without: Vec<String>,
+}
+
+fn wait(start: &Start, met: &Receiver<Result<Met>>) -> Result<Met> {
+    met.recv_timeout(start.patience).unwrap_or_else(|_| {
         let at = format!("process {} on {}: MPI", start.process, start.host);
         let seconds = start.patience.as_secs_f64();
         Err(unmet(
@@ -96,10 +135,11 @@ fn wait(start: &Start, hosts: &Receiver<Result<Vec<String>>>) -> Result<Vec<Stri
 }
 
 /// What ranks leave for the thread.
-#[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    /// Of the queue, and of what MPI was given and has not sent yet.
+    most_bytes: usize,
 }
 
 #[derive(Default)]
@@ -117,7 +157,7 @@ impl Queue {
     /// Leaves messages that must follow each other.
     fn push(&self, process: usize, messages: Vec<Vec<u8>>) {
         let mut waiting = self.waiting();
-        while waiting.bytes > MOST_WAITING && !waiting.is_closed {
+        while waiting.bytes > self.most_bytes && !waiting.is_closed {
             // the thread sends whatever ranks do, so this ends
             waiting = (self.changed.wait(waiting)).unwrap_or_else(PoisonError::into_inner);
         }
@@ -144,40 +184,39 @@ struct Engine {
 }
 
 impl Engine {
-    fn run(&self, told: &Sender<Result<Vec<String>>>) {
-        let begun = self.begin();
-        let (mpi, hosts) = match begun {
-            Ok((mpi, hosts)) => (Some(mpi), Ok(hosts)),
+    fn run(&self, open: impl FnOnce() -> Result<Box<dyn Mpi>>, told: &Sender<Result<Met>>) {
+        let (mpi, met) = match open().and_then(|mpi| self.begin(mpi)) {
+            Ok((mpi, met)) => (Some(mpi), Ok(met)),
             Err(error) => (None, Err(error)),
         };
-        let is_heard = told.send(hosts).is_ok();
+        let is_heard = told.send(met).is_ok();
         if let Some(mpi) = mpi.filter(|_| is_heard) {
             let at_end = AtEnd(&self.queue);
             let done = self.serve(mpi);
             drop(at_end);
             if let Err(error) = done {
-                for process in (0..self.start.processes).filter(|&p| p != self.start.process) {
-                    let who = format!(
-                        "MPI of process {} on {}",
-                        self.start.process, self.start.host
-                    );
-                    let reason = format!("failed: {error}");
-                    self.post.end(process, None, Some(Failure { who, reason }));
+                let cause = self.post.cause(LAST_WORDS);
+                let (process, host) = (self.start.process, &self.start.host);
+                let mine = Failure {
+                    who: format!("MPI of process {process} on {host}"),
+                    reason: format!("failed: {error}"),
+                };
+                let failure = cause.unwrap_or(mine);
+                for other in (0..self.start.processes).filter(|&p| p != process) {
+                    self.post.end(other, None, Some(failure.clone()));
                 }
             }
         }
     }
 
-    fn begin(&self) -> Result<(Box<dyn Mpi>, Vec<String>)> {
+    fn begin(&self, mpi: Box<dyn Mpi>) -> Result<(Box<dyn Mpi>, Met)> {
         let Start {
             process,
             processes,
             ranks_per_process,
             host,
-            libraries,
             ..
         } = &self.start;
-        let mpi = library::open(libraries)?;
         let at = format!("process {process} on {host}: MPI");
         if mpi.place() != (*process, *processes) {
             let (rank, size) = mpi.place();
@@ -199,7 +238,17 @@ impl Engine {
             }
             hosts.push(name.to_owned());
         }
-        Ok((mpi, hosts))
+        let seat = Seat {
+            process: *process,
+            hosts: &hosts,
+        };
+        let (lines, without) = life::meet(&seat, &mut |text| mpi.exchange(text))?;
+        let met = Met {
+            hosts,
+            lines,
+            without,
+        };
+        Ok((mpi, met))
     }
 
     /// Moves messages until all processes have said good-bye, or this one has waited for it.
@@ -208,13 +257,16 @@ impl Engine {
         let mut is_open = vec![true; self.start.processes];
         is_open[self.start.process] = false;
         let (mut idle, mut until) = (0, None);
+        // what is on its way to the dead never ends
+        let lives = |process| !self.post.has_died(process);
+        let mut under_way = 0;
         loop {
-            let (messages, is_closed) = self.next(idle);
+            let (messages, is_closed) = self.next(idle, under_way);
             let mut is_news = !messages.is_empty();
             for (process, message) in messages {
                 mpi.send(process, message)?;
             }
-            let under_way = mpi.under_way()?;
+            under_way = mpi.under_way(&lives)?;
             while let Some((process, bytes)) = mpi.receive()? {
                 is_news = true;
                 if let Some(frame) = assemble(&mut parts[process], bytes)? {
@@ -225,19 +277,24 @@ impl Engine {
             if !is_closed {
                 continue;
             }
-            if under_way == 0 && !is_news && !is_open.contains(&true) {
+            let mut open = (0..is_open.len()).filter(|&process| is_open[process]);
+            if under_way == 0 && !is_news && open.clone().next().is_none() {
                 mpi.finish();
                 return Ok(());
             }
             // without all of them MPI cannot end as it should; the end of the process ends it
+            if under_way == 0 && !is_news && !open.any(lives) {
+                return Ok(());
+            }
             if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + GOOD_BYE) {
                 return Ok(());
             }
         }
     }
 
-    /// What is in the queue; after looks without news it waits a little for something.
-    fn next(&self, idle: u32) -> (VecDeque<(usize, Vec<u8>)>, bool) {
+    /// What MPI is to be given of the queue while so many bytes are under way; after looks without news it
+    /// waits a little for something.
+    fn next(&self, idle: u32, under_way: usize) -> (Vec<(usize, Vec<u8>)>, bool) {
         let mut waiting = self.queue.waiting();
         if waiting.messages.is_empty() && idle > PATIENT_LOOKS {
             let waited = self.queue.changed.wait_timeout(waiting, NAP);
@@ -247,8 +304,15 @@ impl Engine {
             thread::yield_now();
             waiting = self.queue.waiting();
         }
-        let messages = std::mem::take(&mut waiting.messages);
-        waiting.bytes = 0;
+        let mut messages = Vec::new();
+        let mut given = under_way;
+        while given <= self.queue.most_bytes
+            && let Some((process, message)) = waiting.messages.pop_front()
+        {
+            given += message.len();
+            waiting.bytes -= message.len();
+            messages.push((process, message));
+        }
         let is_closed = waiting.is_closed;
         drop(waiting);
         if !messages.is_empty() {
@@ -294,6 +358,7 @@ struct Ends {
     thread: Mutex<Option<JoinHandle<()>>>,
     process: usize,
     processes: usize,
+    life: Life,
 }
 
 impl Wire for Ends {
@@ -317,6 +382,7 @@ impl Wire for Ends {
         let Some(thread) = thread else {
             return;
         };
+        self.life.say_good_bye();
         for process in 0..self.processes {
             if process != self.process {
                 self.send(process, &Header::of(Kind::Bye), &Payload::none());
@@ -325,5 +391,10 @@ impl Wire for Ends {
         self.queue.close();
         // it ends by itself, at the latest when it has waited for the others
         let _ = thread.join();
+        self.life.close();
+    }
+
+    fn fail(&self, failure: &Failure) {
+        self.life.fail(failure);
     }
 }
