@@ -409,9 +409,7 @@ impl Run<'_> {
             if let Some(tracer) = &tracer {
                 tracer.begin(next.step);
             }
-            let awake = threads::awake();
             let outcome = trainer.step(self.train_set, &next, &course.recent)?;
-            drop(awake);
             let seconds = started.elapsed().as_secs_f64();
             self.judge(&next, &outcome, course, lead)?;
             let numbers = (outcome.loss, outcome.grad_norm);

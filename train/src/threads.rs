@@ -1,10 +1,6 @@
 //! Threads of the ranks of a process.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
-use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder, Yield};
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
 /// Threads for one of the ranks: its share of the pool that the process has, at least one. A rank runs inside
 /// them: an op that needs one thread wakes and waits for none, which takes longer than a small op.
@@ -19,36 +15,6 @@ pub(crate) fn of_rank(number: usize, ranks: usize) -> Result<ThreadPool, ThreadP
 
 fn share(threads: usize, number: usize, ranks: usize) -> usize {
     (threads / ranks + usize::from(number < threads % ranks)).max(1)
-}
-
-/// While it lives, the other threads of a rank look for work instead of falling asleep between two ops:
-/// waking one takes longer than many ops do. They give their processor to whoever else wants it.
-pub(crate) struct Awake(Arc<AtomicBool>);
-
-/// To be called, and dropped, by a rank in its threads.
-pub(crate) fn awake() -> Awake {
-    let is_over = Arc::new(AtomicBool::new(false));
-    let (own, over) = (rayon::current_thread_index(), Arc::clone(&is_over));
-    if rayon::current_num_threads() > 1 {
-        rayon::spawn_broadcast(move |broadcast| {
-            // the rank itself may look for work while it waits for a part of an op
-            if Some(broadcast.index()) == own {
-                return;
-            }
-            while !over.load(Ordering::Relaxed) {
-                if rayon::yield_now() != Some(Yield::Executed) {
-                    thread::yield_now();
-                }
-            }
-        });
-    }
-    Awake(is_over)
-}
-
-impl Drop for Awake {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]

@@ -89,6 +89,21 @@ impl Epilogue<'_> {
         self.bias.is_none() && matches!(self.then, Then::Nothing)
     }
 
+    /// Asks for the lines of a second matrix that a tile will need.
+    #[inline(always)]
+    pub(crate) fn ask_for<L: Lanes>(self, tile: &Whole) {
+        let second = match self.then {
+            Then::Nothing => return,
+            Then::Values(_, second) => second.data.cast_const(),
+            Then::Slopes(_, at) => at.as_ptr(),
+        };
+        for row in tile.row..tile.row + tile.rows {
+            for column in (0..tile.columns).step_by(LANES) {
+                L::ask_for(second.wrapping_add(row * tile.stride + tile.column + column));
+            }
+        }
+    }
+
     /// # Safety
     /// The output has the tile, and nobody else uses its elements or those of a second output there.
     pub(crate) unsafe fn apply(self, isa: Isa, tile: Whole) {

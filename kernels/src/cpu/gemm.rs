@@ -449,11 +449,15 @@ impl Task for Tiles<'_> {
                         cols: width.min(rect.n - j * width),
                     };
                     let (stack, saved) = room.of((j - cols.start) * rows.len() + (i - rows.start));
+                    let whole = Whole::of(&t, rect.c.0, (row, column));
+                    if end == rect.cuts.k {
+                        // The chain leaves time for them to come.
+                        rect.epilogue.ask_for::<L>(&whole);
+                    }
                     // SAFETY: panels have k * width floats each; tiles of different (i, j) are
                     // disjoint and each (i, j) belongs to one task.
                     unsafe { one_tile::<L, N>(t, height, stack, saved) }
                     if end == rect.cuts.k && !rect.epilogue.is_none() {
-                        let whole = Whole::of(&t, rect.c.0, (row, column));
                         // SAFETY: as above.
                         unsafe { rect.epilogue.apply(isa, whole) }
                     }
