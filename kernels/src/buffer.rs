@@ -13,6 +13,31 @@ pub(crate) const ALIGN: usize = 64;
 /// every page of a block of which only a part may be used.
 const ASKED: usize = 16;
 
+/// Bytes from which on a buffer is worth pages of 2 MiB.
+const LARGE: usize = 4 << 20;
+
+/// Asks the system for large pages of a block: matrices are read by columns too, where each line lies in
+/// another small page. Blocks stay untouched, and nothing depends on the answer.
+#[cfg(target_os = "linux")]
+fn ask_for_large_pages(start: NonNull<u8>, bytes: usize) {
+    const PAGE: usize = 4096;
+    let skipped = start.as_ptr().align_offset(PAGE);
+    let whole = bytes.saturating_sub(skipped) / PAGE * PAGE;
+    if whole > 0 {
+        // SAFETY: whole pages of the block alone, of which only the size changes.
+        unsafe {
+            libc::madvise(
+                start.as_ptr().add(skipped).cast(),
+                whole,
+                libc::MADV_HUGEPAGE,
+            )
+        };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ask_for_large_pages(_: NonNull<u8>, _: usize) {}
+
 /// Owned block of `bytes` initialised bytes, aligned to `ALIGN`; `bytes` is a positive multiple of it.
 pub(crate) struct Buffer {
     start: NonNull<u8>,
@@ -45,6 +70,9 @@ impl Buffer {
         // SAFETY: the layout has a size above zero, asserted above.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let before = base.as_ptr().align_offset(ALIGN);
+        if bytes >= LARGE {
+            ask_for_large_pages(base, layout.size());
+        }
         Some(Buffer {
             // SAFETY: the layout has ALIGN - ASKED bytes more, and the base is a multiple of ASKED.
             start: unsafe { base.add(before) },

@@ -204,6 +204,21 @@ fn several<L: Lanes, N: Step<L>, const WIDTH: usize, const COUNT: usize>(
     }
 }
 
+/// Rows from `row` on of column k, `present` of `lanes` inside the matrix: those past its edge are zero, those past
+/// the panel's width whatever they are.
+#[inline(always)]
+fn column<L: Lanes>(a: View<'_>, k: usize, row: usize, (present, lanes): (usize, usize)) -> L {
+    if k >= a.cols || present == 0 {
+        return L::splat(0.0);
+    }
+    let start = k * a.col_stride + row;
+    if present == lanes && start + LANES <= a.data.len() {
+        L::load(&a.data[start..start + LANES])
+    } else {
+        L::load_part(&a.data[start..start + present], 0.0)
+    }
+}
+
 /// Steps of panels that may cross the matrix's edge.
 #[inline(always)]
 fn one_by_one<L: Lanes, N: Step<L>>(
@@ -219,26 +234,14 @@ fn one_by_one<L: Lanes, N: Step<L>>(
         let row = panels.first + panel * width + lane;
         let start = (panel - panel0) * panels.apart;
         let out = &mut out[start + lane..start + end];
-        let column = |k: usize| {
-            if k >= a.cols || present == 0 {
-                return L::splat(0.0);
-            }
-            let start = k * a.col_stride + row;
-            // Lanes past this panel's width are dropped; those past the matrix's edge are zero.
-            if present == lanes && start + LANES <= a.data.len() {
-                L::load(&a.data[start..start + LANES])
-            } else {
-                L::load_part(&a.data[start..start + present], 0.0)
-            }
-        };
         for step in steps.clone() {
             let k = step * N::PER_WORD;
             let odd = if N::PER_WORD == 2 {
-                column(k + 1)
+                column(a, k + 1, row, (present, lanes))
             } else {
                 L::splat(0.0)
             };
-            let words = N::weave(column(k), odd);
+            let words = N::weave(column(a, k, row, (present, lanes)), odd);
             put(words, &mut out[step * width..], lanes, width);
         }
     }

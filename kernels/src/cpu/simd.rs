@@ -121,6 +121,10 @@ pub(crate) trait Lanes: Copy {
     #[inline(always)]
     fn ask_for(_: *const f32) {}
 
+    /// As `ask_for`, for a line that will be written.
+    #[inline(always)]
+    fn ask_to_write(_: *const f32) {}
+
     #[inline(always)]
     fn load(x: &[f32]) -> Self {
         assert!(x.len() >= LANES, "a full vector is read");
@@ -368,6 +372,12 @@ impl Lanes for Wide {
     }
 
     #[inline(always)]
+    fn ask_to_write(x: *const f32) {
+        // SAFETY: as in `ask_for`.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(x.cast()) }
+    }
+
+    #[inline(always)]
     fn splat(x: f32) -> Self {
         // SAFETY: called only inside `run_avx512`.
         Wide(unsafe { _mm512_set1_ps(x) })
@@ -438,6 +448,12 @@ impl Lanes for Pair {
     fn ask_for(x: *const f32) {
         // SAFETY: called only inside `run_avx2`; a prefetch reads nothing and faults nowhere.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(x.cast()) }
+    }
+
+    #[inline(always)]
+    fn ask_to_write(x: *const f32) {
+        // SAFETY: as in `ask_for`.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(x.cast()) }
     }
 
     #[inline(always)]

@@ -133,7 +133,7 @@ fn room(floats: usize, device: &Device) -> Result<Tensor> {
     Tensor::empty(&[floats.max(1).next_power_of_two()], DType::F32, device)
 }
 
-/// Runs `one` for every panel of `apart` floats.
+/// Runs `one` for every part of `apart` floats.
 fn each_panel(
     out: &mut [f32],
     apart: usize,
@@ -193,13 +193,21 @@ fn pack_b(
         rows: columns.end,
         ..b
     };
+    // Neighbours are read together.
+    let tasks = if parallel {
+        2 * rayon::current_num_threads()
+    } else {
+        1
+    };
+    let each = (len / apart.max(1)).div_ceil(tasks).max(1);
     each_panel(
         &mut packed.f32_mut()[..len],
-        apart,
+        each * apart,
         parallel,
-        |panel, out| {
-            let first = columns.start + panel * BOTH;
-            order.pack_b(device.isa(), (b, first), (0, steps), out);
+        |task, out| {
+            let first = columns.start + task * each * BOTH;
+            let panels = (out.len() / apart, apart);
+            order.pack_b(device.isa(), (b, first), (0, steps), panels, out);
         },
     );
     Ok(packed)
@@ -309,8 +317,13 @@ impl<U: Units> Task for Work<'_, U> {
                     }
                     Columns::Apart(b) => {
                         let out = &mut panel[..(end - start) * BOTH];
-                        rect.order
-                            .pack_b(rect.isa, (b, j * BOTH), (start, end), out);
+                        rect.order.pack_b(
+                            rect.isa,
+                            (b, j * BOTH),
+                            (start, end),
+                            (1, out.len()),
+                            out,
+                        );
                         &*out
                     }
                 };
@@ -324,6 +337,10 @@ impl<U: Units> Task for Work<'_, U> {
                         start,
                         end,
                     };
+                    if end == cuts.k {
+                        // The products leave time for the lines to come.
+                        rect.ask_for::<L>(i * rect.height, j * BOTH);
+                    }
                     let at = if kept > 1 { i - rows.start } else { 0 };
                     let sums = &mut sums[at * levels..(at + 1) * levels];
                     block.add::<L, _>(&mut unit, sums, (rect.height, tall));
@@ -412,38 +429,66 @@ fn merge<L: Lanes>(waiting: &mut Sums, sums: &Sums, height: usize) {
 }
 
 impl<U> Rect<'_, U> {
+    /// The place in the output of sums from (row, col) of the block on.
+    #[inline(always)]
+    fn whole(&self, row: usize, col: usize) -> Whole {
+        Whole {
+            c: self.c.0,
+            stride: self.c_stride,
+            row: self.at.0 + row,
+            column: self.at.1 + col,
+            rows: self.height.min(self.m - row),
+            columns: BOTH.min(self.n - col),
+        }
+    }
+
+    /// Asks for the lines of the output, and of what follows, that sums will need.
+    #[inline(always)]
+    fn ask_for<L: Lanes>(&self, row: usize, col: usize) {
+        let whole = self.whole(row, col);
+        for row in whole.row..whole.row + whole.rows {
+            for column in (0..whole.columns).step_by(LANES) {
+                let at = row * whole.stride + whole.column + column;
+                L::ask_to_write(whole.c.wrapping_add(at));
+            }
+        }
+        self.epilogue.ask_for::<L>(&whole);
+    }
+
     /// Writes sums to the output from (row, col) of the block on, as far as it goes, and does what follows.
     /// # Safety
     /// The place lies inside the output, and nobody else touches it.
     #[inline(always)]
     unsafe fn finish<L: Lanes>(&self, sums: &Sums, row: usize, col: usize) {
-        let rows = self.height.min(self.m - row);
-        let cols = BOTH.min(self.n - col);
-        let (row, col) = (self.at.0 + row, self.at.1 + col);
-        for (r, sums) in sums.0.chunks_exact(BOTH).enumerate().take(rows) {
+        let whole = self.whole(row, col);
+        let sums = sums.0.chunks_exact(BOTH).take(whole.rows);
+        for (row, sums) in (whole.row..).zip(sums) {
             // SAFETY: the caller vouches for the row's part.
             let c = unsafe {
-                std::slice::from_raw_parts_mut(self.c.0.add((row + r) * self.c_stride + col), cols)
+                let start = whole.c.add(row * whole.stride + whole.column);
+                std::slice::from_raw_parts_mut(start, whole.columns)
             };
+            if let Ok(c) = <&mut [f32; BOTH]>::try_from(&mut *c) {
+                for (c, sums) in c.chunks_exact_mut(LANES).zip(sums.chunks_exact(LANES)) {
+                    let sum = L::load(sums);
+                    let sum = match self.finish {
+                        Finish::Add => L::load(c).add(sum),
+                        Finish::Store => sum,
+                    };
+                    sum.store(c);
+                }
+                continue;
+            }
             for (c, sums) in c.chunks_mut(LANES).zip(sums.chunks_exact(LANES)) {
                 let sum = L::load(sums);
-                let sum = if self.finish == Finish::Add {
-                    L::load_part(c, 0.0).add(sum)
-                } else {
-                    sum
+                let sum = match self.finish {
+                    Finish::Add => L::load_part(c, 0.0).add(sum),
+                    Finish::Store => sum,
                 };
                 sum.store_part(c);
             }
         }
         if !self.epilogue.is_none() {
-            let whole = Whole {
-                c: self.c.0,
-                stride: self.c_stride,
-                row,
-                column: col,
-                rows,
-                columns: cols,
-            };
             // SAFETY: the place is the caller's.
             unsafe { self.epilogue.apply(self.isa, whole) }
         }

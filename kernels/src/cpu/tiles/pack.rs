@@ -13,6 +13,9 @@ use super::unit::{BOTH, SIDE};
 
 /// Elements of k in a step.
 const STEP: usize = 2 * SIDE;
+/// Elements of k between asking for a line and reading it.
+const SOON_ALONG: usize = 4 * STEP;
+const SOON_ACROSS: usize = STEP;
 /// Words of k that go over all rows before the next: a panel of B then stays in L1.
 const LONGEST: usize = 256;
 
@@ -82,25 +85,33 @@ impl Order {
         })
     }
 
-    /// Packs words start .. end of one panel of columns; lanes of `b` are its rows.
+    /// Packs words start .. end of `count` panels of columns, `apart` words from one to the next; lanes of `b` are its
+    /// rows.
     pub(super) fn pack_b(
         self,
         isa: Isa,
         (b, first): (View<'_>, usize),
         (start, end): (usize, usize),
+        (count, apart): (usize, usize),
         out: &mut [f32],
     ) {
         for part in self.parts(start, end) {
-            let out = &mut out[(part.at - start) * BOTH..(part.stop - start) * BOTH];
-            let panel = Panels {
+            let out = &mut out[(part.at - start) * BOTH..];
+            let panels = Panels {
                 a: b.columns(part.first, part.end),
                 first,
                 width: BOTH,
-                count: 1,
-                apart: out.len(),
+                count,
+                apart,
             };
-            pack(isa, Numbers::Bf16, panel, out);
-            out[(part.end - part.first).div_ceil(2) * BOTH..].fill(0.0);
+            pack(isa, Numbers::Bf16, panels, out);
+            let written = (part.end - part.first).div_ceil(2) * BOTH;
+            let whole = (part.stop - part.at) * BOTH;
+            if written < whole {
+                for out in out.chunks_mut(apart.max(1)).take(count) {
+                    out[written..whole].fill(0.0);
+                }
+            }
         }
     }
 
@@ -151,10 +162,12 @@ impl Task for Rows<'_, '_> {
                     let out = &mut out[(step / SIDE * tiles + tile) * SIDE * SIDE..];
                     let row = first + tile * SIDE;
                     let present = a.rows.saturating_sub(row).min(SIDE);
-                    let words = if a.col_stride == 1 {
-                        along::<L, N>(a, (row, present), (k, len))
-                    } else {
-                        across::<L, N>(a, (row, present), (k, len))
+                    let is_whole = present == SIDE && len == STEP;
+                    let words = match (a.row_stride, a.col_stride) {
+                        (_, 1) if is_whole => whole_along::<L, N>(a, row, k),
+                        (1, _) if is_whole => whole_across::<L, N>(a, row, k),
+                        (_, 1) => along::<L, N>(a, (row, present), (k, len)),
+                        _ => across::<L, N>(a, (row, present), (k, len)),
                     };
                     for (words, out) in words.into_iter().zip(out.chunks_exact_mut(LANES)) {
                         words.store(out);
@@ -163,6 +176,38 @@ impl Task for Rows<'_, '_> {
             }
         }
     }
+}
+
+/// Words of 16 rows and 32 columns inside the matrix, whose elements lie next to each other.
+#[inline(always)]
+fn whole_along<L: Lanes, N: Step<L>>(a: View<'_>, row: usize, k: usize) -> [L; SIDE] {
+    let mut words = [L::splat(0.0); SIDE];
+    for (r, words) in words.iter_mut().enumerate() {
+        let elements = &a.data[(row + r) * a.row_stride + k..][..STEP];
+        let soon = elements.as_ptr().wrapping_add(SOON_ALONG);
+        L::ask_for(soon);
+        L::ask_for(soon.wrapping_add(LANES));
+        *words = N::join(L::load(elements), L::load(&elements[LANES..]));
+    }
+    words
+}
+
+/// As `whole_along`, of rows that lie next to each other.
+#[inline(always)]
+fn whole_across<L: Lanes, N: Step<L>>(a: View<'_>, row: usize, k: usize) -> [L; SIDE] {
+    let mut words = [L::splat(0.0); SIDE];
+    for (at, words) in words.iter_mut().enumerate() {
+        let start = (k + 2 * at) * a.col_stride + row;
+        let (even, odd) = (
+            &a.data[start..][..SIDE],
+            &a.data[start + a.col_stride..][..SIDE],
+        );
+        let soon = SOON_ACROSS * a.col_stride;
+        L::ask_for(even.as_ptr().wrapping_add(soon));
+        L::ask_for(odd.as_ptr().wrapping_add(soon));
+        *words = N::weave(L::load(even), L::load(odd));
+    }
+    L::transpose(words)
 }
 
 /// Words of `present` rows from `row` on whose elements lie next to each other.
@@ -192,23 +237,35 @@ fn across<L: Lanes, N: Step<L>>(
     (row, present): (usize, usize),
     (k, len): (usize, usize),
 ) -> [L; SIDE] {
-    let column = |at: usize| {
-        if at >= len || present == 0 {
-            return L::splat(0.0);
-        }
-        let start = (k + at) * a.col_stride + row * a.row_stride;
-        if a.row_stride == 1 {
-            return L::load_part(&a.data[start..start + present], 0.0);
-        }
-        let mut x = [0.0; LANES];
-        for (r, x) in x.iter_mut().enumerate().take(present) {
-            *x = a.data[start + r * a.row_stride];
-        }
-        L::load(&x)
-    };
     let mut words = [L::splat(0.0); SIDE];
     for (at, words) in words.iter_mut().enumerate() {
-        *words = N::weave(column(2 * at), column(2 * at + 1));
+        let (even, odd) = (2 * at, 2 * at + 1);
+        *words = N::weave(
+            column(a, (row, present), (k, len), even),
+            column(a, (row, present), (k, len), odd),
+        );
     }
     L::transpose(words)
+}
+
+/// `present` rows from `row` on of column k + at, zeros from k + len on.
+#[inline(always)]
+fn column<L: Lanes>(
+    a: View<'_>,
+    (row, present): (usize, usize),
+    (k, len): (usize, usize),
+    at: usize,
+) -> L {
+    if at >= len || present == 0 {
+        return L::splat(0.0);
+    }
+    let start = (k + at) * a.col_stride + row * a.row_stride;
+    if a.row_stride == 1 {
+        return L::load_part(&a.data[start..start + present], 0.0);
+    }
+    let mut x = [0.0; LANES];
+    for (r, x) in x.iter_mut().enumerate().take(present) {
+        *x = a.data[start + r * a.row_stride];
+    }
+    L::load(&x)
 }
