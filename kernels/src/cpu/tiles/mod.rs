@@ -374,7 +374,7 @@ impl Block<'_> {
         sums: &mut [Sums],
         (height, tall): (usize, usize),
     ) {
-        let Block { a, b, cuts, .. } = *self;
+        let cuts = self.cuts;
         let mut depth = cuts.waiting(self.start);
         let mut at = self.start;
         if cuts.k == 0 {
@@ -384,48 +384,89 @@ impl Block<'_> {
             let leaf = at / cuts.leaf;
             let leaf_end = cuts.k.min((leaf + 1) * cuts.leaf);
             let stop = leaf_end.min(self.end);
-            let here = (at - self.start, stop - self.start);
-            let (a, b) = (
-                &a[here.0 * tall..here.1 * tall],
-                &b[here.0 * BOTH..here.1 * BOTH],
-            );
-            let stretch = Stretch {
-                a: a.as_ptr(),
-                b: b.as_ptr(),
-                sums: &mut sums[depth],
-                steps: (stop - at) / SIDE,
-                goes_on: at > leaf * cuts.leaf,
-            };
-            // SAFETY: leaves and blocks are whole steps, of which the slices have all.
-            unsafe { unit.run(stretch) }
-            at = stop;
-            if at < leaf_end {
-                break;
+            // A leaf of one step that is added to its finished neighbour: the unit does that as well.
+            let both = at + 2 * SIDE;
+            if cuts.leaf == SIDE && leaf.is_multiple_of(2) && both <= self.end {
+                self.run(unit, &mut sums[depth], (at, both), tall);
+                if has_zeros::<L>(&sums[depth], height) {
+                    let (first, second) = sums[depth..].split_at_mut(1);
+                    self.run(unit, &mut first[0], (at, stop), tall);
+                    self.run(unit, &mut second[0], (stop, both), tall);
+                    merge::<L>(sums, (depth + 1, 1), height);
+                }
+                at = both;
+            } else {
+                self.run(unit, &mut sums[depth], (at, stop), tall);
+                at = stop;
+                if at < leaf_end {
+                    break;
+                }
             }
             let merges = if at == cuts.k {
                 depth
             } else {
-                leaf.trailing_ones() as usize
+                depth + 1 - cuts.waiting(at)
             };
-            for _ in 0..merges {
-                let (waiting, rest) = sums[depth - 1..].split_at_mut(1);
-                merge::<L>(&mut waiting[0], &rest[0], height);
-                depth -= 1;
+            if merges > 0 {
+                merge::<L>(sums, (depth, merges), height);
             }
-            depth += 1;
+            depth = depth - merges + 1;
         }
+    }
+
+    /// Puts elements from .. to of a leaf, counted in words, into its sums.
+    #[inline(always)]
+    fn run<T: Unit>(
+        &self,
+        unit: &mut T,
+        sums: &mut Sums,
+        (from, to): (usize, usize),
+        tall: usize,
+    ) {
+        let here = (from - self.start, to - self.start);
+        let (a, b) = (
+            &self.a[here.0 * tall..here.1 * tall],
+            &self.b[here.0 * BOTH..here.1 * BOTH],
+        );
+        let stretch = Stretch {
+            a: a.as_ptr(),
+            b: b.as_ptr(),
+            sums,
+            steps: (to - from) / SIDE,
+            goes_on: !from.is_multiple_of(self.cuts.leaf),
+        };
+        // SAFETY: leaves and blocks are whole steps, of which the slices have all.
+        unsafe { unit.run(stretch) }
     }
 }
 
-/// waiting = waiting + sums, of `height` rows.
+/// Adds the sums at `depth` to those that wait below, `merges` times, of `height` rows.
 #[inline(always)]
-fn merge<L: Lanes>(waiting: &mut Sums, sums: &Sums, height: usize) {
-    let pairs = waiting.0[..height * BOTH]
-        .chunks_exact_mut(LANES)
-        .zip(sums.0.chunks_exact(LANES));
-    for (waiting, sums) in pairs {
-        L::load(waiting).add(L::load(sums)).store(waiting);
+fn merge<L: Lanes>(sums: &mut [Sums], (depth, merges): (usize, usize), height: usize) {
+    let (waiting, rest) = sums[depth - merges..=depth].split_at_mut(merges);
+    for at in (0..height * BOTH).step_by(LANES) {
+        let mut sum = L::load(&rest[0].0[at..]);
+        for waiting in waiting.iter().rev() {
+            sum = L::load(&waiting.0[at..]).add(sum);
+        }
+        sum.store(&mut waiting[0].0[at..]);
     }
+}
+
+/// Whether a sum of `height` rows is zero, or so small that its square is: it may be a subnormal number that the
+/// unit has flushed.
+#[inline(always)]
+fn has_zeros<L: Lanes>(sums: &Sums, height: usize) -> bool {
+    let mut least = [L::splat(1.0); 4];
+    for sums in sums.0[..height * BOTH].chunks_exact(4 * LANES) {
+        for (least, sums) in least.iter_mut().zip(sums.chunks_exact(LANES)) {
+            let sum = L::load(sums);
+            // NaN leaves the other
+            *least = sum.mul(sum).min(*least);
+        }
+    }
+    let [a, b, c, d] = least;
+    a.min(b).min(c.min(d)).to_array().contains(&0.0)
 }
 
 impl<U> Rect<'_, U> {
