@@ -6,7 +6,7 @@
 //! tanh: (1 - e) / (1 + e) of |x| with e = exp(-2 |x|), slope 4 e / (1 + e)^2.
 //! GELU, tanh form, and quick GELU: x logistic(u), slope s + x s (1 - s) u'.
 
-use super::math::{exp, logistic};
+use super::math::{exp_of_score, logistic};
 use super::simd::Lanes;
 
 // 2 sqrt(2 / pi), and that times 0.044715
@@ -142,7 +142,7 @@ impl Curve for Tanh {
     #[inline(always)]
     fn value<L: Lanes>(x: L) -> L {
         let (zero, one) = (L::splat(0.0), L::splat(1.0));
-        let e = exp(x.select_less(zero, x, zero.sub(x)).mul(L::splat(2.0)));
+        let e = exp_of_score(x.select_less(zero, x, zero.sub(x)).mul(L::splat(2.0)));
         let y = one.sub(e).div(one.add(e));
         x.select_less(zero, zero.sub(y), y)
     }
@@ -160,7 +160,7 @@ impl Curve for Tanh {
 #[inline(always)]
 fn logistic_and_slope<L: Lanes>(u: L) -> (L, L) {
     let (zero, one) = (L::splat(0.0), L::splat(1.0));
-    let e = exp(u.select_less(zero, u, zero.sub(u)));
+    let e = exp_of_score(u.select_less(zero, u, zero.sub(u)));
     let large = one.div(one.add(e));
     let small = e.mul(large);
     (u.select_less(zero, small, large), large.mul(small))
@@ -173,7 +173,7 @@ fn normal<L: Lanes>(x: L) -> (L, L) {
     // Past 16 both results are settled and x^2 could overflow. NaN stays: max gives its second argument.
     let near = L::splat(-16.0).max(L::splat(16.0).min(x));
     let z = near.select_less(zero, zero.sub(near), near);
-    let bell = exp(near.mul(near).mul(L::splat(-0.5)));
+    let bell = exp_of_score(near.mul(near).mul(L::splat(-0.5)));
     let above = z.add(L::splat(4.0));
     let t = z.sub(L::splat(4.0)).div(above);
     let mut m = L::splat(TAIL[0]);

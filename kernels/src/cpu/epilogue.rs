@@ -7,6 +7,7 @@ use super::curve::{Curve, by_kind};
 use super::simd::{LANES, Lanes, vector_fn};
 use super::tile::Tile;
 use crate::activation::Kind;
+use std::ops::Range;
 
 /// A bias and an activation, each if there is one; for an output whose rows follow each other.
 #[derive(Clone, Copy, Default)]
@@ -107,63 +108,69 @@ impl Epilogue<'_> {
     /// # Safety
     /// The output has the tile, and nobody else uses its elements or those of a second output there.
     pub(crate) unsafe fn apply(self, isa: Isa, tile: Whole) {
-        each_row(isa, self, tile);
+        each_row(isa, self, tile, None);
+    }
+
+    /// As `apply`, of elements that lie in `sums`, rows of whole vectors, and not yet in the output.
+    /// # Safety
+    /// As `apply`.
+    pub(crate) unsafe fn apply_to(self, isa: Isa, tile: Whole, (sums, width): (&[f32], usize)) {
+        each_row(isa, self, tile, Some((sums, width)));
     }
 }
 
 vector_fn! {
-    /// To be called by `apply` alone, which has its caller's word for the tile.
-    fn each_row<L>(epilogue: Epilogue<'_>, tile: Whole) {
+    /// To be called by `apply` and `apply_to` alone, which have their callers' word for the tile.
+    fn each_row<L>(epilogue: Epilogue<'_>, tile: Whole, sums: Option<(&[f32], usize)>) {
         let Whole { column, columns, .. } = tile;
         let bias = epilogue.bias.map(|bias| &bias[column..column + columns]);
-        for row in tile.row..tile.row + tile.rows {
+        for (number, row) in (tile.row..tile.row + tile.rows).enumerate() {
             let start = row * tile.stride + column;
+            let from = sums.map(|(sums, width)| &sums[number * width..][..columns]);
             // SAFETY: by the word for the tile.
             let c = unsafe { std::slice::from_raw_parts_mut(tile.c.add(start), columns) };
+            let row = Row { c, from, bias };
             match epilogue.then {
-                Then::Nothing => {
-                    for (i, c) in c.chunks_mut(LANES).enumerate() {
-                        biased::<L>(c, bias, i).store_part(c);
-                    }
-                }
+                Then::Nothing => row.each::<L>(|x, _| x),
                 Then::Values(kind, second) => {
                     // SAFETY: by the word for the tile.
                     let out = unsafe { second.part(start, columns) };
-                    by_kind!(kind, C => values::<L, C>(c, out, bias));
+                    by_kind!(kind, C => row.each::<L>(|x, at| {
+                        C::value(x).store_part(&mut out[at]);
+                        x
+                    }));
                 }
-                Then::Slopes(kind, at) => {
-                    let at = &at[start..start + columns];
-                    by_kind!(kind, C => slopes::<L, C>(c, at));
+                Then::Slopes(kind, input) => {
+                    let input = &input[start..start + columns];
+                    by_kind!(kind, C => row.each::<L>(|x, at| {
+                        x.mul(C::slope(L::load_part(&input[at], 0.0)))
+                    }));
                 }
             }
         }
     }
 }
 
-#[inline(always)]
-fn values<L: Lanes, C: Curve>(c: &mut [f32], out: &mut [f32], bias: Option<&[f32]>) {
-    let parts = c.chunks_mut(LANES).zip(out.chunks_mut(LANES));
-    for (i, (c, out)) in parts.enumerate() {
-        let x = biased::<L>(c, bias, i);
-        x.store_part(c);
-        C::value(x).store_part(out);
-    }
+/// A row of a tile: where its elements are, what is added to them, where they go.
+struct Row<'a> {
+    c: &'a mut [f32],
+    /// They lie in c if there is nothing here.
+    from: Option<&'a [f32]>,
+    bias: Option<&'a [f32]>,
 }
 
-#[inline(always)]
-fn slopes<L: Lanes, C: Curve>(c: &mut [f32], at: &[f32]) {
-    for (c, at) in c.chunks_mut(LANES).zip(at.chunks(LANES)) {
-        let slope = C::slope(L::load_part(at, 0.0));
-        L::load_part(c, 0.0).mul(slope).store_part(c);
-    }
-}
-
-/// Vector i of c plus bias.
-#[inline(always)]
-fn biased<L: Lanes>(c: &[f32], bias: Option<&[f32]>, i: usize) -> L {
-    let x = L::load_part(c, 0.0);
-    match bias {
-        Some(bias) => x.add(L::load_part(&bias[LANES * i..LANES * i + c.len()], 0.0)),
-        None => x,
+impl Row<'_> {
+    /// c = then(element + bias, which of the row they are), vector by vector.
+    #[inline(always)]
+    fn each<L: Lanes>(self, mut then: impl FnMut(L, Range<usize>) -> L) {
+        let Row { c, from, bias } = self;
+        for start in (0..c.len()).step_by(LANES) {
+            let at = start..c.len().min(start + LANES);
+            let mut x = L::load_part(&from.unwrap_or(c)[at.clone()], 0.0);
+            if let Some(bias) = bias {
+                x = x.add(L::load_part(&bias[at.clone()], 0.0));
+            }
+            then(x, at.clone()).store_part(&mut c[at]);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! exp(x) = 2^n e^r, n = round(x / ln 2), r = x - n ln 2 in two pieces (Cody & Waite 1980), e^r by a
 //! polynomial of degree 7 on |r| <= ln 2 / 2. We differ from libm: results under the smallest normal
-//! (x < -87.33) are 0, results above the largest finite number (x > 88.72) are infinity.
+//! (x < -87.33) are 0, and x above 88 count as 88, where a softmax never is and a logistic function is settled.
 
 use super::simd::Lanes;
 
@@ -11,29 +11,12 @@ const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 const LOWEST: f32 = -87.336_54;
-const HIGHEST: f32 = 88.722_83;
+const HIGHEST: f32 = 88.0;
 
-/// Returns e^x, lane by lane.
-#[inline(always)]
-pub(crate) fn exp<L: Lanes>(x: L) -> L {
-    let clamped = L::splat(HIGHEST).min(L::splat(LOWEST).max(x));
-    let n = clamped.mul(L::splat(LOG2_E)).round();
-    let r = n.fma(L::splat(-LN2_HIGH), clamped);
-    let r = n.fma(L::splat(-LN2_LOW), r);
-    let p = polynomial(r);
-    // Two factors, because n reaches 128 and 2^128 is not a float.
-    let half = n.mul(L::splat(0.5)).round();
-    let value = p.mul(half.pow2()).mul(n.sub(half).pow2());
-    let value = x.select_less(L::splat(LOWEST), L::splat(0.0), value);
-    let value = L::splat(HIGHEST).select_less(x, L::splat(f32::INFINITY), value);
-    // A NaN is not less than infinity, and infinities are settled above: only NaN is left to return.
-    x.select_less(L::splat(f32::INFINITY), value, x)
-}
-
-/// As `exp` for x that are not above 88 but by mistake, which is then e^88: what a softmax asks for.
+/// Returns e^x, lane by lane; e^88 for x above 88.
 #[inline(always)]
 pub(crate) fn exp_of_score<L: Lanes>(x: L) -> L {
-    let clamped = L::splat(88.0).min(L::splat(LOWEST).max(x));
+    let clamped = L::splat(HIGHEST).min(L::splat(LOWEST).max(x));
     let n = clamped.mul(L::splat(LOG2_E)).round();
     let r = n.fma(L::splat(-LN2_HIGH), clamped);
     let r = n.fma(L::splat(-LN2_LOW), r);
@@ -62,8 +45,10 @@ fn polynomial<L: Lanes>(r: L) -> L {
 /// Returns 1 / (1 + e^-x), lane by lane.
 #[inline(always)]
 pub(crate) fn logistic<L: Lanes>(x: L) -> L {
-    let one = L::splat(1.0);
-    one.div(one.add(exp(L::splat(0.0).sub(x))))
+    let (zero, one) = (L::splat(0.0), L::splat(1.0));
+    let value = one.div(one.add(exp_of_score(zero.sub(x))));
+    // e^x all but itself: under the smallest normal
+    x.select_less(L::splat(LOWEST), zero, value)
 }
 
 #[cfg(test)]
@@ -78,12 +63,12 @@ mod tests {
 
     vector_fn! {
         fn exps<L>(x: &[f32]) -> Vec<f32> {
-            x.chunks(16).flat_map(|c| exp(L::load_part(c, 0.0)).to_array()).collect()
+            x.chunks(16).flat_map(|c| exp_of_score(L::load_part(c, 0.0)).to_array()).collect()
         }
     }
 
     fn inputs() -> Vec<f32> {
-        (-880_000..890_000_i32)
+        (-880_000..880_001_i32)
             .step_by(7)
             .map(|i| f64::from(i) * 1e-4)
             .map(|x| x as f32)
@@ -128,6 +113,8 @@ mod tests {
         let x = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0];
         let y = exps(Isa::detect(), &x);
         assert!(y[0].is_nan());
-        assert_eq!(&y[1..5], &[f32::INFINITY, 0.0, 1.0, 1.0]);
+        let most = 88.0_f64.exp();
+        assert!((f64::from(y[1]) / most - 1.0).abs() < 1e-6, "{}", y[1]);
+        assert_eq!(&y[2..5], &[0.0, 1.0, 1.0]);
     }
 }

@@ -130,7 +130,7 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
         // The chain leaves time for the lines of C to come.
         for r in 0..t.rows {
             for v in 0..V {
-                L::ask_for(t.c.wrapping_add(r * t.c_stride + v * LANES));
+                L::ask_to_write(t.c.wrapping_add(r * t.c_stride + v * LANES));
             }
         }
     }

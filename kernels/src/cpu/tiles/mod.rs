@@ -257,30 +257,38 @@ impl<U> Copy for Rect<'_, U> {}
 impl<U: Units> Rect<'_, U> {
     fn multiply(&self, parallel: bool) {
         let (rows, cols) = (self.m.div_ceil(self.height), self.n.div_ceil(BOTH));
-        let fit = GROUP_BYTES / (4 * floats_of_a(self.order, self.height)).max(1);
-        let group = fit.max(GROUP_LEAST).min(rows);
-        let groups = rows.div_ceil(group);
-        // Alone, a strip as wide as the block; else enough tasks that the threads end together.
+        let fit = GROUP_BYTES / (4 * self.order.steps() * BOTH).max(1);
+        let group = match self.b {
+            Columns::Packed(_) => fit.max(GROUP_LEAST).min(cols),
+            Columns::Apart(_) => cols,
+        };
+        let groups = cols.div_ceil(group);
+        // Alone, a strip as high as the block; else enough tasks that the threads end together.
         let tasks = if parallel {
             4 * rayon::current_num_threads()
         } else {
             1
         };
-        let strip = cols.div_ceil(tasks.div_ceil(groups).clamp(1, cols));
-        let strips = cols.div_ceil(strip);
+        let (across, down) = match self.b {
+            Columns::Packed(_) => (groups, tasks.div_ceil(groups).clamp(1, rows)),
+            // Each column is packed once.
+            Columns::Apart(_) => (tasks.min(cols), 1),
+        };
+        let (wide, high) = (cols.div_ceil(across), rows.div_ceil(down));
+        let (across, down) = (cols.div_ceil(wide), rows.div_ceil(high));
         let one = |task: usize| {
-            let (g, s) = (task / strips, task % strips);
+            let (x, y) = (task / down, task % down);
             let work = Work {
                 rect: self,
-                rows: g * group..rows.min((g + 1) * group),
-                cols: s * strip..cols.min((s + 1) * strip),
+                rows: y * high..rows.min((y + 1) * high),
+                cols: x * wide..cols.min((x + 1) * wide),
             };
             perform(self.isa, true, work);
         };
         if parallel {
-            (0..groups * strips).into_par_iter().for_each(one);
+            (0..across * down).into_par_iter().for_each(one);
         } else {
-            (0..groups * strips).for_each(one);
+            (0..across * down).for_each(one);
         }
     }
 }
@@ -296,58 +304,66 @@ impl<U: Units> Task for Work<'_, U> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let Work { rect, rows, cols } = self;
-        let cuts = rect.order.cuts();
+        let steps = rect.order.steps();
         let mut unit = U::Of::<L>::start(rect.height);
+        match rect.b {
+            Columns::Packed(all) => {
+                let b = &all[cols.start * steps * BOTH..cols.end * steps * BOTH];
+                rect.rows_by_columns::<L, _>(&mut unit, (rows, cols), b);
+            }
+            Columns::Apart(b) => {
+                let mut panel = vec![0.0; steps * BOTH + LANES];
+                let panel = aligned(&mut panel, steps * BOTH);
+                for j in cols {
+                    let one = (1, panel.len());
+                    rect.order
+                        .pack_b(rect.isa, (b, j * BOTH), (0, steps), one, panel);
+                    rect.rows_by_columns::<L, _>(&mut unit, (rows.clone(), j..j + 1), panel);
+                }
+            }
+        }
+    }
+}
+
+impl<U> Rect<'_, U> {
+    /// All tiles of some panels of rows and those of columns in `b`, row of tiles by row: a panel of A stays in L1, and
+    /// the output's rows are written on and on.
+    #[inline(always)]
+    fn rows_by_columns<L: Lanes, T: Unit>(
+        &self,
+        unit: &mut T,
+        (rows, cols): (Range<usize>, Range<usize>),
+        b: &[f32],
+    ) {
+        let cuts = self.order.cuts();
         let levels = cuts.levels().max(1);
         // Sums that end with their only block need no room of their own.
-        let kept = if cuts.saved() > 0 { rows.len() } else { 1 };
+        let kept = if cuts.saved() > 0 { cols.len() } else { 1 };
         let mut sums = vec![Sums([0.0; BOTH * BOTH]); levels * kept];
-        let longest = cuts.blocks().map(|(start, end)| end - start).max();
-        let floats = match rect.b {
-            Columns::Packed(_) => 0,
-            Columns::Apart(_) => longest.unwrap_or(0) * BOTH,
-        };
-        let mut panel = vec![0.0; floats + LANES];
-        let panel = aligned(&mut panel, floats);
-        for j in cols {
+        let tall = self.height.next_multiple_of(SIDE);
+        for i in rows {
+            let a = &self.a[i * cuts.k * tall..(i + 1) * cuts.k * tall];
             for (start, end) in cuts.blocks() {
-                let b = match rect.b {
-                    Columns::Packed(all) => {
-                        &all[(j * cuts.k + start) * BOTH..(j * cuts.k + end) * BOTH]
-                    }
-                    Columns::Apart(b) => {
-                        let out = &mut panel[..(end - start) * BOTH];
-                        rect.order.pack_b(
-                            rect.isa,
-                            (b, j * BOTH),
-                            (start, end),
-                            (1, out.len()),
-                            out,
-                        );
-                        &*out
-                    }
-                };
-                for i in rows.clone() {
-                    let tall = rect.height.next_multiple_of(SIDE);
-                    let a = &rect.a[i * cuts.k * tall..(i + 1) * cuts.k * tall];
+                for (number, j) in cols.clone().enumerate() {
+                    let b = &b[number * cuts.k * BOTH..(number + 1) * cuts.k * BOTH];
                     let block = Block {
                         a: &a[start * tall..end * tall],
-                        b,
+                        b: &b[start * BOTH..end * BOTH],
                         cuts,
                         start,
                         end,
                     };
                     if end == cuts.k {
                         // The products leave time for the lines to come.
-                        rect.ask_for::<L>(i * rect.height, j * BOTH);
+                        self.ask_for::<L>(i * self.height, j * BOTH);
                     }
-                    let at = if kept > 1 { i - rows.start } else { 0 };
+                    let at = if kept > 1 { number } else { 0 };
                     let sums = &mut sums[at * levels..(at + 1) * levels];
-                    block.add::<L, _>(&mut unit, sums, (rect.height, tall));
+                    block.add::<L, _>(unit, sums, (self.height, tall));
                     if end == cuts.k {
                         // SAFETY: rows and columns lie inside the block of the output, which is this
                         // task's there.
-                        unsafe { rect.finish::<L>(&sums[0], i * rect.height, j * BOTH) }
+                        unsafe { self.finish::<L>(&sums[0], i * self.height, j * BOTH) }
                     }
                 }
             }
@@ -416,13 +432,7 @@ impl Block<'_> {
 
     /// Puts elements from .. to of a leaf, counted in words, into its sums.
     #[inline(always)]
-    fn run<T: Unit>(
-        &self,
-        unit: &mut T,
-        sums: &mut Sums,
-        (from, to): (usize, usize),
-        tall: usize,
-    ) {
+    fn run<T: Unit>(&self, unit: &mut T, sums: &mut Sums, (from, to): (usize, usize), tall: usize) {
         let here = (from - self.start, to - self.start);
         let (a, b) = (
             &self.a[here.0 * tall..here.1 * tall],
@@ -502,6 +512,10 @@ impl<U> Rect<'_, U> {
     #[inline(always)]
     unsafe fn finish<L: Lanes>(&self, sums: &Sums, row: usize, col: usize) {
         let whole = self.whole(row, col);
+        if !self.epilogue.is_none() && self.finish == Finish::Store {
+            // SAFETY: the place is the caller's.
+            return unsafe { self.epilogue.apply_to(self.isa, whole, (&sums.0, BOTH)) };
+        }
         let sums = sums.0.chunks_exact(BOTH).take(whole.rows);
         for (row, sums) in (whole.row..).zip(sums) {
             // SAFETY: the caller vouches for the row's part.

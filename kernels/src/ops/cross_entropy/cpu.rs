@@ -1,7 +1,7 @@
 //! Cross entropy on the CPU: rows in parallel, each slice of a row in one fixed vector order.
 
 use crate::cpu::ROW_BLOCK;
-use crate::cpu::math::exp;
+use crate::cpu::math::exp_of_score;
 use crate::cpu::simd::vector_fn;
 use crate::{DType, Result, Tensor};
 use rayon::prelude::*;
@@ -83,7 +83,7 @@ vector_fn! {
     fn exp_sum<L>(x: &[f32], max: f32) -> f32 {
         let mut sum = L::splat(0.0);
         for x in x.chunks(16) {
-            sum = sum.add(exp(L::load_part(x, f32::NEG_INFINITY).sub(L::splat(max))));
+            sum = sum.add(exp_of_score(L::load_part(x, f32::NEG_INFINITY).sub(L::splat(max))));
         }
         sum.sum()
     }
@@ -128,7 +128,7 @@ vector_fn! {
     fn probabilities<L>(x: &mut [f32], max: f32, sum: f32, weight: f32) {
         let (max, sum, weight) = (L::splat(max), L::splat(sum), L::splat(weight));
         for x in x.chunks_mut(16) {
-            let p = exp(L::load_part(x, 0.0).sub(max)).div(sum);
+            let p = exp_of_score(L::load_part(x, 0.0).sub(max)).div(sum);
             p.mul(weight).store_part(x);
         }
     }
