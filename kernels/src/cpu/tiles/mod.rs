@@ -17,6 +17,7 @@
 pub(super) mod amx;
 #[cfg(any(test, target_arch = "x86_64"))]
 mod check;
+mod deep;
 mod pack;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,8 @@ use unit::{BOTH, Emulation, SIDE, Stretch, Sums, Unit, Units};
 const GROUP_BYTES: usize = 1 << 20;
 /// Panels that it takes even so: B comes from further away.
 const GROUP_LEAST: usize = 4;
+/// Words of k above which panels of B are too long for that (`deep.rs`).
+const DEEP: usize = GROUP_BYTES / (4 * BOTH * GROUP_LEAST);
 
 /// Why tiles are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +97,9 @@ fn multiply<U: Units>(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) 
         let a = packed.f32();
         Rect { a, ..rect }.multiply(parallel);
         return Ok(());
+    }
+    if steps > DEEP {
+        return deep::multiply(&rect, (a, b), plan.device, parallel);
     }
     let m_block = block(m, height, steps, PACK_A_BYTES);
     let n_block = block(n, BOTH, steps, PACK_B_BYTES);
@@ -172,7 +178,7 @@ fn pack_a(
         parallel,
         |panel, out| {
             let first = rows.start + panel * height;
-            order.pack_a(device.isa(), a, (first, height), out);
+            order.pack_a(device.isa(), (a, first), (0, order.steps()), height, out);
         },
     );
     Ok(packed)
@@ -353,20 +359,34 @@ impl<U> Rect<'_, U> {
                         start,
                         end,
                     };
-                    if end == cuts.k {
-                        // The products leave time for the lines to come.
-                        self.ask_for::<L>(i * self.height, j * BOTH);
-                    }
                     let at = if kept > 1 { number } else { 0 };
                     let sums = &mut sums[at * levels..(at + 1) * levels];
-                    block.add::<L, _>(unit, sums, (self.height, tall));
-                    if end == cuts.k {
-                        // SAFETY: rows and columns lie inside the block of the output, which is this
-                        // task's there.
-                        unsafe { self.finish::<L>(&sums[0], i * self.height, j * BOTH) }
-                    }
+                    self.visit::<L, _>(unit, &block, (i, j), sums);
                 }
             }
+        }
+    }
+
+    /// Takes the tile of panels (i, j) through a block of k; the last one writes the output.
+    #[inline(always)]
+    fn visit<L: Lanes, T: Unit>(
+        &self,
+        unit: &mut T,
+        block: &Block<'_>,
+        (i, j): (usize, usize),
+        sums: &mut [Sums],
+    ) {
+        let (row, col) = (i * self.height, j * BOTH);
+        let is_last = block.end == block.cuts.k;
+        if is_last {
+            // The products leave time for the lines to come.
+            self.ask_for::<L>(row, col);
+        }
+        let tall = self.height.next_multiple_of(SIDE);
+        block.add::<L, _>(unit, sums, (self.height, tall));
+        if is_last {
+            // SAFETY: rows and columns lie inside the block of the output, which is this task's there.
+            unsafe { self.finish::<L>(&sums[0], row, col) }
         }
     }
 }

@@ -10,6 +10,7 @@ use super::super::simd::{LANES, Lanes};
 use super::super::tile::Cuts;
 use super::super::{Isa, Numbers};
 use super::unit::{BOTH, SIDE};
+use std::ops::Range;
 
 /// Elements of k in a step.
 const STEP: usize = 2 * SIDE;
@@ -115,15 +116,17 @@ impl Order {
         }
     }
 
-    /// Packs the panel of `height` rows from row `first` on, for all of k.
+    /// Packs words start .. end, whole steps, of the panel of `height` rows from row `first` on.
     pub(super) fn pack_a(
         self,
         isa: Isa,
-        a: View<'_>,
-        (first, height): (usize, usize),
+        (a, first): (View<'_>, usize),
+        (start, end): (usize, usize),
+        height: usize,
         out: &mut [f32],
     ) {
         let rows = Rows {
+            words: start..end,
             order: self,
             a,
             first,
@@ -137,6 +140,7 @@ impl Order {
 /// A panel of rows to pack.
 struct Rows<'a, 'o> {
     order: Order,
+    words: Range<usize>,
     a: View<'a>,
     first: usize,
     /// Tiles of rows in the panel.
@@ -149,17 +153,19 @@ impl Task for Rows<'_, '_> {
     fn run<L: Lanes, N: Step<L>>(self) {
         let Rows {
             order,
+            words,
             a,
             first,
             tiles,
             out,
         } = self;
-        for part in order.parts(0, order.steps()) {
+        for part in order.parts(words.start, words.end) {
             for step in (part.at..part.stop).step_by(SIDE) {
                 let k = part.first + 2 * (step - part.at);
                 let len = part.end.saturating_sub(k).min(STEP);
                 for tile in 0..tiles {
-                    let out = &mut out[(step / SIDE * tiles + tile) * SIDE * SIDE..];
+                    let at = (step - words.start) / SIDE * tiles + tile;
+                    let out = &mut out[at * SIDE * SIDE..];
                     let row = first + tile * SIDE;
                     let present = a.rows.saturating_sub(row).min(SIDE);
                     let is_whole = present == SIDE && len == STEP;
