@@ -1,14 +1,18 @@
 //! Products of small operands that lie in the cache as they are: no packs, any strides of A.
 //!
 //! c[row, lane] = sum over steps of a(row, step) b[step, lane]: one chain over ascending steps for each
-//! element, the one of `tile.rs` with a single leaf, of f32 or of pairs of bf16 (`bf16.rs`).
+//! element, the one of `tile.rs` with a single leaf: of f32, of pairs of bf16 (`bf16.rs`), or in tiles (`tiles/`).
+//! In tiles a chain is cut from its start into blocks of 16 steps, of which each word of zeros is as if it were not
+//! there; a chain that goes on starts with a block, and its sum is c's.
 #![expect(
     unsafe_code,
     reason = "the inner loop reads its operands through pointers"
 )]
 
 use super::bf16::{Step, Task, perform};
+use super::pack::View;
 use super::simd::{LANES, Lanes};
+use super::tiles::strided::Held;
 use super::{Isa, Numbers};
 
 /// One product; every number is a word of its operands.
@@ -30,14 +34,44 @@ pub(crate) struct Strip<'a> {
     pub(crate) goes_on: bool,
 }
 
-impl Strip<'_> {
+/// Multiplies products of one kind of numbers on the thread that made it, one after another: nothing else there
+/// may work in tiles while it lives.
+pub(crate) struct Strips {
+    isa: Isa,
+    numbers: Numbers,
+    tiles: Option<Held>,
+}
+
+impl Strips {
+    pub(crate) fn new(isa: Isa, numbers: Numbers) -> Strips {
+        Strips {
+            isa,
+            numbers,
+            tiles: (numbers == Numbers::Bf16Tiles).then(|| Held::new(isa)),
+        }
+    }
+
     /// Multiplies on this thread.
     /// # Panics
-    /// If an operand is too short.
-    pub(crate) fn multiply(self, isa: Isa, numbers: Numbers) {
-        if self.rows == 0 || self.lanes == 0 {
+    /// If an operand is too short; in tiles, if blocks are not whole or words of A not side by side.
+    pub(crate) fn multiply(&mut self, strip: Strip<'_>) {
+        if strip.rows == 0 || strip.lanes == 0 {
             return;
         }
+        strip.check();
+        match &mut self.tiles {
+            Some(tiles) => {
+                strip.check_blocks();
+                // SAFETY: the operands are checked.
+                unsafe { tiles.multiply(strip) }
+            }
+            None => perform(self.isa, self.numbers.are_pairs(), strip),
+        }
+    }
+}
+
+impl Strip<'_> {
+    fn check(&self) {
         assert!(
             self.lanes.is_multiple_of(LANES) && self.lanes <= self.c_at,
             "rows of whole vectors"
@@ -52,7 +86,13 @@ impl Strip<'_> {
             let last = (self.steps - 1) * self.b_at + self.lanes;
             assert!(last <= self.b.len(), "B lies inside its slice");
         }
-        perform(isa, numbers.are_pairs(), self);
+    }
+
+    fn check_blocks(&self) {
+        assert!(
+            self.steps.is_multiple_of(LANES) && self.a_at.1 == 1,
+            "whole blocks of words side by side"
+        );
     }
 }
 
@@ -62,7 +102,7 @@ impl Task for Strip<'_> {
         let mut lane = 0;
         while lane < self.lanes {
             if L::TILE_VECTORS == 2 && lane + 2 * LANES <= self.lanes {
-                // SAFETY: `multiply` checked that all of the operands is there.
+                // SAFETY: `Strips` checked that all of the operands is there.
                 unsafe { column::<L, N, 2>(&mut self, lane) }
                 lane += 2 * LANES;
             } else {
@@ -175,6 +215,57 @@ impl Task for Join<'_> {
                 L::load_part(high, 0.0)
             };
             N::join(L::load_part(low, 0.0), high).store_part(out);
+        }
+    }
+}
+
+/// Steps of a chain over `len` elements.
+pub(crate) fn steps(numbers: Numbers, len: usize) -> usize {
+    match numbers {
+        Numbers::F32 => len,
+        Numbers::Bf16 => len.div_ceil(2),
+        Numbers::Bf16Tiles => len.div_ceil(2 * LANES) * LANES,
+    }
+}
+
+/// Writes the columns of x as rows, `apart` words from each other, of words of two neighbours rounded to bf16: whole
+/// blocks of them, filled with zeros.
+pub(crate) fn join_columns(isa: Isa, x: View<'_>, out: &mut [f32], apart: usize) {
+    assert!(x.col_stride == 1, "numbers of a row lie side by side");
+    x.check();
+    perform(isa, true, JoinColumns { x, out, apart });
+}
+
+struct JoinColumns<'a> {
+    x: View<'a>,
+    out: &'a mut [f32],
+    apart: usize,
+}
+
+impl Task for JoinColumns<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let JoinColumns { x, out, apart } = self;
+        let words = steps(Numbers::Bf16Tiles, x.rows);
+        for lane in (0..x.cols).step_by(LANES) {
+            let lanes = LANES.min(x.cols - lane);
+            let load = |row: usize| {
+                if row >= x.rows {
+                    return L::splat(0.0);
+                }
+                L::load_part(&x.data[row * x.row_stride + lane..][..lanes], 0.0)
+            };
+            for first in (0..words).step_by(LANES) {
+                let mut square = [L::splat(0.0); LANES];
+                for (step, square) in square.iter_mut().enumerate() {
+                    let row = 2 * (first + step);
+                    *square = N::weave(load(row), load(row + 1));
+                }
+                let words = L::transpose(square).into_iter().take(lanes);
+                for (column, words) in words.enumerate() {
+                    words.store(&mut out[(lane + column) * apart + first..]);
+                }
+            }
         }
     }
 }

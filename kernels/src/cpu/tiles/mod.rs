@@ -18,6 +18,7 @@ pub(super) mod amx;
 #[cfg(any(test, target_arch = "x86_64"))]
 mod check;
 mod pack;
+pub(super) mod strided;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -372,13 +373,13 @@ impl Block<'_> {
                 &a[here.0 * tall..here.1 * tall],
                 &b[here.0 * BOTH..here.1 * BOTH],
             );
-            let stretch = Stretch {
-                a: a.as_ptr(),
-                b: b.as_ptr(),
-                sums: &mut sums[depth],
-                steps: (stop - at) / SIDE,
-                goes_on: at > leaf * cuts.leaf,
-            };
+            let goes_on = at > leaf * cuts.leaf;
+            let stretch = Stretch::packed(
+                (a.as_ptr(), tall / SIDE),
+                b.as_ptr(),
+                &mut sums[depth],
+                ((stop - at) / SIDE, goes_on),
+            );
             // SAFETY: leaves and blocks are whole steps, of which the slices have all.
             unsafe { unit.run(stretch) }
             at = stop;

@@ -13,11 +13,11 @@ use super::operand::{Operand, Read};
 use super::queries::{Plan, Queries, Saved};
 use super::softmax::{self, Made, OfRows};
 use super::tree::Tree;
-use super::{Rooms, Rows, TILE, Tile, expand, lay, steps};
+use super::{Rooms, Rows, TILE, Tile, expand, lay};
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
 use crate::cpu::simd::LANES;
-use crate::cpu::strip::{Strip, join_row};
+use crate::cpu::strip::{Strip, Strips, join_row, steps};
 use crate::ops::attention::{Call, Keys, Passed};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -256,7 +256,7 @@ impl Scratch {
         let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
         let words = match rows.numbers {
             Numbers::F32 => 0,
-            Numbers::Bf16 | Numbers::Bf16Tiles => block.next_multiple_of(2) * TILE / 2,
+            Numbers::Bf16 | Numbers::Bf16Tiles => steps(rows.numbers, block) * TILE,
         };
         let dropped = if is_dropped { block * TILE } else { 0 };
         Ok(Scratch {
@@ -309,6 +309,7 @@ fn one_group(
     operands.v.fill(rows.shared(group, 1), device);
     queries.fill(saved, (group, plan), device);
     let (operands, queries) = (&*operands, &*queries);
+    let mut strips = Strips::new(isa, rows.numbers);
     let padded = queries.floats.padded;
     let half = rows.block.min(rows.keys.len()) * padded;
     let mut tree = Tree::default();
@@ -319,7 +320,7 @@ fn one_group(
             for query in 0..per {
                 for (number, ..) in plan.of_leaf(leaf) {
                     let tile = &queries.tiles[number];
-                    let keys = tile.within(block, rows.block);
+                    let keys = tile.within(block, rows.block, rows.numbers);
                     if keys.is_empty() {
                         continue;
                     }
@@ -344,7 +345,7 @@ fn one_group(
                     of.run(
                         (dq, sum.split_at_mut(half)),
                         (number, sums),
-                        scratch,
+                        (scratch, &mut strips),
                         device,
                     );
                 }
@@ -383,7 +384,7 @@ impl Work<'_> {
         &self,
         (dq, (dk, dv)): (&mut [f32], (&mut [f32], &mut [f32])),
         (number, by_distance): (usize, &mut [f32]),
-        scratch: &mut Scratch,
+        (scratch, strips): (&mut Scratch, &mut Strips),
         device: &Device,
     ) {
         let rows = &self.saved.rows;
@@ -409,7 +410,7 @@ impl Work<'_> {
                 steps: steps(numbers, width),
                 goes_on: false,
             };
-            product.multiply(isa, numbers);
+            strips.multiply(product);
         }
         self.score(
             (p, dp),
@@ -444,7 +445,7 @@ impl Work<'_> {
                 steps: lines,
                 goes_on: true,
             };
-            product.multiply(isa, numbers);
+            strips.multiply(product);
         }
         let chain = steps(numbers, count);
         let b = match numbers {
@@ -469,7 +470,7 @@ impl Work<'_> {
             steps: chain,
             goes_on: true,
         };
-        product.multiply(isa, numbers);
+        strips.multiply(product);
     }
 
     /// Scores to probabilities times dropout factors, dp to the gradient of the unscaled scores.

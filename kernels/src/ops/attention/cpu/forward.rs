@@ -4,11 +4,11 @@
 use super::bias::Expanded;
 use super::operand::{Operand, Read};
 use super::softmax::{self, Made};
-use super::{Rooms, Rows, Span, TILE, Tile, block_of, expand, lay, scale, steps};
+use super::{Rooms, Rows, Span, TILE, Tile, block_of, expand, lay, scale};
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
 use crate::cpu::simd::{LANES, vector_fn};
-use crate::cpu::strip::Strip;
+use crate::cpu::strip::{Strip, Strips, steps};
 use crate::ops::attention::{Call, Mask, Next};
 use crate::ops::dropout::Constants;
 use crate::{DType, Device, Result, Tensor};
@@ -192,7 +192,7 @@ impl Scratch {
         let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
         let pairs = match rows.numbers {
             Numbers::F32 => 0,
-            Numbers::Bf16 | Numbers::Bf16Tiles => block.div_ceil(2) * TILE,
+            Numbers::Bf16 | Numbers::Bf16Tiles => steps(rows.numbers, block) * TILE,
         };
         let dropped = if is_dropped { block * TILE } else { 0 };
         Ok(Scratch {
@@ -214,6 +214,7 @@ fn one_group(
     let (per, width) = (rows.heads.per_group(), rows.heads.width);
     k.fill(rows.shared(group, 0), device);
     v.fill(rows.shared(group, 1), device);
+    let mut strips = Strips::new(device.isa(), rows.numbers);
     let tiles = rows.t.div_ceil(TILE);
     let states = values.chunks_exact_mut(width * TILE);
     let states = states.zip(sums.chunks_exact_mut(2 * TILE)).enumerate();
@@ -235,7 +236,7 @@ fn one_group(
             rows,
             (&tile, head, constants),
             (&*k, &*v),
-            scratch,
+            (scratch, &mut strips),
             device,
         );
     }
@@ -247,13 +248,13 @@ fn attend(
     rows: &Rows<'_>,
     (tile, head, constants): (&Tile, usize, Option<Constants>),
     (k, v): (&Operand, &Operand),
-    scratch: &mut Scratch,
+    (scratch, strips): (&mut Scratch, &mut Strips),
     device: &Device,
 ) {
     let (isa, numbers, width) = (device.isa(), rows.numbers, rows.heads.width);
     let lanes = tile.lanes();
     for block in rows.blocks(&tile.visited) {
-        let keys = tile.within(block, rows.block);
+        let keys = tile.within(block, rows.block, numbers);
         let at = keys.start - rows.keys.start;
         let scores = &mut scratch.scores.f32_mut()[..keys.len() * TILE];
         let (a, a_at) = k.by_rows(at);
@@ -269,7 +270,7 @@ fn attend(
             steps: steps(numbers, width),
             goes_on: false,
         };
-        product.multiply(isa, numbers);
+        strips.multiply(product);
         let seen = tile.seen(&keys);
         let position = rows.first + tile.first;
         let bias = (rows.bias).map(|bias| (bias.of_head(head), bias.at(position, keys.start)));
@@ -316,7 +317,7 @@ fn attend(
             steps: chain,
             goes_on: true,
         };
-        product.multiply(isa, numbers);
+        strips.multiply(product);
     }
 }
 
@@ -371,6 +372,7 @@ pub(in crate::ops::attention) fn decode(
         } = Room::new(&rows, false, device)?;
         k_operand.fill(cached(k), device);
         v_operand.fill(cached(v), device);
+        let mut strips = Strips::new(device.isa(), rows.numbers);
         let mut values = vec![0.0; width * TILE];
         let mut turned = vec![0.0; TILE * width.next_multiple_of(LANES)];
         // Lanes are heads; with a bias each has its own.
@@ -400,7 +402,7 @@ pub(in crate::ops::attention) fn decode(
                 &rows,
                 (&tile, head, None),
                 (&k_operand, &v_operand),
-                &mut scratch,
+                (&mut scratch, &mut strips),
                 device,
             );
             turn_back(device, &values, (len, width), &mut turned);

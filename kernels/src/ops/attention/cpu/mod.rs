@@ -2,9 +2,12 @@
 //! a row of 32 queries for each key, so that sums over keys need no sum over lanes and the next product
 //! reads them as they are.
 //!
-//! Within a block a tile visits the keys from the first that one of its rows sees (rounded down to even)
-//! to the last; a hidden key has probability 0. A chain that starts with zeros is the chain that starts
-//! later, and results are given without the sign of zero: the visited range changes no bits.
+//! Within a block a tile visits the keys from the first that one of its rows sees (rounded down to even, where sums
+//! are made in tiles to a multiple of 32 from the block's start) to the last; a hidden key has probability 0. A chain
+//! that starts with zeros is the chain that starts later, and results are given without the sign of zero: the visited
+//! range changes no bits. Where sums are made in tiles a chain over keys takes them in 32s from each block's start,
+//! one over query rows in 32s from each leaf's start, whose last ones are filled with zeros: both are the same
+//! whoever has the keys or the rows.
 
 mod backward;
 mod bias;
@@ -16,6 +19,7 @@ mod tree;
 
 use super::{Call, Heads, Keys, Mask};
 use crate::cpu::pack::{Panels, View, pack};
+use crate::cpu::strip::steps;
 use crate::cpu::{Isa, Numbers};
 use crate::ops::dropout::{self, Constants};
 use crate::{Device, Result, Tensor};
@@ -228,9 +232,13 @@ struct Seen {
 
 impl Tile {
     /// The part of a block that is visited.
-    fn within(&self, block: usize, len: usize) -> Range<usize> {
+    fn within(&self, block: usize, len: usize, numbers: Numbers) -> Range<usize> {
+        let grain = match numbers {
+            Numbers::F32 | Numbers::Bf16 => 2,
+            Numbers::Bf16Tiles => 32,
+        };
         let start = self.visited.start.max(block);
-        let start = block + (start - block) / 2 * 2;
+        let start = block + (start - block) / grain * grain;
         start..self.visited.end.min(block + len)
     }
 
@@ -293,18 +301,14 @@ fn block_of(block: usize, keys: Span) -> usize {
     }
 }
 
-/// Steps of a chain over `len` elements.
-fn steps(numbers: Numbers, len: usize) -> usize {
-    match numbers {
-        Numbers::F32 => len,
-        Numbers::Bf16 | Numbers::Bf16Tiles => len.div_ceil(2),
-    }
-}
-
 /// Lays a matrix out for a product: word (row, step of columns) at step * width + row, zeros past the
-/// rows.
+/// rows and, in a last block of steps, past the columns.
 fn lay(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out: &mut [f32]) {
     pack(device.isa(), numbers, panel(x, width), out);
+    if numbers == Numbers::Bf16Tiles {
+        let words = x.cols.div_ceil(2) * width;
+        out[words..steps(numbers, x.cols) * width].fill(0.0);
+    }
 }
 
 /// All of a matrix as one panel.

@@ -1,9 +1,10 @@
 //! How backward cuts query rows into leaves and tiles, and their numbers as its products read them.
 
 use super::softmax::{OfRows, dot};
-use super::{Rows, TILE, Tile, lay, steps};
+use super::{Rows, TILE, Tile, lay};
 use crate::cpu::pack::View;
 use crate::cpu::simd::LANES;
+use crate::cpu::strip::steps;
 use crate::ops::attention::Call;
 use crate::{DType, Device, Result, Tensor};
 
