@@ -12,6 +12,7 @@ pub(crate) mod simd;
 pub(crate) mod strip;
 pub(crate) mod tile;
 mod tiles;
+pub(crate) mod words;
 
 pub use path::CpuPath;
 pub use simd::Isa;

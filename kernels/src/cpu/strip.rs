@@ -10,7 +10,6 @@
 )]
 
 use super::bf16::{Step, Task, perform};
-use super::pack::View;
 use super::simd::{LANES, Lanes};
 use super::tiles::strided::Held;
 use super::{Isa, Numbers};
@@ -192,80 +191,11 @@ unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     }
 }
 
-/// Writes a row's numbers as words of two neighbours rounded to bf16; a last odd one's partner is zero.
-pub(crate) fn join_row(isa: Isa, row: &[f32], out: &mut [f32]) {
-    let out = &mut out[..row.len().div_ceil(2)];
-    perform(isa, true, Join { row, out });
-}
-
-struct Join<'a> {
-    row: &'a [f32],
-    out: &'a mut [f32],
-}
-
-impl Task for Join<'_> {
-    #[inline(always)]
-    fn run<L: Lanes, N: Step<L>>(self) {
-        let parts = self.row.chunks(2 * LANES).zip(self.out.chunks_mut(LANES));
-        for (row, out) in parts {
-            let (low, high) = row.split_at(row.len().min(LANES));
-            let high = if high.is_empty() {
-                L::splat(0.0)
-            } else {
-                L::load_part(high, 0.0)
-            };
-            N::join(L::load_part(low, 0.0), high).store_part(out);
-        }
-    }
-}
-
 /// Steps of a chain over `len` elements.
 pub(crate) fn steps(numbers: Numbers, len: usize) -> usize {
     match numbers {
         Numbers::F32 => len,
         Numbers::Bf16 => len.div_ceil(2),
         Numbers::Bf16Tiles => len.div_ceil(2 * LANES) * LANES,
-    }
-}
-
-/// Writes the columns of x as rows, `apart` words from each other, of words of two neighbours rounded to bf16: whole
-/// blocks of them, filled with zeros.
-pub(crate) fn join_columns(isa: Isa, x: View<'_>, out: &mut [f32], apart: usize) {
-    assert!(x.col_stride == 1, "numbers of a row lie side by side");
-    x.check();
-    perform(isa, true, JoinColumns { x, out, apart });
-}
-
-struct JoinColumns<'a> {
-    x: View<'a>,
-    out: &'a mut [f32],
-    apart: usize,
-}
-
-impl Task for JoinColumns<'_> {
-    #[inline(always)]
-    fn run<L: Lanes, N: Step<L>>(self) {
-        let JoinColumns { x, out, apart } = self;
-        let words = steps(Numbers::Bf16Tiles, x.rows);
-        for lane in (0..x.cols).step_by(LANES) {
-            let lanes = LANES.min(x.cols - lane);
-            let load = |row: usize| {
-                if row >= x.rows {
-                    return L::splat(0.0);
-                }
-                L::load_part(&x.data[row * x.row_stride + lane..][..lanes], 0.0)
-            };
-            for first in (0..words).step_by(LANES) {
-                let mut square = [L::splat(0.0); LANES];
-                for (step, square) in square.iter_mut().enumerate() {
-                    let row = 2 * (first + step);
-                    *square = N::weave(load(row), load(row + 1));
-                }
-                let words = L::transpose(square).into_iter().take(lanes);
-                for (column, words) in words.enumerate() {
-                    words.store(&mut out[(lane + column) * apart + first..]);
-                }
-            }
-        }
     }
 }

@@ -8,8 +8,9 @@
 use super::super::epilogue::Epilogue;
 use super::super::gemm::{Plan, ViewMut};
 use super::super::pack::View;
-use super::super::strip::{Strip, join_row};
+use super::super::strip::Strip;
 use super::super::tile::Finish;
+use super::super::words::join_row;
 use super::super::{Isa, Numbers};
 use super::unit::{Emulation, Units};
 use super::{multiply, strided};

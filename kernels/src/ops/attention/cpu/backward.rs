@@ -8,16 +8,16 @@
 //! a chain starts shows.
 
 use super::bias::{Expanded, settle};
-use super::forward::turn_back;
 use super::operand::{Operand, Read};
 use super::queries::{Plan, Queries, Saved};
 use super::softmax::{self, Made, OfRows};
-use super::tree::Tree;
-use super::{Rooms, Rows, TILE, Tile, expand, lay};
+use super::tree::{Lines, Tree};
+use super::turn::turn_back;
+use super::{Rooms, Rows, TILE, Tile, expand, lay_turned};
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
-use crate::cpu::simd::LANES;
-use crate::cpu::strip::{Strip, Strips, join_row, steps};
+use crate::cpu::strip::{Strip, Strips, steps};
+use crate::cpu::words::join_row;
 use crate::ops::attention::{Call, Keys, Passed};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -89,9 +89,8 @@ impl Slopes {
                 lse: &passed.lse.f32()[lse],
                 call,
             };
-            dkv.fill(0.0);
             if saved.rows.keys.len() == 0 {
-                return;
+                return dkv.fill(0.0);
             }
             let sums = Sums {
                 dkv,
@@ -124,10 +123,8 @@ impl Slopes {
         let device = dqkv.device().clone();
         let dq = self.dq.f32();
         let row = call.query_width();
-        let padded = width.next_multiple_of(LANES);
         let sequences = dqkv.f32_mut().par_chunks_mut(t * row).enumerate();
         sequences.for_each(|(sequence, out)| {
-            let mut turned = vec![0.0; TILE * padded];
             for head in 0..heads.heads {
                 let number = sequence * heads.heads + head;
                 let at = head / per * (row / heads.kv_heads) + head % per * width;
@@ -135,11 +132,8 @@ impl Slopes {
                     for (tile, first, len) in plan.of_leaf(leaf) {
                         let from = (number * plan.tiles() + tile) * width * TILE;
                         let dq = &dq[from..from + width * TILE];
-                        turn_back(&device, dq, (len, width), &mut turned);
-                        let outs = out[first * row..(first + len) * row].chunks_exact_mut(row);
-                        for (out, line) in outs.zip(turned.chunks_exact(padded)) {
-                            unsigned(&mut out[at..at + width], line);
-                        }
+                        let out = (&mut out[first * row + at..], row);
+                        turn_back(device.isa(), dq, None, (len, width), out);
                     }
                 }
             }
@@ -175,14 +169,14 @@ impl Slopes {
         for group in groups.chunks_exact(plan.leaves() * per * plan.distances) {
             let mut tree = Tree::default();
             for (leaf, heads) in group.chunks_exact(per * plan.distances).enumerate() {
-                let mut sum = vec![0.0; per * bias.buckets];
+                let mut sum = Lines::new(per * bias.buckets);
                 let both = sum.chunks_exact_mut(bias.buckets);
                 for (sum, head) in both.zip(heads.chunks_exact(plan.distances)) {
                     bias.fold(sum, head);
                 }
                 tree.push(leaf, Some(sum), isa);
             }
-            all.extend(tree.take(isa).expect("there is a leaf"));
+            all.extend_from_slice(&tree.take(isa).expect("there is a leaf"));
         }
         all
     }
@@ -273,6 +267,7 @@ struct Room {
     operands: Operands,
     queries: Queries,
     scratch: Scratch,
+    tree: Tree,
 }
 
 impl Room {
@@ -287,6 +282,7 @@ impl Room {
             operands,
             queries: Queries::new(rows, plan, device)?,
             scratch: Scratch::new(rows, is_dropped, device)?,
+            tree: Tree::default(),
         })
     }
 }
@@ -304,6 +300,7 @@ fn one_group(
         operands,
         queries,
         scratch,
+        tree,
     } = room;
     operands.k.fill(rows.shared(group, 0), device);
     operands.v.fill(rows.shared(group, 1), device);
@@ -312,11 +309,12 @@ fn one_group(
     let mut strips = Strips::new(isa, rows.numbers);
     let padded = queries.floats.padded;
     let half = rows.block.min(rows.keys.len()) * padded;
-    let mut tree = Tree::default();
     let all = rows.keys.start..rows.keys.end;
+    // keys at hand that no row may see
+    sums.dkv[all.len() * 2 * width..].fill(0.0);
     for block in rows.blocks(&all) {
         for leaf in 0..plan.leaves() {
-            let mut sum: Option<Vec<f32>> = None;
+            let (mut sum, mut is_fresh) = (None, false);
             for query in 0..per {
                 for (number, ..) in plan.of_leaf(leaf) {
                     let tile = &queries.tiles[number];
@@ -324,10 +322,9 @@ fn one_group(
                     if keys.is_empty() {
                         continue;
                     }
-                    let sum = sum.get_or_insert_with(|| {
-                        let mut room = tree.room(2 * half);
-                        room.fill(0.0);
-                        room
+                    let sum: &mut Lines = sum.get_or_insert_with(|| {
+                        is_fresh = true;
+                        tree.room(2 * half)
                     });
                     let number = query * plan.tiles() + number;
                     let distances = (leaf * per + query) * plan.distances;
@@ -343,26 +340,30 @@ fn one_group(
                     let dq = &mut sums.dq[number * width * TILE..][..width * TILE];
                     let sums = &mut sums.by_distance[distances..distances + plan.distances];
                     of.run(
-                        (dq, sum.split_at_mut(half)),
+                        (dq, (sum.split_at_mut(half), is_fresh)),
                         (number, sums),
                         (scratch, &mut strips),
                         device,
                     );
+                    is_fresh = false;
                 }
             }
             tree.push(leaf, sum, isa);
         }
+        let (from, end) = (block - all.start, all.len().min(block - all.start + rows.block));
+        let out = &mut sums.dkv[from * 2 * width..end * 2 * width];
         if let Some(sum) = tree.take(isa) {
             let (dk, dv) = sum.split_at(half);
-            let from = block.max(all.start) - all.start;
             let lines = dk.chunks_exact(padded).zip(dv.chunks_exact(padded));
-            let outs = sums.dkv[from * 2 * width..].chunks_exact_mut(2 * width);
+            let outs = out.chunks_exact_mut(2 * width);
             for (out, (dk, dv)) in outs.zip(lines) {
                 let (to_k, to_v) = out.split_at_mut(width);
                 unsigned(to_k, dk);
                 unsigned(to_v, dv);
             }
             tree.free.push(sum);
+        } else {
+            out.fill(0.0);
         }
     }
 }
@@ -382,7 +383,7 @@ struct Work<'a> {
 impl Work<'_> {
     fn run(
         &self,
-        (dq, (dk, dv)): (&mut [f32], (&mut [f32], &mut [f32])),
+        (dq, ((dk, dv), is_fresh)): (&mut [f32], ((&mut [f32], &mut [f32]), bool)),
         (number, by_distance): (usize, &mut [f32]),
         (scratch, strips): (&mut Scratch, &mut Strips),
         device: &Device,
@@ -420,6 +421,7 @@ impl Work<'_> {
         );
         let padded = self.queries.floats.padded;
         let first = (self.keys.start - self.block) * padded;
+        let end = first + count * padded;
         let lines = steps(numbers, self.tile.len);
         for ((x, pairs), (b, c)) in [(&*p, 0), (&*dp, 1)]
             .into_iter()
@@ -433,6 +435,11 @@ impl Work<'_> {
                     (&*words, TILE / 2)
                 }
             };
+            if is_fresh {
+                // what this first tile of a leaf visits starts at 0 in its product
+                c[..first].fill(0.0);
+                c[end..].fill(0.0);
+            }
             let product = Strip {
                 a,
                 a_at: (step, 1),
@@ -443,7 +450,7 @@ impl Work<'_> {
                 rows: count,
                 lanes: padded,
                 steps: lines,
-                goes_on: true,
+                goes_on: !is_fresh,
             };
             strips.multiply(product);
         }
@@ -453,7 +460,7 @@ impl Work<'_> {
             Numbers::Bf16 | Numbers::Bf16Tiles => {
                 let words = &mut scratch.pairs[0].f32_mut()[..chain * TILE];
                 let by_key = View::new(dp, count, TILE, TILE);
-                lay(device, numbers, by_key.transposed(), TILE, words);
+                lay_turned(device, numbers, by_key, TILE, words);
                 words
             }
         };

@@ -4,10 +4,10 @@
 use super::bias::Expanded;
 use super::operand::{Operand, Read};
 use super::softmax::{self, Made};
-use super::{Rooms, Rows, Span, TILE, Tile, block_of, expand, lay, scale};
+use super::turn::turn_back;
+use super::{Rooms, Rows, Span, TILE, Tile, block_of, expand, lay, lay_turned, scale};
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
-use crate::cpu::simd::{LANES, vector_fn};
 use crate::cpu::strip::{Strip, Strips, steps};
 use crate::ops::attention::{Call, Mask, Next};
 use crate::ops::dropout::Constants;
@@ -75,7 +75,7 @@ impl Running {
     /// Writes out: `[b*t, heads*width]` and lse: `[b, heads, t]`.
     fn finish(self, out: &mut Tensor, lse: &mut Tensor, call: &Call<'_>) {
         let (heads, t) = (call.heads, call.t);
-        let (width, device) = (heads.width, out.device().clone());
+        let (width, isa) = (heads.width, out.device().isa());
         let tiles = t.div_ceil(TILE);
         let sums = self.sums.f32();
         let of_tile = |head: usize, tile: usize| {
@@ -96,7 +96,6 @@ impl Running {
             .par_chunks_mut(t * row)
             .enumerate()
             .for_each(|(sequence, out)| {
-                let mut turned = vec![0.0; TILE * width.next_multiple_of(LANES)];
                 for (tile, out) in out.chunks_mut(TILE * row).enumerate() {
                     for head in 0..heads.heads {
                         let number = sequence * heads.heads + head;
@@ -104,14 +103,10 @@ impl Running {
                         let at = (number * tiles + tile) * width * TILE;
                         let values = &values[at..at + width * TILE];
                         let len = out.len() / row;
-                        turn_back(&device, values, (len, width), &mut turned);
-                        let lines = turned.chunks_exact(width.next_multiple_of(LANES));
-                        let outs = out.chunks_exact_mut(row).zip(lines);
-                        for ((out, line), &sum) in outs.zip(sum) {
-                            let sum = if sum == 0.0 { 1.0 } else { sum };
-                            let out = &mut out[head * width..(head + 1) * width];
-                            divide(device.isa(), out, line, sum);
-                        }
+                        let by = |r| if sum[r] == 0.0 { 1.0 } else { sum[r] };
+                        let by: [f32; TILE] = std::array::from_fn(by);
+                        let out = (&mut out[head * width..], row);
+                        turn_back(isa, values, Some(&by), (len, width), out);
                     }
                 }
             });
@@ -132,28 +127,6 @@ pub(in crate::ops::attention) fn forward_end(
     call: &Call<'_>,
 ) {
     running.finish(out, lse, call);
-}
-
-/// Rows of whole vectors of a turned tile, `[width, 32]`.
-pub(super) fn turn_back(
-    device: &Device,
-    turned: &[f32],
-    (rows, width): (usize, usize),
-    out: &mut [f32],
-) {
-    let x = View::new(turned, width, rows, TILE);
-    let width = width.next_multiple_of(LANES);
-    lay(device, Numbers::F32, x, width, out);
-}
-
-vector_fn! {
-    /// out = x / by, no -0.0.
-    fn divide<L>(out: &mut [f32], x: &[f32], by: f32) {
-        let (by, zero) = (L::splat(by), L::splat(0.0));
-        for (out, x) in out.chunks_mut(16).zip(x.chunks(16)) {
-            L::load_part(x, 0.0).div(by).add(zero).store_part(out);
-        }
-    }
 }
 
 /// What a task works in: a group's keys and values, and what a tile computes of a block.
@@ -300,7 +273,7 @@ fn attend(
             Numbers::Bf16 | Numbers::Bf16Tiles => {
                 let pairs = &mut scratch.pairs.f32_mut()[..chain * TILE];
                 let by_key = View::new(scores, keys.len(), TILE, TILE);
-                lay(device, numbers, by_key.transposed(), TILE, pairs);
+                lay_turned(device, numbers, by_key, TILE, pairs);
                 pairs
             }
         };
@@ -374,7 +347,6 @@ pub(in crate::ops::attention) fn decode(
         v_operand.fill(cached(v), device);
         let mut strips = Strips::new(device.isa(), rows.numbers);
         let mut values = vec![0.0; width * TILE];
-        let mut turned = vec![0.0; TILE * width.next_multiple_of(LANES)];
         // Lanes are heads; with a bias each has its own.
         let lanes = if rows.bias.is_some() { 1 } else { TILE };
         let outs = out.chunks_mut(lanes * width);
@@ -405,12 +377,8 @@ pub(in crate::ops::attention) fn decode(
                 (&mut scratch, &mut strips),
                 device,
             );
-            turn_back(device, &values, (len, width), &mut turned);
-            let lines = turned.chunks_exact(width.next_multiple_of(LANES));
-            let outs = out.chunks_exact_mut(width).zip(lines);
-            for ((out, line), &sum) in outs.zip(&sum) {
-                divide(device.isa(), out, line, sum);
-            }
+            let rows = (len, width);
+            turn_back(device.isa(), &values, Some(&sum), rows, (out, width));
         }
         Ok(())
     })

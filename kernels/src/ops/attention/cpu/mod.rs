@@ -16,10 +16,12 @@ mod operand;
 mod queries;
 mod softmax;
 mod tree;
+mod turn;
 
 use super::{Call, Heads, Keys, Mask};
 use crate::cpu::pack::{Panels, View, pack};
 use crate::cpu::strip::steps;
+use crate::cpu::words::join_pairs;
 use crate::cpu::{Isa, Numbers};
 use crate::ops::dropout::{self, Constants};
 use crate::{Device, Result, Tensor};
@@ -308,6 +310,14 @@ fn lay(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out: &mut [
     if numbers == Numbers::Bf16Tiles {
         let words = x.cols.div_ceil(2) * width;
         out[words..steps(numbers, x.cols) * width].fill(0.0);
+    }
+}
+
+/// As `lay` of the matrix turned, for a width of whole vectors.
+fn lay_turned(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out: &mut [f32]) {
+    match numbers {
+        Numbers::F32 => lay(device, numbers, x.transposed(), width, out),
+        Numbers::Bf16 | Numbers::Bf16Tiles => join_pairs(device.isa(), numbers, x, out, width),
     }
 }
 

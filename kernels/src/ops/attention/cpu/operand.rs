@@ -4,7 +4,8 @@
 use super::lay;
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
-use crate::cpu::strip::{join_columns, join_row, steps};
+use crate::cpu::strip::steps;
+use crate::cpu::words::{join_columns, join_rows};
 use crate::{DType, Device, Result, Tensor};
 
 /// Keys or values that lie in memory row after row, or as words of pairs.
@@ -53,23 +54,22 @@ impl Operand {
     /// Takes x: `[keys, width]`.
     pub(super) fn fill(&mut self, x: View<'_>, device: &Device) {
         let (numbers, width, block) = (self.numbers, self.width, self.block);
-        let row = |key: usize| &x.data[key * x.row_stride..][..width];
+        let isa = device.isa();
         if let Some(rows) = &mut self.rows {
-            let to = rows.f32_mut().chunks_exact_mut(steps(numbers, width));
-            for (key, to) in to.enumerate().take(x.rows) {
-                match numbers {
-                    Numbers::F32 => to.copy_from_slice(row(key)),
-                    Numbers::Bf16 | Numbers::Bf16Tiles => {
-                        join_row(device.isa(), row(key), to);
-                        to[width.div_ceil(2)..].fill(0.0);
+            let (rows, words) = (rows.f32_mut(), steps(numbers, width));
+            match numbers {
+                Numbers::F32 => {
+                    let to = rows.chunks_exact_mut(width).take(x.rows);
+                    for (to, from) in to.zip(x.data.chunks(x.row_stride)) {
+                        to.copy_from_slice(&from[..width]);
                     }
                 }
+                Numbers::Bf16 | Numbers::Bf16Tiles => join_rows(isa, x, rows, words),
             }
         }
         if let Some(columns) = &mut self.columns {
-            let to = columns.f32_mut();
-            let blocks = to.chunks_exact_mut(steps(numbers, block) * width);
-            for (number, to) in blocks.enumerate() {
+            let (to, words) = (columns.f32_mut(), steps(numbers, block));
+            for (number, to) in to.chunks_exact_mut(words * width).enumerate() {
                 let first = number * block;
                 let part = View {
                     data: &x.data[first * x.row_stride..],
@@ -77,7 +77,7 @@ impl Operand {
                     ..x
                 };
                 if numbers == Numbers::Bf16Tiles {
-                    join_columns(device.isa(), part, to, steps(numbers, block));
+                    join_columns(isa, part, to, words);
                 } else {
                     lay(device, numbers, part.transposed(), width, to);
                 }
