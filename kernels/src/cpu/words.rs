@@ -122,7 +122,10 @@ fn pair<L: Lanes, N: Step<L>>(x: View<'_>, row: usize, lane: usize) -> L {
     let zero = L::splat(0.0);
     if row + 1 < x.rows && lane + LANES <= x.cols {
         let at = row * x.row_stride + lane;
-        return N::weave(L::load(&x.data[at..]), L::load(&x.data[at + x.row_stride..]));
+        return N::weave(
+            L::load(&x.data[at..]),
+            L::load(&x.data[at + x.row_stride..]),
+        );
     }
     let of = |row: usize| match row < x.rows {
         true => part(&x.data[row * x.row_stride..], lane, x.cols),

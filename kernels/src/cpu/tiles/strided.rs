@@ -103,3 +103,108 @@ unsafe fn all<T: Unit>(unit: &mut T, of: Strip<'_>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::strip::{Strips, steps};
+    use super::super::super::words::{join_pairs, join_rows};
+    use super::super::tests::{bf16, number, tdpbf16ps};
+    use super::*;
+    use crate::cpu::Numbers;
+    use crate::cpu::pack::View;
+    use crate::cpu::words::join_columns;
+    use crate::testing::devices;
+    use proptest::prelude::*;
+
+    /// What the manual makes of a chain of elements that goes on from `sum`.
+    fn chain(sum: f32, row: &[f32], column: &[f32]) -> f32 {
+        let whole = |x: &[f32]| {
+            let mut all = [0.0; 32];
+            all.iter_mut().zip(x).for_each(|(to, x)| *to = bf16(*x));
+            all
+        };
+        let blocks = row.chunks(32).zip(column.chunks(32));
+        blocks.fold(sum, |sum, (a, b)| tdpbf16ps(sum, &whole(a), &whole(b)))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn every_strip_has_the_bits_of_the_definition_on_every_instruction_set(
+            rows in 1_usize..70, vectors in 1_usize..6, k in 1_usize..150, apart in 0_usize..3,
+            kinds in (0_usize..5, 0_usize..5, 0_usize..5), seed: u64, goes_on: bool, is_turned: bool,
+        ) {
+            let lanes = 16 * vectors;
+            let mut state = seed;
+            let mut next = |kind| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                number(kind, (state >> 32) as u32)
+            };
+            let a: Vec<f32> = (0..rows * k).map(|_| next(kinds.0)).collect();
+            let b: Vec<f32> = (0..k * lanes).map(|_| next(kinds.1)).collect();
+            let c: Vec<f32> = (0..rows * (lanes + apart)).map(|_| next(kinds.2)).collect();
+            let mut want = c.clone();
+            for (row, want) in want.chunks_mut(lanes + apart).enumerate() {
+                for (lane, want) in want[..lanes].iter_mut().enumerate() {
+                    let column: Vec<f32> = (0..k).map(|i| b[i * lanes + lane]).collect();
+                    let start = if goes_on { *want } else { 0.0 };
+                    *want = chain(start, &a[row * k..][..k], &column);
+                }
+            }
+            let words = steps(Numbers::Bf16Tiles, k);
+            for device in devices() {
+                let isa = device.isa();
+                let mut a_words = vec![f32::NAN; rows * (words + apart)];
+                if is_turned {
+                    let turned: Vec<f32> = (0..k * rows).map(|i| a[i % rows * k + i / rows]).collect();
+                    join_columns(isa, View::new(&turned, k, rows, rows), &mut a_words, words + apart);
+                } else {
+                    join_rows(isa, View::new(&a, rows, k, k), &mut a_words, words + apart);
+                }
+                let mut b_words = vec![f32::NAN; words * lanes];
+                join_pairs(isa, Numbers::Bf16Tiles, View::new(&b, k, lanes, lanes), &mut b_words, lanes);
+                let mut found = c.clone();
+                let strip = Strip {
+                    a: &a_words,
+                    a_at: (words + apart, 1),
+                    b: &b_words,
+                    b_at: lanes,
+                    c: &mut found,
+                    c_at: lanes + apart,
+                    rows,
+                    lanes,
+                    steps: words,
+                    goes_on,
+                };
+                Strips::new(isa, Numbers::Bf16Tiles).multiply(strip);
+                for (found, want) in found.iter().zip(&want) {
+                    let same = found.to_bits() == want.to_bits() || (found.is_nan() && want.is_nan());
+                    prop_assert!(same, "{}: {found:e}, want {want:e}", device.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_strip_without_steps_is_zero_or_what_it_was() {
+        for (goes_on, want) in [(false, 0.0), (true, 7.0)] {
+            let mut c = [7.0; 32];
+            let strip = Strip {
+                a: &[],
+                a_at: (0, 1),
+                b: &[],
+                b_at: 16,
+                c: &mut c,
+                c_at: 16,
+                rows: 2,
+                lanes: 16,
+                steps: 0,
+                goes_on,
+            };
+            let device = crate::Device::cpu();
+            Strips::new(device.isa(), Numbers::Bf16Tiles).multiply(strip);
+            assert_eq!(c, [want; 32]);
+        }
+    }
+}

@@ -28,7 +28,7 @@ fn flush(x: f32) -> f32 {
 }
 
 /// TDPBF16PS as the manual tells it, of one row of A and one column of B: `sum` is the element of C.
-fn tdpbf16ps(sum: f32, row: &[f32; 32], column: &[f32; 32]) -> f32 {
+pub(super) fn tdpbf16ps(sum: f32, row: &[f32; 32], column: &[f32; 32]) -> f32 {
     let mut temporaries = [0.0_f32; 2];
     for k in 0..16 {
         for (half, temporary) in temporaries.iter_mut().enumerate() {
@@ -41,7 +41,7 @@ fn tdpbf16ps(sum: f32, row: &[f32; 32], column: &[f32; 32]) -> f32 {
 }
 
 /// The bf16 nearest to x, ties to even; subnormals are zeros of their sign.
-fn bf16(x: f32) -> f32 {
+pub(super) fn bf16(x: f32) -> f32 {
     if !x.is_normal() {
         return if x.is_subnormal() { flush(x) } else { x };
     }
@@ -201,7 +201,7 @@ fn long_k_in_many_blocks_has_the_bits_of_the_definition() {
 }
 
 /// A number whose exponent is of a kind: any, tiny, huge, near 1, subnormal or zero.
-fn number(kind: usize, random: u32) -> f32 {
+pub(super) fn number(kind: usize, random: u32) -> f32 {
     let (first, count) = [(1, 253), (1, 80), (190, 64), (120, 14), (0, 2)][kind % 5];
     f32::from_bits((random & 0x807f_ffff) | (first + (random >> 23 & 0xff) % count) << 23)
 }

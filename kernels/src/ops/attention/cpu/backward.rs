@@ -350,7 +350,10 @@ fn one_group(
             }
             tree.push(leaf, sum, isa);
         }
-        let (from, end) = (block - all.start, all.len().min(block - all.start + rows.block));
+        let (from, end) = (
+            block - all.start,
+            all.len().min(block - all.start + rows.block),
+        );
         let out = &mut sums.dkv[from * 2 * width..end * 2 * width];
         if let Some(sum) = tree.take(isa) {
             let (dk, dv) = sum.split_at(half);

@@ -258,7 +258,12 @@ fn attend(
         let mut factors = [1.0; TILE];
         let changed = (&before[..], &*state.max);
         if softmax::exponentials(isa, scores, changed, state.sum, &mut factors, lanes) {
-            softmax::times_each(isa, state.values, &factors, lanes);
+            let least = if numbers.are_pairs() {
+                f32::MIN_POSITIVE
+            } else {
+                0.0
+            };
+            softmax::times_each(isa, state.values, &factors, lanes, least);
         }
         if let Some(constants) = constants {
             let [room, turned] = &mut scratch.factors;
