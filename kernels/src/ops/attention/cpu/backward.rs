@@ -12,7 +12,7 @@ use super::operand::{Operand, Read};
 use super::queries::{Plan, Queries, Saved};
 use super::softmax::{self, Made, OfRows};
 use super::tree::{Lines, Tree};
-use super::turn::turn_back;
+use super::turn::{side_by_side, turn_back};
 use super::{Rooms, Rows, TILE, Tile, expand, lay_turned};
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
@@ -199,29 +199,6 @@ pub(in crate::ops::attention) fn backward_end(
     slopes.finish(outs, dkv, call)
 }
 
-/// x without the sign of zeros.
-fn unsigned(out: &mut [f32], x: &[f32]) {
-    for (out, x) in out.iter_mut().zip(x) {
-        *out = x + 0.0;
-    }
-}
-
-/// Gradients of keys and values, `[b, kv_heads, t, 2*width]`, as rows: `[b * t, kv_width]`.
-pub(in crate::ops::attention) fn settle_rows(
-    rows: &mut Tensor,
-    dkv: &Tensor,
-    (t, width): (usize, usize),
-) {
-    let dkv = dkv.f32();
-    let row = rows.dims()[1];
-    let kv_heads = row / (2 * width);
-    for (i, out) in rows.f32_mut().chunks_exact_mut(2 * width).enumerate() {
-        let (n, group) = (i / kv_heads, i % kv_heads);
-        let at = ((n / t * kv_heads + group) * t + n % t) * 2 * width;
-        out.copy_from_slice(&dkv[at..at + 2 * width]);
-    }
-}
-
 /// What a task adds to.
 struct Sums<'a> {
     dkv: &'a mut [f32],
@@ -314,7 +291,7 @@ fn one_group(
     sums.dkv[all.len() * 2 * width..].fill(0.0);
     for block in rows.blocks(&all) {
         for leaf in 0..plan.leaves() {
-            let (mut sum, mut is_fresh) = (None, false);
+            let mut sum = None;
             for query in 0..per {
                 for (number, ..) in plan.of_leaf(leaf) {
                     let tile = &queries.tiles[number];
@@ -322,10 +299,10 @@ fn one_group(
                     if keys.is_empty() {
                         continue;
                     }
-                    let sum: &mut Lines = sum.get_or_insert_with(|| {
-                        is_fresh = true;
-                        tree.room(2 * half)
-                    });
+                    let is_fresh = sum.is_none();
+                    let sum: &mut Lines = sum.get_or_insert_with(|| tree.room(2 * half));
+                    let (dk, dv) = sum.split_at_mut(half);
+                    let of_leaf = Leaf { dk, dv, is_fresh };
                     let number = query * plan.tiles() + number;
                     let distances = (leaf * per + query) * plan.distances;
                     let of = Work {
@@ -340,12 +317,11 @@ fn one_group(
                     let dq = &mut sums.dq[number * width * TILE..][..width * TILE];
                     let sums = &mut sums.by_distance[distances..distances + plan.distances];
                     of.run(
-                        (dq, (sum.split_at_mut(half), is_fresh)),
+                        (dq, of_leaf),
                         (number, sums),
                         (scratch, &mut strips),
                         device,
                     );
-                    is_fresh = false;
                 }
             }
             tree.push(leaf, sum, isa);
@@ -357,18 +333,20 @@ fn one_group(
         let out = &mut sums.dkv[from * 2 * width..end * 2 * width];
         if let Some(sum) = tree.take(isa) {
             let (dk, dv) = sum.split_at(half);
-            let lines = dk.chunks_exact(padded).zip(dv.chunks_exact(padded));
-            let outs = out.chunks_exact_mut(2 * width);
-            for (out, (dk, dv)) in outs.zip(lines) {
-                let (to_k, to_v) = out.split_at_mut(width);
-                unsigned(to_k, dk);
-                unsigned(to_v, dv);
-            }
+            side_by_side(isa, out, (dk, dv), (width, padded));
             tree.free.push(sum);
         } else {
             out.fill(0.0);
         }
     }
+}
+
+/// A leaf's sums for a block of keys.
+struct Leaf<'a> {
+    dk: &'a mut [f32],
+    dv: &'a mut [f32],
+    /// Whether nothing is there yet, whatever is in its room.
+    is_fresh: bool,
 }
 
 /// A tile and the keys of a block that it visits.
@@ -386,7 +364,7 @@ struct Work<'a> {
 impl Work<'_> {
     fn run(
         &self,
-        (dq, ((dk, dv), is_fresh)): (&mut [f32], ((&mut [f32], &mut [f32]), bool)),
+        (dq, Leaf { dk, dv, is_fresh }): (&mut [f32], Leaf<'_>),
         (number, by_distance): (usize, &mut [f32]),
         (scratch, strips): (&mut Scratch, &mut Strips),
         device: &Device,

@@ -29,8 +29,9 @@ use bias::Expanded;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-pub(super) use backward::{Slopes, backward, backward_end, settle_rows};
+pub(super) use backward::{Slopes, backward, backward_end};
 pub(super) use forward::{Running, decode, forward, forward_end};
+pub(super) use turn::settle_rows;
 
 /// Query rows per tile: two vectors.
 const TILE: usize = 32;

@@ -1,6 +1,7 @@
-//! Turned tiles, 32 query rows a number, as the rows that they are.
+//! Results as rows: of turned tiles, 32 query rows a number, and of gradients of keys and values.
 
 use super::TILE;
+use crate::Tensor;
 use crate::cpu::simd::{LANES, vector_fn};
 
 vector_fn! {
@@ -26,5 +27,39 @@ vector_fn! {
                 }
             }
         }
+    }
+}
+
+vector_fn! {
+    /// Writes rows of both halves, padded, as rows of 2 * width without the padding, as many as `out` has; no -0.0.
+    pub(super) fn side_by_side<L>(
+        out: &mut [f32], halves: (&[f32], &[f32]), size: (usize, usize),
+    ) {
+        let (width, padded) = size;
+        let lines = halves.0.chunks_exact(padded).zip(halves.1.chunks_exact(padded));
+        for (out, (left, right)) in out.chunks_exact_mut(2 * width).zip(lines) {
+            let (to_left, to_right) = out.split_at_mut(width);
+            for (to, from) in [(to_left, left), (to_right, right)] {
+                for (to, from) in to.chunks_mut(LANES).zip(from.chunks_exact(LANES)) {
+                    L::load(from).add(L::splat(0.0)).store_part(to);
+                }
+            }
+        }
+    }
+}
+
+/// Gradients of keys and values, `[b, kv_heads, t, 2*width]`, as rows: `[b * t, kv_width]`.
+pub(in crate::ops::attention) fn settle_rows(
+    rows: &mut Tensor,
+    dkv: &Tensor,
+    (t, width): (usize, usize),
+) {
+    let dkv = dkv.f32();
+    let row = rows.dims()[1];
+    let kv_heads = row / (2 * width);
+    for (i, out) in rows.f32_mut().chunks_exact_mut(2 * width).enumerate() {
+        let (n, group) = (i / kv_heads, i % kv_heads);
+        let at = ((n / t * kv_heads + group) * t + n % t) * 2 * width;
+        out.copy_from_slice(&dkv[at..at + 2 * width]);
     }
 }
