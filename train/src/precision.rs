@@ -15,7 +15,8 @@
 //! such a unit (`kernels::matmul::product`), others by `kernels::cast` before (Micikevicius et al. 2018, arXiv:1710.03740, Kalamkar et al.
 //! 2019, arXiv:1905.12322). Between ops activations stay f32, where Megatron and torch.autocast store
 //! the 16-bit results. Attention's factors in bf16 are words of two for its products, as those of linear layers
-//! (`kernels::attention`), summed in pairs whatever `train.bf16_sums` makes of others; in fp16 its products are of f32 with the rounded operands. An operand is rounded element by element,
+//! (`kernels::attention`), and `train.bf16_sums` says how both are summed; experts' products are of f32 with
+//! rounded operands, as are all products in fp16. An operand is rounded element by element,
 //! so layouts change no bits.
 //!
 //! fp8 (Micikevicius et al. 2022, arXiv:2209.05433): weights and activations in E4M3, gradients in E5M2 or
@@ -60,7 +61,7 @@ pub enum Precision {
     Fp8,
 }
 
-/// How sums of bf16 products of linear layers are made.
+/// How sums of bf16 products of linear layers and of attention are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bf16Sums {
@@ -339,22 +340,18 @@ impl<'a> Context<'a> {
 
     /// What products of linear layers are given their factors as: bf16 ones are rounded as they are packed.
     pub(crate) fn numbers(&self) -> Numbers {
-        if self.operands == Some(Format::Bf16) && self.eight_bits().is_none() {
-            match self.sums {
-                Bf16Sums::Tiles => Numbers::Bf16Tiles,
-                Bf16Sums::Pairs | Bf16Sums::Auto => Numbers::Bf16,
-            }
-        } else {
-            Numbers::F32
+        match self.eight_bits() {
+            None => self.attention_numbers(),
+            Some(_) => Numbers::F32,
         }
     }
 
     /// What attention's products are given their factors as.
     pub(crate) fn attention_numbers(&self) -> Numbers {
-        if self.operands == Some(Format::Bf16) {
-            Numbers::Bf16
-        } else {
-            Numbers::F32
+        match (self.operands, self.sums) {
+            (Some(Format::Bf16), Bf16Sums::Tiles) => Numbers::Bf16Tiles,
+            (Some(Format::Bf16), Bf16Sums::Pairs | Bf16Sums::Auto) => Numbers::Bf16,
+            _ => Numbers::F32,
         }
     }
 

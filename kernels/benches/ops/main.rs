@@ -285,57 +285,38 @@ fn optimizer(table: &Table) {
     });
 }
 
+/// Forward and backward, with blocks of keys and leaves as training has them.
 fn attention(table: &Table) {
     let device = Device::cpu();
-    for (b, t, heads) in [
-        (
-            4,
-            256,
-            Heads {
-                heads: 4,
-                kv_heads: 4,
-                width: 64,
-            },
-        ),
-        (
-            1,
-            1024,
-            Heads {
-                heads: 12,
-                kv_heads: 12,
-                width: 64,
-            },
-        ),
-        (
-            1,
-            1024,
-            Heads {
-                heads: 12,
-                kv_heads: 4,
-                width: 64,
-            },
-        ),
+    for (b, t, heads, kv_heads) in [
+        (4, 256, 4, 4),
+        (4, 256, 6, 6),
+        (1, 1024, 12, 12),
+        (1, 1024, 12, 4),
     ] {
+        let heads = Heads {
+            heads,
+            kv_heads,
+            width: 64,
+        };
         let mut qkv = random(&[b * t, heads.packed()], 1, &device).expect("fits");
         let dout = random(&[b * t, heads.heads * heads.width], 2, &device).expect("fits");
-        let call = kernels::attention::Call::causal(&heads, b, t);
-        let (out, lse) = kernels::attention::forward(&qkv, &call).expect("fits");
-        // Two products over the lower triangle; backward has five.
-        let work = (2 * b * heads.heads * t * t * heads.width) as f64;
         let shape = format!("b {b} t {t} heads {}/{}", heads.heads, heads.kv_heads);
-        table.row(
-            &format!("attention forward {shape}"),
-            "GFLOP/s",
-            work,
-            || {
+        for numbers in [Numbers::F32, Numbers::Bf16, Numbers::Bf16Tiles] {
+            let call = kernels::attention::Call {
+                block: t / 8,
+                numbers,
+                ..kernels::attention::Call::causal(&heads, b, t)
+            };
+            let (out, lse) = kernels::attention::forward(&qkv, &call).expect("fits");
+            // Two products over the lower triangle; backward has five.
+            let work = (2 * b * heads.heads * t * t * heads.width) as f64;
+            let name = format!("attention {numbers:?} forward {shape}");
+            table.row(&name, "GFLOP/s", work, || {
                 kernels::attention::forward(&qkv, &call).expect("fits");
-            },
-        );
-        table.row(
-            &format!("attention backward {shape}"),
-            "GFLOP/s",
-            2.5 * work,
-            || {
+            });
+            let name = format!("attention {numbers:?} backward {shape}");
+            table.row(&name, "GFLOP/s", 2.5 * work, || {
                 let passed = kernels::attention::Passed {
                     dout: &dout,
                     out: &out,
@@ -343,8 +324,8 @@ fn attention(table: &Table) {
                     qkv: &qkv,
                 };
                 kernels::attention::backward(&passed, &call, t / 8, None).expect("fits");
-            },
-        );
+            });
+        }
         let bytes = (2 * qkv.elements() * 4) as f64;
         let at = kernels::rope::Positions::Run { t, offset: 0 };
         let scaling = kernels::rope::Scaling::Linear { factor: 4.0 };

@@ -157,7 +157,7 @@ pub(crate) fn perform<T: Task>(isa: Isa, pairs: bool, task: T) {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod native {
+pub(super) mod native {
     //! The instructions themselves.
     #![expect(
         unsafe_code,
@@ -210,7 +210,8 @@ mod native {
         unsafe { std::mem::transmute(x.0) }
     }
 
-    pub(super) fn perform<T: Task>(task: T) {
+    /// Runs a task with them.
+    pub(in crate::cpu) fn perform<T: Task>(task: T) {
         check();
         // SAFETY: the machine has these features by the check.
         unsafe { perform_native(task) }

@@ -8,10 +8,12 @@ pub(crate) mod gemm;
 pub(crate) mod math;
 pub(crate) mod pack;
 pub(crate) mod path;
+pub(crate) mod rooms;
 pub(crate) mod simd;
 pub(crate) mod strip;
 pub(crate) mod tile;
 mod tiles;
+pub(crate) mod words;
 
 pub use path::CpuPath;
 pub use simd::Isa;
@@ -23,8 +25,7 @@ pub enum Numbers {
     F32,
     /// bf16, to nearest even; subnormals become zero. Sums take pairs of k (`bf16.rs`).
     Bf16,
-    /// As `Bf16`, with sums that take blocks of 32 k (`tiles/`), in products of two matrices; attention's and
-    /// grouped products take pairs.
+    /// As `Bf16`, with sums that take blocks of 32 k (`tiles/`).
     Bf16Tiles,
 }
 

@@ -1,7 +1,9 @@
 //! Products of small operands that lie in the cache as they are: no packs, any strides of A.
 //!
 //! c[row, lane] = sum over steps of a(row, step) b[step, lane]: one chain over ascending steps for each
-//! element, the one of `tile.rs` with a single leaf, of f32 or of pairs of bf16 (`bf16.rs`).
+//! element, the one of `tile.rs` with a single leaf: of f32, of pairs of bf16 (`bf16.rs`), or in tiles (`tiles/`).
+//! In tiles a chain is cut from its start into blocks of 16 steps, of which each word of zeros is as if it were not
+//! there; a chain that goes on starts with a block, and its sum is c's.
 #![expect(
     unsafe_code,
     reason = "the inner loop reads its operands through pointers"
@@ -9,6 +11,7 @@
 
 use super::bf16::{Step, Task, perform};
 use super::simd::{LANES, Lanes};
+use super::tiles::strided::Held;
 use super::{Isa, Numbers};
 
 /// One product; every number is a word of its operands.
@@ -30,14 +33,44 @@ pub(crate) struct Strip<'a> {
     pub(crate) goes_on: bool,
 }
 
-impl Strip<'_> {
+/// Multiplies products of one kind of numbers on the thread that made it, one after another: nothing else there
+/// may work in tiles while it lives.
+pub(crate) struct Strips {
+    isa: Isa,
+    numbers: Numbers,
+    tiles: Option<Held>,
+}
+
+impl Strips {
+    pub(crate) fn new(isa: Isa, numbers: Numbers) -> Strips {
+        Strips {
+            isa,
+            numbers,
+            tiles: (numbers == Numbers::Bf16Tiles).then(|| Held::new(isa)),
+        }
+    }
+
     /// Multiplies on this thread.
     /// # Panics
-    /// If an operand is too short.
-    pub(crate) fn multiply(self, isa: Isa, numbers: Numbers) {
-        if self.rows == 0 || self.lanes == 0 {
+    /// If an operand is too short; in tiles, if blocks are not whole or words of A not side by side.
+    pub(crate) fn multiply(&mut self, strip: Strip<'_>) {
+        if strip.rows == 0 || strip.lanes == 0 {
             return;
         }
+        strip.check();
+        match &mut self.tiles {
+            Some(tiles) => {
+                strip.check_blocks();
+                // SAFETY: the operands are checked.
+                unsafe { tiles.multiply(strip) }
+            }
+            None => perform(self.isa, self.numbers.are_pairs(), strip),
+        }
+    }
+}
+
+impl Strip<'_> {
+    fn check(&self) {
         assert!(
             self.lanes.is_multiple_of(LANES) && self.lanes <= self.c_at,
             "rows of whole vectors"
@@ -52,7 +85,13 @@ impl Strip<'_> {
             let last = (self.steps - 1) * self.b_at + self.lanes;
             assert!(last <= self.b.len(), "B lies inside its slice");
         }
-        perform(isa, numbers.are_pairs(), self);
+    }
+
+    fn check_blocks(&self) {
+        assert!(
+            self.steps.is_multiple_of(LANES) && self.a_at.1 == 1,
+            "whole blocks of words side by side"
+        );
     }
 }
 
@@ -62,7 +101,7 @@ impl Task for Strip<'_> {
         let mut lane = 0;
         while lane < self.lanes {
             if L::TILE_VECTORS == 2 && lane + 2 * LANES <= self.lanes {
-                // SAFETY: `multiply` checked that all of the operands is there.
+                // SAFETY: `Strips` checked that all of the operands is there.
                 unsafe { column::<L, N, 2>(&mut self, lane) }
                 lane += 2 * LANES;
             } else {
@@ -152,29 +191,11 @@ unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     }
 }
 
-/// Writes a row's numbers as words of two neighbours rounded to bf16; a last odd one's partner is zero.
-pub(crate) fn join_row(isa: Isa, row: &[f32], out: &mut [f32]) {
-    let out = &mut out[..row.len().div_ceil(2)];
-    perform(isa, true, Join { row, out });
-}
-
-struct Join<'a> {
-    row: &'a [f32],
-    out: &'a mut [f32],
-}
-
-impl Task for Join<'_> {
-    #[inline(always)]
-    fn run<L: Lanes, N: Step<L>>(self) {
-        let parts = self.row.chunks(2 * LANES).zip(self.out.chunks_mut(LANES));
-        for (row, out) in parts {
-            let (low, high) = row.split_at(row.len().min(LANES));
-            let high = if high.is_empty() {
-                L::splat(0.0)
-            } else {
-                L::load_part(high, 0.0)
-            };
-            N::join(L::load_part(low, 0.0), high).store_part(out);
-        }
+/// Steps of a chain over `len` elements.
+pub(crate) fn steps(numbers: Numbers, len: usize) -> usize {
+    match numbers {
+        Numbers::F32 => len,
+        Numbers::Bf16 => len.div_ceil(2),
+        Numbers::Bf16Tiles => len.div_ceil(2 * LANES) * LANES,
     }
 }

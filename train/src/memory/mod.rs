@@ -286,8 +286,15 @@ impl Rank<'_> {
             Positions::Relative => 2 * heads * (b * leaves + 1) * (time + length + 32),
             _ => 0,
         };
-        let group = heads.div_ceil(kv_heads) * rows * (4 * width + 2) + 4 * time * width;
-        let scores = 6 * 32 * key_block(length, place.cp) + 64 * width;
+        let block = key_block(length, place.cp);
+        // sums in tiles take the keys of a block in 32s
+        let filled = match plan.train.bf16_sums {
+            Bf16Sums::Tiles => block.next_multiple_of(32),
+            Bf16Sums::Pairs | Bf16Sums::Auto => block,
+        };
+        let keys_of_group = 3 * time + time.div_ceil(block) * filled;
+        let group = heads.div_ceil(kv_heads) * rows * (4 * width + 2) + keys_of_group * width;
+        let scores = 6 * 32 * filled + 64 * width;
         keys + under_way + distances + rayon::current_num_threads() * (group + scores)
     }
 

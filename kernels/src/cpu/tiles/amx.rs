@@ -8,8 +8,11 @@
 #![expect(unsafe_code, reason = "instructions without intrinsics on stable Rust")]
 
 use super::super::Isa;
+use super::super::bf16::{Task, native};
 use super::super::simd::Lanes;
-use super::unit::{NARROW, SIDE, Stretch, Unit, Units, WIDE, flat, rows_of_tiles, tall};
+use super::unit::{
+    SIDE, Stretch, Unit, Units, flat_slim, flat_wide, rows_of_tiles, tall_slim, tall_wide,
+};
 use super::{Lack, check};
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -103,9 +106,9 @@ const _: () = assert!(
     "as the processor reads it"
 );
 
-/// The unit of the thread that made it, as long as it lives.
+/// The unit of the thread that made it, as long as it lives; a thread has one at a time.
 pub(super) struct Tiles {
-    is_tall: bool,
+    rows: usize,
     /// A configuration is a thread's own.
     only_here: std::marker::PhantomData<*const ()>,
 }
@@ -115,41 +118,58 @@ pub(super) struct Native;
 
 impl Units for Native {
     type Of<L: Lanes> = Tiles;
+
+    fn perform<T: Task>(_: Isa, task: T) {
+        native::perform(task);
+    }
 }
 
 impl Unit for Tiles {
     fn start(rows: usize) -> Self {
         assert!(has_leave(), "units are started where there are some");
-        let mut configuration = Configuration {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            row_bytes: [0; 16],
-            rows: [0; 16],
-        };
-        let all = rows_of_tiles(rows);
-        configuration.rows[..all.len()].copy_from_slice(&all);
-        configuration.row_bytes[..all.len()].fill(64);
-        // SAFETY: tiles are this process's by the assert, and the configuration is one of palette 1.
-        unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly));
-        }
+        configure(rows);
         Tiles {
-            is_tall: rows > SIDE,
+            rows,
             only_here: std::marker::PhantomData,
         }
     }
 
+    fn reshape(&mut self, rows: usize) {
+        if rows != self.rows {
+            configure(rows);
+            self.rows = rows;
+        }
+    }
+
     unsafe fn run(&mut self, stretch: Stretch<'_>) {
-        // SAFETY: the caller vouches for A and B, the lists stay inside their steps and inside the sums, and
+        // SAFETY: the caller vouches for all operands, the lists stay inside their steps and the sums, and
         // this thread's tiles are configured by `start`.
         unsafe {
-            if self.is_tall {
-                tall!(assembled(stretch));
-            } else {
-                flat!(assembled(stretch));
+            match (self.rows > SIDE, stretch.is_wide) {
+                (true, true) => tall_wide!(assembled(stretch)),
+                (true, false) => tall_slim!(assembled(stretch)),
+                (false, true) => flat_wide!(assembled(stretch)),
+                (false, false) => flat_slim!(assembled(stretch)),
             }
         }
+    }
+}
+
+/// Configures this thread's tiles, which the process has leave to use.
+fn configure(rows: usize) {
+    let mut configuration = Configuration {
+        palette: 1,
+        start_row: 0,
+        reserved: [0; 14],
+        row_bytes: [0; 16],
+        rows: [0; 16],
+    };
+    let all = rows_of_tiles(rows);
+    configuration.rows[..all.len()].copy_from_slice(&all);
+    configuration.row_bytes[..all.len()].fill(64);
+    // SAFETY: tiles are this process's, as the caller knows, and the configuration is one of palette 1.
+    unsafe {
+        asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly));
     }
 }
 
@@ -165,31 +185,38 @@ impl Drop for Tiles {
 macro_rules! assembled {
     (
         ($stretch:ident)
-        sums: $([$tile:literal $at:literal])*;
+        sums: $([$tile:literal $rows:ident $at:literal])*;
         steps: $([$($op:tt)*])*;
-        next: $a:literal $b:literal;
     ) => {
         asm!(
-            "test {goes_on}, {goes_on}",
+            // what tells whether sums go on tells afterwards where the lower ones are
+            "test {sums_lower}, {sums_lower}",
+            "lea {sums_lower}, [{sums} + {lower}]",
             "jnz 3f",
             $(concat!("tilezero tmm", $tile),)*
             "jmp 2f",
             "3:",
-            $(concat!("tileloadd tmm", $tile, ", [{sums} + {wide} + ", $at, "]"),)*
+            $(concat!("tileloadd tmm", $tile, ", ", place!(sums $rows), $at, "]"),)*
             "2:",
             $(instruction!($($op)*),)*
-            concat!("add {a}, ", $a),
-            concat!("add {b}, ", $b),
+            "add {a}, {a_step}",
+            "add {a_lower}, {a_step}",
+            "add {b}, {b_step}",
             "dec {steps}",
             "jnz 2b",
-            $(concat!("tilestored [{sums} + {wide} + ", $at, "], tmm", $tile),)*
-            goes_on = in(reg) usize::from($stretch.goes_on),
-            sums = in(reg) $stretch.sums.0.as_mut_ptr(),
+            $(concat!("tilestored ", place!(sums $rows), $at, "], tmm", $tile),)*
+            sums_lower = inout(reg) usize::from($stretch.goes_on) => _,
+            sums = in(reg) $stretch.sums,
+            lower = in(reg) $stretch.sums_at.lower,
+            sums_row = in(reg) $stretch.sums_at.row,
             a = inout(reg) $stretch.a => _,
+            a_lower = inout(reg) $stretch.a.wrapping_byte_add($stretch.a_at.lower) => _,
+            a_row = in(reg) $stretch.a_at.row,
+            a_step = in(reg) $stretch.a_at.step,
             b = inout(reg) $stretch.b => _,
+            b_row = in(reg) $stretch.b_at.row,
+            b_step = in(reg) $stretch.b_at.step,
             steps = inout(reg) $stretch.steps => _,
-            narrow = in(reg) NARROW,
-            wide = in(reg) WIDE,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
@@ -198,12 +225,29 @@ macro_rules! assembled {
 }
 use assembled;
 
+/// Where a tile lies, but for the bytes to its columns.
+macro_rules! place {
+    (a upper) => {
+        "[{a} + {a_row} + "
+    };
+    (a lower) => {
+        "[{a_lower} + {a_row} + "
+    };
+    (sums upper) => {
+        "[{sums} + {sums_row} + "
+    };
+    (sums lower) => {
+        "[{sums_lower} + {sums_row} + "
+    };
+}
+use place;
+
 macro_rules! instruction {
-    (a $tile:literal $at:literal) => {
-        concat!("tileloadd tmm", $tile, ", [{a} + {narrow} + ", $at, "]")
+    (a $tile:literal $rows:ident) => {
+        concat!("tileloadd tmm", $tile, ", ", place!(a $rows), "0]")
     };
     (b $tile:literal $at:literal) => {
-        concat!("tileloadd tmm", $tile, ", [{b} + {wide} + ", $at, "]")
+        concat!("tileloadd tmm", $tile, ", [{b} + {b_row} + ", $at, "]")
     };
     (dot $sums:literal $rows:literal $words:literal) => {
         concat!("tdpbf16ps tmm", $sums, ", tmm", $rows, ", tmm", $words)

@@ -19,17 +19,19 @@ pub(super) mod amx;
 mod check;
 mod deep;
 mod pack;
+pub(super) mod strided;
 #[cfg(test)]
 mod tests;
 mod unit;
 
 use super::Isa;
-use super::bf16::{Step, Task, perform};
+use super::bf16::{Step, Task};
 use super::epilogue::{Epilogue, Whole};
 use super::gemm::{
     FEW_PANELS, Output, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block,
 };
 use super::pack::View;
+use super::rooms::Rooms;
 use super::simd::{LANES, Lanes};
 use super::tile::{Cuts, Finish};
 use crate::{DType, Device, Result, Tensor};
@@ -81,6 +83,7 @@ fn multiply<U: Units>(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) 
         isa: plan.device.isa(),
         order,
         height,
+        span: (0, steps),
         a: &[],
         b: Columns::Apart(b),
         m,
@@ -95,8 +98,7 @@ fn multiply<U: Units>(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) 
     if m <= FEW_PANELS * BOTH && n > BOTH {
         let packed = pack_a(a, order, (0..m, height), plan.device, parallel)?;
         let a = packed.f32();
-        Rect { a, ..rect }.multiply(parallel);
-        return Ok(());
+        return Rect { a, ..rect }.multiply(plan.device, parallel);
     }
     if steps > DEEP {
         return deep::multiply(&rect, (a, b), plan.device, parallel);
@@ -128,7 +130,7 @@ fn multiply<U: Units>(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) 
                 at: (m0, n0),
                 ..rect
             };
-            part.multiply(parallel);
+            part.multiply(plan.device, parallel)?;
         }
     }
     Ok(())
@@ -239,6 +241,8 @@ struct Rect<'a, U> {
     order: Order,
     /// Rows of a panel of A: 32, or all if they are at most 16.
     height: usize,
+    /// Words of k that packs have, whole blocks.
+    span: (usize, usize),
     a: &'a [f32],
     b: Columns<'a>,
     m: usize,
@@ -261,7 +265,7 @@ impl<U> Clone for Rect<'_, U> {
 impl<U> Copy for Rect<'_, U> {}
 
 impl<U: Units> Rect<'_, U> {
-    fn multiply(&self, parallel: bool) {
+    fn multiply(&self, device: &Device, parallel: bool) -> Result<()> {
         let (rows, cols) = (self.m.div_ceil(self.height), self.n.div_ceil(BOTH));
         let fit = GROUP_BYTES / (4 * self.order.steps() * BOTH).max(1);
         let group = match self.b {
@@ -282,51 +286,77 @@ impl<U: Units> Rect<'_, U> {
         };
         let (wide, high) = (cols.div_ceil(across), rows.div_ceil(down));
         let (across, down) = (cols.div_ceil(wide), rows.div_ceil(high));
+        let (tiles, panel) = match self.b {
+            Columns::Packed(_) => (wide, 0),
+            Columns::Apart(_) => (1, self.order.steps() * BOTH),
+        };
+        let threads = if parallel { across * down } else { 1 };
+        let rooms = Rooms::new(threads, || {
+            let waiting = Waiting::new(self.order.cuts(), tiles, device)?;
+            Ok((waiting, Tensor::empty(&[panel], DType::F32, device)?))
+        })?;
         let one = |task: usize| {
             let (x, y) = (task / down, task % down);
-            let work = Work {
-                rect: self,
-                rows: y * high..rows.min((y + 1) * high),
-                cols: x * wide..cols.min((x + 1) * wide),
-            };
-            perform(self.isa, true, work);
+            rooms.with(|(waiting, panel)| {
+                let (own, shared) = waiting.parts();
+                let work = Work {
+                    rect: self,
+                    rows: y * high..rows.min((y + 1) * high),
+                    cols: x * wide..cols.min((x + 1) * wide),
+                    own,
+                    shared,
+                    panel: panel.f32_mut(),
+                };
+                U::perform(self.isa, work);
+            });
         };
         if parallel {
             (0..across * down).into_par_iter().for_each(one);
         } else {
             (0..across * down).for_each(one);
         }
+        Ok(())
     }
 }
 
-/// Panels of rows and of columns.
+/// Panels of rows and of columns, and where it works: sums of its columns' tiles, sums that they share, a panel of columns
+/// that lie apart.
 struct Work<'a, U> {
     rect: &'a Rect<'a, U>,
     rows: Range<usize>,
     cols: Range<usize>,
+    own: &'a mut [Sums],
+    shared: &'a mut [Sums],
+    panel: &'a mut [f32],
 }
 
 impl<U: Units> Task for Work<'_, U> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
-        let Work { rect, rows, cols } = self;
-        let steps = rect.order.steps();
+        let Work {
+            rect,
+            rows,
+            cols,
+            own,
+            shared,
+            panel,
+        } = self;
+        let (from, to) = rect.span;
+        let apart = (to - from) * BOTH;
         let mut unit = U::Of::<L>::start(rect.height);
-        match rect.b {
-            Columns::Packed(all) => {
-                let b = &all[cols.start * steps * BOTH..cols.end * steps * BOTH];
-                rect.rows_by_columns::<L, _>(&mut unit, (rows, cols), b);
-            }
-            Columns::Apart(b) => {
-                let mut panel = vec![0.0; steps * BOTH + LANES];
-                let panel = aligned(&mut panel, steps * BOTH);
-                for j in cols {
-                    let one = (1, panel.len());
-                    rect.order
-                        .pack_b(rect.isa, (b, j * BOTH), (0, steps), one, panel);
-                    rect.rows_by_columns::<L, _>(&mut unit, (rows.clone(), j..j + 1), panel);
+        let mut next = cols.start;
+        while next < cols.end {
+            let (b, cols) = match rect.b {
+                Columns::Packed(all) => (&all[next * apart..cols.end * apart], next..cols.end),
+                Columns::Apart(b) => {
+                    let first = (b, next * BOTH);
+                    let one = (1, apart);
+                    rect.order.pack_b(rect.isa, first, rect.span, one, panel);
+                    (&*panel, next..next + 1)
                 }
-            }
+            };
+            next = cols.end;
+            rect.rows_by_columns::<L, _>(&mut unit, (rows.clone(), cols), b, (own, shared));
         }
     }
 }
@@ -340,28 +370,33 @@ impl<U> Rect<'_, U> {
         unit: &mut T,
         (rows, cols): (Range<usize>, Range<usize>),
         b: &[f32],
+        (own, shared): (&mut [Sums], &mut [Sums]),
     ) {
         let cuts = self.order.cuts();
-        let levels = cuts.levels().max(1);
-        // Sums that end with their only block need no room of their own.
-        let kept = if cuts.saved() > 0 { cols.len() } else { 1 };
-        let mut sums = vec![Sums([0.0; BOTH * BOTH]); levels * kept];
+        let each = cuts.saved();
         let tall = self.height.next_multiple_of(SIDE);
+        let (from, to) = self.span;
         for i in rows {
-            let a = &self.a[i * cuts.k * tall..(i + 1) * cuts.k * tall];
-            for (start, end) in cuts.blocks() {
+            let a = &self.a[i * (to - from) * tall..(i + 1) * (to - from) * tall];
+            for (start, end) in cuts
+                .blocks()
+                .filter(|&(start, end)| start >= from && end <= to)
+            {
+                let (at, stop) = (start - from, end - from);
                 for (number, j) in cols.clone().enumerate() {
-                    let b = &b[number * cuts.k * BOTH..(number + 1) * cuts.k * BOTH];
+                    let b = &b[number * (to - from) * BOTH..(number + 1) * (to - from) * BOTH];
                     let block = Block {
-                        a: &a[start * tall..end * tall],
-                        b: &b[start * BOTH..end * BOTH],
+                        a: &a[at * tall..stop * tall],
+                        b: &b[at * BOTH..stop * BOTH],
                         cuts,
                         start,
                         end,
                     };
-                    let at = if kept > 1 { number } else { 0 };
-                    let sums = &mut sums[at * levels..(at + 1) * levels];
-                    self.visit::<L, _>(unit, &block, (i, j), sums);
+                    let mut sums = Stack {
+                        own: &mut own[number * each..(number + 1) * each],
+                        shared: &mut *shared,
+                    };
+                    self.visit::<L, _>(unit, &block, (i, j), &mut sums);
                 }
             }
         }
@@ -374,7 +409,7 @@ impl<U> Rect<'_, U> {
         unit: &mut T,
         block: &Block<'_>,
         (i, j): (usize, usize),
-        sums: &mut [Sums],
+        sums: &mut Stack<'_>,
     ) {
         let (row, col) = (i * self.height, j * BOTH);
         let is_last = block.end == block.cuts.k;
@@ -386,7 +421,7 @@ impl<U> Rect<'_, U> {
         block.add::<L, _>(unit, sums, (self.height, tall));
         if is_last {
             // SAFETY: rows and columns lie inside the block of the output, which is this task's there.
-            unsafe { self.finish::<L>(&sums[0], row, col) }
+            unsafe { self.finish::<L>(sums.at(0), row, col) }
         }
     }
 }
@@ -407,36 +442,38 @@ impl Block<'_> {
     fn add<L: Lanes, T: Unit>(
         &self,
         unit: &mut T,
-        sums: &mut [Sums],
+        sums: &mut Stack<'_>,
         (height, tall): (usize, usize),
     ) {
         let cuts = self.cuts;
         let mut depth = cuts.waiting(self.start);
         let mut at = self.start;
         if cuts.k == 0 {
-            sums[0] = Sums([0.0; BOTH * BOTH]);
+            *sums.at(0) = Sums([0.0; BOTH * BOTH]);
         }
+        // Until here leaves are not taken two at once.
+        let mut alone = 0;
         while at < self.end {
             let leaf = at / cuts.leaf;
             let leaf_end = cuts.k.min((leaf + 1) * cuts.leaf);
-            let stop = leaf_end.min(self.end);
-            // A leaf of one step that is added to its finished neighbour: the unit does that as well.
+            // A leaf of one step that is added to its finished neighbour: the unit does that as well, unless it
+            // would flush a sum.
             let both = at + 2 * SIDE;
-            if cuts.leaf == SIDE && leaf.is_multiple_of(2) && both <= self.end {
-                self.run(unit, &mut sums[depth], (at, both), tall);
-                if has_zeros::<L>(&sums[depth], height) {
-                    let (first, second) = sums[depth..].split_at_mut(1);
-                    self.run(unit, &mut first[0], (at, stop), tall);
-                    self.run(unit, &mut second[0], (stop, both), tall);
-                    merge::<L>(sums, (depth + 1, 1), height);
-                }
-                at = both;
+            let is_pair =
+                cuts.leaf == SIDE && leaf.is_multiple_of(2) && both <= self.end && at >= alone;
+            let stop = if is_pair {
+                both
             } else {
-                self.run(unit, &mut sums[depth], (at, stop), tall);
-                at = stop;
-                if at < leaf_end {
-                    break;
-                }
+                leaf_end.min(self.end)
+            };
+            self.run(unit, sums.at(depth), (at, stop), tall);
+            if is_pair && has_zeros::<L>(sums.at(depth), height) {
+                alone = both;
+                continue;
+            }
+            at = stop;
+            if at < leaf_end {
+                break;
             }
             let merges = if at == cuts.k {
                 depth
@@ -444,7 +481,7 @@ impl Block<'_> {
                 depth + 1 - cuts.waiting(at)
             };
             if merges > 0 {
-                merge::<L>(sums, (depth, merges), height);
+                sums.merge::<L>((depth, merges), height);
             }
             depth = depth - merges + 1;
         }
@@ -458,28 +495,75 @@ impl Block<'_> {
             &self.a[here.0 * tall..here.1 * tall],
             &self.b[here.0 * BOTH..here.1 * BOTH],
         );
-        let stretch = Stretch {
-            a: a.as_ptr(),
-            b: b.as_ptr(),
+        let goes_on = !from.is_multiple_of(self.cuts.leaf);
+        let stretch = Stretch::packed(
+            (a.as_ptr(), tall / SIDE),
+            b.as_ptr(),
             sums,
-            steps: (to - from) / SIDE,
-            goes_on: !from.is_multiple_of(self.cuts.leaf),
-        };
+            ((to - from) / SIDE, goes_on),
+        );
         // SAFETY: leaves and blocks are whole steps, of which the slices have all.
         unsafe { unit.run(stretch) }
     }
 }
 
-/// Adds the sums at `depth` to those that wait below, `merges` times, of `height` rows.
-#[inline(always)]
-fn merge<L: Lanes>(sums: &mut [Sums], (depth, merges): (usize, usize), height: usize) {
-    let (waiting, rest) = sums[depth - merges..=depth].split_at_mut(merges);
-    for at in (0..height * BOTH).step_by(LANES) {
-        let mut sum = L::load(&rest[0].0[at..]);
-        for waiting in waiting.iter().rev() {
-            sum = L::load(&waiting.0[at..]).add(sum);
+/// Sums that wait in the tree, level by level: those that wait between blocks of k, and the one under way there, are the
+/// tile's own; above them tiles use the same, which so stay in L1.
+struct Stack<'a> {
+    own: &'a mut [Sums],
+    shared: &'a mut [Sums],
+}
+
+impl Stack<'_> {
+    #[inline(always)]
+    fn at(&mut self, depth: usize) -> &mut Sums {
+        match depth.checked_sub(self.own.len()) {
+            None => &mut self.own[depth],
+            Some(depth) => &mut self.shared[depth],
         }
-        sum.store(&mut waiting[0].0[at..]);
+    }
+
+    /// Adds the sums at `depth` to those that wait below, `merges` times, of `height` rows.
+    #[inline(always)]
+    fn merge<L: Lanes>(&mut self, (depth, merges): (usize, usize), height: usize) {
+        for at in (0..height * BOTH).step_by(LANES) {
+            let mut sum = L::load(&self.at(depth).0[at..]);
+            for below in (depth - merges..depth).rev() {
+                sum = L::load(&self.at(below).0[at..]).add(sum);
+            }
+            sum.store(&mut self.at(depth - merges).0[at..]);
+        }
+    }
+}
+
+/// Room for the sums of some tiles that go through blocks of k side by side.
+struct Waiting {
+    sums: Tensor,
+    /// Levels that are a tile's own, and shared ones.
+    levels: (usize, usize),
+}
+
+impl Waiting {
+    fn new(cuts: Cuts, tiles: usize, device: &Device) -> Result<Waiting> {
+        let own = cuts.saved();
+        let shared = cuts.levels().max(1).saturating_sub(own);
+        let floats = (tiles * own + shared) * BOTH * BOTH;
+        Ok(Waiting {
+            sums: Tensor::empty(&[floats], DType::F32, device)?,
+            levels: (own, shared),
+        })
+    }
+
+    /// The tiles' own sums, `levels.0` each, and those that they share.
+    fn parts(&mut self) -> (&mut [Sums], &mut [Sums]) {
+        // SAFETY: sums are floats, of which every pattern is valid.
+        let (before, sums, after) = unsafe { self.sums.f32_mut().align_to_mut::<Sums>() };
+        assert!(
+            before.is_empty() && after.is_empty(),
+            "tensors start with a line of memory"
+        );
+        let shared = sums.len() - self.levels.1;
+        sums.split_at_mut(shared)
     }
 }
 
@@ -568,10 +652,4 @@ impl<U> Rect<'_, U> {
             unsafe { self.epilogue.apply(self.isa, whole) }
         }
     }
-}
-
-/// The `floats` of `room` that start with a line of memory; it has a line more.
-fn aligned(room: &mut [f32], floats: usize) -> &mut [f32] {
-    let skipped = room.as_ptr().align_offset(64).min(LANES);
-    &mut room[skipped..][..floats]
 }

@@ -1,6 +1,7 @@
 //! Products in tiles against the manual's text, element by element; the self-check against other arithmetics.
 
-use super::unit::rows_of_tiles;
+use super::super::bf16::perform;
+use super::unit::{Distances, rows_of_tiles};
 use super::*;
 use crate::matmul::{Numbers, Op, product};
 use crate::testing::{bits, devices, random, tree};
@@ -28,7 +29,7 @@ fn flush(x: f32) -> f32 {
 }
 
 /// TDPBF16PS as the manual tells it, of one row of A and one column of B: `sum` is the element of C.
-fn tdpbf16ps(sum: f32, row: &[f32; 32], column: &[f32; 32]) -> f32 {
+pub(super) fn tdpbf16ps(sum: f32, row: &[f32; 32], column: &[f32; 32]) -> f32 {
     let mut temporaries = [0.0_f32; 2];
     for k in 0..16 {
         for (half, temporary) in temporaries.iter_mut().enumerate() {
@@ -41,7 +42,7 @@ fn tdpbf16ps(sum: f32, row: &[f32; 32], column: &[f32; 32]) -> f32 {
 }
 
 /// The bf16 nearest to x, ties to even; subnormals are zeros of their sign.
-fn bf16(x: f32) -> f32 {
+pub(super) fn bf16(x: f32) -> f32 {
     if !x.is_normal() {
         return if x.is_subnormal() { flush(x) } else { x };
     }
@@ -201,7 +202,7 @@ fn long_k_in_many_blocks_has_the_bits_of_the_definition() {
 }
 
 /// A number whose exponent is of a kind: any, tiny, huge, near 1, subnormal or zero.
-fn number(kind: usize, random: u32) -> f32 {
+pub(super) fn number(kind: usize, random: u32) -> f32 {
     let (first, count) = [(1, 253), (1, 80), (190, 64), (120, 14), (0, 2)][kind % 5];
     f32::from_bits((random & 0x807f_ffff) | (first + (random >> 23 & 0xff) % count) << 23)
 }
@@ -364,6 +365,10 @@ struct Singles<A>(usize, PhantomData<A>);
 
 impl<A: Arithmetic> Units for Singles<A> {
     type Of<L: Lanes> = Singles<A>;
+
+    fn perform<T: Task>(isa: Isa, task: T) {
+        perform(isa, true, task);
+    }
 }
 
 impl<A: Arithmetic> Unit for Singles<A> {
@@ -371,15 +376,16 @@ impl<A: Arithmetic> Unit for Singles<A> {
         Singles(rows, PhantomData)
     }
 
+    fn reshape(&mut self, rows: usize) {
+        self.0 = rows;
+    }
+
     unsafe fn run(&mut self, stretch: Stretch<'_>) {
-        let tiles = self.0.div_ceil(SIDE);
-        let tile = SIDE * SIDE;
-        // SAFETY: so many floats the caller vouches for.
-        let (a, b) = unsafe {
-            let a = std::slice::from_raw_parts(stretch.a, stretch.steps * tiles * tile);
-            let b = std::slice::from_raw_parts(stretch.b, stretch.steps * SIDE * BOTH);
-            (a, b)
+        let word = |from: *const f32, bytes: usize| {
+            // SAFETY: the caller vouches for all that a stretch reads.
+            unsafe { from.byte_add(bytes).read() }
         };
+        let down = |at: Distances, row: usize| row / SIDE * at.lower + row % SIDE * at.row;
         let halves = |word: f32| {
             let bits = word.to_bits();
             [
@@ -388,24 +394,23 @@ impl<A: Arithmetic> Unit for Singles<A> {
             ]
         };
         for r in 0..self.0 {
-            for j in 0..BOTH {
-                let at = r * BOTH + j;
-                let mut sum = if stretch.goes_on {
-                    stretch.sums.0[at]
-                } else {
-                    0.0
-                };
+            for j in 0..if stretch.is_wide { BOTH } else { SIDE } {
+                // SAFETY: the caller vouches for the sums, which are nobody else's.
+                let sum = unsafe { &mut *stretch.sums.byte_add(down(stretch.sums_at, r) + 4 * j) };
+                if !stretch.goes_on {
+                    *sum = 0.0;
+                }
                 for step in 0..stretch.steps {
                     let (mut row, mut column) = ([0.0; 32], [0.0; 32]);
                     for w in 0..SIDE {
-                        let word = a[(step * tiles + r / SIDE) * tile + r % SIDE * SIDE + w];
-                        row[2 * w..][..2].copy_from_slice(&halves(word));
-                        let word = b[(step * SIDE + w) * BOTH + j];
-                        column[2 * w..][..2].copy_from_slice(&halves(word));
+                        let (a, b) = (stretch.a_at, stretch.b_at);
+                        let word_a = word(stretch.a, step * a.step + down(a, r) + 4 * w);
+                        let word_b = word(stretch.b, step * b.step + w * b.row + 4 * j);
+                        row[2 * w..][..2].copy_from_slice(&halves(word_a));
+                        column[2 * w..][..2].copy_from_slice(&halves(word_b));
                     }
-                    sum = A::block(sum, &row, &column);
+                    *sum = A::block(*sum, &row, &column);
                 }
-                stretch.sums.0[at] = sum;
             }
         }
     }
@@ -423,6 +428,7 @@ fn the_self_check_lets_the_promised_arithmetic_pass_and_no_other() {
 
 #[test]
 fn tiles_have_the_rows_of_their_factors() {
-    assert_eq!(rows_of_tiles(3), [3, 3, 3, 3, 3, 3, 16, 16]);
+    assert_eq!(rows_of_tiles(3), [3, 3, 1, 1, 3, 1, 16, 16]);
+    assert_eq!(rows_of_tiles(21), [16, 16, 5, 5, 16, 5, 16, 16]);
     assert_eq!(rows_of_tiles(32), [16; 8]);
 }

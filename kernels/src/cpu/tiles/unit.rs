@@ -9,8 +9,10 @@
     reason = "tiles are read and written through pointers, as by the instructions"
 )]
 
-use super::super::bf16::{even, flushed_fma, odd};
+use super::super::Isa;
+use super::super::bf16::{Task, even, flushed_fma, odd, perform};
 use super::super::simd::{LANES, Lanes};
+use std::marker::PhantomData;
 
 /// Rows of a tile, words of a row.
 pub(super) const SIDE: usize = 16;
@@ -18,84 +20,158 @@ pub(super) const SIDE: usize = 16;
 pub(super) const BOTH: usize = 2 * SIDE;
 /// Tiles of the unit.
 const TILES: usize = 8;
-/// Bytes between rows of A's tiles.
-pub(super) const NARROW: usize = 4 * SIDE;
-/// Bytes between rows of B's tiles and of the sums.
-pub(super) const WIDE: usize = 4 * BOTH;
-
 /// Sums under way: up to 32 rows of 32.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Sums(pub(super) [f32; BOTH * BOTH]);
 
-/// A part of a leaf.
+/// How the tiles of an operand lie: bytes between rows of a tile, from the upper 16 rows to the lower ones, and
+/// from step to step. The right 16 columns follow the left ones.
+#[derive(Clone, Copy)]
+pub(super) struct Distances {
+    pub(super) row: usize,
+    pub(super) lower: usize,
+    pub(super) step: usize,
+}
+
+/// A part of a leaf: steps of 16 words of k, for up to 32 rows and 32 columns of sums.
 pub(super) struct Stretch<'a> {
     /// For each step a tile of rows of A, or two: a row is 16 words of k.
     pub(super) a: *const f32,
-    /// For each step 16 words of k, each of 32 columns.
+    pub(super) a_at: Distances,
+    /// For each step 16 words of k, each of 32 columns or 16.
     pub(super) b: *const f32,
-    pub(super) sums: &'a mut Sums,
+    pub(super) b_at: Distances,
+    pub(super) sums: *mut f32,
+    pub(super) sums_at: Distances,
     /// Words of k over 16.
     pub(super) steps: usize,
     /// Whether sums go on from what they are, instead of 0.
     pub(super) goes_on: bool,
+    /// Whether there are 32 columns, else 16.
+    pub(super) is_wide: bool,
+    pub(super) owner: PhantomData<&'a mut f32>,
+}
+
+impl Stretch<'_> {
+    /// Of packs for 32 columns, tile after tile and word after word, whose rows take `tiles` tiles a step.
+    pub(super) fn packed(
+        (a, tiles): (*const f32, usize),
+        b: *const f32,
+        sums: &mut Sums,
+        (steps, goes_on): (usize, bool),
+    ) -> Stretch<'_> {
+        const ROW: usize = 4 * SIDE;
+        let wide = Distances {
+            row: 2 * ROW,
+            lower: 2 * ROW * SIDE,
+            step: 2 * ROW * SIDE,
+        };
+        Stretch {
+            a,
+            a_at: Distances {
+                row: ROW,
+                lower: ROW * SIDE,
+                step: ROW * SIDE * tiles,
+            },
+            b,
+            b_at: wide,
+            sums: sums.0.as_mut_ptr(),
+            sums_at: wide,
+            steps,
+            goes_on,
+            is_wide: true,
+            owner: PhantomData,
+        }
+    }
 }
 
 /// What multiplies tiles.
 pub(super) trait Unit {
-    /// Configures it for sums of `rows` rows: at most 16 (flat), or 32 (tall).
+    /// Configures it for sums of `rows` rows: up to 16 (flat), or to 32 (tall).
     fn start(rows: usize) -> Self;
+
+    /// Configures it for another number of rows, if it is one.
+    fn reshape(&mut self, rows: usize);
 
     /// Adds the products of a stretch to its sums.
     /// # Safety
-    /// There is at least one step; A has one tile per step, of tall sums two, B has 16 * 32 words per step.
+    /// There is at least one step; A and the sums have the rows that the unit is configured for, all operands what
+    /// the stretch says; nobody else touches the sums.
     unsafe fn run(&mut self, stretch: Stretch<'_>);
 }
 
 /// A kind of unit, for any vectors.
 pub(super) trait Units {
     type Of<L: Lanes>: Unit;
+
+    /// Runs a task with the vectors of an instruction set that has such units.
+    fn perform<T: Task>(isa: Isa, task: T);
 }
 
-/// Rows of each tile: 0 to 3 are sums, 4 and 5 rows of A, 6 and 7 words of B.
+/// Rows of each tile: 0 to 3 are sums, 4 and 5 rows of A, 6 and 7 words of B; 0, 1 and 4 are upper ones.
 pub(super) fn rows_of_tiles(rows: usize) -> [u8; TILES] {
-    let few = u8::try_from(rows.min(SIDE)).expect("at most 16");
+    let few = |rows: usize| u8::try_from(rows.clamp(1, SIDE)).expect("at most 16");
+    let (upper, lower) = (few(rows), few(rows.saturating_sub(SIDE)));
     let all = 16;
-    [few, few, few, few, few, few, all, all]
+    [upper, upper, lower, lower, upper, lower, all, all]
 }
 
-/// A tall stretch. Sums: tile, bytes from the first sum. Steps: tiles to load, with bytes from where A or B
-/// stand; sums, rows and words of a product. Next: bytes to the next step of A and of B.
-macro_rules! tall {
+/// A stretch of 17 to 32 rows and 32 columns. Sums: tile, its rows, bytes to its columns. Steps: tiles of A to
+/// load, with their rows, and of B, with bytes to their columns; sums, rows and words of a product.
+macro_rules! tall_wide {
     ($to:ident $with:tt) => {
         $to! {
             $with
-            sums: [0 0] [1 64] [2 2048] [3 2112];
-            steps: [a 4 0] [b 6 0] [dot 0 4 6] [b 7 64] [dot 1 4 7] [a 5 1024] [dot 2 5 6] [dot 3 5 7];
-            next: 2048 2048;
+            sums: [0 upper 0] [1 upper 64] [2 lower 0] [3 lower 64];
+            steps: [a 4 upper] [b 6 0] [dot 0 4 6] [b 7 64] [dot 1 4 7]
+                [a 5 lower] [dot 2 5 6] [dot 3 5 7];
         }
     };
 }
-pub(super) use tall;
+pub(super) use tall_wide;
 
-/// A flat one.
-macro_rules! flat {
+/// Of 17 to 32 rows and 16 columns.
+macro_rules! tall_slim {
     ($to:ident $with:tt) => {
         $to! {
             $with
-            sums: [0 0] [1 64];
-            steps: [a 4 0] [b 6 0] [dot 0 4 6] [b 7 64] [dot 1 4 7];
-            next: 1024 2048;
+            sums: [0 upper 0] [2 lower 0];
+            steps: [a 4 upper] [b 6 0] [dot 0 4 6] [a 5 lower] [dot 2 5 6];
         }
     };
 }
-pub(super) use flat;
+pub(super) use tall_slim;
+
+/// Of up to 16 rows and 32 columns.
+macro_rules! flat_wide {
+    ($to:ident $with:tt) => {
+        $to! {
+            $with
+            sums: [0 upper 0] [1 upper 64];
+            steps: [a 4 upper] [b 6 0] [dot 0 4 6] [b 7 64] [dot 1 4 7];
+        }
+    };
+}
+pub(super) use flat_wide;
+
+/// Of up to 16 rows and 16 columns.
+macro_rules! flat_slim {
+    ($to:ident $with:tt) => {
+        $to! {
+            $with
+            sums: [0 upper 0];
+            steps: [a 4 upper] [b 6 0] [dot 0 4 6];
+        }
+    };
+}
+pub(super) use flat_slim;
 
 /// One instruction of a step.
 enum Op {
-    /// Tile, bytes from where A stands.
-    A(usize, usize),
-    /// Tile, bytes from where B stands.
+    /// Tile, whether it has the lower rows of A.
+    A(usize, bool),
+    /// Tile, bytes to its columns of B.
     B(usize, usize),
     /// Tiles: sums, rows, words.
     Dot(usize, usize, usize),
@@ -103,25 +179,33 @@ enum Op {
 
 /// The lists as the emulation walks them.
 struct Listed {
-    sums: &'static [(usize, usize)],
+    /// Tile, whether it has the lower rows, bytes to its columns.
+    sums: &'static [(usize, bool, usize)],
     steps: &'static [Op],
-    next: (usize, usize),
 }
 
 macro_rules! listed {
     (
         ()
-        sums: $([$tile:literal $at:literal])*;
+        sums: $([$tile:literal $rows:ident $at:literal])*;
         steps: $([$($op:tt)*])*;
-        next: $a:literal $b:literal;
     ) => {
-        Listed { sums: &[$(($tile, $at)),*], steps: &[$(op!($($op)*)),*], next: ($a, $b) }
+        Listed { sums: &[$(($tile, is_lower!($rows), $at)),*], steps: &[$(op!($($op)*)),*] }
+    };
+}
+
+macro_rules! is_lower {
+    (upper) => {
+        false
+    };
+    (lower) => {
+        true
     };
 }
 
 macro_rules! op {
-    (a $tile:literal $at:literal) => {
-        Op::A($tile, $at)
+    (a $tile:literal $rows:ident) => {
+        Op::A($tile, is_lower!($rows))
     };
     (b $tile:literal $at:literal) => {
         Op::B($tile, $at)
@@ -131,8 +215,11 @@ macro_rules! op {
     };
 }
 
-const ALL_OF_TALL: Listed = tall!(listed());
-const ALL_OF_FLAT: Listed = flat!(listed());
+/// By whether a stretch is tall and whether it is wide.
+const ALL_LISTS: [[Listed; 2]; 2] = [
+    [flat_slim!(listed()), flat_wide!(listed())],
+    [tall_slim!(listed()), tall_wide!(listed())],
+];
 
 /// The unit in vectors, to the bit.
 pub(super) struct Emulated<L> {
@@ -149,6 +236,10 @@ pub(super) struct Emulation;
 
 impl Units for Emulation {
     type Of<L: Lanes> = Emulated<L>;
+
+    fn perform<T: Task>(isa: Isa, task: T) {
+        perform(isa, true, task);
+    }
 }
 
 impl<L: Lanes> Unit for Emulated<L> {
@@ -163,19 +254,24 @@ impl<L: Lanes> Unit for Emulated<L> {
     }
 
     #[inline(always)]
+    fn reshape(&mut self, rows: usize) {
+        self.is_tall = rows > SIDE;
+        self.rows = rows_of_tiles(rows);
+    }
+
+    #[inline(always)]
     unsafe fn run(&mut self, stretch: Stretch<'_>) {
-        let all = if self.is_tall {
-            &ALL_OF_TALL
-        } else {
-            &ALL_OF_FLAT
-        };
+        let all = &ALL_LISTS[usize::from(self.is_tall)][usize::from(stretch.is_wide)];
         let (mut a, mut b) = (stretch.a.cast::<u8>(), stretch.b.cast::<u8>());
-        let sums = stretch.sums.0.as_mut_ptr().cast::<u8>();
-        // SAFETY: the caller vouches for A and B, the lists stay inside their steps and inside the sums.
+        let (a_at, b_at, sums_at) = (stretch.a_at, stretch.b_at, stretch.sums_at);
+        let sums = stretch.sums.cast::<u8>();
+        let down = |at: Distances, is_lower| if is_lower { at.lower } else { 0 };
+        // SAFETY: the caller vouches for all operands, the lists stay inside their steps and the sums.
         unsafe {
-            for &(tile, at) in all.sums {
+            for &(tile, is_lower, at) in all.sums {
                 if stretch.goes_on {
-                    self.load(tile, sums.add(at), WIDE);
+                    let from = sums.add(down(sums_at, is_lower) + at);
+                    self.load(tile, from, sums_at.row);
                 } else {
                     self.tiles[tile] = [L::splat(0.0); SIDE];
                 }
@@ -183,16 +279,19 @@ impl<L: Lanes> Unit for Emulated<L> {
             for _ in 0..stretch.steps {
                 for op in all.steps {
                     match *op {
-                        Op::A(tile, at) => self.load_factors(tile, a.add(at), NARROW),
-                        Op::B(tile, at) => self.load_factors(tile, b.add(at), WIDE),
+                        Op::A(tile, is_lower) => {
+                            self.load_factors(tile, a.add(down(a_at, is_lower)), a_at.row);
+                        }
+                        Op::B(tile, at) => self.load_factors(tile, b.add(at), b_at.row),
                         Op::Dot(sums, rows, words) => self.dot(sums, rows, words),
                     }
                 }
-                a = a.wrapping_add(all.next.0);
-                b = b.wrapping_add(all.next.1);
+                a = a.wrapping_add(a_at.step);
+                b = b.wrapping_add(b_at.step);
             }
-            for &(tile, at) in all.sums {
-                self.store(tile, sums.add(at), WIDE);
+            for &(tile, is_lower, at) in all.sums {
+                let to = sums.add(down(sums_at, is_lower) + at);
+                self.store(tile, to, sums_at.row);
             }
         }
     }

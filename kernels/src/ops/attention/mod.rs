@@ -30,6 +30,8 @@ mod masks;
 mod parts;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tiles;
 
 use crate::cpu::Numbers;
 use crate::{DType, Error, Result, Tensor};

@@ -89,8 +89,8 @@ fn rows_around_a_ring_have_the_bits_of_the_whole() {
         let qkv = random(&[2 * t, HEADS.packed()], 1, &device).unwrap();
         let dout = random(&[2 * t, 24], 2, &device).unwrap();
         for (i, mask) in masks(&bounds).into_iter().enumerate() {
-            let numbers = [Numbers::F32, Numbers::Bf16][i % 2];
-            let has_bias = i % 3 != 0;
+            let numbers = [Numbers::F32, Numbers::Bf16, Numbers::Bf16Tiles][i % 3];
+            let has_bias = i % 4 != 0;
             let call = Call {
                 block,
                 numbers,
@@ -175,6 +175,7 @@ fn decode_has_the_bits_of_forward_in_blocks() {
     let device = Device::cpu();
     for (heads, numbers) in [
         (HEADS, Numbers::Bf16),
+        (HEADS, Numbers::Bf16Tiles),
         (
             Heads {
                 heads: 40,
@@ -186,7 +187,7 @@ fn decode_has_the_bits_of_forward_in_blocks() {
     ] {
         let (packed, width) = (heads.packed(), heads.heads * heads.width);
         let qkv = random(&[t, packed], 1, &device).unwrap();
-        for block in [6, 7] {
+        for block in [6, 7, 41] {
             let call = Call {
                 block,
                 numbers,
@@ -215,23 +216,29 @@ fn decode_has_the_bits_of_forward_in_blocks() {
 #[test]
 fn bf16_bits_are_the_same_on_every_instruction_set() {
     let bounds = documents(70);
-    assert_same_bits(|device| {
-        let qkv = random(&[140, HEADS.packed()], 1, device).unwrap();
-        let dout = random(&[140, 24], 2, device).unwrap();
-        let table = random(&[4, 8], 3, device).unwrap();
-        let mut all = Vec::new();
-        for mask in masks(&bounds) {
-            let call = Call {
-                block: 9,
-                numbers: Numbers::Bf16,
-                dropout: Some(DROPPED),
-                ..biased(70, mask, &table)
-            };
-            let found = both_ways(&qkv, &dout, &call, 20);
-            all.extend([found.out, found.dqkv, found.dtable.unwrap()]);
-        }
-        all
-    });
+    for (numbers, block) in [
+        (Numbers::Bf16, 9),
+        (Numbers::Bf16Tiles, 9),
+        (Numbers::Bf16Tiles, 45),
+    ] {
+        assert_same_bits(|device| {
+            let qkv = random(&[140, HEADS.packed()], 1, device).unwrap();
+            let dout = random(&[140, 24], 2, device).unwrap();
+            let table = random(&[4, 8], 3, device).unwrap();
+            let mut all = Vec::new();
+            for mask in masks(&bounds) {
+                let call = Call {
+                    block,
+                    numbers,
+                    dropout: Some(DROPPED),
+                    ..biased(70, mask, &table)
+                };
+                let found = both_ways(&qkv, &dout, &call, 20);
+                all.extend([found.out, found.dqkv, found.dtable.unwrap()]);
+            }
+            all
+        });
+    }
 }
 
 /// The closed form in f64; every result with the sum of what its rounded factors may be off by.

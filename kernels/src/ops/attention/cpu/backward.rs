@@ -8,16 +8,17 @@
 //! a chain starts shows.
 
 use super::bias::{Expanded, settle};
-use super::forward::turn_back;
 use super::operand::{Operand, Read};
 use super::queries::{Plan, Queries, Saved};
 use super::softmax::{self, Made, OfRows};
-use super::tree::Tree;
-use super::{Rooms, Rows, TILE, Tile, expand, lay, steps};
+use super::tree::{Lines, Tree};
+use super::turn::{side_by_side, turn_back};
+use super::{Rows, TILE, Tile, expand, lay_turned};
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
-use crate::cpu::simd::LANES;
-use crate::cpu::strip::{Strip, join_row};
+use crate::cpu::rooms::Rooms;
+use crate::cpu::strip::{Strip, Strips, steps};
+use crate::cpu::words::join_row;
 use crate::ops::attention::{Call, Keys, Passed};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -89,9 +90,8 @@ impl Slopes {
                 lse: &passed.lse.f32()[lse],
                 call,
             };
-            dkv.fill(0.0);
             if saved.rows.keys.len() == 0 {
-                return;
+                return dkv.fill(0.0);
             }
             let sums = Sums {
                 dkv,
@@ -124,10 +124,8 @@ impl Slopes {
         let device = dqkv.device().clone();
         let dq = self.dq.f32();
         let row = call.query_width();
-        let padded = width.next_multiple_of(LANES);
         let sequences = dqkv.f32_mut().par_chunks_mut(t * row).enumerate();
         sequences.for_each(|(sequence, out)| {
-            let mut turned = vec![0.0; TILE * padded];
             for head in 0..heads.heads {
                 let number = sequence * heads.heads + head;
                 let at = head / per * (row / heads.kv_heads) + head % per * width;
@@ -135,11 +133,8 @@ impl Slopes {
                     for (tile, first, len) in plan.of_leaf(leaf) {
                         let from = (number * plan.tiles() + tile) * width * TILE;
                         let dq = &dq[from..from + width * TILE];
-                        turn_back(&device, dq, (len, width), &mut turned);
-                        let outs = out[first * row..(first + len) * row].chunks_exact_mut(row);
-                        for (out, line) in outs.zip(turned.chunks_exact(padded)) {
-                            unsigned(&mut out[at..at + width], line);
-                        }
+                        let out = (&mut out[first * row + at..], row);
+                        turn_back(device.isa(), dq, None, (len, width), out);
                     }
                 }
             }
@@ -175,14 +170,14 @@ impl Slopes {
         for group in groups.chunks_exact(plan.leaves() * per * plan.distances) {
             let mut tree = Tree::default();
             for (leaf, heads) in group.chunks_exact(per * plan.distances).enumerate() {
-                let mut sum = vec![0.0; per * bias.buckets];
+                let mut sum = Lines::new(per * bias.buckets);
                 let both = sum.chunks_exact_mut(bias.buckets);
                 for (sum, head) in both.zip(heads.chunks_exact(plan.distances)) {
                     bias.fold(sum, head);
                 }
                 tree.push(leaf, Some(sum), isa);
             }
-            all.extend(tree.take(isa).expect("there is a leaf"));
+            all.extend_from_slice(&tree.take(isa).expect("there is a leaf"));
         }
         all
     }
@@ -203,29 +198,6 @@ pub(in crate::ops::attention) fn backward_end(
     call: &Call<'_>,
 ) -> Result<()> {
     slopes.finish(outs, dkv, call)
-}
-
-/// x without the sign of zeros.
-fn unsigned(out: &mut [f32], x: &[f32]) {
-    for (out, x) in out.iter_mut().zip(x) {
-        *out = x + 0.0;
-    }
-}
-
-/// Gradients of keys and values, `[b, kv_heads, t, 2*width]`, as rows: `[b * t, kv_width]`.
-pub(in crate::ops::attention) fn settle_rows(
-    rows: &mut Tensor,
-    dkv: &Tensor,
-    (t, width): (usize, usize),
-) {
-    let dkv = dkv.f32();
-    let row = rows.dims()[1];
-    let kv_heads = row / (2 * width);
-    for (i, out) in rows.f32_mut().chunks_exact_mut(2 * width).enumerate() {
-        let (n, group) = (i / kv_heads, i % kv_heads);
-        let at = ((n / t * kv_heads + group) * t + n % t) * 2 * width;
-        out.copy_from_slice(&dkv[at..at + 2 * width]);
-    }
 }
 
 /// What a task adds to.
@@ -256,7 +228,7 @@ impl Scratch {
         let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
         let words = match rows.numbers {
             Numbers::F32 => 0,
-            Numbers::Bf16 | Numbers::Bf16Tiles => block.next_multiple_of(2) * TILE / 2,
+            Numbers::Bf16 | Numbers::Bf16Tiles => steps(rows.numbers, block) * TILE,
         };
         let dropped = if is_dropped { block * TILE } else { 0 };
         Ok(Scratch {
@@ -273,6 +245,7 @@ struct Room {
     operands: Operands,
     queries: Queries,
     scratch: Scratch,
+    tree: Tree,
 }
 
 impl Room {
@@ -287,6 +260,7 @@ impl Room {
             operands,
             queries: Queries::new(rows, plan, device)?,
             scratch: Scratch::new(rows, is_dropped, device)?,
+            tree: Tree::default(),
         })
     }
 }
@@ -304,30 +278,32 @@ fn one_group(
         operands,
         queries,
         scratch,
+        tree,
     } = room;
     operands.k.fill(rows.shared(group, 0), device);
     operands.v.fill(rows.shared(group, 1), device);
     queries.fill(saved, (group, plan), device);
     let (operands, queries) = (&*operands, &*queries);
+    let mut strips = Strips::new(isa, rows.numbers);
     let padded = queries.floats.padded;
     let half = rows.block.min(rows.keys.len()) * padded;
-    let mut tree = Tree::default();
     let all = rows.keys.start..rows.keys.end;
+    // keys at hand that no row may see
+    sums.dkv[all.len() * 2 * width..].fill(0.0);
     for block in rows.blocks(&all) {
         for leaf in 0..plan.leaves() {
-            let mut sum: Option<Vec<f32>> = None;
+            let mut sum = None;
             for query in 0..per {
                 for (number, ..) in plan.of_leaf(leaf) {
                     let tile = &queries.tiles[number];
-                    let keys = tile.within(block, rows.block);
+                    let keys = tile.within(block, rows.block, rows.numbers);
                     if keys.is_empty() {
                         continue;
                     }
-                    let sum = sum.get_or_insert_with(|| {
-                        let mut room = tree.room(2 * half);
-                        room.fill(0.0);
-                        room
-                    });
+                    let is_fresh = sum.is_none();
+                    let sum: &mut Lines = sum.get_or_insert_with(|| tree.room(2 * half));
+                    let (dk, dv) = sum.split_at_mut(half);
+                    let of_leaf = Leaf { dk, dv, is_fresh };
                     let number = query * plan.tiles() + number;
                     let distances = (leaf * per + query) * plan.distances;
                     let of = Work {
@@ -342,28 +318,36 @@ fn one_group(
                     let dq = &mut sums.dq[number * width * TILE..][..width * TILE];
                     let sums = &mut sums.by_distance[distances..distances + plan.distances];
                     of.run(
-                        (dq, sum.split_at_mut(half)),
+                        (dq, of_leaf),
                         (number, sums),
-                        scratch,
+                        (scratch, &mut strips),
                         device,
                     );
                 }
             }
             tree.push(leaf, sum, isa);
         }
+        let (from, end) = (
+            block - all.start,
+            all.len().min(block - all.start + rows.block),
+        );
+        let out = &mut sums.dkv[from * 2 * width..end * 2 * width];
         if let Some(sum) = tree.take(isa) {
             let (dk, dv) = sum.split_at(half);
-            let from = block.max(all.start) - all.start;
-            let lines = dk.chunks_exact(padded).zip(dv.chunks_exact(padded));
-            let outs = sums.dkv[from * 2 * width..].chunks_exact_mut(2 * width);
-            for (out, (dk, dv)) in outs.zip(lines) {
-                let (to_k, to_v) = out.split_at_mut(width);
-                unsigned(to_k, dk);
-                unsigned(to_v, dv);
-            }
+            side_by_side(isa, out, (dk, dv), (width, padded));
             tree.free.push(sum);
+        } else {
+            out.fill(0.0);
         }
     }
+}
+
+/// A leaf's sums for a block of keys.
+struct Leaf<'a> {
+    dk: &'a mut [f32],
+    dv: &'a mut [f32],
+    /// Whether nothing is there yet, whatever is in its room.
+    is_fresh: bool,
 }
 
 /// A tile and the keys of a block that it visits.
@@ -381,9 +365,9 @@ struct Work<'a> {
 impl Work<'_> {
     fn run(
         &self,
-        (dq, (dk, dv)): (&mut [f32], (&mut [f32], &mut [f32])),
+        (dq, Leaf { dk, dv, is_fresh }): (&mut [f32], Leaf<'_>),
         (number, by_distance): (usize, &mut [f32]),
-        scratch: &mut Scratch,
+        (scratch, strips): (&mut Scratch, &mut Strips),
         device: &Device,
     ) {
         let rows = &self.saved.rows;
@@ -409,7 +393,7 @@ impl Work<'_> {
                 steps: steps(numbers, width),
                 goes_on: false,
             };
-            product.multiply(isa, numbers);
+            strips.multiply(product);
         }
         self.score(
             (p, dp),
@@ -419,6 +403,7 @@ impl Work<'_> {
         );
         let padded = self.queries.floats.padded;
         let first = (self.keys.start - self.block) * padded;
+        let end = first + count * padded;
         let lines = steps(numbers, self.tile.len);
         for ((x, pairs), (b, c)) in [(&*p, 0), (&*dp, 1)]
             .into_iter()
@@ -432,6 +417,11 @@ impl Work<'_> {
                     (&*words, TILE / 2)
                 }
             };
+            if is_fresh {
+                // what this first tile of a leaf visits starts at 0 in its product
+                c[..first].fill(0.0);
+                c[end..].fill(0.0);
+            }
             let product = Strip {
                 a,
                 a_at: (step, 1),
@@ -442,9 +432,9 @@ impl Work<'_> {
                 rows: count,
                 lanes: padded,
                 steps: lines,
-                goes_on: true,
+                goes_on: !is_fresh,
             };
-            product.multiply(isa, numbers);
+            strips.multiply(product);
         }
         let chain = steps(numbers, count);
         let b = match numbers {
@@ -452,7 +442,7 @@ impl Work<'_> {
             Numbers::Bf16 | Numbers::Bf16Tiles => {
                 let words = &mut scratch.pairs[0].f32_mut()[..chain * TILE];
                 let by_key = View::new(dp, count, TILE, TILE);
-                lay(device, numbers, by_key.transposed(), TILE, words);
+                lay_turned(device, numbers, by_key, TILE, words);
                 words
             }
         };
@@ -469,7 +459,7 @@ impl Work<'_> {
             steps: chain,
             goes_on: true,
         };
-        product.multiply(isa, numbers);
+        strips.multiply(product);
     }
 
     /// Scores to probabilities times dropout factors, dp to the gradient of the unscaled scores.

@@ -4,11 +4,12 @@
 use super::bias::Expanded;
 use super::operand::{Operand, Read};
 use super::softmax::{self, Made};
-use super::{Rooms, Rows, Span, TILE, Tile, block_of, expand, lay, scale, steps};
+use super::turn::turn_back;
+use super::{Rows, Span, TILE, Tile, block_of, expand, lay, lay_turned, scale};
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
-use crate::cpu::simd::{LANES, vector_fn};
-use crate::cpu::strip::Strip;
+use crate::cpu::rooms::Rooms;
+use crate::cpu::strip::{Strip, Strips, steps};
 use crate::ops::attention::{Call, Mask, Next};
 use crate::ops::dropout::Constants;
 use crate::{DType, Device, Result, Tensor};
@@ -75,7 +76,7 @@ impl Running {
     /// Writes out: `[b*t, heads*width]` and lse: `[b, heads, t]`.
     fn finish(self, out: &mut Tensor, lse: &mut Tensor, call: &Call<'_>) {
         let (heads, t) = (call.heads, call.t);
-        let (width, device) = (heads.width, out.device().clone());
+        let (width, isa) = (heads.width, out.device().isa());
         let tiles = t.div_ceil(TILE);
         let sums = self.sums.f32();
         let of_tile = |head: usize, tile: usize| {
@@ -96,7 +97,6 @@ impl Running {
             .par_chunks_mut(t * row)
             .enumerate()
             .for_each(|(sequence, out)| {
-                let mut turned = vec![0.0; TILE * width.next_multiple_of(LANES)];
                 for (tile, out) in out.chunks_mut(TILE * row).enumerate() {
                     for head in 0..heads.heads {
                         let number = sequence * heads.heads + head;
@@ -104,14 +104,10 @@ impl Running {
                         let at = (number * tiles + tile) * width * TILE;
                         let values = &values[at..at + width * TILE];
                         let len = out.len() / row;
-                        turn_back(&device, values, (len, width), &mut turned);
-                        let lines = turned.chunks_exact(width.next_multiple_of(LANES));
-                        let outs = out.chunks_exact_mut(row).zip(lines);
-                        for ((out, line), &sum) in outs.zip(sum) {
-                            let sum = if sum == 0.0 { 1.0 } else { sum };
-                            let out = &mut out[head * width..(head + 1) * width];
-                            divide(device.isa(), out, line, sum);
-                        }
+                        let by = |r| if sum[r] == 0.0 { 1.0 } else { sum[r] };
+                        let by: [f32; TILE] = std::array::from_fn(by);
+                        let out = (&mut out[head * width..], row);
+                        turn_back(isa, values, Some(&by), (len, width), out);
                     }
                 }
             });
@@ -132,28 +128,6 @@ pub(in crate::ops::attention) fn forward_end(
     call: &Call<'_>,
 ) {
     running.finish(out, lse, call);
-}
-
-/// Rows of whole vectors of a turned tile, `[width, 32]`.
-pub(super) fn turn_back(
-    device: &Device,
-    turned: &[f32],
-    (rows, width): (usize, usize),
-    out: &mut [f32],
-) {
-    let x = View::new(turned, width, rows, TILE);
-    let width = width.next_multiple_of(LANES);
-    lay(device, Numbers::F32, x, width, out);
-}
-
-vector_fn! {
-    /// out = x / by, no -0.0.
-    fn divide<L>(out: &mut [f32], x: &[f32], by: f32) {
-        let (by, zero) = (L::splat(by), L::splat(0.0));
-        for (out, x) in out.chunks_mut(16).zip(x.chunks(16)) {
-            L::load_part(x, 0.0).div(by).add(zero).store_part(out);
-        }
-    }
 }
 
 /// What a task works in: a group's keys and values, and what a tile computes of a block.
@@ -192,7 +166,7 @@ impl Scratch {
         let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
         let pairs = match rows.numbers {
             Numbers::F32 => 0,
-            Numbers::Bf16 | Numbers::Bf16Tiles => block.div_ceil(2) * TILE,
+            Numbers::Bf16 | Numbers::Bf16Tiles => steps(rows.numbers, block) * TILE,
         };
         let dropped = if is_dropped { block * TILE } else { 0 };
         Ok(Scratch {
@@ -214,6 +188,7 @@ fn one_group(
     let (per, width) = (rows.heads.per_group(), rows.heads.width);
     k.fill(rows.shared(group, 0), device);
     v.fill(rows.shared(group, 1), device);
+    let mut strips = Strips::new(device.isa(), rows.numbers);
     let tiles = rows.t.div_ceil(TILE);
     let states = values.chunks_exact_mut(width * TILE);
     let states = states.zip(sums.chunks_exact_mut(2 * TILE)).enumerate();
@@ -235,7 +210,7 @@ fn one_group(
             rows,
             (&tile, head, constants),
             (&*k, &*v),
-            scratch,
+            (scratch, &mut strips),
             device,
         );
     }
@@ -247,13 +222,13 @@ fn attend(
     rows: &Rows<'_>,
     (tile, head, constants): (&Tile, usize, Option<Constants>),
     (k, v): (&Operand, &Operand),
-    scratch: &mut Scratch,
+    (scratch, strips): (&mut Scratch, &mut Strips),
     device: &Device,
 ) {
     let (isa, numbers, width) = (device.isa(), rows.numbers, rows.heads.width);
     let lanes = tile.lanes();
     for block in rows.blocks(&tile.visited) {
-        let keys = tile.within(block, rows.block);
+        let keys = tile.within(block, rows.block, numbers);
         let at = keys.start - rows.keys.start;
         let scores = &mut scratch.scores.f32_mut()[..keys.len() * TILE];
         let (a, a_at) = k.by_rows(at);
@@ -269,7 +244,7 @@ fn attend(
             steps: steps(numbers, width),
             goes_on: false,
         };
-        product.multiply(isa, numbers);
+        strips.multiply(product);
         let seen = tile.seen(&keys);
         let position = rows.first + tile.first;
         let bias = (rows.bias).map(|bias| (bias.of_head(head), bias.at(position, keys.start)));
@@ -284,7 +259,12 @@ fn attend(
         let mut factors = [1.0; TILE];
         let changed = (&before[..], &*state.max);
         if softmax::exponentials(isa, scores, changed, state.sum, &mut factors, lanes) {
-            softmax::times_each(isa, state.values, &factors, lanes);
+            let least = if numbers.are_pairs() {
+                f32::MIN_POSITIVE
+            } else {
+                0.0
+            };
+            softmax::times_each(isa, state.values, &factors, lanes, least);
         }
         if let Some(constants) = constants {
             let [room, turned] = &mut scratch.factors;
@@ -299,7 +279,7 @@ fn attend(
             Numbers::Bf16 | Numbers::Bf16Tiles => {
                 let pairs = &mut scratch.pairs.f32_mut()[..chain * TILE];
                 let by_key = View::new(scores, keys.len(), TILE, TILE);
-                lay(device, numbers, by_key.transposed(), TILE, pairs);
+                lay_turned(device, numbers, by_key, TILE, pairs);
                 pairs
             }
         };
@@ -316,7 +296,7 @@ fn attend(
             steps: chain,
             goes_on: true,
         };
-        product.multiply(isa, numbers);
+        strips.multiply(product);
     }
 }
 
@@ -371,8 +351,8 @@ pub(in crate::ops::attention) fn decode(
         } = Room::new(&rows, false, device)?;
         k_operand.fill(cached(k), device);
         v_operand.fill(cached(v), device);
+        let mut strips = Strips::new(device.isa(), rows.numbers);
         let mut values = vec![0.0; width * TILE];
-        let mut turned = vec![0.0; TILE * width.next_multiple_of(LANES)];
         // Lanes are heads; with a bias each has its own.
         let lanes = if rows.bias.is_some() { 1 } else { TILE };
         let outs = out.chunks_mut(lanes * width);
@@ -400,15 +380,11 @@ pub(in crate::ops::attention) fn decode(
                 &rows,
                 (&tile, head, None),
                 (&k_operand, &v_operand),
-                &mut scratch,
+                (&mut scratch, &mut strips),
                 device,
             );
-            turn_back(device, &values, (len, width), &mut turned);
-            let lines = turned.chunks_exact(width.next_multiple_of(LANES));
-            let outs = out.chunks_exact_mut(width).zip(lines);
-            for ((out, line), &sum) in outs.zip(&sum) {
-                divide(device.isa(), out, line, sum);
-            }
+            let rows = (len, width);
+            turn_back(device.isa(), &values, Some(&sum), rows, (out, width));
         }
         Ok(())
     })

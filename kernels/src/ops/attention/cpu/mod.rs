@@ -2,9 +2,12 @@
 //! a row of 32 queries for each key, so that sums over keys need no sum over lanes and the next product
 //! reads them as they are.
 //!
-//! Within a block a tile visits the keys from the first that one of its rows sees (rounded down to even)
-//! to the last; a hidden key has probability 0. A chain that starts with zeros is the chain that starts
-//! later, and results are given without the sign of zero: the visited range changes no bits.
+//! Within a block a tile visits the keys from the first that one of its rows sees (rounded down to even, where sums
+//! are made in tiles to a multiple of 32 from the block's start) to the last; a hidden key has probability 0. A chain
+//! that starts with zeros is the chain that starts later, and results are given without the sign of zero: the visited
+//! range changes no bits. Where sums are made in tiles a chain over keys takes them in 32s from each block's start,
+//! one over query rows in 32s from each leaf's start, whose last ones are filled with zeros: both are the same
+//! whoever has the keys or the rows.
 
 mod backward;
 mod bias;
@@ -13,18 +16,21 @@ mod operand;
 mod queries;
 mod softmax;
 mod tree;
+mod turn;
 
 use super::{Call, Heads, Keys, Mask};
 use crate::cpu::pack::{Panels, View, pack};
+use crate::cpu::strip::steps;
+use crate::cpu::words::join_pairs;
 use crate::cpu::{Isa, Numbers};
 use crate::ops::dropout::{self, Constants};
 use crate::{Device, Result, Tensor};
 use bias::Expanded;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
-pub(super) use backward::{Slopes, backward, backward_end, settle_rows};
+pub(super) use backward::{Slopes, backward, backward_end};
 pub(super) use forward::{Running, decode, forward, forward_end};
+pub(super) use turn::settle_rows;
 
 /// Query rows per tile: two vectors.
 const TILE: usize = 32;
@@ -228,9 +234,13 @@ struct Seen {
 
 impl Tile {
     /// The part of a block that is visited.
-    fn within(&self, block: usize, len: usize) -> Range<usize> {
+    fn within(&self, block: usize, len: usize, numbers: Numbers) -> Range<usize> {
+        let grain = match numbers {
+            Numbers::F32 | Numbers::Bf16 => 2,
+            Numbers::Bf16Tiles => 32,
+        };
         let start = self.visited.start.max(block);
-        let start = block + (start - block) / 2 * 2;
+        let start = block + (start - block) / grain * grain;
         start..self.visited.end.min(block + len)
     }
 
@@ -254,29 +264,6 @@ impl Tile {
     }
 }
 
-/// Rooms that tasks take and give back: as many as threads, whichever of them work at once, so that memory
-/// is the same every time.
-struct Rooms<T>(Mutex<Vec<T>>);
-
-impl<T> Rooms<T> {
-    /// For `tasks` tasks.
-    fn new(tasks: usize, one: impl Fn() -> Result<T>) -> Result<Rooms<T>> {
-        let count = tasks.min(rayon::current_num_threads());
-        let rooms: Result<Vec<T>> = (0..count).map(|_| one()).collect();
-        Ok(Rooms(Mutex::new(rooms?)))
-    }
-
-    /// Works in one of them.
-    fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        let list = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = list().pop();
-        let mut room = taken.expect("no more tasks work at once than there are threads");
-        let result = work(&mut room);
-        list().push(room);
-        result
-    }
-}
-
 /// The bias of a call by distance.
 fn expand(call: &Call<'_>) -> Result<Option<Expanded>> {
     let first = call.keys.first();
@@ -293,18 +280,22 @@ fn block_of(block: usize, keys: Span) -> usize {
     }
 }
 
-/// Steps of a chain over `len` elements.
-fn steps(numbers: Numbers, len: usize) -> usize {
-    match numbers {
-        Numbers::F32 => len,
-        Numbers::Bf16 | Numbers::Bf16Tiles => len.div_ceil(2),
+/// Lays a matrix out for a product: word (row, step of columns) at step * width + row, zeros past the
+/// rows and, in a last block of steps, past the columns.
+fn lay(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out: &mut [f32]) {
+    pack(device.isa(), numbers, panel(x, width), out);
+    if numbers == Numbers::Bf16Tiles {
+        let words = x.cols.div_ceil(2) * width;
+        out[words..steps(numbers, x.cols) * width].fill(0.0);
     }
 }
 
-/// Lays a matrix out for a product: word (row, step of columns) at step * width + row, zeros past the
-/// rows.
-fn lay(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out: &mut [f32]) {
-    pack(device.isa(), numbers, panel(x, width), out);
+/// As `lay` of the matrix turned, for a width of whole vectors.
+fn lay_turned(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out: &mut [f32]) {
+    match numbers {
+        Numbers::F32 => lay(device, numbers, x.transposed(), width, out),
+        Numbers::Bf16 | Numbers::Bf16Tiles => join_pairs(device.isa(), numbers, x, out, width),
+    }
 }
 
 /// All of a matrix as one panel.

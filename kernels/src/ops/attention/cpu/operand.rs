@@ -1,17 +1,19 @@
 //! Keys or values of a group as products read them: by rows (a key's numbers are the steps) and by columns
 //! (keys are the steps, block by block).
 
-use super::{lay, steps};
+use super::lay;
 use crate::cpu::Numbers;
 use crate::cpu::pack::View;
-use crate::cpu::strip::join_row;
+use crate::cpu::strip::steps;
+use crate::cpu::words::{join_columns, join_rows};
 use crate::{DType, Device, Result, Tensor};
 
 /// Keys or values that lie in memory row after row, or as words of pairs.
 pub(super) struct Operand {
     /// `[keys, steps of width]`
     rows: Option<Tensor>,
-    /// Pairs of keys: `[blocks, steps of block, width]`; f32 ones are the rows.
+    /// Pairs of keys: `[blocks, steps of block, width]`, for tiles `[blocks, width, steps of block]`; f32 ones are
+    /// the rows.
     columns: Option<Tensor>,
     numbers: Numbers,
     width: usize,
@@ -52,27 +54,33 @@ impl Operand {
     /// Takes x: `[keys, width]`.
     pub(super) fn fill(&mut self, x: View<'_>, device: &Device) {
         let (numbers, width, block) = (self.numbers, self.width, self.block);
-        let row = |key: usize| &x.data[key * x.row_stride..][..width];
+        let isa = device.isa();
         if let Some(rows) = &mut self.rows {
-            let to = rows.f32_mut().chunks_exact_mut(steps(numbers, width));
-            for (key, to) in to.enumerate().take(x.rows) {
-                match numbers {
-                    Numbers::F32 => to.copy_from_slice(row(key)),
-                    Numbers::Bf16 | Numbers::Bf16Tiles => join_row(device.isa(), row(key), to),
+            let (rows, words) = (rows.f32_mut(), steps(numbers, width));
+            match numbers {
+                Numbers::F32 => {
+                    let to = rows.chunks_exact_mut(width).take(x.rows);
+                    for (to, from) in to.zip(x.data.chunks(x.row_stride)) {
+                        to.copy_from_slice(&from[..width]);
+                    }
                 }
+                Numbers::Bf16 | Numbers::Bf16Tiles => join_rows(isa, x, rows, words),
             }
         }
         if let Some(columns) = &mut self.columns {
-            let to = columns.f32_mut();
-            let blocks = to.chunks_exact_mut(steps(numbers, block) * width);
-            for (number, to) in blocks.enumerate() {
+            let (to, words) = (columns.f32_mut(), steps(numbers, block));
+            for (number, to) in to.chunks_exact_mut(words * width).enumerate() {
                 let first = number * block;
                 let part = View {
                     data: &x.data[first * x.row_stride..],
                     rows: block.min(x.rows - first),
                     ..x
                 };
-                lay(device, numbers, part.transposed(), width, to);
+                if numbers == Numbers::Bf16Tiles {
+                    join_columns(isa, part, to, words);
+                } else {
+                    lay(device, numbers, part.transposed(), width, to);
+                }
             }
         }
     }
@@ -84,15 +92,17 @@ impl Operand {
         (&rows.f32()[key * words..], (words, 1))
     }
 
-    /// Factors (number of width, step of keys) from an even key of a block on, and their distances.
+    /// Factors (number of width, step of keys) from a key of a block on with which a step starts (for tiles a block of
+    /// steps), and their distances.
     pub(super) fn by_columns(&self, key: usize) -> (&[f32], (usize, usize)) {
-        let step = match self.numbers {
+        let words = steps(self.numbers, self.block);
+        let (block, step) = (key / self.block * words, key % self.block / 2);
+        let (first, at) = match self.numbers {
             Numbers::F32 => return (self.by_rows(key).0, (1, self.width)),
-            Numbers::Bf16 | Numbers::Bf16Tiles => {
-                key / self.block * steps(self.numbers, self.block) + key % self.block / 2
-            }
+            Numbers::Bf16 => ((block + step) * self.width, (1, self.width)),
+            Numbers::Bf16Tiles => (block * self.width + step, (words, 1)),
         };
         let columns = self.columns.as_ref().expect("columns were asked for");
-        (&columns.f32()[step * self.width..], (1, self.width))
+        (&columns.f32()[first..], at)
     }
 }

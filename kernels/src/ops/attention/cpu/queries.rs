@@ -1,9 +1,10 @@
 //! How backward cuts query rows into leaves and tiles, and their numbers as its products read them.
 
 use super::softmax::{OfRows, dot};
-use super::{Rows, TILE, Tile, lay, steps};
+use super::{Rows, TILE, Tile, lay, lay_turned};
 use crate::cpu::pack::View;
 use crate::cpu::simd::LANES;
+use crate::cpu::strip::steps;
 use crate::ops::attention::Call;
 use crate::{DType, Device, Result, Tensor};
 
@@ -146,7 +147,7 @@ impl Queries {
                     lay(device, numbers, x, TILE, turned);
                     let at = number * floats.rows;
                     let by_row = &mut by_row.f32_mut()[at..at + floats.rows];
-                    lay(device, numbers, x.transposed(), padded, by_row);
+                    lay_turned(device, numbers, x, padded, by_row);
                 }
                 let of = &mut queries.numbers.f32_mut()[number * 2 * TILE..][..2 * TILE];
                 let (lse, d) = of.split_at_mut(TILE);

@@ -71,13 +71,17 @@ vector_fn! {
 }
 
 vector_fn! {
-    /// Multiplies each row of 32 of x with by: `[32]`.
-    pub(super) fn times_each<L>(x: &mut [f32], by: &[f32], lanes: usize) {
+    /// Multiplies each row of 32 of x with by: `[32]`. Results smaller than `least` are zeros: products of bf16 take
+    /// subnormal sums for zeros, also those that add nothing, which not every layout makes.
+    pub(super) fn times_each<L>(x: &mut [f32], by: &[f32], lanes: usize, least: f32) {
+        let (zero, least) = (L::splat(0.0), L::splat(least));
         for lane in (0..lanes).step_by(16) {
             let by = L::load(&by[lane..]);
             for x in x.chunks_exact_mut(TILE) {
                 let x = &mut x[lane..];
-                L::load(x).mul(by).store(x);
+                let product = L::load(x).mul(by);
+                let size = product.max(zero.sub(product));
+                size.select_less(least, zero, product).store(x);
             }
         }
     }

@@ -1,0 +1,135 @@
+//! Words of two neighbouring numbers rounded to bf16 (`bf16.rs`), laid out as strips read them (`strip.rs`).
+
+use super::bf16::{Step, Task, perform};
+use super::pack::View;
+use super::simd::{LANES, Lanes};
+use super::strip::steps;
+use super::{Isa, Numbers};
+
+/// Writes a row's numbers as words; a last odd one's partner is zero.
+pub(crate) fn join_row(isa: Isa, row: &[f32], out: &mut [f32]) {
+    let apart = out.len();
+    join_rows(isa, View::new(row, 1, row.len(), row.len()), out, apart);
+}
+
+/// Writes the rows of x as words, `apart` from row to row, with zeros in between.
+pub(crate) fn join_rows(isa: Isa, x: View<'_>, out: &mut [f32], apart: usize) {
+    check(x);
+    perform(isa, true, JoinRows { x, out, apart });
+}
+
+/// Writes the columns of x as rows of words, `apart` from each other: whole blocks of tiles, filled with zeros.
+pub(crate) fn join_columns(isa: Isa, x: View<'_>, out: &mut [f32], apart: usize) {
+    check(x);
+    perform(isa, true, JoinColumns { x, out, apart });
+}
+
+/// Writes every two rows of x as a row of `width` words, a multiple of 16; in all the steps of a chain over rows, with
+/// zeros past x.
+pub(crate) fn join_pairs(isa: Isa, numbers: Numbers, x: View<'_>, out: &mut [f32], width: usize) {
+    check(x);
+    let out = &mut out[..steps(numbers, x.rows) * width];
+    perform(isa, true, JoinPairs { x, out, width });
+}
+
+fn check(x: View<'_>) {
+    assert!(x.col_stride == 1, "numbers of a row lie side by side");
+    x.check();
+}
+
+/// Numbers from `first` on of a row that has `len`; zeros past them.
+#[inline(always)]
+fn part<L: Lanes>(x: &[f32], first: usize, len: usize) -> L {
+    if first >= len {
+        return L::splat(0.0);
+    }
+    L::load_part(&x[first..len], 0.0)
+}
+
+struct JoinRows<'a> {
+    x: View<'a>,
+    out: &'a mut [f32],
+    apart: usize,
+}
+
+impl Task for JoinRows<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let JoinRows { x, out, apart } = self;
+        let words = x.cols.div_ceil(2);
+        for (r, out) in out.chunks_exact_mut(apart.max(1)).enumerate().take(x.rows) {
+            let row = &x.data[r * x.row_stride..][..x.cols];
+            for (i, out) in out[..words].chunks_mut(LANES).enumerate() {
+                let at = 2 * LANES * i;
+                let (low, high) = (part(row, at, x.cols), part(row, at + LANES, x.cols));
+                <N as Step<L>>::join(low, high).store_part(out);
+            }
+            if words < apart {
+                out[words..].fill(0.0);
+            }
+        }
+    }
+}
+
+struct JoinColumns<'a> {
+    x: View<'a>,
+    out: &'a mut [f32],
+    apart: usize,
+}
+
+impl Task for JoinColumns<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let JoinColumns { x, out, apart } = self;
+        let words = steps(Numbers::Bf16Tiles, x.rows);
+        for lane in (0..x.cols).step_by(LANES) {
+            let lanes = LANES.min(x.cols - lane);
+            for first in (0..words).step_by(LANES) {
+                let mut square = [L::splat(0.0); LANES];
+                for (step, square) in square.iter_mut().enumerate() {
+                    *square = pair::<L, N>(x, 2 * (first + step), lane);
+                }
+                let words = L::transpose(square).into_iter().take(lanes);
+                for (column, words) in words.enumerate() {
+                    words.store(&mut out[(lane + column) * apart + first..]);
+                }
+            }
+        }
+    }
+}
+
+struct JoinPairs<'a> {
+    x: View<'a>,
+    out: &'a mut [f32],
+    width: usize,
+}
+
+impl Task for JoinPairs<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let JoinPairs { x, out, width } = self;
+        for (step, out) in out.chunks_exact_mut(width).enumerate() {
+            for (i, out) in out.chunks_exact_mut(LANES).enumerate() {
+                pair::<L, N>(x, 2 * step, LANES * i).store(out);
+            }
+        }
+    }
+}
+
+/// Words of 16 columns from `lane` on, of `row` and the next one; zeros where x has none.
+#[inline(always)]
+fn pair<L: Lanes, N: Step<L>>(x: View<'_>, row: usize, lane: usize) -> L {
+    let zero = L::splat(0.0);
+    if row + 1 < x.rows && lane + LANES <= x.cols {
+        let at = row * x.row_stride + lane;
+        return N::weave(
+            L::load(&x.data[at..]),
+            L::load(&x.data[at + x.row_stride..]),
+        );
+    }
+    let of = |row: usize| match row < x.rows {
+        true => part(&x.data[row * x.row_stride..], lane, x.cols),
+        false => zero,
+    };
+    N::weave(of(row), of(row + 1))
+}
