@@ -201,6 +201,48 @@ fn long_k_in_many_blocks_has_the_bits_of_the_definition() {
     }
 }
 
+#[test]
+fn longer_k_over_squares_of_the_output_has_the_bits_of_the_definition() {
+    let (k, ops) = (4500, (Op::Plain, Op::Plain));
+    for (m, n, leaf, threads) in [(5, 550, 1125, 1), (40, 70, 32, 3), (530, 9, 0, 2)] {
+        let device = Device::cpu();
+        let (a, b) = operands((m, n, k), ops, &device, 1);
+        let (a, b) = ((&a, ops.0), (&b, ops.1));
+        let mut c = random(&[m, n], 3, &device).unwrap();
+        let want = by_definition(&c, a, b, leaf, true);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        let multiply = || product(Numbers::Bf16Tiles, &mut c, a, b, leaf, true);
+        pool.build().unwrap().install(multiply).unwrap();
+        assert!(bits(c.f32()) == bits(&want), "{m} {n} {leaf}");
+    }
+}
+
+#[test]
+fn neighbours_of_one_step_whose_sum_is_subnormal_are_added_as_any() {
+    let (m, n, k, leaf) = (40, 35, 128, 32);
+    let power = |p: i32| 2.0_f32.powi(p);
+    for device in devices() {
+        let (mut a, b) = (vec![0.0; m * k], vec![power(-66); n * k]);
+        for row in a.chunks_exact_mut(k) {
+            row[3] = power(-60) * (1.0 + power(-7));
+            row[leaf + 5] = -power(-60);
+        }
+        let a = Tensor::from_f32(&[m, k], &a, &device).unwrap();
+        let b = Tensor::from_f32(&[n, k], &b, &device).unwrap();
+        let mut c = Tensor::zeros(&[m, n], DType::F32, &device).unwrap();
+        let (a, b) = ((&a, Op::Plain), (&b, Op::Transposed));
+        product(Numbers::Bf16Tiles, &mut c, a, b, leaf, false).unwrap();
+        assert!(
+            c.f32().iter().all(|x| *x == power(-133)),
+            "{}",
+            device.name()
+        );
+        // the unit itself flushes them
+        product(Numbers::Bf16Tiles, &mut c, a, b, 2 * leaf, false).unwrap();
+        assert!(c.f32().iter().all(|x| *x == 0.0), "{}", device.name());
+    }
+}
+
 /// A number whose exponent is of a kind: any, tiny, huge, near 1, subnormal or zero.
 pub(super) fn number(kind: usize, random: u32) -> f32 {
     let (first, count) = [(1, 253), (1, 80), (190, 64), (120, 14), (0, 2)][kind % 5];
