@@ -5,8 +5,9 @@
 
 use super::super::pack::View;
 use super::super::rooms::Rooms;
+use super::sums::Waiting;
 use super::unit::{BOTH, SIDE, Sums, Units};
-use super::{Columns, Rect, Waiting, Work, each_panel, room};
+use super::{Columns, Rect, Work, each_panel, room};
 use crate::{Device, Result};
 use rayon::prelude::*;
 

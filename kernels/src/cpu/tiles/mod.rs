@@ -8,9 +8,10 @@
 //! (`tile.rs`). Operands are rounded to bf16 as `bf16.rs` says.
 //! Source: Intel SDM, TDPBF16PS.
 //!
-//! A task holds up to 32 x 32 sums in four of eight tiles (`unit.rs`), which are the processor's with AMX
-//! (`amx.rs`) and emulated anywhere else. A panel of B stays in L1 while a few panels of A from L2 meet it over a block
-//! of k; between two blocks sums lie in memory.
+//! A tile of the output is up to 32 x 32 sums in four of eight tiles (`unit.rs`), which are the processor's with AMX
+//! (`amx.rs`) and emulated anywhere else. A row of such tiles is made at a time: a block of k of a panel of A stays in L1
+//! while panels of B from L2 meet it, and rows of the output are written on and on. Between two blocks sums lie in memory
+//! (`sums.rs`); a long k goes over squares of the output (`deep.rs`).
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 #[cfg(target_arch = "x86_64")]
@@ -20,6 +21,7 @@ mod check;
 mod deep;
 mod pack;
 pub(super) mod strided;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -33,13 +35,14 @@ use super::gemm::{
 use super::pack::View;
 use super::rooms::Rooms;
 use super::simd::{LANES, Lanes};
-use super::tile::{Cuts, Finish};
+use super::tile::Finish;
 use crate::{DType, Device, Result, Tensor};
 use pack::Order;
 use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
-use unit::{BOTH, Emulation, SIDE, Stretch, Sums, Unit, Units};
+use sums::{Block, Stack, Waiting};
+use unit::{BOTH, Emulation, SIDE, Sums, Unit, Units};
 
 /// Bytes of the A panels one task goes through per B panel: half of a 2 MiB L2.
 const GROUP_BYTES: usize = 1 << 20;
@@ -424,163 +427,6 @@ impl<U> Rect<'_, U> {
             unsafe { self.finish::<L>(sums.at(0), row, col) }
         }
     }
-}
-
-/// A block of k of one panel of rows and one of columns.
-struct Block<'a> {
-    a: &'a [f32],
-    b: &'a [f32],
-    cuts: Cuts,
-    start: usize,
-    end: usize,
-}
-
-impl Block<'_> {
-    /// Adds it to the sums that wait and the one under way, which lie one above the other; the last block
-    /// leaves the whole in the first.
-    #[inline(always)]
-    fn add<L: Lanes, T: Unit>(
-        &self,
-        unit: &mut T,
-        sums: &mut Stack<'_>,
-        (height, tall): (usize, usize),
-    ) {
-        let cuts = self.cuts;
-        let mut depth = cuts.waiting(self.start);
-        let mut at = self.start;
-        if cuts.k == 0 {
-            *sums.at(0) = Sums([0.0; BOTH * BOTH]);
-        }
-        // Until here leaves are not taken two at once.
-        let mut alone = 0;
-        while at < self.end {
-            let leaf = at / cuts.leaf;
-            let leaf_end = cuts.k.min((leaf + 1) * cuts.leaf);
-            // A leaf of one step that is added to its finished neighbour: the unit does that as well, unless it
-            // would flush a sum.
-            let both = at + 2 * SIDE;
-            let is_pair =
-                cuts.leaf == SIDE && leaf.is_multiple_of(2) && both <= self.end && at >= alone;
-            let stop = if is_pair {
-                both
-            } else {
-                leaf_end.min(self.end)
-            };
-            self.run(unit, sums.at(depth), (at, stop), tall);
-            if is_pair && has_zeros::<L>(sums.at(depth), height) {
-                alone = both;
-                continue;
-            }
-            at = stop;
-            if at < leaf_end {
-                break;
-            }
-            let merges = if at == cuts.k {
-                depth
-            } else {
-                depth + 1 - cuts.waiting(at)
-            };
-            if merges > 0 {
-                sums.merge::<L>((depth, merges), height);
-            }
-            depth = depth - merges + 1;
-        }
-    }
-
-    /// Puts elements from .. to of a leaf, counted in words, into its sums.
-    #[inline(always)]
-    fn run<T: Unit>(&self, unit: &mut T, sums: &mut Sums, (from, to): (usize, usize), tall: usize) {
-        let here = (from - self.start, to - self.start);
-        let (a, b) = (
-            &self.a[here.0 * tall..here.1 * tall],
-            &self.b[here.0 * BOTH..here.1 * BOTH],
-        );
-        let goes_on = !from.is_multiple_of(self.cuts.leaf);
-        let stretch = Stretch::packed(
-            (a.as_ptr(), tall / SIDE),
-            b.as_ptr(),
-            sums,
-            ((to - from) / SIDE, goes_on),
-        );
-        // SAFETY: leaves and blocks are whole steps, of which the slices have all.
-        unsafe { unit.run(stretch) }
-    }
-}
-
-/// Sums that wait in the tree, level by level: those that wait between blocks of k, and the one under way there, are the
-/// tile's own; above them tiles use the same, which so stay in L1.
-struct Stack<'a> {
-    own: &'a mut [Sums],
-    shared: &'a mut [Sums],
-}
-
-impl Stack<'_> {
-    #[inline(always)]
-    fn at(&mut self, depth: usize) -> &mut Sums {
-        match depth.checked_sub(self.own.len()) {
-            None => &mut self.own[depth],
-            Some(depth) => &mut self.shared[depth],
-        }
-    }
-
-    /// Adds the sums at `depth` to those that wait below, `merges` times, of `height` rows.
-    #[inline(always)]
-    fn merge<L: Lanes>(&mut self, (depth, merges): (usize, usize), height: usize) {
-        for at in (0..height * BOTH).step_by(LANES) {
-            let mut sum = L::load(&self.at(depth).0[at..]);
-            for below in (depth - merges..depth).rev() {
-                sum = L::load(&self.at(below).0[at..]).add(sum);
-            }
-            sum.store(&mut self.at(depth - merges).0[at..]);
-        }
-    }
-}
-
-/// Room for the sums of some tiles that go through blocks of k side by side.
-struct Waiting {
-    sums: Tensor,
-    /// Levels that are a tile's own, and shared ones.
-    levels: (usize, usize),
-}
-
-impl Waiting {
-    fn new(cuts: Cuts, tiles: usize, device: &Device) -> Result<Waiting> {
-        let own = cuts.saved();
-        let shared = cuts.levels().max(1).saturating_sub(own);
-        let floats = (tiles * own + shared) * BOTH * BOTH;
-        Ok(Waiting {
-            sums: Tensor::empty(&[floats], DType::F32, device)?,
-            levels: (own, shared),
-        })
-    }
-
-    /// The tiles' own sums, `levels.0` each, and those that they share.
-    fn parts(&mut self) -> (&mut [Sums], &mut [Sums]) {
-        // SAFETY: sums are floats, of which every pattern is valid.
-        let (before, sums, after) = unsafe { self.sums.f32_mut().align_to_mut::<Sums>() };
-        assert!(
-            before.is_empty() && after.is_empty(),
-            "tensors start with a line of memory"
-        );
-        let shared = sums.len() - self.levels.1;
-        sums.split_at_mut(shared)
-    }
-}
-
-/// Whether a sum of `height` rows is zero, or so small that its square is: it may be a subnormal number that the
-/// unit has flushed.
-#[inline(always)]
-fn has_zeros<L: Lanes>(sums: &Sums, height: usize) -> bool {
-    let mut least = [L::splat(1.0); 4];
-    for sums in sums.0[..height * BOTH].chunks_exact(4 * LANES) {
-        for (least, sums) in least.iter_mut().zip(sums.chunks_exact(LANES)) {
-            let sum = L::load(sums);
-            // NaN leaves the other
-            *least = sum.mul(sum).min(*least);
-        }
-    }
-    let [a, b, c, d] = least;
-    a.min(b).min(c.min(d)).to_array().contains(&0.0)
 }
 
 impl<U> Rect<'_, U> {

@@ -1,7 +1,7 @@
 //! Products in tiles against the manual's text, element by element; the self-check against other arithmetics.
 
 use super::super::bf16::perform;
-use super::unit::{Distances, rows_of_tiles};
+use super::unit::{Distances, Stretch, rows_of_tiles};
 use super::*;
 use crate::matmul::{Numbers, Op, product};
 use crate::testing::{bits, devices, random, tree};
