@@ -232,7 +232,7 @@ fn floats_of_a(order: Order, height: usize) -> usize {
 /// Where columns of B come from.
 #[derive(Clone, Copy)]
 enum Columns<'a> {
-    /// Panels for all of k.
+    /// Panels for all words of the span.
     Packed(&'a [f32]),
     /// The matrix, whose lanes are columns: few rows use a pack of it once.
     Apart(View<'a>),

@@ -17,7 +17,7 @@ const STEP: usize = 2 * SIDE;
 /// Elements of k between asking for a line and reading it.
 const SOON_ALONG: usize = 4 * STEP;
 const SOON_ACROSS: usize = STEP;
-/// Words of k that go over all rows before the next: a panel of B then stays in L1.
+/// Words of k that go over a row of tiles before the next: a panel of A then stays in L1.
 const LONGEST: usize = 256;
 
 /// How k is cut.
