@@ -11,7 +11,7 @@
 use super::bf16::{Step, Task, perform};
 use super::epilogue::{Epilogue, Whole};
 use super::pack::{Panels, View, pack};
-use super::simd::Lanes;
+use super::simd::{LANES, Lanes};
 use super::tile::{Cuts, Finish, Tile, tile};
 use super::{Isa, Numbers, tiles};
 use crate::{DType, Device, Result, Tensor};
@@ -388,6 +388,8 @@ impl Few<'_> {
 /// Room for the tiles that wait in the tree (in L1) and those saved between blocks of k.
 struct Room {
     stack: Vec<f32>,
+    /// Floats before the first whole line of memory: a vector that crosses lines takes twice the time.
+    skipped: usize,
     saved: Vec<f32>,
     per_tile: usize,
 }
@@ -395,9 +397,11 @@ struct Room {
 impl Room {
     fn new(cuts: Cuts, tile_floats: usize, tiles: usize) -> Room {
         let per_tile = cuts.saved() * tile_floats;
-        let stack = vec![0.0; cuts.levels() * tile_floats];
+        let stack = vec![0.0; cuts.levels() * tile_floats + LANES];
+        let skipped = stack.as_ptr().align_offset(4 * LANES).min(LANES);
         Room {
             stack,
+            skipped,
             saved: vec![0.0; tiles * per_tile],
             per_tile,
         }
@@ -405,7 +409,7 @@ impl Room {
 
     fn of(&mut self, tile: usize) -> (&mut [f32], &mut [f32]) {
         (
-            &mut self.stack,
+            &mut self.stack[self.skipped..],
             &mut self.saved[tile * self.per_tile..(tile + 1) * self.per_tile],
         )
     }

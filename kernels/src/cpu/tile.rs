@@ -66,9 +66,10 @@ impl Cuts {
         (0..count).map(move |i| (i * self.block, self.k.min((i + 1) * self.block)))
     }
 
-    /// Sums that can wait at once while a block runs.
+    /// Sums that can wait at once while a block runs, at least 1.
     pub(crate) fn levels(self) -> usize {
-        (usize::BITS - self.k.div_ceil(self.leaf).leading_zeros()) as usize
+        let leaves = self.k.div_ceil(self.leaf).max(1);
+        (usize::BITS - leaves.leading_zeros()) as usize
     }
 
     /// Tiles to keep per tile of the output between blocks: waiting sums and one unfinished chain.
@@ -126,14 +127,11 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
         stack[..depth * level].copy_from_slice(&saved[..depth * level]);
         acc = read_tile::<L, R, V>(&saved[depth * level..][..level]);
     }
-    if t.end == cuts.k {
-        // The chain leaves time for the lines of C to come.
-        for r in 0..t.rows {
-            for v in 0..V {
-                L::ask_to_write(t.c.wrapping_add(r * t.c_stride + v * LANES));
-            }
-        }
-    }
+    let mut soon = Soon {
+        at: t.c,
+        stride: t.c_stride,
+        rows: if t.end == cuts.k { t.rows } else { 0 },
+    };
     let mut at = t.start;
     while at < t.end {
         let leaf = at / cuts.leaf;
@@ -145,7 +143,7 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
                 t.a.add((at - t.start) * R),
                 t.b.add((at - t.start) * V * LANES),
             );
-            chain::<L, N, R, V>(acc, a, b, stop - at)
+            chain::<L, N, R, V>(acc, a, b, stop - at, &mut soon)
         };
         at = stop;
         if at < leaf_end {
@@ -173,7 +171,7 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     }
     if t.end == cuts.k {
         // SAFETY: the caller vouches for c.
-        unsafe { write_c::<L, R, V>(&t, acc) }
+        unsafe { write_c::<L, R, V>(&t, acc, stack) }
     } else {
         saved[..depth * level].copy_from_slice(&stack[..depth * level]);
         write_tile::<L, R, V>(&mut saved[depth * level..][..level], acc);
@@ -200,6 +198,31 @@ fn write_tile<L: Lanes, const R: usize, const V: usize>(to: &mut [f32], tile: [[
     }
 }
 
+/// Rows of C to ask for, spread over the chain: all at once they would keep the panels' lines waiting.
+struct Soon {
+    at: *const f32,
+    stride: usize,
+    rows: usize,
+}
+
+impl Soon {
+    #[inline(always)]
+    fn ask<L: Lanes, const V: usize>(&mut self) {
+        if self.rows > 0 {
+            for v in 0..V {
+                L::ask_to_write(self.at.wrapping_add(v * LANES));
+            }
+            self.at = self.at.wrapping_add(self.stride);
+            self.rows -= 1;
+        }
+    }
+}
+
+/// Steps of the chain between two rows that are asked for.
+const ASKING: usize = 16;
+/// Steps of the chain that one turn of its loop takes.
+const UNROLLED: usize = 4;
+
 /// # Safety
 /// `a` has len * R floats, `b` has len rows of V * 16 floats.
 #[inline(always)]
@@ -208,49 +231,101 @@ unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     mut a: *const f32,
     mut b: *const f32,
     len: usize,
+    soon: &mut Soon,
 ) -> [[L; V]; R] {
-    for _ in 0..len {
+    let mut left = len;
+    while left > 0 {
+        soon.ask::<L, V>();
+        let some = left.min(ASKING);
+        left -= some;
         // SAFETY: the caller vouches for len steps of both panels.
         unsafe {
-            let mut bs = [L::splat(0.0); V];
-            for (v, x) in bs.iter_mut().enumerate() {
-                *x = L::load_at(b.add(v * LANES));
-            }
-            for (r, row) in acc.iter_mut().enumerate() {
-                let x = L::splat(*a.add(r));
-                for (v, sum) in row.iter_mut().enumerate() {
-                    *sum = N::step(x, bs[v], *sum);
+            for _ in 0..some / UNROLLED {
+                for _ in 0..UNROLLED {
+                    step::<L, N, R, V>(&mut acc, &mut a, &mut b);
                 }
             }
-            a = a.add(R);
-            b = b.add(V * LANES);
+            for _ in 0..some % UNROLLED {
+                step::<L, N, R, V>(&mut acc, &mut a, &mut b);
+            }
         }
     }
     acc
 }
 
 /// # Safety
-/// `t.c` has `rows` x `cols` floats nobody else touches.
+/// `a` has R floats, `b` has V * 16.
 #[inline(always)]
-unsafe fn write_c<L: Lanes, const R: usize, const V: usize>(t: &Tile, acc: [[L; V]; R]) {
-    for (r, row) in acc.into_iter().enumerate() {
-        if r >= t.rows {
-            break;
+unsafe fn step<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
+    acc: &mut [[L; V]; R],
+    a: &mut *const f32,
+    b: &mut *const f32,
+) {
+    // SAFETY: the caller vouches for a step of both panels.
+    unsafe {
+        let mut bs = [L::splat(0.0); V];
+        for (v, x) in bs.iter_mut().enumerate() {
+            *x = L::load_at(b.add(v * LANES));
         }
+        for (r, row) in acc.iter_mut().enumerate() {
+            let x = L::splat(*a.add(r));
+            for (v, sum) in row.iter_mut().enumerate() {
+                *sum = N::step(x, bs[v], *sum);
+            }
+        }
+        *a = a.add(R);
+        *b = b.add(V * LANES);
+    }
+}
+
+/// # Safety
+/// `t.c` has `rows` x `cols` floats nobody else touches.
+/// # Panics
+/// If `room` has not a tile.
+#[inline(always)]
+unsafe fn write_c<L: Lanes, const R: usize, const V: usize>(
+    t: &Tile,
+    acc: [[L; V]; R],
+    room: &mut [f32],
+) {
+    if t.rows < R || t.cols < V * LANES {
+        write_tile::<L, R, V>(room, acc);
+        // SAFETY: passed on to the caller.
+        return unsafe { write_part::<L>(t, &room[..R * V * LANES], V * LANES) };
+    }
+    for (r, row) in acc.into_iter().enumerate() {
         for (v, x) in row.into_iter().enumerate() {
-            let cols = t.cols.saturating_sub(v * LANES).min(LANES);
-            if cols > 0 {
-                // SAFETY: row r and `cols` columns from v * 16 are inside the tile.
-                let c = unsafe {
-                    std::slice::from_raw_parts_mut(t.c.add(r * t.c_stride + v * LANES), cols)
-                };
+            // SAFETY: all R rows and V vectors are inside the tile.
+            unsafe {
+                let c = t.c.add(r * t.c_stride + v * LANES);
                 let x = if t.finish == Finish::Add {
-                    L::load_part(c, 0.0).add(x)
+                    L::load_at(c).add(x)
                 } else {
                     x
                 };
-                x.store_part(c);
+                x.store_at(c);
             }
+        }
+    }
+}
+
+/// A tile at the edge of C, from its sums in memory, rows of `width`.
+///
+/// # Safety
+/// As `write_c`.
+#[inline(always)]
+unsafe fn write_part<L: Lanes>(t: &Tile, sums: &[f32], width: usize) {
+    for (r, row) in sums.chunks_exact(width).enumerate().take(t.rows) {
+        // SAFETY: row r and its first `cols` columns are inside the tile.
+        let c = unsafe { std::slice::from_raw_parts_mut(t.c.add(r * t.c_stride), t.cols) };
+        for (x, c) in row.chunks_exact(LANES).zip(c.chunks_mut(LANES)) {
+            let x = L::load(x);
+            let x = if t.finish == Finish::Add {
+                L::load_part(c, 0.0).add(x)
+            } else {
+                x
+            };
+            x.store_part(c);
         }
     }
 }
