@@ -1,8 +1,9 @@
 //! `C[m,n] = A[m,k] B[k,n]` with one k order per element whatever m, n, tile, threads, instruction set.
 //!
-//! Both operands are packed into panels that span all of k; tasks are rectangles of tiles and take all
-//! of k, block by block, with the state of `tile.rs` kept between blocks. With few rows (generation)
-//! nothing would use a pack of B twice, so a task packs one panel of B and drops it.
+//! Both operands are packed into panels of a block of k; tasks are rectangles of tiles. Over a long k the sums
+//! of a block of the output wait in memory (`tile.rs`) while one block of k after the other is packed and
+//! multiplied. With few rows (generation) nothing would use a pack of B twice, so a task packs one panel of B
+//! and drops it.
 //! A pack holds words: f32, or the bf16 of two neighbouring k (`bf16.rs`); a word of k is a step. Leaves
 //! start at whole steps, so that an odd leaf ends with half a step of zeros.
 //! Shapes: m, n, k in elements.
@@ -12,7 +13,7 @@ use super::bf16::{Step, Task, perform};
 use super::epilogue::{Epilogue, Whole};
 use super::pack::{Panels, View, pack};
 use super::simd::{LANES, Lanes};
-use super::tile::{Cuts, Finish, Tile, tile};
+use super::tile::{Cuts, Finish, Stack, Tile, tile};
 use super::{Isa, Numbers, tiles};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -21,8 +22,8 @@ use rayon::prelude::*;
 pub(super) const PACK_A_BYTES: usize = 4 << 20;
 /// Bytes of one packed block of B: half of a usual last cache level of 32 MiB.
 pub(super) const PACK_B_BYTES: usize = 16 << 20;
-/// Bytes of the A panels one task goes through per B panel: a quarter of a 1 MiB L2.
-const GROUP_BYTES: usize = 256 << 10;
+/// Bytes of the A panels one task goes through per B panel: half of a 1 MiB L2.
+const GROUP_BYTES: usize = 512 << 10;
 /// Panels of rows up to which B is packed panel by panel inside the tasks.
 pub(super) const FEW_PANELS: usize = 3;
 /// Below this many multiply-adds one thread is faster than waking others.
@@ -173,7 +174,8 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
     let out = Output(c.data.as_mut_ptr());
     let b = b.transposed(); // lanes of a B panel are columns
     if m <= FEW_PANELS * rows && n > cols {
-        let packed_a = pack_block((a, order), 0..m, rows, plan.device, parallel)?;
+        let whole = (0, order.steps());
+        let packed_a = pack_block((a, order), 0..m, (whole, rows), plan.device, parallel)?;
         let few = Few {
             a: &packed_a,
             b,
@@ -188,39 +190,44 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
         few.multiply(isa, parallel);
         return Ok(());
     }
-    let m_block = block(m, rows, order.steps(), PACK_A_BYTES);
-    let n_block = block(n, cols, order.steps(), PACK_B_BYTES);
-    let mut packed_a = None;
+    let is_long = cuts.own() > 0;
+    let b_bytes = if is_long { PACK_A_BYTES } else { PACK_B_BYTES };
+    let m_block = block(m, rows, cuts.longest(), PACK_A_BYTES);
+    let n_block = block(n, cols, cuts.longest(), b_bytes);
+    let tiles = m.min(m_block).div_ceil(rows) * n.min(n_block).div_ceil(cols);
+    let mut own = Tensor::empty(&[tiles * cuts.own() * rows * cols], DType::F32, plan.device)?;
+    let own = Output(own.f32_mut().as_mut_ptr());
+    let (mut packed_a, mut packed_b) = (None, None);
     for n0 in (0..n).step_by(n_block) {
         let n_end = n.min(n0 + n_block);
-        let packed_b = pack_block((b, order), n0..n_end, cols, plan.device, parallel)?;
         for m0 in (0..m).step_by(m_block) {
             let m_end = m.min(m0 + m_block);
-            // With a single block of rows its pack serves every block of columns.
-            let packed_a = match &mut packed_a {
-                Some(packed) if m_block >= m => packed,
-                slot => slot.insert(pack_block(
-                    (a, order),
-                    m0..m_end,
-                    rows,
-                    plan.device,
-                    parallel,
-                )?),
-            };
-            let rect = Rect {
-                a: packed_a,
-                b: &packed_b,
-                m: m_end - m0,
-                n: n_end - n0,
-                cuts,
-                pairs: plan.numbers.are_pairs(),
-                finish: plan.finish,
-                epilogue: plan.epilogue,
-                c: out,
-                at: (m0, n0),
-                c_stride: c.row_stride,
-            };
-            rect.multiply(isa, parallel);
+            for span in cuts.blocks() {
+                // With a single block of k a pack of B serves all rows, with a single one of rows that of A all columns.
+                let (is_new_a, is_new_b) = (is_long || m_block < m, is_long || m0 == 0);
+                let packed_b = packed(&mut packed_b, is_new_b, || {
+                    pack_block((b, order), n0..n_end, (span, cols), plan.device, parallel)
+                })?;
+                let packed_a = packed(&mut packed_a, is_new_a, || {
+                    pack_block((a, order), m0..m_end, (span, rows), plan.device, parallel)
+                })?;
+                let rect = Rect {
+                    a: packed_a,
+                    b: packed_b,
+                    m: m_end - m0,
+                    n: n_end - n0,
+                    cuts,
+                    span,
+                    own,
+                    pairs: plan.numbers.are_pairs(),
+                    finish: plan.finish,
+                    epilogue: plan.epilogue,
+                    c: out,
+                    at: (m0, n0),
+                    c_stride: c.row_stride,
+                };
+                rect.multiply(isa, parallel);
+            }
         }
     }
     Ok(())
@@ -246,14 +253,30 @@ pub(super) fn block(lanes: usize, width: usize, k: usize, bytes: usize) -> usize
         .next_multiple_of(width)
 }
 
+/// What is packed already, or a new pack, for which the old one makes room.
+fn packed(
+    slot: &mut Option<Packed>,
+    is_new: bool,
+    pack: impl FnOnce() -> Result<Packed>,
+) -> Result<&Packed> {
+    if is_new {
+        *slot = None;
+    }
+    Ok(match slot {
+        Some(packed) => packed,
+        none => none.insert(pack()?),
+    })
+}
+
+/// Packs `span` of k of some lanes.
 fn pack_block(
     (x, order): (View<'_>, Order),
-    lanes: std::ops::Range<usize>,
-    width: usize,
+    lanes: Range,
+    (span, width): ((usize, usize), usize),
     device: &Device,
     parallel: bool,
 ) -> Result<Packed> {
-    let k = order.steps();
+    let k = span.1 - span.0;
     let panels = lanes.len().div_ceil(width);
     // Powers of two let packs of unlike shapes share pooled buffers.
     let floats = (panels * k * width).max(1).next_power_of_two();
@@ -279,7 +302,7 @@ fn pack_block(
                 count: out.len() / apart,
                 apart,
             };
-            order.pack(device.isa(), panels, (0, k), out);
+            order.pack(device.isa(), panels, span, out);
         };
         if parallel {
             out.par_chunks_mut(each * apart).enumerate().for_each(one);
@@ -297,6 +320,10 @@ struct Rect<'a> {
     m: usize,
     n: usize,
     cuts: Cuts,
+    /// Steps of k that the packs have.
+    span: (usize, usize),
+    /// Sums of the block's tiles, row of tiles by row, that wait between blocks of k.
+    own: Output,
     /// Whether a word is two bf16.
     pairs: bool,
     finish: Finish,
@@ -310,13 +337,8 @@ struct Rect<'a> {
 impl Rect<'_> {
     fn multiply(&self, isa: Isa, parallel: bool) {
         let (rows, cols) = (self.m.div_ceil(self.a.width), self.n.div_ceil(self.b.width));
-        let k_block = self
-            .cuts
-            .blocks()
-            .map(|(start, end)| end - start)
-            .max()
-            .unwrap_or(0);
-        let group = (GROUP_BYTES / (4 * self.a.width * k_block.max(1))).clamp(1, rows);
+        let steps = (self.span.1 - self.span.0).max(1);
+        let group = (GROUP_BYTES / (4 * self.a.width * steps)).clamp(1, rows);
         let groups = rows.div_ceil(group);
         // Alone, a strip as wide as the block; else enough tasks that the threads end together.
         let tasks = if parallel {
@@ -385,33 +407,26 @@ impl Few<'_> {
     }
 }
 
-/// Room for the tiles that wait in the tree (in L1) and those saved between blocks of k.
+/// Room for sums that wait (`Stack`), of some tiles.
 struct Room {
-    stack: Vec<f32>,
-    /// Floats before the first whole line of memory: a vector that crosses lines takes twice the time.
+    own: Vec<f32>,
+    shared: Vec<f32>,
+    /// Floats of it before the first whole line of memory: a vector that crosses lines takes twice the time.
     skipped: usize,
-    saved: Vec<f32>,
-    per_tile: usize,
 }
 
 impl Room {
     fn new(cuts: Cuts, tile_floats: usize, tiles: usize) -> Room {
-        let per_tile = cuts.saved() * tile_floats;
-        let stack = vec![0.0; cuts.levels() * tile_floats + LANES];
-        let skipped = stack.as_ptr().align_offset(4 * LANES).min(LANES);
+        let shared = vec![0.0; cuts.shared() * tile_floats + LANES];
         Room {
-            stack,
-            skipped,
-            saved: vec![0.0; tiles * per_tile],
-            per_tile,
+            own: vec![0.0; tiles * cuts.own() * tile_floats],
+            skipped: shared.as_ptr().align_offset(4 * LANES).min(LANES),
+            shared,
         }
     }
 
-    fn of(&mut self, tile: usize) -> (&mut [f32], &mut [f32]) {
-        (
-            &mut self.stack[self.skipped..],
-            &mut self.saved[tile * self.per_tile..(tile + 1) * self.per_tile],
-        )
+    fn shared(&mut self) -> &mut [f32] {
+        &mut self.shared[self.skipped..]
     }
 }
 
@@ -434,37 +449,45 @@ impl Task for Tiles<'_> {
             cols,
         } = self;
         let (height, width) = (rect.a.width, rect.b.width);
-        let mut room = Room::new(rect.cuts, height * width, rows.len() * cols.len());
-        for (start, end) in rect.cuts.blocks() {
-            for j in cols.clone() {
-                for i in rows.clone() {
-                    let (row, column) = (rect.at.0 + i * height, rect.at.1 + j * width);
-                    let t = Tile {
-                        a: rect.a.panel(i)[start * height..].as_ptr(),
-                        b: rect.b.panel(j)[start * width..].as_ptr(),
-                        cuts: rect.cuts,
-                        start,
-                        end,
-                        finish: rect.finish,
-                        // SAFETY: the tile starts inside the output.
-                        c: unsafe { rect.c.0.add(row * rect.c_stride + column) },
-                        c_stride: rect.c_stride,
-                        rows: height.min(rect.m - i * height),
-                        cols: width.min(rect.n - j * width),
+        let (start, end) = rect.span;
+        let own = rect.cuts.own() * height * width;
+        let all = rect.n.div_ceil(width);
+        let mut room = Room::new(rect.cuts, height * width, 0);
+        for j in cols {
+            for i in rows.clone() {
+                let (row, column) = (rect.at.0 + i * height, rect.at.1 + j * width);
+                let t = Tile {
+                    a: rect.a.panel(i).as_ptr(),
+                    b: rect.b.panel(j).as_ptr(),
+                    cuts: rect.cuts,
+                    start,
+                    end,
+                    finish: rect.finish,
+                    // SAFETY: the tile starts inside the output.
+                    c: unsafe { rect.c.0.add(row * rect.c_stride + column) },
+                    c_stride: rect.c_stride,
+                    rows: height.min(rect.m - i * height),
+                    cols: width.min(rect.n - j * width),
+                };
+                let whole = Whole::of(&t, rect.c.0, (row, column));
+                let is_last = end == rect.cuts.k;
+                if is_last {
+                    // The chain leaves time for them to come.
+                    rect.epilogue.ask_for::<L>(&whole);
+                }
+                // SAFETY: panels have a row per k of the block; sums of the block's tiles follow each other;
+                // tiles of different (i, j) are disjoint and each (i, j) belongs to one task.
+                unsafe {
+                    let at = rect.own.0.add((i * all + j) * own);
+                    let mut stack = Stack {
+                        own: std::slice::from_raw_parts_mut(at, own),
+                        shared: room.shared(),
                     };
-                    let (stack, saved) = room.of((j - cols.start) * rows.len() + (i - rows.start));
-                    let whole = Whole::of(&t, rect.c.0, (row, column));
-                    if end == rect.cuts.k {
-                        // The chain leaves time for them to come.
-                        rect.epilogue.ask_for::<L>(&whole);
-                    }
-                    // SAFETY: panels have k * width floats each; tiles of different (i, j) are
-                    // disjoint and each (i, j) belongs to one task.
-                    unsafe { one_tile::<L, N>(t, height, stack, saved) }
-                    if end == rect.cuts.k && !rect.epilogue.is_none() {
-                        // SAFETY: as above.
-                        unsafe { rect.epilogue.apply(isa, whole) }
-                    }
+                    one_tile::<L, N>(t, height, &mut stack);
+                }
+                if is_last && !rect.epilogue.is_none() {
+                    // SAFETY: as above.
+                    unsafe { rect.epilogue.apply(isa, whole) }
                 }
             }
         }
@@ -484,12 +507,11 @@ impl Task for FewTiles<'_> {
         let cuts = few.order.cuts();
         let (height, width) = (few.a.width, few.cols);
         let rows = few.m.div_ceil(height);
-        let mut room = Room::new(cuts, height * width, rows);
-        let longest = cuts
-            .blocks()
-            .map(|(start, end)| end - start)
-            .max()
-            .unwrap_or(0);
+        let (mut room, own) = (
+            Room::new(cuts, height * width, rows),
+            cuts.own() * height * width,
+        );
+        let longest = cuts.longest();
         let mut panel = vec![0.0; longest * width];
         for j in cols {
             for (start, end) in cuts.blocks() {
@@ -515,10 +537,13 @@ impl Task for FewTiles<'_> {
                         rows: height.min(few.m - i * height),
                         cols: width.min(few.b.rows - j * width),
                     };
-                    let (stack, saved) = room.of(i);
+                    let mut stack = Stack {
+                        own: &mut room.own[i * own..(i + 1) * own],
+                        shared: &mut room.shared[room.skipped..],
+                    };
                     // SAFETY: both panels have a row per k of the block; tiles of different (i, j)
                     // are disjoint and each j belongs to one task.
-                    unsafe { one_tile::<L, N>(t, height, stack, saved) }
+                    unsafe { one_tile::<L, N>(t, height, &mut stack) }
                     if end == cuts.k && !few.epilogue.is_none() {
                         let whole = Whole::of(&t, few.c.0, (i * height, j * width));
                         // SAFETY: as above.
@@ -533,27 +558,22 @@ impl Task for FewTiles<'_> {
 /// # Safety
 /// As `tile`, for a kernel of `rows` rows and the instruction set's columns.
 #[inline(always)]
-unsafe fn one_tile<L: Lanes, N: Step<L>>(
-    t: Tile,
-    rows: usize,
-    stack: &mut [f32],
-    saved: &mut [f32],
-) {
+unsafe fn one_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack<'_>) {
     // SAFETY: passed on to the caller.
     unsafe {
         if L::TILE_VECTORS == 2 {
             match rows {
-                1 => tile::<L, N, 1, 2>(t, stack, saved),
-                2 => tile::<L, N, 2, 2>(t, stack, saved),
-                4 => tile::<L, N, 4, 2>(t, stack, saved),
-                _ => tile::<L, N, 12, 2>(t, stack, saved),
+                1 => tile::<L, N, 1, 2>(t, stack),
+                2 => tile::<L, N, 2, 2>(t, stack),
+                4 => tile::<L, N, 4, 2>(t, stack),
+                _ => tile::<L, N, 12, 2>(t, stack),
             }
         } else {
             match rows {
-                1 => tile::<L, N, 1, 1>(t, stack, saved),
-                2 => tile::<L, N, 2, 1>(t, stack, saved),
-                4 => tile::<L, N, 4, 1>(t, stack, saved),
-                _ => tile::<L, N, 6, 1>(t, stack, saved),
+                1 => tile::<L, N, 1, 1>(t, stack),
+                2 => tile::<L, N, 2, 1>(t, stack),
+                4 => tile::<L, N, 4, 1>(t, stack),
+                _ => tile::<L, N, 6, 1>(t, stack),
             }
         }
     }

@@ -4,9 +4,9 @@
 //! (or of pairs of bf16, `bf16.rs`: a step of "k" is then two, and k counts steps),
 //! finished leaves are merged by the binary-counter tree (DESIGN.md section 5 rule 2): after leaf i,
 //! as many merges as i has trailing one bits, and at the end what is left from right to left. The
-//! partial sums waiting for their partner lie in a small stack (one tile per level, in L1). Between two
-//! blocks of k the stack and an unfinished chain are saved and taken up again, so that the blocking
-//! changes no bits: a block never adds its own sum.
+//! partial sums waiting for their partner lie in a small stack (one tile per level). Between two blocks of k
+//! they wait there and an unfinished chain beside them, so that the blocking changes no bits: a block never
+//! adds its own sum.
 #![expect(
     unsafe_code,
     reason = "the inner loop reads packed panels through pointers"
@@ -66,19 +66,25 @@ impl Cuts {
         (0..count).map(move |i| (i * self.block, self.k.min((i + 1) * self.block)))
     }
 
-    /// Sums that can wait at once while a block runs, at least 1.
-    pub(crate) fn levels(self) -> usize {
-        let leaves = self.k.div_ceil(self.leaf).max(1);
-        (usize::BITS - leaves.leading_zeros()) as usize
+    /// Steps of the longest block.
+    pub(crate) fn longest(self) -> usize {
+        self.block.min(self.k)
     }
 
-    /// Tiles to keep per tile of the output between blocks: waiting sums and one unfinished chain.
-    pub(crate) fn saved(self) -> usize {
+    /// Tiles that a tile of the output keeps between blocks: waiting sums and the chain under way.
+    pub(crate) fn own(self) -> usize {
         let waiting = self
             .blocks()
             .skip(1)
             .map(|(start, _)| self.waiting(start) + 1);
         waiting.max().unwrap_or(0)
+    }
+
+    /// Further tiles for the sums that can wait at once while a block runs; with own ones at least 1.
+    pub(crate) fn shared(self) -> usize {
+        let leaves = self.k.div_ceil(self.leaf).max(1);
+        let levels = (usize::BITS - leaves.leading_zeros()) as usize;
+        levels.saturating_sub(self.own())
     }
 
     /// Sums that wait when the chain reaches `k`: one per one bit of the finished leaves.
@@ -106,26 +112,43 @@ pub(crate) struct Tile {
     pub(crate) cols: usize,
 }
 
+/// Sums that wait, tile by tile, level by level: those that wait between blocks of k, and the chain under way there, are
+/// the tile's own; above them tiles use the same, which so stay in L1.
+pub(crate) struct Stack<'a> {
+    pub(crate) own: &'a mut [f32],
+    pub(crate) shared: &'a mut [f32],
+}
+
+impl Stack<'_> {
+    /// Floats of the tile at `depth`, `len` a tile.
+    #[inline(always)]
+    fn at(&mut self, depth: usize, len: usize) -> &mut [f32] {
+        let start = depth * len;
+        match start.checked_sub(self.own.len()) {
+            None => &mut self.own[start..start + len],
+            Some(start) => &mut self.shared[start..start + len],
+        }
+    }
+}
+
 /// Takes one tile of R rows and V vectors through one block of k; the last block writes C.
 ///
 /// # Safety
 /// `a` and `b` have (end - start) * R and * V * 16 floats, `c` has `rows` x `cols` floats nobody else
 /// touches; rows <= R, cols <= V * 16.
 /// # Panics
-/// If `stack` has not a tile per level or `saved` not a tile per saved one.
+/// If `stack` has not `Cuts::own` tiles of its own and `Cuts::shared` shared ones.
 #[inline(always)]
 pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     t: Tile,
-    stack: &mut [f32],
-    saved: &mut [f32],
+    stack: &mut Stack<'_>,
 ) {
     let cuts = t.cuts;
     let level = R * V * LANES;
     let mut depth = cuts.waiting(t.start);
     let mut acc = [[L::splat(0.0); V]; R];
     if t.start > 0 {
-        stack[..depth * level].copy_from_slice(&saved[..depth * level]);
-        acc = read_tile::<L, R, V>(&saved[depth * level..][..level]);
+        acc = read_tile::<L, R, V>(stack.at(depth, level));
     }
     let mut soon = Soon {
         at: t.c,
@@ -156,7 +179,7 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
         };
         for _ in 0..merges {
             depth -= 1;
-            let waiting = read_tile::<L, R, V>(&stack[depth * level..][..level]);
+            let waiting = read_tile::<L, R, V>(stack.at(depth, level));
             for (acc, waiting) in acc.iter_mut().zip(waiting) {
                 for (x, w) in acc.iter_mut().zip(waiting) {
                     *x = w.add(*x);
@@ -164,17 +187,16 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
             }
         }
         if at < cuts.k {
-            write_tile::<L, R, V>(&mut stack[depth * level..][..level], acc);
+            write_tile::<L, R, V>(stack.at(depth, level), acc);
             acc = [[L::splat(0.0); V]; R];
             depth += 1;
         }
     }
     if t.end == cuts.k {
         // SAFETY: the caller vouches for c.
-        unsafe { write_c::<L, R, V>(&t, acc, stack) }
+        unsafe { write_c::<L, R, V>(&t, acc, stack.at(0, level)) }
     } else {
-        saved[..depth * level].copy_from_slice(&stack[..depth * level]);
-        write_tile::<L, R, V>(&mut saved[depth * level..][..level], acc);
+        write_tile::<L, R, V>(stack.at(depth, level), acc);
     }
 }
 

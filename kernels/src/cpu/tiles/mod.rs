@@ -376,7 +376,7 @@ impl<U> Rect<'_, U> {
         (own, shared): (&mut [Sums], &mut [Sums]),
     ) {
         let cuts = self.order.cuts();
-        let each = cuts.saved();
+        let each = cuts.own();
         let tall = self.height.next_multiple_of(SIDE);
         let (from, to) = self.span;
         for i in rows {

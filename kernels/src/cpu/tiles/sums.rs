@@ -125,8 +125,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub(super) fn new(cuts: Cuts, tiles: usize, device: &Device) -> Result<Waiting> {
-        let own = cuts.saved();
-        let shared = cuts.levels().max(1).saturating_sub(own);
+        let (own, shared) = (cuts.own(), cuts.shared());
         let floats = (tiles * own + shared) * BOTH * BOTH;
         Ok(Waiting {
             sums: Tensor::empty(&[floats], DType::F32, device)?,
