@@ -18,7 +18,7 @@ use super::{Isa, Numbers, tiles};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
-/// Bytes of one packed block of A; each goes through a whole block of B.
+/// Bytes of a block of A; each goes through a whole block of B.
 pub(super) const PACK_A_BYTES: usize = 4 << 20;
 /// Bytes of one packed block of B: half of a usual last cache level of 32 MiB.
 pub(super) const PACK_B_BYTES: usize = 16 << 20;
@@ -197,22 +197,29 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
     let tiles = m.min(m_block).div_ceil(rows) * n.min(n_block).div_ceil(cols);
     let mut own = Tensor::empty(&[tiles * cuts.own() * rows * cols], DType::F32, plan.device)?;
     let own = Output(own.f32_mut().as_mut_ptr());
-    let (mut packed_a, mut packed_b) = (None, None);
+    let mut packed_b = None;
     for n0 in (0..n).step_by(n_block) {
         let n_end = n.min(n0 + n_block);
         for m0 in (0..m).step_by(m_block) {
             let m_end = m.min(m0 + m_block);
             for span in cuts.blocks() {
-                // With a single block of k a pack of B serves all rows, with a single one of rows that of A all columns.
-                let (is_new_a, is_new_b) = (is_long || m_block < m, is_long || m0 == 0);
-                let packed_b = packed(&mut packed_b, is_new_b, || {
-                    pack_block((b, order), n0..n_end, (span, cols), plan.device, parallel)
-                })?;
-                let packed_a = packed(&mut packed_a, is_new_a, || {
-                    pack_block((a, order), m0..m_end, (span, rows), plan.device, parallel)
-                })?;
+                // With a single block of k a pack serves all rows; else it makes room for the next.
+                if is_long || m0 == 0 {
+                    packed_b = None;
+                }
+                let packed_b = match &packed_b {
+                    Some(packed) => packed,
+                    None => packed_b.insert(pack_block(
+                        (b, order),
+                        n0..n_end,
+                        (span, cols),
+                        plan.device,
+                        parallel,
+                    )?),
+                };
                 let rect = Rect {
-                    a: packed_a,
+                    a: (a, order),
+                    height: rows,
                     b: packed_b,
                     m: m_end - m0,
                     n: n_end - n0,
@@ -226,7 +233,7 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
                     at: (m0, n0),
                     c_stride: c.row_stride,
                 };
-                rect.multiply(isa, parallel);
+                rect.multiply(plan.device, parallel)?;
             }
         }
     }
@@ -251,21 +258,6 @@ pub(super) fn block(lanes: usize, width: usize, k: usize, bytes: usize) -> usize
     let fit = bytes / (4 * k.max(1));
     fit.clamp(width * 8, lanes.max(width * 8))
         .next_multiple_of(width)
-}
-
-/// What is packed already, or a new pack, for which the old one makes room.
-fn packed(
-    slot: &mut Option<Packed>,
-    is_new: bool,
-    pack: impl FnOnce() -> Result<Packed>,
-) -> Result<&Packed> {
-    if is_new {
-        *slot = None;
-    }
-    Ok(match slot {
-        Some(packed) => packed,
-        none => none.insert(pack()?),
-    })
 }
 
 /// Packs `span` of k of some lanes.
@@ -315,7 +307,9 @@ fn pack_block(
 
 /// A block of the output and the packs it comes from.
 struct Rect<'a> {
-    a: &'a Packed,
+    a: (View<'a>, Order),
+    /// Rows of a tile.
+    height: usize,
     b: &'a Packed,
     m: usize,
     n: usize,
@@ -335,10 +329,10 @@ struct Rect<'a> {
 }
 
 impl Rect<'_> {
-    fn multiply(&self, isa: Isa, parallel: bool) {
-        let (rows, cols) = (self.m.div_ceil(self.a.width), self.n.div_ceil(self.b.width));
+    fn multiply(&self, device: &Device, parallel: bool) -> Result<()> {
+        let (rows, cols) = (self.m.div_ceil(self.height), self.n.div_ceil(self.b.width));
         let steps = (self.span.1 - self.span.0).max(1);
-        let group = (GROUP_BYTES / (4 * self.a.width * steps)).clamp(1, rows);
+        let group = (GROUP_BYTES / (4 * self.height * steps)).clamp(1, rows);
         let groups = rows.div_ceil(group);
         // Alone, a strip as wide as the block; else enough tasks that the threads end together.
         let tasks = if parallel {
@@ -348,21 +342,39 @@ impl Rect<'_> {
         };
         let strip = cols.div_ceil(tasks.div_ceil(groups).clamp(1, cols));
         let strips = cols.div_ceil(strip);
+        let pack = |panels: Range, parallel| {
+            let end = self.m.min(panels.end * self.height);
+            let lanes = self.at.0 + panels.start * self.height..self.at.0 + end;
+            pack_block(self.a, lanes, (self.span, self.height), device, parallel)
+        };
+        // Where one task alone uses a group, it packs it and so has it in L2.
+        let shared = (strips > 1).then(|| pack(0..rows, parallel)).transpose()?;
         let one = |task: usize| {
             let (g, s) = (task / strips, task % strips);
             let panels = g * group..rows.min((g + 1) * group);
+            let own;
+            let (a, first) = match &shared {
+                Some(a) => (a, 0),
+                None => {
+                    own = pack(panels.clone(), false)?;
+                    (&own, panels.start)
+                }
+            };
             let tiles = Tiles {
-                isa,
+                isa: device.isa(),
                 rect: self,
+                a,
+                first,
                 rows: panels,
                 cols: s * strip..cols.min((s + 1) * strip),
             };
-            perform(isa, self.pairs, tiles);
+            perform(device.isa(), self.pairs, tiles);
+            Ok(())
         };
         if parallel {
-            (0..groups * strips).into_par_iter().for_each(one);
+            (0..groups * strips).into_par_iter().try_for_each(one)
         } else {
-            (0..groups * strips).for_each(one);
+            (0..groups * strips).try_for_each(one)
         }
     }
 }
@@ -435,6 +447,9 @@ type Range = std::ops::Range<usize>;
 struct Tiles<'a> {
     isa: Isa,
     rect: &'a Rect<'a>,
+    /// Has panels from the `first` of the block on.
+    a: &'a Packed,
+    first: usize,
     rows: Range,
     cols: Range,
 }
@@ -445,10 +460,12 @@ impl Task for Tiles<'_> {
         let Tiles {
             isa,
             rect,
+            a,
+            first,
             rows,
             cols,
         } = self;
-        let (height, width) = (rect.a.width, rect.b.width);
+        let (height, width) = (rect.height, rect.b.width);
         let (start, end) = rect.span;
         let own = rect.cuts.own() * height * width;
         let all = rect.n.div_ceil(width);
@@ -457,7 +474,7 @@ impl Task for Tiles<'_> {
             for i in rows.clone() {
                 let (row, column) = (rect.at.0 + i * height, rect.at.1 + j * width);
                 let t = Tile {
-                    a: rect.a.panel(i).as_ptr(),
+                    a: a.panel(i - first).as_ptr(),
                     b: rect.b.panel(j).as_ptr(),
                     cuts: rect.cuts,
                     start,

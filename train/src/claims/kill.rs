@@ -24,7 +24,7 @@ fn plan(sharded: bool) -> Plan {
         sequence: true,
         ..Default::default()
     };
-    plan.train.steps = 120;
+    plan.train.steps = 240;
     plan.train.checkpoint.sharded = sharded;
     plan.train.checkpoint.every = 1; // so that many kills fall into writing one
     plan
