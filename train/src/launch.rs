@@ -200,6 +200,11 @@ impl Launcher {
         }))
     }
 
+    /// Whether it ends all processes when one dies, before they could tell which.
+    pub(crate) fn ends_all_at_once(&self) -> bool {
+        self.name == "MPICH"
+    }
+
     /// By the variables of this process.
     pub(crate) fn of_this_process() -> Result<Option<Launcher>> {
         Launcher::find(&variable)
@@ -359,6 +364,7 @@ mod tests {
             ("MPI_LOCALNRANKS", "1"),
         ];
         let found = find(&mpich).unwrap().unwrap();
+        assert!(found.ends_all_at_once());
         assert_eq!(
             (found.process, found.is_mpi, found.address),
             (1, true, None)

@@ -16,6 +16,7 @@ mod eval;
 mod fit;
 #[cfg(test)]
 mod fixtures;
+mod guardian;
 mod infer;
 mod launch;
 mod layout;

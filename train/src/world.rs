@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::config::ParallelConfig;
 use crate::error::{Error, OnRank, Result};
+use crate::guardian::Guardian;
 use crate::launch::{LaunchConfig, Launcher, Transport, mpi_libraries, this_host, time};
 
 /// How long to wait for the words of a process that failed.
@@ -24,6 +25,9 @@ const WORDS: Duration = Duration::from_secs(2);
 /// This process among those of a run.
 pub struct World {
     network: Option<Network>,
+    /// Ends after the connections.
+    _guardian: Option<Guardian>,
+    remarks: Vec<String>,
     watch: Arc<Watch>,
     host: String,
     /// The others were told why this one ends.
@@ -42,6 +46,8 @@ impl World {
         let watch = Watch::new(timeout, vec![host.clone()], usize::MAX);
         World {
             network: None,
+            _guardian: None,
+            remarks: Vec::new(),
             watch: Arc::new(watch),
             host,
             is_ended: AtomicBool::new(false),
@@ -98,6 +104,8 @@ impl World {
             Transport::Auto => launcher.is_mpi && !launcher.is_address_given,
             transport => transport == Transport::Mpi,
         };
+        // before MPI is opened
+        let (guardian, unguarded) = Guardian::under(&launcher);
         let network = if is_mpi {
             mpi::connect(&mpi::Start {
                 process: launcher.process,
@@ -131,9 +139,12 @@ impl World {
             })
         };
         let network = network.map_err(|source| Error::Connect { source })?;
+        let remarks = network.remarks().iter().cloned().chain(unguarded).collect();
         Ok(World {
             watch: network.watch(),
             network: Some(network),
+            _guardian: guardian,
+            remarks,
             host: launcher.host,
             is_ended: AtomicBool::new(false),
         })
@@ -170,7 +181,7 @@ impl World {
 
     /// What the log should say of how the processes are connected.
     pub fn remarks(&self) -> &[String] {
-        self.network.as_ref().map_or(&[], Network::remarks)
+        &self.remarks
     }
 
     /// Calls `tell` with who and how as soon as a process ends without a word, which may be long before a

@@ -1,10 +1,11 @@
 //! What this machine does at most, measured on all threads of the pool: multiply-adds that stay in
-//! registers, and copies of arrays of the ops' size and of arrays that no cache holds.
+//! registers, tiles that stay in L1, and copies of arrays of the ops' size and of arrays that no cache holds.
 #![expect(
     unsafe_code,
     reason = "vector instructions, after a look at what the CPU has"
 )]
 
+use kernels::testing::busy_tiles;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ const ROUNDS: usize = 1 << 16;
 pub(crate) struct Ceilings {
     pub(crate) f32: Option<f64>,
     pub(crate) bf16: Option<f64>,
+    pub(crate) tiles: Option<f64>,
     pub(crate) copy: f64,
     pub(crate) copy_uncached: f64,
 }
@@ -29,6 +31,7 @@ impl Ceilings {
         Ceilings {
             f32: multiply_adds(),
             bf16: pair_products(),
+            tiles: tile_products(),
             copy: copies(CACHED),
             copy_uncached: copies(UNCACHED),
         }
@@ -38,6 +41,7 @@ impl Ceilings {
     pub(crate) fn of(&self, name: &str, unit: &str) -> Option<f64> {
         match unit {
             "GB/s" => Some(self.copy),
+            _ if name.contains("Bf16Tiles") => self.tiles,
             _ if name.contains("Bf16") => self.bf16,
             _ => self.f32,
         }
@@ -57,6 +61,14 @@ fn rate(work: f64, run: impl Fn() + Sync) -> f64 {
         work / best / 1e9
     };
     rayon::broadcast(one).into_iter().sum()
+}
+
+/// In the order of a product of many rows and columns (`cpu/tiles/unit.rs`).
+fn tile_products() -> Option<f64> {
+    let work = busy_tiles(ROUNDS)?;
+    Some(rate(work, || {
+        black_box(busy_tiles(black_box(ROUNDS)));
+    }))
 }
 
 fn copies(floats: usize) -> f64 {

@@ -439,9 +439,10 @@ fn main() {
     let ceilings = Ceilings::measure();
     let told = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.1}"));
     println!(
-        "ceilings: {} GFLOP/s in f32, {} in bf16 pairs; copies {:.1} GB/s, {:.1} out of cache",
+        "ceilings: {} GFLOP/s in f32, {} in bf16 pairs, {} in tiles; copies {:.1} GB/s, {:.1} out of cache",
         told(ceilings.f32),
         told(ceilings.bf16),
+        told(ceilings.tiles),
         ceilings.copy,
         ceilings.copy_uncached
     );

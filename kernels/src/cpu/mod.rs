@@ -12,7 +12,7 @@ pub(crate) mod rooms;
 pub(crate) mod simd;
 pub(crate) mod strip;
 pub(crate) mod tile;
-mod tiles;
+pub(crate) mod tiles;
 pub(crate) mod words;
 
 pub use path::CpuPath;

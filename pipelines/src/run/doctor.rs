@@ -50,7 +50,26 @@ fn features() -> Vec<&'static str> {
         ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
         ("avx512vbmi", is_x86_feature_detected!("avx512vbmi")),
     ];
-    all.into_iter().filter(|f| f.1).map(|f| f.0).collect()
+    let all = all.into_iter().filter(|f| f.1).map(|f| f.0);
+    all.chain(tile_features(leaf_7())).collect()
+}
+
+/// EDX of CPUID's leaf 7: stable Rust has no names for tiles.
+#[cfg(target_arch = "x86_64")]
+fn leaf_7() -> u32 {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    match __cpuid(0).eax {
+        7.. => __cpuid_count(7, 0).edx,
+        _ => 0,
+    }
+}
+
+/// Source: Intel SDM, CPUID.
+#[cfg(target_arch = "x86_64")]
+fn tile_features(edx: u32) -> impl Iterator<Item = &'static str> {
+    let all = [("amx_bf16", 22), ("amx_tile", 24)];
+    let there = move |f: &(&str, u32)| edx & 1 << f.1 != 0;
+    all.into_iter().filter(there).map(|f| f.0)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -125,4 +144,25 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
         "would use  CPU, {cores} threads, kernels: {path}\n"
     ));
     super::print(&text)
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_of_tiles_are_those_of_cpuid_and_as_linux_tells_them() {
+        let named = |edx| tile_features(edx).collect::<Vec<_>>();
+        assert_eq!(named(1 << 22 | 1 << 24), ["amx_bf16", "amx_tile"]);
+        assert_eq!(named(1 << 24), ["amx_tile"]);
+        assert_eq!(named(!(1 << 22 | 1 << 24)), [""; 0]);
+        let Ok(of_linux) = std::fs::read_to_string("/proc/cpuinfo") else {
+            return;
+        };
+        let flags = of_linux.lines().find(|line| line.starts_with("flags"));
+        for name in ["amx_bf16", "amx_tile", "avx2", "fma", "avx512f"] {
+            let is_there = flags.is_some_and(|line| line.split(' ').any(|flag| flag == name));
+            assert_eq!(features().contains(&name), is_there, "{name}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use crate::machine::checksum;
 use ::train::World;
 use anyhow::{Context as _, Result};
 use serde_json::json;
+use std::io::Write as _;
 
 /// What process 0 says when it comes to the training.
 pub(super) const TRAIN: &str = "train";
@@ -25,9 +26,12 @@ pub(crate) fn join(job: &Job) -> Result<World> {
         for remark in world.remarks() {
             eprintln!("process {}: {remark}", world.process());
         }
-        // mpirun may end this process before its ranks notice
+        // mpirun may end this process before its ranks notice, and once it has read the first bytes
         let process = world.process();
-        world.on_loss(move |who, reason| eprintln!("process {process}: {who} {reason}"));
+        world.on_loss(move |who, reason| {
+            let line = format!("process {process}: {who} {reason}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        });
     }
     Ok(world)
 }

@@ -244,6 +244,26 @@ fn a_process_that_dies_is_named_to_all_others_at_once_and_nobody_waits_for_it() 
 }
 
 #[test]
+fn mpi_is_given_nothing_for_a_process_that_has_died() {
+    let fabric = Fabric::of(2);
+    each((0..2).collect(), |process| {
+        if process == 1 {
+            drop(meet_as(&fabric, process));
+            return;
+        }
+        let network = connect(&fabric, process);
+        let comms = network.group("world", &[0, 2]);
+        assert!(network.cause(Duration::from_secs(10)).is_some());
+        let sent = || fabric.mail[1].lock().unwrap().len();
+        let before = sent();
+        // whatever becomes of it here
+        let _ = comms[0].send(1, &[1.0; 8]);
+        drop((comms, network));
+        assert_eq!(sent(), before);
+    });
+}
+
+#[test]
 fn words_on_the_line_count_before_the_end_that_follows_them() {
     let words = Failure {
         who: "rank 3 on host-1".into(),

@@ -20,6 +20,8 @@ pub(super) mod amx;
 mod check;
 mod deep;
 mod pack;
+#[cfg(any(test, target_arch = "x86_64"))]
+mod speed;
 pub(super) mod strided;
 mod sums;
 #[cfg(test)]
@@ -71,6 +73,17 @@ pub(super) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
         return multiply::<amx::Native>(c, a, b, plan);
     }
     multiply::<Emulation>(c, a, b, plan)
+}
+
+/// Keeps the processor's unit busy with so many steps of 32 x 32 sums; returns the multiplies and adds, None without
+/// a unit.
+pub(crate) fn busy(steps: usize) -> Option<f64> {
+    #[cfg(target_arch = "x86_64")]
+    if Isa::Amx.is_available() {
+        return Some(speed::work::<amx::Native>(Isa::Amx, steps));
+    }
+    let _ = steps;
+    None
 }
 
 fn multiply<U: Units>(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> Result<()> {
