@@ -13,6 +13,8 @@ use std::arch::x86_64::*;
 
 /// Lanes of a vector, on every instruction set.
 pub(crate) const LANES: usize = 16;
+/// Floats between asking for a line and using it, where memory is gone through once.
+pub(crate) const AHEAD: usize = 32 * LANES;
 
 /// Instruction set of the CPU kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

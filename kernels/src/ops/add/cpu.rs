@@ -2,7 +2,7 @@
 
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
-use crate::cpu::simd::vector_fn;
+use crate::cpu::simd::{AHEAD, vector_fn};
 use rayon::prelude::*;
 
 const CHUNK: usize = 1 << 14;
@@ -31,6 +31,8 @@ vector_fn! {
     /// x += y.
     pub(crate) fn add<L>(x: &mut [f32], y: &[f32]) {
         for (x, y) in x.chunks_mut(16).zip(y.chunks(16)) {
+            L::ask_to_write(x.as_ptr().wrapping_add(AHEAD));
+            L::ask_for(y.as_ptr().wrapping_add(AHEAD));
             L::load_part(x, 0.0).add(L::load_part(y, 0.0)).store_part(x);
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::Tensor;
 use crate::cpu::Isa;
-use crate::cpu::simd::vector_fn;
+use crate::cpu::simd::{AHEAD, vector_fn};
 use rayon::prelude::*;
 
 /// Columns per task: eight cache lines of a row, so that row-wise reads stay streams.
@@ -89,6 +89,9 @@ pub(super) fn sum_rows(out: &mut Tensor, x: &Tensor, leaf: usize, accumulate: bo
         });
 }
 
+/// Rows between asking for one and reading it.
+const ROWS_AHEAD: usize = 8;
+
 vector_fn! {
     /// sums = the chain from 0.0 over `rows` rows that start `stride` apart.
     fn chain<L>(sums: &mut [f32], x: &[f32], stride: usize, rows: usize) {
@@ -98,6 +101,7 @@ vector_fn! {
             for r in 0..rows {
                 let x = &x[r * stride..r * stride + COLUMNS];
                 for (acc, x) in acc.iter_mut().zip(x.chunks_exact(16)) {
+                    L::ask_for(x.as_ptr().wrapping_add(ROWS_AHEAD * stride));
                     *acc = acc.add(L::load(x));
                 }
             }
@@ -140,6 +144,7 @@ vector_fn! {
         let whole = x.chunks_exact(16);
         let rest = whole.remainder();
         for chunk in whole {
+            L::ask_for(chunk.as_ptr().wrapping_add(AHEAD));
             for (lane, x) in lanes.iter_mut().zip(chunk) {
                 let x = f64::from(*x);
                 *lane += x * x;
