@@ -144,6 +144,12 @@ fn across<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
     let Panels { a, width, .. } = panels;
     let steps = panels.steps(N::PER_WORD);
     let (streams, together) = (STREAMS / N::PER_WORD, (TOGETHER / width).max(1));
+    // Few lanes are read again and again over; of many, what comes next in each row.
+    let soon = if panels.count * width <= 2 * AHEAD {
+        STREAMS * a.col_stride
+    } else {
+        AHEAD
+    };
     // The last step has no next one to spill into.
     let plain = (steps - 1) / streams * streams;
     for step0 in (0..steps).step_by(streams) {
@@ -157,9 +163,9 @@ fn across<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
             let out = &mut out[panel0 * panels.apart..];
             if step0 < plain && inside {
                 match width {
-                    12 => several::<L, N, 12, 5>(panels, first, step0..end, out),
-                    32 => several::<L, N, 32, 2>(panels, first, step0..end, out),
-                    16 => several::<L, N, 16, 4>(panels, first, step0..end, out),
+                    12 => several::<L, N, 12, 5>(panels, (first, soon), step0..end, out),
+                    32 => several::<L, N, 32, 2>(panels, (first, soon), step0..end, out),
+                    16 => several::<L, N, 16, 4>(panels, (first, soon), step0..end, out),
                     _ => one_by_one::<L, N>(panels, some, step0..end, out),
                 }
             } else {
@@ -174,7 +180,7 @@ fn across<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
 #[inline(always)]
 fn several<L: Lanes, N: Step<L>, const WIDTH: usize, const COUNT: usize>(
     panels: Panels<'_>,
-    first: usize,
+    (first, soon): (usize, usize),
     steps: std::ops::Range<usize>,
     out: &mut [f32],
 ) {
@@ -188,9 +194,9 @@ fn several<L: Lanes, N: Step<L>, const WIDTH: usize, const COUNT: usize>(
             even
         };
         for line in (0..WIDTH * COUNT).step_by(LANES) {
-            L::ask_for(even.as_ptr().wrapping_add(line + AHEAD));
+            L::ask_for(even.as_ptr().wrapping_add(line + soon));
             if N::PER_WORD == 2 {
-                L::ask_for(odd.as_ptr().wrapping_add(line + AHEAD));
+                L::ask_for(odd.as_ptr().wrapping_add(line + soon));
             }
         }
         for panel in 0..COUNT {
