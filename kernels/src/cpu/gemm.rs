@@ -24,6 +24,8 @@ pub(super) const PACK_A_BYTES: usize = 4 << 20;
 pub(super) const PACK_B_BYTES: usize = 16 << 20;
 /// Bytes of the A panels one task goes through per B panel: half of a 1 MiB L2.
 const GROUP_BYTES: usize = 512 << 10;
+/// Panels that it takes even if the threads then do not end together: B comes from further away.
+const GROUP_LEAST: usize = 8;
 /// Panels of rows up to which B is packed panel by panel inside the tasks.
 pub(super) const FEW_PANELS: usize = 3;
 /// Below this many multiply-adds one thread is faster than waking others.
@@ -332,15 +334,21 @@ impl Rect<'_> {
     fn multiply(&self, device: &Device, parallel: bool) -> Result<()> {
         let (rows, cols) = (self.m.div_ceil(self.height), self.n.div_ceil(self.b.width));
         let steps = (self.span.1 - self.span.0).max(1);
-        let group = (GROUP_BYTES / (4 * self.height * steps)).clamp(1, rows);
-        let groups = rows.div_ceil(group);
-        // Alone, a strip as wide as the block; else enough tasks that the threads end together.
-        let tasks = if parallel {
-            4 * rayon::current_num_threads()
+        let threads = if parallel {
+            rayon::current_num_threads()
         } else {
             1
         };
-        let strip = cols.div_ceil(tasks.div_ceil(groups).clamp(1, cols));
+        // Groups of about the same size, several a thread that they end together, unless they would be small.
+        let most = (GROUP_BYTES / (4 * self.height * steps)).clamp(1, rows);
+        let tasks = if parallel { 4 * threads } else { 1 };
+        let group = rows.div_ceil(tasks).clamp(GROUP_LEAST.min(most), most);
+        let groups = rows.div_ceil(group);
+        let group = rows.div_ceil(groups);
+        let groups = rows.div_ceil(group);
+        // Strips of columns where there are fewer groups than it takes.
+        let least = if parallel { 2 * threads } else { 1 };
+        let strip = cols.div_ceil(least.div_ceil(groups).clamp(1, cols));
         let strips = cols.div_ceil(strip);
         let pack = |panels: Range, parallel| {
             let end = self.m.min(panels.end * self.height);
