@@ -7,6 +7,7 @@
 
 use kernels::trace::{Kind, Label, span};
 use kernels::{Tensor, reduce};
+use rayon::prelude::*;
 
 use crate::mesh::{Groups, Place};
 use crate::model::param::Spec;
@@ -22,19 +23,23 @@ pub(crate) fn global_norm(
     groups: &Groups,
 ) -> kernels::Result<f64> {
     let place = groups.place;
-    let mut mine = Vec::new();
     // one span: blocks are small
     let squares = span(|| Label::new(Kind::Compute, "reduce::sum_squares"));
+    let mut blocks = Vec::new();
     for (index, local) in holding.local.iter().enumerate() {
         let unit = &holding.shards.units[local.unit];
         let first = holding.moments(index).start;
         for (spec, _, block) in unit.blocks(place.dp_rank) {
             if counts(&specs[*spec], &place) {
                 let values = &gradients[index].f32()[block.start - first..block.end - first];
-                mine.push(reduce::sum_squares(values, gradients[index].device()));
+                blocks.push((values, gradients[index].device()));
             }
         }
     }
+    let sums = blocks
+        .into_par_iter()
+        .map(|(values, device)| reduce::sum_squares(values, device));
+    let mine: Vec<f64> = sums.collect();
     drop(squares);
     let all = groups.world.all_gather_f64(&mine)?;
     let mut next: Vec<std::slice::Iter<'_, f64>> = all.iter().map(|sums| sums.iter()).collect();

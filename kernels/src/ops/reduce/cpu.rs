@@ -5,8 +5,9 @@ use crate::cpu::Isa;
 use crate::cpu::simd::{AHEAD, vector_fn};
 use rayon::prelude::*;
 
-/// Columns per task: eight cache lines of a row, so that row-wise reads stay streams.
-pub(crate) const COLUMNS: usize = 128;
+/// Columns per task: four cache lines of a row, so that row-wise reads stay streams and narrow matrices
+/// have tasks for all threads.
+pub(crate) const COLUMNS: usize = 64;
 
 /// A block of at most `COLUMNS` columns.
 pub(crate) type Columns = [f32; COLUMNS];
