@@ -7,7 +7,7 @@ use super::super::pack::View;
 use super::super::rooms::Rooms;
 use super::sums::Waiting;
 use super::unit::{BOTH, SIDE, Sums, Units};
-use super::{Columns, Rect, Work, each_panel, room};
+use super::{Columns, Rect, Rows, Work, each_panel, room};
 use crate::{Device, Result};
 use rayon::prelude::*;
 
@@ -56,7 +56,7 @@ pub(super) fn multiply<U: Units>(
                 });
                 let square = Rect {
                     span: (start, end),
-                    a: packed_a.f32(),
+                    a: Rows::Packed(packed_a.f32()),
                     b: Columns::Packed(packed_b.f32()),
                     m: rect.m.min(i.end * rect.height) - i.start * rect.height,
                     n: rect.n.min(j.end * BOTH) - j.start * BOTH,
@@ -74,7 +74,7 @@ pub(super) fn multiply<U: Units>(
                             cols: 0..j.len(),
                             own,
                             shared: shared.parts().1,
-                            panel: &mut [],
+                            panels: (&mut [], &mut []),
                         };
                         U::perform(isa, work);
                     });

@@ -100,7 +100,7 @@ fn multiply<U: Units>(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) 
         order,
         height,
         span: (0, steps),
-        a: &[],
+        a: Rows::Apart(a),
         b: Columns::Apart(b),
         m,
         n,
@@ -112,34 +112,19 @@ fn multiply<U: Units>(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) 
         units: PhantomData,
     };
     if m <= FEW_PANELS * BOTH && n > BOTH {
-        let packed = pack_a(a, order, (0..m, height), plan.device, parallel)?;
-        let a = packed.f32();
-        return Rect { a, ..rect }.multiply(plan.device, parallel);
+        return rect.multiply(plan.device, parallel);
     }
     if steps > DEEP {
         return deep::multiply(&rect, (a, b), plan.device, parallel);
     }
     let m_block = block(m, height, steps, PACK_A_BYTES);
     let n_block = block(n, BOTH, steps, PACK_B_BYTES);
-    let mut packed_a = None;
     for n0 in (0..n).step_by(n_block) {
         let n_end = n.min(n0 + n_block);
         let packed_b = pack_b(b, order, n0..n_end, plan.device, parallel)?;
         for m0 in (0..m).step_by(m_block) {
             let m_end = m.min(m0 + m_block);
-            // With a single block of rows its pack serves every block of columns.
-            let packed_a = match &mut packed_a {
-                Some(packed) if m_block >= m => packed,
-                slot => slot.insert(pack_a(
-                    a,
-                    order,
-                    (m0..m_end, height),
-                    plan.device,
-                    parallel,
-                )?),
-            };
             let part = Rect {
-                a: packed_a.f32(),
                 b: Columns::Packed(packed_b.f32()),
                 m: m_end - m0,
                 n: n_end - n0,
@@ -242,6 +227,15 @@ fn floats_of_a(order: Order, height: usize) -> usize {
     order.steps() * height.next_multiple_of(SIDE)
 }
 
+/// Where rows of A come from.
+#[derive(Clone, Copy)]
+enum Rows<'a> {
+    /// Panels for all words of the span.
+    Packed(&'a [f32]),
+    /// The matrix: a task that alone uses a panel packs it and so has it in the nearest caches.
+    Apart(View<'a>),
+}
+
 /// Where columns of B come from.
 #[derive(Clone, Copy)]
 enum Columns<'a> {
@@ -259,7 +253,7 @@ struct Rect<'a, U> {
     height: usize,
     /// Words of k that packs have, whole blocks.
     span: (usize, usize),
-    a: &'a [f32],
+    a: Rows<'a>,
     b: Columns<'a>,
     m: usize,
     n: usize,
@@ -302,26 +296,41 @@ impl<U: Units> Rect<'_, U> {
         };
         let (wide, high) = (cols.div_ceil(across), rows.div_ceil(down));
         let (across, down) = (cols.div_ceil(wide), rows.div_ceil(high));
-        let (tiles, panel) = match self.b {
+        let packed_a;
+        let rect = match self.a {
+            Rows::Apart(a) if across > 1 => {
+                let lanes = self.at.0..self.at.0 + self.m;
+                packed_a = pack_a(a, self.order, (lanes, self.height), device, parallel)?;
+                let a = Rows::Packed(packed_a.f32());
+                &Rect { a, ..*self }
+            }
+            _ => self,
+        };
+        let panel_a = match rect.a {
+            Rows::Packed(_) => 0,
+            Rows::Apart(_) => floats_of_a(self.order, self.height),
+        };
+        let (tiles, panel_b) = match self.b {
             Columns::Packed(_) => (wide, 0),
             Columns::Apart(_) => (1, self.order.steps() * BOTH),
         };
         let threads = if parallel { across * down } else { 1 };
         let rooms = Rooms::new(threads, || {
             let waiting = Waiting::new(self.order.cuts(), tiles, device)?;
-            Ok((waiting, Tensor::empty(&[panel], DType::F32, device)?))
+            let panel = |floats| Tensor::empty(&[floats], DType::F32, device);
+            Ok((waiting, panel(panel_a)?, panel(panel_b)?))
         })?;
         let one = |task: usize| {
             let (x, y) = (task / down, task % down);
-            rooms.with(|(waiting, panel)| {
+            rooms.with(|(waiting, panel_a, panel_b)| {
                 let (own, shared) = waiting.parts();
                 let work = Work {
-                    rect: self,
+                    rect,
                     rows: y * high..rows.min((y + 1) * high),
                     cols: x * wide..cols.min((x + 1) * wide),
                     own,
                     shared,
-                    panel: panel.f32_mut(),
+                    panels: (panel_a.f32_mut(), panel_b.f32_mut()),
                 };
                 U::perform(self.isa, work);
             });
@@ -335,15 +344,15 @@ impl<U: Units> Rect<'_, U> {
     }
 }
 
-/// Panels of rows and of columns, and where it works: sums of its columns' tiles, sums that they share, a panel of columns
-/// that lie apart.
+/// Panels of rows and of columns, and where it works: sums of its columns' tiles, sums that they share, panels of rows
+/// and of columns that lie apart.
 struct Work<'a, U> {
     rect: &'a Rect<'a, U>,
     rows: Range<usize>,
     cols: Range<usize>,
     own: &'a mut [Sums],
     shared: &'a mut [Sums],
-    panel: &'a mut [f32],
+    panels: (&'a mut [f32], &'a mut [f32]),
 }
 
 impl<U: Units> Task for Work<'_, U> {
@@ -355,7 +364,7 @@ impl<U: Units> Task for Work<'_, U> {
             cols,
             own,
             shared,
-            panel,
+            panels: (panel_a, panel_b),
         } = self;
         let (from, to) = rect.span;
         let apart = (to - from) * BOTH;
@@ -367,12 +376,13 @@ impl<U: Units> Task for Work<'_, U> {
                 Columns::Apart(b) => {
                     let first = (b, next * BOTH);
                     let one = (1, apart);
-                    rect.order.pack_b(rect.isa, first, rect.span, one, panel);
-                    (&*panel, next..next + 1)
+                    rect.order.pack_b(rect.isa, first, rect.span, one, panel_b);
+                    (&*panel_b, next..next + 1)
                 }
             };
             next = cols.end;
-            rect.rows_by_columns::<L, _>(&mut unit, (rows.clone(), cols), b, (own, shared));
+            let panels = (&mut *panel_a, b);
+            rect.rows_by_columns::<L, _>(&mut unit, (rows.clone(), cols), panels, (own, shared));
         }
     }
 }
@@ -385,7 +395,7 @@ impl<U> Rect<'_, U> {
         &self,
         unit: &mut T,
         (rows, cols): (Range<usize>, Range<usize>),
-        b: &[f32],
+        (panel, b): (&mut [f32], &[f32]),
         (own, shared): (&mut [Sums], &mut [Sums]),
     ) {
         let cuts = self.order.cuts();
@@ -393,7 +403,15 @@ impl<U> Rect<'_, U> {
         let tall = self.height.next_multiple_of(SIDE);
         let (from, to) = self.span;
         for i in rows {
-            let a = &self.a[i * (to - from) * tall..(i + 1) * (to - from) * tall];
+            let a = match self.a {
+                Rows::Packed(a) => &a[i * (to - from) * tall..(i + 1) * (to - from) * tall],
+                Rows::Apart(a) => {
+                    let first = self.at.0 + i * self.height;
+                    self.order
+                        .pack_a(self.isa, (a, first), self.span, self.height, panel);
+                    &*panel
+                }
+            };
             for (start, end) in cuts
                 .blocks()
                 .filter(|&(start, end)| start >= from && end <= to)
