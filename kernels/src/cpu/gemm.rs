@@ -197,8 +197,8 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
     let m_block = block(m, rows, cuts.longest(), PACK_A_BYTES);
     let n_block = block(n, cols, cuts.longest(), b_bytes);
     let tiles = m.min(m_block).div_ceil(rows) * n.min(n_block).div_ceil(cols);
-    let mut own = Tensor::empty(&[tiles * cuts.own() * rows * cols], DType::F32, plan.device)?;
-    let own = Output(own.f32_mut().as_mut_ptr());
+    let mut sums = Tensor::empty(&[tiles * cuts.own() * rows * cols], DType::F32, plan.device)?;
+    let own = Output(sums.f32_mut().as_mut_ptr());
     let mut packed_b = None;
     for n0 in (0..n).step_by(n_block) {
         let n_end = n.min(n0 + n_block);

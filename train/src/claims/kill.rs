@@ -32,7 +32,10 @@ fn plan(sharded: bool) -> Plan {
 
 fn train(out: &Path, sharded: bool) {
     let plan = plan(sharded);
-    let samples = Chain::of(&plan);
+    let samples = Chain {
+        count: 2000,
+        ..Chain::of(&plan)
+    };
     run(&plan, &samples, Some(&samples), out, &Log::default()).unwrap();
 }
 
