@@ -1,7 +1,8 @@
 //! Raw memory of tensors: 64-byte aligned (one cache line, one AVX-512 register), always initialised.
-//! Both element types are four plain bytes, so any byte pattern is a valid value of either.
+//! Elements are plain bytes, so any byte pattern is a valid value of each type.
 #![expect(unsafe_code, reason = "aligned allocation and typed views of it")]
 
+use crate::Bf16;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -122,39 +123,58 @@ impl Buffer {
     }
 
     pub(crate) fn f32(&self, len: usize) -> &[f32] {
-        assert!(
-            len <= self.bytes / 4,
-            "the tensor's elements fit its buffer"
-        );
-        // SAFETY: in bounds by the assert, aligned to 64, initialised, borrowed from self.
+        self.check::<f32>(len);
+        // SAFETY: in bounds by the check, aligned to 64, initialised, borrowed from self.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), len) }
     }
 
     pub(crate) fn f32_mut(&mut self, len: usize) -> &mut [f32] {
-        assert!(
-            len <= self.bytes / 4,
-            "the tensor's elements fit its buffer"
-        );
+        self.check::<f32>(len);
         // SAFETY: as in `f32`; the exclusive borrow of self makes the slice exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), len) }
     }
 
+    pub(crate) fn bf16(&self, len: usize) -> &[Bf16] {
+        self.check::<Bf16>(len);
+        // SAFETY: as in `f32`; every bit pattern is a bf16.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), len) }
+    }
+
+    pub(crate) fn bf16_mut(&mut self, len: usize) -> &mut [Bf16] {
+        self.check::<Bf16>(len);
+        // SAFETY: as in `f32_mut`.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), len) }
+    }
+
     pub(crate) fn u32(&self, len: usize) -> &[u32] {
-        assert!(
-            len <= self.bytes / 4,
-            "the tensor's elements fit its buffer"
-        );
+        self.check::<u32>(len);
         // SAFETY: as in `f32`; every bit pattern is a u32.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), len) }
     }
 
     pub(crate) fn u32_mut(&mut self, len: usize) -> &mut [u32] {
-        assert!(
-            len <= self.bytes / 4,
-            "the tensor's elements fit its buffer"
-        );
+        self.check::<u32>(len);
         // SAFETY: as in `f32_mut`.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), len) }
+    }
+
+    pub(crate) fn u8(&self, len: usize) -> &[u8] {
+        self.check::<u8>(len);
+        // SAFETY: as in `f32`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }
+    }
+
+    pub(crate) fn u8_mut(&mut self, len: usize) -> &mut [u8] {
+        self.check::<u8>(len);
+        // SAFETY: as in `f32_mut`.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), len) }
+    }
+
+    fn check<T>(&self, len: usize) {
+        assert!(
+            len <= self.bytes / size_of::<T>(),
+            "the tensor's elements fit its buffer"
+        );
     }
 }
 

@@ -1,12 +1,26 @@
-//! Kinds of number a tensor can hold. Both are four bytes wide.
+//! Kinds of number a tensor can hold.
 
 /// Kind of number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// IEEE binary32.
     F32,
+    /// bfloat16: what only products, activations and sums read.
+    Bf16,
     /// Token ids, targets and indices.
     U32,
+}
+
+/// A bfloat16: the upper half of an f32's bits. Those in tensors are never subnormal: products take such
+/// numbers as zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Bf16(pub u16);
+
+impl From<Bf16> for f32 {
+    fn from(x: Bf16) -> f32 {
+        f32::from_bits(u32::from(x.0) << 16)
+    }
 }
 
 impl DType {
@@ -14,6 +28,7 @@ impl DType {
     pub fn bytes(self) -> usize {
         match self {
             DType::F32 | DType::U32 => 4,
+            DType::Bf16 => 2,
         }
     }
 }
@@ -22,6 +37,7 @@ impl std::fmt::Display for DType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             DType::F32 => "f32",
+            DType::Bf16 => "bf16",
             DType::U32 => "u32",
         })
     }

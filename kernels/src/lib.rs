@@ -18,7 +18,7 @@ pub mod trace;
 pub use comm::Collective;
 pub use cpu::{CpuPath, Isa};
 pub use device::{Device, Use};
-pub use dtype::DType;
+pub use dtype::{Bf16, DType};
 pub use error::{Error, Result};
 pub use ops::adamw::AdamW;
 pub use ops::attention::Heads;

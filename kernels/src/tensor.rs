@@ -1,7 +1,7 @@
 //! A contiguous row-major tensor that owns its memory; rank 1 to 4, dims slowest first.
 
 use crate::buffer::Buffer;
-use crate::{DType, Device, Error, Result};
+use crate::{Bf16, DType, Device, Error, Result};
 
 /// Most dims a tensor can have.
 const MAX_RANK: usize = 4;
@@ -39,6 +39,7 @@ impl Tensor {
         let mut tensor = Tensor::empty(dims, dtype, device)?;
         match dtype {
             DType::F32 => tensor.f32_mut().fill(0.0),
+            DType::Bf16 => tensor.bf16_mut().fill(Bf16(0)),
             DType::U32 => tensor.u32_mut().fill(0),
         }
         Ok(tensor)
@@ -138,6 +139,42 @@ impl Tensor {
 
     /// The values.
     /// # Panics
+    /// If the tensor does not hold bf16.
+    pub fn bf16(&self) -> &[Bf16] {
+        assert_eq!(
+            self.dtype,
+            DType::Bf16,
+            "bf16() is asked of bf16 tensors only"
+        );
+        self.buffer().bf16(self.elements())
+    }
+
+    /// The values, to write.
+    /// # Panics
+    /// If the tensor does not hold bf16.
+    pub fn bf16_mut(&mut self) -> &mut [Bf16] {
+        assert_eq!(
+            self.dtype,
+            DType::Bf16,
+            "bf16_mut() is asked of bf16 tensors only"
+        );
+        let elements = self.elements();
+        self.buffer_mut().bf16_mut(elements)
+    }
+
+    /// The memory of the values, of any type.
+    pub fn bytes(&self) -> &[u8] {
+        self.buffer().u8(self.elements() * self.dtype.bytes())
+    }
+
+    /// The memory of the values, to write values of the type.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let bytes = self.elements() * self.dtype.bytes();
+        self.buffer_mut().u8_mut(bytes)
+    }
+
+    /// The values.
+    /// # Panics
     /// If the tensor does not hold u32.
     pub fn u32(&self) -> &[u32] {
         assert_eq!(self.dtype, DType::U32, "u32() is asked of u32 tensors only");
@@ -161,10 +198,9 @@ impl Tensor {
     /// # Errors
     /// `Memory` if it does not fit.
     pub fn try_clone(&self) -> Result<Tensor> {
-        match self.dtype {
-            DType::F32 => Tensor::from_f32(self.dims(), self.f32(), &self.device),
-            DType::U32 => Tensor::from_u32(self.dims(), self.u32(), &self.device),
-        }
+        let mut copy = Tensor::empty(self.dims(), self.dtype, &self.device)?;
+        copy.bytes_mut().copy_from_slice(self.bytes());
+        Ok(copy)
     }
 
     /// Sets every element.
@@ -205,6 +241,14 @@ impl Tensor {
         })
     }
 
+    /// Checks that this is f32 or bf16.
+    pub(crate) fn expect_number(&self, op: &'static str, name: &'static str) -> Result<()> {
+        match self.dtype {
+            DType::Bf16 => Ok(()),
+            _ => self.expect(op, name, DType::F32),
+        }
+    }
+
     /// Checks that this is an f32 tensor with exactly these dims.
     pub(crate) fn expect_f32(
         &self,
@@ -213,6 +257,10 @@ impl Tensor {
         dims: &[usize],
     ) -> Result<()> {
         self.expect(op, name, DType::F32)?;
+        self.expect_dims(op, name, dims)
+    }
+
+    fn expect_dims(&self, op: &'static str, name: &'static str, dims: &[usize]) -> Result<()> {
         if self.dims() == dims {
             return Ok(());
         }
@@ -225,6 +273,17 @@ impl Tensor {
         })
     }
 
+    /// Checks that this has the type and dims of `other`.
+    pub(crate) fn expect_like(
+        &self,
+        op: &'static str,
+        name: &'static str,
+        other: &Tensor,
+    ) -> Result<()> {
+        self.expect(op, name, other.dtype)?;
+        self.expect_dims(op, name, other.dims())
+    }
+
     /// Checks that this is an f32 tensor of at least one element and returns (rows, last dim).
     pub(crate) fn expect_rows(
         &self,
@@ -232,6 +291,16 @@ impl Tensor {
         name: &'static str,
     ) -> Result<(usize, usize)> {
         self.expect(op, name, DType::F32)?;
+        self.expect_number_rows(op, name)
+    }
+
+    /// As `expect_rows`, of f32 or bf16.
+    pub(crate) fn expect_number_rows(
+        &self,
+        op: &'static str,
+        name: &'static str,
+    ) -> Result<(usize, usize)> {
+        self.expect_number(op, name)?;
         if self.elements() > 0 {
             return Ok(self.rows_cols());
         }

@@ -55,8 +55,8 @@ struct Room {
     free: BTreeMap<u64, Vec<u64>>,
 }
 
-/// Tensors that are in the file: dims and start of each.
-pub(crate) struct Away(Vec<(Vec<usize>, u64)>);
+/// Tensors that are in the file: dims, type and start of each.
+pub(crate) struct Away(Vec<(Vec<usize>, DType, u64)>);
 
 impl Scratch {
     /// For a rank, if anything is put away at all.
@@ -76,15 +76,15 @@ impl Scratch {
         }))
     }
 
-    /// Writes f32 tensors and lets their memory go; what is left of each is one number.
+    /// Writes tensors and lets their memory go; what is left of each is one number.
     pub(crate) fn put(&self, tensors: Vec<&mut Tensor>) -> Result<Away> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let mut away = Vec::with_capacity(tensors.len());
         for tensor in tensors {
             let at = room
-                .write(bytemuck::cast_slice(tensor.f32()))
+                .write(tensor.bytes())
                 .map_err(|error| failed("write activations to a file in", &self.folder, error))?;
-            away.push((tensor.dims().to_vec(), at));
+            away.push((tensor.dims().to_vec(), tensor.dtype(), at));
             let left = Tensor::empty(&[1], DType::F32, tensor.device());
             *tensor = left.on_rank(self.rank, "put activations away")?;
         }
@@ -94,10 +94,10 @@ impl Scratch {
     /// Reads them again; `tensors` are those of `put`, in its order.
     pub(crate) fn bring_back(&self, away: Away, tensors: Vec<&mut Tensor>) -> Result<()> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        for ((dims, at), tensor) in away.0.into_iter().zip(tensors) {
-            let whole = Tensor::empty(&dims, DType::F32, tensor.device());
+        for ((dims, dtype, at), tensor) in away.0.into_iter().zip(tensors) {
+            let whole = Tensor::empty(&dims, dtype, tensor.device());
             let mut whole = whole.on_rank(self.rank, "bring activations back")?;
-            room.read(at, bytemuck::cast_slice_mut(whole.f32_mut()))
+            room.read(at, whole.bytes_mut())
                 .map_err(|error| failed("read activations from a file in", &self.folder, error))?;
             *tensor = whole;
         }

@@ -40,7 +40,7 @@ use std::ops::{Deref, Range};
 
 use kernels::cast::{self, Blocks, Format};
 use kernels::matmul::Numbers;
-use kernels::{Isa, Tensor};
+use kernels::{DType, Isa, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::delayed::Delayed;
@@ -296,6 +296,12 @@ impl Fp8<'_> {
     }
 }
 
+/// Whether the linear layers of a block are of bf16.
+pub(crate) fn has_bf16_layers(plan: &Plan, block: usize) -> bool {
+    let is_fp8 = Fp8::of(plan).is_some_and(|fp8| fp8.blocks().contains(&block));
+    plan.train.precision.has_bf16() && !is_fp8
+}
+
 /// The largest of a row's or a matrix's.
 fn most(amax: &Tensor) -> f32 {
     amax.f32().iter().copied().fold(0.0, f32::max)
@@ -352,6 +358,14 @@ impl<'a> Context<'a> {
             (Some(Format::Bf16), Bf16Sums::Tiles) => Numbers::Bf16Tiles,
             (Some(Format::Bf16), Bf16Sums::Pairs | Bf16Sums::Auto) => Numbers::Bf16,
             _ => Numbers::F32,
+        }
+    }
+
+    /// How what lies between two linear layers is stored, if they and an activation alone read it.
+    pub(crate) fn between_products(&self) -> DType {
+        match self.numbers() {
+            Numbers::Bf16 | Numbers::Bf16Tiles => DType::Bf16,
+            Numbers::F32 => DType::F32,
         }
     }
 

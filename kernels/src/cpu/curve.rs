@@ -6,7 +6,7 @@
 //! tanh: (1 - e) / (1 + e) of |x| with e = exp(-2 |x|), slope 4 e / (1 + e)^2.
 //! GELU, tanh form, and quick GELU: x logistic(u), slope s + x s (1 - s) u'.
 
-use super::math::{exp_of_score, logistic};
+use super::math::exp_of_score;
 use super::simd::Lanes;
 
 // 2 sqrt(2 / pi), and that times 0.044715
@@ -32,8 +32,18 @@ const TAIL: [f32; 10] = [
 
 /// A function of one number and its slope, lane by lane.
 pub(crate) trait Curve {
-    fn value<L: Lanes>(x: L) -> L;
-    fn slope<L: Lanes>(x: L) -> L;
+    /// The value, and the slope.
+    fn both<L: Lanes>(x: L) -> (L, L);
+
+    #[inline(always)]
+    fn value<L: Lanes>(x: L) -> L {
+        Self::both(x).0
+    }
+
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        Self::both(x).1
+    }
 }
 
 pub(crate) struct GeluTanh;
@@ -68,91 +78,68 @@ pub(crate) use by_kind;
 
 impl Curve for GeluTanh {
     #[inline(always)]
-    fn value<L: Lanes>(x: L) -> L {
-        x.mul(logistic(
-            x.mul(x.mul(x).fma(L::splat(CUBIC), L::splat(LINEAR))),
-        ))
-    }
-
-    #[inline(always)]
-    fn slope<L: Lanes>(x: L) -> L {
-        // Past 16 the slope is settled and x^2 could overflow.
-        let x = L::splat(-16.0).max(L::splat(16.0).min(x));
-        let square = x.mul(x);
-        let (s, rest) = logistic_and_slope(x.mul(square.fma(L::splat(CUBIC), L::splat(LINEAR))));
+    fn both<L: Lanes>(x: L) -> (L, L) {
+        // Past 16 both are settled, and x^2 could overflow.
+        let near = near(x);
+        let square = near.mul(near);
+        let (s, rest) = logistic_and_slope(near.mul(square.fma(L::splat(CUBIC), L::splat(LINEAR))));
         let du = square.fma(L::splat(3.0 * CUBIC), L::splat(LINEAR));
-        x.fma(rest.mul(du), s)
+        (x.mul(s), near.fma(rest.mul(du), s))
     }
 }
 
 impl Curve for GeluErf {
     #[inline(always)]
-    fn value<L: Lanes>(x: L) -> L {
-        x.mul(normal(x).0)
-    }
-
-    #[inline(always)]
-    fn slope<L: Lanes>(x: L) -> L {
+    fn both<L: Lanes>(x: L) -> (L, L) {
         let (share, bell) = normal(x);
-        x.fma(bell.mul(L::splat(DENSITY)), share)
+        (x.mul(share), x.fma(bell.mul(L::splat(DENSITY)), share))
     }
 }
 
 impl Curve for QuickGelu {
     #[inline(always)]
-    fn value<L: Lanes>(x: L) -> L {
-        x.mul(logistic(x.mul(L::splat(QUICK))))
-    }
-
-    #[inline(always)]
-    fn slope<L: Lanes>(x: L) -> L {
+    fn both<L: Lanes>(x: L) -> (L, L) {
         let (s, rest) = logistic_and_slope(x.mul(L::splat(QUICK)));
-        x.fma(rest.mul(L::splat(QUICK)), s)
+        (x.mul(s), x.fma(rest.mul(L::splat(QUICK)), s))
     }
 }
 
 impl Curve for Relu {
     #[inline(always)]
-    fn value<L: Lanes>(x: L) -> L {
-        // NaN is not less than 0, so it goes on.
-        x.select_less(L::splat(0.0), L::splat(0.0), x)
-    }
-
-    #[inline(always)]
-    fn slope<L: Lanes>(x: L) -> L {
-        // 0 at 0, as torch has it.
-        L::splat(0.0).select_less(x, L::splat(1.0), L::splat(0.0))
+    fn both<L: Lanes>(x: L) -> (L, L) {
+        let zero = L::splat(0.0);
+        // NaN is not less than 0, so it goes on; the slope is 0 at 0, as torch has it.
+        let slope = zero.select_less(x, L::splat(1.0), zero);
+        (x.select_less(zero, zero, x), slope)
     }
 }
 
 impl Curve for SquaredRelu {
     #[inline(always)]
-    fn value<L: Lanes>(x: L) -> L {
+    fn both<L: Lanes>(x: L) -> (L, L) {
         let y = Relu::value(x);
-        y.mul(y)
-    }
-
-    #[inline(always)]
-    fn slope<L: Lanes>(x: L) -> L {
-        Relu::value(x).mul(L::splat(2.0))
+        (y.mul(y), y.mul(L::splat(2.0)))
     }
 }
 
 impl Curve for Tanh {
     #[inline(always)]
-    fn value<L: Lanes>(x: L) -> L {
+    fn both<L: Lanes>(x: L) -> (L, L) {
         let (zero, one) = (L::splat(0.0), L::splat(1.0));
         let e = exp_of_score(x.select_less(zero, x, zero.sub(x)).mul(L::splat(2.0)));
         let y = one.sub(e).div(one.add(e));
-        x.select_less(zero, zero.sub(y), y)
+        let slope = logistic_and_slope(x.mul(L::splat(2.0))).1;
+        (
+            x.select_less(zero, zero.sub(y), y),
+            slope.mul(L::splat(4.0)),
+        )
     }
+}
 
-    #[inline(always)]
-    fn slope<L: Lanes>(x: L) -> L {
-        logistic_and_slope(x.mul(L::splat(2.0)))
-            .1
-            .mul(L::splat(4.0))
-    }
+/// x from -16 to 16; NaN stays: max gives its second argument.
+#[inline(always)]
+fn near<L: Lanes>(x: L) -> L {
+    L::splat(-16.0).max(L::splat(16.0).min(x))
 }
 
 /// s = logistic(u) and s (1 - s), neither with cancellation: e = exp(-|u|), and the two shares are
@@ -160,7 +147,7 @@ impl Curve for Tanh {
 #[inline(always)]
 fn logistic_and_slope<L: Lanes>(u: L) -> (L, L) {
     let (zero, one) = (L::splat(0.0), L::splat(1.0));
-    let e = exp_of_score(u.select_less(zero, u, zero.sub(u)));
+    let e = exp_of_score(u.min(zero.sub(u)));
     let large = one.div(one.add(e));
     let small = e.mul(large);
     (u.select_less(zero, small, large), large.mul(small))
@@ -170,8 +157,8 @@ fn logistic_and_slope<L: Lanes>(u: L) -> (L, L) {
 #[inline(always)]
 fn normal<L: Lanes>(x: L) -> (L, L) {
     let (zero, one) = (L::splat(0.0), L::splat(1.0));
-    // Past 16 both results are settled and x^2 could overflow. NaN stays: max gives its second argument.
-    let near = L::splat(-16.0).max(L::splat(16.0).min(x));
+    // Past 16 both results are settled and x^2 could overflow.
+    let near = near(x);
     let z = near.select_less(zero, zero.sub(near), near);
     let bell = exp_of_score(near.mul(near).mul(L::splat(-0.5)));
     let above = z.add(L::splat(4.0));

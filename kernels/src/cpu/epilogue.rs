@@ -1,13 +1,18 @@
 //! What is done with the tiles of a product as soon as they are whole, while they lie in the nearest cache:
 //! each element goes through the same operations as in an op of its own, so bits are the same.
+//!
+//! All of it is computed in f32; what an output in bf16 is given is rounded last.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 use super::Isa;
+use super::bf16::{Step, Task, perform};
 use super::curve::{Curve, by_kind};
-use super::simd::{LANES, Lanes, vector_fn};
-use super::tile::Tile;
+use super::element::{Element, TWO};
+use super::output::{Data, DataMut, Shared};
+use super::simd::Lanes;
+use crate::Bf16;
 use crate::activation::Kind;
-use std::ops::Range;
+use std::marker::PhantomData;
 
 /// A bias and an activation, each if there is one; for an output whose rows follow each other.
 #[derive(Clone, Copy, Default)]
@@ -17,53 +22,39 @@ pub(crate) struct Epilogue<'a> {
     pub(crate) then: Then<'a>,
 }
 
+/// Other matrices are of the output's kind of number.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Then<'a> {
     #[default]
     Nothing,
-    /// The function of each element, into an output of the same form.
-    Values(Kind, Second<'a>),
-    /// Each element times the function's slope at that of an input of the same form.
-    Slopes(Kind, &'a [f32]),
+    /// The function of each element, into an output of the same form; the output has its slope.
+    Activation(Kind, Second<'a>),
+    /// Each element times that of an input of the same form.
+    Times(Data<'a>),
 }
 
-/// A second output that tasks write tile by tile.
+/// A second output that tasks write tile by tile, for as long as it is borrowed.
 #[derive(Clone, Copy)]
 pub(crate) struct Second<'a> {
-    data: *mut f32,
+    data: Shared,
     len: usize,
-    borrowed: std::marker::PhantomData<&'a mut [f32]>,
+    borrowed: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: tasks write disjoint tiles of the exclusively borrowed output.
-unsafe impl Send for Second<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Second<'_> {}
-
 impl<'a> Second<'a> {
-    pub(crate) fn new(data: &'a mut [f32]) -> Second<'a> {
+    pub(crate) fn new(mut data: DataMut<'a>) -> Second<'a> {
         Second {
-            data: data.as_mut_ptr(),
+            data: data.shared(),
             len: data.len(),
-            borrowed: std::marker::PhantomData,
+            borrowed: PhantomData,
         }
-    }
-
-    /// # Safety
-    /// Nobody else uses these elements meanwhile.
-    #[inline(always)]
-    unsafe fn part(self, start: usize, len: usize) -> &'a mut [f32] {
-        assert!(start + len <= self.len, "the tile lies inside the output");
-        // SAFETY: inside by the assert, the caller's alone.
-        unsafe { std::slice::from_raw_parts_mut(self.data.add(start), len) }
     }
 }
 
 /// A tile of an output whose rows are `stride` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Whole {
-    /// The output's first element.
-    pub(crate) c: *mut f32,
+    pub(crate) c: Shared,
     pub(crate) stride: usize,
     pub(crate) row: usize,
     pub(crate) column: usize,
@@ -72,15 +63,29 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// The tile `t` of the output `c`, at (row, column).
-    pub(crate) fn of(t: &Tile, c: *mut f32, (row, column): (usize, usize)) -> Whole {
-        Whole {
-            c,
-            stride: t.c_stride,
-            row,
-            column,
-            rows: t.rows,
-            columns: t.cols,
+    /// Asks for its lines, and those of what follows, that will be needed.
+    #[inline(always)]
+    pub(crate) fn ask_for<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
+        for row in self.row..self.row + self.rows {
+            let start = row * self.stride + self.column;
+            self.c.ask_for::<L>(start, self.columns);
+        }
+        self.ask_for_second::<L>(epilogue);
+    }
+
+    /// Asks for the lines of a second matrix that will be needed.
+    #[inline(always)]
+    pub(crate) fn ask_for_second<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
+        if let Then::Nothing = epilogue.then {
+            return;
+        }
+        for row in self.row..self.row + self.rows {
+            let start = row * self.stride + self.column;
+            match epilogue.then {
+                Then::Nothing => {}
+                Then::Activation(_, second) => second.data.ask_for::<L>(start, self.columns),
+                Then::Times(by) => by.ask_for::<L>(start, self.columns),
+            }
         }
     }
 }
@@ -90,87 +95,125 @@ impl Epilogue<'_> {
         self.bias.is_none() && matches!(self.then, Then::Nothing)
     }
 
-    /// Asks for the lines of a second matrix that a tile will need.
-    #[inline(always)]
-    pub(crate) fn ask_for<L: Lanes>(self, tile: &Whole) {
-        let second = match self.then {
-            Then::Nothing => return,
-            Then::Values(_, second) => second.data.cast_const(),
-            Then::Slopes(_, at) => at.as_ptr(),
-        };
-        for row in tile.row..tile.row + tile.rows {
-            for column in (0..tile.columns).step_by(LANES) {
-                L::ask_for(second.wrapping_add(row * tile.stride + tile.column + column));
-            }
-        }
-    }
-
+    /// Goes over elements that lie in the output, which is in f32.
     /// # Safety
     /// The output has the tile, and nobody else uses its elements or those of a second output there.
     pub(crate) unsafe fn apply(self, isa: Isa, tile: Whole) {
-        each_row(isa, self, tile, None);
+        go_over::<f32>(isa, self, tile, None);
     }
 
     /// As `apply`, of elements that lie in `sums`, rows of whole vectors, and not yet in the output.
     /// # Safety
     /// As `apply`.
-    pub(crate) unsafe fn apply_to(self, isa: Isa, tile: Whole, (sums, width): (&[f32], usize)) {
-        each_row(isa, self, tile, Some((sums, width)));
-    }
-}
-
-vector_fn! {
-    /// To be called by `apply` and `apply_to` alone, which have their callers' word for the tile.
-    fn each_row<L>(epilogue: Epilogue<'_>, tile: Whole, sums: Option<(&[f32], usize)>) {
-        let Whole { column, columns, .. } = tile;
-        let bias = epilogue.bias.map(|bias| &bias[column..column + columns]);
-        for (number, row) in (tile.row..tile.row + tile.rows).enumerate() {
-            let start = row * tile.stride + column;
-            let from = sums.map(|(sums, width)| &sums[number * width..][..columns]);
-            // SAFETY: by the word for the tile.
-            let c = unsafe { std::slice::from_raw_parts_mut(tile.c.add(start), columns) };
-            let row = Row { c, from, bias };
-            match epilogue.then {
-                Then::Nothing => row.each::<L>(|x, _| x),
-                Then::Values(kind, second) => {
-                    // SAFETY: by the word for the tile.
-                    let out = unsafe { second.part(start, columns) };
-                    by_kind!(kind, C => row.each::<L>(|x, at| {
-                        C::value(x).store_part(&mut out[at]);
-                        x
-                    }));
-                }
-                Then::Slopes(kind, input) => {
-                    let input = &input[start..start + columns];
-                    by_kind!(kind, C => row.each::<L>(|x, at| {
-                        x.mul(C::slope(L::load_part(&input[at], 0.0)))
-                    }));
-                }
-            }
+    pub(crate) unsafe fn apply_to(self, isa: Isa, tile: Whole, sums: (&[f32], usize)) {
+        match tile.c {
+            Shared::F32(_) => go_over::<f32>(isa, self, tile, Some(sums)),
+            Shared::Bf16(_) => go_over::<Bf16>(isa, self, tile, Some(sums)),
         }
     }
 }
 
-/// A row of a tile: where its elements are, what is added to them, where they go.
-struct Row<'a> {
-    c: &'a mut [f32],
-    /// They lie in c if there is nothing here.
-    from: Option<&'a [f32]>,
-    bias: Option<&'a [f32]>,
+/// To be called by `apply` and `apply_to` alone, which have their callers' word for the tile.
+fn go_over<E: Element>(
+    isa: Isa,
+    epilogue: Epilogue<'_>,
+    tile: Whole,
+    sums: Option<(&[f32], usize)>,
+) {
+    let rows = Rows {
+        epilogue,
+        tile,
+        sums,
+        numbers: PhantomData::<fn() -> E>,
+    };
+    perform(isa, E::IN_PAIRS, rows);
 }
 
-impl Row<'_> {
-    /// c = then(element + bias, which of the row they are), vector by vector.
+/// A tile, where its sums lie if not in it, and what is done with them.
+struct Rows<'a, 's, E> {
+    epilogue: Epilogue<'a>,
+    tile: Whole,
+    sums: Option<(&'s [f32], usize)>,
+    numbers: PhantomData<fn() -> E>,
+}
+
+impl<E: Element> Task for Rows<'_, '_, E> {
     #[inline(always)]
-    fn each<L: Lanes>(self, mut then: impl FnMut(L, Range<usize>) -> L) {
-        let Row { c, from, bias } = self;
-        for start in (0..c.len()).step_by(LANES) {
-            let at = start..c.len().min(start + LANES);
-            let mut x = L::load_part(&from.unwrap_or(c)[at.clone()], 0.0);
-            if let Some(bias) = bias {
-                x = x.add(L::load_part(&bias[at.clone()], 0.0));
+    fn run<L: Lanes, N: Step<L>>(self) {
+        // Constant trip counts keep a whole tile's loop in registers.
+        match self.tile.columns {
+            TWO => self.ends::<L, N, true>(),
+            _ => self.ends::<L, N, false>(),
+        }
+    }
+}
+
+impl<E: Element> Rows<'_, '_, E> {
+    #[inline(always)]
+    fn ends<L: Lanes, N: Step<L>, const WHOLE: bool>(self) {
+        match self.epilogue.then {
+            Then::Nothing => self.each::<L, N, WHOLE>(|x, _| x),
+            Then::Activation(kind, second) => {
+                let last = (self.tile.row + self.tile.rows - 1) * self.tile.stride;
+                let end = last + self.tile.column + self.tile.columns;
+                assert!(end <= second.len, "the tile lies inside the output");
+                let out = E::output(second.data);
+                by_kind!(kind, C => self.each::<L, N, WHOLE>(|x, (start, len)| {
+                    let (low, high) = (C::both(x[0]), C::both(x[1]));
+                    // SAFETY: inside by the assert, this task's alone by the word for the tile.
+                    let out = unsafe { std::slice::from_raw_parts_mut(out.add(start), len) };
+                    E::settle::<L, N>([low.0, high.0], out);
+                    [low.1, high.1]
+                }));
             }
-            then(x, at.clone()).store_part(&mut c[at]);
+            Then::Times(by) => {
+                let by = E::input(by);
+                self.each::<L, N, WHOLE>(|x, (start, len)| {
+                    let by = E::two::<L>(&by[start..start + len]);
+                    [x[0].mul(by[0]), x[1].mul(by[1])]
+                });
+            }
+        }
+    }
+
+    /// c = then(element + bias, which elements of the output), two vectors at once; `WHOLE`: rows are as long.
+    /// Its closure takes pairs of vectors: arrays' own ones would be compiled without the instruction set.
+    #[inline(always)]
+    fn each<L: Lanes, N: Step<L>, const WHOLE: bool>(
+        self,
+        mut then: impl FnMut([L; 2], (usize, usize)) -> [L; 2],
+    ) {
+        let Rows {
+            epilogue,
+            tile,
+            sums,
+            ..
+        } = self;
+        let columns = if WHOLE { TWO } else { tile.columns };
+        for column in (0..columns).step_by(TWO) {
+            let len = if WHOLE {
+                TWO
+            } else {
+                TWO.min(columns - column)
+            };
+            let bias = match epilogue.bias {
+                Some(bias) => f32::two::<L>(&bias[tile.column + column..][..len]),
+                None => [L::splat(0.0); 2],
+            };
+            for row in 0..tile.rows {
+                let start = (tile.row + row) * tile.stride + tile.column + column;
+                // SAFETY: by the word for the tile.
+                let c =
+                    unsafe { std::slice::from_raw_parts_mut(E::output(tile.c).add(start), len) };
+                let mut x = match sums {
+                    Some((sums, width)) => f32::two::<L>(&sums[row * width + column..][..len]),
+                    None => E::two::<L>(c),
+                };
+                if epilogue.bias.is_some() {
+                    x = [x[0].add(bias[0]), x[1].add(bias[1])];
+                }
+                E::settle::<L, N>(then(x, (start, len)), c);
+            }
         }
     }
 }

@@ -11,7 +11,8 @@
 
 use super::bf16::{Step, Task, perform};
 use super::epilogue::{Epilogue, Whole};
-use super::pack::{Panels, View, pack};
+use super::output::{DataMut, Shared};
+use super::pack::{Matrix, Panels, pack};
 use super::simd::{LANES, Lanes};
 use super::tile::{Cuts, Finish, Stack, Tile, tile};
 use super::{Isa, Numbers, tiles};
@@ -48,18 +49,19 @@ pub(crate) struct Plan<'a> {
 
 /// Output matrix: row-major, rows `row_stride` apart.
 pub(crate) struct ViewMut<'a> {
-    pub(crate) data: &'a mut [f32],
+    pub(crate) data: DataMut<'a>,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) row_stride: usize,
 }
 
+/// Sums that tasks keep, each its own tiles'.
 #[derive(Clone, Copy)]
-pub(super) struct Output(pub(super) *mut f32);
-// SAFETY: tasks write disjoint tiles of the exclusively borrowed output.
-unsafe impl Send for Output {}
+struct Waiting(*mut f32);
+// SAFETY: tasks use disjoint tiles of exclusively borrowed room.
+unsafe impl Send for Waiting {}
 // SAFETY: as above.
-unsafe impl Sync for Output {}
+unsafe impl Sync for Waiting {}
 
 /// How k lies in packs.
 #[derive(Clone, Copy)]
@@ -95,7 +97,13 @@ impl Order {
     }
 
     /// Packs steps start .. end of some panels, whose k are the columns of their matrix.
-    fn pack(self, isa: Isa, panels: Panels<'_>, (start, end): (usize, usize), out: &mut [f32]) {
+    fn pack(
+        self,
+        isa: Isa,
+        panels: Panels<Matrix<'_>>,
+        (start, end): (usize, usize),
+        out: &mut [f32],
+    ) {
         let part = |first, end| Panels {
             a: panels.a.columns(first, end),
             ..panels
@@ -145,14 +153,20 @@ impl Packed {
 /// Multiplies; the definition of the bits is in `tile.rs`.
 /// # Errors
 /// `Memory` if the packs do not fit.
-pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> Result<()> {
+pub(crate) fn gemm<'m>(
+    mut c: ViewMut<'_>,
+    a: impl Into<Matrix<'m>>,
+    b: impl Into<Matrix<'m>>,
+    plan: Plan<'_>,
+) -> Result<()> {
+    let (a, b) = (a.into(), b.into());
     a.check();
     b.check();
     assert!(
-        a.rows == c.rows && b.cols == c.cols && a.cols == b.rows,
+        a.rows() == c.rows && b.cols() == c.cols && a.cols() == b.rows(),
         "callers check shapes"
     );
-    let (m, n, k) = (c.rows, c.cols, a.cols);
+    let (m, n, k) = (c.rows, c.cols, a.cols());
     if m == 0 || n == 0 {
         return Ok(());
     }
@@ -173,7 +187,7 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
     let (rows, cols) = shape(isa, m);
     let parallel =
         plan.parallel && rayon::current_num_threads() > 1 && m * n * k.max(1) > PARALLEL_ABOVE;
-    let out = Output(c.data.as_mut_ptr());
+    let out = c.data.shared();
     let b = b.transposed(); // lanes of a B panel are columns
     if m <= FEW_PANELS * rows && n > cols {
         let whole = (0, order.steps());
@@ -198,7 +212,7 @@ pub(crate) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> 
     let n_block = block(n, cols, cuts.longest(), b_bytes);
     let tiles = m.min(m_block).div_ceil(rows) * n.min(n_block).div_ceil(cols);
     let mut sums = Tensor::empty(&[tiles * cuts.own() * rows * cols], DType::F32, plan.device)?;
-    let own = Output(sums.f32_mut().as_mut_ptr());
+    let own = Waiting(sums.f32_mut().as_mut_ptr());
     let mut packed_b = None;
     for n0 in (0..n).step_by(n_block) {
         let n_end = n.min(n0 + n_block);
@@ -264,7 +278,7 @@ pub(super) fn block(lanes: usize, width: usize, k: usize, bytes: usize) -> usize
 
 /// Packs `span` of k of some lanes.
 fn pack_block(
-    (x, order): (View<'_>, Order),
+    (x, order): (Matrix<'_>, Order),
     lanes: Range,
     (span, width): ((usize, usize), usize),
     device: &Device,
@@ -276,10 +290,7 @@ fn pack_block(
     let floats = (panels * k * width).max(1).next_power_of_two();
     let mut data = Tensor::empty(&[floats], DType::F32, device)?;
     if k > 0 {
-        let part = View {
-            rows: lanes.end,
-            ..x
-        };
+        let part = x.up_to(lanes.end);
         let out = &mut data.f32_mut()[..panels * k * width];
         let apart = k * width;
         let tasks = if parallel {
@@ -309,7 +320,7 @@ fn pack_block(
 
 /// A block of the output and the packs it comes from.
 struct Rect<'a> {
-    a: (View<'a>, Order),
+    a: (Matrix<'a>, Order),
     /// Rows of a tile.
     height: usize,
     b: &'a Packed,
@@ -319,13 +330,13 @@ struct Rect<'a> {
     /// Steps of k that the packs have.
     span: (usize, usize),
     /// Sums of the block's tiles, row of tiles by row, that wait between blocks of k.
-    own: Output,
+    own: Waiting,
     /// Whether a word is two bf16.
     pairs: bool,
     finish: Finish,
     epilogue: Epilogue<'a>,
     /// All of the output, and where the block starts in it.
-    c: Output,
+    c: Shared,
     at: (usize, usize),
     c_stride: usize,
 }
@@ -391,19 +402,19 @@ impl Rect<'_> {
 struct Few<'a> {
     a: &'a Packed,
     /// Lanes are columns.
-    b: View<'a>,
+    b: Matrix<'a>,
     m: usize,
     cols: usize,
     order: Order,
     finish: Finish,
     epilogue: Epilogue<'a>,
-    c: Output,
+    c: Shared,
     c_stride: usize,
 }
 
 impl Few<'_> {
     fn multiply(&self, isa: Isa, parallel: bool) {
-        let panels = self.b.rows.div_ceil(self.cols);
+        let panels = self.b.rows().div_ceil(self.cols);
         let tasks = if parallel {
             4 * rayon::current_num_threads()
         } else {
@@ -450,6 +461,46 @@ impl Room {
     }
 }
 
+/// Room for the sums of one tile whose output is in bf16.
+struct Rounding([f32; Rounding::ROWS * Rounding::COLUMNS]);
+
+impl Rounding {
+    /// Of the largest tile.
+    const ROWS: usize = 12;
+    const COLUMNS: usize = 32;
+
+    fn new() -> Rounding {
+        Rounding([0.0; Rounding::ROWS * Rounding::COLUMNS])
+    }
+
+    /// Where a tile's sums are written, and how far its rows are apart: the output, or here.
+    #[inline(always)]
+    fn place(&mut self, whole: &Whole) -> (*mut f32, usize) {
+        match whole.c {
+            Shared::F32(c) => {
+                let start = whole.row * whole.stride + whole.column;
+                (c.wrapping_add(start), whole.stride)
+            }
+            Shared::Bf16(_) => (self.0.as_mut_ptr(), Rounding::COLUMNS),
+        }
+    }
+
+    /// Does what follows a product, and rounds.
+    /// # Safety
+    /// As `Epilogue::apply`; sums are where `place` said.
+    #[inline(always)]
+    unsafe fn finish(&self, isa: Isa, epilogue: Epilogue<'_>, whole: Whole) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match whole.c {
+                Shared::F32(_) if epilogue.is_none() => {}
+                Shared::F32(_) => epilogue.apply(isa, whole),
+                Shared::Bf16(_) => epilogue.apply_to(isa, whole, (&self.0, Rounding::COLUMNS)),
+            }
+        }
+    }
+}
+
 type Range = std::ops::Range<usize>;
 
 struct Tiles<'a> {
@@ -478,9 +529,18 @@ impl Task for Tiles<'_> {
         let own = rect.cuts.own() * height * width;
         let all = rect.n.div_ceil(width);
         let mut room = Room::new(rect.cuts, height * width, 0);
+        let mut rounding = Rounding::new();
         for j in cols {
             for i in rows.clone() {
-                let (row, column) = (rect.at.0 + i * height, rect.at.1 + j * width);
+                let whole = Whole {
+                    c: rect.c,
+                    stride: rect.c_stride,
+                    row: rect.at.0 + i * height,
+                    column: rect.at.1 + j * width,
+                    rows: height.min(rect.m - i * height),
+                    columns: width.min(rect.n - j * width),
+                };
+                let (c, c_stride) = rounding.place(&whole);
                 let t = Tile {
                     a: a.panel(i - first).as_ptr(),
                     b: rect.b.panel(j).as_ptr(),
@@ -488,17 +548,15 @@ impl Task for Tiles<'_> {
                     start,
                     end,
                     finish: rect.finish,
-                    // SAFETY: the tile starts inside the output.
-                    c: unsafe { rect.c.0.add(row * rect.c_stride + column) },
-                    c_stride: rect.c_stride,
-                    rows: height.min(rect.m - i * height),
-                    cols: width.min(rect.n - j * width),
+                    c,
+                    c_stride,
+                    rows: whole.rows,
+                    cols: whole.columns,
                 };
-                let whole = Whole::of(&t, rect.c.0, (row, column));
                 let is_last = end == rect.cuts.k;
                 if is_last {
                     // The chain leaves time for them to come.
-                    rect.epilogue.ask_for::<L>(&whole);
+                    whole.ask_for_second::<L>(&rect.epilogue);
                 }
                 // SAFETY: panels have a row per k of the block; sums of the block's tiles follow each other;
                 // tiles of different (i, j) are disjoint and each (i, j) belongs to one task.
@@ -510,9 +568,9 @@ impl Task for Tiles<'_> {
                     };
                     one_tile::<L, N>(t, height, &mut stack);
                 }
-                if is_last && !rect.epilogue.is_none() {
+                if is_last {
                     // SAFETY: as above.
-                    unsafe { rect.epilogue.apply(isa, whole) }
+                    unsafe { rounding.finish(isa, rect.epilogue, whole) }
                 }
             }
         }
@@ -538,6 +596,7 @@ impl Task for FewTiles<'_> {
         );
         let longest = cuts.longest();
         let mut panel = vec![0.0; longest * width];
+        let mut rounding = Rounding::new();
         for j in cols {
             for (start, end) in cuts.blocks() {
                 let one = Panels {
@@ -549,6 +608,15 @@ impl Task for FewTiles<'_> {
                 };
                 few.order.pack(isa, one, (start, end), &mut panel);
                 for i in 0..rows {
+                    let whole = Whole {
+                        c: few.c,
+                        stride: few.c_stride,
+                        row: i * height,
+                        column: j * width,
+                        rows: height.min(few.m - i * height),
+                        columns: width.min(few.b.rows() - j * width),
+                    };
+                    let (c, c_stride) = rounding.place(&whole);
                     let t = Tile {
                         a: few.a.panel(i)[start * height..].as_ptr(),
                         b: panel.as_ptr(),
@@ -556,11 +624,10 @@ impl Task for FewTiles<'_> {
                         start,
                         end,
                         finish: few.finish,
-                        // SAFETY: the tile starts inside the output.
-                        c: unsafe { few.c.0.add(i * height * few.c_stride + j * width) },
-                        c_stride: few.c_stride,
-                        rows: height.min(few.m - i * height),
-                        cols: width.min(few.b.rows - j * width),
+                        c,
+                        c_stride,
+                        rows: whole.rows,
+                        cols: whole.columns,
                     };
                     let mut stack = Stack {
                         own: &mut room.own[i * own..(i + 1) * own],
@@ -569,10 +636,9 @@ impl Task for FewTiles<'_> {
                     // SAFETY: both panels have a row per k of the block; tiles of different (i, j)
                     // are disjoint and each j belongs to one task.
                     unsafe { one_tile::<L, N>(t, height, &mut stack) }
-                    if end == cuts.k && !few.epilogue.is_none() {
-                        let whole = Whole::of(&t, few.c.0, (i * height, j * width));
+                    if end == cuts.k {
                         // SAFETY: as above.
-                        unsafe { few.epilogue.apply(isa, whole) }
+                        unsafe { rounding.finish(isa, few.epilogue, whole) }
                     }
                 }
             }

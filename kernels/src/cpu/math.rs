@@ -4,7 +4,7 @@
 //! polynomial of degree 7 on |r| <= ln 2 / 2. We differ from libm: results under the smallest normal
 //! (x < -87.33) are 0, and x above 88 count as 88, where a softmax never is and a logistic function is settled.
 
-use super::simd::Lanes;
+use super::simd::{Lanes, NEAREST};
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 // High part has 15 zero low bits, so n * LN2_HIGH is exact for |n| <= 128.
@@ -17,10 +17,11 @@ const HIGHEST: f32 = 88.0;
 #[inline(always)]
 pub(crate) fn exp_of_score<L: Lanes>(x: L) -> L {
     let clamped = L::splat(HIGHEST).min(L::splat(LOWEST).max(x));
-    let n = clamped.mul(L::splat(LOG2_E)).round();
+    let shifted = clamped.mul(L::splat(LOG2_E)).add(L::splat(NEAREST));
+    let n = shifted.sub(L::splat(NEAREST));
     let r = n.fma(L::splat(-LN2_HIGH), clamped);
     let r = n.fma(L::splat(-LN2_LOW), r);
-    let value = polynomial(r).mul(n.pow2());
+    let value = polynomial(r).mul(shifted.pow2());
     x.select_less(L::splat(LOWEST), L::splat(0.0), value)
 }
 

@@ -3,9 +3,11 @@
 
 pub(crate) mod bf16;
 pub(crate) mod curve;
+pub(crate) mod element;
 pub(crate) mod epilogue;
 pub(crate) mod gemm;
 pub(crate) mod math;
+pub(crate) mod output;
 pub(crate) mod pack;
 pub(crate) mod path;
 pub(crate) mod rooms;

@@ -7,22 +7,24 @@
 //! A copy waits for memory more than for anything else: lines that are needed soon are asked for early.
 
 use super::bf16::{Step, Task, perform};
+use super::element::Element;
 use super::simd::{LANES, Lanes};
 use super::{Isa, Numbers};
+use crate::Bf16;
 
 /// A read-only matrix in memory: element (row, column) at `row * row_stride + column * col_stride`.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
-    pub(crate) data: &'a [f32],
+pub(crate) struct View<'a, E = f32> {
+    pub(crate) data: &'a [E],
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) row_stride: usize,
     pub(crate) col_stride: usize,
 }
 
-impl<'a> View<'a> {
+impl<'a, E> View<'a, E> {
     /// A row-major matrix whose rows start `row_stride` apart.
-    pub(crate) fn new(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> View<'a> {
+    pub(crate) fn new(data: &'a [E], rows: usize, cols: usize, row_stride: usize) -> View<'a, E> {
         View {
             data,
             rows,
@@ -33,7 +35,7 @@ impl<'a> View<'a> {
     }
 
     /// The same memory, rows and columns swapped.
-    pub(crate) fn transposed(self) -> View<'a> {
+    pub(crate) fn transposed(self) -> View<'a, E> {
         View {
             data: self.data,
             rows: self.cols,
@@ -44,7 +46,7 @@ impl<'a> View<'a> {
     }
 
     /// Columns first .. end.
-    pub(crate) fn columns(self, first: usize, end: usize) -> View<'a> {
+    fn columns(self, first: usize, end: usize) -> View<'a, E> {
         let start = (first * self.col_stride).min(self.data.len());
         View {
             data: &self.data[start..],
@@ -65,6 +67,68 @@ impl<'a> View<'a> {
     }
 }
 
+/// A matrix of either kind of number.
+#[derive(Clone, Copy)]
+pub(crate) enum Matrix<'a> {
+    F32(View<'a>),
+    Bf16(View<'a, Bf16>),
+}
+
+impl<'a> From<View<'a>> for Matrix<'a> {
+    fn from(x: View<'a>) -> Self {
+        Matrix::F32(x)
+    }
+}
+
+/// The same done with the view of either kind.
+macro_rules! each_kind {
+    ($matrix:expr, $x:ident => $value:expr) => {
+        match $matrix {
+            Matrix::F32($x) => $value,
+            Matrix::Bf16($x) => $value,
+        }
+    };
+}
+pub(crate) use each_kind;
+
+impl<'a> Matrix<'a> {
+    pub(crate) fn rows(&self) -> usize {
+        each_kind!(self, x => x.rows)
+    }
+
+    pub(crate) fn cols(&self) -> usize {
+        each_kind!(self, x => x.cols)
+    }
+
+    pub(crate) fn check(&self) {
+        each_kind!(self, x => x.check());
+    }
+
+    /// `View::transposed`
+    pub(crate) fn transposed(self) -> Matrix<'a> {
+        match self {
+            Matrix::F32(x) => Matrix::F32(x.transposed()),
+            Matrix::Bf16(x) => Matrix::Bf16(x.transposed()),
+        }
+    }
+
+    /// `View::columns`
+    pub(crate) fn columns(self, first: usize, end: usize) -> Matrix<'a> {
+        match self {
+            Matrix::F32(x) => Matrix::F32(x.columns(first, end)),
+            Matrix::Bf16(x) => Matrix::Bf16(x.columns(first, end)),
+        }
+    }
+
+    /// Its first rows.
+    pub(crate) fn up_to(self, rows: usize) -> Matrix<'a> {
+        match self {
+            Matrix::F32(x) => Matrix::F32(View { rows, ..x }),
+            Matrix::Bf16(x) => Matrix::Bf16(View { rows, ..x }),
+        }
+    }
+}
+
 /// Rows of k read side by side where lanes lie next to each other: each is a stream of its own.
 const STREAMS: usize = 16;
 /// Lanes of them that are read at once: a few lines of memory.
@@ -78,8 +142,8 @@ const SHORT: usize = 32 << 10;
 
 /// Some panels to pack; `k` are the columns of `a`.
 #[derive(Clone, Copy)]
-pub(crate) struct Panels<'a> {
-    pub(crate) a: View<'a>,
+pub(crate) struct Panels<M> {
+    pub(crate) a: M,
     /// First lane of the first panel.
     pub(crate) first: usize,
     /// Lanes of a panel.
@@ -90,33 +154,43 @@ pub(crate) struct Panels<'a> {
 }
 
 /// Packs panels, each from `out[panel * apart]` on.
-pub(crate) fn pack(isa: Isa, numbers: Numbers, panels: Panels<'_>, out: &mut [f32]) {
-    if panels.a.cols == 0 {
+pub(crate) fn pack(isa: Isa, numbers: Numbers, panels: Panels<Matrix<'_>>, out: &mut [f32]) {
+    if panels.a.cols() == 0 {
         return;
     }
-    perform(isa, numbers.are_pairs(), Pack { panels, out });
+    let Panels {
+        first,
+        width,
+        count,
+        apart,
+        ..
+    } = panels;
+    each_kind!(panels.a, a => {
+        let panels = Panels { a, first, width, count, apart };
+        perform(isa, numbers.are_pairs(), Pack { panels, out });
+    });
 }
 
-struct Pack<'a, 'o> {
-    panels: Panels<'a>,
+struct Pack<'a, 'o, E> {
+    panels: Panels<View<'a, E>>,
     out: &'o mut [f32],
 }
 
-impl Task for Pack<'_, '_> {
+impl<E: Element> Task for Pack<'_, '_, E> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let Pack { panels, out } = self;
         if panels.a.row_stride == 1 {
-            across::<L, N>(panels, out);
+            across::<L, N, E>(panels, out);
         } else if panels.a.col_stride == 1 {
-            along::<L, N>(panels, out);
+            along::<L, N, E>(panels, out);
         } else {
-            strided::<L, N>(panels, out);
+            strided::<L, N, E>(panels, out);
         }
     }
 }
 
-impl Panels<'_> {
+impl<E> Panels<View<'_, E>> {
     fn steps(&self, per_word: usize) -> usize {
         self.a.cols.div_ceil(per_word)
     }
@@ -140,7 +214,7 @@ impl Panels<'_> {
 
 /// Rows lie next to each other: a step is read as it lies, or two are woven.
 #[inline(always)]
-fn across<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
+fn across<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &mut [f32]) {
     let Panels { a, width, .. } = panels;
     let steps = panels.steps(N::PER_WORD);
     let (streams, together) = (STREAMS / N::PER_WORD, (TOGETHER / width).max(1));
@@ -163,13 +237,13 @@ fn across<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
             let out = &mut out[panel0 * panels.apart..];
             if step0 < plain && inside {
                 match width {
-                    12 => several::<L, N, 12, 5>(panels, (first, soon), step0..end, out),
-                    32 => several::<L, N, 32, 2>(panels, (first, soon), step0..end, out),
-                    16 => several::<L, N, 16, 4>(panels, (first, soon), step0..end, out),
-                    _ => one_by_one::<L, N>(panels, some, step0..end, out),
+                    12 => several::<L, N, E, 12, 5>(panels, (first, soon), step0..end, out),
+                    32 => several::<L, N, E, 32, 2>(panels, (first, soon), step0..end, out),
+                    16 => several::<L, N, E, 16, 4>(panels, (first, soon), step0..end, out),
+                    _ => one_by_one::<L, N, E>(panels, some, step0..end, out),
                 }
             } else {
-                one_by_one::<L, N>(panels, some, step0..end, out);
+                one_by_one::<L, N, E>(panels, some, step0..end, out);
             }
         }
     }
@@ -178,8 +252,8 @@ fn across<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
 /// Steps of COUNT panels inside the matrix, each with a step after it: what a vector has above WIDTH
 /// lanes spills into that and is overwritten.
 #[inline(always)]
-fn several<L: Lanes, N: Step<L>, const WIDTH: usize, const COUNT: usize>(
-    panels: Panels<'_>,
+fn several<L: Lanes, N: Step<L>, E: Element, const WIDTH: usize, const COUNT: usize>(
+    panels: Panels<View<'_, E>>,
     (first, soon): (usize, usize),
     steps: std::ops::Range<usize>,
     out: &mut [f32],
@@ -193,17 +267,17 @@ fn several<L: Lanes, N: Step<L>, const WIDTH: usize, const COUNT: usize>(
         } else {
             even
         };
-        for line in (0..WIDTH * COUNT).step_by(LANES) {
-            L::ask_for(even.as_ptr().wrapping_add(line + soon));
+        for line in (0..WIDTH * COUNT).step_by(E::LINE) {
+            L::ask_for(even.as_ptr().wrapping_add(line + soon).cast());
             if N::PER_WORD == 2 {
-                L::ask_for(odd.as_ptr().wrapping_add(line + soon));
+                L::ask_for(odd.as_ptr().wrapping_add(line + soon).cast());
             }
         }
         for panel in 0..COUNT {
             let out = &mut out[panel * apart + step * WIDTH..][..WIDTH.max(LANES)];
             for lane in (0..WIDTH).step_by(LANES) {
                 let at = panel * WIDTH + lane;
-                let words = N::weave(L::load(&even[at..]), L::load(&odd[at..]));
+                let words = N::weave(E::load(&even[at..]), E::load(&odd[at..]));
                 words.store(&mut out[lane..]);
             }
         }
@@ -213,22 +287,27 @@ fn several<L: Lanes, N: Step<L>, const WIDTH: usize, const COUNT: usize>(
 /// Rows from `row` on of column k, `present` of `lanes` inside the matrix: those past its edge are zero, those past
 /// the panel's width whatever they are.
 #[inline(always)]
-fn column<L: Lanes>(a: View<'_>, k: usize, row: usize, (present, lanes): (usize, usize)) -> L {
+fn column<L: Lanes, E: Element>(
+    a: View<'_, E>,
+    k: usize,
+    row: usize,
+    (present, lanes): (usize, usize),
+) -> L {
     if k >= a.cols || present == 0 {
         return L::splat(0.0);
     }
     let start = k * a.col_stride + row;
     if present == lanes && start + LANES <= a.data.len() {
-        L::load(&a.data[start..start + LANES])
+        E::load(&a.data[start..start + LANES])
     } else {
-        L::load_part(&a.data[start..start + present], 0.0)
+        E::load_part(&a.data[start..start + present])
     }
 }
 
 /// Steps of panels that may cross the matrix's edge.
 #[inline(always)]
-fn one_by_one<L: Lanes, N: Step<L>>(
-    panels: Panels<'_>,
+fn one_by_one<L: Lanes, N: Step<L>, E: Element>(
+    panels: Panels<View<'_, E>>,
     some: std::ops::Range<usize>,
     steps: std::ops::Range<usize>,
     out: &mut [f32],
@@ -255,7 +334,7 @@ fn one_by_one<L: Lanes, N: Step<L>>(
 
 /// Columns lie next to each other: squares of 16 rows and 16 words are turned in registers.
 #[inline(always)]
-fn along<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
+fn along<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &mut [f32]) {
     let Panels { a, width, .. } = panels;
     let end = panels.steps(N::PER_WORD) * width;
     let side = N::PER_WORD * LANES;
@@ -275,15 +354,15 @@ fn along<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
                 let rows = &a.data[start..];
                 match (width, lanes) {
                     (12, 12) => {
-                        turn::<L, N, 12, 12>(rows, (a.row_stride, soon), out);
+                        turn::<L, N, E, 12, 12>(rows, (a.row_stride, soon), out);
                         continue;
                     }
                     (32, 16) => {
-                        turn::<L, N, 16, 32>(rows, (a.row_stride, soon), out);
+                        turn::<L, N, E, 16, 32>(rows, (a.row_stride, soon), out);
                         continue;
                     }
                     (16, 16) => {
-                        turn::<L, N, 16, 16>(rows, (a.row_stride, soon), out);
+                        turn::<L, N, E, 16, 16>(rows, (a.row_stride, soon), out);
                         continue;
                     }
                     _ => {}
@@ -293,11 +372,7 @@ fn along<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
             for (r, words) in square.iter_mut().enumerate().take(present) {
                 let row = &a.data[start + r * a.row_stride..][..len];
                 let (low, high) = row.split_at(len.min(LANES));
-                let part = |x: &[f32]| match x {
-                    [] => L::splat(0.0),
-                    x => L::load_part(x, 0.0),
-                };
-                *words = N::join(part(low), part(high));
+                *words = N::join(E::load_part(low), E::load_part(high));
             }
             for (step, words) in L::transpose(square).into_iter().enumerate() {
                 if step < len.div_ceil(N::PER_WORD) {
@@ -311,8 +386,8 @@ fn along<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
 /// Turns a whole square of ROWS rows for panels of WIDTH lanes. Constant trip counts keep it in
 /// registers. `soon`: floats between a line that is read and the one to ask for.
 #[inline(always)]
-fn turn<L: Lanes, N: Step<L>, const ROWS: usize, const WIDTH: usize>(
-    rows: &[f32],
+fn turn<L: Lanes, N: Step<L>, E: Element, const ROWS: usize, const WIDTH: usize>(
+    rows: &[E],
     (stride, soon): (usize, usize),
     out: &mut [f32],
 ) {
@@ -321,13 +396,11 @@ fn turn<L: Lanes, N: Step<L>, const ROWS: usize, const WIDTH: usize>(
     for (r, words) in square.iter_mut().enumerate().take(ROWS) {
         let row = &rows[r * stride..][..N::PER_WORD * LANES];
         let soon = row.as_ptr().wrapping_add(soon);
-        L::ask_for(soon);
-        *words = if N::PER_WORD == 2 {
-            L::ask_for(soon.wrapping_add(LANES));
-            N::join(L::load(row), L::load(&row[LANES..]))
-        } else {
-            L::load(row)
-        };
+        L::ask_for(soon.cast());
+        if N::PER_WORD * LANES > E::LINE {
+            L::ask_for(soon.wrapping_add(LANES).cast());
+        }
+        *words = E::join::<L, N>(row);
     }
     for (step, words) in L::transpose(square).into_iter().enumerate() {
         // Lanes past the panel's width spill into the next step, which is written later.
@@ -341,7 +414,7 @@ fn turn<L: Lanes, N: Step<L>, const ROWS: usize, const WIDTH: usize>(
 
 /// Nothing lies next to anything.
 #[inline(always)]
-fn strided<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
+fn strided<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &mut [f32]) {
     let Panels { a, width, .. } = panels;
     for (panel, lane, lanes, present) in panels.vectors(0..panels.count) {
         let row = panels.first + panel * width + lane;
@@ -351,7 +424,7 @@ fn strided<L: Lanes, N: Step<L>>(panels: Panels<'_>, out: &mut [f32]) {
                 let mut x = [0.0; LANES];
                 for (r, x) in x.iter_mut().enumerate().take(present) {
                     if k < a.cols {
-                        *x = a.data[(row + r) * a.row_stride + k * a.col_stride];
+                        *x = a.data[(row + r) * a.row_stride + k * a.col_stride].value();
                     }
                 }
                 L::load(&x)
@@ -426,7 +499,7 @@ mod tests {
                             let apart = cols.div_ceil(per_word) * width;
                             let count = (rows - first).div_ceil(width);
                             let panels = Panels {
-                                a,
+                                a: a.into(),
                                 first,
                                 width,
                                 count,

@@ -8,11 +8,17 @@
     reason = "vector intrinsics and calls into functions with target features"
 )]
 
+use crate::Bf16;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
 /// Lanes of a vector, on every instruction set.
 pub(crate) const LANES: usize = 16;
+/// 3 * 2^22: a number below 2^22 that it is added to, and that it is taken from again, is rounded to the nearest
+/// integer, ties to even; in between the integer is what the lowest bits hold.
+pub(crate) const NEAREST: f32 = 12_582_912.0;
+/// Bits of 1.0.
+const ONE: u32 = 0x3f80_0000;
 /// Floats between asking for a line and using it, where memory is gone through once.
 pub(crate) const AHEAD: usize = 32 * LANES;
 
@@ -110,14 +116,43 @@ pub(crate) trait Lanes: Copy {
     /// `self < b ? self : b`; so `b` when either is NaN.
     fn min(self, b: Self) -> Self;
     fn sqrt(self) -> Self;
-    /// To the nearest integer, ties to even.
-    fn round(self) -> Self;
-    /// `2^self` for integral `self` in `[-126, 127]`.
+    /// `2^n` where `self` is n + `NEAREST`, n integral in `[-126, 127]`.
     fn pow2(self) -> Self;
     /// `self < b ? then : other`; `other` when either is NaN.
     fn select_less(self, b: Self, then: Self, other: Self) -> Self;
     /// Lane j of result i is lane i of input j.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
+
+    /// The first 16 numbers.
+    #[inline(always)]
+    fn widen(x: &[Bf16]) -> Self {
+        let mut lanes = [0.0; LANES];
+        (lanes.iter_mut().zip(&x[..LANES])).for_each(|(lane, x)| *lane = (*x).into());
+        Self::load(&lanes)
+    }
+
+    /// The first 32 numbers as words of two, the even one below.
+    #[inline(always)]
+    fn load_words(x: &[Bf16]) -> Self {
+        let mut words = [0.0; LANES];
+        for (word, x) in words.iter_mut().zip(x[..2 * LANES].chunks_exact(2)) {
+            *word = f32::from_bits(u32::from(x[1].0) << 16 | u32::from(x[0].0));
+        }
+        Self::load(&words)
+    }
+
+    /// As `load_words`, the other way.
+    #[inline(always)]
+    fn store_words(self, out: &mut [Bf16]) {
+        let words = self.to_array();
+        for (word, out) in words.iter().zip(out[..2 * LANES].chunks_exact_mut(2)) {
+            let [a, b, c, d] = word.to_bits().to_le_bytes();
+            (out[0], out[1]) = (
+                Bf16(u16::from_le_bytes([a, b])),
+                Bf16(u16::from_le_bytes([c, d])),
+            );
+        }
+    }
 
     /// Asks for the line of memory at `x`, if there is one.
     #[inline(always)]
@@ -319,17 +354,9 @@ impl Lanes for Plain {
         Plain(self.0.map(f32::sqrt))
     }
     #[inline(always)]
-    fn round(self) -> Self {
-        Plain(self.0.map(f32::round_ties_even))
-    }
-    #[inline(always)]
     fn pow2(self) -> Self {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "integral and in [-126, 127]"
-        )]
-        let exponent = |x: f32| (x as i32 + 127).cast_unsigned() << 23;
-        Plain(self.0.map(|x| f32::from_bits(exponent(x))))
+        let power = |x: f32| f32::from_bits((x.to_bits() << 23).wrapping_add(ONE));
+        Plain(self.0.map(power))
     }
     #[inline(always)]
     fn select_less(self, b: Self, then: Self, other: Self) -> Self {
@@ -394,6 +421,27 @@ impl Lanes for Wide {
         // SAFETY: the caller vouches for room for sixteen floats.
         unsafe { _mm512_storeu_ps(out, self.0) }
     }
+    #[inline(always)]
+    fn widen(x: &[Bf16]) -> Self {
+        let x = &x[..LANES];
+        // SAFETY: sixteen numbers of two bytes are there; called only inside `run_avx512`.
+        Wide(unsafe {
+            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
+        })
+    }
+    #[inline(always)]
+    fn load_words(x: &[Bf16]) -> Self {
+        let x = &x[..2 * LANES];
+        // SAFETY: 64 bytes are there; called only inside `run_avx512`.
+        Wide(unsafe { _mm512_loadu_ps(x.as_ptr().cast()) })
+    }
+    #[inline(always)]
+    fn store_words(self, out: &mut [Bf16]) {
+        let out = &mut out[..2 * LANES];
+        // SAFETY: there is room for 64 bytes.
+        unsafe { _mm512_storeu_ps(out.as_mut_ptr().cast(), self.0) }
+    }
     wide!(add(b) = _mm512_add_ps);
     wide!(sub(b) = _mm512_sub_ps);
     wide!(mul(b) = _mm512_mul_ps);
@@ -402,13 +450,13 @@ impl Lanes for Wide {
     wide!(min(b) = _mm512_min_ps);
     wide!(fma(b, c) = _mm512_fmadd_ps);
     wide!(sqrt() = _mm512_sqrt_ps);
-    wide!(round() = _mm512_roundscale_ps::<0>);
     #[inline(always)]
     fn pow2(self) -> Self {
         // SAFETY: a `Wide` exists only where AVX-512 does.
         Wide(unsafe {
-            let biased = _mm512_add_epi32(_mm512_cvtps_epi32(self.0), _mm512_set1_epi32(127));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
+            let shifted = _mm512_slli_epi32::<23>(_mm512_castps_si512(self.0));
+            let one = _mm512_set1_epi32(ONE.cast_signed());
+            _mm512_castsi512_ps(_mm512_add_epi32(shifted, one))
         })
     }
     #[inline(always)]
@@ -485,7 +533,6 @@ impl Lanes for Pair {
     pair!(min(b) = _mm256_min_ps);
     pair!(fma(b, c) = _mm256_fmadd_ps);
     pair!(sqrt() = _mm256_sqrt_ps);
-    pair!(round() = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>);
     pair!(pow2() = pow2_avx2);
     #[inline(always)]
     fn select_less(self, b: Self, then: Self, other: Self) -> Self {
@@ -598,8 +645,9 @@ fn transpose_avx2(rows: [__m256; 8]) -> [__m256; 8] {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn pow2_avx2(x: __m256) -> __m256 {
-    let biased = _mm256_add_epi32(_mm256_cvtps_epi32(x), _mm256_set1_epi32(127));
-    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+    let shifted = _mm256_slli_epi32::<23>(_mm256_castps_si256(x));
+    let one = _mm256_set1_epi32(ONE.cast_signed());
+    _mm256_castsi256_ps(_mm256_add_epi32(shifted, one))
 }
 
 #[cfg(test)]
@@ -611,7 +659,7 @@ mod tests {
             let (a, b) = (L::load(x), L::load_part(&y[..11], 2.5));
             let results = [
                 a.add(b), a.sub(b), a.mul(b), a.div(b), a.fma(b, L::splat(0.1)), a.max(b), a.min(b),
-                a.mul(a).sqrt(), a.round(), a.round().pow2(), a.select_less(b, L::splat(1.0), a),
+                a.mul(a).sqrt(), a.add(L::splat(NEAREST)).pow2(), a.select_less(b, L::splat(1.0), a),
             ];
             let mut out = Vec::new();
             for r in results {

@@ -5,7 +5,7 @@ use kernels::Device;
 
 use super::Rank;
 use crate::config::{NormKind, Recompute};
-use crate::model::moe;
+use crate::model::{mlp, moe};
 
 /// Rows of a micro-batch on a rank.
 #[derive(Clone, Copy)]
@@ -16,7 +16,7 @@ struct Rows {
     m: usize,
 }
 
-/// Elements of each tensor that a block keeps: those that stay and those that may wait in a file.
+/// Numbers of four bytes of each tensor that a block keeps: those that stay and those that may wait in a file.
 struct Kept {
     few: Vec<usize>,
     large: Vec<usize>,
@@ -64,7 +64,7 @@ impl Rank<'_> {
         for (index, block) in pieces[piece].clone().enumerate() {
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
             let of_block = if plan.model.is_decoder_block(block) {
-                self.decoder_block(recompute, far, near)
+                self.decoder_block(block, recompute, far, near)
             } else {
                 self.block(block, recompute, near)
             };
@@ -129,11 +129,11 @@ impl Rank<'_> {
         large.push(n * s.packed / tp);
         match plan.model.moe_at(block) {
             Some(moe) => {
-                let [routed, rows] = moe::kept(plan, moe, (n, m), tp);
+                let [routed, rows] = moe::kept((plan, block), moe, (n, m), tp);
                 few.extend(routed);
                 large.extend(rows);
             }
-            None => large.extend(self.feed_forward(n)),
+            None => large.extend(self.feed_forward(block, n)),
         }
         if recompute == Recompute::None {
             large.extend(self.core(n));
@@ -142,7 +142,13 @@ impl Rank<'_> {
     }
 
     /// `near` are the encoder's rows.
-    fn decoder_block(&self, recompute: Recompute, Rows { n, m }: Rows, near: Rows) -> Kept {
+    fn decoder_block(
+        &self,
+        block: usize,
+        recompute: Recompute,
+        Rows { n, m }: Rows,
+        near: Rows,
+    ) -> Kept {
         let (tp, s) = (self.place.tp, self.plan.shape());
         if recompute == Recompute::Full {
             return Kept::input(m, s.d_model);
@@ -152,18 +158,18 @@ impl Rank<'_> {
         let mut large = vec![m * s.d_model; 6];
         let keys = near.n * 2 * s.kv_heads * s.d_head / tp;
         large.extend([n * s.packed / tp, n * s.heads * s.d_head / tp, keys]);
-        large.extend(self.feed_forward(n));
+        large.extend(self.feed_forward(block, n));
         if recompute == Recompute::None {
             large.extend(self.core(n).repeat(2));
         }
         Kept { few, large }
     }
 
-    /// Elements of what a feed-forward layer keeps beside its input.
-    fn feed_forward(&self, n: usize) -> [usize; 2] {
-        let (tp, s) = (self.place.tp, self.plan.shape());
-        let fc1 = self.plan.model.architecture().fc1_widths() * s.d_ffn / tp;
-        [n * fc1, n * s.d_ffn / tp]
+    /// Numbers of four bytes that the feed-forward layer of a block keeps beside its input.
+    fn feed_forward(&self, block: usize, n: usize) -> [usize; 2] {
+        let (tp, plan) = (self.place.tp, self.plan);
+        let is_dropped = plan.model.architecture().is_encoder_decoder && plan.model.dropout > 0.0;
+        mlp::kept((plan, block), (n, plan.shape().d_ffn / tp), is_dropped)
     }
 
     /// Elements of what attention itself computes: mixed values and the sums' logarithms.

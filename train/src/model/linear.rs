@@ -17,32 +17,32 @@ use crate::model::gradients::Gradients;
 use crate::precision::Features::{Split, Whole};
 use crate::precision::Role;
 
-/// x W^T + b with W by output rows: x `[n, in]` -> `[n, out]`, and an activation of it, if there is one.
+/// x W^T + b with W by output rows: x `[n, in]` -> `[n, out]`.
 fn outputs(
     x: &Tensor,
     (weight, bias): (Slot, Option<Slot>),
-    activation: Option<Kind>,
     cx: &Context<'_>,
-) -> kernels::Result<(Tensor, Option<Tensor>)> {
+) -> kernels::Result<Tensor> {
+    let then = bias.map(|bias| Then::Bias(cx.weight(bias)));
+    outputs_then(x, weight, (DType::F32, then), cx)
+}
+
+/// x W^T and what follows it, stored as told.
+fn outputs_then(
+    x: &Tensor,
+    weight: Slot,
+    (stored, then): (DType, Option<Then<'_>>),
+    cx: &Context<'_>,
+) -> kernels::Result<Tensor> {
     let cx = &cx.of_layer(weight);
     let (x, weight) = (
         cx.factor(x, Role::Input(Whole))?,
         cx.factor(cx.weight(weight), Role::Weight)?,
     );
-    let empty = || Tensor::empty(&[x.dims()[0], weight.dims()[0]], DType::F32, x.device());
-    let mut y = empty()?;
-    let mut activated = activation.map(|_| empty()).transpose()?;
-    let then = match (activation, &mut activated) {
-        (Some(kind), Some(out)) => Some(Then::Values {
-            kind,
-            bias: bias.map(|bias| cx.weight(bias)),
-            out,
-        }),
-        _ => bias.map(|bias| Then::Bias(cx.weight(bias))),
-    };
+    let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], stored, x.device())?;
     let (a, b) = ((&*x, Op::Plain), (&*weight, Op::Transposed));
     multiply(cx, &mut y, (a, b), 0, then)?;
-    Ok((y, activated))
+    Ok(y)
 }
 
 /// c = op(a) op(b), and what follows it.
@@ -110,19 +110,31 @@ impl ColumnLinear {
 
     /// x: `[m, in]` -> `[n, out/tp]`
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        Ok(self.forward_activated(x, None, cx)?.0)
+        let mut room = None;
+        let x = cx.gather(x, &mut room)?;
+        outputs(x, (self.weight, self.bias), cx)
     }
 
-    /// As `forward`, and the activation of what it returns.
+    /// The slope of an activation at what `forward` gives, and its values there, as what lies between products is
+    /// stored.
     pub(crate) fn forward_activated(
         &self,
         x: &Tensor,
-        activation: Option<Kind>,
+        kind: Kind,
         cx: &Context<'_>,
-    ) -> kernels::Result<(Tensor, Option<Tensor>)> {
+    ) -> kernels::Result<(Tensor, Tensor)> {
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
-        outputs(x, (self.weight, self.bias), activation, cx)
+        let stored = cx.between_products();
+        let dims = [x.dims()[0], cx.weight(self.weight).dims()[0]];
+        let mut values = Tensor::empty(&dims, stored, x.device())?;
+        let then = Then::Activation {
+            kind,
+            bias: self.bias.map(|bias| cx.weight(bias)),
+            values: &mut values,
+        };
+        let slopes = outputs_then(x, self.weight, (stored, Some(then)), cx)?;
+        Ok((slopes, values))
     }
 
     /// dy: `[n, out/tp]`, x: `[m, in]` -> dx: `[m, in]`, summed over ranks.
@@ -176,7 +188,7 @@ impl FullLinear {
 
     /// x: `[n, in]` -> `[n, out]`
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        Ok(outputs(x, (self.weight, Some(self.bias)), None, cx)?.0)
+        outputs(x, (self.weight, Some(self.bias)), cx)
     }
 
     /// dy: `[n, out]`, x: `[n, in]` -> dx: `[n, in]`
@@ -251,13 +263,13 @@ impl RowLinear {
         Ok(y)
     }
 
-    /// dy: `[m, out]` -> dx: `[n, in/tp]`; where x is an activation, the gradient of what went into that:
-    /// its kind and dims of x.
+    /// dy: `[m, out]` -> dx: `[n, in/tp]`; where x is an activation of which the slope is given, the gradient of what
+    /// went into that, stored as the slope is.
     pub(crate) fn backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
-        activation: Option<(Kind, &Tensor)>,
+        slope: Option<&Tensor>,
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
@@ -271,9 +283,10 @@ impl RowLinear {
             gradients,
             cx,
         )?;
-        let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
+        let stored = slope.map_or(DType::F32, Tensor::dtype);
+        let mut dx = Tensor::empty(x.dims(), stored, x.device())?;
         let weight = cx.factor(cx.weight(self.weight), Role::Weight)?;
-        let then = activation.map(|(kind, at)| Then::Slopes { kind, at });
+        let then = slope.map(Then::Times);
         let (a, b) = ((&*dy, Op::Plain), (&*weight, Op::Transposed));
         multiply(cx, &mut dx, (a, b), 0, then)?;
         Ok(dx)

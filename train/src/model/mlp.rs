@@ -14,6 +14,7 @@ use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, RowLinear};
 use crate::plan::{FEATURE_CHUNKS, Plan};
+use crate::precision;
 
 pub(crate) struct Mlp {
     fc1: ColumnLinear,
@@ -26,6 +27,7 @@ pub(crate) struct Mlp {
 /// Kept from forward: `[m, d]`, `[n, f]` or `[n, 2f]`, `[n, f]`.
 pub(crate) struct Saved {
     x: Tensor,
+    /// What goes into the activation; where that goes with a product, the activation's slope there.
     before: Tensor,
     hidden: Tensor,
 }
@@ -62,15 +64,22 @@ impl Mlp {
 
     /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
-        let plain = self.activation.plain();
-        let (before, hidden) = self.fc1.forward_activated(&x, plain, cx)?;
-        let (before, mut hidden) = match hidden {
-            Some(hidden) => (before, hidden),
-            None => self.activation.forward(before)?,
+        let (before, hidden) = match self.plain() {
+            Some(kind) => self.fc1.forward_activated(&x, kind, cx)?,
+            None => {
+                let before = self.fc1.forward(&x, cx)?;
+                let (before, mut hidden) = self.activation.forward(before)?;
+                cx.drop_features(&mut hidden, self.dropout.0, self.dropout.1)?;
+                (before, hidden)
+            }
         };
-        cx.drop_features(&mut hidden, self.dropout.0, self.dropout.1)?;
         let y = self.fc2.forward(&hidden, cx)?;
         Ok((y, Saved { x, before, hidden }))
+    }
+
+    /// The activation, if it goes with the products: what is dropped would lie between it and the second matrix.
+    fn plain(&self) -> Option<Kind> {
+        self.activation.plain().filter(|_| self.dropout.0 == 0.0)
     }
 
     /// dy: `[m, d]` -> dx: `[m, d]`
@@ -82,14 +91,13 @@ impl Mlp {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Saved { x, before, hidden } = saved;
-        // what is dropped lies between the activation and the matrix
-        let plain = self.activation.plain().filter(|_| self.dropout.0 == 0.0);
-        let into = plain.map(|kind| (kind, &before));
-        let mut dhidden = self.fc2.backward(dy, &hidden, into, gradients, cx)?;
+        let slope = self.plain().map(|_| &before);
+        let mut dhidden = self.fc2.backward(dy, &hidden, slope, gradients, cx)?;
+        let is_whole = slope.is_some();
         drop(hidden);
-        let dbefore = match plain {
-            Some(_) => dhidden,
-            None => {
+        let dbefore = match is_whole {
+            true => dhidden,
+            false => {
                 cx.drop_features(&mut dhidden, self.dropout.0, self.dropout.1)?;
                 self.activation.backward(dhidden, &before)?
             }
@@ -97,6 +105,21 @@ impl Mlp {
         drop(before);
         self.fc1.backward(&dbefore, &x, gradients, cx)
     }
+}
+
+/// Numbers of four bytes of what the layer of a block keeps beside its input, for n rows of f features of a rank.
+pub(crate) fn kept(
+    (plan, block): (&Plan, usize),
+    (n, f): (usize, usize),
+    is_dropped: bool,
+) -> [usize; 2] {
+    let architecture = plan.model.architecture();
+    let all = [n * architecture.fc1_widths() * f, n * f];
+    let is_fused = !architecture.activation.is_gated() && !is_dropped;
+    if is_fused && precision::has_bf16_layers(plan, block) {
+        return all.map(|count| count.div_ceil(2));
+    }
+    all
 }
 
 /// What lies between the matrices, on rows of one rank's share of features.
@@ -115,7 +138,7 @@ impl Between {
         }
     }
 
-    /// The function, if it is not gated: it then goes with a product.
+    /// The function, if it is not gated.
     fn plain(self) -> Option<Kind> {
         plain(self.activation)
     }

@@ -148,7 +148,7 @@ fn product<U: Units>(
 ) -> Option<Vec<f32>> {
     let mut c = vec![0.0; m * n];
     let view = ViewMut {
-        data: &mut c,
+        data: c.as_mut_slice().into(),
         rows: m,
         cols: n,
         row_stride: n,
@@ -161,6 +161,7 @@ fn product<U: Units>(
         epilogue: Epilogue::default(),
         parallel: false,
     };
-    multiply::<U>(view, View::new(a, m, k, k), View::new(b, k, n, n), plan).ok()?;
+    let (a, b) = (View::new(a, m, k, k), View::new(b, k, n, n));
+    multiply::<U>(view, a.into(), b.into(), plan).ok()?;
     Some(c)
 }

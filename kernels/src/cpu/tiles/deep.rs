@@ -3,7 +3,7 @@
 //! Panels for all of k would pass through memory once for every few tiles. Here a block of k of some rows and columns
 //! is packed into L2, used by all tiles of their square, and dropped; sums wait in memory from block to block.
 
-use super::super::pack::View;
+use super::super::pack::Matrix;
 use super::super::rooms::Rooms;
 use super::sums::Waiting;
 use super::unit::{BOTH, SIDE, Sums, Units};
@@ -20,7 +20,7 @@ const WIDE: usize = 16;
 /// `Memory` if packs or sums do not fit.
 pub(super) fn multiply<U: Units>(
     rect: &Rect<'_, U>,
-    (a, b): (View<'_>, View<'_>),
+    (a, b): (Matrix<'_>, Matrix<'_>),
     device: &Device,
     parallel: bool,
 ) -> Result<()> {

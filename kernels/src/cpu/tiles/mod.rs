@@ -31,10 +31,9 @@ mod unit;
 use super::Isa;
 use super::bf16::{Step, Task};
 use super::epilogue::{Epilogue, Whole};
-use super::gemm::{
-    FEW_PANELS, Output, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block,
-};
-use super::pack::View;
+use super::gemm::{FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block};
+use super::output::Shared;
+use super::pack::Matrix;
 use super::rooms::Rooms;
 use super::simd::{LANES, Lanes};
 use super::tile::Finish;
@@ -67,7 +66,7 @@ pub(super) enum Lack {
 /// Multiplies; shapes are checked.
 /// # Errors
 /// `Memory` if the packs do not fit.
-pub(super) fn gemm(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> Result<()> {
+pub(super) fn gemm(c: ViewMut<'_>, a: Matrix<'_>, b: Matrix<'_>, plan: Plan<'_>) -> Result<()> {
     #[cfg(target_arch = "x86_64")]
     if plan.device.isa() == Isa::Amx {
         return multiply::<amx::Native>(c, a, b, plan);
@@ -86,14 +85,19 @@ pub(crate) fn busy(steps: usize) -> Option<f64> {
     None
 }
 
-fn multiply<U: Units>(c: ViewMut<'_>, a: View<'_>, b: View<'_>, plan: Plan<'_>) -> Result<()> {
-    let (m, n, k) = (c.rows, c.cols, a.cols);
+fn multiply<U: Units>(
+    mut c: ViewMut<'_>,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    plan: Plan<'_>,
+) -> Result<()> {
+    let (m, n, k) = (c.rows, c.cols, a.cols());
     let order = Order::new(k, plan.leaf);
     let steps = order.steps();
     let height = if m <= SIDE { m } else { BOTH };
     let parallel =
         plan.parallel && rayon::current_num_threads() > 1 && m * n * k.max(1) > PARALLEL_ABOVE;
-    let out = Output(c.data.as_mut_ptr());
+    let out = c.data.shared();
     let b = b.transposed(); // lanes of a panel are columns
     let rect = Rect::<U> {
         isa: plan.device.isa(),
@@ -162,7 +166,7 @@ fn each_panel(
 }
 
 fn pack_a(
-    a: View<'_>,
+    a: Matrix<'_>,
     order: Order,
     (rows, height): (Range<usize>, usize),
     device: &Device,
@@ -171,10 +175,7 @@ fn pack_a(
     let apart = floats_of_a(order, height);
     let len = rows.len().div_ceil(height) * apart;
     let mut packed = room(len, device)?;
-    let a = View {
-        rows: rows.end,
-        ..a
-    };
+    let a = a.up_to(rows.end);
     each_panel(
         &mut packed.f32_mut()[..len],
         apart,
@@ -188,7 +189,7 @@ fn pack_a(
 }
 
 fn pack_b(
-    b: View<'_>,
+    b: Matrix<'_>,
     order: Order,
     columns: Range<usize>,
     device: &Device,
@@ -198,10 +199,7 @@ fn pack_b(
     let apart = steps * BOTH;
     let len = columns.len().div_ceil(BOTH) * apart;
     let mut packed = room(len, device)?;
-    let b = View {
-        rows: columns.end,
-        ..b
-    };
+    let b = b.up_to(columns.end);
     // Neighbours are read together.
     let tasks = if parallel {
         2 * rayon::current_num_threads()
@@ -233,7 +231,7 @@ enum Rows<'a> {
     /// Panels for all words of the span.
     Packed(&'a [f32]),
     /// The matrix: a task that alone uses a panel packs it and so has it in the nearest caches.
-    Apart(View<'a>),
+    Apart(Matrix<'a>),
 }
 
 /// Where columns of B come from.
@@ -242,7 +240,7 @@ enum Columns<'a> {
     /// Panels for all words of the span.
     Packed(&'a [f32]),
     /// The matrix, whose lanes are columns: few rows use a pack of it once.
-    Apart(View<'a>),
+    Apart(Matrix<'a>),
 }
 
 /// A block of the output and what it comes from.
@@ -260,7 +258,7 @@ struct Rect<'a, U> {
     finish: Finish,
     epilogue: Epilogue<'a>,
     /// All of the output, and where the block starts in it.
-    c: Output,
+    c: Shared,
     at: (usize, usize),
     c_stride: usize,
     units: PhantomData<fn() -> U>,
@@ -449,7 +447,7 @@ impl<U> Rect<'_, U> {
         let is_last = block.end == block.cuts.k;
         if is_last {
             // The products leave time for the lines to come.
-            self.ask_for::<L>(row, col);
+            self.whole(row, col).ask_for::<L>(&self.epilogue);
         }
         let tall = self.height.next_multiple_of(SIDE);
         block.add::<L, _>(unit, sums, (self.height, tall));
@@ -465,7 +463,7 @@ impl<U> Rect<'_, U> {
     #[inline(always)]
     fn whole(&self, row: usize, col: usize) -> Whole {
         Whole {
-            c: self.c.0,
+            c: self.c,
             stride: self.c_stride,
             row: self.at.0 + row,
             column: self.at.1 + col,
@@ -474,34 +472,22 @@ impl<U> Rect<'_, U> {
         }
     }
 
-    /// Asks for the lines of the output, and of what follows, that sums will need.
-    #[inline(always)]
-    fn ask_for<L: Lanes>(&self, row: usize, col: usize) {
-        let whole = self.whole(row, col);
-        for row in whole.row..whole.row + whole.rows {
-            for column in (0..whole.columns).step_by(LANES) {
-                let at = row * whole.stride + whole.column + column;
-                L::ask_to_write(whole.c.wrapping_add(at));
-            }
-        }
-        self.epilogue.ask_for::<L>(&whole);
-    }
-
     /// Writes sums to the output from (row, col) of the block on, as far as it goes, and does what follows.
     /// # Safety
     /// The place lies inside the output, and nobody else touches it.
     #[inline(always)]
     unsafe fn finish<L: Lanes>(&self, sums: &Sums, row: usize, col: usize) {
         let whole = self.whole(row, col);
-        if !self.epilogue.is_none() && self.finish == Finish::Store {
+        let c = match whole.c {
+            Shared::F32(c) if self.epilogue.is_none() || self.finish == Finish::Add => c,
             // SAFETY: the place is the caller's.
-            return unsafe { self.epilogue.apply_to(self.isa, whole, (&sums.0, BOTH)) };
-        }
+            _ => return unsafe { self.epilogue.apply_to(self.isa, whole, (&sums.0, BOTH)) },
+        };
         let sums = sums.0.chunks_exact(BOTH).take(whole.rows);
         for (row, sums) in (whole.row..).zip(sums) {
             // SAFETY: the caller vouches for the row's part.
             let c = unsafe {
-                let start = whole.c.add(row * whole.stride + whole.column);
+                let start = c.add(row * whole.stride + whole.column);
                 std::slice::from_raw_parts_mut(start, whole.columns)
             };
             if let Ok(c) = <&mut [f32; BOTH]>::try_from(&mut *c) {

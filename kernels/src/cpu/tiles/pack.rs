@@ -5,7 +5,8 @@
 //! of 16 words.
 
 use super::super::bf16::{Step, Task, perform};
-use super::super::pack::{Panels, View, pack};
+use super::super::element::Element;
+use super::super::pack::{Matrix, Panels, View, each_kind, pack};
 use super::super::simd::{LANES, Lanes};
 use super::super::tile::Cuts;
 use super::super::{Isa, Numbers};
@@ -18,7 +19,7 @@ const STEP: usize = 2 * SIDE;
 const SOON_ALONG: usize = 4 * STEP;
 const SOON_ACROSS: usize = STEP;
 /// Words of k that go over a row of tiles before the next: a panel of A then stays in L1.
-const LONGEST: usize = 256;
+const LONGEST: usize = 96;
 
 /// How k is cut.
 #[derive(Clone, Copy)]
@@ -91,7 +92,7 @@ impl Order {
     pub(super) fn pack_b(
         self,
         isa: Isa,
-        (b, first): (View<'_>, usize),
+        (b, first): (Matrix<'_>, usize),
         (start, end): (usize, usize),
         (count, apart): (usize, usize),
         out: &mut [f32],
@@ -120,35 +121,38 @@ impl Order {
     pub(super) fn pack_a(
         self,
         isa: Isa,
-        (a, first): (View<'_>, usize),
+        (a, first): (Matrix<'_>, usize),
         (start, end): (usize, usize),
         height: usize,
         out: &mut [f32],
     ) {
-        let rows = Rows {
-            words: start..end,
-            order: self,
-            a,
-            first,
-            tiles: height.div_ceil(SIDE),
-            out,
-        };
-        perform(isa, true, rows);
+        let tiles = height.div_ceil(SIDE);
+        each_kind!(a, a => {
+            let rows = Rows {
+                words: start..end,
+                order: self,
+                a,
+                first,
+                tiles,
+                out,
+            };
+            perform(isa, true, rows);
+        });
     }
 }
 
 /// A panel of rows to pack.
-struct Rows<'a, 'o> {
+struct Rows<'a, 'o, E> {
     order: Order,
     words: Range<usize>,
-    a: View<'a>,
+    a: View<'a, E>,
     first: usize,
     /// Tiles of rows in the panel.
     tiles: usize,
     out: &'o mut [f32],
 }
 
-impl Task for Rows<'_, '_> {
+impl<E: Element> Task for Rows<'_, '_, E> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let Rows {
@@ -170,10 +174,10 @@ impl Task for Rows<'_, '_> {
                     let present = a.rows.saturating_sub(row).min(SIDE);
                     let is_whole = present == SIDE && len == STEP;
                     let words = match (a.row_stride, a.col_stride) {
-                        (_, 1) if is_whole => whole_along::<L, N>(a, row, k),
-                        (1, _) if is_whole => whole_across::<L, N>(a, row, k),
-                        (_, 1) => along::<L, N>(a, (row, present), (k, len)),
-                        _ => across::<L, N>(a, (row, present), (k, len)),
+                        (_, 1) if is_whole => whole_along::<L, N, E>(a, row, k),
+                        (1, _) if is_whole => whole_across::<L, N, E>(a, row, k),
+                        (_, 1) => along::<L, N, E>(a, (row, present), (k, len)),
+                        _ => across::<L, N, E>(a, (row, present), (k, len)),
                     };
                     for (words, out) in words.into_iter().zip(out.chunks_exact_mut(LANES)) {
                         words.store(out);
@@ -186,21 +190,31 @@ impl Task for Rows<'_, '_> {
 
 /// Words of 16 rows and 32 columns inside the matrix, whose elements lie next to each other.
 #[inline(always)]
-fn whole_along<L: Lanes, N: Step<L>>(a: View<'_>, row: usize, k: usize) -> [L; SIDE] {
+fn whole_along<L: Lanes, N: Step<L>, E: Element>(
+    a: View<'_, E>,
+    row: usize,
+    k: usize,
+) -> [L; SIDE] {
     let mut words = [L::splat(0.0); SIDE];
     for (r, words) in words.iter_mut().enumerate() {
         let elements = &a.data[(row + r) * a.row_stride + k..][..STEP];
         let soon = elements.as_ptr().wrapping_add(SOON_ALONG);
-        L::ask_for(soon);
-        L::ask_for(soon.wrapping_add(LANES));
-        *words = N::join(L::load(elements), L::load(&elements[LANES..]));
+        L::ask_for(soon.cast());
+        if STEP > E::LINE {
+            L::ask_for(soon.wrapping_add(LANES).cast());
+        }
+        *words = E::join::<L, N>(elements);
     }
     words
 }
 
 /// As `whole_along`, of rows that lie next to each other.
 #[inline(always)]
-fn whole_across<L: Lanes, N: Step<L>>(a: View<'_>, row: usize, k: usize) -> [L; SIDE] {
+fn whole_across<L: Lanes, N: Step<L>, E: Element>(
+    a: View<'_, E>,
+    row: usize,
+    k: usize,
+) -> [L; SIDE] {
     let mut words = [L::splat(0.0); SIDE];
     for (at, words) in words.iter_mut().enumerate() {
         let start = (k + 2 * at) * a.col_stride + row;
@@ -209,17 +223,17 @@ fn whole_across<L: Lanes, N: Step<L>>(a: View<'_>, row: usize, k: usize) -> [L; 
             &a.data[start + a.col_stride..][..SIDE],
         );
         let soon = SOON_ACROSS * a.col_stride;
-        L::ask_for(even.as_ptr().wrapping_add(soon));
-        L::ask_for(odd.as_ptr().wrapping_add(soon));
-        *words = N::weave(L::load(even), L::load(odd));
+        L::ask_for(even.as_ptr().wrapping_add(soon).cast());
+        L::ask_for(odd.as_ptr().wrapping_add(soon).cast());
+        *words = N::weave(E::load(even), E::load(odd));
     }
     L::transpose(words)
 }
 
 /// Words of `present` rows from `row` on whose elements lie next to each other.
 #[inline(always)]
-fn along<L: Lanes, N: Step<L>>(
-    a: View<'_>,
+fn along<L: Lanes, N: Step<L>, E: Element>(
+    a: View<'_, E>,
     (row, present): (usize, usize),
     (k, len): (usize, usize),
 ) -> [L; SIDE] {
@@ -227,19 +241,15 @@ fn along<L: Lanes, N: Step<L>>(
     for (r, words) in words.iter_mut().enumerate().take(present) {
         let elements = &a.data[(row + r) * a.row_stride + k..][..len];
         let (low, high) = elements.split_at(len.min(LANES));
-        let part = |x: &[f32]| match x {
-            [] => L::splat(0.0),
-            x => L::load_part(x, 0.0),
-        };
-        *words = N::join(part(low), part(high));
+        *words = N::join(E::load_part(low), E::load_part(high));
     }
     words
 }
 
 /// As `along`, of rows that lie next to each other, or anyhow.
 #[inline(always)]
-fn across<L: Lanes, N: Step<L>>(
-    a: View<'_>,
+fn across<L: Lanes, N: Step<L>, E: Element>(
+    a: View<'_, E>,
     (row, present): (usize, usize),
     (k, len): (usize, usize),
 ) -> [L; SIDE] {
@@ -256,8 +266,8 @@ fn across<L: Lanes, N: Step<L>>(
 
 /// `present` rows from `row` on of column k + at, zeros from k + len on.
 #[inline(always)]
-fn column<L: Lanes>(
-    a: View<'_>,
+fn column<L: Lanes, E: Element>(
+    a: View<'_, E>,
     (row, present): (usize, usize),
     (k, len): (usize, usize),
     at: usize,
@@ -267,11 +277,11 @@ fn column<L: Lanes>(
     }
     let start = (k + at) * a.col_stride + row * a.row_stride;
     if a.row_stride == 1 {
-        return L::load_part(&a.data[start..start + present], 0.0);
+        return E::load_part(&a.data[start..start + present]);
     }
     let mut x = [0.0; LANES];
     for (r, x) in x.iter_mut().enumerate().take(present) {
-        *x = a.data[start + r * a.row_stride];
+        *x = a.data[start + r * a.row_stride].value();
     }
     L::load(&x)
 }

@@ -147,7 +147,7 @@ fn one_leaf(device: &Device, parallel: bool) -> Plan<'_> {
 
 fn view_mut(data: &mut [f32], rows: usize, cols: usize) -> ViewMut<'_> {
     ViewMut {
-        data,
+        data: data.into(),
         rows,
         cols,
         row_stride: cols,

@@ -3,9 +3,10 @@
 use super::{Numbers, Op, Then};
 use crate::cpu::epilogue::{self, Epilogue, Second};
 use crate::cpu::gemm::{Plan, ViewMut, gemm};
-use crate::cpu::pack::View;
+use crate::cpu::output::{Data, DataMut};
+use crate::cpu::pack::{Matrix, View};
 use crate::cpu::tile::Finish;
-use crate::{Result, Tensor};
+use crate::{DType, Result, Tensor};
 
 pub(super) fn product(
     numbers: Numbers,
@@ -36,13 +37,13 @@ pub(super) fn product_then(
             bias: Some(bias.f32()),
             ..Epilogue::default()
         },
-        Then::Values { kind, bias, out } => Epilogue {
+        Then::Activation { kind, bias, values } => Epilogue {
             bias: bias.map(Tensor::f32),
-            then: epilogue::Then::Values(kind, Second::new(out.f32_mut())),
+            then: epilogue::Then::Activation(kind, Second::new(DataMut::of(values))),
         },
-        Then::Slopes { kind, at } => Epilogue {
+        Then::Times(by) => Epilogue {
             bias: None,
-            then: epilogue::Then::Slopes(kind, at.f32()),
+            then: epilogue::Then::Times(Data::of(by)),
         },
     };
     run((numbers, leaf), c, (a, b), (Finish::Store, epilogue))
@@ -65,7 +66,7 @@ fn run(
     };
     let (rows, cols) = c.rows_cols();
     let c = ViewMut {
-        data: c.f32_mut(),
+        data: DataMut::of(c),
         rows,
         cols,
         row_stride: cols,
@@ -73,9 +74,12 @@ fn run(
     gemm(c, view(a), view(b), plan)
 }
 
-fn view((x, op): (&Tensor, Op)) -> View<'_> {
+fn view((x, op): (&Tensor, Op)) -> Matrix<'_> {
     let (rows, cols) = x.rows_cols();
-    let plain = View::new(x.f32(), rows, cols, cols);
+    let plain = match x.dtype() {
+        DType::Bf16 => Matrix::Bf16(View::new(x.bf16(), rows, cols, cols)),
+        _ => Matrix::F32(View::new(x.f32(), rows, cols, cols)),
+    };
     if op == Op::Plain {
         plain
     } else {

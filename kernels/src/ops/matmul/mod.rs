@@ -11,7 +11,7 @@ mod cpu;
 
 use crate::activation::Kind;
 pub use crate::cpu::Numbers;
-use crate::{Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor};
 
 /// How an operand is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,10 @@ pub fn matmul(
     product(Numbers::F32, c, a, b, leaf, accumulate)
 }
 
-/// As `matmul`, of factors rounded to `numbers` while they are packed; the sum and c are f32.
+/// As `matmul`, of factors rounded to `numbers` while they are packed; sums are f32.
+///
+/// With numbers of bf16 each of a, b and c may be stored in bf16: a result that is, is rounded once, and cannot be
+/// added to.
 /// # Shapes
 /// As `matmul`.
 /// # Errors
@@ -51,7 +54,7 @@ pub fn product(
     leaf: usize,
     accumulate: bool,
 ) -> Result<()> {
-    check(c, a, b)?;
+    check((numbers, accumulate), c, a, b)?;
     let device = c.device().clone();
     dispatch!(device, product(numbers, c, a, b, leaf, accumulate))
 }
@@ -61,25 +64,21 @@ pub fn product(
 pub enum Then<'a> {
     /// c = product + bias.
     Bias(&'a Tensor),
-    /// c = product, plus bias if there is one; out = f(c).
-    Values {
+    /// values = f(x), c = f'(x) of x = product, plus bias if there is one: what a backward pass needs of x.
+    Activation {
         /// The function f.
         kind: Kind,
         /// `[n]`
         bias: Option<&'a Tensor>,
-        /// Dims of c.
-        out: &'a mut Tensor,
+        /// Dims and type of c.
+        values: &'a mut Tensor,
     },
-    /// c = product times f'(at).
-    Slopes {
-        /// The function f.
-        kind: Kind,
-        /// Dims of c.
-        at: &'a Tensor,
-    },
+    /// c = product times these numbers: dims and type of c.
+    Times(&'a Tensor),
 }
 
-/// As `product`, and what follows it in the same pass, with the bits of `add::bias` and `activation`.
+/// As `product`, and what follows it in the same pass, with the bits of `add::bias` and `activation`. All of it is
+/// in f32; what is stored in bf16 is rounded last.
 /// # Shapes
 /// As `matmul` and `Then`.
 /// # Errors
@@ -93,26 +92,38 @@ pub fn product_then(
     then: Then<'_>,
 ) -> Result<()> {
     const OP: &str = "matmul::product_then";
-    let (_, n) = check(c, a, b)?;
+    let (_, n) = check((numbers, false), c, a, b)?;
+    let like_c = |name, x: &Tensor| x.expect_like(OP, name, c);
     match &then {
         Then::Bias(bias) => bias.expect_f32(OP, "bias", &[n])?,
-        Then::Values { bias, out, .. } => {
+        Then::Activation { bias, values, .. } => {
             if let Some(bias) = bias {
                 bias.expect_f32(OP, "bias", &[n])?;
             }
-            out.expect_f32(OP, "out", c.dims())?;
+            like_c("values", values)?;
         }
-        Then::Slopes { at, .. } => at.expect_f32(OP, "at", c.dims())?,
+        Then::Times(by) => like_c("by", by)?,
     }
     let device = c.device().clone();
     dispatch!(device, product_then(numbers, c, a, b, leaf, then))
 }
 
 /// Rows and columns of a product whose operands fit.
-fn check(c: &Tensor, a: (&Tensor, Op), b: (&Tensor, Op)) -> Result<(usize, usize)> {
+fn check(
+    (numbers, accumulate): (Numbers, bool),
+    c: &Tensor,
+    a: (&Tensor, Op),
+    b: (&Tensor, Op),
+) -> Result<(usize, usize)> {
     const OP: &str = "matmul";
-    let (m, k) = flattened("a", a)?;
-    let (k_of_b, n) = flattened("b", b)?;
+    let number = |name, x: &Tensor, may_be_bf16| match may_be_bf16 {
+        true => x.expect_number(OP, name),
+        false => x.expect(OP, name, DType::F32),
+    };
+    number("a", a.0, numbers.are_pairs())?;
+    number("b", b.0, numbers.are_pairs())?;
+    number("c", c, numbers.are_pairs() && !accumulate)?;
+    let ((m, k), (k_of_b, n)) = (flattened(a), flattened(b));
     if k != k_of_b {
         let wanted = format!(
             "{k} rows after its op, as a {:?} has {k} columns",
@@ -125,7 +136,6 @@ fn check(c: &Tensor, a: (&Tensor, Op), b: (&Tensor, Op)) -> Result<(usize, usize
             wanted,
         });
     }
-    c.expect(OP, "c", crate::DType::F32)?;
     if c.rows_cols() != (m, n) {
         let wanted = format!("[{m}, {n}] with leading dims flattened");
         return Err(Error::Shape {
@@ -138,21 +148,21 @@ fn check(c: &Tensor, a: (&Tensor, Op), b: (&Tensor, Op)) -> Result<(usize, usize
     Ok((m, n))
 }
 
-fn flattened(name: &'static str, (x, op): (&Tensor, Op)) -> Result<(usize, usize)> {
-    x.expect("matmul", name, crate::DType::F32)?;
+fn flattened((x, op): (&Tensor, Op)) -> (usize, usize) {
     let (rows, cols) = x.rows_cols();
-    Ok(if op == Op::Plain {
+    if op == Op::Plain {
         (rows, cols)
     } else {
         (cols, rows)
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::bf16::rounded;
     use crate::testing::{bits, devices, random, tree};
-    use crate::{DType, Device, activation, add};
+    use crate::{Bf16, Device, activation, add};
     use proptest::prelude::*;
 
     fn at(x: &Tensor, op: Op, row: usize, col: usize) -> f32 {
@@ -202,7 +212,7 @@ mod tests {
         chain: impl Fn(&[f32], &[f32]) -> f32,
     ) -> Vec<f32> {
         let (m, n) = c.rows_cols();
-        let (_, k) = flattened("a", a).unwrap();
+        let (_, k) = flattened(a);
         let leaf = if leaf == 0 { k.max(1) } else { leaf };
         let row = |i| (0..k).map(|p| at(a.0, a.1, i, p)).collect::<Vec<_>>();
         let column = |j| (0..k).map(|p| at(b.0, b.1, p, j)).collect::<Vec<_>>();
@@ -343,45 +353,108 @@ mod tests {
             (130, 96, 2100),
             (7, 40, 0),
         ];
+        let stored = [
+            (Numbers::F32, DType::F32),
+            (Numbers::Bf16, DType::F32),
+            (Numbers::Bf16, DType::Bf16),
+            (Numbers::Bf16Tiles, DType::F32),
+            (Numbers::Bf16Tiles, DType::Bf16),
+        ];
         for device in devices() {
-            let all = [Numbers::F32, Numbers::Bf16, Numbers::Bf16Tiles];
-            let cases = shapes
-                .iter()
-                .flat_map(|shape| all.map(|numbers| (*shape, numbers)));
-            for ((m, n, k), numbers) in cases {
+            let cases = (shapes.iter()).flat_map(|shape| stored.map(|stored| (*shape, stored)));
+            for ((m, n, k), (numbers, dtype)) in cases {
                 let a = random(&[m, k], 1, &device).unwrap();
                 let b = random(&[k, n], 2, &device).unwrap();
                 let bias = random(&[n], 3, &device).unwrap();
-                let at = random(&[m, n], 4, &device).unwrap();
-                let empty = || Tensor::zeros(&[m, n], DType::F32, &device).unwrap();
+                let by = stored_as(dtype, &random(&[m, n], 4, &device).unwrap());
+                let empty = || Tensor::zeros(&[m, n], dtype, &device).unwrap();
                 let (a, b) = ((&a, Op::Plain), (&b, Op::Plain));
                 let then = |then: Then<'_>| {
                     let mut c = empty();
                     product_then(numbers, &mut c, a, b, 16, then).unwrap();
                     c
                 };
-                let mut plain = empty();
+                let mut plain = Tensor::zeros(&[m, n], DType::F32, &device).unwrap();
                 product(numbers, &mut plain, a, b, 16, false).unwrap();
+                let mut alone = empty();
+                product(numbers, &mut alone, a, b, 16, false).unwrap();
+                let same =
+                    |found: &Tensor, want: &Tensor| found.bytes() == stored_as(dtype, want).bytes();
+                let place = (&device, m, n, k, numbers, dtype);
+                assert!(same(&alone, &plain), "{place:?}");
                 let mut biased = plain.try_clone().unwrap();
                 add::bias(&mut biased, &bias).unwrap();
-                let same = |found: &Tensor, want: &Tensor| bits(found.f32()) == bits(want.f32());
-                assert!(same(&then(Then::Bias(&bias)), &biased), "{device:?}");
+                assert!(same(&then(Then::Bias(&bias)), &biased), "{place:?}");
+                let mut scaled = plain.try_clone().unwrap();
+                (scaled.f32_mut().iter_mut().zip(values_of(&by))).for_each(|(x, by)| *x *= by);
+                assert!(same(&then(Then::Times(&by)), &scaled), "{place:?}");
+                let mut ones = plain.try_clone().unwrap();
+                ones.fill(1.0);
                 for kind in KINDS {
-                    let place = (&device, m, n, k, numbers, kind);
                     for (bias, before) in [(Some(&bias), &biased), (None, &plain)] {
-                        let mut out = empty();
-                        let values = Then::Values {
+                        let mut values = empty();
+                        let slopes = then(Then::Activation {
                             kind,
                             bias,
-                            out: &mut out,
-                        };
-                        assert!(same(&then(values), before), "{place:?}");
+                            values: &mut values,
+                        });
                         let want = activation::forward(before, None, kind).unwrap();
-                        assert!(same(&out, &want), "{place:?}");
+                        assert!(same(&values, &want), "{place:?} {kind:?}");
+                        let want = activation::backward(&ones, before, None, kind).unwrap();
+                        assert!(same(&slopes, &want), "{place:?} {kind:?}");
                     }
-                    let slopes = then(Then::Slopes { kind, at: &at });
-                    let want = activation::backward(&plain, &at, None, kind).unwrap();
-                    assert!(same(&slopes, &want), "{place:?}");
+                }
+            }
+        }
+    }
+
+    /// A copy of f32 numbers, rounded to bf16 where it is asked for.
+    fn stored_as(dtype: DType, x: &Tensor) -> Tensor {
+        let mut copy = Tensor::zeros(x.dims(), dtype, x.device()).unwrap();
+        if dtype == DType::F32 {
+            copy.f32_mut().copy_from_slice(x.f32());
+            return copy;
+        }
+        for (to, x) in copy.bf16_mut().iter_mut().zip(x.f32()) {
+            let upper = rounded(*x) >> 16;
+            *to = Bf16(u16::try_from(upper).unwrap());
+        }
+        copy
+    }
+
+    fn values_of(x: &Tensor) -> Vec<f32> {
+        match x.dtype() {
+            DType::Bf16 => x.bf16().iter().map(|x| f32::from(*x)).collect(),
+            _ => x.f32().to_vec(),
+        }
+    }
+
+    #[test]
+    fn operands_in_bf16_give_the_bits_of_the_same_numbers_in_f32() {
+        for device in devices() {
+            for (m, n, k) in [(1, 65, 33), (5, 300, 7), (61, 67, 100), (70, 96, 2100)] {
+                for ops in [
+                    [Op::Plain, Op::Plain],
+                    [Op::Transposed, Op::Plain],
+                    [Op::Plain, Op::Transposed],
+                ] {
+                    let dims = |op, r, c| if op == Op::Plain { [r, c] } else { [c, r] };
+                    let a = random(&dims(ops[0], m, k), 1, &device).unwrap();
+                    let b = random(&dims(ops[1], k, n), 2, &device).unwrap();
+                    let half = [&a, &b].map(|x| stored_as(DType::Bf16, x));
+                    for numbers in [Numbers::Bf16, Numbers::Bf16Tiles] {
+                        let of = |a: &Tensor, b: &Tensor, leaf| {
+                            let mut c = Tensor::zeros(&[m, n], DType::F32, &device).unwrap();
+                            product(numbers, &mut c, (a, ops[0]), (b, ops[1]), leaf, true).unwrap();
+                            bits(c.f32())
+                        };
+                        for leaf in [0, 7, 32] {
+                            let want = of(&a, &b, leaf);
+                            let place = (&device, m, n, k, ops, numbers, leaf);
+                            assert!(of(&half[0], &half[1], leaf) == want, "{place:?}");
+                            assert!(of(&a, &half[1], leaf) == want, "{place:?}");
+                        }
+                    }
                 }
             }
         }
@@ -400,11 +473,14 @@ mod tests {
         let bias = Tensor::zeros(&[3], DType::F32, &device).unwrap();
         let wrong = then(Then::Bias(&bias));
         assert!(matches!(wrong, Err(Error::Shape { name: "bias", .. })));
-        let (bias, out) = (None, &mut x(4, 2));
-        let wrong = then(Then::Values { kind, bias, out });
-        assert!(matches!(wrong, Err(Error::Shape { name: "out", .. })));
-        let wrong = then(Then::Slopes { kind, at: &x(2, 3) });
-        assert!(matches!(wrong, Err(Error::Shape { name: "at", .. })));
+        let (bias, values) = (None, &mut x(4, 2));
+        let wrong = then(Then::Activation { kind, bias, values });
+        assert!(matches!(wrong, Err(Error::Shape { name: "values", .. })));
+        let wrong = then(Then::Times(&x(2, 3)));
+        assert!(matches!(wrong, Err(Error::Shape { name: "by", .. })));
+        let halves = Tensor::zeros(&[2, 4], DType::Bf16, &device).unwrap();
+        let wrong = then(Then::Times(&halves));
+        assert!(matches!(wrong, Err(Error::DType { name: "by", .. })));
     }
 
     #[test]
@@ -476,5 +552,11 @@ mod tests {
         let ids = Tensor::zeros(&[2, 3], DType::U32, &device).unwrap();
         let wrong = matmul(&mut x(2, 4), (&ids, P), (&x(3, 4), P), 0, false);
         assert!(matches!(wrong, Err(Error::DType { name: "a", .. })));
+        let half = |r, c| Tensor::zeros(&[r, c], DType::Bf16, &device).unwrap();
+        let wrong = matmul(&mut x(2, 4), (&half(2, 3), P), (&x(3, 4), P), 0, false);
+        assert!(matches!(wrong, Err(Error::DType { name: "a", .. })));
+        let (a, b) = ((&x(2, 3), P), (&x(3, 4), P));
+        let wrong = product(Numbers::Bf16, &mut half(2, 4), a, b, 0, true);
+        assert!(matches!(wrong, Err(Error::DType { name: "c", .. })));
     }
 }

@@ -1,8 +1,9 @@
 //! Sums on the CPU: parallel over columns, rows in order, waiting blocks of the tree in a small stack.
 
-use crate::Tensor;
 use crate::cpu::Isa;
-use crate::cpu::simd::{AHEAD, vector_fn};
+use crate::cpu::element::Element;
+use crate::cpu::simd::{AHEAD, Kernel, Lanes, run, vector_fn};
+use crate::{DType, Tensor};
 use rayon::prelude::*;
 
 /// Columns per task: four cache lines of a row, so that row-wise reads stay streams and narrow matrices
@@ -65,11 +66,23 @@ pub(crate) fn leaf_rows(leaf: usize, rows: usize) -> usize {
 
 pub(super) fn sum_rows(out: &mut Tensor, x: &Tensor, leaf: usize, accumulate: bool) {
     let isa = x.device().isa();
-    let (rows, d) = x.rows_cols();
-    let x = x.f32();
+    let shape = x.rows_cols();
+    let out = out.f32_mut();
+    match x.dtype() {
+        DType::Bf16 => sum_rows_of(isa, out, (x.bf16(), shape), leaf, accumulate),
+        _ => sum_rows_of(isa, out, (x.f32(), shape), leaf, accumulate),
+    }
+}
+
+fn sum_rows_of<E: Element>(
+    isa: Isa,
+    out: &mut [f32],
+    (x, (rows, d)): (&[E], (usize, usize)),
+    leaf: usize,
+    accumulate: bool,
+) {
     let leaf = leaf_rows(leaf, rows);
-    out.f32_mut()
-        .par_chunks_mut(COLUMNS)
+    out.par_chunks_mut(COLUMNS)
         .enumerate()
         .for_each(|(block, out)| {
             let first = block * COLUMNS;
@@ -77,13 +90,13 @@ pub(super) fn sum_rows(out: &mut Tensor, x: &Tensor, leaf: usize, accumulate: bo
             for start in (0..rows).step_by(leaf) {
                 let end = rows.min(start + leaf);
                 let mut sums = [0.0; COLUMNS];
-                chain(
-                    isa,
-                    &mut sums[..out.len()],
-                    &x[start * d + first..],
-                    d,
-                    end - start,
-                );
+                let rows = Rows {
+                    sums: &mut sums[..out.len()],
+                    x: &x[start * d + first..],
+                    stride: d,
+                    rows: end - start,
+                };
+                run::<Chain, _>(isa, rows);
                 tree.push(sums);
             }
             settle(out, &tree.finish(), accumulate);
@@ -93,17 +106,38 @@ pub(super) fn sum_rows(out: &mut Tensor, x: &Tensor, leaf: usize, accumulate: bo
 /// Rows between asking for one and reading it.
 const ROWS_AHEAD: usize = 8;
 
-vector_fn! {
-    /// sums = the chain from 0.0 over `rows` rows that start `stride` apart.
-    fn chain<L>(sums: &mut [f32], x: &[f32], stride: usize, rows: usize) {
+/// Rows that start `stride` apart and the sums of their first columns.
+struct Rows<'a, E> {
+    sums: &'a mut [f32],
+    x: &'a [E],
+    stride: usize,
+    rows: usize,
+}
+
+/// sums = the chain from 0.0 over the rows.
+struct Chain;
+
+impl<E: Element> Kernel<Rows<'_, E>> for Chain {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(of: Rows<'_, E>) {
+        let Rows {
+            sums,
+            x,
+            stride,
+            rows,
+        } = of;
         if sums.len() == COLUMNS {
             // A whole block of columns stays in registers while rows are read as streams.
             let mut acc = [L::splat(0.0); COLUMNS / 16];
             for r in 0..rows {
                 let x = &x[r * stride..r * stride + COLUMNS];
+                for line in (0..COLUMNS).step_by(E::LINE) {
+                    L::ask_for(x.as_ptr().wrapping_add(line + ROWS_AHEAD * stride).cast());
+                }
                 for (acc, x) in acc.iter_mut().zip(x.chunks_exact(16)) {
-                    L::ask_for(x.as_ptr().wrapping_add(ROWS_AHEAD * stride));
-                    *acc = acc.add(L::load(x));
+                    *acc = acc.add(E::load(x));
                 }
             }
             for (acc, sums) in acc.into_iter().zip(sums.chunks_exact_mut(16)) {
@@ -115,7 +149,7 @@ vector_fn! {
             let mut acc = L::splat(0.0);
             for r in 0..rows {
                 let x = &x[r * stride + c * 16..][..sums.len()];
-                acc = acc.add(L::load_part(x, 0.0));
+                acc = acc.add(E::load_part(x));
             }
             acc.store_part(sums);
         }

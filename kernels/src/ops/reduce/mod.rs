@@ -12,11 +12,11 @@ pub(crate) use cpu::{COLUMNS, LeafSums, leaf_rows, settle};
 /// Computes `out[c]`, the sum over rows of `x[r, c]`, or adds it to out (one rounding). `leaf` is in rows;
 /// 0 or anything from n up is one leaf.
 /// # Shapes
-/// x: `[.., d]` with leading dims flattened to n, out: `[d]`.
+/// x: `[.., d]`, f32 or bf16, with leading dims flattened to n, out: `[d]`.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn sum_rows(out: &mut Tensor, x: &Tensor, leaf: usize, accumulate: bool) -> Result<()> {
-    let (_, d) = x.expect_rows("reduce::sum_rows", "x")?;
+    let (_, d) = x.expect_number_rows("reduce::sum_rows", "x")?;
     out.expect_f32("reduce::sum_rows", "out", &[d])?;
     dispatch!(x.device(), sum_rows(out, x, leaf, accumulate));
     Ok(())

@@ -23,6 +23,7 @@ use kernels::{Tensor, add};
 use crate::mixture::MoeConfig;
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
+use crate::model::mlp;
 use crate::model::moe::experts::Experts;
 use crate::model::moe::router::{Report, Routed, Router};
 use crate::model::moe::shared::Shared;
@@ -167,7 +168,7 @@ impl Moe {
 /// ones, for n tokens of which m rows lie between layers, if choices are even over ranks and none is
 /// dropped.
 pub(crate) fn kept(
-    plan: &Plan,
+    (plan, block): (&Plan, usize),
     config: &MoeConfig,
     (n, m): (usize, usize),
     tp: usize,
@@ -184,7 +185,11 @@ pub(crate) fn kept(
     large.extend(inner(rows, plan.model.d_expert()));
     if config.shared_d_ffn > 0 {
         large.push(m * d);
-        large.extend(inner(n, config.shared_d_ffn));
+        large.extend(mlp::kept(
+            (plan, block),
+            (n, config.shared_d_ffn / tp),
+            false,
+        ));
     }
     if config.shared_gate {
         few.push(m);

@@ -19,7 +19,7 @@ mod tree;
 mod turn;
 
 use super::{Call, Heads, Keys, Mask};
-use crate::cpu::pack::{Panels, View, pack};
+use crate::cpu::pack::{Matrix, Panels, View, pack};
 use crate::cpu::strip::steps;
 use crate::cpu::words::join_pairs;
 use crate::cpu::{Isa, Numbers};
@@ -299,9 +299,9 @@ fn lay_turned(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out:
 }
 
 /// All of a matrix as one panel.
-fn panel(a: View<'_>, width: usize) -> Panels<'_> {
+fn panel(a: View<'_>, width: usize) -> Panels<Matrix<'_>> {
     Panels {
-        a,
+        a: a.into(),
         first: 0,
         width,
         count: 1,

@@ -1,0 +1,107 @@
+//! Memory that products write, of either kind of number.
+#![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
+
+use super::element::Element;
+use super::simd::Lanes;
+use crate::{Bf16, DType, Tensor};
+
+/// Borrowed for a whole product.
+pub(crate) enum DataMut<'a> {
+    F32(&'a mut [f32]),
+    Bf16(&'a mut [Bf16]),
+}
+
+impl<'a> From<&'a mut [f32]> for DataMut<'a> {
+    fn from(data: &'a mut [f32]) -> Self {
+        DataMut::F32(data)
+    }
+}
+
+impl<'a> DataMut<'a> {
+    /// The values of a tensor of f32 or bf16.
+    pub(crate) fn of(x: &'a mut Tensor) -> DataMut<'a> {
+        match x.dtype() {
+            DType::Bf16 => DataMut::Bf16(x.bf16_mut()),
+            _ => DataMut::F32(x.f32_mut()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            DataMut::F32(x) => x.len(),
+            DataMut::Bf16(x) => x.len(),
+        }
+    }
+
+    pub(crate) fn shared(&mut self) -> Shared {
+        match self {
+            DataMut::F32(x) => Shared::F32(x.as_mut_ptr()),
+            DataMut::Bf16(x) => Shared::Bf16(x.as_mut_ptr()),
+        }
+    }
+}
+
+/// The start of an output that many tasks write, each its own tiles.
+#[derive(Clone, Copy)]
+pub(crate) enum Shared {
+    F32(*mut f32),
+    Bf16(*mut Bf16),
+}
+
+// SAFETY: tasks write disjoint tiles of the exclusively borrowed output.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Asks for the lines of elements first .. first + len, to write.
+    #[inline(always)]
+    pub(crate) fn ask_for<L: Lanes>(self, first: usize, len: usize) {
+        match self {
+            Shared::F32(x) => {
+                for at in (first..first + len).step_by(f32::LINE) {
+                    L::ask_to_write(x.wrapping_add(at));
+                }
+            }
+            Shared::Bf16(x) => {
+                for at in (first..first + len).step_by(Bf16::LINE) {
+                    L::ask_to_write(x.wrapping_add(at).cast());
+                }
+            }
+        }
+    }
+}
+
+/// Borrowed to read.
+#[derive(Clone, Copy)]
+pub(crate) enum Data<'a> {
+    F32(&'a [f32]),
+    Bf16(&'a [Bf16]),
+}
+
+impl<'a> Data<'a> {
+    /// The values of a tensor of f32 or bf16.
+    pub(crate) fn of(x: &'a Tensor) -> Data<'a> {
+        match x.dtype() {
+            DType::Bf16 => Data::Bf16(x.bf16()),
+            _ => Data::F32(x.f32()),
+        }
+    }
+
+    /// Asks for the lines of elements first .. first + len.
+    #[inline(always)]
+    pub(crate) fn ask_for<L: Lanes>(self, first: usize, len: usize) {
+        match self {
+            Data::F32(x) => {
+                for at in (first..first + len).step_by(f32::LINE) {
+                    L::ask_for(x.as_ptr().wrapping_add(at));
+                }
+            }
+            Data::Bf16(x) => {
+                for at in (first..first + len).step_by(Bf16::LINE) {
+                    L::ask_for(x.as_ptr().wrapping_add(at).cast());
+                }
+            }
+        }
+    }
+}
