@@ -22,6 +22,7 @@ pub use dtype::{Bf16, DType};
 pub use error::{Error, Result};
 pub use ops::adamw::AdamW;
 pub use ops::attention::Heads;
+pub use ops::copy::copy;
 pub use ops::{
     activation, adamw, add, attention, cast, cross_entropy, dropout, embedding, geglu,
     grouped_matmul, head_norm, layer_norm, lerp, matmul, muon, permute, reduce, rms_norm, rope,

@@ -54,18 +54,18 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Asks for the lines of elements first .. first + len, to write.
+    /// Asks for the lines of elements first .. first + len.
     #[inline(always)]
     pub(crate) fn ask_for<L: Lanes>(self, first: usize, len: usize) {
         match self {
             Shared::F32(x) => {
                 for at in (first..first + len).step_by(f32::LINE) {
-                    L::ask_to_write(x.wrapping_add(at));
+                    L::ask_far(x.wrapping_add(at));
                 }
             }
             Shared::Bf16(x) => {
                 for at in (first..first + len).step_by(Bf16::LINE) {
-                    L::ask_to_write(x.wrapping_add(at).cast());
+                    L::ask_far(x.wrapping_add(at).cast());
                 }
             }
         }
@@ -94,12 +94,12 @@ impl<'a> Data<'a> {
         match self {
             Data::F32(x) => {
                 for at in (first..first + len).step_by(f32::LINE) {
-                    L::ask_for(x.as_ptr().wrapping_add(at));
+                    L::ask_far(x.as_ptr().wrapping_add(at));
                 }
             }
             Data::Bf16(x) => {
                 for at in (first..first + len).step_by(Bf16::LINE) {
-                    L::ask_for(x.as_ptr().wrapping_add(at).cast());
+                    L::ask_far(x.as_ptr().wrapping_add(at).cast());
                 }
             }
         }

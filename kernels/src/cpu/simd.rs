@@ -162,6 +162,11 @@ pub(crate) trait Lanes: Copy {
     #[inline(always)]
     fn ask_to_write(_: *const f32) {}
 
+    /// Asks for the line at `x` no nearer than L2, to write or read it a product later: until a line comes to L1 it
+    /// takes one of the few places that panels' lines pass through.
+    #[inline(always)]
+    fn ask_far(_: *const f32) {}
+
     #[inline(always)]
     fn load(x: &[f32]) -> Self {
         assert!(x.len() >= LANES, "a full vector is read");
@@ -407,6 +412,12 @@ impl Lanes for Wide {
     }
 
     #[inline(always)]
+    fn ask_far(x: *const f32) {
+        // SAFETY: as in `ask_for`.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(x.cast()) }
+    }
+
+    #[inline(always)]
     fn splat(x: f32) -> Self {
         // SAFETY: called only inside `run_avx512`.
         Wide(unsafe { _mm512_set1_ps(x) })
@@ -504,6 +515,12 @@ impl Lanes for Pair {
     fn ask_to_write(x: *const f32) {
         // SAFETY: as in `ask_for`.
         unsafe { _mm_prefetch::<_MM_HINT_ET0>(x.cast()) }
+    }
+
+    #[inline(always)]
+    fn ask_far(x: *const f32) {
+        // SAFETY: as in `ask_for`.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(x.cast()) }
     }
 
     #[inline(always)]

@@ -15,6 +15,7 @@ pub mod adamw;
 pub mod add;
 pub mod attention;
 pub mod cast;
+pub mod copy;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;

@@ -90,6 +90,13 @@ impl Gradients {
             .expect("a set of gradients is asked for its own slots")
     }
 
+    /// Gives away the buffer of a slot that this set has.
+    pub(crate) fn take(&mut self, slot: Slot) -> Tensor {
+        self.tensors[slot]
+            .take()
+            .expect("a set of gradients is asked for its own slots")
+    }
+
     /// All buffers, to merge two sets of the same slots.
     pub(crate) fn present_mut(&mut self) -> impl Iterator<Item = (Slot, &mut Tensor)> {
         let all = self.tensors.iter_mut().enumerate();

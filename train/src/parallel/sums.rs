@@ -90,17 +90,10 @@ impl Summer {
                     self.take_block(bucket, block, flat)?;
                 }
             }
-            Job::All(part, blocks) => {
+            Job::All(part, mut blocks) => {
                 for bucket in self.parts[part].clone() {
-                    for (block, gradients) in &blocks {
-                        let mut flat =
-                            Tensor::empty(&[self.len(bucket)], DType::F32, &self.device)?;
-                        let mut rest = flat.f32_mut();
-                        for part in self.parts_of(bucket, gradients) {
-                            let (to, others) = rest.split_at_mut(part.len());
-                            to.copy_from_slice(part);
-                            rest = others;
-                        }
+                    for (block, gradients) in &mut blocks {
+                        let flat = self.flat(bucket, gradients)?;
                         self.trees[bucket].push(*block, flat, self.rule.is_exact)?;
                     }
                     self.finish(bucket)?;
@@ -148,6 +141,22 @@ impl Summer {
             flat.extend_from_slice(part);
         }
         flat
+    }
+
+    /// A unit's gradients side by side: a single tensor as it is.
+    fn flat(&self, bucket: usize, gradients: &mut Gradients) -> kernels::Result<Tensor> {
+        let (slots, len) = (&self.buckets[bucket].slots, self.len(bucket));
+        if slots.len() == 1 {
+            return gradients.take(slots.start).reshape(&[len]);
+        }
+        let mut flat = Tensor::empty(&[len], DType::F32, &self.device)?;
+        let mut rest = flat.f32_mut();
+        for part in self.parts_of(bucket, gradients) {
+            let (to, others) = rest.split_at_mut(part.len());
+            kernels::copy(to, part, &self.device);
+            rest = others;
+        }
+        Ok(flat)
     }
 
     /// A unit's gradients, tensor by tensor.

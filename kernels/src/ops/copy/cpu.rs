@@ -1,0 +1,23 @@
+//! Copies on the CPU; memory bound: a line that is written is asked for before.
+
+use crate::Device;
+use crate::cpu::simd::{AHEAD, vector_fn};
+use rayon::prelude::*;
+
+const CHUNK: usize = 1 << 16;
+
+pub(super) fn copy(to: &mut [f32], from: &[f32], device: &Device) {
+    let isa = device.isa();
+    let chunks = to.par_chunks_mut(CHUNK).zip(from.par_chunks(CHUNK));
+    chunks.for_each(|(to, from)| all(isa, to, from));
+}
+
+vector_fn! {
+    fn all<L>(to: &mut [f32], from: &[f32]) {
+        for (to, from) in to.chunks_mut(16).zip(from.chunks(16)) {
+            L::ask_to_write(to.as_ptr().wrapping_add(AHEAD));
+            L::ask_for(from.as_ptr().wrapping_add(AHEAD));
+            L::load_part(from, 0.0).store_part(to);
+        }
+    }
+}
