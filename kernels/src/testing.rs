@@ -1,12 +1,13 @@
 //! What tests and benches of this workspace share: random tensors, f64 differences, error measures.
 
-use crate::{Device, Isa, Result, Tensor, rng};
+use crate::cpu::bf16::rounded;
+use crate::{Bf16, DType, Device, Isa, Result, Tensor, rng};
 
 /// Returns normals as a tensor; the same (seed, dims) give the same values.
 /// # Errors
 /// As `Tensor::empty`.
 pub fn random(dims: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
-    let mut x = Tensor::empty(dims, crate::DType::F32, device)?;
+    let mut x = Tensor::empty(dims, DType::F32, device)?;
     rng::fill_normal(x.f32_mut(), seed, 0, 0, 1.0);
     Ok(x)
 }
@@ -99,6 +100,28 @@ pub fn tree(leaves: impl IntoIterator<Item = f32>) -> f32 {
         .map(|(_, x)| x)
         .reduce(|right, left| left + right)
         .unwrap_or(0.0)
+}
+
+/// Returns a copy of f32 numbers, rounded to bf16 if that is the type.
+pub fn stored_as(dtype: DType, x: &Tensor) -> Tensor {
+    if dtype == DType::F32 {
+        return x.try_clone().expect("a test's tensors fit");
+    }
+    let mut copy = Tensor::zeros(x.dims(), dtype, x.device()).expect("a test's tensors fit");
+    for (to, x) in copy.bf16_mut().iter_mut().zip(x.f32()) {
+        let [.., low, high] = rounded(*x).to_le_bytes();
+        *to = Bf16(u16::from_le_bytes([low, high]));
+    }
+    copy
+}
+
+/// Returns numbers of f32 or bf16 as f32.
+pub fn widened(x: &Tensor) -> Tensor {
+    if x.dtype() == DType::F32 {
+        return x.try_clone().expect("a test's tensors fit");
+    }
+    let values: Vec<f32> = x.bf16().iter().map(|x| f32::from(*x)).collect();
+    Tensor::from_f32(x.dims(), &values, x.device()).expect("a test's tensors fit")
 }
 
 /// Bits of each number, to compare without -0.0 == 0.0 and NaN != NaN.

@@ -9,7 +9,7 @@ use crate::Bf16;
 pub(crate) const TWO: usize = 2 * LANES;
 
 /// A kind of number in memory.
-pub(crate) trait Element: Copy + Send + Sync {
+pub(crate) trait Element: Copy + Default + Send + Sync {
     /// Whether words of `bf16.rs` hold them as they are.
     const IN_PAIRS: bool;
     /// Numbers in a line of memory.

@@ -148,21 +148,39 @@ impl<E: Element> Task for Rows<'_, '_, E> {
     }
 }
 
+/// A second output's rows of a tile.
+struct SecondRows<E>(*mut E);
+
+impl<E: Element> SecondRows<E> {
+    /// # Panics
+    /// If the tile does not lie inside the output.
+    #[inline(always)]
+    fn of(second: &Second<'_>, tile: &Whole) -> SecondRows<E> {
+        let last = (tile.row + tile.rows - 1) * tile.stride;
+        let end = last + tile.column + tile.columns;
+        assert!(end <= second.len, "the tile lies inside the output");
+        SecondRows(E::output(second.data))
+    }
+
+    /// To be called with elements of the tile alone.
+    #[inline(always)]
+    fn settle<L: Lanes, N: Step<L>>(&self, x: [L; 2], (start, len): (usize, usize)) {
+        // SAFETY: inside by `of`, this task's alone by the word for the tile.
+        let out = unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) };
+        E::settle::<L, N>(x, out);
+    }
+}
+
 impl<E: Element> Rows<'_, '_, E> {
     #[inline(always)]
     fn ends<L: Lanes, N: Step<L>, const WHOLE: bool>(self) {
         match self.epilogue.then {
             Then::Nothing => self.each::<L, N, WHOLE>(|x, _| x),
             Then::Activation(kind, second) => {
-                let last = (self.tile.row + self.tile.rows - 1) * self.tile.stride;
-                let end = last + self.tile.column + self.tile.columns;
-                assert!(end <= second.len, "the tile lies inside the output");
-                let out = E::output(second.data);
-                by_kind!(kind, C => self.each::<L, N, WHOLE>(|x, (start, len)| {
+                let second = SecondRows::<E>::of(&second, &self.tile);
+                by_kind!(kind, C => self.each::<L, N, WHOLE>(|x, at| {
                     let (low, high) = (C::both(x[0]), C::both(x[1]));
-                    // SAFETY: inside by the assert, this task's alone by the word for the tile.
-                    let out = unsafe { std::slice::from_raw_parts_mut(out.add(start), len) };
-                    E::settle::<L, N>([low.0, high.0], out);
+                    second.settle::<L, N>([low.0, high.0], at);
                     [low.1, high.1]
                 }));
             }

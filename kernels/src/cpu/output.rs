@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 use super::element::Element;
+use super::pack::{Matrix, View};
 use super::simd::Lanes;
 use crate::{Bf16, DType, Tensor};
 
@@ -85,6 +86,27 @@ impl<'a> Data<'a> {
         match x.dtype() {
             DType::Bf16 => Data::Bf16(x.bf16()),
             _ => Data::F32(x.f32()),
+        }
+    }
+
+    /// Elements first .. end.
+    pub(crate) fn part(self, first: usize, end: usize) -> Data<'a> {
+        match self {
+            Data::F32(x) => Data::F32(&x[first..end]),
+            Data::Bf16(x) => Data::Bf16(&x[first..end]),
+        }
+    }
+
+    /// Rows that start `stride` apart, from element `first` on.
+    pub(crate) fn rows(
+        self,
+        first: usize,
+        (rows, cols): (usize, usize),
+        stride: usize,
+    ) -> Matrix<'a> {
+        match self {
+            Data::F32(x) => Matrix::F32(View::new(&x[first..], rows, cols, stride)),
+            Data::Bf16(x) => Matrix::Bf16(View::new(&x[first..], rows, cols, stride)),
         }
     }
 

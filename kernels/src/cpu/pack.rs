@@ -120,6 +120,11 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// Rows first .. end.
+    pub(crate) fn rows_of(self, first: usize, end: usize) -> Matrix<'a> {
+        self.transposed().columns(first, end).transposed()
+    }
+
     /// Its first rows.
     pub(crate) fn up_to(self, rows: usize) -> Matrix<'a> {
         match self {

@@ -1,7 +1,8 @@
 //! Words of two neighbouring numbers rounded to bf16 (`bf16.rs`), laid out as strips read them (`strip.rs`).
 
 use super::bf16::{Step, Task, perform};
-use super::pack::View;
+use super::element::Element;
+use super::pack::{Matrix, View, each_kind};
 use super::simd::{LANES, Lanes};
 use super::strip::steps;
 use super::{Isa, Numbers};
@@ -9,50 +10,57 @@ use super::{Isa, Numbers};
 /// Writes a row's numbers as words; a last odd one's partner is zero.
 pub(crate) fn join_row(isa: Isa, row: &[f32], out: &mut [f32]) {
     let apart = out.len();
-    join_rows(isa, View::new(row, 1, row.len(), row.len()), out, apart);
+    let row = View::new(row, 1, row.len(), row.len());
+    join_rows(isa, row.into(), out, apart);
 }
 
 /// Writes the rows of x as words, `apart` from row to row, with zeros in between.
-pub(crate) fn join_rows(isa: Isa, x: View<'_>, out: &mut [f32], apart: usize) {
-    check(x);
-    perform(isa, true, JoinRows { x, out, apart });
+pub(crate) fn join_rows(isa: Isa, x: Matrix<'_>, out: &mut [f32], apart: usize) {
+    each_kind!(x, x => {
+        check(x);
+        perform(isa, true, JoinRows { x, out, apart });
+    });
 }
 
 /// Writes the columns of x as rows of words, `apart` from each other: whole blocks of tiles, filled with zeros.
-pub(crate) fn join_columns(isa: Isa, x: View<'_>, out: &mut [f32], apart: usize) {
-    check(x);
-    perform(isa, true, JoinColumns { x, out, apart });
+pub(crate) fn join_columns(isa: Isa, x: Matrix<'_>, out: &mut [f32], apart: usize) {
+    each_kind!(x, x => {
+        check(x);
+        perform(isa, true, JoinColumns { x, out, apart });
+    });
 }
 
 /// Writes every two rows of x as a row of `width` words, a multiple of 16; in all the steps of a chain over rows, with
 /// zeros past x.
-pub(crate) fn join_pairs(isa: Isa, numbers: Numbers, x: View<'_>, out: &mut [f32], width: usize) {
-    check(x);
-    let out = &mut out[..steps(numbers, x.rows) * width];
-    perform(isa, true, JoinPairs { x, out, width });
+pub(crate) fn join_pairs(isa: Isa, numbers: Numbers, x: Matrix<'_>, out: &mut [f32], width: usize) {
+    let out = &mut out[..steps(numbers, x.rows()) * width];
+    each_kind!(x, x => {
+        check(x);
+        perform(isa, true, JoinPairs { x, out, width });
+    });
 }
 
-fn check(x: View<'_>) {
+fn check<E>(x: View<'_, E>) {
     assert!(x.col_stride == 1, "numbers of a row lie side by side");
     x.check();
 }
 
 /// Numbers from `first` on of a row that has `len`; zeros past them.
 #[inline(always)]
-fn part<L: Lanes>(x: &[f32], first: usize, len: usize) -> L {
+fn part<L: Lanes, E: Element>(x: &[E], first: usize, len: usize) -> L {
     if first >= len {
         return L::splat(0.0);
     }
-    L::load_part(&x[first..len], 0.0)
+    E::load_part(&x[first..len])
 }
 
-struct JoinRows<'a> {
-    x: View<'a>,
+struct JoinRows<'a, E> {
+    x: View<'a, E>,
     out: &'a mut [f32],
     apart: usize,
 }
 
-impl Task for JoinRows<'_> {
+impl<E: Element> Task for JoinRows<'_, E> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let JoinRows { x, out, apart } = self;
@@ -71,13 +79,13 @@ impl Task for JoinRows<'_> {
     }
 }
 
-struct JoinColumns<'a> {
-    x: View<'a>,
+struct JoinColumns<'a, E> {
+    x: View<'a, E>,
     out: &'a mut [f32],
     apart: usize,
 }
 
-impl Task for JoinColumns<'_> {
+impl<E: Element> Task for JoinColumns<'_, E> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let JoinColumns { x, out, apart } = self;
@@ -87,7 +95,7 @@ impl Task for JoinColumns<'_> {
             for first in (0..words).step_by(LANES) {
                 let mut square = [L::splat(0.0); LANES];
                 for (step, square) in square.iter_mut().enumerate() {
-                    *square = pair::<L, N>(x, 2 * (first + step), lane);
+                    *square = pair::<L, N, E>(x, 2 * (first + step), lane);
                 }
                 let words = L::transpose(square).into_iter().take(lanes);
                 for (column, words) in words.enumerate() {
@@ -98,19 +106,19 @@ impl Task for JoinColumns<'_> {
     }
 }
 
-struct JoinPairs<'a> {
-    x: View<'a>,
+struct JoinPairs<'a, E> {
+    x: View<'a, E>,
     out: &'a mut [f32],
     width: usize,
 }
 
-impl Task for JoinPairs<'_> {
+impl<E: Element> Task for JoinPairs<'_, E> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let JoinPairs { x, out, width } = self;
         for (step, out) in out.chunks_exact_mut(width).enumerate() {
             for (i, out) in out.chunks_exact_mut(LANES).enumerate() {
-                pair::<L, N>(x, 2 * step, LANES * i).store(out);
+                pair::<L, N, E>(x, 2 * step, LANES * i).store(out);
             }
         }
     }
@@ -118,13 +126,13 @@ impl Task for JoinPairs<'_> {
 
 /// Words of 16 columns from `lane` on, of `row` and the next one; zeros where x has none.
 #[inline(always)]
-fn pair<L: Lanes, N: Step<L>>(x: View<'_>, row: usize, lane: usize) -> L {
+fn pair<L: Lanes, N: Step<L>, E: Element>(x: View<'_, E>, row: usize, lane: usize) -> L {
     let zero = L::splat(0.0);
     if row + 1 < x.rows && lane + LANES <= x.cols {
         let at = row * x.row_stride + lane;
         return N::weave(
-            L::load(&x.data[at..]),
-            L::load(&x.data[at + x.row_stride..]),
+            E::load(&x.data[at..]),
+            E::load(&x.data[at + x.row_stride..]),
         );
     }
     let of = |row: usize| match row < x.rows {

@@ -5,7 +5,7 @@ use kernels::Device;
 
 use super::Rank;
 use crate::config::{NormKind, Recompute};
-use crate::model::{mlp, moe};
+use crate::model::{attention, mlp, moe};
 
 /// Rows of a micro-batch on a rank.
 #[derive(Clone, Copy)]
@@ -126,7 +126,7 @@ impl Rank<'_> {
         // the norms' statistics; input, both norms' results, the middle
         let mut few = self.of_norm(m).repeat(2);
         let mut large = vec![m * s.d_model; 4];
-        large.push(n * s.packed / tp);
+        large.push(attention::kept((plan, block), n, tp));
         match plan.model.moe_at(block) {
             Some(moe) => {
                 let [routed, rows] = moe::kept((plan, block), moe, (n, m), tp);
@@ -156,8 +156,9 @@ impl Rank<'_> {
         // the norms' statistics; what goes into the three norms and comes out
         let few = self.of_norm(m).repeat(3);
         let mut large = vec![m * s.d_model; 6];
+        let qkv = attention::kept((self.plan, block), n, tp);
         let keys = near.n * 2 * s.kv_heads * s.d_head / tp;
-        large.extend([n * s.packed / tp, n * s.heads * s.d_head / tp, keys]);
+        large.extend([qkv, n * s.heads * s.d_head / tp, keys]);
         large.extend(self.feed_forward(block, n));
         if recompute == Recompute::None {
             large.extend(self.core(n).repeat(2));

@@ -18,9 +18,10 @@ use kernels::{DType, Heads, Tensor, attention, head_norm, reduce, rope};
 use crate::architecture::Positions;
 use crate::model::context::{Context, Slot, Slots};
 use crate::model::gradients::Gradients;
-use crate::model::linear::{ColumnLinear, RowLinear};
+use crate::model::linear::{ColumnLinear, End, RowLinear};
 use crate::model::ring::Ring;
 use crate::plan::Plan;
+use crate::precision;
 
 pub(crate) struct Attention {
     qkv: ColumnLinear,
@@ -122,17 +123,25 @@ impl Attention {
         bias.map(|bias| [bias.table, bias.gradient])
     }
 
-    /// x: `[m, d]` -> packed queries, keys and values `[n, packed]`, and what they were before they
+    /// x: `[m, d]` -> packed queries, keys and values `[n, packed]` in f32, and what they were before they
     /// were normalised and turned, if that is kept.
     pub(crate) fn project(
         &self,
         x: &Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Option<Tensor>)> {
-        let mut qkv = self.qkv.forward(x, cx)?;
+        let mut qkv = self.qkv.forward(x, DType::F32, cx)?;
         let raw = self.norms.map(|_| qkv.try_clone()).transpose()?;
         self.prepare(&mut qkv, cx)?;
         Ok((qkv, raw))
+    }
+
+    /// How queries, keys and values are stored, and their gradients.
+    fn stored(&self, cx: &Context<'_>) -> DType {
+        if self.norms.is_some() || self.rotary.is_some() {
+            return DType::F32;
+        }
+        cx.between_products()
     }
 
     /// Norms and positions, and the numbers of `precision.rs`, in place.
@@ -153,7 +162,10 @@ impl Attention {
 
     /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
-        let (qkv, raw) = self.project(&x, cx)?;
+        let (qkv, raw) = match self.stored(cx) {
+            DType::Bf16 => (self.qkv.forward(&x, DType::Bf16, cx)?, None),
+            _ => self.project(&x, cx)?,
+        };
         let (mixed, lse) = self.mix(&qkv, cx)?;
         let y = self.join(&mixed, cx)?;
         let core = Some((mixed, lse));
@@ -278,8 +290,11 @@ impl Attention {
             Some(core) => core,
             None => self.mix(&qkv, cx)?,
         };
-        let mut dmixed = self.out.backward(dy, &mixed, None, gradients, cx)?;
-        cx.make_operand(&mut dmixed)?;
+        let end = End::Stored(cx.between_products());
+        let mut dmixed = self.out.backward(dy, &mixed, end, gradients, cx)?;
+        if dmixed.dtype() == DType::F32 {
+            cx.make_operand(&mut dmixed)?;
+        }
         let passed = Passed {
             dout: &dmixed,
             out: &mixed,
@@ -319,6 +334,16 @@ impl Attention {
         }
         Ok(())
     }
+}
+
+/// Numbers of four bytes of the queries, keys and values of n rows that a block keeps.
+pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, tp: usize) -> usize {
+    let (count, architecture) = (n * plan.shape().packed / tp, plan.model.architecture());
+    let is_direct = !architecture.qk_norm && architecture.positions != Positions::Rotary;
+    if is_direct && precision::has_bf16_layers(plan, block) {
+        return count.div_ceil(2);
+    }
+    count
 }
 
 impl RelativeBias {

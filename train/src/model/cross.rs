@@ -6,11 +6,11 @@
 //! both sequences; the encoder's keys and values come by one part after another (`ring.rs`).
 
 use kernels::attention::{Call, Keys, Mask, Passed, Running, Slopes};
-use kernels::{Heads, Tensor, attention};
+use kernels::{DType, Heads, Tensor, attention};
 
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
-use crate::model::linear::{ColumnLinear, RowLinear};
+use crate::model::linear::{ColumnLinear, End, RowLinear};
 use crate::model::ring::Ring;
 use crate::plan::Plan;
 
@@ -77,13 +77,13 @@ impl CrossAttention {
 
     /// Keys and values of the encoder's rows: `[m', d]` -> `[n', 2*k*e]`. `cx` is the encoder's.
     pub(crate) fn keys(&self, encoded: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        let mut kv = self.kv.forward(encoded, cx)?;
+        let mut kv = self.kv.forward(encoded, DType::F32, cx)?;
         cx.make_operand(&mut kv)?;
         Ok(kv)
     }
 
     fn queries(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        let mut q = self.q.forward(x, cx)?;
+        let mut q = self.q.forward(x, DType::F32, cx)?;
         cx.make_operand(&mut q)?;
         Ok(q)
     }
@@ -207,7 +207,9 @@ impl CrossAttention {
             Some(core) => core,
             None => self.mix(&q, &kv, cx)?,
         };
-        let mut dmixed = self.out.backward(dy, &mixed, None, gradients, &near)?;
+        let mut dmixed =
+            self.out
+                .backward(dy, &mixed, End::Stored(DType::F32), gradients, &near)?;
         near.make_operand(&mut dmixed)?;
         let passed = Passed {
             dout: &dmixed,

@@ -17,14 +17,15 @@ use crate::model::gradients::Gradients;
 use crate::precision::Features::{Split, Whole};
 use crate::precision::Role;
 
-/// x W^T + b with W by output rows: x `[n, in]` -> `[n, out]`.
+/// x W^T + b with W by output rows, stored as told: x `[n, in]` -> `[n, out]`.
 fn outputs(
     x: &Tensor,
     (weight, bias): (Slot, Option<Slot>),
+    stored: DType,
     cx: &Context<'_>,
 ) -> kernels::Result<Tensor> {
     let then = bias.map(|bias| Then::Bias(cx.weight(bias)));
-    outputs_then(x, weight, (DType::F32, then), cx)
+    outputs_then(x, weight, (stored, then), cx)
 }
 
 /// x W^T and what follows it, stored as told.
@@ -108,11 +109,16 @@ impl ColumnLinear {
         }
     }
 
-    /// x: `[m, in]` -> `[n, out/tp]`
-    pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    /// x: `[m, in]` -> `[n, out/tp]`, stored as told.
+    pub(crate) fn forward(
+        &self,
+        x: &Tensor,
+        stored: DType,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
-        outputs(x, (self.weight, self.bias), cx)
+        outputs(x, (self.weight, self.bias), stored, cx)
     }
 
     /// The slope of an activation at what `forward` gives, and its values there, as what lies between products is
@@ -188,7 +194,7 @@ impl FullLinear {
 
     /// x: `[n, in]` -> `[n, out]`
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        outputs(x, (self.weight, Some(self.bias)), cx)
+        outputs(x, (self.weight, Some(self.bias)), DType::F32, cx)
     }
 
     /// dy: `[n, out]`, x: `[n, in]` -> dx: `[n, in]`
@@ -220,6 +226,15 @@ impl FullLinear {
         )?;
         Ok(dx)
     }
+}
+
+/// What becomes of the gradient of a layer's input.
+#[derive(Clone, Copy)]
+pub(crate) enum End<'a> {
+    /// It is stored so.
+    Stored(DType),
+    /// The input is an activation with this slope: the gradient of what went into that, stored as the slope is.
+    Slope(&'a Tensor),
 }
 
 /// Input features are split.
@@ -263,13 +278,12 @@ impl RowLinear {
         Ok(y)
     }
 
-    /// dy: `[m, out]` -> dx: `[n, in/tp]`; where x is an activation of which the slope is given, the gradient of what
-    /// went into that, stored as the slope is.
+    /// dy: `[m, out]` -> dx: `[n, in/tp]`, as `end` says.
     pub(crate) fn backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
-        slope: Option<&Tensor>,
+        end: End<'_>,
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
@@ -283,10 +297,12 @@ impl RowLinear {
             gradients,
             cx,
         )?;
-        let stored = slope.map_or(DType::F32, Tensor::dtype);
+        let (stored, then) = match end {
+            End::Stored(stored) => (stored, None),
+            End::Slope(slope) => (slope.dtype(), Some(Then::Times(slope))),
+        };
         let mut dx = Tensor::empty(x.dims(), stored, x.device())?;
         let weight = cx.factor(cx.weight(self.weight), Role::Weight)?;
-        let then = slope.map(Then::Times);
         let (a, b) = ((&*dy, Op::Plain), (&*weight, Op::Transposed));
         multiply(cx, &mut dx, (a, b), 0, then)?;
         Ok(dx)

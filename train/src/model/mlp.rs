@@ -7,12 +7,12 @@
 //! features has the same leaves in every layout.
 
 use kernels::activation::{self, Kind};
-use kernels::{Tensor, geglu, swiglu};
+use kernels::{DType, Tensor, geglu, swiglu};
 
 use crate::config::Activation;
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
-use crate::model::linear::{ColumnLinear, RowLinear};
+use crate::model::linear::{ColumnLinear, End, RowLinear};
 use crate::plan::{FEATURE_CHUNKS, Plan};
 use crate::precision;
 
@@ -67,7 +67,7 @@ impl Mlp {
         let (before, hidden) = match self.plain() {
             Some(kind) => self.fc1.forward_activated(&x, kind, cx)?,
             None => {
-                let before = self.fc1.forward(&x, cx)?;
+                let before = self.fc1.forward(&x, DType::F32, cx)?;
                 let (before, mut hidden) = self.activation.forward(before)?;
                 cx.drop_features(&mut hidden, self.dropout.0, self.dropout.1)?;
                 (before, hidden)
@@ -91,13 +91,15 @@ impl Mlp {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Saved { x, before, hidden } = saved;
-        let slope = self.plain().map(|_| &before);
-        let mut dhidden = self.fc2.backward(dy, &hidden, slope, gradients, cx)?;
-        let is_whole = slope.is_some();
+        let end = match self.plain() {
+            Some(_) => End::Slope(&before),
+            None => End::Stored(DType::F32),
+        };
+        let mut dhidden = self.fc2.backward(dy, &hidden, end, gradients, cx)?;
         drop(hidden);
-        let dbefore = match is_whole {
-            true => dhidden,
-            false => {
+        let dbefore = match self.plain() {
+            Some(_) => dhidden,
+            None => {
                 cx.drop_features(&mut dhidden, self.dropout.0, self.dropout.1)?;
                 self.activation.backward(dhidden, &before)?
             }

@@ -158,12 +158,12 @@ mod tests {
                 let mut a_words = vec![f32::NAN; rows * (words + apart)];
                 if is_turned {
                     let turned: Vec<f32> = (0..k * rows).map(|i| a[i % rows * k + i / rows]).collect();
-                    join_columns(isa, View::new(&turned, k, rows, rows), &mut a_words, words + apart);
+                    join_columns(isa, View::new(&turned, k, rows, rows).into(), &mut a_words, words + apart);
                 } else {
-                    join_rows(isa, View::new(&a, rows, k, k), &mut a_words, words + apart);
+                    join_rows(isa, View::new(&a, rows, k, k).into(), &mut a_words, words + apart);
                 }
                 let mut b_words = vec![f32::NAN; words * lanes];
-                join_pairs(isa, Numbers::Bf16Tiles, View::new(&b, k, lanes, lanes), &mut b_words, lanes);
+                join_pairs(isa, Numbers::Bf16Tiles, View::new(&b, k, lanes, lanes).into(), &mut b_words, lanes);
                 let mut found = c.clone();
                 let strip = Strip {
                     a: &a_words,

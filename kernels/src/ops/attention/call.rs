@@ -231,12 +231,12 @@ impl<'a> Call<'a> {
 
     /// Checks all of the call and the queries' tensor.
     pub(super) fn check(&self, op: &'static str, qkv: &Tensor) -> Result<()> {
-        check_rows(
-            op,
-            ("qkv", qkv),
-            self.heads,
-            (self.b * self.t, self.query_width()),
-        )?;
+        let dims = (self.b * self.t, self.query_width());
+        if self.numbers.are_pairs() {
+            check_number_rows(op, ("qkv", qkv), self.heads, dims)?;
+        } else {
+            check_rows(op, ("qkv", qkv), self.heads, dims)?;
+        }
         self.check_keys(op)?;
         if let Some(bounds) = self.mask.bounds
             && bounds.len() != self.b * self.t
@@ -344,8 +344,19 @@ pub(super) fn check_rows(
     heads: &Heads,
     (rows, cols): (usize, usize),
 ) -> Result<()> {
+    x.expect(op, name, DType::F32)?;
+    check_number_rows(op, (name, x), heads, (rows, cols))
+}
+
+/// As `check_rows`, of f32 or bf16.
+pub(super) fn check_number_rows(
+    op: &'static str,
+    (name, x): (&'static str, &Tensor),
+    heads: &Heads,
+    (rows, cols): (usize, usize),
+) -> Result<()> {
     heads.check(op)?;
-    if x.expect_rows(op, name)? == (rows, cols) {
+    if x.expect_number_rows(op, name)? == (rows, cols) {
         return Ok(());
     }
     Err(Error::Shape {

@@ -38,12 +38,13 @@ use crate::{DType, Error, Result, Tensor};
 
 pub use bias::{Bias, Buckets};
 pub use call::{Call, Dropped, Heads, Keys, Mask};
-use call::{check_rows, refuse};
+use call::{check_number_rows, check_rows, refuse};
 
 /// Returns out and the log of each row's sum of exponentials (0 where a row sees no key). With
 /// `Keys::Part` they are the bits of those rows of the whole.
 /// # Shapes
-/// qkv: `[b*t, packed]` -> out: `[b*t, heads*width]` in head order, lse: `[b, heads, t]`. With
+/// qkv: `[b*t, packed]`, f32 or, if the call's numbers are, bf16 -> out: `[b*t, heads*width]` in head order, lse:
+/// `[b, heads, t]`. With
 /// `Keys::Other` qkv is `[b*t, heads*width]`, queries alone.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
@@ -90,7 +91,7 @@ impl Running {
 /// What backward needs of forward, and the gradient of its result.
 #[derive(Clone, Copy)]
 pub struct Passed<'a> {
-    /// `[b*t, heads*width]`
+    /// `[b*t, heads*width]`, f32 or, if the call's numbers are, bf16.
     pub dout: &'a Tensor,
     /// `[b*t, heads*width]`
     pub out: &'a Tensor,
@@ -100,7 +101,7 @@ pub struct Passed<'a> {
     pub qkv: &'a Tensor,
 }
 
-/// Returns dqkv, packed as qkv. Gradients of k and v are sums over leaves of `leaf` query rows (0: one
+/// Returns dqkv, packed and stored as qkv. Gradients of k and v are sums over leaves of `leaf` query rows (0: one
 /// leaf) in the tree of `reduce`; a leaf is one chain over a group's query heads and ascending rows.
 ///
 /// With keys apart (`Part`, `Other`) the second tensor is their gradient from these query rows,
@@ -170,7 +171,7 @@ impl Slopes {
             let dims = [call.b, heads.kv_heads, call.t, 2 * heads.width];
             dkv.expect_f32(OP_BACKWARD, "dkv", &dims)?;
         }
-        let mut dqkv = Tensor::empty(passed.qkv.dims(), DType::F32, device)?;
+        let mut dqkv = Tensor::empty(passed.qkv.dims(), passed.qkv.dtype(), device)?;
         let outs = (&mut dqkv, dtable);
         dispatch!(device, backward_end(self.0, outs, dkv, call))?;
         Ok(dqkv)
@@ -219,18 +220,25 @@ fn check_table(call: &Call<'_>, dtable: Option<&Tensor>) -> Result<()> {
     }
 }
 
-/// Returns the keys and values of packed rows: `[n, packed]` -> `[n, kv_width]`.
+/// Returns the keys and values of packed rows, f32 or bf16, as f32: `[n, packed]` -> `[n, kv_width]`.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit.
 pub fn take_kv(qkv: &Tensor, heads: &Heads) -> Result<Tensor> {
     const OP: &str = "attention::take_kv";
     heads.check(OP)?;
-    let (n, _) = qkv.expect_rows(OP, "qkv")?;
-    check_rows(OP, ("qkv", qkv), heads, (n, heads.packed()))?;
+    let (n, _) = qkv.expect_number_rows(OP, "qkv")?;
+    check_number_rows(OP, ("qkv", qkv), heads, (n, heads.packed()))?;
     let mut kv = Tensor::empty(&[n, heads.kv_width()], DType::F32, qkv.device())?;
-    let groups = qkv.f32().chunks_exact(heads.group_width());
-    for (to, from) in kv.f32_mut().chunks_exact_mut(2 * heads.width).zip(groups) {
-        to.copy_from_slice(&from[heads.per_group() * heads.width..]);
+    let (first, width) = (heads.per_group() * heads.width, heads.group_width());
+    let rows = kv.f32_mut().chunks_exact_mut(2 * heads.width);
+    if qkv.dtype() == DType::Bf16 {
+        for (to, from) in rows.zip(qkv.bf16().chunks_exact(width)) {
+            (to.iter_mut().zip(&from[first..])).for_each(|(to, from)| *to = (*from).into());
+        }
+    } else {
+        for (to, from) in rows.zip(qkv.f32().chunks_exact(width)) {
+            to.copy_from_slice(&from[first..]);
+        }
     }
     Ok(kv)
 }
@@ -255,7 +263,11 @@ fn check_passed(op: &'static str, passed: &Passed<'_>, call: &Call<'_>) -> Resul
     call.check(op, passed.qkv)?;
     let heads = call.heads;
     let dims = (call.b * call.t, heads.heads * heads.width);
-    check_rows(op, ("dout", passed.dout), heads, dims)?;
+    if call.numbers.are_pairs() {
+        check_number_rows(op, ("dout", passed.dout), heads, dims)?;
+    } else {
+        check_rows(op, ("dout", passed.dout), heads, dims)?;
+    }
     check_rows(op, ("out", passed.out), heads, dims)?;
     passed
         .lse

@@ -1,7 +1,9 @@
 //! Against f64 loops and finite differences; parts, tiles, threads and instruction sets against the whole.
 
 use super::*;
-use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
+use crate::testing::{
+    assert_same_bits, bits, devices, differences, error, random, stored_as, wide, widened,
+};
 use crate::{Device, tolerance};
 
 const HEADS: Heads = Heads {
@@ -312,4 +314,53 @@ fn heads_that_do_not_divide_are_an_error() {
         forward(&qkv, &heads, 1, 4),
         Err(Error::Argument { name: "heads", .. })
     ));
+}
+
+#[test]
+fn rows_in_bf16_give_the_bits_of_the_same_numbers_in_f32() {
+    for heads in [
+        HEADS,
+        Heads {
+            heads: 2,
+            kv_heads: 2,
+            width: 40,
+        },
+    ] {
+        let (b, t, leaf) = (2, 45, 8);
+        for device in devices() {
+            let make = |cols, seed| {
+                let x = random(&[b * t, cols], seed, &device).unwrap();
+                stored_as(DType::Bf16, &x)
+            };
+            let qkv = make(heads.packed(), 1);
+            let dout = make(heads.heads * heads.width, 2);
+            for numbers in [Numbers::Bf16, Numbers::Bf16Tiles] {
+                let call = Call {
+                    numbers,
+                    ..Call::causal(&heads, b, t)
+                };
+                let both = |qkv: &Tensor, dout: &Tensor| {
+                    let (out, lse) = super::forward(qkv, &call).unwrap();
+                    let passed = Passed {
+                        dout,
+                        out: &out,
+                        lse: &lse,
+                        qkv,
+                    };
+                    let (dqkv, _) = backward(&passed, &call, leaf, None).unwrap();
+                    (bits(out.f32()), bits(lse.f32()), dqkv)
+                };
+                let found = both(&qkv, &dout);
+                let want = both(&widened(&qkv), &widened(&dout));
+                assert!(found.0 == want.0 && found.1 == want.1, "{device:?}");
+                let rounded = stored_as(DType::Bf16, &want.2);
+                assert!(found.2.bytes() == rounded.bytes(), "{device:?} {numbers:?}");
+                let kv = take_kv(&qkv, &heads).unwrap();
+                let want = take_kv(&widened(&qkv), &heads).unwrap();
+                assert!(bits(kv.f32()) == bits(want.f32()));
+            }
+            let plain = super::forward(&qkv, &Call::causal(&heads, b, t));
+            assert!(matches!(plain, Err(Error::DType { name: "qkv", .. })));
+        }
+    }
 }

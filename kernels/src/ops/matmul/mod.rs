@@ -160,9 +160,8 @@ fn flattened((x, op): (&Tensor, Op)) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::bf16::rounded;
-    use crate::testing::{bits, devices, random, tree};
-    use crate::{Bf16, Device, activation, add};
+    use crate::testing::{bits, devices, random, stored_as, tree, widened};
+    use crate::{Device, activation, add};
     use proptest::prelude::*;
 
     fn at(x: &Tensor, op: Op, row: usize, col: usize) -> f32 {
@@ -386,7 +385,7 @@ mod tests {
                 add::bias(&mut biased, &bias).unwrap();
                 assert!(same(&then(Then::Bias(&bias)), &biased), "{place:?}");
                 let mut scaled = plain.try_clone().unwrap();
-                (scaled.f32_mut().iter_mut().zip(values_of(&by))).for_each(|(x, by)| *x *= by);
+                (scaled.f32_mut().iter_mut().zip(widened(&by).f32())).for_each(|(x, by)| *x *= by);
                 assert!(same(&then(Then::Times(&by)), &scaled), "{place:?}");
                 let mut ones = plain.try_clone().unwrap();
                 ones.fill(1.0);
@@ -405,27 +404,6 @@ mod tests {
                     }
                 }
             }
-        }
-    }
-
-    /// A copy of f32 numbers, rounded to bf16 where it is asked for.
-    fn stored_as(dtype: DType, x: &Tensor) -> Tensor {
-        let mut copy = Tensor::zeros(x.dims(), dtype, x.device()).unwrap();
-        if dtype == DType::F32 {
-            copy.f32_mut().copy_from_slice(x.f32());
-            return copy;
-        }
-        for (to, x) in copy.bf16_mut().iter_mut().zip(x.f32()) {
-            let upper = rounded(*x) >> 16;
-            *to = Bf16(u16::try_from(upper).unwrap());
-        }
-        copy
-    }
-
-    fn values_of(x: &Tensor) -> Vec<f32> {
-        match x.dtype() {
-            DType::Bf16 => x.bf16().iter().map(|x| f32::from(*x)).collect(),
-            _ => x.f32().to_vec(),
         }
     }
 

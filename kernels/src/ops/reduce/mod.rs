@@ -72,7 +72,7 @@ pub fn sum_squares(x: &[f32], device: &Device) -> f64 {
 mod tests {
     use super::*;
     use crate::DType;
-    use crate::testing::{bits, random, tree};
+    use crate::testing::{bits, random, stored_as, tree, widened};
     use proptest::prelude::*;
 
     fn rows(x: &Tensor, first: usize, len: usize) -> Tensor {
@@ -118,6 +118,10 @@ mod tests {
                         "{device:?} {n} {d} {leaf}"
                     );
                 }
+                let half = stored_as(DType::Bf16, &x);
+                let same =
+                    bits(summed(&half, leaf).f32()) == bits(summed(&widened(&half), leaf).f32());
+                assert!(same, "bf16 {device:?} {n} {d} {leaf}");
             }
         }
     }

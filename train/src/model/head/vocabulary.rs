@@ -71,7 +71,7 @@ impl Vocabulary {
 
     /// normed: `[m, d]` -> this rank's logits `[n, v]`
     pub(crate) fn logits(&self, normed: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        self.linear.forward(normed, cx)
+        self.linear.forward(normed, DType::F32, cx)
     }
 
     /// normed: `[m, d]` -> losses of each of the n tokens, 0 where it does not count.
@@ -81,7 +81,7 @@ impl Vocabulary {
         targets: &Targets,
         cx: &Context<'_>,
     ) -> kernels::Result<(Vec<Losses>, Saved)> {
-        let logits = self.linear.forward(normed, cx)?;
+        let logits = self.linear.forward(normed, DType::F32, cx)?;
         let (first, ids) = (self.first, self.ids);
         let mut max = cross_entropy::row_max(&logits, first, ids)?;
         if cx.tp.size() > 1 {

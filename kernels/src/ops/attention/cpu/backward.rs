@@ -12,13 +12,15 @@ use super::operand::{Operand, Read};
 use super::queries::{Plan, Queries, Saved};
 use super::softmax::{self, Made, OfRows};
 use super::tree::{Lines, Tree};
-use super::turn::{side_by_side, turn_back};
+use super::turn::{side_by_side, turn_back, write_row};
 use super::{Rows, TILE, Tile, expand, lay_turned};
-use crate::cpu::Numbers;
+use crate::cpu::element::Element;
+use crate::cpu::output::Data;
 use crate::cpu::pack::View;
 use crate::cpu::rooms::Rooms;
 use crate::cpu::strip::{Strip, Strips, steps};
 use crate::cpu::words::join_row;
+use crate::cpu::{Isa, Numbers};
 use crate::ops::attention::{Call, Keys, Passed};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -85,7 +87,7 @@ impl Slopes {
             let lse = sequence * heads.heads * t..(sequence + 1) * heads.heads * t;
             let saved = Saved {
                 rows: Rows::of(passed.qkv, call, bias.as_ref(), sequence),
-                dout: &passed.dout.f32()[rows_out.clone()],
+                dout: Data::of(passed.dout).part(rows_out.start, rows_out.end),
                 out: &passed.out.f32()[rows_out],
                 lse: &passed.lse.f32()[lse],
                 call,
@@ -119,12 +121,27 @@ impl Slopes {
         dkv: Option<&Tensor>,
         call: &Call<'_>,
     ) -> Result<()> {
+        let (heads, device) = (call.heads, dqkv.device().clone());
+        if dqkv.dtype() == DType::Bf16 {
+            self.write(dqkv.bf16_mut(), dkv, call, device.isa());
+        } else {
+            self.write(dqkv.f32_mut(), dkv, call, device.isa());
+        }
+        let (Some(dtable), Some(bias)) = (dtable, expand(call)?) else {
+            return Ok(());
+        };
+        let by_head = self.by_bucket(&bias, call);
+        let dims = [call.b, heads.heads * bias.buckets];
+        settle(dtable, &Tensor::from_f32(&dims, &by_head, &device)?)
+    }
+
+    /// Writes dqkv.
+    fn write<E: Element>(&self, dqkv: &mut [E], dkv: Option<&Tensor>, call: &Call<'_>, isa: Isa) {
         let (heads, t, plan) = (call.heads, call.t, self.plan);
         let (per, width) = (heads.per_group(), heads.width);
-        let device = dqkv.device().clone();
-        let dq = self.dq.f32();
         let row = call.query_width();
-        let sequences = dqkv.f32_mut().par_chunks_mut(t * row).enumerate();
+        let dq = self.dq.f32();
+        let sequences = dqkv.par_chunks_mut(t * row).enumerate();
         sequences.for_each(|(sequence, out)| {
             for head in 0..heads.heads {
                 let number = sequence * heads.heads + head;
@@ -134,7 +151,7 @@ impl Slopes {
                         let from = (number * plan.tiles() + tile) * width * TILE;
                         let dq = &dq[from..from + width * TILE];
                         let out = (&mut out[first * row + at..], row);
-                        turn_back(device.isa(), dq, None, (len, width), out);
+                        turn_back(isa, dq, None, (len, width), out);
                     }
                 }
             }
@@ -144,21 +161,15 @@ impl Slopes {
                     let out = &mut out[per * width..];
                     let task = sequence * heads.kv_heads + group;
                     match dkv {
-                        None => out.fill(0.0),
+                        None => out.fill(E::default()),
                         Some(dkv) => {
                             let at = (task * t + i) * 2 * width;
-                            out.copy_from_slice(&dkv.f32()[at..at + 2 * width]);
+                            write_row(isa, &dkv.f32()[at..at + 2 * width], out);
                         }
                     }
                 }
             }
         });
-        let (Some(dtable), Some(bias)) = (dtable, expand(call)?) else {
-            return Ok(());
-        };
-        let by_head = self.by_bucket(&bias, call);
-        let dims = [call.b, heads.heads * bias.buckets];
-        settle(dtable, &Tensor::from_f32(&dims, &by_head, &device)?)
     }
 
     /// `[b, heads, buckets]`: leaves merged in their tree.
@@ -442,7 +453,7 @@ impl Work<'_> {
             Numbers::Bf16 | Numbers::Bf16Tiles => {
                 let words = &mut scratch.pairs[0].f32_mut()[..chain * TILE];
                 let by_key = View::new(dp, count, TILE, TILE);
-                lay_turned(device, numbers, by_key, TILE, words);
+                lay_turned(device, numbers, by_key.into(), TILE, words);
                 words
             }
         };

@@ -7,6 +7,7 @@ use super::softmax::{self, Made};
 use super::turn::turn_back;
 use super::{Rows, Span, TILE, Tile, block_of, expand, lay, lay_turned, scale};
 use crate::cpu::Numbers;
+use crate::cpu::output::Data;
 use crate::cpu::pack::View;
 use crate::cpu::rooms::Rooms;
 use crate::cpu::strip::{Strip, Strips, steps};
@@ -279,7 +280,7 @@ fn attend(
             Numbers::Bf16 | Numbers::Bf16Tiles => {
                 let pairs = &mut scratch.pairs.f32_mut()[..chain * TILE];
                 let by_key = View::new(scores, keys.len(), TILE, TILE);
-                lay_turned(device, numbers, by_key, TILE, pairs);
+                lay_turned(device, numbers, by_key.into(), TILE, pairs);
                 pairs
             }
         };
@@ -328,9 +329,9 @@ pub(in crate::ops::attention) fn decode(
             end: keys,
         };
         let rows = Rows {
-            q,
+            q: Data::F32(q),
             q_at: (0, 0),
-            kv,
+            kv: Data::F32(kv),
             kv_at: (0, 0, 0),
             heads,
             first: next.position,
@@ -343,7 +344,7 @@ pub(in crate::ops::attention) fn decode(
             bias: bias.as_ref(),
             sequence: 0,
         };
-        let cached = |cache| View::new(cache, keys, width, width);
+        let cached = |cache| View::new(cache, keys, width, width).into();
         let Room {
             k: mut k_operand,
             v: mut v_operand,
@@ -365,7 +366,7 @@ pub(in crate::ops::attention) fn decode(
                 ends: [keys; TILE],
                 visited: next.first_key..keys,
             };
-            let q = View::new(q, len, width, width);
+            let q = View::new(q, len, width, width).into();
             lay(device, rows.numbers, q, TILE, scratch.q.f32_mut());
             values.fill(0.0);
             let (mut max, mut sum) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);

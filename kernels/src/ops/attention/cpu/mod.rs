@@ -19,6 +19,7 @@ mod tree;
 mod turn;
 
 use super::{Call, Heads, Keys, Mask};
+use crate::cpu::output::Data;
 use crate::cpu::pack::{Matrix, Panels, View, pack};
 use crate::cpu::strip::steps;
 use crate::cpu::words::join_pairs;
@@ -38,11 +39,11 @@ const TILE: usize = 32;
 /// The query rows of one sequence and the keys and values they may see.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
-    q: &'a [f32],
-    /// Floats between rows of `q` and between its groups.
+    q: Data<'a>,
+    /// Numbers between rows of `q` and between its groups.
     q_at: (usize, usize),
-    kv: &'a [f32],
-    /// Floats between rows of `kv`, between its groups, and before a group's key.
+    kv: Data<'a>,
+    /// Numbers between rows of `kv`, between its groups, and before a group's key.
     kv_at: (usize, usize, usize),
     heads: &'a Heads,
     /// Position of the first query row.
@@ -80,7 +81,7 @@ impl<'a> Rows<'a> {
     fn of(q: &'a Tensor, call: &Call<'a>, bias: Option<&'a Expanded>, sequence: usize) -> Rows<'a> {
         let (heads, t) = (call.heads, call.t);
         let row = call.query_width();
-        let q = &q.f32()[sequence * t * row..(sequence + 1) * t * row];
+        let q = Data::of(q).part(sequence * t * row, (sequence + 1) * t * row);
         let (kv, kv_at) = match call.keys {
             Keys::Own => {
                 let before = heads.per_group() * heads.width;
@@ -89,8 +90,8 @@ impl<'a> Rows<'a> {
             Keys::Part { kv, .. } | Keys::Other { kv, .. } => {
                 let width = heads.kv_width();
                 let held = call.held();
-                let rows = sequence * held * width..(sequence + 1) * held * width;
-                (&kv.f32()[rows], (width, 2 * heads.width, 0))
+                let (first, end) = (sequence * held * width, (sequence + 1) * held * width);
+                (Data::of(kv).part(first, end), (width, 2 * heads.width, 0))
             }
         };
         let bounds = call.mask.bounds;
@@ -170,22 +171,19 @@ impl<'a> Rows<'a> {
     }
 
     /// Rows first .. first + len of a query head.
-    fn queries(&self, group: usize, query: usize, (first, len): (usize, usize)) -> View<'a> {
+    fn queries(&self, group: usize, query: usize, (first, len): (usize, usize)) -> Matrix<'a> {
         let (stride, step) = self.q_at;
         let at = group * step + query * self.heads.width;
-        View::new(
-            &self.q[first * stride + at..],
-            len,
-            self.heads.width,
-            stride,
-        )
+        self.q
+            .rows(first * stride + at, (len, self.heads.width), stride)
     }
 
     /// Keys (`slot` 0) or values (1) at hand.
-    fn shared(&self, group: usize, slot: usize) -> View<'a> {
+    fn shared(&self, group: usize, slot: usize) -> Matrix<'a> {
         let (stride, step, before) = self.kv_at;
         let at = group * step + before + slot * self.heads.width;
-        View::new(&self.kv[at..], self.keys.len(), self.heads.width, stride)
+        let size = (self.keys.len(), self.heads.width);
+        self.kv.rows(at, size, stride)
     }
 
     /// Dropout factors of a head's probabilities, turned: a row of 32 for each key of `keys`.
@@ -211,7 +209,7 @@ impl<'a> Rows<'a> {
             dropout::cpu::drop_row(isa, row, keys.start, counter, c);
         }
         let rows = View::new(room, tile.len, keys.len(), keys.len());
-        pack(isa, Numbers::F32, panel(rows, TILE), out);
+        pack(isa, Numbers::F32, panel(rows.into(), TILE), out);
     }
 }
 
@@ -282,16 +280,16 @@ fn block_of(block: usize, keys: Span) -> usize {
 
 /// Lays a matrix out for a product: word (row, step of columns) at step * width + row, zeros past the
 /// rows and, in a last block of steps, past the columns.
-fn lay(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out: &mut [f32]) {
+fn lay(device: &Device, numbers: Numbers, x: Matrix<'_>, width: usize, out: &mut [f32]) {
     pack(device.isa(), numbers, panel(x, width), out);
     if numbers == Numbers::Bf16Tiles {
-        let words = x.cols.div_ceil(2) * width;
-        out[words..steps(numbers, x.cols) * width].fill(0.0);
+        let words = x.cols().div_ceil(2) * width;
+        out[words..steps(numbers, x.cols()) * width].fill(0.0);
     }
 }
 
 /// As `lay` of the matrix turned, for a width of whole vectors.
-fn lay_turned(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out: &mut [f32]) {
+fn lay_turned(device: &Device, numbers: Numbers, x: Matrix<'_>, width: usize, out: &mut [f32]) {
     match numbers {
         Numbers::F32 => lay(device, numbers, x.transposed(), width, out),
         Numbers::Bf16 | Numbers::Bf16Tiles => join_pairs(device.isa(), numbers, x, out, width),
@@ -299,9 +297,9 @@ fn lay_turned(device: &Device, numbers: Numbers, x: View<'_>, width: usize, out:
 }
 
 /// All of a matrix as one panel.
-fn panel(a: View<'_>, width: usize) -> Panels<Matrix<'_>> {
+fn panel(a: Matrix<'_>, width: usize) -> Panels<Matrix<'_>> {
     Panels {
-        a: a.into(),
+        a,
         first: 0,
         width,
         count: 1,

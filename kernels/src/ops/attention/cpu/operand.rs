@@ -3,7 +3,7 @@
 
 use super::lay;
 use crate::cpu::Numbers;
-use crate::cpu::pack::View;
+use crate::cpu::pack::Matrix;
 use crate::cpu::strip::steps;
 use crate::cpu::words::{join_columns, join_rows};
 use crate::{DType, Device, Result, Tensor};
@@ -52,13 +52,16 @@ impl Operand {
     }
 
     /// Takes x: `[keys, width]`.
-    pub(super) fn fill(&mut self, x: View<'_>, device: &Device) {
+    pub(super) fn fill(&mut self, x: Matrix<'_>, device: &Device) {
         let (numbers, width, block) = (self.numbers, self.width, self.block);
         let isa = device.isa();
         if let Some(rows) = &mut self.rows {
             let (rows, words) = (rows.f32_mut(), steps(numbers, width));
             match numbers {
                 Numbers::F32 => {
+                    let Matrix::F32(x) = x else {
+                        unreachable!("numbers that are not rounded are stored in f32")
+                    };
                     let to = rows.chunks_exact_mut(width).take(x.rows);
                     for (to, from) in to.zip(x.data.chunks(x.row_stride)) {
                         to.copy_from_slice(&from[..width]);
@@ -71,11 +74,7 @@ impl Operand {
             let (to, words) = (columns.f32_mut(), steps(numbers, block));
             for (number, to) in to.chunks_exact_mut(words * width).enumerate() {
                 let first = number * block;
-                let part = View {
-                    data: &x.data[first * x.row_stride..],
-                    rows: block.min(x.rows - first),
-                    ..x
-                };
+                let part = x.rows_of(first, x.rows().min(first + block));
                 if numbers == Numbers::Bf16Tiles {
                     join_columns(isa, part, to, words);
                 } else {

@@ -2,7 +2,7 @@
 
 use super::softmax::{OfRows, dot};
 use super::{Rows, TILE, Tile, lay, lay_turned};
-use crate::cpu::pack::View;
+use crate::cpu::output::Data;
 use crate::cpu::simd::LANES;
 use crate::cpu::strip::steps;
 use crate::ops::attention::Call;
@@ -44,7 +44,7 @@ impl Plan {
 /// What backward reads of one sequence.
 pub(super) struct Saved<'a> {
     pub(super) rows: Rows<'a>,
-    pub(super) dout: &'a [f32],
+    pub(super) dout: Data<'a>,
     pub(super) out: &'a [f32],
     pub(super) lse: &'a [f32],
     pub(super) call: &'a Call<'a>,
@@ -136,7 +136,7 @@ impl Queries {
                 let number = query * plan.tiles() + i;
                 let q = rows.queries(group, query, (tile.first, tile.len));
                 let at = tile.first * stride + head * width;
-                let dout = View::new(&saved.dout[at..], tile.len, width, stride);
+                let dout = saved.dout.rows(at, (tile.len, width), stride);
                 let of = [
                     (q, &mut queries.q, &mut queries.q_rows),
                     (dout, &mut queries.dout, &mut queries.dout_rows),
@@ -154,8 +154,9 @@ impl Queries {
                 let from = head * rows.t + tile.first;
                 lse[..tile.len].copy_from_slice(&saved.lse[from..from + tile.len]);
                 for (r, d) in d[..tile.len].iter_mut().enumerate() {
-                    let at = at + r * stride..at + r * stride + width;
-                    *d = dot(device.isa(), &saved.dout[at.clone()], &saved.out[at]);
+                    let (first, end) = (at + r * stride, at + r * stride + width);
+                    let dout = saved.dout.part(first, end);
+                    *d = dot(device.isa(), dout, &saved.out[first..end]);
                 }
             }
         }

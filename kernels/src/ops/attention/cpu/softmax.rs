@@ -1,8 +1,11 @@
 //! What happens to a block's turned scores, 32 query rows a key, between two products.
 
 use super::{Seen, TILE};
+use crate::cpu::Isa;
+use crate::cpu::element::Element;
 use crate::cpu::math::exp_of_score;
-use crate::cpu::simd::vector_fn;
+use crate::cpu::output::Data;
+use crate::cpu::simd::{Kernel, Lanes, run, vector_fn};
 
 /// What the scores of a block are made of beside the product.
 #[derive(Clone, Copy)]
@@ -145,11 +148,23 @@ vector_fn! {
     }
 }
 
-vector_fn! {
-    pub(super) fn dot<L>(x: &[f32], y: &[f32]) -> f32 {
+pub(super) fn dot(isa: Isa, x: Data<'_>, y: &[f32]) -> f32 {
+    match x {
+        Data::F32(x) => run::<Dot, _>(isa, (x, y)),
+        Data::Bf16(x) => run::<Dot, _>(isa, (x, y)),
+    }
+}
+
+struct Dot;
+
+impl<E: Element> Kernel<(&[E], &[f32])> for Dot {
+    type Out = f32;
+
+    #[inline(always)]
+    fn run<L: Lanes>((x, y): (&[E], &[f32])) -> f32 {
         let mut sum = L::splat(0.0);
         for (x, y) in x.chunks(16).zip(y.chunks(16)) {
-            sum = L::load_part(x, 0.0).fma(L::load_part(y, 0.0), sum);
+            sum = E::load_part::<L>(x).fma(L::load_part(y, 0.0), sum);
         }
         sum.sum()
     }
