@@ -231,12 +231,7 @@ impl<'a> Call<'a> {
 
     /// Checks all of the call and the queries' tensor.
     pub(super) fn check(&self, op: &'static str, qkv: &Tensor) -> Result<()> {
-        let dims = (self.b * self.t, self.query_width());
-        if self.numbers.are_pairs() {
-            check_number_rows(op, ("qkv", qkv), self.heads, dims)?;
-        } else {
-            check_rows(op, ("qkv", qkv), self.heads, dims)?;
-        }
+        self.check_factor(op, ("qkv", qkv), self.query_width())?;
         self.check_keys(op)?;
         if let Some(bounds) = self.mask.bounds
             && bounds.len() != self.b * self.t
@@ -248,6 +243,20 @@ impl<'a> Call<'a> {
             bias.check(op, ("table", bias.table), self.heads.heads)?;
         }
         self.check_dropout(op)
+    }
+
+    /// Checks rows that products read, one a query: f32, or bf16 if the products are of that.
+    pub(super) fn check_factor(
+        &self,
+        op: &'static str,
+        x: (&'static str, &Tensor),
+        cols: usize,
+    ) -> Result<()> {
+        let dims = (self.b * self.t, cols);
+        if self.numbers.are_pairs() {
+            return check_number_rows(op, x, self.heads, dims);
+        }
+        check_rows(op, x, self.heads, dims)
     }
 
     fn check_keys(&self, op: &'static str) -> Result<()> {

@@ -263,11 +263,7 @@ fn check_passed(op: &'static str, passed: &Passed<'_>, call: &Call<'_>) -> Resul
     call.check(op, passed.qkv)?;
     let heads = call.heads;
     let dims = (call.b * call.t, heads.heads * heads.width);
-    if call.numbers.are_pairs() {
-        check_number_rows(op, ("dout", passed.dout), heads, dims)?;
-    } else {
-        check_rows(op, ("dout", passed.dout), heads, dims)?;
-    }
+    call.check_factor(op, ("dout", passed.dout), dims.1)?;
     check_rows(op, ("out", passed.out), heads, dims)?;
     passed
         .lse
