@@ -154,6 +154,25 @@ pub(crate) trait Lanes: Copy {
         }
     }
 
+    /// Writes a + b, `len` numbers in couples of vectors; returns whether one of a or b is zero, of either sign.
+    /// # Safety
+    /// As many can be read at `a` and `b` and written at `out`, which may be one of them.
+    #[inline(always)]
+    unsafe fn add_all(a: *const f32, b: *const f32, out: *mut f32, len: usize) -> bool {
+        let mut has_zero = false;
+        for at in (0..len).step_by(LANES) {
+            // SAFETY: by the caller's word.
+            unsafe {
+                let (a, b) = (Self::load_at(a.add(at)), Self::load_at(b.add(at)));
+                for (a, b) in a.to_array().into_iter().zip(b.to_array()) {
+                    has_zero |= a == 0.0 || b == 0.0;
+                }
+                a.add(b).store_at(out.add(at));
+            }
+        }
+        has_zero
+    }
+
     /// Asks for the line of memory at `x`, if there is one.
     #[inline(always)]
     fn ask_for(_: *const f32) {}
@@ -452,6 +471,27 @@ impl Lanes for Wide {
         let out = &mut out[..2 * LANES];
         // SAFETY: there is room for 64 bytes.
         unsafe { _mm512_storeu_ps(out.as_mut_ptr().cast(), self.0) }
+    }
+    #[inline(always)]
+    unsafe fn add_all(a: *const f32, b: *const f32, out: *mut f32, len: usize) -> bool {
+        // A mask waits for its last test: several are under way at once.
+        let mut others = [[u16::MAX; 2]; 2];
+        // SAFETY: by the caller's word; called only inside `run_avx512`.
+        unsafe {
+            let size = _mm512_set1_epi32(i32::MAX);
+            for at in (0..len).step_by(2 * LANES) {
+                for (vector, others) in others.iter_mut().enumerate() {
+                    let at = at + vector * LANES;
+                    let (a, b) = (_mm512_loadu_ps(a.add(at)), _mm512_loadu_ps(b.add(at)));
+                    for (others, x) in others.iter_mut().zip([a, b]) {
+                        *others =
+                            _mm512_mask_test_epi32_mask(*others, _mm512_castps_si512(x), size);
+                    }
+                    _mm512_storeu_ps(out.add(at), _mm512_add_ps(a, b));
+                }
+            }
+        }
+        others != [[u16::MAX; 2]; 2]
     }
     wide!(add(b) = _mm512_add_ps);
     wide!(sub(b) = _mm512_sub_ps);

@@ -87,6 +87,12 @@ impl Cuts {
         levels.saturating_sub(self.own())
     }
 
+    /// Sums that wait at once at most in a block of whole leaves, but for those of earlier blocks, and one more.
+    pub(crate) fn within(self) -> usize {
+        let leaves = self.longest().div_ceil(self.leaf).max(1);
+        (usize::BITS - leaves.leading_zeros()) as usize
+    }
+
     /// Sums that wait when the chain reaches `k`: one per one bit of the finished leaves.
     pub(crate) fn waiting(self, k: usize) -> usize {
         (k / self.leaf).count_ones() as usize

@@ -424,10 +424,8 @@ impl<U> Rect<'_, U> {
                         start,
                         end,
                     };
-                    let mut sums = Stack {
-                        own: &mut own[number * each..(number + 1) * each],
-                        shared: &mut *shared,
-                    };
+                    let own = &mut own[number * each..(number + 1) * each];
+                    let mut sums = Stack::new(own, shared);
                     self.visit::<L, _>(unit, &block, (i, j), &mut sums);
                 }
             }

@@ -28,43 +28,62 @@ impl Block<'_> {
         let cuts = self.cuts;
         let mut depth = cuts.waiting(self.start);
         let mut at = self.start;
+        let is_last = self.end == cuts.k;
+        // Whole leaves become one sum, which alone outlives the block.
+        let levels = sums.own.len();
+        sums.kept = if self.is_of_leaves() { depth } else { levels };
         if cuts.k == 0 {
             *sums.at(0) = Sums([0.0; BOTH * BOTH]);
         }
-        // Until here leaves are not taken two at once.
+        // Until here leaves are taken one by one.
         let mut alone = 0;
         while at < self.end {
             let leaf = at / cuts.leaf;
             let leaf_end = cuts.k.min((leaf + 1) * cuts.leaf);
-            // A leaf of one step that is added to its finished neighbour: the unit does that as well, unless it
-            // would flush a sum.
-            let both = at + 2 * SIDE;
-            let is_pair =
-                cuts.leaf == SIDE && leaf.is_multiple_of(2) && both <= self.end && at >= alone;
-            let stop = if is_pair {
-                both
-            } else {
-                leaf_end.min(self.end)
+            let four = at + 4 * SIDE;
+            let is_four =
+                cuts.leaf == SIDE && leaf.is_multiple_of(4) && four <= self.end && at >= alone;
+            let (top, stop) = match is_four {
+                true => (depth + 1, four),
+                false => (depth, leaf_end.min(self.end)),
             };
-            self.run(unit, sums.at(depth), (at, stop), tall);
-            if is_pair && has_zeros::<L>(sums.at(depth), height) {
-                alone = both;
-                continue;
+            let mut merges = match stop {
+                _ if stop < leaf_end => 0,
+                _ if stop == cuts.k => top,
+                _ => top + 1 - cuts.waiting(stop),
+            };
+            let outlives = stop == self.end && !is_last;
+            if is_four {
+                // Leaves of one step: the unit adds every second one to the one before as well, unless it would
+                // flush a sum. Then the vectors work on two such sums at once.
+                let middle = at + 2 * SIDE;
+                self.run(unit, sums.at(depth), (at, middle), tall);
+                self.run(unit, sums.at(top), (middle, four), tall);
+                merges -= 1;
+                if !sums.merge_two::<L>(depth, outlives && merges == 0, height) {
+                    alone = four;
+                    continue;
+                }
+            } else {
+                if outlives && merges == 0 {
+                    sums.kept = levels;
+                }
+                self.run(unit, sums.at(depth), (at, stop), tall);
             }
             at = stop;
             if at < leaf_end {
                 break;
             }
-            let merges = if at == cuts.k {
-                depth
-            } else {
-                depth + 1 - cuts.waiting(at)
-            };
-            if merges > 0 {
-                sums.merge::<L>((depth, merges), height);
-            }
+            sums.merge::<L>((depth, merges), outlives, height);
             depth = depth - merges + 1;
         }
+    }
+
+    /// Whether it starts and ends with a leaf.
+    #[inline(always)]
+    fn is_of_leaves(&self) -> bool {
+        let is_end = |at: usize| at.is_multiple_of(self.cuts.leaf) || at == self.cuts.k;
+        is_end(self.start) && is_end(self.end)
     }
 
     /// Puts elements from .. to of a leaf, counted in words, into its sums.
@@ -86,32 +105,85 @@ impl Block<'_> {
         unsafe { unit.run(stretch) }
     }
 }
-
 /// Sums that wait in the tree, level by level: those that wait between blocks of k, and the one under way there, are the
 /// tile's own; above them tiles use the same, which so stay in L1.
 pub(super) struct Stack<'a> {
-    pub(super) own: &'a mut [Sums],
-    pub(super) shared: &'a mut [Sums],
+    own: &'a mut [Sums],
+    shared: &'a mut [Sums],
+    /// Levels that are its own in this block.
+    kept: usize,
 }
 
-impl Stack<'_> {
+impl<'a> Stack<'a> {
+    pub(super) fn new(own: &'a mut [Sums], shared: &'a mut [Sums]) -> Stack<'a> {
+        let kept = own.len();
+        Stack { own, shared, kept }
+    }
+
     #[inline(always)]
     pub(super) fn at(&mut self, depth: usize) -> &mut Sums {
-        match depth.checked_sub(self.own.len()) {
+        match depth.checked_sub(self.kept) {
             None => &mut self.own[depth],
             Some(depth) => &mut self.shared[depth],
         }
     }
 
-    /// Adds the sums at `depth` to those that wait below, `merges` times, of `height` rows.
+    /// Adds the sums above `depth` to those there; what comes of it may outlive the block. Returns whether it has,
+    /// which it has not if a sum was zero and so perhaps flushed.
     #[inline(always)]
-    fn merge<L: Lanes>(&mut self, (depth, merges): (usize, usize), height: usize) {
-        for at in (0..height * BOTH).step_by(LANES) {
-            let mut sum = L::load(&self.at(depth).0[at..]);
-            for below in (depth - merges..depth).rev() {
-                sum = L::load(&self.at(below).0[at..]).add(sum);
+    fn merge_two<L: Lanes>(&mut self, depth: usize, outlives: bool, height: usize) -> bool {
+        let (a, b) = (self.at(depth).0.as_ptr(), self.at(depth + 1).0.as_ptr());
+        let to = match outlives {
+            true => &mut self.own[depth],
+            false => self.at(depth),
+        };
+        // SAFETY: all are sums of this stack, of which `height` rows of two vectors are these.
+        !unsafe { L::add_all(a, b, to.0.as_mut_ptr(), height * BOTH) }
+    }
+
+    /// Adds the sums at `depth` to those that wait below, `merges` times, of `height` rows; what comes of it may
+    /// outlive the block.
+    #[inline(always)]
+    fn merge<L: Lanes>(&mut self, (depth, merges): (usize, usize), outlives: bool, height: usize) {
+        let (mut top, mut left) = (depth, merges);
+        while left > 0 {
+            let count = left.min(3);
+            let mut parts = [self.at(top) as *const Sums; 4];
+            for (below, part) in parts.iter_mut().enumerate().take(count + 1).skip(1) {
+                *part = self.at(top - below);
             }
-            sum.store(&mut self.at(depth - merges).0[at..]);
+            left -= count;
+            top -= count;
+            let to: *mut Sums = match left == 0 && outlives {
+                true => &mut self.own[top],
+                false => self.at(top),
+            };
+            let [a, b, c, _] = parts;
+            // SAFETY: all are sums of this stack.
+            unsafe {
+                match count {
+                    1 => chain::<L, 2>([a, b], to, height),
+                    2 => chain::<L, 3>([a, b, c], to, height),
+                    _ => chain::<L, 4>(parts, to, height),
+                }
+            }
+        }
+    }
+}
+
+/// to = part + .. + (part + (part + part)), the first innermost, of `height` rows.
+/// # Safety
+/// All may be read, `to` written; it may be one of them.
+#[inline(always)]
+unsafe fn chain<L: Lanes, const N: usize>(parts: [*const Sums; N], to: *mut Sums, height: usize) {
+    for at in (0..height * BOTH).step_by(LANES) {
+        // SAFETY: sums have 32 rows of 32, of which `height` are these.
+        unsafe {
+            let mut sum = L::load_at(parts[0].cast::<f32>().add(at));
+            for part in &parts[1..] {
+                sum = L::load_at(part.cast::<f32>().add(at)).add(sum);
+            }
+            sum.store_at(to.cast::<f32>().add(at));
         }
     }
 }
@@ -125,7 +197,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub(super) fn new(cuts: Cuts, tiles: usize, device: &Device) -> Result<Waiting> {
-        let (own, shared) = (cuts.own(), cuts.shared());
+        let (own, shared) = (cuts.own(), cuts.shared().max(cuts.within()));
         let floats = (tiles * own + shared) * BOTH * BOTH;
         Ok(Waiting {
             sums: Tensor::empty(&[floats], DType::F32, device)?,
@@ -144,20 +216,4 @@ impl Waiting {
         let shared = sums.len() - self.levels.1;
         sums.split_at_mut(shared)
     }
-}
-
-/// Whether a sum of `height` rows is zero, or so small that its square is: it may be a subnormal number that the
-/// unit has flushed.
-#[inline(always)]
-fn has_zeros<L: Lanes>(sums: &Sums, height: usize) -> bool {
-    let mut least = [L::splat(1.0); 4];
-    for sums in sums.0[..height * BOTH].chunks_exact(4 * LANES) {
-        for (least, sums) in least.iter_mut().zip(sums.chunks_exact(LANES)) {
-            let sum = L::load(sums);
-            // NaN leaves the other
-            *least = sum.mul(sum).min(*least);
-        }
-    }
-    let [a, b, c, d] = least;
-    a.min(b).min(c.min(d)).to_array().contains(&0.0)
 }
