@@ -43,40 +43,90 @@ pub(super) fn row_sums(
     (first, vocab): (usize, usize),
     slice: usize,
 ) -> Result<()> {
+    let max = max.f32().par_iter().copied();
+    let rows = Rows::new(logits, targets, (first, vocab), slice);
+    rows.sums((sums, target), max, |_, max| max)
+}
+
+pub(super) fn statistics(
+    (max, sums, target): (&mut Tensor, &mut Tensor, &mut Tensor),
+    logits: &Tensor,
+    targets: &Tensor,
+    vocab: usize,
+    slice: usize,
+) -> Result<()> {
     let isa = logits.device().isa();
-    let (n, rows) = logits.rows_cols();
-    let real = real(rows, first, vocab);
-    let (x, max, targets) = (logits.f32(), max.f32(), targets.u32());
-    let slices = rows / slice;
-    // Row-major while rows are made, so that each task writes its own part.
-    let mut by_row = Tensor::empty(&[n, slices], DType::F32, logits.device())?;
-    let outs = by_row
-        .f32_mut()
-        .par_chunks_mut(slices)
-        .zip(target.f32_mut());
-    outs.enumerate()
-        .with_min_len(ROW_BLOCK)
-        .for_each(|(r, (sums, target))| {
-            let x = &x[r * rows..(r + 1) * rows];
-            for (s, sum) in sums.iter_mut().enumerate() {
-                *sum = exp_sum(
-                    isa,
-                    &x[real.min(s * slice)..real.min((s + 1) * slice)],
-                    max[r],
-                );
-            }
-            let at = (targets[r] as usize)
-                .checked_sub(first)
-                .filter(|&i| i < real);
-            *target = at.map_or(0.0, |i| x[i]);
-        });
-    let by_row = by_row.f32();
-    for (s, sums) in sums.f32_mut().chunks_exact_mut(n).enumerate() {
-        for (r, sum) in sums.iter_mut().enumerate() {
-            *sum = by_row[r * slices + s];
+    let rows = Rows::new(logits, targets, (0, vocab), slice);
+    let max = max.f32_mut().par_iter_mut();
+    rows.sums((sums, target), max, |x, max| {
+        *max = largest(isa, x);
+        *max
+    })
+}
+
+/// Rows of logits, of which `real` count, in slices.
+struct Rows<'a> {
+    logits: &'a Tensor,
+    targets: &'a [u32],
+    first: usize,
+    real: usize,
+    slice: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn new(
+        logits: &'a Tensor,
+        targets: &'a Tensor,
+        (first, vocab): (usize, usize),
+        slice: usize,
+    ) -> Rows<'a> {
+        let (_, rows) = logits.rows_cols();
+        Rows {
+            logits,
+            targets: targets.u32(),
+            first,
+            real: real(rows, first, vocab),
+            slice,
         }
     }
-    Ok(())
+
+    /// Slice sums and target's logit of each row, whose largest logit `max_of` tells from the row and what `given`
+    /// has for it.
+    fn sums<T: Send>(
+        &self,
+        (sums, target): (&mut Tensor, &mut Tensor),
+        given: impl IndexedParallelIterator<Item = T>,
+        max_of: impl Fn(&[f32], T) -> f32 + Sync,
+    ) -> Result<()> {
+        let Rows { slice, real, .. } = *self;
+        let (isa, (n, rows)) = (self.logits.device().isa(), self.logits.rows_cols());
+        let slices = rows / slice;
+        // Row-major while rows are made, so that each task writes its own part.
+        let mut by_row = Tensor::empty(&[n, slices], DType::F32, self.logits.device())?;
+        let outs = by_row
+            .f32_mut()
+            .par_chunks_mut(slices)
+            .zip(target.f32_mut());
+        let rows = self.logits.f32().par_chunks(rows).zip(self.targets);
+        outs.zip(rows.zip(given)).with_min_len(ROW_BLOCK).for_each(
+            |((sums, target), ((x, id), given))| {
+                let max = max_of(&x[..real], given);
+                for (s, sum) in sums.iter_mut().enumerate() {
+                    let x = &x[real.min(s * slice)..real.min((s + 1) * slice)];
+                    *sum = exp_sum(isa, x, max);
+                }
+                let at = (*id as usize).checked_sub(self.first);
+                *target = at.filter(|&i| i < real).map_or(0.0, |i| x[i]);
+            },
+        );
+        let by_row = by_row.f32();
+        for (s, sums) in sums.f32_mut().chunks_exact_mut(n).enumerate() {
+            for (r, sum) in sums.iter_mut().enumerate() {
+                *sum = by_row[r * slices + s];
+            }
+        }
+        Ok(())
+    }
 }
 
 vector_fn! {
@@ -114,10 +164,11 @@ pub(super) fn backward(
             let mut target = at.map(|i| [x[i]]);
             let pull = pull.map(|pull| pull[r]);
             let weight = pull.map_or(weights[r], |pull| weights[r] + pull);
-            probabilities(isa, x, max[r], sum[r], weight);
+            exponentials(isa, x, max[r], weight / sum[r]);
             if let (Some(i), Some(target)) = (at, &mut target) {
                 // p - 1 before the weight: p near 1 would lose its last bits after it.
-                probabilities(isa, target, max[r], sum[r], 1.0);
+                exponentials(isa, target, max[r], 1.0);
+                target[0] /= sum[r];
                 let gradient = (target[0] - 1.0) * weights[r];
                 x[i] = pull.map_or(gradient, |pull| gradient + target[0] * pull);
             }
@@ -125,11 +176,10 @@ pub(super) fn backward(
 }
 
 vector_fn! {
-    fn probabilities<L>(x: &mut [f32], max: f32, sum: f32, weight: f32) {
-        let (max, sum, weight) = (L::splat(max), L::splat(sum), L::splat(weight));
+    fn exponentials<L>(x: &mut [f32], max: f32, factor: f32) {
+        let (max, factor) = (L::splat(max), L::splat(factor));
         for x in x.chunks_mut(16) {
-            let p = exp_of_score(L::load_part(x, 0.0).sub(max)).div(sum);
-            p.mul(weight).store_part(x);
+            exp_of_score(L::load_part(x, 0.0).sub(max)).mul(factor).store_part(x);
         }
     }
 }

@@ -38,15 +38,7 @@ pub fn row_sums(
     let (n, rows) = logits.expect_rows(OP, "logits")?;
     max.expect_f32(OP, "max", &[n])?;
     targets.expect_ids(OP, "targets", n)?;
-    if slice == 0 || rows % slice != 0 {
-        let wanted = format!("a divisor of the shard's {rows} rows");
-        return Err(Error::Argument {
-            op: OP,
-            name: "slice",
-            found: slice.to_string(),
-            wanted,
-        });
-    }
+    check_slice(OP, slice, rows)?;
     let mut sums = Tensor::empty(&[rows / slice, n], DType::F32, logits.device())?;
     let mut target = Tensor::empty(&[n], DType::F32, logits.device())?;
     let outs = (&mut sums, &mut target);
@@ -57,7 +49,46 @@ pub fn row_sums(
     Ok((sums, target))
 }
 
-/// Replaces logits by their gradients: (e^(x - max) / sum - 1 if the id is the target) * weight; 0 for padding.
+/// Returns what `row_max` and `row_sums` do for logits of the whole vocabulary: max `[n]`, sums `[slices, n]` and the
+/// target's logit `[n]`; each row is read once.
+/// # Shapes
+/// logits: `[.., rows]` with leading dims flattened to n, targets: n u32; slice divides rows.
+/// # Errors
+/// As `row_sums`.
+pub fn statistics(
+    logits: &Tensor,
+    targets: &Tensor,
+    vocab: usize,
+    slice: usize,
+) -> Result<(Tensor, Tensor, Tensor)> {
+    const OP: &str = "cross_entropy::statistics";
+    let (n, rows) = logits.expect_rows(OP, "logits")?;
+    targets.expect_ids(OP, "targets", n)?;
+    check_slice(OP, slice, rows)?;
+    let empty = |dims: &[usize]| Tensor::empty(dims, DType::F32, logits.device());
+    let (mut max, mut sums, mut target) = (empty(&[n])?, empty(&[rows / slice, n])?, empty(&[n])?);
+    let outs = (&mut max, &mut sums, &mut target);
+    dispatch!(
+        logits.device(),
+        statistics(outs, logits, targets, vocab, slice)
+    )?;
+    Ok((max, sums, target))
+}
+
+fn check_slice(op: &'static str, slice: usize, rows: usize) -> Result<()> {
+    if slice > 0 && rows.is_multiple_of(slice) {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        op,
+        name: "slice",
+        found: slice.to_string(),
+        wanted: format!("a divisor of the shard's {rows} rows"),
+    })
+}
+
+/// Replaces logits by their gradients: e^(x - max) (weight / sum); (e^(x - max) / sum - 1) weight if the id is the
+/// target; 0 for padding.
 /// With a second weight `pull`, e^(x - max) / sum * pull more: the gradient of a function of the row's
 /// ln sum_v e^x_v whose slope is `pull` (z-loss).
 /// # Shapes
@@ -258,6 +289,15 @@ mod tests {
             let (logits, targets, weights) = inputs(device);
             let max = row_max(&logits, 0, VOCAB).unwrap();
             let (sums, target) = row_sums(&logits, &max, &targets, 0, VOCAB, 24).unwrap();
+            let (same_max, same_sums, same_target) =
+                statistics(&logits, &targets, VOCAB, 24).unwrap();
+            for (x, y) in [
+                (&max, &same_max),
+                (&sums, &same_sums),
+                (&target, &same_target),
+            ] {
+                assert_eq!(bits(x.f32()), bits(y.f32()));
+            }
             let sum = tree_sum_slices(&sums).unwrap();
             let mut grads = logits.try_clone().unwrap();
             backward(&mut grads, &max, &sum, &targets, (&weights, None), 0, VOCAB).unwrap();
@@ -277,6 +317,8 @@ mod tests {
         let max = row_max(&logits, 0, VOCAB).unwrap();
         for slice in [0, 5] {
             let found = row_sums(&logits, &max, &targets, 0, VOCAB, slice);
+            assert!(matches!(found, Err(Error::Argument { name: "slice", .. })));
+            let found = statistics(&logits, &targets, VOCAB, slice);
             assert!(matches!(found, Err(Error::Argument { name: "slice", .. })));
         }
     }

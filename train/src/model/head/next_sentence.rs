@@ -45,8 +45,7 @@ impl NextSentence {
         let before = self.pooler.forward(&x, cx)?;
         let pooled = activation::forward(&before, None, Kind::Tanh)?;
         let scores = self.scores.forward(&pooled, cx)?;
-        let max = cross_entropy::row_max(&scores, 0, CLASSES)?;
-        let (sums, target) = cross_entropy::row_sums(&scores, &max, classes, 0, CLASSES, CLASSES)?;
+        let (max, sums, target) = cross_entropy::statistics(&scores, classes, CLASSES, CLASSES)?;
         let b = max.elements();
         let sum = sums.reshape(&[b])?;
         let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());

@@ -83,12 +83,15 @@ impl Vocabulary {
     ) -> kernels::Result<(Vec<Losses>, Saved)> {
         let logits = self.linear.forward(normed, DType::F32, cx)?;
         let (first, ids) = (self.first, self.ids);
-        let mut max = cross_entropy::row_max(&logits, first, ids)?;
-        if cx.tp.size() > 1 {
+        let (max, slices, target) = if cx.tp.size() == 1 {
+            cross_entropy::statistics(&logits, &targets.ids, ids, self.slice)?
+        } else {
+            let mut max = cross_entropy::row_max(&logits, first, ids)?;
             cx.tp.all_reduce_max(max.f32_mut())?;
-        }
-        let (slices, target) =
-            cross_entropy::row_sums(&logits, &max, &targets.ids, first, ids, self.slice)?;
+            let (slices, target) =
+                cross_entropy::row_sums(&logits, &max, &targets.ids, first, ids, self.slice)?;
+            (max, slices, target)
+        };
         let sum = cx.sum_over_tp(reduce::tree_sum_slices(&slices)?)?;
         let target = cx.sum_over_tp(target)?;
         let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());
