@@ -43,10 +43,17 @@ fn ask_for_large_pages(_: NonNull<u8>, _: usize) {}
 pub(crate) struct Buffer {
     start: NonNull<u8>,
     bytes: usize,
-    /// Bytes of its allocation before `start`.
-    before: usize,
-    /// What it is a part of, if it is not an allocation of its own.
-    whole: Option<Arc<Buffer>>,
+    source: Source,
+}
+
+/// What the memory of a buffer is.
+enum Source {
+    /// An allocation of its own, which starts some bytes before it.
+    Allocation(usize),
+    /// A part of that one.
+    Part(Arc<Buffer>),
+    /// Another buffer's, which outlives it.
+    Lent,
 }
 
 // SAFETY: the buffer owns its memory alone, and plain bytes may move between threads.
@@ -78,8 +85,7 @@ impl Buffer {
             // SAFETY: the layout has ALIGN - ASKED bytes more, and the base is a multiple of ASKED.
             start: unsafe { base.add(before) },
             bytes,
-            before,
-            whole: None,
+            source: Source::Allocation(before),
         })
     }
 
@@ -94,28 +100,43 @@ impl Buffer {
     /// # Safety
     /// No other part that overlaps may live at the same time, and `whole` itself is not read or written.
     pub(crate) unsafe fn part(whole: &Arc<Buffer>, offset: usize, bytes: usize) -> Buffer {
+        // SAFETY: passed on to the caller; the whole lives as long.
+        let lent = unsafe { whole.lend(offset, bytes) };
+        Buffer {
+            source: Source::Part(Arc::clone(whole)),
+            ..lent
+        }
+    }
+
+    /// As `part`, but the caller sees to it that this buffer lives longer.
+    ///
+    /// # Safety
+    /// As `part`, and this buffer outlives what is returned.
+    pub(crate) unsafe fn lend(&self, offset: usize, bytes: usize) -> Buffer {
+        let is_inside = |end: usize| end <= self.bytes;
         assert!(
             bytes > 0
                 && bytes.is_multiple_of(ALIGN)
                 && offset.is_multiple_of(ALIGN)
-                && offset
-                    .checked_add(bytes)
-                    .is_some_and(|end| end <= whole.bytes),
+                && offset.checked_add(bytes).is_some_and(is_inside),
             "a part lies inside the whole"
         );
         Buffer {
-            // SAFETY: inside the allocation by the assert.
-            start: unsafe { whole.start.add(offset) },
+            // SAFETY: inside the memory by the assert.
+            start: unsafe { self.start.add(offset) },
             bytes,
-            before: 0,
-            whole: Some(Arc::clone(whole)),
+            source: Source::Lent,
         }
     }
 
     /// Offset in the buffer that this is a part of.
     pub(crate) fn offset(&self) -> Option<usize> {
-        let whole = self.whole.as_ref()?;
-        Some(self.start.as_ptr() as usize - whole.start.as_ptr() as usize)
+        match &self.source {
+            Source::Part(whole) => {
+                Some(self.start.as_ptr() as usize - whole.start.as_ptr() as usize)
+            }
+            Source::Allocation(_) | Source::Lent => None,
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -180,12 +201,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.whole.is_some() {
+        let Source::Allocation(before) = self.source else {
             return;
-        }
+        };
         let layout = Buffer::layout(self.bytes).expect("checked when allocated");
         // SAFETY: allocated in `zeroed` with this very layout, freed once; its parts keep it alive.
-        unsafe { dealloc(self.start.sub(self.before).as_ptr(), layout) }
+        unsafe { dealloc(self.start.sub(before).as_ptr(), layout) }
     }
 }
 

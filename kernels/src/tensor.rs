@@ -1,7 +1,10 @@
 //! A contiguous row-major tensor that owns its memory; rank 1 to 4, dims slowest first.
 
-use crate::buffer::Buffer;
+#![expect(unsafe_code, reason = "parts of a tensor lie in its memory")]
+
+use crate::buffer::{ALIGN, Buffer};
 use crate::{Bf16, DType, Device, Error, Result};
+use std::sync::Arc;
 
 /// Most dims a tensor can have.
 const MAX_RANK: usize = 4;
@@ -10,6 +13,8 @@ const MAX_RANK: usize = 4;
 pub struct Tensor {
     // `None` only inside `drop`.
     buffer: Option<Buffer>,
+    /// What it was cut from, which has the memory.
+    cut_from: Option<Arc<Tensor>>,
     dims: [usize; MAX_RANK],
     rank: usize,
     dtype: DType,
@@ -25,6 +30,7 @@ impl Tensor {
         let buffer = Some(device.take(elements.saturating_mul(dtype.bytes()))?);
         Ok(Tensor {
             buffer,
+            cut_from: None,
             dims,
             rank,
             dtype,
@@ -114,6 +120,67 @@ impl Tensor {
         }
         (self.dims, self.rank) = (padded, rank);
         Ok(self)
+    }
+
+    /// Cuts it into tensors of these dims that follow each other in its memory, as `joined` puts together again.
+    /// # Errors
+    /// `Shape` if they are not its elements, or one of them but the last ends within a line of 64 bytes.
+    pub fn cut(self, dims: &[&[usize]]) -> Result<Vec<Tensor>> {
+        let whole = Arc::new(self);
+        let (mut offset, mut parts) = (0, Vec::with_capacity(dims.len()));
+        let wrong = || {
+            let wanted = format!("dims of parts in lines of {ALIGN} bytes: {dims:?}");
+            Error::Shape {
+                op: "cut",
+                name: "dims",
+                found: whole.dims().to_vec(),
+                wanted,
+            }
+        };
+        let end = whole.elements() * whole.dtype.bytes();
+        for part in dims {
+            let (part, rank, elements) = checked(part, &whole.device)?;
+            let bytes = elements.saturating_mul(whole.dtype.bytes());
+            if bytes == 0 || bytes > end - offset || !offset.is_multiple_of(ALIGN) {
+                return Err(wrong());
+            }
+            let lines = Buffer::round_up(bytes).ok_or_else(wrong)?;
+            // SAFETY: parts follow each other, the whole's values are read and written by nobody while it is shared, and
+            // every part keeps it.
+            let buffer = unsafe { whole.buffer().lend(offset, lines) };
+            offset += bytes;
+            parts.push(Tensor {
+                buffer: Some(buffer),
+                cut_from: Some(Arc::clone(&whole)),
+                dims: part,
+                rank,
+                dtype: whole.dtype,
+                device: whole.device.clone(),
+            });
+        }
+        if offset < end {
+            return Err(wrong());
+        }
+        Ok(parts)
+    }
+
+    /// The tensor that these were cut from, or they themselves if they are not all of its parts in their order.
+    pub fn joined(mut parts: Vec<Tensor>) -> std::result::Result<Tensor, Vec<Tensor>> {
+        let Some(whole) = parts.first().and_then(|part| part.cut_from.clone()) else {
+            return Err(parts);
+        };
+        let is_of_it = |part: &Tensor| {
+            let from = part.cut_from.as_ref();
+            from.is_some_and(|from| Arc::ptr_eq(from, &whole))
+        };
+        let in_order = parts.is_sorted_by_key(|part| part.bytes().as_ptr());
+        // besides the parts only this one holds it: none is missing
+        if !in_order || !parts.iter().all(is_of_it) || Arc::strong_count(&whole) != parts.len() + 1
+        {
+            return Err(parts);
+        }
+        parts.clear();
+        Arc::try_unwrap(whole).map_err(|_| parts)
     }
 
     /// The values.
@@ -359,7 +426,9 @@ fn checked(dims: &[usize], device: &Device) -> Result<([usize; MAX_RANK], usize,
 
 impl Drop for Tensor {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
+        if let Some(buffer) = self.buffer.take()
+            && self.cut_from.is_none()
+        {
             self.device.give(buffer);
         }
     }
@@ -380,6 +449,63 @@ impl std::fmt::Debug for Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_lie_in_the_whole_and_give_it_back_once() {
+        let device = Device::cpu();
+        let cut = |dims: &[&[usize]]| {
+            let whole = Tensor::from_f32(&[40], &[1.5; 40], &device).unwrap();
+            whole.cut(dims)
+        };
+        let mut parts = cut(&[&[16], &[2, 8], &[8]]).unwrap();
+        for (i, part) in (0_u8..).zip(&mut parts) {
+            assert!(part.f32().iter().all(|x| *x == 1.5));
+            part.fill(f32::from(i));
+        }
+        assert_eq!(parts[1].dims(), [2, 8]);
+        let whole = Tensor::joined(parts).unwrap();
+        assert_eq!(whole.dims(), [40]);
+        let want = [[0.0; 16].as_slice(), &[1.0; 16], &[2.0; 8]].concat();
+        assert_eq!(whole.f32(), want);
+        drop(whole);
+        assert_eq!(device.allocated_bytes(), 0);
+        // kept by any part
+        let mut parts = cut(&[&[16], &[24]]).unwrap();
+        let last = parts.pop();
+        drop(parts);
+        assert!(device.allocated_bytes() > 0);
+        drop(last);
+        assert_eq!(device.allocated_bytes(), 0);
+        for wrong in [[16, 23], [16, 25], [8, 32], [40, 0]] {
+            let dims = wrong.each_ref().map(std::slice::from_ref);
+            assert!(cut(&dims).is_err(), "{wrong:?}");
+        }
+        assert_eq!(device.allocated_bytes(), 0);
+    }
+
+    #[test]
+    fn only_all_parts_in_their_order_are_joined() {
+        let device = Device::cpu();
+        let cut = || {
+            Tensor::zeros(&[48], DType::F32, &device)
+                .unwrap()
+                .cut(&[[16].as_slice(); 3])
+                .unwrap()
+        };
+        let mut parts = cut();
+        parts.swap(0, 1);
+        let mut parts = Tensor::joined(parts).unwrap_err();
+        parts.swap(0, 1);
+        let last = parts.pop().unwrap();
+        let mut parts = Tensor::joined(parts).unwrap_err();
+        let mut others = cut();
+        parts.push(others.pop().unwrap());
+        let mut parts = Tensor::joined(parts).unwrap_err();
+        parts[2] = last;
+        assert!(Tensor::joined(parts).is_ok());
+        assert!(Tensor::joined(Vec::new()).is_err());
+        assert!(Tensor::joined(vec![Tensor::zeros(&[3], DType::F32, &device).unwrap()]).is_err());
+    }
 
     #[test]
     fn reshape_keeps_values_and_refuses_other_counts() {

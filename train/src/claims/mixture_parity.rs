@@ -103,7 +103,8 @@ impl Layer {
         let (moe, cx) = (self.moe(), self.context());
         let slots: Vec<usize> = (0..self.specs.len()).collect();
         let dims: Vec<Vec<usize>> = self.specs.iter().map(|spec| spec.dims.clone()).collect();
-        let mut gradients = Gradients::of(&slots, &dims, x.device()).unwrap();
+        let mut gradients =
+            Gradients::of(std::slice::from_ref(&(0..slots.len())), &dims, x.device()).unwrap();
         let (y, saved) = moe.forward(x.try_clone().unwrap(), &cx).unwrap();
         let dx = moe.backward(dy, saved, &mut gradients, &cx).unwrap();
         let each = slots

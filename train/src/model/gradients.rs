@@ -1,9 +1,14 @@
 //! Gradient buffers of one rank for one block of sequences, by slot (a tied head has its own beside
 //! the embedding's, so that both sums keep their own tree).
 
+use std::ops::Range;
+
 use kernels::{DType, Device, Tensor};
 
 use crate::model::context::Slot;
+
+/// Numbers in a line of memory.
+const LINE: usize = 16;
 
 /// Buffers of some slots. A new one is fresh: the first contribution replaces what is there.
 pub(crate) struct Gradients {
@@ -12,15 +17,29 @@ pub(crate) struct Gradients {
 }
 
 impl Gradients {
-    /// For the slots of a part; `dims` are those of all slots.
+    /// For the slots of a part; `dims` are those of all slots. Those of a unit lie side by side where lines of memory
+    /// allow it.
     pub(crate) fn of(
-        slots: &[Slot],
+        units: &[Range<Slot>],
         dims: &[Vec<usize>],
         device: &Device,
     ) -> kernels::Result<Gradients> {
         let mut tensors: Vec<Option<Tensor>> = dims.iter().map(|_| None).collect();
-        for &slot in slots {
-            tensors[slot] = Some(Tensor::empty(&dims[slot], DType::F32, device)?);
+        for unit in units {
+            let dims: Vec<&[usize]> = dims[unit.clone()].iter().map(Vec::as_slice).collect();
+            let lens = || dims.iter().map(|dims| dims.iter().product::<usize>());
+            let is_in_lines = lens().rev().skip(1).all(|len| len.is_multiple_of(LINE));
+            let parts = if is_in_lines && lens().all(|len| len > 0) {
+                Tensor::empty(&[lens().sum()], DType::F32, device)?.cut(&dims)?
+            } else {
+                let each = dims
+                    .iter()
+                    .map(|dims| Tensor::empty(dims, DType::F32, device));
+                each.collect::<kernels::Result<_>>()?
+            };
+            for (slot, part) in unit.clone().zip(parts) {
+                tensors[slot] = Some(part);
+            }
         }
         Ok(Gradients {
             tensors,
@@ -90,11 +109,21 @@ impl Gradients {
             .expect("a set of gradients is asked for its own slots")
     }
 
-    /// Gives away the buffer of a slot that this set has.
-    pub(crate) fn take(&mut self, slot: Slot) -> Tensor {
-        self.tensors[slot]
-            .take()
-            .expect("a set of gradients is asked for its own slots")
+    /// Gives away the buffers of a unit, side by side: `[elements]`; None if they do not lie so.
+    pub(crate) fn take(&mut self, unit: Range<Slot>) -> Option<Tensor> {
+        let tensors = &mut self.tensors[unit];
+        let taken = tensors.iter_mut().map(Option::take);
+        let parts =
+            taken.map(|tensor| tensor.expect("a set of gradients is asked for its own slots"));
+        match Tensor::joined(parts.collect()) {
+            Ok(whole) => Some(whole),
+            Err(parts) => {
+                for (tensor, part) in tensors.iter_mut().zip(parts) {
+                    *tensor = Some(part);
+                }
+                None
+            }
+        }
     }
 
     /// All buffers, to merge two sets of the same slots.

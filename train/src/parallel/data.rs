@@ -111,16 +111,17 @@ pub(crate) fn merged(range: Range<usize>) -> Vec<Block> {
 /// The sums of one part of the model on one rank during a step.
 pub(crate) struct GradientTree {
     is_exact: bool,
-    slots: Vec<Slot>,
+    units: Vec<Range<Slot>>,
     stack: Vec<(Block, Gradients)>,
     free: Vec<Gradients>,
 }
 
 impl GradientTree {
-    pub(crate) fn new(slots: Vec<Slot>, is_exact: bool) -> GradientTree {
+    /// For the slots of some units.
+    pub(crate) fn new(units: Vec<Range<Slot>>, is_exact: bool) -> GradientTree {
         GradientTree {
             is_exact,
-            slots,
+            units,
             stack: Vec::new(),
             free: Vec::new(),
         }
@@ -151,7 +152,7 @@ impl GradientTree {
                     gradients.restart();
                     gradients
                 }
-                None => Gradients::of(&self.slots, dims, device)?,
+                None => Gradients::of(&self.units, dims, device)?,
             };
             self.stack.push((block, gradients));
         }
@@ -262,7 +263,7 @@ mod tests {
     /// What a rank's buffers hold after its range, block by block.
     fn by_tree(range: Range<usize>, micro_batch: usize) -> Vec<(Block, f32)> {
         let (device, dims) = (Device::cpu(), [vec![1]]);
-        let mut tree = GradientTree::new(vec![0], true);
+        let mut tree = GradientTree::new(std::iter::once(0..1).collect(), true);
         for block in aligned_blocks(range, micro_batch) {
             let leaves = block
                 .range()

@@ -9,6 +9,7 @@
 //! to have the same sums add a part of each unit and exchange them at the end.
 //! Trees are those of data.rs: which thread or rank adds changes no bits.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -28,7 +29,7 @@ use crate::profile;
 /// Gradients of one unit on this rank.
 struct Bucket {
     /// Slots in flat order.
-    slots: std::ops::Range<Slot>,
+    slots: Range<Slot>,
     /// Borders of the data-parallel shards.
     cuts: Vec<usize>,
     /// Only ranks with the same experts share it, and it holds sums over all of a group's sequences.
@@ -143,12 +144,12 @@ impl Summer {
         flat
     }
 
-    /// A unit's gradients side by side: a single tensor as it is.
+    /// A unit's gradients side by side: copied if they do not lie so.
     fn flat(&self, bucket: usize, gradients: &mut Gradients) -> kernels::Result<Tensor> {
-        let (slots, len) = (&self.buckets[bucket].slots, self.len(bucket));
-        if slots.len() == 1 {
-            return gradients.take(slots.start).reshape(&[len]);
+        if let Some(flat) = gradients.take(self.buckets[bucket].slots.clone()) {
+            return Ok(flat);
         }
+        let len = self.len(bucket);
         let mut flat = Tensor::empty(&[len], DType::F32, &self.device)?;
         let mut rest = flat.f32_mut();
         for part in self.parts_of(bucket, gradients) {
@@ -321,7 +322,8 @@ pub(crate) struct Sums {
     is_direct: bool,
     /// Dims of every gradient slot.
     dims: Vec<Vec<usize>>,
-    slots: Vec<Vec<Slot>>,
+    /// Slots of each part's units.
+    units: Vec<Vec<Range<Slot>>>,
     trees: Vec<GradientTree>,
     open: Option<(Block, Gradients)>,
     device: Device,
@@ -367,6 +369,13 @@ impl Sums {
                 .collect()
         });
         let of_parts: Vec<Vec<usize>> = of_parts.collect();
+        let slots_of = |units: &Vec<usize>| {
+            units
+                .iter()
+                .map(|&unit| buckets[unit].slots.clone())
+                .collect()
+        };
+        let units: Vec<Vec<Range<Slot>>> = of_parts.iter().map(slots_of).collect();
         let is_exact = plan.is_exact();
         let count = buckets.len();
         let summer = Summer {
@@ -401,14 +410,14 @@ impl Sums {
         } else {
             Lane::Here(Box::new(summer))
         };
-        let trees = slots.iter().cloned();
+        let trees = units.iter().cloned();
         Sums {
             is_direct: !plan.parallel.is_summed_by_round() && (!is_exact || groups.place.cp == 1),
             dims,
             trees: trees
-                .map(|slots| GradientTree::new(slots, is_exact))
+                .map(|units| GradientTree::new(units, is_exact))
                 .collect(),
-            slots,
+            units,
             open: None,
             device,
             lane,
@@ -420,7 +429,7 @@ impl Sums {
         if self.is_direct {
             return self.trees[part].open(block, &self.dims, &self.device);
         }
-        let gradients = Gradients::of(&self.slots[part], &self.dims, &self.device)?;
+        let gradients = Gradients::of(&self.units[part], &self.dims, &self.device)?;
         let (_, gradients) = self.open.insert((block, gradients));
         Ok(gradients)
     }
