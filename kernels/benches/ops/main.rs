@@ -405,6 +405,9 @@ fn losses(table: &Table) {
     table.row("cross_entropy row_sums 512 x 8192", "GB/s", bytes, || {
         sums(&logits);
     });
+    table.row("cross_entropy statistics 512 x 8192", "GB/s", bytes, || {
+        kernels::cross_entropy::statistics(&logits, &targets, v, v / 8).expect("fits");
+    });
     let sum = kernels::reduce::tree_sum_slices(&sums(&logits)).expect("fits");
     let mut grads = logits.try_clone().expect("fits");
     table.row(

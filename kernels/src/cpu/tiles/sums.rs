@@ -5,6 +5,7 @@ use super::super::simd::{LANES, Lanes};
 use super::super::tile::Cuts;
 use super::unit::{BOTH, SIDE, Stretch, Sums, Unit};
 use crate::{DType, Device, Result, Tensor};
+use std::marker::PhantomData;
 
 /// A block of k of one panel of rows and one of columns.
 pub(super) struct Block<'a> {
@@ -128,36 +129,42 @@ impl<'a> Stack<'a> {
         }
     }
 
+    #[inline(always)]
+    fn places(&mut self) -> Places<'_> {
+        Places {
+            own: self.own,
+            shared: self.shared,
+            kept: self.kept,
+            borrowed: PhantomData,
+        }
+    }
+
     /// Adds the sums above `depth` to those there; what comes of it may outlive the block. Returns whether it has,
     /// which it has not if a sum was zero and so perhaps flushed.
     #[inline(always)]
     fn merge_two<L: Lanes>(&mut self, depth: usize, outlives: bool, height: usize) -> bool {
-        let (a, b) = (self.at(depth).0.as_ptr(), self.at(depth + 1).0.as_ptr());
-        let to = match outlives {
-            true => &mut self.own[depth],
-            false => self.at(depth),
-        };
+        let places = self.places();
+        let (a, b) = (places.at(depth), places.at(depth + 1));
+        let to = places.of_result(depth, outlives);
         // SAFETY: all are sums of this stack, of which `height` rows of two vectors are these.
-        !unsafe { L::add_all(a, b, to.0.as_mut_ptr(), height * BOTH) }
+        !unsafe { L::add_all(a.cast(), b.cast(), to.cast(), height * BOTH) }
     }
 
     /// Adds the sums at `depth` to those that wait below, `merges` times, of `height` rows; what comes of it may
     /// outlive the block.
     #[inline(always)]
     fn merge<L: Lanes>(&mut self, (depth, merges): (usize, usize), outlives: bool, height: usize) {
+        let places = self.places();
         let (mut top, mut left) = (depth, merges);
         while left > 0 {
             let count = left.min(3);
-            let mut parts = [self.at(top) as *const Sums; 4];
+            let mut parts = [places.at(top); 4];
             for (below, part) in parts.iter_mut().enumerate().take(count + 1).skip(1) {
-                *part = self.at(top - below);
+                *part = places.at(top - below);
             }
             left -= count;
             top -= count;
-            let to: *mut Sums = match left == 0 && outlives {
-                true => &mut self.own[top],
-                false => self.at(top),
-            };
+            let to = places.of_result(top, left == 0 && outlives);
             let [a, b, c, _] = parts;
             // SAFETY: all are sums of this stack.
             unsafe {
@@ -171,11 +178,46 @@ impl<'a> Stack<'a> {
     }
 }
 
+/// Where a stack's sums lie, to read some and write others.
+struct Places<'a> {
+    own: *mut [Sums],
+    shared: *mut [Sums],
+    kept: usize,
+    borrowed: PhantomData<&'a mut [Sums]>,
+}
+
+impl Places<'_> {
+    /// As `Stack::at`.
+    #[inline(always)]
+    fn at(&self, depth: usize) -> *mut Sums {
+        match depth.checked_sub(self.kept) {
+            None => place(self.own, depth),
+            Some(depth) => place(self.shared, depth),
+        }
+    }
+
+    /// Where sums that become those at `depth` go: what outlives the block is the tile's own.
+    #[inline(always)]
+    fn of_result(&self, depth: usize, outlives: bool) -> *mut Sums {
+        match outlives {
+            true => place(self.own, depth),
+            false => self.at(depth),
+        }
+    }
+}
+
+#[inline(always)]
+fn place(sums: *mut [Sums], at: usize) -> *mut Sums {
+    assert!(at < sums.len(), "a stack has all levels");
+    // SAFETY: inside by the assert.
+    unsafe { sums.cast::<Sums>().add(at) }
+}
+
 /// to = part + .. + (part + (part + part)), the first innermost, of `height` rows.
 /// # Safety
 /// All may be read, `to` written; it may be one of them.
 #[inline(always)]
-unsafe fn chain<L: Lanes, const N: usize>(parts: [*const Sums; N], to: *mut Sums, height: usize) {
+unsafe fn chain<L: Lanes, const N: usize>(parts: [*mut Sums; N], to: *mut Sums, height: usize) {
     for at in (0..height * BOTH).step_by(LANES) {
         // SAFETY: sums have 32 rows of 32, of which `height` are these.
         unsafe {
