@@ -174,9 +174,8 @@ impl Tensor {
             from.is_some_and(|from| Arc::ptr_eq(from, &whole))
         };
         let in_order = parts.is_sorted_by_key(|part| part.bytes().as_ptr());
-        // besides the parts only this one holds it: none is missing
-        if !in_order || !parts.iter().all(is_of_it) || Arc::strong_count(&whole) != parts.len() + 1
-        {
+        let elements: usize = parts.iter().map(Tensor::elements).sum();
+        if !in_order || !parts.iter().all(is_of_it) || elements != whole.elements() {
             return Err(parts);
         }
         parts.clear();
@@ -503,6 +502,9 @@ mod tests {
         let mut parts = Tensor::joined(parts).unwrap_err();
         parts[2] = last;
         assert!(Tensor::joined(parts).is_ok());
+        others = cut();
+        drop(others.pop());
+        assert!(Tensor::joined(others).is_err(), "one is gone");
         assert!(Tensor::joined(Vec::new()).is_err());
         assert!(Tensor::joined(vec![Tensor::zeros(&[3], DType::F32, &device).unwrap()]).is_err());
     }
