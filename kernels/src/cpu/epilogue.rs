@@ -63,16 +63,6 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// Asks for its lines, and those of what follows, that will be needed.
-    #[inline(always)]
-    pub(crate) fn ask_for<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
-        for row in self.row..self.row + self.rows {
-            let start = row * self.stride + self.column;
-            self.c.ask_for::<L>(start, self.columns);
-        }
-        self.ask_for_second::<L>(epilogue);
-    }
-
     /// Asks for the lines of a second matrix that will be needed.
     #[inline(always)]
     pub(crate) fn ask_for_second<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
@@ -91,6 +81,20 @@ impl Whole {
 }
 
 impl Epilogue<'_> {
+    /// Where element `at` of a second matrix in bf16 lies, if there is one.
+    #[inline(always)]
+    pub(crate) fn second_at(&self, at: usize) -> Option<*const u8> {
+        let start = match self.then {
+            Then::Activation(_, second) => match second.data {
+                Shared::Bf16(x) => x.cast_const(),
+                Shared::F32(_) => return None,
+            },
+            Then::Times(Data::Bf16(x)) => x.as_ptr(),
+            Then::Times(Data::F32(_)) | Then::Nothing => return None,
+        };
+        Some(start.wrapping_add(at).cast())
+    }
+
     pub(crate) fn is_none(&self) -> bool {
         self.bias.is_none() && matches!(self.then, Then::Nothing)
     }

@@ -1,6 +1,7 @@
 //! The CPU backend's own parts: vectors of 16 floats, elementary functions, the matrix product.
 //! Every instruction set runs the same operations in the same order, so results are the same bits.
 
+mod ahead;
 pub(crate) mod bf16;
 pub(crate) mod curve;
 pub(crate) mod element;

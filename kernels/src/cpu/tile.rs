@@ -61,7 +61,7 @@ impl Cuts {
     }
 
     /// Starts and ends of the blocks; one empty block when k is 0.
-    pub(crate) fn blocks(self) -> impl Iterator<Item = (usize, usize)> {
+    pub(crate) fn blocks(self) -> impl Iterator<Item = (usize, usize)> + Clone {
         let count = self.k.div_ceil(self.block).max(1);
         (0..count).map(move |i| (i * self.block, self.k.min((i + 1) * self.block)))
     }

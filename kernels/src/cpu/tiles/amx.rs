@@ -11,7 +11,7 @@ use super::super::Isa;
 use super::super::bf16::{Task, native};
 use super::super::simd::Lanes;
 use super::unit::{
-    SIDE, Stretch, Unit, Units, flat_slim, flat_wide, rows_of_tiles, tall_slim, tall_wide,
+    SIDE, Soon, Stretch, Unit, Units, flat_slim, flat_wide, rows_of_tiles, tall_slim, tall_wide,
 };
 use super::{Lack, check};
 use std::arch::asm;
@@ -145,11 +145,14 @@ impl Unit for Tiles {
         // SAFETY: the caller vouches for all operands, the lists stay inside their steps and the sums, and
         // this thread's tiles are configured by `start`.
         unsafe {
-            match (self.rows > SIDE, stretch.is_wide) {
-                (true, true) => tall_wide!(assembled(stretch)),
-                (true, false) => tall_slim!(assembled(stretch)),
-                (false, true) => flat_wide!(assembled(stretch)),
-                (false, false) => flat_slim!(assembled(stretch)),
+            match (self.rows > SIDE, stretch.is_wide, stretch.soon.each) {
+                (true, true, 1) => tall_wide!(asking(stretch, once)),
+                (true, true, 2) => tall_wide!(asking(stretch, twice)),
+                (true, true, Soon::MOST) => tall_wide!(asking(stretch, thrice)),
+                (true, true, _) => tall_wide!(assembled(stretch)),
+                (true, false, _) => tall_slim!(assembled(stretch)),
+                (false, true, _) => flat_wide!(assembled(stretch)),
+                (false, false, _) => flat_slim!(assembled(stretch)),
             }
         }
     }
@@ -196,15 +199,15 @@ macro_rules! assembled {
             $(concat!("tilezero tmm", $tile),)*
             "jmp 2f",
             "3:",
-            $(concat!("tileloadd tmm", $tile, ", ", place!(sums $rows), $at, "]"),)*
+            $(concat!("tileloadd tmm", $tile, ", ", place!(apart sums $rows), $at, "]"),)*
             "2:",
-            $(instruction!($($op)*),)*
+            $(instruction!(apart $($op)*),)*
             "add {a}, {a_step}",
             "add {a_lower}, {a_step}",
             "add {b}, {b_step}",
             "dec {steps}",
             "jnz 2b",
-            $(concat!("tilestored ", place!(sums $rows), $at, "], tmm", $tile),)*
+            $(concat!("tilestored ", place!(apart sums $rows), $at, "], tmm", $tile),)*
             sums_lower = inout(reg) usize::from($stretch.goes_on) => _,
             sums = in(reg) $stretch.sums,
             lower = in(reg) $stretch.sums_at.lower,
@@ -225,31 +228,103 @@ macro_rules! assembled {
 }
 use assembled;
 
+/// As `assembled`, of packs for 32 rows and columns, whose distances are known, with lines to ask for in each step.
+macro_rules! asking {
+    (
+        ($stretch:ident, $each:ident)
+        sums: $([$tile:literal $rows:ident $at:literal])*;
+        steps: $([$($op:tt)*])*;
+    ) => {
+        asm!(
+            "test {goes_on}, {goes_on}",
+            "jnz 3f",
+            $(concat!("tilezero tmm", $tile),)*
+            "jmp 2f",
+            "3:",
+            $(concat!("tileloadd tmm", $tile, ", ", place!(packed sums $rows), $at, "]"),)*
+            "2:",
+            lines!($each),
+            $(instruction!(packed $($op)*),)*
+            "add {a}, 2048",
+            "add {b}, 2048",
+            "dec {steps}",
+            "jnz 2b",
+            $(concat!("tilestored ", place!(packed sums $rows), $at, "], tmm", $tile),)*
+            goes_on = in(reg) usize::from($stretch.goes_on),
+            sums = in(reg) $stretch.sums,
+            a = inout(reg) $stretch.a => _,
+            one = in(reg) 64_usize,
+            b = inout(reg) $stretch.b => _,
+            two = in(reg) 128_usize,
+            steps = inout(reg) $stretch.steps => _,
+            left = inout(reg) $stretch.soon.at[0] => _,
+            right = inout(reg) $stretch.soon.at[1] => _,
+            apart = in(reg) $stretch.soon.apart,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+use asking;
+
+/// Asks for so many lines of both rows, no nearer than L2.
+macro_rules! lines {
+    (once) => {
+        "prefetcht1 [{left}]\n prefetcht1 [{right}]\n add {left}, {apart}\n add {right}, {apart}"
+    };
+    (twice) => {
+        concat!(lines!(once), "\n", lines!(once))
+    };
+    (thrice) => {
+        concat!(lines!(twice), "\n", lines!(once))
+    };
+}
+use lines;
+
 /// Where a tile lies, but for the bytes to its columns.
 macro_rules! place {
-    (a upper) => {
+    (apart a upper) => {
         "[{a} + {a_row} + "
     };
-    (a lower) => {
+    (apart a lower) => {
         "[{a_lower} + {a_row} + "
     };
-    (sums upper) => {
+    (apart b) => {
+        "[{b} + {b_row} + "
+    };
+    (apart sums upper) => {
         "[{sums} + {sums_row} + "
     };
-    (sums lower) => {
+    (apart sums lower) => {
         "[{sums_lower} + {sums_row} + "
+    };
+    (packed a upper) => {
+        "[{a} + {one} + "
+    };
+    (packed a lower) => {
+        "[{a} + {one} + 1024 + "
+    };
+    (packed b) => {
+        "[{b} + {two} + "
+    };
+    (packed sums upper) => {
+        "[{sums} + {two} + "
+    };
+    (packed sums lower) => {
+        "[{sums} + {two} + 2048 + "
     };
 }
 use place;
 
 macro_rules! instruction {
-    (a $tile:literal $rows:ident) => {
-        concat!("tileloadd tmm", $tile, ", ", place!(a $rows), "0]")
+    ($lie:ident a $tile:literal $rows:ident) => {
+        concat!("tileloadd tmm", $tile, ", ", place!($lie a $rows), "0]")
     };
-    (b $tile:literal $at:literal) => {
-        concat!("tileloadd tmm", $tile, ", [{b} + {b_row} + ", $at, "]")
+    ($lie:ident b $tile:literal $at:literal) => {
+        concat!("tileloadd tmm", $tile, ", ", place!($lie b), $at, "]")
     };
-    (dot $sums:literal $rows:literal $words:literal) => {
+    ($lie:ident dot $sums:literal $rows:literal $words:literal) => {
         concat!("tdpbf16ps tmm", $sums, ", tmm", $rows, ", tmm", $words)
     };
 }

@@ -16,13 +16,15 @@ use super::unit::{Emulation, Units};
 use super::{multiply, strided};
 use crate::Device;
 
-/// Rows, columns, k, elements per leaf: flat and tall sums, parts of tiles, sums that go on.
-const SHAPES: [[usize; 4]; 6] = [
+/// Rows, columns, k, elements per leaf: flat and tall sums, parts of tiles, sums that go on; steps that ask for one, two
+/// and three lines.
+const SHAPES: [[usize; 4]; 7] = [
     [1, 33, 65, 0],
     [5, 64, 64, 32],
     [16, 40, 97, 24],
     [17, 33, 67, 0],
     [35, 70, 96, 7],
+    [33, 34, 640, 32],
     [40, 45, 1300, 0],
 ];
 

@@ -29,6 +29,7 @@ mod tests;
 mod unit;
 
 use super::Isa;
+use super::ahead::Ahead;
 use super::bf16::{Step, Task};
 use super::epilogue::{Epilogue, Whole};
 use super::gemm::{FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block};
@@ -37,16 +38,16 @@ use super::pack::Matrix;
 use super::rooms::Rooms;
 use super::simd::{LANES, Lanes};
 use super::tile::Finish;
-use crate::{DType, Device, Result, Tensor};
+use crate::{Bf16, DType, Device, Result, Tensor};
 use pack::Order;
 use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 use sums::{Block, Stack, Waiting};
-use unit::{BOTH, Emulation, SIDE, Sums, Unit, Units};
+use unit::{BOTH, Emulation, SIDE, Soon, Sums, Unit, Units};
 
-/// Bytes of the A panels one task goes through per B panel: half of a 2 MiB L2.
-const GROUP_BYTES: usize = 1 << 20;
+/// Bytes of the panels of B that one task goes over again and again: most of a 2 MiB L2.
+const GROUP_BYTES: usize = 5 << 18;
 /// Panels that it takes even so: B comes from further away.
 const GROUP_LEAST: usize = 4;
 /// Words of k above which panels of B are too long for that (`deep.rs`).
@@ -410,10 +411,19 @@ impl<U> Rect<'_, U> {
                     &*panel
                 }
             };
-            for (start, end) in cuts
-                .blocks()
-                .filter(|&(start, end)| start >= from && end <= to)
-            {
+            // Where the next panel comes from; leaves that fill their last step only shift it.
+            let mut ahead = match self.a {
+                Rows::Packed(_) => Ahead::none(),
+                Rows::Apart(a) => {
+                    let first = self.at.0 + (i + 1) * self.height;
+                    let end = (first + self.height).min(self.at.0 + self.m);
+                    Ahead::of(a, first..end, 2 * from..2 * to)
+                }
+            };
+            let is_here = |&(start, end): &(usize, usize)| start >= from && end <= to;
+            let blocks = cuts.blocks().filter(is_here);
+            let some = ahead.each(cols.len() * blocks.clone().count());
+            for (start, end) in blocks {
                 let (at, stop) = (start - from, end - from);
                 for (number, j) in cols.clone().enumerate() {
                     let b = &b[number * (to - from) * BOTH..(number + 1) * (to - from) * BOTH];
@@ -426,6 +436,7 @@ impl<U> Rect<'_, U> {
                     };
                     let own = &mut own[number * each..(number + 1) * each];
                     let mut sums = Stack::new(own, shared);
+                    ahead.ask::<L>(some);
                     self.visit::<L, _>(unit, &block, (i, j), &mut sums);
                 }
             }
@@ -443,15 +454,51 @@ impl<U> Rect<'_, U> {
     ) {
         let (row, col) = (i * self.height, j * BOTH);
         let is_last = block.end == block.cuts.k;
-        if is_last {
-            // The products leave time for the lines to come.
-            self.whole(row, col).ask_for::<L>(&self.epilogue);
+        let mut soon = self.soon(block, (row, col));
+        if is_last && matches!(self.c, Shared::F32(_)) {
+            self.whole(row, col).ask_for_second::<L>(&self.epilogue);
         }
         let tall = self.height.next_multiple_of(SIDE);
-        block.add::<L, _>(unit, sums, (self.height, tall));
+        block.add::<L, _>(unit, sums, (self.height, tall), &mut soon);
         if is_last {
             // SAFETY: rows and columns lie inside the block of the output, which is this task's there.
             unsafe { self.finish::<L>(sums.at(0), row, col) }
+        }
+    }
+
+    /// What a block of k asks for of the lines of the output, and of a second matrix in bf16, from (row, col) of the
+    /// block on: the first steps of k for all of them.
+    #[inline(always)]
+    fn soon(&self, block: &Block<'_>, (row, col): (usize, usize)) -> Soon {
+        if self.height != BOTH || block.cuts.k == 0 {
+            return Soon::NOTHING;
+        }
+        let at = (self.at.0 + row) * self.c_stride + self.at.1 + col;
+        let (at, apart, rows) = match self.c {
+            Shared::F32(c) => {
+                let left = c.wrapping_add(at).cast_const();
+                let right = left.wrapping_add(LANES);
+                let apart = self.c_stride * size_of::<f32>();
+                ([left.cast(), right.cast()], apart, BOTH)
+            }
+            Shared::Bf16(c) => {
+                let c = c.wrapping_add(at).cast_const().cast::<u8>();
+                let apart = self.c_stride * size_of::<Bf16>();
+                match self.epilogue.second_at(at) {
+                    Some(second) => ([c, second], apart, BOTH),
+                    None => ([c, c.wrapping_add(SIDE * apart)], apart, SIDE),
+                }
+            }
+        };
+        let each = rows.div_ceil(block.cuts.k / SIDE).min(Soon::MOST);
+        let first = block.start / SIDE * each;
+        if first >= rows {
+            return Soon::NOTHING;
+        }
+        Soon {
+            at: at.map(|at| at.wrapping_add(first * apart)),
+            apart,
+            each,
         }
     }
 }
@@ -481,36 +528,70 @@ impl<U> Rect<'_, U> {
             // SAFETY: the place is the caller's.
             _ => return unsafe { self.epilogue.apply_to(self.isa, whole, (&sums.0, BOTH)) },
         };
-        let sums = sums.0.chunks_exact(BOTH).take(whole.rows);
-        for (row, sums) in (whole.row..).zip(sums) {
-            // SAFETY: the caller vouches for the row's part.
-            let c = unsafe {
-                let start = c.add(row * whole.stride + whole.column);
-                std::slice::from_raw_parts_mut(start, whole.columns)
-            };
-            if let Ok(c) = <&mut [f32; BOTH]>::try_from(&mut *c) {
-                for (c, sums) in c.chunks_exact_mut(LANES).zip(sums.chunks_exact(LANES)) {
-                    let sum = L::load(sums);
-                    let sum = match self.finish {
-                        Finish::Add => L::load(c).add(sum),
-                        Finish::Store => sum,
-                    };
-                    sum.store(c);
+        // SAFETY: the caller vouches for all rows and columns.
+        unsafe {
+            let c = c.add(whole.row * whole.stride + whole.column);
+            match (whole.columns, self.finish) {
+                (BOTH, Finish::Store) => write::<L, false>(sums, (c, whole.stride), whole.rows),
+                (BOTH, Finish::Add) => write::<L, true>(sums, (c, whole.stride), whole.rows),
+                (columns, finish) => {
+                    let size = (whole.rows, columns);
+                    write_part::<L>(sums, (c, whole.stride), size, finish);
                 }
-                continue;
-            }
-            for (c, sums) in c.chunks_mut(LANES).zip(sums.chunks_exact(LANES)) {
-                let sum = L::load(sums);
-                let sum = match self.finish {
-                    Finish::Add => L::load_part(c, 0.0).add(sum),
-                    Finish::Store => sum,
-                };
-                sum.store_part(c);
             }
         }
         if !self.epilogue.is_none() {
             // SAFETY: the place is the caller's.
             unsafe { self.epilogue.apply(self.isa, whole) }
+        }
+    }
+}
+
+/// Writes whole rows of sums, or adds them.
+/// # Safety
+/// Rows of 32 lie so far apart from `c` on, which nobody else touches.
+#[inline(always)]
+unsafe fn write<L: Lanes, const ADD: bool>(
+    sums: &Sums,
+    (c, apart): (*mut f32, usize),
+    rows: usize,
+) {
+    let sums = sums.0.as_ptr();
+    for row in 0..rows.min(BOTH) {
+        for at in [0, LANES] {
+            // SAFETY: by the caller's word; sums have 32 rows.
+            unsafe {
+                let (sum, c) = (
+                    L::load_at(sums.add(row * BOTH + at)),
+                    c.add(row * apart + at),
+                );
+                let sum = if ADD { L::load_at(c).add(sum) } else { sum };
+                sum.store_at(c);
+            }
+        }
+    }
+}
+
+/// As `write`, of some columns.
+/// # Safety
+/// As many lie from `c` on, which nobody else touches.
+#[inline(always)]
+unsafe fn write_part<L: Lanes>(
+    sums: &Sums,
+    (c, apart): (*mut f32, usize),
+    (rows, columns): (usize, usize),
+    finish: Finish,
+) {
+    for (row, sums) in sums.0.chunks_exact(BOTH).take(rows).enumerate() {
+        // SAFETY: by the caller's word.
+        let c = unsafe { std::slice::from_raw_parts_mut(c.add(row * apart), columns) };
+        for (c, sums) in c.chunks_mut(LANES).zip(sums.chunks_exact(LANES)) {
+            let sum = L::load(sums);
+            let sum = match finish {
+                Finish::Add => L::load_part(c, 0.0).add(sum),
+                Finish::Store => sum,
+            };
+            sum.store_part(c);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::super::Isa;
 use super::super::bf16::{Step, Task};
 use super::super::simd::Lanes;
 use super::super::strip::Strip;
-use super::unit::{BOTH, Distances, Emulation, SIDE, Stretch, Unit, Units};
+use super::unit::{BOTH, Distances, Emulation, SIDE, Soon, Stretch, Unit, Units};
 use std::marker::PhantomData;
 
 /// The unit that a thread multiplies with. While one lives its thread does no other work in tiles.
@@ -95,6 +95,7 @@ unsafe fn all<T: Unit>(unit: &mut T, of: Strip<'_>) {
                 steps: of.steps / SIDE,
                 goes_on: of.goes_on,
                 is_wide: of.lanes - lane > SIDE,
+                soon: Soon::NOTHING,
                 owner: PhantomData,
             };
             // SAFETY: these rows and columns lie inside the operands, for which the caller vouches; the output is

@@ -3,7 +3,7 @@
 
 use super::super::simd::{LANES, Lanes};
 use super::super::tile::Cuts;
-use super::unit::{BOTH, SIDE, Stretch, Sums, Unit};
+use super::unit::{BOTH, SIDE, Soon, Stretch, Sums, Unit};
 use crate::{DType, Device, Result, Tensor};
 use std::marker::PhantomData;
 
@@ -25,6 +25,7 @@ impl Block<'_> {
         unit: &mut T,
         sums: &mut Stack<'_>,
         (height, tall): (usize, usize),
+        soon: &mut Soon,
     ) {
         let cuts = self.cuts;
         let mut depth = cuts.waiting(self.start);
@@ -58,8 +59,8 @@ impl Block<'_> {
                 // Leaves of one step: the unit adds every second one to the one before as well, unless it would
                 // flush a sum. Then the vectors work on two such sums at once.
                 let middle = at + 2 * SIDE;
-                self.run(unit, sums.at(depth), (at, middle), tall);
-                self.run(unit, sums.at(top), (middle, four), tall);
+                self.run(unit, sums.at(depth), (at, middle), tall, soon);
+                self.run(unit, sums.at(top), (middle, four), tall, soon);
                 merges -= 1;
                 if !sums.merge_two::<L>(depth, outlives && merges == 0, height) {
                     alone = four;
@@ -69,7 +70,7 @@ impl Block<'_> {
                 if outlives && merges == 0 {
                     sums.kept = levels;
                 }
-                self.run(unit, sums.at(depth), (at, stop), tall);
+                self.run(unit, sums.at(depth), (at, stop), tall, soon);
             }
             at = stop;
             if at < leaf_end {
@@ -89,19 +90,31 @@ impl Block<'_> {
 
     /// Puts elements from .. to of a leaf, counted in words, into its sums.
     #[inline(always)]
-    fn run<T: Unit>(&self, unit: &mut T, sums: &mut Sums, (from, to): (usize, usize), tall: usize) {
+    fn run<T: Unit>(
+        &self,
+        unit: &mut T,
+        sums: &mut Sums,
+        (from, to): (usize, usize),
+        tall: usize,
+        soon: &mut Soon,
+    ) {
         let here = (from - self.start, to - self.start);
         let (a, b) = (
             &self.a[here.0 * tall..here.1 * tall],
             &self.b[here.0 * BOTH..here.1 * BOTH],
         );
         let goes_on = !from.is_multiple_of(self.cuts.leaf);
-        let stretch = Stretch::packed(
+        let steps = (to - from) / SIDE;
+        let packed = Stretch::packed(
             (a.as_ptr(), tall / SIDE),
             b.as_ptr(),
             sums,
-            ((to - from) / SIDE, goes_on),
+            (steps, goes_on),
         );
+        let stretch = Stretch {
+            soon: soon.take(steps),
+            ..packed
+        };
         // SAFETY: leaves and blocks are whole steps, of which the slices have all.
         unsafe { unit.run(stretch) }
     }

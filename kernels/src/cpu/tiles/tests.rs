@@ -481,3 +481,79 @@ fn tiles_have_the_rows_of_their_factors() {
     assert_eq!(rows_of_tiles(21), [16, 16, 5, 5, 16, 5, 16, 16]);
     assert_eq!(rows_of_tiles(32), [16; 8]);
 }
+
+/// Lines that the steps of all blocks of k of a tile ask for, from where the tile starts.
+fn asked_for(k: usize, leaf: usize, c: Shared, stride: usize) -> Vec<usize> {
+    let order = Order::new(k, leaf);
+    let rect = Rect::<Emulation> {
+        isa: Device::cpu().isa(),
+        order,
+        height: BOTH,
+        span: (0, order.steps()),
+        a: Rows::Packed(&[]),
+        b: Columns::Packed(&[]),
+        m: 2 * BOTH,
+        n: 2 * BOTH,
+        finish: Finish::Store,
+        epilogue: Epilogue::default(),
+        c,
+        at: (0, 0),
+        c_stride: stride,
+        units: PhantomData,
+    };
+    let start = match c {
+        Shared::F32(c) => c.wrapping_add(BOTH * stride + BOTH).addr(),
+        Shared::Bf16(c) => c.wrapping_add(BOTH * stride + BOTH).addr(),
+    };
+    let cuts = order.cuts();
+    let mut lines = Vec::new();
+    for (start_of_block, end) in cuts.blocks() {
+        let block = Block {
+            a: &[],
+            b: &[],
+            cuts,
+            start: start_of_block,
+            end,
+        };
+        let mut soon = rect.soon(&block, (BOTH, BOTH));
+        assert!(soon.each <= Soon::MOST);
+        for _ in 0..(end - start_of_block) / SIDE {
+            let now = soon.take(1);
+            for (at, i) in now
+                .at
+                .into_iter()
+                .flat_map(|at| (0..now.each).map(move |i| (at, i)))
+            {
+                lines.push(at.wrapping_add(i * now.apart).addr() - start);
+            }
+        }
+    }
+    lines
+}
+
+#[test]
+fn steps_ask_for_all_rows_of_a_tile_between_them() {
+    let stride = 3 * BOTH;
+    let mut f32s = vec![0.0_f32; 2 * BOTH * stride];
+    let mut halves = vec![Bf16(0); 2 * BOTH * stride];
+    for (k, leaf) in [(384, 0), (768, 0), (1024, 32), (1536, 96), (3072, 0)] {
+        for (c, size, of_row) in [
+            (Shared::F32(f32s.as_mut_ptr()), 4, vec![0, 64]),
+            (Shared::Bf16(halves.as_mut_ptr()), 2, vec![0]),
+        ] {
+            let found = asked_for(k, leaf, c, stride);
+            let row = |r: usize| of_row.iter().map(move |line| r * stride * size + line);
+            let wanted: Vec<usize> = (0..BOTH).flat_map(row).collect();
+            assert!(
+                wanted.iter().all(|line| found.contains(line)),
+                "k {k}, leaf {leaf}"
+            );
+            // Where lines do not come out even, a block asks for some of the next one's as well.
+            assert!(
+                found.len() <= 2 * wanted.len(),
+                "k {k}: {} asked for",
+                found.len()
+            );
+        }
+    }
+}

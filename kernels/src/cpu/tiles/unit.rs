@@ -34,6 +34,35 @@ pub(super) struct Distances {
     pub(super) step: usize,
 }
 
+/// Lines to ask for while a stretch is multiplied, of what is written or read when sums are whole: asked for all at
+/// once they would wait for each other, and rows and words of the stretch for them.
+#[derive(Clone, Copy)]
+pub(super) struct Soon {
+    /// The next of two rows of lines, which lie evenly apart, in bytes.
+    pub(super) at: [*const u8; 2],
+    pub(super) apart: usize,
+    /// Lines of each that a step asks for: at most `MOST`.
+    pub(super) each: usize,
+}
+
+impl Soon {
+    pub(super) const MOST: usize = 3;
+    pub(super) const NOTHING: Soon = Soon {
+        at: [std::ptr::null(); 2],
+        apart: 0,
+        each: 0,
+    };
+
+    /// What the next so many steps ask for.
+    #[inline(always)]
+    pub(super) fn take(&mut self, steps: usize) -> Soon {
+        let now = *self;
+        let len = steps * self.each * self.apart;
+        self.at = [self.at[0].wrapping_add(len), self.at[1].wrapping_add(len)];
+        now
+    }
+}
+
 /// A part of a leaf: steps of 16 words of k, for up to 32 rows and 32 columns of sums.
 pub(super) struct Stretch<'a> {
     /// For each step a tile of rows of A, or two: a row is 16 words of k.
@@ -50,6 +79,8 @@ pub(super) struct Stretch<'a> {
     pub(super) goes_on: bool,
     /// Whether there are 32 columns, else 16.
     pub(super) is_wide: bool,
+    /// Only of packs for 32 rows and columns.
+    pub(super) soon: Soon,
     pub(super) owner: PhantomData<&'a mut f32>,
 }
 
@@ -81,6 +112,7 @@ impl Stretch<'_> {
             steps,
             goes_on,
             is_wide: true,
+            soon: Soon::NOTHING,
             owner: PhantomData,
         }
     }
