@@ -34,7 +34,7 @@ mod tests;
 mod tiles;
 
 use crate::cpu::Numbers;
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Device, Error, Result, Tensor};
 
 pub use bias::{Bias, Buckets};
 pub use call::{Call, Dropped, Heads, Keys, Mask};
@@ -49,9 +49,19 @@ use call::{check_number_rows, check_rows, refuse};
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
 pub fn forward(qkv: &Tensor, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
-    let mut running = Running::new(qkv, call)?;
-    running.visit(qkv, call)?;
-    running.finish(call)
+    call.check("attention::forward", qkv)?;
+    let (mut out, mut lse) = outputs(call, qkv.device())?;
+    dispatch!(qkv.device(), forward_whole((&mut out, &mut lse), qkv, call))?;
+    Ok((out, lse))
+}
+
+/// Room for what forward gives: `[b*t, heads*width]` and `[b, heads, t]`.
+fn outputs(call: &Call<'_>, device: &Device) -> Result<(Tensor, Tensor)> {
+    let heads = call.heads;
+    let dims = [call.b * call.t, heads.heads * heads.width];
+    let out = Tensor::empty(&dims, DType::F32, device)?;
+    let lse = Tensor::empty(&[call.b, heads.heads, call.t], DType::F32, device)?;
+    Ok((out, lse))
 }
 
 /// Query rows on their way over keys that come in parts, in ascending order: the bits of `forward` with
@@ -79,10 +89,8 @@ impl Running {
     /// # Errors
     /// `Memory` if they do not fit.
     pub fn finish(self, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
-        let (heads, device) = (call.heads, self.0.device().clone());
-        let dims = [call.b * call.t, heads.heads * heads.width];
-        let mut out = Tensor::empty(&dims, DType::F32, &device)?;
-        let mut lse = Tensor::empty(&[call.b, heads.heads, call.t], DType::F32, &device)?;
+        let device = self.0.device().clone();
+        let (mut out, mut lse) = outputs(call, &device)?;
         dispatch!(device, forward_end(self.0, (&mut out, &mut lse), call));
         Ok((out, lse))
     }
@@ -120,11 +128,16 @@ pub fn backward(
     dtable: Option<&mut Tensor>,
 ) -> Result<(Tensor, Option<Tensor>)> {
     check_table(call, dtable.as_deref())?;
+    if matches!(call.keys, Keys::Own) {
+        check_passed(OP_BACKWARD, passed, call)?;
+        let (qkv, device) = (passed.qkv, passed.qkv.device());
+        let mut dqkv = Tensor::empty(qkv.dims(), qkv.dtype(), device)?;
+        let outs = (&mut dqkv, dtable);
+        dispatch!(device, backward_whole(outs, passed, call, leaf))?;
+        return Ok((dqkv, None));
+    }
     let mut slopes = Slopes::new(passed, call, leaf)?;
     let dkv = slopes.visit(passed, call)?;
-    if matches!(call.keys, Keys::Own) {
-        return Ok((slopes.finish(passed, call, Some(&dkv), dtable)?, None));
-    }
     let dqkv = slopes.finish(passed, call, None, dtable)?;
     Ok((dqkv, Some(dkv_rows(&dkv, call.heads)?)))
 }

@@ -6,18 +6,19 @@
 //! rows: a leaf is one chain over the group's query heads and, within a head, ascending rows; leaves
 //! that see nothing of a block are left out. Results have no -0.0: neither what is left out nor where
 //! a chain starts shows.
+#![expect(unsafe_code, reason = "tasks write disjoint columns of one output")]
 
 use super::bias::{Expanded, settle};
 use super::operand::{Operand, Read};
 use super::queries::{Plan, Queries, Saved};
 use super::softmax::{self, Made, OfRows};
 use super::tree::{Lines, Tree};
-use super::turn::{side_by_side, turn_back, write_row};
+use super::turn::{Columns, Place, side_by_side, turn_back, write_row};
 use super::{Rows, TILE, Tile, expand, lay_turned};
 use crate::cpu::element::Element;
-use crate::cpu::output::Data;
 use crate::cpu::pack::View;
 use crate::cpu::rooms::Rooms;
+use crate::cpu::simd::LANES;
 use crate::cpu::strip::{Strip, Strips, steps};
 use crate::cpu::words::join_row;
 use crate::cpu::{Isa, Numbers};
@@ -42,18 +43,10 @@ impl Slopes {
         leaf: usize,
         device: &Device,
     ) -> Result<Slopes> {
-        let leaf = if leaf == 0 { call.t } else { leaf.min(call.t) };
-        let distances = call
-            .bias
-            .map_or(0, |_| Expanded::count(call.t, call.total()));
-        let plan = Plan {
-            t: call.t,
-            leaf,
-            distances,
-        };
+        let plan = Plan::new(call, leaf);
         let heads = call.b * call.heads.heads;
         let dq = heads * plan.tiles() * call.heads.width * TILE;
-        let by_distance = heads * plan.leaves() * distances;
+        let by_distance = heads * plan.leaves() * plan.distances;
         Ok(Slopes {
             dq: Tensor::zeros(&[dq], DType::F32, device)?,
             by_distance: Tensor::zeros(&[by_distance], DType::F32, device)?,
@@ -64,7 +57,7 @@ impl Slopes {
     /// dkv: `[b, kv_heads, keys at hand, 2*width]`.
     fn visit(&mut self, dkv: &mut Tensor, passed: &Passed<'_>, call: &Call<'_>) -> Result<()> {
         let device = passed.qkv.device();
-        let (heads, t, plan) = (call.heads, call.t, self.plan);
+        let (heads, plan) = (call.heads, self.plan);
         let (per, width) = (heads.per_group(), heads.width);
         let bias = expand(call)?;
         if call.b == 0 {
@@ -82,25 +75,15 @@ impl Slopes {
         );
         let one = |task: usize, dkv: &mut [f32], dq: &mut [f32], by_distance: &mut [f32]| {
             let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
-            let outs = heads.heads * width;
-            let rows_out = sequence * t * outs..(sequence + 1) * t * outs;
-            let lse = sequence * heads.heads * t..(sequence + 1) * heads.heads * t;
-            let saved = Saved {
-                rows: Rows::of(passed.qkv, call, bias.as_ref(), sequence),
-                dout: Data::of(passed.dout).part(rows_out.start, rows_out.end),
-                out: &passed.out.f32()[rows_out],
-                lse: &passed.lse.f32()[lse],
-                call,
-            };
-            if saved.rows.keys.len() == 0 {
-                return dkv.fill(0.0);
-            }
+            let saved = Saved::of(passed, call, bias.as_ref(), sequence);
+            let columns = Columns::of(dkv, 2 * width);
             let sums = Sums {
-                dkv,
+                dkv: columns.from(0, 0),
                 dq,
                 by_distance,
             };
-            rooms.with(|room| one_group(sums, &saved, (group, plan), room, device));
+            // SAFETY: the gradients of its keys and values are the task's.
+            rooms.with(|room| unsafe { one_group(sums, &saved, (group, plan), room, device) });
         };
         if plan.distances == 0 {
             let tasks = tasks.enumerate();
@@ -130,7 +113,8 @@ impl Slopes {
         let (Some(dtable), Some(bias)) = (dtable, expand(call)?) else {
             return Ok(());
         };
-        let by_head = self.by_bucket(&bias, call);
+        let sums = self.by_distance.f32();
+        let by_head = self.plan.by_bucket(sums, &bias, call, device.isa());
         let dims = [call.b, heads.heads * bias.buckets];
         settle(dtable, &Tensor::from_f32(&dims, &by_head, &device)?)
     }
@@ -140,57 +124,33 @@ impl Slopes {
         let (heads, t, plan) = (call.heads, call.t, self.plan);
         let (per, width) = (heads.per_group(), heads.width);
         let row = call.query_width();
-        let dq = self.dq.f32();
-        let sequences = dqkv.par_chunks_mut(t * row).enumerate();
-        sequences.for_each(|(sequence, out)| {
-            for head in 0..heads.heads {
-                let number = sequence * heads.heads + head;
-                let at = head / per * (row / heads.kv_heads) + head % per * width;
-                for leaf in 0..plan.leaves() {
-                    for (tile, first, len) in plan.of_leaf(leaf) {
-                        let from = (number * plan.tiles() + tile) * width * TILE;
-                        let dq = &dq[from..from + width * TILE];
-                        let out = (&mut out[first * row + at..], row);
-                        turn_back(isa, dq, None, (len, width), out);
-                    }
-                }
-            }
-            if !matches!(call.keys, Keys::Other { .. }) {
-                for (i, out) in out.chunks_exact_mut(heads.group_width()).enumerate() {
-                    let (i, group) = (i / heads.kv_heads, i % heads.kv_heads);
-                    let out = &mut out[per * width..];
-                    let task = sequence * heads.kv_heads + group;
+        let columns = Columns::of(dqkv, row);
+        let dq = self.dq.f32().par_chunks(plan.tiles() * width * TILE);
+        dq.enumerate().for_each(|(number, dq)| {
+            let (sequence, head) = (number / heads.heads, number % heads.heads);
+            let at = head / per * (row / heads.kv_heads) + head % per * width;
+            let out = columns.from(sequence * t, at);
+            // SAFETY: a task has the columns of its head in the rows of its sequence.
+            unsafe { plan.write_queries(isa, dq, width, out) }
+        });
+        if matches!(call.keys, Keys::Other { .. }) {
+            return;
+        }
+        (0..call.b * t).into_par_iter().for_each(|i| {
+            for group in 0..heads.kv_heads {
+                let out = columns.from(i, group * heads.group_width() + per * width);
+                // SAFETY: a task has the keys and values of its row.
+                unsafe {
                     match dkv {
-                        None => out.fill(E::default()),
+                        None => side_by_side(isa, None, (1, width, width), out),
                         Some(dkv) => {
-                            let at = (task * t + i) * 2 * width;
+                            let at = ((i / t * heads.kv_heads + group) * t + i % t) * 2 * width;
                             write_row(isa, &dkv.f32()[at..at + 2 * width], out);
                         }
                     }
                 }
             }
         });
-    }
-
-    /// `[b, heads, buckets]`: leaves merged in their tree.
-    fn by_bucket(&self, bias: &Expanded, call: &Call<'_>) -> Vec<f32> {
-        let (per, plan) = (call.heads.per_group(), self.plan);
-        let isa = self.dq.device().isa();
-        let mut all = Vec::new();
-        let groups = self.by_distance.f32();
-        for group in groups.chunks_exact(plan.leaves() * per * plan.distances) {
-            let mut tree = Tree::default();
-            for (leaf, heads) in group.chunks_exact(per * plan.distances).enumerate() {
-                let mut sum = Lines::new(per * bias.buckets);
-                let both = sum.chunks_exact_mut(bias.buckets);
-                for (sum, head) in both.zip(heads.chunks_exact(plan.distances)) {
-                    bias.fold(sum, head);
-                }
-                tree.push(leaf, Some(sum), isa);
-            }
-            all.extend_from_slice(&tree.take(isa).expect("there is a leaf"));
-        }
-        all
     }
 }
 
@@ -211,9 +171,127 @@ pub(in crate::ops::attention) fn backward_end(
     slopes.finish(outs, dkv, call)
 }
 
-/// What a task adds to.
-struct Sums<'a> {
-    dkv: &'a mut [f32],
+/// Backward with the sequences' own keys: gradients are written as soon as they are whole.
+pub(in crate::ops::attention) fn backward_whole(
+    (dqkv, dtable): (&mut Tensor, Option<&mut Tensor>),
+    passed: &Passed<'_>,
+    call: &Call<'_>,
+    leaf: usize,
+) -> Result<()> {
+    if dqkv.dtype() == DType::Bf16 {
+        whole(Tensor::bf16_mut, (dqkv, dtable), passed, call, leaf)
+    } else {
+        whole(Tensor::f32_mut, (dqkv, dtable), passed, call, leaf)
+    }
+}
+
+/// `numbers` gives those of dqkv.
+fn whole<E: Element>(
+    numbers: impl Fn(&mut Tensor) -> &mut [E],
+    (dqkv, dtable): (&mut Tensor, Option<&mut Tensor>),
+    passed: &Passed<'_>,
+    call: &Call<'_>,
+    leaf: usize,
+) -> Result<()> {
+    let (heads, device, t) = (call.heads, passed.qkv.device(), call.t);
+    let (per, width) = (heads.per_group(), heads.width);
+    let plan = Plan::new(call, leaf);
+    let bias = expand(call)?;
+    let count = call.b * heads.kv_heads;
+    let distances = per * plan.leaves() * plan.distances;
+    let mut by_distance = Tensor::zeros(&[count * distances], DType::F32, device)?;
+    if call.b > 0 && t > 0 {
+        let of = Rows::of(passed.qkv, call, bias.as_ref(), 0);
+        let is_dropped = call.dropout.is_some();
+        let rooms = Rooms::new(count, || {
+            let room = Room::new(&of, (plan, is_dropped), device)?;
+            let dq = Tensor::empty(&[per * plan.tiles() * width * TILE], DType::F32, device)?;
+            Ok((room, dq))
+        })?;
+        let columns = Columns::of(numbers(dqkv), call.query_width());
+        let one = |task: usize, by_distance: &mut [f32]| {
+            let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
+            let saved = Saved::of(passed, call, bias.as_ref(), sequence);
+            let out = columns.from(sequence * t, group * heads.group_width());
+            rooms.with(|(room, dq)| {
+                let dq = dq.f32_mut();
+                dq.fill(0.0);
+                let sums = Sums {
+                    dkv: out.after(0, per * width),
+                    dq: &mut *dq,
+                    by_distance,
+                };
+                // SAFETY: a task has the columns of its group in the rows of its sequence.
+                unsafe { one_group(sums, &saved, (group, plan), room, device) }
+                let heads = dq.chunks_exact(plan.tiles() * width * TILE);
+                for (query, dq) in heads.enumerate() {
+                    // SAFETY: as above.
+                    unsafe {
+                        plan.write_queries(device.isa(), dq, width, out.after(0, query * width))
+                    }
+                }
+            });
+        };
+        if distances == 0 {
+            (0..count)
+                .into_par_iter()
+                .for_each(|task| one(task, &mut []));
+        } else {
+            let sums = by_distance.f32_mut().par_chunks_mut(distances);
+            sums.enumerate().for_each(|(task, sums)| one(task, sums));
+        }
+    }
+    let (Some(dtable), Some(bias)) = (dtable, bias) else {
+        return Ok(());
+    };
+    let by_head = plan.by_bucket(by_distance.f32(), &bias, call, device.isa());
+    let dims = [call.b, heads.heads * bias.buckets];
+    settle(dtable, &Tensor::from_f32(&dims, &by_head, device)?)
+}
+
+impl Plan {
+    /// Writes the turned gradients of a head's queries, tiles leaf by leaf.
+    /// # Safety
+    /// Nobody else uses these columns of the sequence's rows.
+    unsafe fn write_queries<E: Element>(
+        self,
+        isa: Isa,
+        dq: &[f32],
+        width: usize,
+        out: Place<'_, E>,
+    ) {
+        for leaf in 0..self.leaves() {
+            for (tile, first, len) in self.of_leaf(leaf) {
+                let dq = &dq[tile * width * TILE..][..width * TILE];
+                // SAFETY: passed on to the caller.
+                unsafe { turn_back(isa, dq, None, (len, width), out.after(first, 0)) }
+            }
+        }
+    }
+
+    /// `[b, heads, buckets]` of sums by distance, leaves merged in their tree.
+    fn by_bucket(self, sums: &[f32], bias: &Expanded, call: &Call<'_>, isa: Isa) -> Vec<f32> {
+        let per = call.heads.per_group();
+        let mut all = Vec::new();
+        for group in sums.chunks_exact(self.leaves() * per * self.distances) {
+            let mut tree = Tree::default();
+            for (leaf, heads) in group.chunks_exact(per * self.distances).enumerate() {
+                let mut sum = Lines::new(per * bias.buckets);
+                let both = sum.chunks_exact_mut(bias.buckets);
+                for (sum, head) in both.zip(heads.chunks_exact(self.distances)) {
+                    bias.fold(sum, head);
+                }
+                tree.push(leaf, Some(sum), isa);
+            }
+            all.extend_from_slice(&tree.take(isa).expect("there is a leaf"));
+        }
+        all
+    }
+}
+
+/// What a task adds to, and where the gradients of its keys and values, `2*width` numbers a key, are written.
+struct Sums<'a, E> {
+    dkv: Place<'a, E>,
     dq: &'a mut [f32],
     by_distance: &'a mut [f32],
 }
@@ -276,8 +354,10 @@ impl Room {
     }
 }
 
-fn one_group(
-    sums: Sums<'_>,
+/// # Safety
+/// Nobody else uses the output's rows of the keys at hand where gradients of keys and values are written.
+unsafe fn one_group<E: Element>(
+    sums: Sums<'_, E>,
     saved: &Saved<'_>,
     (group, plan): (usize, Plan),
     room: &mut Room,
@@ -285,6 +365,15 @@ fn one_group(
 ) {
     let (rows, isa) = (&saved.rows, device.isa());
     let (per, width) = (rows.heads.per_group(), rows.heads.width);
+    let (count, held) = (rows.keys.len(), saved.call.held());
+    let padded = width.next_multiple_of(LANES);
+    let size = |keys| (keys, width, padded);
+    // keys at hand that no row may see
+    // SAFETY: by the caller's word.
+    unsafe { side_by_side(isa, None, size(held - count), sums.dkv.after(count, 0)) }
+    if count == 0 {
+        return;
+    }
     let Room {
         operands,
         queries,
@@ -296,11 +385,8 @@ fn one_group(
     queries.fill(saved, (group, plan), device);
     let (operands, queries) = (&*operands, &*queries);
     let mut strips = Strips::new(isa, rows.numbers);
-    let padded = queries.floats.padded;
-    let half = rows.block.min(rows.keys.len()) * padded;
+    let half = rows.block.min(count) * padded;
     let all = rows.keys.start..rows.keys.end;
-    // keys at hand that no row may see
-    sums.dkv[all.len() * 2 * width..].fill(0.0);
     for block in rows.blocks(&all) {
         for leaf in 0..plan.leaves() {
             let mut sum = None;
@@ -338,18 +424,13 @@ fn one_group(
             }
             tree.push(leaf, sum, isa);
         }
-        let (from, end) = (
-            block - all.start,
-            all.len().min(block - all.start + rows.block),
-        );
-        let out = &mut sums.dkv[from * 2 * width..end * 2 * width];
-        if let Some(sum) = tree.take(isa) {
-            let (dk, dv) = sum.split_at(half);
-            side_by_side(isa, out, (dk, dv), (width, padded));
-            tree.free.push(sum);
-        } else {
-            out.fill(0.0);
-        }
+        let from = block - all.start;
+        let keys = (from + rows.block).min(count) - from;
+        let sum = tree.take(isa);
+        let halves = sum.as_ref().map(|sum| sum.split_at(half));
+        // SAFETY: by the caller's word.
+        unsafe { side_by_side(isa, halves, size(keys), sums.dkv.after(from, 0)) }
+        tree.free.extend(sum);
     }
 }
 

@@ -1,16 +1,17 @@
 //! Forward and decode: a task is the query heads of one kv head, in tiles of query rows. A tile's running
 //! largest scores, sums and weighted values go from block to block of keys, and from visit to visit.
+#![expect(unsafe_code, reason = "tasks write disjoint columns of one output")]
 
 use super::bias::Expanded;
 use super::operand::{Operand, Read};
 use super::softmax::{self, Made};
-use super::turn::turn_back;
+use super::turn::{Columns, Place, turn_back};
 use super::{Rows, Span, TILE, Tile, block_of, expand, lay, lay_turned, scale};
-use crate::cpu::Numbers;
 use crate::cpu::output::Data;
 use crate::cpu::pack::View;
 use crate::cpu::rooms::Rooms;
 use crate::cpu::strip::{Strip, Strips, steps};
+use crate::cpu::{Isa, Numbers};
 use crate::ops::attention::{Call, Mask, Next};
 use crate::ops::dropout::Constants;
 use crate::{DType, Device, Result, Tensor};
@@ -64,55 +65,124 @@ impl Running {
         let tasks = values
             .par_chunks_mut(tiles * heads.width * TILE)
             .zip(self.sums.f32_mut().par_chunks_mut(tiles * 2 * TILE));
-        tasks.enumerate().for_each(|(task, state)| {
+        tasks.enumerate().for_each(|(task, (values, sums))| {
             let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
             let rows = Rows::of(qkv, call, bias.as_ref(), sequence);
-            if rows.keys.len() > 0 {
-                rooms.with(|room| one_group(state, &rows, (group, call), room, device));
+            if rows.keys.len() == 0 {
+                return;
             }
+            rooms.with(|room| {
+                let mut group = Group::new(&rows, (group, call), room, device);
+                let states = values.chunks_exact_mut(heads.width * TILE);
+                let states = states.zip(sums.chunks_exact_mut(2 * TILE));
+                for (number, (values, sums)) in states.enumerate() {
+                    let (max, sum) = sums.split_at_mut(TILE);
+                    group.tile(number, State { values, max, sum });
+                }
+            });
         });
         Ok(())
     }
 
     /// Writes out: `[b*t, heads*width]` and lse: `[b, heads, t]`.
-    fn finish(self, out: &mut Tensor, lse: &mut Tensor, call: &Call<'_>) {
+    fn finish(mut self, out: &mut Tensor, lse: &mut Tensor, call: &Call<'_>) {
         let (heads, t) = (call.heads, call.t);
         let (width, isa) = (heads.width, out.device().isa());
         let tiles = t.div_ceil(TILE);
-        let sums = self.sums.f32();
-        let of_tile = |head: usize, tile: usize| {
-            let at = (head * tiles + tile) * 2 * TILE;
-            sums[at..at + 2 * TILE].split_at(TILE)
-        };
-        for (head, lse) in lse.f32_mut().chunks_exact_mut(t).enumerate() {
-            for (tile, lse) in lse.chunks_mut(TILE).enumerate() {
-                let (max, sum) = of_tile(head, tile);
-                for (lse, (max, sum)) in lse.iter_mut().zip(max.iter().zip(sum)) {
-                    *lse = if *sum == 0.0 { 0.0 } else { max + sum.ln() };
+        let columns = Columns::of(out.f32_mut(), heads.heads * width);
+        let values = self.values.f32_mut().par_chunks_mut(tiles * width * TILE);
+        let states = values.zip(self.sums.f32_mut().par_chunks_mut(tiles * 2 * TILE));
+        let tasks = states.zip(lse.f32_mut().par_chunks_mut(t)).enumerate();
+        tasks.for_each(|(task, ((values, sums), lse))| {
+            let (sequence, head) = (task / heads.heads, task % heads.heads);
+            let out = columns.from(sequence * t, head * width);
+            let states = values.chunks_exact_mut(width * TILE);
+            let states = states.zip(sums.chunks_exact_mut(2 * TILE));
+            for (tile, ((values, sums), lse)) in states.zip(lse.chunks_mut(TILE)).enumerate() {
+                let (max, sum) = sums.split_at_mut(TILE);
+                let out = out.after(tile * TILE, 0);
+                // SAFETY: a task has the columns of its head in the rows of its sequence.
+                unsafe { State { values, max, sum }.settle(isa, lse, out) }
+            }
+        });
+    }
+}
+
+impl State<'_> {
+    /// Borrowed once more.
+    fn again(&mut self) -> State<'_> {
+        State {
+            values: self.values,
+            max: self.max,
+            sum: self.sum,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.values.fill(0.0);
+        self.max.fill(f32::NEG_INFINITY);
+        self.sum.fill(0.0);
+    }
+
+    /// Writes as many rows as lse has, and lse: 0 for a row that saw nothing.
+    /// # Safety
+    /// Nobody else uses the values' columns of these rows of the output.
+    unsafe fn settle(&self, isa: Isa, lse: &mut [f32], out: Place<'_, f32>) {
+        for (lse, (max, sum)) in lse.iter_mut().zip(self.max.iter().zip(&*self.sum)) {
+            *lse = if *sum == 0.0 { 0.0 } else { max + sum.ln() };
+        }
+        let by = |r: usize| if self.sum[r] == 0.0 { 1.0 } else { self.sum[r] };
+        let by: [f32; TILE] = std::array::from_fn(by);
+        let size = (lse.len(), self.values.len() / TILE);
+        // SAFETY: passed on to the caller.
+        unsafe { turn_back(isa, self.values, Some(&by), size, out) }
+    }
+}
+
+/// Forward with all keys at hand: each tile is written as soon as it has met them.
+pub(in crate::ops::attention) fn forward_whole(
+    (out, lse): (&mut Tensor, &mut Tensor),
+    qkv: &Tensor,
+    call: &Call<'_>,
+) -> Result<()> {
+    let (heads, device, t) = (call.heads, qkv.device(), call.t);
+    let (per, width) = (heads.per_group(), heads.width);
+    let bias = expand(call)?;
+    if call.b == 0 || t == 0 {
+        return Ok(());
+    }
+    let of = Rows::of(qkv, call, bias.as_ref(), 0);
+    let is_dropped = call.dropout.is_some();
+    let rooms = Rooms::new(call.b * heads.kv_heads, || {
+        let values = Tensor::empty(&[(width + 2) * TILE], DType::F32, device)?;
+        Ok((Room::new(&of, is_dropped, device)?, values))
+    })?;
+    let columns = Columns::of(out.f32_mut(), heads.heads * width);
+    let tasks = lse.f32_mut().par_chunks_mut(per * t).enumerate();
+    tasks.for_each(|(task, lse)| {
+        let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
+        let rows = Rows::of(qkv, call, bias.as_ref(), sequence);
+        let out = columns.from(sequence * t, group * per * width);
+        rooms.with(|(room, state)| {
+            let (values, sums) = state.f32_mut().split_at_mut(width * TILE);
+            let (max, sum) = sums.split_at_mut(TILE);
+            let mut state = State { values, max, sum };
+            let has_keys = rows.keys.len() > 0;
+            let mut group = has_keys.then(|| Group::new(&rows, (group, call), room, device));
+            for (query, lse) in lse.chunks_exact_mut(t).enumerate() {
+                for (tile, lse) in lse.chunks_mut(TILE).enumerate() {
+                    state.clear();
+                    if let Some(group) = &mut group {
+                        group.tile(query * t.div_ceil(TILE) + tile, state.again());
+                    }
+                    let out = out.after(tile * TILE, query * width);
+                    // SAFETY: a task has the columns of its heads in the rows of its sequence.
+                    unsafe { state.settle(device.isa(), lse, out) }
                 }
             }
-        }
-        let values = self.values.f32();
-        let row = heads.heads * width;
-        out.f32_mut()
-            .par_chunks_mut(t * row)
-            .enumerate()
-            .for_each(|(sequence, out)| {
-                for (tile, out) in out.chunks_mut(TILE * row).enumerate() {
-                    for head in 0..heads.heads {
-                        let number = sequence * heads.heads + head;
-                        let (_, sum) = of_tile(number, tile);
-                        let at = (number * tiles + tile) * width * TILE;
-                        let values = &values[at..at + width * TILE];
-                        let len = out.len() / row;
-                        let by = |r| if sum[r] == 0.0 { 1.0 } else { sum[r] };
-                        let by: [f32; TILE] = std::array::from_fn(by);
-                        let out = (&mut out[head * width..], row);
-                        turn_back(isa, values, Some(&by), (len, width), out);
-                    }
-                }
-            });
-    }
+        });
+    });
+    Ok(())
 }
 
 pub(in crate::ops::attention) fn forward(
@@ -179,39 +249,59 @@ impl Scratch {
     }
 }
 
-fn one_group(
-    (values, sums): (&mut [f32], &mut [f32]),
-    rows: &Rows<'_>,
-    (group, call): (usize, &Call<'_>),
-    Room { k, v, scratch }: &mut Room,
-    device: &Device,
-) {
-    let (per, width) = (rows.heads.per_group(), rows.heads.width);
-    k.fill(rows.shared(group, 0), device);
-    v.fill(rows.shared(group, 1), device);
-    let mut strips = Strips::new(device.isa(), rows.numbers);
-    let tiles = rows.t.div_ceil(TILE);
-    let states = values.chunks_exact_mut(width * TILE);
-    let states = states.zip(sums.chunks_exact_mut(2 * TILE)).enumerate();
-    for (number, (values, sums)) in states {
+/// The query heads of one kv head.
+struct Group<'a> {
+    rows: &'a Rows<'a>,
+    group: usize,
+    call: &'a Call<'a>,
+    k: &'a Operand,
+    v: &'a Operand,
+    scratch: &'a mut Scratch,
+    strips: Strips,
+    device: &'a Device,
+}
+
+impl<'a> Group<'a> {
+    /// Takes its keys and values.
+    fn new(
+        rows: &'a Rows<'a>,
+        (group, call): (usize, &'a Call<'a>),
+        Room { k, v, scratch }: &'a mut Room,
+        device: &'a Device,
+    ) -> Group<'a> {
+        k.fill(rows.shared(group, 0), device);
+        v.fill(rows.shared(group, 1), device);
+        Group {
+            rows,
+            group,
+            call,
+            k,
+            v,
+            scratch,
+            strips: Strips::new(device.isa(), rows.numbers),
+            device,
+        }
+    }
+
+    /// Takes a tile, counted over the group's query heads and their rows, over the keys.
+    fn tile(&mut self, number: usize, state: State<'_>) {
+        let (rows, device) = (self.rows, self.device);
+        let tiles = rows.t.div_ceil(TILE);
         let (query, first) = (number / tiles, number % tiles * TILE);
-        debug_assert!(query < per, "a tile for each query head and row");
         let tile = rows.tile(first, TILE.min(rows.t - first));
         if tile.visited.is_empty() {
-            continue;
+            return;
         }
-        let q = rows.queries(group, query, (first, tile.len));
-        lay(device, rows.numbers, q, TILE, scratch.q.f32_mut());
-        let (max, sum) = sums.split_at_mut(TILE);
-        let head = group * per + query;
-        let constants = call.dropout.map(|dropout| dropout.of_head(head));
-        let state = State { values, max, sum };
+        let q = rows.queries(self.group, query, (first, tile.len));
+        lay(device, rows.numbers, q, TILE, self.scratch.q.f32_mut());
+        let head = self.group * rows.heads.per_group() + query;
+        let constants = self.call.dropout.map(|dropout| dropout.of_head(head));
         attend(
             state,
             rows,
             (&tile, head, constants),
-            (&*k, &*v),
-            (scratch, &mut strips),
+            (self.k, self.v),
+            (&mut *self.scratch, &mut self.strips),
             device,
         );
     }
@@ -384,8 +474,12 @@ pub(in crate::ops::attention) fn decode(
                 (&mut scratch, &mut strips),
                 device,
             );
-            let rows = (len, width);
-            turn_back(device.isa(), &values, Some(&sum), rows, (out, width));
+            let columns = Columns::of(out, width);
+            // SAFETY: the output is this task's.
+            unsafe {
+                let (size, out) = ((len, width), columns.from(0, 0));
+                turn_back(device.isa(), &values, Some(&sum), size, out);
+            }
         }
         Ok(())
     })

@@ -29,8 +29,8 @@ use crate::{Device, Result, Tensor};
 use bias::Expanded;
 use std::ops::Range;
 
-pub(super) use backward::{Slopes, backward, backward_end};
-pub(super) use forward::{Running, decode, forward, forward_end};
+pub(super) use backward::{Slopes, backward, backward_end, backward_whole};
+pub(super) use forward::{Running, decode, forward, forward_end, forward_whole};
 pub(super) use turn::settle_rows;
 
 /// Query rows per tile: two vectors.

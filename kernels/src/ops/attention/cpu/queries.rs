@@ -1,11 +1,12 @@
 //! How backward cuts query rows into leaves and tiles, and their numbers as its products read them.
 
+use super::bias::Expanded;
 use super::softmax::{OfRows, dot};
 use super::{Rows, TILE, Tile, lay, lay_turned};
 use crate::cpu::output::Data;
 use crate::cpu::simd::LANES;
 use crate::cpu::strip::steps;
-use crate::ops::attention::Call;
+use crate::ops::attention::{Call, Passed};
 use crate::{DType, Device, Result, Tensor};
 
 /// How the query rows are cut.
@@ -18,6 +19,18 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// `leaf` query rows a leaf; 0: one leaf.
+    pub(super) fn new(call: &Call<'_>, leaf: usize) -> Plan {
+        let distances = call
+            .bias
+            .map_or(0, |_| Expanded::count(call.t, call.total()));
+        Plan {
+            t: call.t,
+            leaf: if leaf == 0 { call.t } else { leaf.min(call.t) },
+            distances,
+        }
+    }
+
     pub(super) fn leaves(self) -> usize {
         self.t.div_ceil(self.leaf)
     }
@@ -48,6 +61,28 @@ pub(super) struct Saved<'a> {
     pub(super) out: &'a [f32],
     pub(super) lse: &'a [f32],
     pub(super) call: &'a Call<'a>,
+}
+
+impl<'a> Saved<'a> {
+    /// Sequence `sequence` of the call.
+    pub(super) fn of(
+        passed: &Passed<'a>,
+        call: &'a Call<'a>,
+        bias: Option<&'a Expanded>,
+        sequence: usize,
+    ) -> Saved<'a> {
+        let (heads, t) = (call.heads, call.t);
+        let row = heads.heads * heads.width;
+        let rows_out = sequence * t * row..(sequence + 1) * t * row;
+        let lse = sequence * heads.heads * t..(sequence + 1) * heads.heads * t;
+        Saved {
+            rows: Rows::of(passed.qkv, call, bias, sequence),
+            dout: Data::of(passed.dout).part(rows_out.start, rows_out.end),
+            out: &passed.out.f32()[rows_out],
+            lse: &passed.lse.f32()[lse],
+            call,
+        }
+    }
 }
 
 /// Query rows of a group's heads and their gradients, both ways round, for all tiles.

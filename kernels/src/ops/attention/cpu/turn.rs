@@ -1,20 +1,106 @@
 //! Results as rows: of turned tiles, 32 query rows a number, and of gradients of keys and values.
 
+#![expect(unsafe_code, reason = "tasks write disjoint columns of one output")]
+
 use super::TILE;
 use crate::Tensor;
 use crate::cpu::Isa;
 use crate::cpu::bf16::{Step, Task, perform};
 use crate::cpu::element::{Element, TWO};
-use crate::cpu::simd::{LANES, Lanes, vector_fn};
+use crate::cpu::simd::{LANES, Lanes};
+use std::marker::PhantomData;
 
-/// Writes a tile, `[width, 32]`, as (rows, width): each row divided by its number of `by`, no -0.0, and so many numbers
-/// of `out` from the last.
-pub(super) fn turn_back<E: Element>(
+/// An output of whose rows tasks write some columns each, for as long as it is borrowed.
+pub(super) struct Columns<'a, E> {
+    start: *mut E,
+    len: usize,
+    /// Numbers of a row.
+    width: usize,
+    borrowed: PhantomData<&'a mut [E]>,
+}
+
+// SAFETY: who writes vouches that nobody else does (`Place::row`).
+unsafe impl<E: Send> Send for Columns<'_, E> {}
+// SAFETY: as above.
+unsafe impl<E: Send> Sync for Columns<'_, E> {}
+
+impl<'a, E> Columns<'a, E> {
+    pub(super) fn of(out: &'a mut [E], width: usize) -> Columns<'a, E> {
+        Columns {
+            start: out.as_mut_ptr(),
+            len: out.len(),
+            width,
+            borrowed: PhantomData,
+        }
+    }
+
+    /// From a row and a column on.
+    pub(super) fn from(&self, row: usize, column: usize) -> Place<'_, E> {
+        Place {
+            columns: self,
+            row,
+            column,
+        }
+    }
+}
+
+/// Where rows of an output start for a task.
+pub(super) struct Place<'a, E> {
+    columns: &'a Columns<'a, E>,
+    row: usize,
+    column: usize,
+}
+
+impl<E> Clone for Place<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Place<'_, E> {}
+
+impl<'a, E> Place<'a, E> {
+    /// So many rows and columns further.
+    pub(super) fn after(self, rows: usize, columns: usize) -> Self {
+        Place {
+            row: self.row + rows,
+            column: self.column + columns,
+            ..self
+        }
+    }
+
+    /// `len` numbers of a row.
+    /// # Safety
+    /// Nobody else uses them as long as they are borrowed.
+    /// # Panics
+    /// If they do not lie inside the output.
+    #[inline(always)]
+    unsafe fn row(self, row: usize, len: usize) -> &'a mut [E] {
+        let Columns {
+            start,
+            len: all,
+            width,
+            ..
+        } = *self.columns;
+        let at = (self.row + row) * width + self.column;
+        assert!(
+            self.column + len <= width && at + len <= all,
+            "a place lies inside its output"
+        );
+        // SAFETY: inside by the assert, nobody else's by the caller's word.
+        unsafe { std::slice::from_raw_parts_mut(start.add(at), len) }
+    }
+}
+
+/// Writes a tile, `[width, 32]`, as (rows, width): each row divided by its number of `by`, no -0.0.
+/// # Safety
+/// Nobody else uses these columns of these rows of the output.
+pub(super) unsafe fn turn_back<E: Element>(
     isa: Isa,
     turned: &[f32],
     by: Option<&[f32]>,
     size: (usize, usize),
-    out: (&mut [E], usize),
+    out: Place<'_, E>,
 ) {
     let tile = Turned {
         turned,
@@ -25,11 +111,12 @@ pub(super) fn turn_back<E: Element>(
     perform(isa, E::IN_PAIRS, tile);
 }
 
+/// Made by `turn_back` alone, which has its caller's word for the output.
 struct Turned<'a, E> {
     turned: &'a [f32],
     by: Option<&'a [f32]>,
     size: (usize, usize),
-    out: (&'a mut [E], usize),
+    out: Place<'a, E>,
 }
 
 impl<E: Element> Task for Turned<'_, E> {
@@ -39,7 +126,7 @@ impl<E: Element> Task for Turned<'_, E> {
             turned,
             by,
             size: (rows, width),
-            out: (out, apart),
+            out,
         } = self;
         for row in (0..rows).step_by(LANES) {
             let by = by.map(|by| L::load(&by[row..]));
@@ -51,7 +138,8 @@ impl<E: Element> Task for Turned<'_, E> {
                     Some(rest) => square::<L>(&turned[(column + LANES) * TILE + row..], by, rest),
                 };
                 for i in 0..LANES.min(rows - row) {
-                    let out = &mut out[(row + i) * apart + column..][..columns];
+                    // SAFETY: by the caller's word.
+                    let out = unsafe { out.after(0, column).row(row + i, columns) };
                     E::settle::<L, N>([low[i], high[i]], out);
                 }
             }
@@ -75,7 +163,11 @@ fn square<L: Lanes>(turned: &[f32], by: Option<L>, columns: usize) -> [L; LANES]
 }
 
 /// Writes a row as its numbers are stored.
-pub(super) fn write_row<E: Element>(isa: Isa, from: &[f32], to: &mut [E]) {
+/// # Safety
+/// Nobody else uses as many numbers of the place's first row.
+pub(super) unsafe fn write_row<E: Element>(isa: Isa, from: &[f32], out: Place<'_, E>) {
+    // SAFETY: passed on to the caller.
+    let to = unsafe { out.row(0, from.len()) };
     perform(isa, E::IN_PAIRS, Written { from, to });
 }
 
@@ -93,18 +185,58 @@ impl<E: Element> Task for Written<'_, E> {
     }
 }
 
-vector_fn! {
-    /// Writes rows of both halves, padded, as rows of 2 * width without the padding, as many as `out` has; no -0.0.
-    pub(super) fn side_by_side<L>(
-        out: &mut [f32], halves: (&[f32], &[f32]), size: (usize, usize),
-    ) {
-        let (width, padded) = size;
-        let lines = halves.0.chunks_exact(padded).zip(halves.1.chunks_exact(padded));
-        for (out, (left, right)) in out.chunks_exact_mut(2 * width).zip(lines) {
+/// Writes `rows` rows of both halves, padded, as rows of 2 * width without the padding, no -0.0; without halves zeros.
+/// # Safety
+/// Nobody else uses these columns of these rows of the output.
+pub(super) unsafe fn side_by_side<E: Element>(
+    isa: Isa,
+    halves: Option<(&[f32], &[f32])>,
+    (rows, width, padded): (usize, usize, usize),
+    out: Place<'_, E>,
+) {
+    let sides = Sides {
+        halves,
+        rows,
+        width,
+        padded,
+        out,
+    };
+    perform(isa, E::IN_PAIRS, sides);
+}
+
+/// Made by `side_by_side` alone, which has its caller's word for the output.
+struct Sides<'a, E> {
+    halves: Option<(&'a [f32], &'a [f32])>,
+    rows: usize,
+    width: usize,
+    padded: usize,
+    out: Place<'a, E>,
+}
+
+impl<E: Element> Task for Sides<'_, E> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let Sides {
+            halves,
+            rows,
+            width,
+            padded,
+            out,
+        } = self;
+        for row in 0..rows {
+            // SAFETY: by the caller's word.
+            let out = unsafe { out.row(row, 2 * width) };
+            let Some((left, right)) = halves else {
+                out.fill(E::default());
+                continue;
+            };
             let (to_left, to_right) = out.split_at_mut(width);
             for (to, from) in [(to_left, left), (to_right, right)] {
-                for (to, from) in to.chunks_mut(LANES).zip(from.chunks_exact(LANES)) {
-                    L::load(from).add(L::splat(0.0)).store_part(to);
+                let from = &from[row * padded..(row + 1) * padded];
+                for (to, from) in to.chunks_mut(TWO).zip(from.chunks(TWO)) {
+                    let [low, high] = f32::two::<L>(from);
+                    let zero = L::splat(0.0);
+                    E::settle::<L, N>([low.add(zero), high.add(zero)], to);
                 }
             }
         }
