@@ -15,7 +15,7 @@ use super::output::{DataMut, Shared};
 use super::pack::{Matrix, Panels, pack};
 use super::simd::{LANES, Lanes};
 use super::tile::{Cuts, Finish, Stack, Tile, tile};
-use super::{Isa, Numbers, tiles};
+use super::{Isa, Numbers, pieces, tiles};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
@@ -310,7 +310,7 @@ fn pack_block(
             order.pack(device.isa(), panels, span, out);
         };
         if parallel {
-            out.par_chunks_mut(each * apart).enumerate().for_each(one);
+            pieces(out.par_chunks_mut(each * apart).enumerate()).for_each(one);
         } else {
             one((0, out));
         }
@@ -391,7 +391,7 @@ impl Rect<'_> {
             Ok(())
         };
         if parallel {
-            (0..groups * strips).into_par_iter().try_for_each(one)
+            pieces((0..groups * strips).into_par_iter()).try_for_each(one)
         } else {
             (0..groups * strips).try_for_each(one)
         }
@@ -431,7 +431,7 @@ impl Few<'_> {
             perform(isa, self.order.numbers.are_pairs(), tiles);
         };
         if parallel {
-            (0..panels.div_ceil(strip)).into_par_iter().for_each(one);
+            pieces((0..panels.div_ceil(strip)).into_par_iter()).for_each(one);
         } else {
             (0..panels.div_ceil(strip)).for_each(one);
         }

@@ -18,6 +18,8 @@ pub(crate) mod tile;
 pub(crate) mod tiles;
 pub(crate) mod words;
 
+use rayon::iter::{IndexedParallelIterator, MaxLen};
+
 pub use path::CpuPath;
 pub use simd::Isa;
 
@@ -38,6 +40,16 @@ impl Numbers {
         self != Numbers::F32
     }
 }
+
+/// The tasks of a parallel loop in pieces so small that the threads end together: left alone, rayon cuts them into two a
+/// thread.
+pub(crate) fn pieces<I: IndexedParallelIterator>(tasks: I) -> MaxLen<I> {
+    let each = tasks.len() / (PIECES * rayon::current_num_threads());
+    tasks.with_max_len(each.max(1))
+}
+
+/// Pieces a thread.
+const PIECES: usize = 8;
 
 /// Rows one parallel task takes in row-wise ops. Rows are independent, so this changes no bits.
 pub(crate) const ROW_BLOCK: usize = 16;

@@ -7,7 +7,7 @@ use super::super::pack::Matrix;
 use super::super::rooms::Rooms;
 use super::sums::Waiting;
 use super::unit::{BOTH, SIDE, Sums, Units};
-use super::{Columns, Rect, Rows, Work, each_panel, room};
+use super::{Columns, Rect, Rows, Work, each_panel, pieces, room};
 use crate::{Device, Result};
 use rayon::prelude::*;
 
@@ -82,7 +82,7 @@ pub(super) fn multiply<U: Units>(
                 let each = j.len() * waiting.levels.0;
                 let own = &mut waiting.parts().0[..i.len() * each];
                 if parallel {
-                    own.par_chunks_mut(each).enumerate().for_each(one);
+                    pieces(own.par_chunks_mut(each).enumerate()).for_each(one);
                 } else {
                     own.chunks_mut(each).enumerate().for_each(one);
                 }

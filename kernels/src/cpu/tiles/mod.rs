@@ -28,7 +28,6 @@ mod sums;
 mod tests;
 mod unit;
 
-use super::Isa;
 use super::ahead::Ahead;
 use super::bf16::{Step, Task};
 use super::epilogue::{Epilogue, Whole};
@@ -38,6 +37,7 @@ use super::pack::Matrix;
 use super::rooms::Rooms;
 use super::simd::{LANES, Lanes};
 use super::tile::Finish;
+use super::{Isa, pieces};
 use crate::{Bf16, DType, Device, Result, Tensor};
 use pack::Order;
 use rayon::prelude::*;
@@ -159,7 +159,7 @@ fn each_panel(
     }
     if parallel {
         let panels = out.par_chunks_mut(apart).enumerate();
-        panels.for_each(|(panel, out)| one(panel, out));
+        pieces(panels).for_each(|(panel, out)| one(panel, out));
     } else {
         let panels = out.chunks_mut(apart).enumerate();
         panels.for_each(|(panel, out)| one(panel, out));
@@ -284,7 +284,7 @@ impl<U: Units> Rect<'_, U> {
         let groups = cols.div_ceil(group);
         // Alone, a strip as high as the block; else enough tasks that the threads end together.
         let tasks = if parallel {
-            4 * rayon::current_num_threads()
+            8 * rayon::current_num_threads()
         } else {
             1
         };
@@ -335,7 +335,7 @@ impl<U: Units> Rect<'_, U> {
             });
         };
         if parallel {
-            (0..across * down).into_par_iter().for_each(one);
+            pieces((0..across * down).into_par_iter()).for_each(one);
         } else {
             (0..across * down).for_each(one);
         }

@@ -21,7 +21,7 @@ use crate::cpu::rooms::Rooms;
 use crate::cpu::simd::LANES;
 use crate::cpu::strip::{Strip, Strips, steps};
 use crate::cpu::words::join_row;
-use crate::cpu::{Isa, Numbers};
+use crate::cpu::{Isa, Numbers, pieces};
 use crate::ops::attention::{Call, Keys, Passed};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -87,13 +87,13 @@ impl Slopes {
         };
         if plan.distances == 0 {
             let tasks = tasks.enumerate();
-            tasks.for_each(|(task, (dkv, dq))| one(task, dkv, dq, &mut []));
+            pieces(tasks).for_each(|(task, (dkv, dq))| one(task, dkv, dq, &mut []));
             return Ok(());
         }
         let per_task = per * plan.leaves() * plan.distances;
         let sums = self.by_distance.f32_mut().par_chunks_mut(per_task);
         let tasks = tasks.zip(sums).enumerate();
-        tasks.for_each(|(task, ((dkv, dq), sums))| one(task, dkv, dq, sums));
+        pieces(tasks).for_each(|(task, ((dkv, dq), sums))| one(task, dkv, dq, sums));
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl Slopes {
         let row = call.query_width();
         let columns = Columns::of(dqkv, row);
         let dq = self.dq.f32().par_chunks(plan.tiles() * width * TILE);
-        dq.enumerate().for_each(|(number, dq)| {
+        pieces(dq.enumerate()).for_each(|(number, dq)| {
             let (sequence, head) = (number / heads.heads, number % heads.heads);
             let at = head / per * (row / heads.kv_heads) + head % per * width;
             let out = columns.from(sequence * t, at);
@@ -233,12 +233,10 @@ fn whole<E: Element>(
             });
         };
         if distances == 0 {
-            (0..count)
-                .into_par_iter()
-                .for_each(|task| one(task, &mut []));
+            pieces((0..count).into_par_iter()).for_each(|task| one(task, &mut []));
         } else {
             let sums = by_distance.f32_mut().par_chunks_mut(distances);
-            sums.enumerate().for_each(|(task, sums)| one(task, sums));
+            pieces(sums.enumerate()).for_each(|(task, sums)| one(task, sums));
         }
     }
     let (Some(dtable), Some(bias)) = (dtable, bias) else {

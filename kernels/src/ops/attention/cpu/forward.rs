@@ -11,7 +11,7 @@ use crate::cpu::output::Data;
 use crate::cpu::pack::View;
 use crate::cpu::rooms::Rooms;
 use crate::cpu::strip::{Strip, Strips, steps};
-use crate::cpu::{Isa, Numbers};
+use crate::cpu::{Isa, Numbers, pieces};
 use crate::ops::attention::{Call, Mask, Next};
 use crate::ops::dropout::Constants;
 use crate::{DType, Device, Result, Tensor};
@@ -65,7 +65,7 @@ impl Running {
         let tasks = values
             .par_chunks_mut(tiles * heads.width * TILE)
             .zip(self.sums.f32_mut().par_chunks_mut(tiles * 2 * TILE));
-        tasks.enumerate().for_each(|(task, (values, sums))| {
+        pieces(tasks.enumerate()).for_each(|(task, (values, sums))| {
             let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
             let rows = Rows::of(qkv, call, bias.as_ref(), sequence);
             if rows.keys.len() == 0 {
@@ -93,7 +93,7 @@ impl Running {
         let values = self.values.f32_mut().par_chunks_mut(tiles * width * TILE);
         let states = values.zip(self.sums.f32_mut().par_chunks_mut(tiles * 2 * TILE));
         let tasks = states.zip(lse.f32_mut().par_chunks_mut(t)).enumerate();
-        tasks.for_each(|(task, ((values, sums), lse))| {
+        pieces(tasks).for_each(|(task, ((values, sums), lse))| {
             let (sequence, head) = (task / heads.heads, task % heads.heads);
             let out = columns.from(sequence * t, head * width);
             let states = values.chunks_exact_mut(width * TILE);
@@ -159,7 +159,7 @@ pub(in crate::ops::attention) fn forward_whole(
     })?;
     let columns = Columns::of(out.f32_mut(), heads.heads * width);
     let tasks = lse.f32_mut().par_chunks_mut(per * t).enumerate();
-    tasks.for_each(|(task, lse)| {
+    pieces(tasks).for_each(|(task, lse)| {
         let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
         let rows = Rows::of(qkv, call, bias.as_ref(), sequence);
         let out = columns.from(sequence * t, group * per * width);
