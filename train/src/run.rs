@@ -338,7 +338,9 @@ impl Run<'_> {
                     let run = || {
                         let threads = threads::of_rank(number, devices.len());
                         let threads = threads.map_err(|source| Error::Threads { rank, source })?;
-                        threads.install(|| self.one_rank(groups, (device, devices), lead, giver))
+                        threads::work(&threads, || {
+                            self.one_rank(groups, (device, devices), lead, giver)
+                        })
                     };
                     // what a panic leaves behind is not looked at again
                     let end = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {

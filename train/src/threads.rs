@@ -1,6 +1,8 @@
 //! Threads of the ranks of a process.
 
-use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder, Yield};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Threads for one of the ranks: its share of the pool that the process has, at least one. A rank runs inside
 /// them: an op that needs one thread wakes and waits for none, which takes longer than a small op.
@@ -13,6 +15,56 @@ pub(crate) fn of_rank(number: usize, ranks: usize) -> Result<ThreadPool, ThreadP
     threads.build()
 }
 
+/// Runs a rank inside its threads, of which the others look for work as long as it runs: a step has hundreds of ops,
+/// and waking a thread takes as long as a small one.
+pub(crate) fn work<R: Send>(threads: &ThreadPool, rank: impl FnOnce() -> R + Send) -> R {
+    threads.install(|| {
+        if threads.current_num_threads() == 1 {
+            return rank();
+        }
+        let is_over = AtomicBool::new(false);
+        let own = rayon::current_thread_index();
+        rayon::scope(|scope| {
+            scope.spawn_broadcast(|_, thread| {
+                if Some(thread.index()) != own {
+                    look_for_work(&is_over);
+                }
+            });
+            // however it ends
+            let _end = End(&is_over);
+            rank()
+        })
+    })
+}
+
+/// Without work so long a thread only looks now and then: the rank waits for others, or for a disk.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// From one such look to the next.
+const NAP: Duration = Duration::from_micros(200);
+
+/// Does what there is to do, and leaves the core to others where there is nothing.
+fn look_for_work(is_over: &AtomicBool) {
+    let mut last = Instant::now();
+    while !is_over.load(Ordering::Acquire) {
+        if rayon::yield_now() == Some(Yield::Executed) {
+            last = Instant::now();
+        } else if last.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(NAP);
+        }
+    }
+}
+
+/// Tells the threads that look for work when it is dropped.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 fn share(threads: usize, number: usize, ranks: usize) -> usize {
     (threads / ranks + usize::from(number < threads % ranks)).max(1)
 }
@@ -20,6 +72,29 @@ fn share(threads: usize, number: usize, ranks: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Barrier;
+
+    #[test]
+    fn all_threads_work_for_a_rank_and_are_free_when_it_ends() {
+        let threads = ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for nap in [Duration::ZERO, 2 * PATIENCE] {
+            let all = Barrier::new(3);
+            let met = work(&threads, || {
+                std::thread::sleep(nap);
+                let leaders = rayon::join(
+                    || all.wait().is_leader(),
+                    || rayon::join(|| all.wait().is_leader(), || all.wait().is_leader()),
+                );
+                [leaders.0, leaders.1.0, leaders.1.1]
+            });
+            assert_eq!(met.into_iter().filter(|is_leader| *is_leader).count(), 1);
+        }
+        let failed = AssertUnwindSafe(|| work(&threads, || panic!("a rank's")));
+        assert!(catch_unwind(failed).is_err());
+        // none of them looks for work any more
+        assert_eq!(threads.broadcast(|thread| thread.index()), [0, 1, 2]);
+    }
 
     #[test]
     fn ranks_share_the_threads_and_have_one_each_at_least() {
