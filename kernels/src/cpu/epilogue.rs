@@ -63,6 +63,16 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
+    /// Where it lies in a second matrix in f32, or null.
+    #[inline(always)]
+    pub(crate) fn second(&self, epilogue: &Epilogue<'_>) -> *const f32 {
+        let at = self.row * self.stride + self.column;
+        match (self.c, epilogue.second_at(at)) {
+            (Shared::F32(_), Some(second)) => second.cast(),
+            _ => std::ptr::null(),
+        }
+    }
+
     /// Asks for the lines of a second matrix that will be needed.
     #[inline(always)]
     pub(crate) fn ask_for_second<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
@@ -81,18 +91,18 @@ impl Whole {
 }
 
 impl Epilogue<'_> {
-    /// Where element `at` of a second matrix in bf16 lies, if there is one.
+    /// Where element `at` of a second matrix lies, if there is one.
     #[inline(always)]
     pub(crate) fn second_at(&self, at: usize) -> Option<*const u8> {
-        let start = match self.then {
+        Some(match self.then {
+            Then::Nothing => return None,
             Then::Activation(_, second) => match second.data {
-                Shared::Bf16(x) => x.cast_const(),
-                Shared::F32(_) => return None,
+                Shared::F32(x) => x.wrapping_add(at).cast_const().cast(),
+                Shared::Bf16(x) => x.wrapping_add(at).cast_const().cast(),
             },
-            Then::Times(Data::Bf16(x)) => x.as_ptr(),
-            Then::Times(Data::F32(_)) | Then::Nothing => return None,
-        };
-        Some(start.wrapping_add(at).cast())
+            Then::Times(Data::F32(x)) => x.as_ptr().wrapping_add(at).cast(),
+            Then::Times(Data::Bf16(x)) => x.as_ptr().wrapping_add(at).cast(),
+        })
     }
 
     pub(crate) fn is_none(&self) -> bool {

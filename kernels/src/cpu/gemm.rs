@@ -550,11 +550,12 @@ impl Task for Tiles<'_> {
                     finish: rect.finish,
                     c,
                     c_stride,
+                    second: whole.second(&rect.epilogue),
                     rows: whole.rows,
                     cols: whole.columns,
                 };
                 let is_last = end == rect.cuts.k;
-                if is_last {
+                if is_last && t.second.is_null() {
                     // The chain leaves time for them to come.
                     whole.ask_for_second::<L>(&rect.epilogue);
                 }
@@ -626,6 +627,7 @@ impl Task for FewTiles<'_> {
                         finish: few.finish,
                         c,
                         c_stride,
+                        second: std::ptr::null(),
                         rows: whole.rows,
                         cols: whole.columns,
                     };

@@ -113,6 +113,8 @@ pub(crate) struct Tile {
     pub(crate) finish: Finish,
     pub(crate) c: *mut f32,
     pub(crate) c_stride: usize,
+    /// The same place of a second matrix, of rows as far apart, or null: only asked for.
+    pub(crate) second: *const f32,
     /// Rows and columns of C this tile covers; fewer than the kernel's at the edges.
     pub(crate) rows: usize,
     pub(crate) cols: usize,
@@ -158,6 +160,7 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     }
     let mut soon = Soon {
         at: t.c,
+        second: t.second,
         stride: t.c_stride,
         rows: if t.end == cuts.k { t.rows } else { 0 },
     };
@@ -229,6 +232,8 @@ fn write_tile<L: Lanes, const R: usize, const V: usize>(to: &mut [f32], tile: [[
 /// Rows of C to ask for, spread over the chain: all at once they would keep the panels' lines waiting.
 struct Soon {
     at: *const f32,
+    /// Those of a second matrix, or null.
+    second: *const f32,
     stride: usize,
     rows: usize,
 }
@@ -239,6 +244,12 @@ impl Soon {
         if self.rows > 0 {
             for v in 0..V {
                 L::ask_to_write(self.at.wrapping_add(v * LANES));
+            }
+            if !self.second.is_null() {
+                for v in 0..V {
+                    L::ask_far(self.second.wrapping_add(v * LANES));
+                }
+                self.second = self.second.wrapping_add(self.stride);
             }
             self.at = self.at.wrapping_add(self.stride);
             self.rows -= 1;
