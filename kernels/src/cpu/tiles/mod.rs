@@ -295,9 +295,11 @@ impl<U: Units> Rect<'_, U> {
         };
         let (wide, high) = (cols.div_ceil(across), rows.div_ceil(down));
         let (across, down) = (cols.div_ceil(wide), rows.div_ceil(high));
+        // What several tasks or columns that are packed one by one go over is packed before them.
+        let is_shared = across > 1 || matches!(self.b, Columns::Apart(_));
         let packed_a;
         let rect = match self.a {
-            Rows::Apart(a) if across > 1 => {
+            Rows::Apart(a) if is_shared => {
                 let lanes = self.at.0..self.at.0 + self.m;
                 packed_a = pack_a(a, self.order, (lanes, self.height), device, parallel)?;
                 let a = Rows::Packed(packed_a.f32());
