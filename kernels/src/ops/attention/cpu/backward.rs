@@ -13,7 +13,7 @@ use super::operand::{Operand, Read};
 use super::queries::{Plan, Queries, Saved};
 use super::softmax::{self, Made, OfRows};
 use super::tree::{Lines, Tree};
-use super::turn::{Columns, Place, side_by_side, turn_back, write_row};
+use super::turn::{Columns, Place, side_by_side, turn_back};
 use super::{Rows, TILE, Tile, expand, lay_turned};
 use crate::cpu::element::Element;
 use crate::cpu::pack::View;
@@ -139,16 +139,12 @@ impl Slopes {
         (0..call.b * t).into_par_iter().for_each(|i| {
             for group in 0..heads.kv_heads {
                 let out = columns.from(i, group * heads.group_width() + per * width);
+                let halves = dkv.map(|dkv| {
+                    let at = ((i / t * heads.kv_heads + group) * t + i % t) * 2 * width;
+                    dkv.f32()[at..at + 2 * width].split_at(width)
+                });
                 // SAFETY: a task has the keys and values of its row.
-                unsafe {
-                    match dkv {
-                        None => side_by_side(isa, None, (1, width, width), out),
-                        Some(dkv) => {
-                            let at = ((i / t * heads.kv_heads + group) * t + i % t) * 2 * width;
-                            write_row(isa, &dkv.f32()[at..at + 2 * width], out);
-                        }
-                    }
-                }
+                unsafe { side_by_side(isa, halves, (1, width, width), out) }
             }
         });
     }

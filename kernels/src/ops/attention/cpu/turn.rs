@@ -162,29 +162,6 @@ fn square<L: Lanes>(turned: &[f32], by: Option<L>, columns: usize) -> [L; LANES]
     L::transpose(square)
 }
 
-/// Writes a row as its numbers are stored.
-/// # Safety
-/// Nobody else uses as many numbers of the place's first row.
-pub(super) unsafe fn write_row<E: Element>(isa: Isa, from: &[f32], out: Place<'_, E>) {
-    // SAFETY: passed on to the caller.
-    let to = unsafe { out.row(0, from.len()) };
-    perform(isa, E::IN_PAIRS, Written { from, to });
-}
-
-struct Written<'a, E> {
-    from: &'a [f32],
-    to: &'a mut [E],
-}
-
-impl<E: Element> Task for Written<'_, E> {
-    #[inline(always)]
-    fn run<L: Lanes, N: Step<L>>(self) {
-        for (to, from) in self.to.chunks_mut(TWO).zip(self.from.chunks(TWO)) {
-            E::settle::<L, N>(f32::two(from), to);
-        }
-    }
-}
-
 /// Writes `rows` rows of both halves, padded, as rows of 2 * width without the padding, no -0.0; without halves zeros.
 /// # Safety
 /// Nobody else uses these columns of these rows of the output.
