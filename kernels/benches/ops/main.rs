@@ -322,22 +322,27 @@ fn attention(table: &Table) {
                     out: &out,
                     lse: &lse,
                     qkv: &qkv,
+                    turn: None,
                 };
                 kernels::attention::backward(&passed, &call, t / 8, None).expect("fits");
             });
         }
         let bytes = (2 * qkv.elements() * 4) as f64;
-        let at = kernels::rope::Positions::Run { t, offset: 0 };
+        let by = |frequencies| kernels::rope::Turn {
+            heads: &heads,
+            positions: kernels::rope::Positions::Run { t, offset: 0 },
+            frequencies,
+        };
         let scaling = kernels::rope::Scaling::Linear { factor: 4.0 };
         let half = kernels::rope::Frequencies::new(1e4, heads.width / 2, &scaling).expect("fits");
         let plain = kernels::rope::Scaling::Plain;
         let whole = kernels::rope::Frequencies::new(1e4, heads.width, &plain).expect("fits");
         table.row(&format!("rope forward {shape}"), "GB/s", bytes, || {
-            kernels::rope::forward(&mut qkv, &heads, &at, &whole).expect("fits");
+            kernels::rope::forward(&mut qkv, &by(&whole)).expect("fits");
         });
         let name = format!("rope forward, half a head, {shape}");
         table.row(&name, "GB/s", bytes / 2.0, || {
-            kernels::rope::forward(&mut qkv, &heads, &at, &half).expect("fits");
+            kernels::rope::forward(&mut qkv, &by(&half)).expect("fits");
         });
     }
 }
@@ -374,6 +379,7 @@ fn biased(table: &Table) {
         out: &out,
         lse: &lse,
         qkv: &qkv,
+        turn: None,
     };
     let work = (4 * b * heads.heads * t * t * heads.width) as f64;
     let name = "attention with a bias, forward b 4 t 256 heads 4";

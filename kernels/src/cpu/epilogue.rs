@@ -9,6 +9,7 @@ use super::bf16::{Step, Task, perform};
 use super::curve::{Curve, by_kind};
 use super::element::{Element, TWO};
 use super::output::{Data, DataMut, Shared};
+use super::rotary::Rotary;
 use super::simd::Lanes;
 use crate::Bf16;
 use crate::activation::Kind;
@@ -31,6 +32,8 @@ pub(crate) enum Then<'a> {
     Activation(Kind, Second<'a>),
     /// Each element times that of an input of the same form.
     Times(Data<'a>),
+    /// Heads turn. That takes whole heads, not tiles: a product's driver does it (`turns`), as soon as it has some.
+    Rotary(&'a Rotary<'a>),
 }
 
 /// A second output that tasks write tile by tile, for as long as it is borrowed.
@@ -76,13 +79,13 @@ impl Whole {
     /// Asks for the lines of a second matrix that will be needed.
     #[inline(always)]
     pub(crate) fn ask_for_second<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
-        if let Then::Nothing = epilogue.then {
+        if let Then::Nothing | Then::Rotary(_) = epilogue.then {
             return;
         }
         for row in self.row..self.row + self.rows {
             let start = row * self.stride + self.column;
             match epilogue.then {
-                Then::Nothing => {}
+                Then::Nothing | Then::Rotary(_) => {}
                 Then::Activation(_, second) => second.data.ask_for::<L>(start, self.columns),
                 Then::Times(by) => by.ask_for::<L>(start, self.columns),
             }
@@ -95,7 +98,7 @@ impl Epilogue<'_> {
     #[inline(always)]
     pub(crate) fn second_at(&self, at: usize) -> Option<*const u8> {
         Some(match self.then {
-            Then::Nothing => return None,
+            Then::Nothing | Then::Rotary(_) => return None,
             Then::Activation(_, second) => match second.data {
                 Shared::F32(x) => x.wrapping_add(at).cast_const().cast(),
                 Shared::Bf16(x) => x.wrapping_add(at).cast_const().cast(),
@@ -105,8 +108,25 @@ impl Epilogue<'_> {
         })
     }
 
+    /// Whether tiles stay as they are.
     pub(crate) fn is_none(&self) -> bool {
-        self.bias.is_none() && matches!(self.then, Then::Nothing)
+        self.bias.is_none() && matches!(self.then, Then::Nothing | Then::Rotary(_))
+    }
+
+    /// How heads turn, if they do.
+    pub(crate) fn rotary(&self) -> Option<&'_ Rotary<'_>> {
+        match self.then {
+            Then::Rotary(rotary) => Some(rotary),
+            _ => None,
+        }
+    }
+
+    /// Tiles of `width` columns after which a head ends as well: tasks have as many, or a multiple.
+    pub(crate) fn unit(&self, width: usize) -> usize {
+        let both = |head: usize| (1..=head).find(|tiles| (tiles * width).is_multiple_of(head));
+        (self.rotary())
+            .and_then(|rotary| both(rotary.width()))
+            .unwrap_or(1)
     }
 
     /// Goes over elements that lie in the output, which is in f32.
@@ -189,7 +209,7 @@ impl<E: Element> Rows<'_, '_, E> {
     #[inline(always)]
     fn ends<L: Lanes, N: Step<L>, const WHOLE: bool>(self) {
         match self.epilogue.then {
-            Then::Nothing => self.each::<L, N, WHOLE>(|x, _| x),
+            Then::Nothing | Then::Rotary(_) => self.each::<L, N, WHOLE>(|x, _| x),
             Then::Activation(kind, second) => {
                 let second = SecondRows::<E>::of(&second, &self.tile);
                 by_kind!(kind, C => self.each::<L, N, WHOLE>(|x, at| {

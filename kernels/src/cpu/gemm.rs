@@ -13,6 +13,7 @@ use super::bf16::{Step, Task, perform};
 use super::epilogue::{Epilogue, Whole};
 use super::output::{DataMut, Shared};
 use super::pack::{Matrix, Panels, pack};
+use super::rotary::{Part, Rotary};
 use super::simd::{LANES, Lanes};
 use super::tile::{Cuts, Finish, Stack, Tile, tile};
 use super::{Isa, Numbers, pieces, tiles};
@@ -209,7 +210,8 @@ pub(crate) fn gemm<'m>(
     let is_long = cuts.own() > 0;
     let b_bytes = if is_long { PACK_A_BYTES } else { PACK_B_BYTES };
     let m_block = block(m, rows, cuts.longest(), PACK_A_BYTES);
-    let n_block = block(n, cols, cuts.longest(), b_bytes);
+    let whole_heads = cols * plan.epilogue.unit(cols);
+    let n_block = block(n, cols, cuts.longest(), b_bytes).next_multiple_of(whole_heads);
     let tiles = m.min(m_block).div_ceil(rows) * n.min(n_block).div_ceil(cols);
     let mut sums = Tensor::empty(&[tiles * cuts.own() * rows * cols], DType::F32, plan.device)?;
     let own = Waiting(sums.f32_mut().as_mut_ptr());
@@ -254,6 +256,15 @@ pub(crate) fn gemm<'m>(
         }
     }
     Ok(())
+}
+
+/// Whether a product of m rows over so many words of k turns heads itself (`epilogue::Then::Rotary`).
+pub(crate) fn turns(plan: &Plan<'_>, c: DType, (m, k): (usize, usize)) -> bool {
+    if plan.numbers == Numbers::Bf16Tiles {
+        return tiles::turns(plan, (m, k));
+    }
+    // Sums of an output in bf16 are rounded tile by tile.
+    c == DType::F32 && m > FEW_PANELS * shape(plan.device.isa(), m).0
 }
 
 /// Rows and columns of the tile for an output of m rows: few rows need no tall tile.
@@ -360,6 +371,7 @@ impl Rect<'_> {
         // Strips of columns where there are fewer groups than it takes.
         let least = if parallel { 2 * threads } else { 1 };
         let strip = cols.div_ceil(least.div_ceil(groups).clamp(1, cols));
+        let strip = strip.next_multiple_of(self.epilogue.unit(self.b.width));
         let strips = cols.div_ceil(strip);
         let pack = |panels: Range, parallel| {
             let end = self.m.min(panels.end * self.height);
@@ -530,6 +542,8 @@ impl Task for Tiles<'_> {
         let all = rect.n.div_ceil(width);
         let mut room = Room::new(rect.cuts, height * width, 0);
         let mut rounding = Rounding::new();
+        // Columns up to this one have turned.
+        let mut turned = cols.start * width;
         for j in cols {
             for i in rows.clone() {
                 let whole = Whole {
@@ -574,6 +588,40 @@ impl Task for Tiles<'_> {
                     unsafe { rounding.finish(isa, rect.epilogue, whole) }
                 }
             }
+            if let Some(rotary) = rect.epilogue.rotary()
+                && end == rect.cuts.k
+            {
+                let end = rect.n.min((j + 1) * width) / rotary.width() * rotary.width();
+                // SAFETY: a task's columns are whole heads; its rows and columns are its own.
+                unsafe { rect.turn(isa, rotary, (rows.clone(), turned..end)) }
+                turned = end;
+            }
+        }
+    }
+}
+
+impl Rect<'_> {
+    /// Turns heads that are whole in the output, some panels of rows and columns of the block.
+    /// # Safety
+    /// Nobody else uses them.
+    unsafe fn turn(&self, isa: Isa, rotary: &Rotary<'_>, (panels, columns): (Range, Range)) {
+        let Shared::F32(c) = self.c else {
+            unreachable!("only heads of f32 turn in the output")
+        };
+        let (first, end) = (
+            panels.start * self.height,
+            self.m.min(panels.end * self.height),
+        );
+        let part = Part {
+            row: self.at.0 + first,
+            column: self.at.1 + columns.start,
+            rows: end - first,
+            columns: columns.len(),
+        };
+        // SAFETY: rows and columns of the block lie in the output, and are the caller's.
+        unsafe {
+            let start = c.add(part.row * self.c_stride + part.column);
+            rotary.in_place_at(isa, start, self.c_stride, part);
         }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod output;
 pub(crate) mod pack;
 pub(crate) mod path;
 pub(crate) mod rooms;
+pub(crate) mod rotary;
 pub(crate) mod simd;
 pub(crate) mod strip;
 pub(crate) mod tile;

@@ -85,8 +85,12 @@ mod tests {
         };
         let mut qkv = make(&[n, d], 11);
         let angles = rope::Frequencies::new(1e4, heads.width, &rope::Scaling::Plain).unwrap();
-        let at = rope::Positions::Run { t: n, offset: 0 };
-        rope::forward(&mut qkv, &heads, &at, &angles).unwrap();
+        let turn = rope::Turn {
+            heads: &heads,
+            positions: rope::Positions::Run { t: n, offset: 0 },
+            frequencies: &angles,
+        };
+        rope::forward(&mut qkv, &turn).unwrap();
         let call = attention::Call::causal(&heads, 1, n);
         let (out, lse) = attention::forward(&qkv, &call).unwrap();
         let passed = attention::Passed {
@@ -94,6 +98,7 @@ mod tests {
             out: &out,
             lse: &lse,
             qkv: &qkv,
+            turn: None,
         };
         let (dqkv, _) = attention::backward(&passed, &call, 20, None).unwrap();
         let mut dbias = make(&[4, 8], 17);

@@ -12,7 +12,7 @@
 //! Their gradients are summed over ranks as leaves of query rows.
 
 use kernels::attention::{Bias, Buckets, Call, Keys, Mask, Next, Passed, Running, Slopes};
-use kernels::rope::Frequencies;
+use kernels::rope::{Frequencies, Turn};
 use kernels::{DType, Heads, Tensor, attention, head_norm, reduce, rope};
 
 use crate::architecture::Positions;
@@ -130,18 +130,40 @@ impl Attention {
         x: &Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Option<Tensor>)> {
-        let mut qkv = self.qkv.forward(x, DType::F32, cx)?;
-        let raw = self.norms.map(|_| qkv.try_clone()).transpose()?;
+        if self.norms.is_none() {
+            let mut qkv = self.project_as(x, DType::F32, cx)?;
+            cx.make_operand(&mut qkv)?;
+            return Ok((qkv, None));
+        }
+        let raw = self.qkv.forward(x, DType::F32, cx)?;
+        let mut qkv = raw.try_clone()?;
         self.prepare(&mut qkv, cx)?;
-        Ok((qkv, raw))
+        Ok((qkv, Some(raw)))
+    }
+
+    /// As `project` without norms, stored as told.
+    fn project_as(&self, x: &Tensor, stored: DType, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        match self.turn(cx) {
+            Some(turn) => self.qkv.forward_turned(x, (stored, turn), cx),
+            None => self.qkv.forward(x, stored, cx),
+        }
+    }
+
+    /// How queries and keys turn, if positions are rotary.
+    fn turn<'a>(&'a self, cx: &Context<'a>) -> Option<Turn<'a>> {
+        self.rotary.as_ref().map(|frequencies| Turn {
+            heads: &self.heads,
+            positions: cx.positions(),
+            frequencies,
+        })
     }
 
     /// How queries, keys and values are stored, and their gradients.
     fn stored(&self, cx: &Context<'_>) -> DType {
-        if self.norms.is_some() || self.rotary.is_some() {
-            return DType::F32;
+        match self.norms {
+            Some(_) => DType::F32,
+            None => cx.between_products(),
         }
-        cx.between_products()
     }
 
     /// Norms and positions, and the numbers of `precision.rs`, in place.
@@ -149,8 +171,8 @@ impl Attention {
         if let Some([q, k]) = self.norms {
             head_norm::forward(qkv, &self.heads, (cx.weight(q), cx.weight(k)), self.eps)?;
         }
-        if let Some(angles) = &self.rotary {
-            rope::forward(qkv, &self.heads, &cx.positions(), angles)?;
+        if let Some(turn) = self.turn(cx) {
+            rope::forward(qkv, &turn)?;
         }
         cx.make_operand(qkv)
     }
@@ -163,7 +185,7 @@ impl Attention {
     /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let (qkv, raw) = match self.stored(cx) {
-            DType::Bf16 => (self.qkv.forward(&x, DType::Bf16, cx)?, None),
+            DType::Bf16 => (self.project_as(&x, DType::Bf16, cx)?, None),
             _ => self.project(&x, cx)?,
         };
         let (mixed, lse) = self.mix(&qkv, cx)?;
@@ -300,6 +322,7 @@ impl Attention {
             out: &mixed,
             lse: &lse,
             qkv: &qkv,
+            turn: self.turn(cx),
         };
         let dtable = self.bias.as_ref().map(|bias| {
             let [dtable] = gradients.sums([bias.gradient]);
@@ -307,9 +330,6 @@ impl Attention {
         });
         let mut dqkv = self.unmix(&passed, dtable, cx)?;
         drop((qkv, mixed, lse, dmixed));
-        if let Some(angles) = &self.rotary {
-            rope::backward(&mut dqkv, &self.heads, &cx.positions(), angles)?;
-        }
         if let (Some(norms), Some(raw)) = (self.norms, raw) {
             self.backward_norms((&mut dqkv, &raw), norms, gradients, cx)?;
         }
@@ -338,9 +358,8 @@ impl Attention {
 
 /// Numbers of four bytes of the queries, keys and values of n rows that a block keeps.
 pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, tp: usize) -> usize {
-    let (count, architecture) = (n * plan.shape().packed / tp, plan.model.architecture());
-    let is_direct = !architecture.qk_norm && architecture.positions != Positions::Rotary;
-    if is_direct && precision::has_bf16_layers(plan, block) {
+    let count = n * plan.shape().packed / tp;
+    if !plan.model.architecture().qk_norm && precision::has_bf16_layers(plan, block) {
         return count.div_ceil(2);
     }
     count

@@ -216,6 +216,7 @@ impl CrossAttention {
             out: &mixed,
             lse: &lse,
             qkv: &q,
+            turn: None,
         };
         let (dq, dkv) = self.unmix(&passed, &kv, cx)?;
         drop((kv, mixed, lse, dmixed));

@@ -10,6 +10,7 @@
 
 use kernels::activation::Kind;
 use kernels::matmul::{Op, Then, product, product_then};
+use kernels::rope::Turn;
 use kernels::{DType, Tensor, add, reduce};
 
 use crate::model::context::{Context, Slot, Slots};
@@ -119,6 +120,20 @@ impl ColumnLinear {
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
         outputs(x, (self.weight, self.bias), stored, cx)
+    }
+
+    /// As `forward` of packed queries, keys and values, which turn.
+    pub(crate) fn forward_turned(
+        &self,
+        x: &Tensor,
+        (stored, turn): (DType, Turn<'_>),
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let mut room = None;
+        let x = cx.gather(x, &mut room)?;
+        let bias = self.bias.map(|bias| cx.weight(bias));
+        let then = Then::Rotary { bias, turn };
+        outputs_then(x, self.weight, (stored, Some(then)), cx)
     }
 
     /// The slope of an activation at what `forward` gives, and its values there, as what lies between products is

@@ -75,6 +75,7 @@ pub(super) fn multiply<U: Units>(
                             own,
                             shared: shared.parts().1,
                             panels: (&mut [], &mut []),
+                            strip: &mut [],
                         };
                         U::perform(isa, work);
                     });

@@ -35,6 +35,7 @@ use super::gemm::{FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, 
 use super::output::Shared;
 use super::pack::Matrix;
 use super::rooms::Rooms;
+use super::rotary::{Part, Rotary};
 use super::simd::{LANES, Lanes};
 use super::tile::Finish;
 use super::{Isa, pieces};
@@ -123,7 +124,8 @@ fn multiply<U: Units>(
         return deep::multiply(&rect, (a, b), plan.device, parallel);
     }
     let m_block = block(m, height, steps, PACK_A_BYTES);
-    let n_block = block(n, BOTH, steps, PACK_B_BYTES);
+    let whole_heads = BOTH * plan.epilogue.unit(BOTH);
+    let n_block = block(n, BOTH, steps, PACK_B_BYTES).next_multiple_of(whole_heads);
     for n0 in (0..n).step_by(n_block) {
         let n_end = n.min(n0 + n_block);
         let packed_b = pack_b(b, order, n0..n_end, plan.device, parallel)?;
@@ -140,6 +142,11 @@ fn multiply<U: Units>(
         }
     }
     Ok(())
+}
+
+/// Whether a product of m rows turns heads itself.
+pub(super) fn turns(plan: &Plan<'_>, (m, k): (usize, usize)) -> bool {
+    m > FEW_PANELS * BOTH && Order::new(k, plan.leaf).steps() <= DEEP
 }
 
 /// Room for `floats`; powers of two let packs of unlike shapes share pooled buffers.
@@ -293,7 +300,9 @@ impl<U: Units> Rect<'_, U> {
             // Each column is packed once.
             Columns::Apart(_) => (tasks.min(cols), 1),
         };
-        let (wide, high) = (cols.div_ceil(across), rows.div_ceil(down));
+        let wide = cols.div_ceil(across);
+        let wide = wide.next_multiple_of(self.epilogue.unit(BOTH));
+        let high = rows.div_ceil(down);
         let (across, down) = (cols.div_ceil(wide), rows.div_ceil(high));
         // What several tasks or columns that are packed one by one go over is packed before them.
         let is_shared = across > 1 || matches!(self.b, Columns::Apart(_));
@@ -315,15 +324,19 @@ impl<U: Units> Rect<'_, U> {
             Columns::Packed(_) => (wide, 0),
             Columns::Apart(_) => (1, self.order.steps() * BOTH),
         };
+        let strip = match self.epilogue.rotary() {
+            Some(_) => wide * BOTH * BOTH,
+            None => 0,
+        };
         let threads = if parallel { across * down } else { 1 };
         let rooms = Rooms::new(threads, || {
             let waiting = Waiting::new(self.order.cuts(), tiles, device)?;
             let panel = |floats| Tensor::empty(&[floats], DType::F32, device);
-            Ok((waiting, panel(panel_a)?, panel(panel_b)?))
+            Ok((waiting, panel(panel_a)?, panel(panel_b)?, panel(strip)?))
         })?;
         let one = |task: usize| {
             let (x, y) = (task / down, task % down);
-            rooms.with(|(waiting, panel_a, panel_b)| {
+            rooms.with(|(waiting, panel_a, panel_b, strip)| {
                 let (own, shared) = waiting.parts();
                 let work = Work {
                     rect,
@@ -332,6 +345,7 @@ impl<U: Units> Rect<'_, U> {
                     own,
                     shared,
                     panels: (panel_a.f32_mut(), panel_b.f32_mut()),
+                    strip: strip.f32_mut(),
                 };
                 U::perform(self.isa, work);
             });
@@ -354,6 +368,8 @@ struct Work<'a, U> {
     own: &'a mut [Sums],
     shared: &'a mut [Sums],
     panels: (&'a mut [f32], &'a mut [f32]),
+    /// Room for a row of tiles whose heads turn before they are written.
+    strip: &'a mut [f32],
 }
 
 impl<U: Units> Task for Work<'_, U> {
@@ -366,6 +382,7 @@ impl<U: Units> Task for Work<'_, U> {
             own,
             shared,
             panels: (panel_a, panel_b),
+            strip,
         } = self;
         let (from, to) = rect.span;
         let apart = (to - from) * BOTH;
@@ -383,7 +400,8 @@ impl<U: Units> Task for Work<'_, U> {
             };
             next = cols.end;
             let panels = (&mut *panel_a, b);
-            rect.rows_by_columns::<L, _>(&mut unit, (rows.clone(), cols), panels, (own, shared));
+            let (part, sums) = ((rows.clone(), cols), (&mut *own, &mut *shared));
+            rect.rows_by_columns::<L, _>(&mut unit, part, panels, sums, strip);
         }
     }
 }
@@ -398,6 +416,7 @@ impl<U> Rect<'_, U> {
         (rows, cols): (Range<usize>, Range<usize>),
         (panel, b): (&mut [f32], &[f32]),
         (own, shared): (&mut [Sums], &mut [Sums]),
+        strip: &mut [f32],
     ) {
         let cuts = self.order.cuts();
         let each = cuts.own();
@@ -439,8 +458,43 @@ impl<U> Rect<'_, U> {
                     let own = &mut own[number * each..(number + 1) * each];
                     let mut sums = Stack::new(own, shared);
                     ahead.ask::<L>(some);
-                    self.visit::<L, _>(unit, &block, (i, j), &mut sums);
+                    let of_strip = strip.get_mut(number * BOTH..).unwrap_or_default();
+                    let stride = cols.len() * BOTH;
+                    self.visit::<L, _>(unit, &block, (i, j), &mut sums, (of_strip, stride));
                 }
+            }
+            if to == cuts.k
+                && let Some(rotary) = self.epilogue.rotary()
+            {
+                // SAFETY: rows and columns lie inside the block of the output, which is this task's there.
+                unsafe { self.turn(rotary, (i, cols.clone()), strip) }
+            }
+        }
+    }
+
+    /// Writes a row of tiles whose sums are whole in `strip`.
+    /// # Safety
+    /// Nobody else touches its place in the output.
+    unsafe fn turn(
+        &self,
+        rotary: &Rotary<'_>,
+        (i, cols): (usize, Range<usize>),
+        strip: &mut [f32],
+    ) {
+        let (row, column) = (i * self.height, cols.start * BOTH);
+        let part = Part {
+            row: self.at.0 + row,
+            column: self.at.1 + column,
+            rows: self.height.min(self.m - row),
+            columns: (cols.len() * BOTH).min(self.n - column),
+        };
+        let (apart, bias) = (self.c_stride, self.epilogue.bias);
+        let strip = (strip, cols.len() * BOTH);
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match self.c {
+                Shared::F32(c) => rotary.settle(self.isa, strip, ((c, apart), bias), part),
+                Shared::Bf16(c) => rotary.settle(self.isa, strip, ((c, apart), bias), part),
             }
         }
     }
@@ -453,6 +507,7 @@ impl<U> Rect<'_, U> {
         block: &Block<'_>,
         (i, j): (usize, usize),
         sums: &mut Stack<'_>,
+        (strip, stride): (&mut [f32], usize),
     ) {
         let (row, col) = (i * self.height, j * BOTH);
         let is_last = block.end == block.cuts.k;
@@ -462,7 +517,12 @@ impl<U> Rect<'_, U> {
         }
         let tall = self.height.next_multiple_of(SIDE);
         block.add::<L, _>(unit, sums, (self.height, tall), &mut soon);
-        if is_last {
+        if is_last && self.epilogue.rotary().is_some() {
+            let rows = self.height.min(self.m - row);
+            assert!((rows - 1) * stride + BOTH <= strip.len(), "a tile fits");
+            // SAFETY: inside by the assert.
+            unsafe { write::<L, false>(sums.at(0), (strip.as_mut_ptr(), stride), rows) }
+        } else if is_last {
             // SAFETY: rows and columns lie inside the block of the output, which is this task's there.
             unsafe { self.finish::<L>(sums.at(0), row, col) }
         }

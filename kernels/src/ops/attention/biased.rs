@@ -118,6 +118,7 @@ pub(super) fn both_ways(qkv: &Tensor, dout: &Tensor, call: &Call<'_>, leaf: usiz
         out: &out,
         lse: &lse,
         qkv,
+        turn: None,
     };
     let zeros = |bias: Bias<'_>| Tensor::zeros(bias.table.dims(), DType::F32, qkv.device());
     let mut dtable = call.bias.map(|bias| zeros(bias).unwrap());
@@ -285,6 +286,7 @@ fn the_tables_gradient_is_the_same_for_every_micro_batch_and_adds_once() {
         out: &out,
         lse: &lse,
         qkv: &qkv,
+        turn: None,
     };
     let mut sum = table.try_clone().unwrap();
     backward(&passed, &call, 6, Some(&mut sum)).unwrap();
@@ -359,6 +361,7 @@ fn biases_that_do_not_fit_are_refused_by_name() {
         out: &out,
         lse: &lse,
         qkv: &qkv,
+        turn: None,
     };
     let missing = backward(&passed, &call, 0, None);
     assert!(matches!(

@@ -190,6 +190,7 @@ fn masked_and_dropped_backward_matches_finite_differences() {
                 out: &out,
                 lse: &lse,
                 qkv: &qkv,
+                turn: None,
             };
             let (dqkv, _) = backward(&passed, &call, 0, None).unwrap();
             let seen = ranges(&mask, t, 0);
@@ -229,6 +230,7 @@ fn parts_of_masked_and_dropped_rows_have_the_bits_of_the_whole() {
             out: &out,
             lse: &lse,
             qkv: &qkv,
+            turn: None,
         };
         let (want, _) = backward(&passed, &whole, leaf, None).unwrap();
         let mut found = Vec::new();
@@ -264,6 +266,7 @@ fn parts_of_masked_and_dropped_rows_have_the_bits_of_the_whole() {
                 out: &mixed,
                 lse: &lse,
                 qkv: &qkv,
+                turn: None,
             };
             let (dqkv, dkv) = backward(&passed, &call, leaf, None).unwrap();
             found.push((dqkv, dkv.unwrap()));
@@ -327,6 +330,7 @@ fn masked_bits_are_the_same_on_every_instruction_set() {
                 out: &out,
                 lse: &lse,
                 qkv: &qkv,
+                turn: None,
             };
             outs.push(backward(&passed, &call, 20, None).unwrap().0);
             outs.extend([out, lse]);

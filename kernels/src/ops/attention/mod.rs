@@ -34,6 +34,7 @@ mod tests;
 mod tiles;
 
 use crate::cpu::Numbers;
+use crate::rope::Turn;
 use crate::{DType, Device, Error, Result, Tensor};
 
 pub use bias::{Bias, Buckets};
@@ -107,6 +108,8 @@ pub struct Passed<'a> {
     pub lse: &'a Tensor,
     /// As forward's: `[b*t, packed]`, or `[b*t, heads*width]` with keys of another sequence.
     pub qkv: &'a Tensor,
+    /// How packed queries and keys were turned before: their gradients turn back, in f32, before they are stored.
+    pub turn: Option<Turn<'a>>,
 }
 
 /// Returns dqkv, packed and stored as qkv. Gradients of k and v are sums over leaves of `leaf` query rows (0: one
@@ -186,7 +189,7 @@ impl Slopes {
         }
         let mut dqkv = Tensor::empty(passed.qkv.dims(), passed.qkv.dtype(), device)?;
         let outs = (&mut dqkv, dtable);
-        dispatch!(device, backward_end(self.0, outs, dkv, call))?;
+        dispatch!(device, backward_end(self.0, outs, dkv, (passed, call)))?;
         Ok(dqkv)
     }
 }
@@ -278,6 +281,9 @@ fn check_passed(op: &'static str, passed: &Passed<'_>, call: &Call<'_>) -> Resul
     let dims = (call.b * call.t, heads.heads * heads.width);
     call.check_factor(op, ("dout", passed.dout), dims.1)?;
     check_rows(op, ("out", passed.out), heads, dims)?;
+    if let Some(turn) = &passed.turn {
+        turn.check(op, "qkv", passed.qkv)?;
+    }
     passed
         .lse
         .expect_f32(op, "lse", &[call.b, heads.heads, call.t])

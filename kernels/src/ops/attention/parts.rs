@@ -63,6 +63,7 @@ fn around(
         out: &out,
         lse: &lse,
         qkv: &qkv,
+        turn: None,
     };
     let mut slopes = Slopes::new(&passed, &call(part), leaf).unwrap();
     let visit = |number| seen(number).then(|| slopes.visit(&passed, &call(number)).unwrap());

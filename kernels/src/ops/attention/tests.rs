@@ -1,6 +1,7 @@
 //! Against f64 loops and finite differences; parts, tiles, threads and instruction sets against the whole.
 
 use super::*;
+use crate::rope::{self, Frequencies, Positions, Scaling};
 use crate::testing::{
     assert_same_bits, bits, devices, differences, error, random, stored_as, wide, widened,
 };
@@ -28,6 +29,7 @@ fn backward_of(
         out,
         lse,
         qkv,
+        turn: None,
     };
     let call = Call::causal(heads, b, t);
     backward(&passed, &call, leaf, None).unwrap().0
@@ -201,6 +203,7 @@ fn parts_of_the_rows_have_the_bits_of_the_whole() {
                 out: &mixed,
                 lse: &lse,
                 qkv: &qkv,
+                turn: None,
             };
             let (dqkv, dkv) = backward(&passed, &call, leaf, None).unwrap();
             found.push((dqkv, dkv.unwrap()));
@@ -346,6 +349,7 @@ fn rows_in_bf16_give_the_bits_of_the_same_numbers_in_f32() {
                         out: &out,
                         lse: &lse,
                         qkv,
+                        turn: None,
                     };
                     let (dqkv, _) = backward(&passed, &call, leaf, None).unwrap();
                     (bits(out.f32()), bits(lse.f32()), dqkv)
@@ -362,5 +366,70 @@ fn rows_in_bf16_give_the_bits_of_the_same_numbers_in_f32() {
             let plain = super::forward(&qkv, &Call::causal(&heads, b, t));
             assert!(matches!(plain, Err(Error::DType { name: "qkv", .. })));
         }
+    }
+}
+
+#[test]
+fn gradients_turn_back_as_they_do_afterwards() {
+    let (b, t, leaf) = (2, 45, 8);
+    let wide = Heads {
+        heads: 2,
+        kv_heads: 2,
+        width: 40,
+    };
+    for (device, heads) in devices().iter().flat_map(|x| [(x, HEADS), (x, wide)]) {
+        let frequencies = Frequencies::new(100.0, heads.width, &Scaling::Plain).unwrap();
+        let turn = Turn {
+            heads: &heads,
+            positions: Positions::Run { t, offset: 3 },
+            frequencies: &frequencies,
+        };
+        let dims = [heads.packed(), heads.heads * heads.width];
+        let [qkv, dout] = dims.map(|cols| random(&[b * t, cols], 1, device).unwrap());
+        let [qkv, dout] = [qkv, dout].map(|x| stored_as(DType::Bf16, &x));
+        for (numbers, dtype) in [
+            (Numbers::F32, DType::F32),
+            (Numbers::Bf16, DType::Bf16),
+            (Numbers::Bf16Tiles, DType::Bf16),
+        ] {
+            let call = Call {
+                numbers,
+                ..Call::causal(&heads, b, t)
+            };
+            let [plain, dout] = [&qkv, &dout].map(widened);
+            let (out, lse) = super::forward(&plain, &call).unwrap();
+            let qkv = stored_as(dtype, &plain);
+            let passed = |qkv, turn| Passed {
+                dout: &dout,
+                out: &out,
+                lse: &lse,
+                qkv,
+                turn,
+            };
+            let (mut want, _) = backward(&passed(&plain, None), &call, leaf, None).unwrap();
+            rope::backward(&mut want, &turn).unwrap();
+            let want = stored_as(dtype, &want);
+            let passed = passed(&qkv, Some(turn));
+            let (found, _) = backward(&passed, &call, leaf, None).unwrap();
+            assert!(found.bytes() == want.bytes(), "{device:?} {numbers:?}");
+            let mut slopes = Slopes::new(&passed, &call, leaf).unwrap();
+            let dkv = slopes.visit(&passed, &call).unwrap();
+            let found = slopes.finish(&passed, &call, Some(&dkv), None).unwrap();
+            assert!(found.bytes() == want.bytes(), "{device:?} {numbers:?}");
+        }
+        let short = Turn {
+            positions: Positions::Run { t: 44, offset: 0 },
+            ..turn
+        };
+        let (out, lse) = super::forward(&widened(&qkv), &Call::causal(&heads, b, t)).unwrap();
+        let passed = Passed {
+            dout: &widened(&dout),
+            out: &out,
+            lse: &lse,
+            qkv: &widened(&qkv),
+            turn: Some(short),
+        };
+        let wrong = backward(&passed, &Call::causal(&heads, b, t), leaf, None);
+        assert!(matches!(wrong, Err(Error::Shape { name: "qkv", .. })));
     }
 }

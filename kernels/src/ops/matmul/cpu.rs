@@ -2,11 +2,13 @@
 
 use super::{Numbers, Op, Then};
 use crate::cpu::epilogue::{self, Epilogue, Second};
-use crate::cpu::gemm::{Plan, ViewMut, gemm};
+use crate::cpu::gemm::{Plan, ViewMut, gemm, turns};
 use crate::cpu::output::{Data, DataMut};
 use crate::cpu::pack::{Matrix, View};
+use crate::cpu::rotary::{Rotary, Way};
 use crate::cpu::tile::Finish;
-use crate::{DType, Result, Tensor};
+use crate::rope::Turn;
+use crate::{DType, Device, Result, Tensor};
 
 pub(super) fn product(
     numbers: Numbers,
@@ -45,25 +47,63 @@ pub(super) fn product_then(
             bias: None,
             then: epilogue::Then::Times(Data::of(by)),
         },
+        Then::Rotary { bias, turn } => return turned((numbers, leaf), c, (a, b), (bias, turn)),
     };
     run((numbers, leaf), c, (a, b), (Finish::Store, epilogue))
 }
 
-fn run(
+/// A product whose heads turn: within it, or after it where few rows or a long k go another way.
+fn turned(
     (numbers, leaf): (Numbers, usize),
     c: &mut Tensor,
     (a, b): ((&Tensor, Op), (&Tensor, Op)),
-    (finish, epilogue): (Finish, Epilogue<'_>),
+    (bias, turn): (Option<&Tensor>, Turn<'_>),
 ) -> Result<()> {
     let device = c.device().clone();
-    let plan = Plan {
-        device: &device,
+    let rotary = Rotary::new(turn, Way::Forward, &device);
+    let epilogue = Epilogue {
+        bias: bias.map(Tensor::f32),
+        then: epilogue::Then::Rotary(&rotary),
+    };
+    let finish = Finish::Store;
+    let plan = plan((numbers, leaf), (finish, epilogue), &device);
+    let ((rows, _), k) = (c.rows_cols(), view(a).cols());
+    if turns(&plan, c.dtype(), (rows, k)) {
+        return run((numbers, leaf), c, (a, b), (finish, epilogue));
+    }
+    let epilogue = Epilogue {
+        then: epilogue::Then::Nothing,
+        ..epilogue
+    };
+    let mut sums = Tensor::empty(c.dims(), DType::F32, &device)?;
+    run((numbers, leaf), &mut sums, (a, b), (finish, epilogue))?;
+    rotary.settle_all(&mut sums, c);
+    Ok(())
+}
+
+fn plan<'a>(
+    (numbers, leaf): (Numbers, usize),
+    (finish, epilogue): (Finish, Epilogue<'a>),
+    device: &'a Device,
+) -> Plan<'a> {
+    Plan {
+        device,
         numbers,
         leaf,
         finish,
         epilogue,
         parallel: true,
-    };
+    }
+}
+
+fn run(
+    numbers: (Numbers, usize),
+    c: &mut Tensor,
+    (a, b): ((&Tensor, Op), (&Tensor, Op)),
+    end: (Finish, Epilogue<'_>),
+) -> Result<()> {
+    let device = c.device().clone();
+    let plan = plan(numbers, end, &device);
     let (rows, cols) = c.rows_cols();
     let c = ViewMut {
         data: DataMut::of(c),

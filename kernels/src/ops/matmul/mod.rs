@@ -11,6 +11,7 @@ mod cpu;
 
 use crate::activation::Kind;
 pub use crate::cpu::Numbers;
+use crate::rope::Turn;
 use crate::{DType, Error, Result, Tensor};
 
 /// How an operand is stored.
@@ -75,10 +76,17 @@ pub enum Then<'a> {
     },
     /// c = product times these numbers: dims and type of c.
     Times(&'a Tensor),
+    /// c = packed queries, keys and values, product plus bias if there is one, with queries and keys turned.
+    Rotary {
+        /// `[n]`
+        bias: Option<&'a Tensor>,
+        /// Of m rows and n columns.
+        turn: Turn<'a>,
+    },
 }
 
-/// As `product`, and what follows it in the same pass, with the bits of `add::bias` and `activation`. All of it is
-/// in f32; what is stored in bf16 is rounded last.
+/// As `product`, and what follows it in the same pass, with the bits of `add::bias`, `activation` and `rope::forward`.
+/// All of it is in f32; what is stored in bf16 is rounded last.
 /// # Shapes
 /// As `matmul` and `Then`.
 /// # Errors
@@ -103,6 +111,12 @@ pub fn product_then(
             like_c("values", values)?;
         }
         Then::Times(by) => like_c("by", by)?,
+        Then::Rotary { bias, turn } => {
+            if let Some(bias) = bias {
+                bias.expect_f32(OP, "bias", &[n])?;
+            }
+            turn.check(OP, "c", c)?;
+        }
     }
     let device = c.device().clone();
     dispatch!(device, product_then(numbers, c, a, b, leaf, then))
@@ -160,8 +174,9 @@ fn flattened((x, op): (&Tensor, Op)) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rope::{self, Frequencies, Positions, Scaling};
     use crate::testing::{bits, devices, random, stored_as, tree, widened};
-    use crate::{Device, activation, add};
+    use crate::{Device, Heads, activation, add};
     use proptest::prelude::*;
 
     fn at(x: &Tensor, op: Op, row: usize, col: usize) -> f32 {
@@ -439,6 +454,70 @@ mod tests {
     }
 
     #[test]
+    fn heads_turn_in_a_product_as_they_do_after_it() {
+        // rows, rows of a sequence, heads and their keys' and width, rotated features, k
+        let shapes = [
+            (7, 7, (2, 1, 10), 10, 33),
+            (130, 65, (4, 2, 10), 6, 40),
+            (300, 100, (6, 3, 24), 24, 70),
+            (130, 65, (2, 1, 64), 64, 2100),
+            (260, 65, (8, 8, 64), 32, 48),
+        ];
+        let kinds = [
+            (Numbers::F32, DType::F32),
+            (Numbers::Bf16, DType::F32),
+            (Numbers::Bf16, DType::Bf16),
+            (Numbers::Bf16Tiles, DType::F32),
+            (Numbers::Bf16Tiles, DType::Bf16),
+        ];
+        for device in devices() {
+            let cases = (shapes.iter()).flat_map(|shape| kinds.map(|kind| (*shape, kind)));
+            for ((m, t, (heads, kv_heads, width), rotary, k), (numbers, dtype)) in cases {
+                let heads = Heads {
+                    heads,
+                    kv_heads,
+                    width,
+                };
+                let (n, frequencies) = (
+                    heads.packed(),
+                    Frequencies::new(100.0, rotary, &Scaling::Plain).unwrap(),
+                );
+                let turn = Turn {
+                    heads: &heads,
+                    positions: Positions::Run { t, offset: 3 },
+                    frequencies: &frequencies,
+                };
+                let a = random(&[m, k], 1, &device).unwrap();
+                let b = random(&[n, k], 2, &device).unwrap();
+                let bias = random(&[n], 3, &device).unwrap();
+                let (a, b) = ((&a, Op::Plain), (&b, Op::Transposed));
+                for bias in [None, Some(&bias)] {
+                    let mut want = Tensor::zeros(&[m, n], DType::F32, &device).unwrap();
+                    product(numbers, &mut want, a, b, 16, false).unwrap();
+                    if let Some(bias) = bias {
+                        add::bias(&mut want, bias).unwrap();
+                    }
+                    let plain = bits(want.f32());
+                    rope::forward(&mut want, &turn).unwrap();
+                    assert!(plain != bits(want.f32()), "it turns");
+                    for threads in [1, 3] {
+                        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+                        let found = pool.build().unwrap().install(|| {
+                            let mut c = Tensor::zeros(&[m, n], dtype, &device).unwrap();
+                            let then = Then::Rotary { bias, turn };
+                            product_then(numbers, &mut c, a, b, 16, then).unwrap();
+                            c
+                        });
+                        let place = (&device, m, n, k, numbers, dtype, bias.is_some(), threads);
+                        let same = found.bytes() == stored_as(dtype, &want).bytes();
+                        assert!(same, "{place:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_follows_a_product_has_to_fit_it() {
         let device = Device::cpu();
         let x = |r, c| Tensor::zeros(&[r, c], DType::F32, &device).unwrap();
@@ -459,6 +538,20 @@ mod tests {
         let halves = Tensor::zeros(&[2, 4], DType::Bf16, &device).unwrap();
         let wrong = then(Then::Times(&halves));
         assert!(matches!(wrong, Err(Error::DType { name: "by", .. })));
+        let heads = Heads {
+            heads: 1,
+            kv_heads: 1,
+            width: 2,
+        };
+        let frequencies = Frequencies::new(100.0, 2, &Scaling::Plain).unwrap();
+        let positions = Positions::Run { t: 2, offset: 0 };
+        let turn = Turn {
+            heads: &heads,
+            positions,
+            frequencies: &frequencies,
+        };
+        let wrong = then(Then::Rotary { bias: None, turn });
+        assert!(matches!(wrong, Err(Error::Shape { name: "c", .. })));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod cpu;
 mod frequencies;
 
 use super::attention::Heads;
+use crate::cpu::rotary::Way;
 use crate::{Error, Result, Tensor};
 pub use frequencies::{Frequencies, Scaling};
 
@@ -32,18 +33,24 @@ pub enum Positions<'a> {
     },
 }
 
-/// Turns q and k by these angles per position.
+/// How the queries and keys of packed rows turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn<'a> {
+    /// What a row holds.
+    pub heads: &'a Heads,
+    /// Where rows stand.
+    pub positions: Positions<'a>,
+    /// Angles of the pairs.
+    pub frequencies: &'a Frequencies,
+}
+
+/// Turns q and k by their angles per position.
 /// # Shapes
 /// qkv: `[b*t, packed]`, see `Heads`.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit or more features are rotated than a head has.
-pub fn forward(
-    qkv: &mut Tensor,
-    heads: &Heads,
-    positions: &Positions<'_>,
-    frequencies: &Frequencies,
-) -> Result<()> {
-    turn("rope::forward", qkv, heads, positions, frequencies, 1.0)
+pub fn forward(qkv: &mut Tensor, turn: &Turn<'_>) -> Result<()> {
+    run("rope::forward", qkv, turn, Way::Forward)
 }
 
 /// Gradient of `forward`: turns back, with the same magnitude (the transpose).
@@ -51,61 +58,65 @@ pub fn forward(
 /// As `forward`.
 /// # Errors
 /// As `forward`.
-pub fn backward(
-    dqkv: &mut Tensor,
-    heads: &Heads,
-    positions: &Positions<'_>,
-    frequencies: &Frequencies,
-) -> Result<()> {
-    turn("rope::backward", dqkv, heads, positions, frequencies, -1.0)
+pub fn backward(dqkv: &mut Tensor, turn: &Turn<'_>) -> Result<()> {
+    run("rope::backward", dqkv, turn, Way::Back)
 }
 
-fn turn(
-    op: &'static str,
-    qkv: &mut Tensor,
-    heads: &Heads,
-    positions: &Positions<'_>,
-    frequencies: &Frequencies,
-    direction: f32,
-) -> Result<()> {
-    heads.check(op)?;
-    let (rows, packed) = qkv.expect_rows(op, "qkv")?;
-    let (fits, wanted) = match *positions {
-        Positions::Run { t, .. } => (t > 0 && rows % t == 0, format!("b * {t}")),
-        Positions::Each { of, .. } => (rows == of.len(), of.len().to_string()),
-    };
-    if packed != heads.packed() || !fits {
-        let wanted = format!("[{wanted}, {}]", heads.packed());
-        return Err(Error::Shape {
-            op,
-            name: "qkv",
-            found: qkv.dims().to_vec(),
-            wanted,
-        });
-    }
-    let rotary = 2 * frequencies.steps.len();
-    if rotary > heads.width {
-        let (found, wanted) = (rotary.to_string(), format!("at most {}", heads.width));
-        return Err(Error::Argument {
-            op,
-            name: "rotary",
-            found,
-            wanted,
-        });
-    }
-    if let Positions::Each { of, limit } = *positions
-        && let Some(found) = of.iter().find(|&&position| position as usize >= limit)
-    {
-        return Err(Error::Argument {
-            op,
-            name: "positions",
-            found: found.to_string(),
-            wanted: format!("below {limit}"),
-        });
-    }
+fn run(op: &'static str, qkv: &mut Tensor, turn: &Turn<'_>, way: Way) -> Result<()> {
+    qkv.expect_rows(op, "qkv")?;
+    turn.check(op, "qkv", qkv)?;
     let device = qkv.device().clone();
-    dispatch!(device, turn(qkv, heads, positions, frequencies, direction));
+    dispatch!(device, turn(qkv, turn, way));
     Ok(())
+}
+
+impl Turn<'_> {
+    /// Checks that packed rows fit.
+    /// # Errors
+    /// `Shape` or `Argument` if not, or if more features are rotated than a head has.
+    pub(crate) fn check(&self, op: &'static str, name: &'static str, qkv: &Tensor) -> Result<()> {
+        let Turn {
+            heads,
+            positions,
+            frequencies,
+        } = *self;
+        heads.check(op)?;
+        let (rows, packed) = qkv.rows_cols();
+        let (fits, wanted) = match positions {
+            Positions::Run { t, .. } => (t > 0 && rows % t == 0, format!("b * {t}")),
+            Positions::Each { of, .. } => (rows == of.len(), of.len().to_string()),
+        };
+        if packed != heads.packed() || !fits {
+            let wanted = format!("[{wanted}, {}]", heads.packed());
+            return Err(Error::Shape {
+                op,
+                name,
+                found: qkv.dims().to_vec(),
+                wanted,
+            });
+        }
+        let rotary = 2 * frequencies.steps.len();
+        if rotary > heads.width {
+            let (found, wanted) = (rotary.to_string(), format!("at most {}", heads.width));
+            return Err(Error::Argument {
+                op,
+                name: "rotary",
+                found,
+                wanted,
+            });
+        }
+        if let Positions::Each { of, limit } = positions
+            && let Some(found) = of.iter().find(|&&position| position as usize >= limit)
+        {
+            return Err(Error::Argument {
+                op,
+                name: "positions",
+                found: found.to_string(),
+                wanted: format!("below {limit}"),
+            });
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -122,6 +133,14 @@ mod tests {
 
     fn run(t: usize, offset: usize) -> Positions<'static> {
         Positions::Run { t, offset }
+    }
+
+    fn turn<'a>(positions: Positions<'a>, frequencies: &'a Frequencies) -> Turn<'a> {
+        Turn {
+            heads: &HEADS,
+            positions,
+            frequencies,
+        }
     }
 
     fn plain(theta: f64, rotary: usize) -> Frequencies {
@@ -145,7 +164,7 @@ mod tests {
         let (t, offset) = (6, 3);
         let mut qkv = random(&[2 * t, HEADS.packed()], 1, &Device::cpu()).unwrap();
         let before = wide(qkv.f32());
-        forward(&mut qkv, &HEADS, &run(t, offset), &plain(100.0, 10)).unwrap();
+        forward(&mut qkv, &turn(run(t, offset), &plain(100.0, 10))).unwrap();
         let want = |shift: usize| {
             let mut out = Vec::new();
             for (i, head) in before.chunks(10).enumerate() {
@@ -171,8 +190,8 @@ mod tests {
     fn backward_undoes_forward() {
         let mut qkv = random(&[8, HEADS.packed()], 1, &Device::cpu()).unwrap();
         let before = wide(qkv.f32());
-        forward(&mut qkv, &HEADS, &run(8, 5), &plain(1e4, 10)).unwrap();
-        backward(&mut qkv, &HEADS, &run(8, 5), &plain(1e4, 10)).unwrap();
+        forward(&mut qkv, &turn(run(8, 5), &plain(1e4, 10))).unwrap();
+        backward(&mut qkv, &turn(run(8, 5), &plain(1e4, 10))).unwrap();
         assert!(error(qkv.f32(), &before) < tolerance::elementwise(8));
     }
 
@@ -180,7 +199,7 @@ mod tests {
     fn bits_are_the_same_on_every_instruction_set() {
         assert_same_bits(|device| {
             let mut qkv = random(&[21, HEADS.packed()], 1, device).unwrap();
-            forward(&mut qkv, &HEADS, &run(7, 2), &plain(1e4, 10)).unwrap();
+            forward(&mut qkv, &turn(run(7, 2), &plain(1e4, 10))).unwrap();
             vec![qkv]
         });
     }
@@ -201,7 +220,7 @@ mod tests {
         let mut qkv = random(&[2 * t, HEADS.packed()], 1, &device).unwrap();
         let mut back = random(&[2 * t, HEADS.packed()], 2, &device).unwrap();
         let (before, dy) = (wide(qkv.f32()), wide(back.f32()));
-        forward(&mut qkv, &HEADS, &run(t, offset), &frequencies).unwrap();
+        forward(&mut qkv, &turn(run(t, offset), &frequencies)).unwrap();
         let want = |size: f64| {
             let mut out = before.clone();
             for (i, head) in out.chunks_mut(10).enumerate().filter(|(i, _)| i % 4 != 3) {
@@ -219,7 +238,7 @@ mod tests {
         assert!(error(qkv.f32(), &want(size)) < tolerance::elementwise(5));
         // Must fail: cosines and sines without their factor.
         assert!(error(qkv.f32(), &want(1.0)) > tolerance::elementwise(5));
-        backward(&mut back, &HEADS, &run(t, offset), &frequencies).unwrap();
+        backward(&mut back, &turn(run(t, offset), &frequencies)).unwrap();
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let (left, right) = (dot(&wide(qkv.f32()), &dy), dot(&before, &wide(back.f32())));
         assert!((left - right).abs() < tolerance::sum(1000) * before.len() as f64);
@@ -231,12 +250,12 @@ mod tests {
         let frequencies = plain(100.0, 10);
         let mut want = random(&[6, HEADS.packed()], 1, &device).unwrap();
         let mut found = want.try_clone().unwrap();
-        forward(&mut want, &HEADS, &run(3, 2), &frequencies).unwrap();
+        forward(&mut want, &turn(run(3, 2), &frequencies)).unwrap();
         let each = |of| Positions::Each { of, limit: 5 };
-        forward(&mut found, &HEADS, &each(&[2, 3, 4, 2, 3, 4]), &frequencies).unwrap();
+        forward(&mut found, &turn(each(&[2, 3, 4, 2, 3, 4]), &frequencies)).unwrap();
         assert_eq!(found.f32(), want.f32());
         for wrong in [&[0; 5][..], &[5; 6]] {
-            assert!(forward(&mut found, &HEADS, &each(wrong), &frequencies).is_err());
+            assert!(forward(&mut found, &turn(each(wrong), &frequencies)).is_err());
         }
     }
 
@@ -246,7 +265,7 @@ mod tests {
         let turned = |device: &Device, theta: f64, offset: usize| {
             let mut qkv = random(&[4, HEADS.packed()], 1, device).unwrap();
             let frequencies = Frequencies::new(theta, 10, &Scaling::Plain).unwrap();
-            forward(&mut qkv, &HEADS, &run(4, offset), &frequencies).unwrap();
+            forward(&mut qkv, &turn(run(4, offset), &frequencies)).unwrap();
             qkv.f32().to_vec()
         };
         for (theta, offset) in [(1e4, 0), (1e4, 5), (1e6, 5), (1e4, 0)] {
@@ -264,12 +283,12 @@ mod tests {
         let wide = Frequencies::new(1e4, 12, &Scaling::Plain).unwrap();
         let mut qkv = random(&[4, HEADS.packed()], 1, &Device::cpu()).unwrap();
         assert!(matches!(
-            forward(&mut qkv, &HEADS, &run(2, 0), &wide),
+            forward(&mut qkv, &turn(run(2, 0), &wide)),
             Err(Error::Argument { name: "rotary", .. })
         ));
         let mut qkv = random(&[5, HEADS.packed()], 1, &Device::cpu()).unwrap();
         assert!(matches!(
-            forward(&mut qkv, &HEADS, &run(2, 0), &plain(1e4, 10)),
+            forward(&mut qkv, &turn(run(2, 0), &plain(1e4, 10))),
             Err(Error::Shape { .. })
         ));
     }

@@ -18,6 +18,7 @@ use super::{Rows, TILE, Tile, expand, lay_turned};
 use crate::cpu::element::Element;
 use crate::cpu::pack::View;
 use crate::cpu::rooms::Rooms;
+use crate::cpu::rotary::{Part, Rotary, Way};
 use crate::cpu::simd::LANES;
 use crate::cpu::strip::{Strip, Strips, steps};
 use crate::cpu::words::join_row;
@@ -102,10 +103,14 @@ impl Slopes {
         self,
         (dqkv, dtable): (&mut Tensor, Option<&mut Tensor>),
         dkv: Option<&Tensor>,
-        call: &Call<'_>,
+        (passed, call): (&Passed<'_>, &Call<'_>),
     ) -> Result<()> {
         let (heads, device) = (call.heads, dqkv.device().clone());
-        if dqkv.dtype() == DType::Bf16 {
+        if let Some(turn) = passed.turn {
+            let mut all = Tensor::empty(dqkv.dims(), DType::F32, &device)?;
+            self.write(all.f32_mut(), dkv, call, device.isa());
+            Rotary::new(turn, Way::Back, &device).settle_all(&mut all, dqkv);
+        } else if dqkv.dtype() == DType::Bf16 {
             self.write(dqkv.bf16_mut(), dkv, call, device.isa());
         } else {
             self.write(dqkv.f32_mut(), dkv, call, device.isa());
@@ -162,9 +167,9 @@ pub(in crate::ops::attention) fn backward_end(
     slopes: Slopes,
     outs: (&mut Tensor, Option<&mut Tensor>),
     dkv: Option<&Tensor>,
-    call: &Call<'_>,
+    of: (&Passed<'_>, &Call<'_>),
 ) -> Result<()> {
-    slopes.finish(outs, dkv, call)
+    slopes.finish(outs, dkv, of)
 }
 
 /// Backward with the sequences' own keys: gradients are written as soon as they are whole.
@@ -199,33 +204,41 @@ fn whole<E: Element>(
     if call.b > 0 && t > 0 {
         let of = Rows::of(passed.qkv, call, bias.as_ref(), 0);
         let is_dropped = call.dropout.is_some();
+        let rotary = passed.turn.map(|turn| Rotary::new(turn, Way::Back, device));
+        let group_width = heads.group_width();
+        let rows = rotary.as_ref().map_or(0, |_| t * group_width);
         let rooms = Rooms::new(count, || {
             let room = Room::new(&of, (plan, is_dropped), device)?;
-            let dq = Tensor::empty(&[per * plan.tiles() * width * TILE], DType::F32, device)?;
-            Ok((room, dq))
+            let empty = |floats| Tensor::empty(&[floats], DType::F32, device);
+            let dq = empty(per * plan.tiles() * width * TILE)?;
+            Ok((room, dq, empty(rows)?))
         })?;
         let columns = Columns::of(numbers(dqkv), call.query_width());
         let one = |task: usize, by_distance: &mut [f32]| {
             let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
             let saved = Saved::of(passed, call, bias.as_ref(), sequence);
-            let out = columns.from(sequence * t, group * heads.group_width());
-            rooms.with(|(room, dq)| {
-                let dq = dq.f32_mut();
-                dq.fill(0.0);
-                let sums = Sums {
-                    dkv: out.after(0, per * width),
-                    dq: &mut *dq,
-                    by_distance,
+            let out = columns.from(sequence * t, group * group_width);
+            rooms.with(|(room, dq, rows)| {
+                let sums = (dq.f32_mut(), by_distance);
+                let Some(rotary) = &rotary else {
+                    // SAFETY: a task has the columns of its group in the rows of its sequence.
+                    return unsafe { group_whole(out, sums, &saved, (group, plan), room, device) };
                 };
-                // SAFETY: a task has the columns of its group in the rows of its sequence.
-                unsafe { one_group(sums, &saved, (group, plan), room, device) }
-                let heads = dq.chunks_exact(plan.tiles() * width * TILE);
-                for (query, dq) in heads.enumerate() {
-                    // SAFETY: as above.
-                    unsafe {
-                        plan.write_queries(device.isa(), dq, width, out.after(0, query * width))
-                    }
+                let rows = rows.f32_mut();
+                let own = Columns::of(rows, group_width);
+                // SAFETY: the room is the task's.
+                unsafe {
+                    group_whole(own.from(0, 0), sums, &saved, (group, plan), room, device);
                 }
+                let part = Part {
+                    row: sequence * t,
+                    column: group * group_width,
+                    rows: t,
+                    columns: group_width,
+                };
+                let (to, isa) = ((columns.start(), None), device.isa());
+                // SAFETY: a task has the columns of its group in the rows of its sequence.
+                unsafe { rotary.settle(isa, (rows, group_width), to, part) }
             });
         };
         if distances == 0 {
@@ -241,6 +254,34 @@ fn whole<E: Element>(
     let by_head = plan.by_bucket(by_distance.f32(), &bias, call, device.isa());
     let dims = [call.b, heads.heads * bias.buckets];
     settle(dtable, &Tensor::from_f32(&dims, &by_head, device)?)
+}
+
+/// Gradients of a group's queries, keys and values as rows, from `out` on.
+/// # Safety
+/// Nobody else uses them.
+unsafe fn group_whole<E: Element>(
+    out: Place<'_, E>,
+    (dq, by_distance): (&mut [f32], &mut [f32]),
+    saved: &Saved<'_>,
+    (group, plan): (usize, Plan),
+    room: &mut Room,
+    device: &Device,
+) {
+    let heads = saved.call.heads;
+    let (per, width) = (heads.per_group(), heads.width);
+    dq.fill(0.0);
+    let sums = Sums {
+        dkv: out.after(0, per * width),
+        dq: &mut *dq,
+        by_distance,
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { one_group(sums, saved, (group, plan), room, device) }
+    let queries = dq.chunks_exact(plan.tiles() * width * TILE);
+    for (query, dq) in queries.enumerate() {
+        // SAFETY: as above.
+        unsafe { plan.write_queries(device.isa(), dq, width, out.after(0, query * width)) }
+    }
 }
 
 impl Plan {

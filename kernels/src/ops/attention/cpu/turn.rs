@@ -34,6 +34,11 @@ impl<'a, E> Columns<'a, E> {
         }
     }
 
+    /// The first number, and numbers of a row.
+    pub(super) fn start(&self) -> (*mut E, usize) {
+        (self.start, self.width)
+    }
+
     /// From a row and a column on.
     pub(super) fn from(&self, row: usize, column: usize) -> Place<'_, E> {
         Place {

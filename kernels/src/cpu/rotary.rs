@@ -1,0 +1,243 @@
+//! Rotary positions of packed queries, keys and values while their rows lie in the nearest caches: at the end of a
+//! product, of attention's gradients, or as an op of its own. All with the same operations, hence bits.
+#![expect(unsafe_code, reason = "tasks write disjoint parts of one output")]
+
+use super::bf16::{Step, Task, perform};
+use super::element::{Element, TWO};
+use super::output::{DataMut, Shared};
+use super::simd::{LANES, Lanes};
+use super::{Isa, ROW_BLOCK};
+use crate::rope::{Frequencies, Positions, Turn};
+use crate::{Device, Tensor};
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Which way queries and keys turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Forward,
+    /// The transpose, for gradients.
+    Back,
+}
+
+/// Angles of all rows.
+pub(crate) struct Rotary<'a> {
+    turn: Turn<'a>,
+    /// Per position: cosines of all pairs, then sines.
+    table: Arc<Vec<f32>>,
+    way: Way,
+}
+
+/// Some rows, and some columns of each, from (row, column) on; heads are whole.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+impl<'a> Rotary<'a> {
+    /// Angles, sines and cosines are made in f64 and kept as one f32 table per device.
+    pub(crate) fn new(turn: Turn<'a>, way: Way, device: &Device) -> Rotary<'a> {
+        let (t, offset) = match turn.positions {
+            Positions::Run { t, offset } => (t, offset),
+            Positions::Each { limit, .. } => (limit, 0),
+        };
+        let angles = turn.frequencies;
+        let table = device.rope_table((t, offset, angles), || table(t, offset, angles));
+        Rotary { turn, table, way }
+    }
+
+    /// Columns of a head.
+    pub(crate) fn width(&self) -> usize {
+        self.turn.heads.width
+    }
+
+    /// Turns heads of one row, from a column on.
+    #[inline(always)]
+    fn turn_row<L: Lanes>(&self, x: &mut [f32], row: usize, column: usize) {
+        let (heads, half) = (self.turn.heads, self.turn.frequencies.steps().len());
+        let (width, slots) = (heads.width, heads.per_group() + 2);
+        let position = match self.turn.positions {
+            Positions::Run { t, .. } => row % t,
+            Positions::Each { of, .. } => of[row] as usize,
+        };
+        let (cos, sin) = self.table[position * 2 * half..][..2 * half].split_at(half);
+        let direction = L::splat(match self.way {
+            Way::Forward => 1.0,
+            Way::Back => -1.0,
+        });
+        for (slot, head) in (column / width..).zip(x.chunks_exact_mut(width)) {
+            if slot % slots == slots - 1 {
+                continue; // values stay
+            }
+            let (left, right) = head[..2 * half].split_at_mut(half);
+            for at in (0..half).step_by(LANES) {
+                let end = half.min(at + LANES);
+                let (left, right) = (&mut left[at..end], &mut right[at..end]);
+                let (cos, sin) = (f32::load_part::<L>(&cos[at..end]), &sin[at..end]);
+                let sin = f32::load_part::<L>(sin).mul(direction);
+                let (a, b) = (f32::load_part::<L>(left), f32::load_part::<L>(right));
+                a.mul(cos).sub(b.mul(sin)).store_part(left);
+                b.mul(cos).add(a.mul(sin)).store_part(right);
+            }
+        }
+    }
+
+    /// Turns rows that are `stride` apart.
+    pub(crate) fn in_place(&self, isa: Isa, x: &mut [f32], stride: usize, part: Part) {
+        let start = x.as_mut_ptr();
+        let last = (part.rows.saturating_sub(1)) * stride + part.columns;
+        assert!(part.rows == 0 || last <= x.len(), "rows lie in their slice");
+        // SAFETY: inside by the assert, and exclusively borrowed.
+        unsafe { self.in_place_at(isa, start, stride, part) }
+    }
+
+    /// As `in_place`, of rows from `start` on.
+    /// # Safety
+    /// They are there, and nobody else uses these columns of theirs.
+    pub(crate) unsafe fn in_place_at(&self, isa: Isa, start: *mut f32, stride: usize, part: Part) {
+        let rows = Rows {
+            rotary: self,
+            start,
+            stride,
+            part,
+        };
+        perform(isa, false, rows);
+    }
+
+    /// Adds a bias of all columns, turns, and writes rows that are `stride` apart to the same part of an output whose
+    /// rows are `out.1` apart, rounded last where it is in bf16.
+    /// # Safety
+    /// The output has the part, which nobody else uses.
+    pub(crate) unsafe fn settle<E: Element>(
+        &self,
+        isa: Isa,
+        (x, stride): (&mut [f32], usize),
+        (out, bias): ((*mut E, usize), Option<&[f32]>),
+        part: Part,
+    ) {
+        let settled = Settled {
+            rotary: self,
+            x,
+            stride,
+            bias,
+            out,
+            part,
+        };
+        perform(isa, E::IN_PAIRS, settled);
+    }
+
+    /// Turns all rows of x, which are in f32, and writes them to `out`, rounded where that is in bf16.
+    pub(crate) fn settle_all(&self, x: &mut Tensor, out: &mut Tensor) {
+        let (isa, (_, columns)) = (x.device().isa(), x.rows_cols());
+        assert_eq!(x.dims(), out.dims(), "callers check shapes");
+        let out = DataMut::of(out).shared();
+        let blocks = x.f32_mut().par_chunks_mut(columns * ROW_BLOCK);
+        blocks.enumerate().for_each(|(block, x)| {
+            let part = Part {
+                row: block * ROW_BLOCK,
+                column: 0,
+                rows: x.len() / columns,
+                columns,
+            };
+            let x = (x, columns);
+            // SAFETY: a task has its rows.
+            unsafe {
+                match out {
+                    Shared::F32(out) => self.settle(isa, x, ((out, columns), None), part),
+                    Shared::Bf16(out) => self.settle(isa, x, ((out, columns), None), part),
+                }
+            }
+        });
+    }
+}
+
+/// Made by `in_place_at` alone, which has its caller's word for the rows.
+struct Rows<'a> {
+    rotary: &'a Rotary<'a>,
+    start: *mut f32,
+    stride: usize,
+    part: Part,
+}
+
+impl Task for Rows<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let Part { row, column, .. } = self.part;
+        for i in 0..self.part.rows {
+            // SAFETY: by the word for the rows.
+            let x = unsafe {
+                let start = self.start.add(i * self.stride);
+                std::slice::from_raw_parts_mut(start, self.part.columns)
+            };
+            self.rotary.turn_row::<L>(x, row + i, column);
+        }
+    }
+}
+
+/// Made by `Rotary::settle` alone, which has its caller's word for the output.
+struct Settled<'a, 'x, E> {
+    rotary: &'a Rotary<'a>,
+    x: &'x mut [f32],
+    stride: usize,
+    bias: Option<&'x [f32]>,
+    out: (*mut E, usize),
+    part: Part,
+}
+
+impl<E: Element> Task for Settled<'_, '_, E> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let Settled {
+            rotary,
+            x,
+            stride,
+            bias,
+            out: (out, apart),
+            part,
+        } = self;
+        let Part { row, column, .. } = part;
+        for (i, x) in x.chunks_mut(stride).take(part.rows).enumerate() {
+            let x = &mut x[..part.columns];
+            if let Some(bias) = bias {
+                let bias = &bias[column..column + part.columns];
+                for (x, bias) in x.chunks_mut(LANES).zip(bias.chunks(LANES)) {
+                    let sum = f32::load_part::<L>(x).add(f32::load_part::<L>(bias));
+                    sum.store_part(x);
+                }
+            }
+            rotary.turn_row::<L>(x, row + i, column);
+            // SAFETY: by the word for the output.
+            let out = unsafe {
+                let start = out.add((row + i) * apart + column);
+                std::slice::from_raw_parts_mut(start, part.columns)
+            };
+            for (out, x) in out.chunks_mut(TWO).zip(x.chunks(TWO)) {
+                E::settle::<L, N>(f32::two::<L>(x), out);
+            }
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "f64 angles become an f32 table"
+)]
+fn table(t: usize, offset: usize, frequencies: &Frequencies) -> Vec<f32> {
+    let half = frequencies.steps().len();
+    let size = frequencies.magnitude();
+    let mut table = vec![0.0; t * 2 * half];
+    table
+        .par_chunks_mut(2 * half)
+        .enumerate()
+        .for_each(|(row, out)| {
+            let position = (row + offset) as f64;
+            for (i, step) in frequencies.steps().iter().enumerate() {
+                let (sin, cos) = (position * step).sin_cos();
+                (out[i], out[half + i]) = ((cos * size) as f32, (sin * size) as f32);
+            }
+        });
+    table
+}
