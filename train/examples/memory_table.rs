@@ -62,9 +62,9 @@ fn main() -> Result<(), Box<dyn StdError>> {
         fingerprint: "squares".into(),
     };
     println!(
-        "| dp | pp | zero | recompute | weights | optimizer | gradients | activations | snapshot | total |"
+        "| dp | pp | zero | recompute | weights | optimizer | gradients | activations | packs | snapshot | total |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
     let recomputes = [Recompute::None, Recompute::Selective, Recompute::Full];
     let choices = (0..=3).map(|zero| (4, 1, zero, Recompute::None));
     let pipelines = recomputes.map(|recompute| (1, 2, 0, recompute));
@@ -75,11 +75,12 @@ fn main() -> Result<(), Box<dyn StdError>> {
         let (found, wanted) = (most(&measure(&plan, &Squares)?), most(&predict(&plan)?));
         let cell = |of: fn(&RankMemory) -> usize| format!("{} / {}", of(&wanted), of(&found));
         println!(
-            "| {dp} | {pp} | {zero} | {recompute:?} | {} | {} | {} | {} | {} | {} |",
+            "| {dp} | {pp} | {zero} | {recompute:?} | {} | {} | {} | {} | {} | {} | {} |",
             cell(|m| m.weights),
             cell(|m| m.optimizer),
             cell(|m| m.gradients),
             cell(|m| m.activations),
+            cell(|m| m.packs),
             cell(|m| m.snapshot),
             cell(RankMemory::total),
         );

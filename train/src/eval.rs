@@ -17,6 +17,7 @@ use crate::infer::pair;
 use crate::launch::cpu_path;
 use crate::mesh::Groups;
 use crate::model::context::{Context, Documents, Weights};
+use crate::model::packs::{self, Packs};
 use crate::model::param::{self, Spec};
 use crate::model::stage::Stage;
 use crate::parallel::pipeline::Worker;
@@ -29,6 +30,8 @@ pub(crate) struct Model {
     pub specs: Vec<Spec>,
     pub stage: Stage,
     pub weights: Vec<Tensor>,
+    /// Of these weights, if products read them.
+    packs: Option<Packs>,
     pub groups: Groups,
     pub device: Device,
     /// Scales of fp8's `delayed` recipe, as they were.
@@ -62,13 +65,14 @@ impl Model {
         let mut delayed = Delayed::of(&plan, &specs, &groups.place);
         opened.restore_scales(&mut delayed);
         Ok(Model {
-            plan,
             specs,
+            packs: packs::are_read(&plan).then(|| Packs::new(weights.len(), &device)),
             stage,
             weights,
             groups,
             device,
             delayed,
+            plan,
         })
     }
 
@@ -78,7 +82,11 @@ impl Model {
         (first, time): (usize, usize),
         documents: Option<&'a Documents>,
     ) -> Context<'a> {
-        let cx = Context::of(&self.plan, Weights::All(&self.weights), &self.groups);
+        let cx = Context::of(
+            &self.plan,
+            Weights::All(&self.weights, self.packs.as_ref()),
+            &self.groups,
+        );
         Context {
             time,
             first,
@@ -147,7 +155,7 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
         device: &model.device,
         loss_scale: 1.0,
         scratch: None,
-        supply: Supply::Whole(&model.weights),
+        supply: Supply::Whole(&model.weights, model.packs.as_ref()),
         delayed: model.delayed.as_ref(),
     };
     worker.evaluate(samples, sequences)

@@ -14,6 +14,7 @@ use crate::delayed::Delayed;
 use crate::error::{OnRank, Result};
 use crate::mesh::Groups;
 use crate::model::context::{Slot, Slots};
+use crate::model::packs::{self, Packs};
 use crate::model::param::Spec;
 use crate::model::stage::Stage;
 use crate::offload::Scratch;
@@ -234,6 +235,7 @@ impl<'a> Trainer<'a> {
         let first = range
             .expect("the plan's steps fit the samples, checked before the first")
             .start;
+        let packs = self.packs();
         let worker = Worker {
             plan: &self.plan,
             stages: &self.stages,
@@ -243,7 +245,7 @@ impl<'a> Trainer<'a> {
             scratch: self.scratch.as_ref(),
             delayed: self.delayed.as_ref(),
             supply: supply(
-                (&self.weights, &self.weight_shards),
+                (&self.weights, packs.as_ref(), &self.weight_shards),
                 &self.holding,
                 &self.groups,
                 &self.device,
@@ -254,7 +256,11 @@ impl<'a> Trainer<'a> {
             held,
             routing,
         } = worker.train(samples, (first, next.step), &mut self.sums)?;
-        (self.held, self.routing) = (held, routing);
+        self.held = Held {
+            packs: packs.map_or(0, |packs| packs.bytes()),
+            ..held
+        };
+        self.routing = routing;
         self.squares = squares;
         let _span = profile::phase("last sums of gradients");
         let gradients = self.sums.finish();
@@ -310,6 +316,7 @@ impl<'a> Trainer<'a> {
 
     /// Mean loss over the first `count` samples, the same bits on every rank and layout.
     pub(crate) fn evaluate(&self, samples: &dyn Samples, count: usize) -> Result<f64> {
+        let packs = self.packs();
         let worker = Worker {
             plan: &self.plan,
             stages: &self.stages,
@@ -319,13 +326,19 @@ impl<'a> Trainer<'a> {
             scratch: None,
             delayed: self.delayed.as_ref(),
             supply: supply(
-                (&self.weights, &self.weight_shards),
+                (&self.weights, packs.as_ref(), &self.weight_shards),
                 &self.holding,
                 &self.groups,
                 &self.device,
             ),
         };
         worker.evaluate(samples, count)
+    }
+
+    /// For the micro-batches of a step, or of an evaluation.
+    fn packs(&self) -> Option<Packs> {
+        let are_kept = packs::are_kept(&self.plan, &self.groups.place);
+        are_kept.then(|| Packs::new(self.weights.len(), &self.device))
     }
 
     /// Adds up the gradients of tensors that are used more than once, as a tied embedding is, over the
@@ -386,7 +399,7 @@ impl<'a> Trainer<'a> {
 }
 
 fn supply<'a>(
-    (weights, shards): (&'a [Tensor], &'a [Tensor]),
+    (weights, packs, shards): (&'a [Tensor], Option<&'a Packs>, &'a [Tensor]),
     holding: &'a Holding,
     groups: &'a Groups,
     device: &'a Device,
@@ -399,7 +412,7 @@ fn supply<'a>(
             device,
         }
     } else {
-        Supply::Whole(weights)
+        Supply::Whole(weights, packs)
     }
 }
 

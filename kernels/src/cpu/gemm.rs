@@ -151,6 +151,41 @@ impl Packed {
     }
 }
 
+/// Checks what callers vouch for; whether there is anything to do.
+fn has_elements(c: &ViewMut<'_>, a: Matrix<'_>, plan: &Plan<'_>) -> bool {
+    a.check();
+    assert!(a.rows() == c.rows, "callers check shapes");
+    let (m, n) = (c.rows, c.cols);
+    if m == 0 || n == 0 {
+        return false;
+    }
+    assert!(
+        (m - 1) * c.row_stride + n <= c.data.len(),
+        "the output lies inside its slice"
+    );
+    assert!(
+        plan.epilogue.is_none() || c.row_stride == n,
+        "rows follow each other"
+    );
+    true
+}
+
+/// As `gemm` in tiles, of columns that `tiles::fill` packed for as many as c has and the plan's leaves.
+/// # Errors
+/// `Memory` if packs do not fit.
+pub(crate) fn gemm_packed(
+    c: ViewMut<'_>,
+    a: Matrix<'_>,
+    (words, n): (&[f32], usize),
+    plan: Plan<'_>,
+) -> Result<()> {
+    assert!(n == c.cols, "callers check shapes");
+    if !has_elements(&c, a, &plan) {
+        return Ok(());
+    }
+    tiles::gemm(c, a, tiles::Right::Packed(words), plan)
+}
+
 /// Multiplies; the definition of the bits is in `tile.rs`.
 /// # Errors
 /// `Memory` if the packs do not fit.
@@ -161,28 +196,19 @@ pub(crate) fn gemm<'m>(
     plan: Plan<'_>,
 ) -> Result<()> {
     let (a, b) = (a.into(), b.into());
-    a.check();
     b.check();
     assert!(
-        a.rows() == c.rows && b.cols() == c.cols && a.cols() == b.rows(),
+        b.cols() == c.cols && a.cols() == b.rows(),
         "callers check shapes"
     );
-    let (m, n, k) = (c.rows, c.cols, a.cols());
-    if m == 0 || n == 0 {
+    if !has_elements(&c, a, &plan) {
         return Ok(());
     }
-    assert!(
-        (m - 1) * c.row_stride + n <= c.data.len(),
-        "the output lies inside its slice"
-    );
-    assert!(
-        plan.epilogue.is_none() || c.row_stride == n,
-        "rows follow each other"
-    );
+    let (m, n, k) = (c.rows, c.cols, a.cols());
     let order = Order::new(plan.numbers, k, plan.leaf);
     let cuts = order.cuts();
     if plan.numbers == Numbers::Bf16Tiles {
-        return tiles::gemm(c, a, b, plan);
+        return tiles::gemm(c, a, tiles::Right::Matrix(b), plan);
     }
     let isa = plan.device.isa();
     let (rows, cols) = shape(isa, m);

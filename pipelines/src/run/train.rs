@@ -226,13 +226,14 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let ranks = train::memory::predict(&plan).unwrap_or_default();
     if let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) {
         eprintln!(
-            "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}, copy for checkpoints {}",
+            "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}, packed weights {}, copy for checkpoints {}",
             ranks.len(),
             rank.total() / 1_000_000,
             rank.weights / 1_000_000,
             rank.optimizer / 1_000_000,
             rank.gradients / 1_000_000,
             rank.activations / 1_000_000,
+            rank.packs / 1_000_000,
             rank.snapshot / 1_000_000
         );
     }
@@ -320,6 +321,7 @@ fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result
                 "recompute",
                 "recompute_layers",
                 "offload",
+                "keep_packed",
                 "init_from",
             ]
             .map(|k| ("train", k)),

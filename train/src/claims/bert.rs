@@ -56,7 +56,7 @@ fn logits(trainer: &Trainer<'_>, plan: &Plan) -> Tensor {
     let batch = crate::data::read(&Formula, 0, 0..4, plan, at).unwrap();
     let cx = Context {
         documents: batch.documents.as_ref(),
-        ..Context::of(plan, Weights::All(&trainer.weights), &trainer.groups)
+        ..Context::of(plan, Weights::All(&trainer.weights, None), &trainer.groups)
     };
     let stage = &trainer.stages[0];
     let inputs = (batch.inputs.as_ref().unwrap(), batch.segments.as_ref());

@@ -9,7 +9,7 @@ use crate::claims::layouts::{assert_same, train, train_in, with};
 use crate::fixtures::{Chain, Log, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::launch::{LaunchConfig, Launcher};
 use crate::world::World;
-use crate::{Bf16Sums, Plan, Precision, run, run_in_world};
+use crate::{Bf16Sums, Plan, Precision, memory, run, run_in_world};
 
 const LAYOUTS: [&str; 7] = [
     "dp=3 mb=2",
@@ -66,6 +66,49 @@ fn every_kind_of_model_has_the_same_bits_in_tiles() {
         for layout in layouts {
             let what = format!("{layout} {:?}", plan.model.family);
             assert_same(&train(&with(plan.clone(), layout)), &want, &what);
+        }
+    }
+}
+
+#[test]
+fn kept_packs_are_as_large_as_predicted_and_change_no_bits() {
+    let next_sentence = {
+        let mut plan = tiny_bert();
+        plan.model.next_sentence = true;
+        plan
+    };
+    for (plan, layout) in [
+        (tiny_gpt(), "mb=2"),
+        (tiny_llama(), "tp=2 sp pp=2 dp=2 zero=2 mb=1"),
+        (tiny_moe(), "ep=2 dp=2 tp=2 mb=2"),
+        (tiny_bert(), "mb=1"),
+        (next_sentence, "pp=2 tp=2 mb=2"),
+        (tiny_t5(), "pp=2 full mb=2"),
+    ] {
+        let plan = with(summed(plan, Bf16Sums::Tiles), layout);
+        let of = |plan: &Plan| {
+            let measured = memory::measure(plan, samples_of(plan).as_ref()).unwrap();
+            let packs = |ranks: &[memory::RankMemory]| -> Vec<usize> {
+                ranks.iter().map(|rank| rank.packs).collect()
+            };
+            let found = packs(&measured);
+            assert_eq!(found, packs(&memory::predict(plan).unwrap()), "{layout}");
+            found.iter().sum::<usize>()
+        };
+        assert!(of(&plan) > 0, "{layout}");
+        let mut alone = plan.clone();
+        alone.train.keep_packed = false;
+        assert_eq!(of(&alone), 0, "{layout}");
+        assert_same(&train(&plan), &train(&alone), layout);
+        let mut shared = plan.clone();
+        (shared.parallel.zero, shared.parallel.dp) = (3, 2);
+        let mut once = plan.clone();
+        (once.parallel.dp, once.parallel.ep, once.parallel.zero) = (1, 1, 0);
+        (once.train.global_batch, once.train.micro_batch) = (1, 1);
+        let pairs = summed(plan, Bf16Sums::Pairs);
+        for (plan, what) in [(shared, "zero 3"), (once, "once"), (pairs, "pairs")] {
+            let packs = memory::predict(&plan).unwrap();
+            assert!(packs.iter().all(|rank| rank.packs == 0), "{layout} {what}");
         }
     }
 }

@@ -94,7 +94,7 @@ impl Layer {
         Context {
             drops: true,
             sequence_weight: 1.0,
-            ..Context::of(&self.plan, Weights::All(&self.weights), &self.groups)
+            ..Context::of(&self.plan, Weights::All(&self.weights, None), &self.groups)
         }
     }
 

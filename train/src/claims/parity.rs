@@ -212,7 +212,7 @@ pub(super) fn follows_torch(plan: &Plan, name: &str) {
         (&trainer.device, &trainer.groups.place),
     )
     .unwrap();
-    let cx = Context::of(plan, Weights::All(&trainer.weights), &trainer.groups);
+    let cx = Context::of(plan, Weights::All(&trainer.weights, None), &trainer.groups);
     let (mut x, _) = trainer.stages[0]
         .embedding()
         .unwrap()

@@ -26,6 +26,7 @@ use crate::error::{Error, OnRank, Result};
 use crate::launch::cpu_path;
 use crate::mesh::{Groups, Place};
 use crate::model::context::key_block;
+use crate::model::packs;
 use crate::model::param;
 use crate::parallel::data::{Block, micro_batches};
 use crate::parallel::schedule::{Action, actions};
@@ -47,6 +48,8 @@ pub struct RankMemory {
     pub gradients: usize,
     /// Most bytes kept for backward passes.
     pub activations: usize,
+    /// Weights packed for products, during a step (`train.keep_packed`).
+    pub packs: usize,
     /// Copies that wait until a checkpoint is written, beside the arena.
     pub snapshot: usize,
 }
@@ -58,7 +61,7 @@ impl RankMemory {
     }
 
     fn in_arena(&self) -> usize {
-        self.weights + self.optimizer + self.gradients + self.activations
+        self.weights + self.optimizer + self.gradients + self.activations + self.packs
     }
 }
 
@@ -142,6 +145,7 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
             optimizer,
             gradients: trainer.held.gradients,
             activations: trainer.held.activations,
+            packs: trainer.held.packs,
             snapshot: {
                 let copies = snapshot::take(&trainer).map(|piece| piece.len());
                 snapshot::bytes(&plan, &copies.collect::<Vec<_>>())
@@ -194,6 +198,7 @@ impl Rank<'_> {
             optimizer: optimizer.sum(),
             gradients,
             activations,
+            packs: packs::bytes_of(self.plan, &self.place, &specs),
             snapshot: {
                 let of = (&specs[..], self.shards);
                 let lengths = snapshot::lengths(self.plan, of, &self.place);

@@ -11,10 +11,12 @@ use kernels::attention::Dropped;
 use kernels::cast::Format;
 use kernels::comm::Collective;
 use kernels::dropout::{self, Dropout};
+use kernels::matmul::{Op, Packed};
 use kernels::rope::Positions;
 use kernels::{DType, Heads, Tensor};
 
 use crate::mesh::{Groups, Place};
+use crate::model::packs::Packs;
 use crate::model::param::Spec;
 use crate::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
 use crate::precision::{Bf16Sums, Fp8};
@@ -25,8 +27,8 @@ pub(crate) type Slot = usize;
 /// Whole tensors of the rank by slot.
 #[derive(Clone, Copy)]
 pub(crate) enum Weights<'a> {
-    /// All of them.
-    All(&'a [Tensor]),
+    /// All of them, and packs of them if those are kept.
+    All(&'a [Tensor], Option<&'a Packs>),
     /// Those gathered for the layer that runs.
     Gathered(&'a [Option<Tensor>]),
 }
@@ -234,10 +236,23 @@ impl<'a> Context<'a> {
 
     pub(crate) fn weight(&self, slot: Slot) -> &'a Tensor {
         match self.weights {
-            Weights::All(tensors) => &tensors[slot],
+            Weights::All(tensors, _) => &tensors[slot],
             Weights::Gathered(tensors) => tensors[slot]
                 .as_ref()
                 .expect("a layer's weights are gathered before it runs"),
+        }
+    }
+
+    /// op(weight) packed for the products of its layer, if packs are kept.
+    pub(crate) fn packed(
+        &self,
+        slot: Slot,
+        op: Op,
+        leaf: usize,
+    ) -> kernels::Result<Option<&'a Packed>> {
+        match self.weights {
+            Weights::All(tensors, Some(packs)) => packs.of(slot, (&tensors[slot], op), leaf),
+            _ => Ok(None),
         }
     }
 

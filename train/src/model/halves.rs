@@ -68,7 +68,7 @@ mod tests {
     fn what_is_split_and_joined_is_as_before_and_in_the_order_told() {
         let plan = crate::fixtures::tiny_t5();
         let (t, groups) = (plan.sample_tokens(), Groups::single());
-        let cx = Context::of(&plan, Weights::All(&[]), &groups);
+        let cx = Context::of(&plan, Weights::All(&[], None), &groups);
         let order: Vec<usize> = order(plan.seq_length, plan.decoder_length).collect();
         let rows: Vec<f32> = order.iter().chain(&order).map(|&at| at as f32).collect();
         let x = Tensor::from_f32(&[2 * t, 1], &rows, &kernels::Device::cpu()).unwrap();

@@ -9,7 +9,7 @@
 //! sequence, so that every layout adds the same numbers in the same tree.
 
 use kernels::activation::Kind;
-use kernels::matmul::{Op, Then, product, product_then};
+use kernels::matmul::{Factor, Op, Then, product, product_then};
 use kernels::rope::Turn;
 use kernels::{DType, Tensor, add, reduce};
 
@@ -37,24 +37,30 @@ fn outputs_then(
     cx: &Context<'_>,
 ) -> kernels::Result<Tensor> {
     let cx = &cx.of_layer(weight);
-    let (x, weight) = (
-        cx.factor(x, Role::Input(Whole))?,
-        cx.factor(cx.weight(weight), Role::Weight)?,
-    );
-    let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[0]], stored, x.device())?;
-    let (a, b) = ((&*x, Op::Plain), (&*weight, Op::Transposed));
-    multiply(cx, &mut y, (a, b), 0, then)?;
+    let x = cx.factor(x, Role::Input(Whole))?;
+    let out = cx.weight(weight).dims()[0];
+    let mut y = Tensor::empty(&[x.dims()[0], out], stored, x.device())?;
+    multiply(&mut y, &x, (weight, Op::Transposed), (0, then), cx)?;
     Ok(y)
 }
 
-/// c = op(a) op(b), and what follows it.
+/// c = x op(W), and what follows it.
 fn multiply(
-    cx: &Context<'_>,
     c: &mut Tensor,
-    (a, b): ((&Tensor, Op), (&Tensor, Op)),
-    leaf: usize,
-    then: Option<Then<'_>>,
+    x: &Tensor,
+    (weight, op): (Slot, Op),
+    (leaf, then): (usize, Option<Then<'_>>),
+    cx: &Context<'_>,
 ) -> kernels::Result<()> {
+    let stored;
+    let b = match cx.packed(weight, op, leaf)? {
+        Some(packed) => Factor::Packed(packed),
+        None => {
+            stored = cx.factor(cx.weight(weight), Role::Weight)?;
+            Factor::Stored(&stored, op)
+        }
+    };
+    let a = (x, Op::Plain);
     match then {
         Some(then) => product_then(cx.numbers(), c, a, b, leaf, then),
         None => product(cx.numbers(), c, a, b, leaf, false),
@@ -178,17 +184,9 @@ impl ColumnLinear {
         )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         drop(room);
-        let weight = cx.factor(cx.weight(self.weight), Role::Weight)?;
         let leaf = cx.feature_leaf(self.out);
-        product(
-            cx.numbers(),
-            &mut dx,
-            (&dy, Op::Plain),
-            (&weight, Op::Plain),
-            leaf,
-            false,
-        )?;
-        drop((dy, weight));
+        multiply(&mut dx, &dy, (self.weight, Op::Plain), (leaf, None), cx)?;
+        drop(dy);
         cx.sum_to_rows(dx)
     }
 }
@@ -230,15 +228,7 @@ impl FullLinear {
             cx,
         )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        let weight = cx.factor(cx.weight(self.weight), Role::Weight)?;
-        product(
-            cx.numbers(),
-            &mut dx,
-            (&dy, Op::Plain),
-            (&weight, Op::Plain),
-            0,
-            false,
-        )?;
+        multiply(&mut dx, &dy, (self.weight, Op::Plain), (0, None), cx)?;
         Ok(dx)
     }
 }
@@ -274,18 +264,15 @@ impl RowLinear {
     /// x: `[n, in/tp]` -> `[m, out]`, summed over ranks.
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let cx = &cx.of_layer(self.weight);
-        let (x, weight) = (
-            cx.factor(x, Role::Input(Split))?,
-            cx.factor(cx.weight(self.weight), Role::Weight)?,
-        );
-        let mut y = Tensor::empty(&[x.dims()[0], weight.dims()[1]], DType::F32, x.device())?;
+        let x = cx.factor(x, Role::Input(Split))?;
+        let out = cx.weight(self.weight).dims()[1];
+        let mut y = Tensor::empty(&[x.dims()[0], out], DType::F32, x.device())?;
         let leaf = cx.feature_leaf(self.input);
         let bias = self.bias.map(|bias| cx.weight(bias));
         let is_whole = cx.tp.size() == 1;
         let then = bias.filter(|_| is_whole).map(Then::Bias);
-        let (a, b) = ((&*x, Op::Plain), (&*weight, Op::Plain));
-        multiply(cx, &mut y, (a, b), leaf, then)?;
-        drop((x, weight));
+        multiply(&mut y, &x, (self.weight, Op::Plain), (leaf, then), cx)?;
+        drop(x);
         let mut y = cx.sum_to_rows(y)?;
         if let Some(bias) = bias.filter(|_| !is_whole) {
             add::bias(&mut y, bias)?;
@@ -317,9 +304,7 @@ impl RowLinear {
             End::Slope(slope) => (slope.dtype(), Some(Then::Times(slope))),
         };
         let mut dx = Tensor::empty(x.dims(), stored, x.device())?;
-        let weight = cx.factor(cx.weight(self.weight), Role::Weight)?;
-        let (a, b) = ((&*dy, Op::Plain), (&*weight, Op::Transposed));
-        multiply(cx, &mut dx, (a, b), 0, then)?;
+        multiply(&mut dx, &dy, (self.weight, Op::Transposed), (0, then), cx)?;
         Ok(dx)
     }
 }

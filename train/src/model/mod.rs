@@ -24,6 +24,7 @@ pub(crate) mod linear;
 pub(crate) mod mlp;
 pub(crate) mod moe;
 pub(crate) mod norm;
+pub(crate) mod packs;
 pub(crate) mod param;
 pub(crate) mod ring;
 pub(crate) mod stage;

@@ -57,6 +57,8 @@ pub(crate) struct Held {
     pub activations: usize,
     /// Sums of gradients; exact only without a second thread.
     pub gradients: usize,
+    /// Packs of weights.
+    pub packs: usize,
 }
 
 /// What a rank knows after the passes of a step.
@@ -83,7 +85,7 @@ impl Worker<'_> {
 
     /// Without weights: they come part by part.
     fn context(&self) -> Context<'_> {
-        Context::of(self.plan, Weights::All(&[]), self.groups)
+        Context::of(self.plan, Weights::All(&[], None), self.groups)
     }
 
     /// For a micro-batch.

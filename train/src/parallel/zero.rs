@@ -9,6 +9,7 @@ use kernels::{DType, Device, Tensor, Use};
 
 use crate::mesh::{Groups, Place};
 use crate::model::context::{Slot, Weights};
+use crate::model::packs::Packs;
 use crate::model::param::Spec;
 use crate::parallel::shards::{Local, Shards};
 
@@ -108,8 +109,8 @@ impl Holding {
 /// Where the weights of a part come from.
 #[derive(Clone, Copy)]
 pub(crate) enum Supply<'a> {
-    /// They are all here.
-    Whole(&'a [Tensor]),
+    /// They are all here, maybe with packs.
+    Whole(&'a [Tensor], Option<&'a Packs>),
     /// Each data-parallel rank has shards, by local unit.
     Shards {
         shards: &'a [Tensor],
@@ -121,14 +122,14 @@ pub(crate) enum Supply<'a> {
 
 /// Weights at hand while a part runs.
 pub(crate) enum Lent<'a> {
-    All(&'a [Tensor]),
+    All(&'a [Tensor], Option<&'a Packs>),
     Gathered(Vec<Option<Tensor>>),
 }
 
 impl Lent<'_> {
     pub(crate) fn weights(&self) -> Weights<'_> {
         match self {
-            Lent::All(tensors) => Weights::All(tensors),
+            Lent::All(tensors, packs) => Weights::All(tensors, *packs),
             Lent::Gathered(tensors) => Weights::Gathered(tensors),
         }
     }
@@ -138,7 +139,7 @@ impl<'a> Supply<'a> {
     /// The weights of some slots; every data-parallel rank asks for the same at the same time.
     pub(crate) fn lend(&self, slots: &[Slot]) -> kernels::Result<Lent<'a>> {
         match *self {
-            Supply::Whole(tensors) => Ok(Lent::All(tensors)),
+            Supply::Whole(tensors, packs) => Ok(Lent::All(tensors, packs)),
             Supply::Shards {
                 shards,
                 holding,

@@ -13,7 +13,7 @@ use super::super::tile::Finish;
 use super::super::words::join_row;
 use super::super::{Isa, Numbers};
 use super::unit::{Emulation, Units};
-use super::{multiply, strided};
+use super::{Right, multiply, strided};
 use crate::Device;
 
 /// Rows, columns, k, elements per leaf: flat and tall sums, parts of tiles, sums that go on; steps that ask for one, two
@@ -164,6 +164,6 @@ fn product<U: Units>(
         parallel: false,
     };
     let (a, b) = (View::new(a, m, k, k), View::new(b, k, n, n));
-    multiply::<U>(view, a.into(), b.into(), plan).ok()?;
+    multiply::<U>(view, a.into(), Right::Matrix(b.into()), plan).ok()?;
     Some(c)
 }

@@ -65,10 +65,31 @@ pub(super) enum Lack {
     Check,
 }
 
+/// The second factor.
+#[derive(Clone, Copy)]
+pub(crate) enum Right<'a> {
+    Matrix(Matrix<'a>),
+    /// All of its panels, by `fill` for the plan's leaves.
+    Packed(&'a [f32]),
+}
+
+/// Floats that `fill` writes for k words of n columns; None if products go over so long a k another way.
+pub(crate) fn packed_floats((k, n): (usize, usize), leaf: usize) -> Option<usize> {
+    let steps = Order::new(k, leaf).steps();
+    (steps <= DEEP).then(|| n.div_ceil(BOTH) * steps * BOTH)
+}
+
+/// Packs all columns of b.
+pub(crate) fn fill(isa: Isa, words: &mut [f32], b: Matrix<'_>, leaf: usize) {
+    let (order, b) = (Order::new(b.rows(), leaf), b.transposed());
+    let parallel = rayon::current_num_threads() > 1 && words.len() > PARALLEL_ABOVE / 4;
+    fill_columns(words, (b, 0), order, isa, parallel);
+}
+
 /// Multiplies; shapes are checked.
 /// # Errors
 /// `Memory` if the packs do not fit.
-pub(super) fn gemm(c: ViewMut<'_>, a: Matrix<'_>, b: Matrix<'_>, plan: Plan<'_>) -> Result<()> {
+pub(super) fn gemm(c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> Result<()> {
     #[cfg(target_arch = "x86_64")]
     if plan.device.isa() == Isa::Amx {
         return multiply::<amx::Native>(c, a, b, plan);
@@ -90,7 +111,7 @@ pub(crate) fn busy(steps: usize) -> Option<f64> {
 fn multiply<U: Units>(
     mut c: ViewMut<'_>,
     a: Matrix<'_>,
-    b: Matrix<'_>,
+    b: Right<'_>,
     plan: Plan<'_>,
 ) -> Result<()> {
     let (m, n, k) = (c.rows, c.cols, a.cols());
@@ -100,14 +121,17 @@ fn multiply<U: Units>(
     let parallel =
         plan.parallel && rayon::current_num_threads() > 1 && m * n * k.max(1) > PARALLEL_ABOVE;
     let out = c.data.shared();
-    let b = b.transposed(); // lanes of a panel are columns
+    let b = match b {
+        Right::Matrix(b) => Columns::Apart(b.transposed()), // lanes of a panel are columns
+        Right::Packed(words) => Columns::Packed(words),
+    };
     let rect = Rect::<U> {
         isa: plan.device.isa(),
         order,
         height,
         span: (0, steps),
         a: Rows::Apart(a),
-        b: Columns::Apart(b),
+        b,
         m,
         n,
         finish: plan.finish,
@@ -120,10 +144,24 @@ fn multiply<U: Units>(
     if m <= FEW_PANELS * BOTH && n > BOTH {
         return rect.multiply(plan.device, parallel);
     }
+    let m_block = block(m, height, steps, PACK_A_BYTES);
+    let b = match b {
+        Columns::Apart(b) => b,
+        Columns::Packed(_) => {
+            for m0 in (0..m).step_by(m_block) {
+                let part = Rect {
+                    m: m.min(m0 + m_block) - m0,
+                    at: (m0, 0),
+                    ..rect
+                };
+                part.multiply(plan.device, parallel)?;
+            }
+            return Ok(());
+        }
+    };
     if steps > DEEP {
         return deep::multiply(&rect, (a, b), plan.device, parallel);
     }
-    let m_block = block(m, height, steps, PACK_A_BYTES);
     let whole_heads = BOTH * plan.epilogue.unit(BOTH);
     let n_block = block(n, BOTH, steps, PACK_B_BYTES).next_multiple_of(whole_heads);
     for n0 in (0..n).step_by(n_block) {
@@ -203,29 +241,36 @@ fn pack_b(
     device: &Device,
     parallel: bool,
 ) -> Result<Tensor> {
+    let len = columns.len().div_ceil(BOTH) * order.steps() * BOTH;
+    let mut packed = room(len, device)?;
+    let b = (b.up_to(columns.end), columns.start);
+    let out = &mut packed.f32_mut()[..len];
+    fill_columns(out, b, order, device.isa(), parallel);
+    Ok(packed)
+}
+
+/// Packs columns of b, whose lanes they are, from the first on.
+fn fill_columns(
+    out: &mut [f32],
+    (b, first): (Matrix<'_>, usize),
+    order: Order,
+    isa: Isa,
+    parallel: bool,
+) {
     let steps = order.steps();
     let apart = steps * BOTH;
-    let len = columns.len().div_ceil(BOTH) * apart;
-    let mut packed = room(len, device)?;
-    let b = b.up_to(columns.end);
     // Neighbours are read together.
     let tasks = if parallel {
         2 * rayon::current_num_threads()
     } else {
         1
     };
-    let each = (len / apart.max(1)).div_ceil(tasks).max(1);
-    each_panel(
-        &mut packed.f32_mut()[..len],
-        each * apart,
-        parallel,
-        |task, out| {
-            let first = columns.start + task * each * BOTH;
-            let panels = (out.len() / apart, apart);
-            order.pack_b(device.isa(), (b, first), (0, steps), panels, out);
-        },
-    );
-    Ok(packed)
+    let each = (out.len() / apart.max(1)).div_ceil(tasks).max(1);
+    each_panel(out, each * apart, parallel, |task, out| {
+        let first = first + task * each * BOTH;
+        let panels = (out.len() / apart, apart);
+        order.pack_b(isa, (b, first), (0, steps), panels, out);
+    });
 }
 
 /// Floats of a panel of A.
@@ -296,6 +341,8 @@ impl<U: Units> Rect<'_, U> {
             1
         };
         let (across, down) = match self.b {
+            // Few rows leave the threads parts of a row.
+            Columns::Packed(_) if self.m <= FEW_PANELS * BOTH => (groups.max(tasks).min(cols), 1),
             Columns::Packed(_) => (groups, tasks.div_ceil(groups).clamp(1, rows)),
             // Each column is packed once.
             Columns::Apart(_) => (tasks.min(cols), 1),

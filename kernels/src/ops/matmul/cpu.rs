@@ -1,12 +1,13 @@
 //! Matrix product on the CPU: views for `cpu/gemm.rs`.
 
-use super::{Numbers, Op, Then};
+use super::{Factor, Numbers, Op, Then};
 use crate::cpu::epilogue::{self, Epilogue, Second};
-use crate::cpu::gemm::{Plan, ViewMut, gemm, turns};
+use crate::cpu::gemm::{Plan, ViewMut, gemm, gemm_packed, turns};
 use crate::cpu::output::{Data, DataMut};
 use crate::cpu::pack::{Matrix, View};
 use crate::cpu::rotary::{Rotary, Way};
 use crate::cpu::tile::Finish;
+use crate::cpu::tiles;
 use crate::rope::Turn;
 use crate::{DType, Device, Result, Tensor};
 
@@ -14,7 +15,7 @@ pub(super) fn product(
     numbers: Numbers,
     c: &mut Tensor,
     a: (&Tensor, Op),
-    b: (&Tensor, Op),
+    b: Factor<'_>,
     leaf: usize,
     accumulate: bool,
 ) -> Result<()> {
@@ -30,7 +31,7 @@ pub(super) fn product_then(
     numbers: Numbers,
     c: &mut Tensor,
     a: (&Tensor, Op),
-    b: (&Tensor, Op),
+    b: Factor<'_>,
     leaf: usize,
     then: Then<'_>,
 ) -> Result<()> {
@@ -56,7 +57,7 @@ pub(super) fn product_then(
 fn turned(
     (numbers, leaf): (Numbers, usize),
     c: &mut Tensor,
-    (a, b): ((&Tensor, Op), (&Tensor, Op)),
+    (a, b): ((&Tensor, Op), Factor<'_>),
     (bias, turn): (Option<&Tensor>, Turn<'_>),
 ) -> Result<()> {
     let device = c.device().clone();
@@ -99,7 +100,7 @@ fn plan<'a>(
 fn run(
     numbers: (Numbers, usize),
     c: &mut Tensor,
-    (a, b): ((&Tensor, Op), (&Tensor, Op)),
+    (a, b): ((&Tensor, Op), Factor<'_>),
     end: (Finish, Epilogue<'_>),
 ) -> Result<()> {
     let device = c.device().clone();
@@ -111,7 +112,26 @@ fn run(
         cols,
         row_stride: cols,
     };
-    gemm(c, view(a), view(b), plan)
+    match b {
+        Factor::Stored(b, op) => gemm(c, view(a), view((b, op)), plan),
+        Factor::Packed(b) => gemm_packed(c, view(a), (b.words.f32(), b.n), plan),
+    }
+}
+
+/// Floats of a pack of op(b) `[k, n]`, if products of such numbers read one.
+pub(super) fn packed_floats(
+    numbers: Numbers,
+    (k, n): (usize, usize),
+    leaf: usize,
+) -> Option<usize> {
+    (numbers == Numbers::Bf16Tiles)
+        .then(|| tiles::packed_floats((k, n), leaf))
+        .flatten()
+}
+
+pub(super) fn fill(words: &mut Tensor, b: (&Tensor, Op), leaf: usize) {
+    let isa = words.device().isa();
+    tiles::fill(isa, words.f32_mut(), view(b), leaf);
 }
 
 fn view((x, op): (&Tensor, Op)) -> Matrix<'_> {

@@ -8,11 +8,13 @@
 //! blocks of 32 of k (`cpu/tiles/`). Nothing else (m, n, threads, instruction set) touches the bits.
 
 mod cpu;
+mod packed;
 
 use crate::activation::Kind;
 pub use crate::cpu::Numbers;
 use crate::rope::Turn;
 use crate::{DType, Error, Result, Tensor};
+pub use packed::{Factor, Packed};
 
 /// How an operand is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,20 +44,21 @@ pub fn matmul(
 /// As `matmul`, of factors rounded to `numbers` while they are packed; sums are f32.
 ///
 /// With numbers of bf16 each of a, b and c may be stored in bf16: a result that is, is rounded once, and cannot be
-/// added to.
+/// added to. A factor that is packed gives the bits of the same one stored.
 /// # Shapes
 /// As `matmul`.
 /// # Errors
-/// As `matmul`.
-pub fn product(
+/// As `matmul`; `Argument` if b was packed for other numbers or leaves.
+pub fn product<'b>(
     numbers: Numbers,
     c: &mut Tensor,
     a: (&Tensor, Op),
-    b: (&Tensor, Op),
+    b: impl Into<Factor<'b>>,
     leaf: usize,
     accumulate: bool,
 ) -> Result<()> {
-    check((numbers, accumulate), c, a, b)?;
+    let b = b.into();
+    check((numbers, leaf, accumulate), c, a, b)?;
     let device = c.device().clone();
     dispatch!(device, product(numbers, c, a, b, leaf, accumulate))
 }
@@ -90,17 +93,18 @@ pub enum Then<'a> {
 /// # Shapes
 /// As `matmul` and `Then`.
 /// # Errors
-/// As `matmul`.
-pub fn product_then(
+/// As `product`.
+pub fn product_then<'b>(
     numbers: Numbers,
     c: &mut Tensor,
     a: (&Tensor, Op),
-    b: (&Tensor, Op),
+    b: impl Into<Factor<'b>>,
     leaf: usize,
     then: Then<'_>,
 ) -> Result<()> {
     const OP: &str = "matmul::product_then";
-    let (_, n) = check((numbers, false), c, a, b)?;
+    let b = b.into();
+    let (_, n) = check((numbers, leaf, false), c, a, b)?;
     let like_c = |name, x: &Tensor| x.expect_like(OP, name, c);
     match &then {
         Then::Bias(bias) => bias.expect_f32(OP, "bias", &[n])?,
@@ -124,10 +128,10 @@ pub fn product_then(
 
 /// Rows and columns of a product whose operands fit.
 fn check(
-    (numbers, accumulate): (Numbers, bool),
+    (numbers, leaf, accumulate): (Numbers, usize, bool),
     c: &Tensor,
     a: (&Tensor, Op),
-    b: (&Tensor, Op),
+    b: Factor<'_>,
 ) -> Result<(usize, usize)> {
     const OP: &str = "matmul";
     let number = |name, x: &Tensor, may_be_bf16| match may_be_bf16 {
@@ -135,9 +139,23 @@ fn check(
         false => x.expect(OP, name, DType::F32),
     };
     number("a", a.0, numbers.are_pairs())?;
-    number("b", b.0, numbers.are_pairs())?;
     number("c", c, numbers.are_pairs() && !accumulate)?;
-    let ((m, k), (k_of_b, n)) = (flattened(a), flattened(b));
+    let (m, k) = flattened(a);
+    let (k_of_b, n) = match b {
+        Factor::Stored(b, op) => {
+            number("b", b, numbers.are_pairs())?;
+            flattened((b, op))
+        }
+        Factor::Packed(b) if numbers == Numbers::Bf16Tiles && b.leaf == leaf => (b.k, b.n),
+        Factor::Packed(b) => {
+            return Err(Error::Argument {
+                op: OP,
+                name: "b",
+                found: format!("packed for Bf16Tiles and leaves of {}", b.leaf),
+                wanted: format!("for {numbers:?} and leaves of {leaf}"),
+            });
+        }
+    };
     if k != k_of_b {
         let wanted = format!(
             "{k} rows after its op, as a {:?} has {k} columns",
@@ -146,7 +164,10 @@ fn check(
         return Err(Error::Shape {
             op: OP,
             name: "b",
-            found: b.0.dims().to_vec(),
+            found: match b {
+                Factor::Stored(b, _) => b.dims().to_vec(),
+                Factor::Packed(b) => vec![b.k, b.n],
+            },
             wanted,
         });
     }
@@ -515,6 +536,82 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn packed_factors_give_the_bits_of_stored_ones() {
+        let shapes = [
+            (1, 65, 33),
+            (1, 700, 600),
+            (70, 96, 300),
+            (130, 67, 100),
+            (200, 900, 64),
+            (5, 40, 0),
+        ];
+        for device in devices() {
+            let cases = shapes
+                .iter()
+                .flat_map(|shape| [Op::Plain, Op::Transposed].map(|op| (*shape, op)));
+            for ((m, n, k), op) in cases {
+                let numbers = Numbers::Bf16Tiles;
+                let a = random(&[m, k], 1, &device).unwrap();
+                let dims = if op == Op::Plain { [k, n] } else { [n, k] };
+                let b = random(&dims, 2, &device).unwrap();
+                let half = stored_as(DType::Bf16, &b);
+                let bias = random(&[n], 3, &device).unwrap();
+                let a = (&a, Op::Plain);
+                for leaf in [0, 12, 32] {
+                    let empty = || Tensor::zeros(&[m, n], DType::F32, &device).unwrap();
+                    let mut want = empty();
+                    product(numbers, &mut want, a, (&b, op), leaf, false).unwrap();
+                    for (b, threads) in [(&b, 1), (&half, 3)] {
+                        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+                        let [found, then] = pool.build().unwrap().install(|| {
+                            let packed = Packed::new(numbers, (b, op), leaf, &device);
+                            let packed = packed.unwrap().unwrap();
+                            let bytes = Packed::bytes_of(numbers, (k, n), leaf);
+                            assert_eq!(packed.bytes(), bytes);
+                            let (mut found, mut then) = (empty(), empty());
+                            product(numbers, &mut found, a, &packed, leaf, false).unwrap();
+                            let bias = Then::Bias(&bias);
+                            product_then(numbers, &mut then, a, &packed, leaf, bias).unwrap();
+                            [found, then]
+                        });
+                        let place = (&device, m, n, k, op, leaf, threads);
+                        assert!(bits(found.f32()) == bits(want.f32()), "{place:?}");
+                        let mut biased = want.try_clone().unwrap();
+                        add::bias(&mut biased, &bias).unwrap();
+                        assert!(bits(then.f32()) == bits(biased.f32()), "{place:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn factors_are_packed_for_some_products_only() {
+        let device = Device::cpu();
+        let b = random(&[40, 20], 1, &device).unwrap();
+        let pack = |numbers| Packed::new(numbers, (&b, Op::Plain), 16, &device).unwrap();
+        assert!(pack(Numbers::F32).is_none() && pack(Numbers::Bf16).is_none());
+        assert_eq!(Packed::bytes_of(Numbers::Bf16Tiles, (5121, 20), 0), 0);
+        let packed = pack(Numbers::Bf16Tiles).unwrap();
+        let a = random(&[3, 40], 2, &device).unwrap();
+        let multiply = |numbers, n, leaf| {
+            let mut c = Tensor::zeros(&[3, n], DType::F32, &device).unwrap();
+            product(numbers, &mut c, (&a, Op::Plain), &packed, leaf, false)
+        };
+        for (numbers, leaf) in [
+            (Numbers::F32, 16),
+            (Numbers::Bf16, 16),
+            (Numbers::Bf16Tiles, 0),
+        ] {
+            let wrong = multiply(numbers, 20, leaf);
+            assert!(matches!(wrong, Err(Error::Argument { name: "b", .. })));
+        }
+        let wrong = multiply(Numbers::Bf16Tiles, 21, 16);
+        assert!(matches!(wrong, Err(Error::Shape { name: "c", .. })));
+        multiply(Numbers::Bf16Tiles, 20, 16).unwrap();
     }
 
     #[test]
