@@ -14,8 +14,8 @@
 //! matrix unit with f32 accumulation does; bf16 ones of linear layers and experts as they are packed, with the
 //! bits of such a unit (`kernels::matmul::product`, `grouped_matmul`), others by `kernels::cast` before (Micikevicius et al. 2018,
 //! arXiv:1710.03740, Kalamkar et al. 2019, arXiv:1905.12322). Between ops activations stay f32, where Megatron and torch.autocast store
-//! the 16-bit results, but for those that linear layers of bf16 and attention alone read (`between_products`): they
-//! are rounded as they are written. Attention's factors in bf16 are words of two for its products, as those of linear layers
+//! the 16-bit results, but for those that products of bf16, attention and activations between products alone read
+//! (`between_products`): they are rounded as they are written. Attention's factors in bf16 are words of two for its products, as those of linear layers
 //! (`kernels::attention`), and `train.bf16_sums` says how all of them are summed; in fp16 products are of f32 with rounded
 //! operands. An operand is rounded element by element,
 //! so layouts change no bits.
@@ -362,7 +362,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// How what lies between two linear layers is stored, if they and an activation alone read it.
+    /// How what lies between two linear layers, or those of experts, is stored, if they and an activation alone read it.
     pub(crate) fn between_products(&self) -> DType {
         match self.numbers() {
             Numbers::Bf16 | Numbers::Bf16Tiles => DType::Bf16,

@@ -2,9 +2,9 @@
 //! Each expert's matrix is a tensor of its own: which experts are here changes no other's storage.
 //!
 //! Every element has the bits of `matmul::product` with the same numbers on its expert alone: leaves of `leaf` elements
-//! of k, one chain each, and the binary-counter tree. With numbers of bf16 each operand may be stored in bf16. The gradient of the weights is a sum over tokens: its
-//! leaves are given as rows per leaf, because an expert gets another number of rows of every chunk of
-//! tokens; a leaf without rows adds nothing. Which other experts are computed changes no bits.
+//! of k, one chain each, and the binary-counter tree. With numbers of bf16 each operand may be stored in bf16.
+//! The gradient of the weights is a sum over tokens: its leaves are given as rows per leaf, because an expert gets another
+//! number of rows of every chunk of tokens; a leaf without rows adds nothing. Which other experts are computed changes no bits.
 //! Gale et al. 2022, arXiv:2211.15841, have the dropless form.
 
 mod cpu;

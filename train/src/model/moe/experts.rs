@@ -79,8 +79,8 @@ impl Experts {
         let rows = cx
             .of_layer(self.fc1[0])
             .factor(&x, Role::Input(Features::Whole))?;
-        let kind = (cx.numbers(), DType::F32);
-        let before = grouped_matmul::forward(kind, &rows, (&fc1, Op::Transposed), counts, 0)?;
+        let between = (cx.numbers(), self.activation.stored(cx));
+        let before = grouped_matmul::forward(between, &rows, (&fc1, Op::Transposed), counts, 0)?;
         drop(rows);
         let (before, hidden) = self.activation.forward(before)?;
         let fc2 = weights(&self.fc2, cx)?;
@@ -89,6 +89,7 @@ impl Experts {
         let rows = cx
             .of_layer(self.fc2[0])
             .factor(&hidden, Role::Input(Features::Split))?;
+        let kind = (cx.numbers(), DType::F32);
         let y = grouped_matmul::forward(kind, &rows, (&fc2, Op::Plain), counts, leaf)?;
         drop(rows);
         let y = cx.sum_over_tp(y)?;
@@ -120,8 +121,8 @@ impl Experts {
         drop(hidden);
         let fc2 = weights(&self.fc2, cx)?;
         let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
-        let kind = (cx.numbers(), DType::F32);
-        let dhidden = grouped_matmul::backward_input(kind, &rows, (&fc2, Op::Plain), counts, 0)?;
+        let between = (cx.numbers(), self.activation.stored(cx));
+        let dhidden = grouped_matmul::backward_input(between, &rows, (&fc2, Op::Plain), counts, 0)?;
         drop(rows);
         drop(dy);
         let dbefore = self.activation.backward(dhidden, &before)?;
@@ -141,6 +142,7 @@ impl Experts {
         let fc1 = weights(&self.fc1, cx)?;
         let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.0);
+        let kind = (cx.numbers(), DType::F32);
         let dx =
             grouped_matmul::backward_input(kind, &dbefore, (&fc1, Op::Transposed), counts, leaf)?;
         cx.sum_over_tp(dx)
