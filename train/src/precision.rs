@@ -11,13 +11,13 @@
 //! | sums of gradients and over ranks, norm, clipping, optimizer, weights, averages | f32 | f32 |
 //!
 //! Operands are rounded once to the nearest, ties to even, and multiplied and added up in f32: what a
-//! matrix unit with f32 accumulation does; bf16 ones of linear layers as they are packed, with the bits of
-//! such a unit (`kernels::matmul::product`), others by `kernels::cast` before (Micikevicius et al. 2018, arXiv:1710.03740, Kalamkar et al.
-//! 2019, arXiv:1905.12322). Between ops activations stay f32, where Megatron and torch.autocast store
-//! the 16-bit results, but for those that linear layers of bf16 and attention alone read (`between_products`): they
-//! are rounded as they are written. Attention's factors in bf16 are words of two for its products, as those of linear layers
-//! (`kernels::attention`), and `train.bf16_sums` says how both are summed; experts' products are of f32 with
-//! rounded operands, as are all products in fp16. An operand is rounded element by element,
+//! matrix unit with f32 accumulation does; bf16 ones of linear layers and experts as they are packed, with the
+//! bits of such a unit (`kernels::matmul::product`, `grouped_matmul`), others by `kernels::cast` before (Micikevicius et al. 2018,
+//! arXiv:1710.03740, Kalamkar et al. 2019, arXiv:1905.12322). Between ops activations stay f32, where Megatron and torch.autocast store
+//! the 16-bit results, but for those that products of bf16, attention and activations between products alone read
+//! (`between_products`): they are rounded as they are written. Attention's factors in bf16 are words of two for its products, as those of linear layers
+//! (`kernels::attention`), and `train.bf16_sums` says how all of them are summed; in fp16 products are of f32 with rounded
+//! operands. An operand is rounded element by element,
 //! so layouts change no bits.
 //!
 //! fp8 (Micikevicius et al. 2022, arXiv:2209.05433): weights and activations in E4M3, gradients in E5M2 or
@@ -62,7 +62,7 @@ pub enum Precision {
     Fp8,
 }
 
-/// How sums of bf16 products of linear layers and of attention are made.
+/// How sums of bf16 products of linear layers, experts and attention are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bf16Sums {
@@ -345,7 +345,7 @@ impl<'a> Context<'a> {
         self.fp8.filter(is_inside)
     }
 
-    /// What products of linear layers are given their factors as: bf16 ones are rounded as they are packed.
+    /// What products of linear layers and experts are given their factors as: bf16 ones are rounded as they are packed.
     pub(crate) fn numbers(&self) -> Numbers {
         match self.eight_bits() {
             None => self.attention_numbers(),
@@ -362,7 +362,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// How what lies between two linear layers is stored, if they and an activation alone read it.
+    /// How what lies between two linear layers, or those of experts, is stored, if they and an activation alone read it.
     pub(crate) fn between_products(&self) -> DType {
         match self.numbers() {
             Numbers::Bf16 | Numbers::Bf16Tiles => DType::Bf16,

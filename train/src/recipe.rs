@@ -257,7 +257,7 @@ pub struct TrainConfig {
     pub offload: Offload,
     /// Number format of the operands of products. Default: `f32`.
     pub precision: Precision,
-    /// How sums of bf16 products of linear layers and of attention are made. Default: `auto`.
+    /// How sums of bf16 products of linear layers, experts and attention are made. Default: `auto`.
     pub bf16_sums: Bf16Sums,
     /// With sums in tiles, keeps weights packed for them from a step's first micro-batch to its last: 4 bytes more per
     /// weight of a linear layer. No effect with a single micro-batch or ZeRO-3. Default: true.

@@ -245,16 +245,22 @@ fn experts(table: &Table) {
     let w: Vec<&Tensor> = w.iter().collect();
     let work = (2 * n * k * d * f) as f64;
     let (counts, op) = (order.counts(), Op::Transposed);
-    let y = grouped_matmul::forward(&rows, (&w, op), counts, 0).expect("fits");
-    table.row("grouped_matmul 8 experts", "GFLOP/s", work, || {
-        grouped_matmul::forward(&rows, (&w, op), counts, 0).expect("fits");
-    });
     let mut dw: Vec<Tensor> = (40..48).map(|seed| tensor(&[f, d], seed)).collect();
     let mut dw: Vec<&mut Tensor> = dw.iter_mut().collect();
     let leaves: Vec<Vec<usize>> = counts.iter().map(|n| vec![*n]).collect();
-    table.row("grouped_matmul weights 8 experts", "GFLOP/s", work, || {
-        grouped_matmul::backward_weight((&mut dw, op), &y, &rows, &leaves).expect("fits");
-    });
+    for numbers in [Numbers::F32, Numbers::Bf16, Numbers::Bf16Tiles] {
+        let kind = (numbers, DType::F32);
+        let y = grouped_matmul::forward(kind, &rows, (&w, op), counts, 0).expect("fits");
+        let name = format!("grouped_matmul {numbers:?} 8 experts");
+        table.row(&name, "GFLOP/s", work, || {
+            grouped_matmul::forward(kind, &rows, (&w, op), counts, 0).expect("fits");
+        });
+        let name = format!("grouped_matmul {numbers:?} weights 8 experts");
+        table.row(&name, "GFLOP/s", work, || {
+            let dw = (&mut dw[..], op);
+            grouped_matmul::backward_weight(numbers, dw, &y, &rows, &leaves).expect("fits");
+        });
+    }
     let logits = tensor(&[n, 8], 6);
     let router = kernels::route::Router {
         k,

@@ -4,9 +4,9 @@
 //! sqrt(2 pi)); m(z) (z + 4) is a polynomial in t = (z - 4) / (z + 4), fitted here at Chebyshev
 //! points of [0, 16] to 2e-8. Phi(x) = 1 - Phi(-x) above 0. Slope: Phi(x) + x phi(x).
 //! tanh: (1 - e) / (1 + e) of |x| with e = exp(-2 |x|), slope 4 e / (1 + e)^2.
-//! GELU, tanh form, and quick GELU: x logistic(u), slope s + x s (1 - s) u'.
+//! GELU, tanh form, and quick GELU: x logistic(u), slope s + x s (1 - s) u'; SiLU, with u = x, so, too.
 
-use super::math::exp_of_score;
+use super::math::{exp_of_score, logistic};
 use super::simd::Lanes;
 
 // 2 sqrt(2 / pi), and that times 0.044715
@@ -49,6 +49,7 @@ pub(crate) trait Curve {
 pub(crate) struct GeluTanh;
 pub(crate) struct GeluErf;
 pub(crate) struct QuickGelu;
+pub(crate) struct Silu;
 pub(crate) struct Relu;
 pub(crate) struct SquaredRelu;
 pub(crate) struct Tanh;
@@ -101,6 +102,15 @@ impl Curve for QuickGelu {
     fn both<L: Lanes>(x: L) -> (L, L) {
         let (s, rest) = logistic_and_slope(x.mul(L::splat(QUICK)));
         (x.mul(s), x.fma(rest.mul(L::splat(QUICK)), s))
+    }
+}
+
+impl Curve for Silu {
+    #[inline(always)]
+    fn both<L: Lanes>(x: L) -> (L, L) {
+        let s = logistic(x);
+        let y = x.mul(s);
+        (y, y.fma(L::splat(1.0).sub(s), s))
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod bf16;
 pub(crate) mod curve;
 pub(crate) mod element;
 pub(crate) mod epilogue;
+pub(crate) mod gated;
 pub(crate) mod gemm;
 pub(crate) mod math;
 pub(crate) mod output;

@@ -34,6 +34,20 @@ impl<'a> DataMut<'a> {
         }
     }
 
+    /// The first `len` numbers and the others.
+    pub(crate) fn split_at(self, len: usize) -> (DataMut<'a>, DataMut<'a>) {
+        match self {
+            DataMut::F32(x) => {
+                let (first, rest) = x.split_at_mut(len);
+                (DataMut::F32(first), DataMut::F32(rest))
+            }
+            DataMut::Bf16(x) => {
+                let (first, rest) = x.split_at_mut(len);
+                (DataMut::Bf16(first), DataMut::Bf16(rest))
+            }
+        }
+    }
+
     pub(crate) fn shared(&mut self) -> Shared {
         match self {
             DataMut::F32(x) => Shared::F32(x.as_mut_ptr()),

@@ -115,12 +115,14 @@ fn kept_packs_are_as_large_as_predicted_and_change_no_bits() {
 
 #[test]
 fn packs_with_their_zeros_fit_the_arena() {
-    let plan = summed(tiny_gpt(), Bf16Sums::Tiles);
-    for layout in ["mb=12", "mb=1", "tp=2 sp pp=2 dp=2 zero=3 mb=2"] {
-        let folder = tempfile::tempdir().unwrap();
-        let lines = logged(&with(plan.clone(), layout), folder.path());
-        let is_full = |line: &String| line.contains("did not fit");
-        assert!(!lines.iter().any(is_full), "{layout}: {lines:?}");
+    for plan in [tiny_gpt(), tiny_moe()] {
+        let plan = summed(plan, Bf16Sums::Tiles);
+        for layout in ["mb=12", "mb=1", "tp=2 sp pp=2 dp=2 zero=3 mb=2"] {
+            let folder = tempfile::tempdir().unwrap();
+            let lines = logged(&with(plan.clone(), layout), folder.path());
+            let is_full = |line: &String| line.contains("did not fit");
+            assert!(!lines.iter().any(is_full), "{layout}: {lines:?}");
+        }
     }
 }
 

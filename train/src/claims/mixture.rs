@@ -10,7 +10,7 @@ use crate::mesh::Groups;
 use crate::mixture::{MoeConfig, RouterScope, RouterScore};
 use crate::model::param;
 use crate::step::Trainer;
-use crate::{Determinism, Error, Plan, memory, run};
+use crate::{Bf16Sums, Determinism, Error, Plan, Precision, memory, run};
 
 /// Layouts with experts shared out, crossed with everything else.
 pub(super) const SHARED_OUT: [&str; 20] = [
@@ -72,6 +72,25 @@ fn every_layout_of_a_mixture_gives_the_same_bits() {
         );
         for layout in SHARED_OUT {
             assert_same(&train(&with(plan.clone(), layout)), &want, layout);
+        }
+    }
+}
+
+#[test]
+fn every_layout_of_a_mixture_gives_the_same_bits_in_bf16() {
+    for (plan, sums) in [
+        (tiny_moe(), Bf16Sums::Pairs),
+        (tiny_moe(), Bf16Sums::Tiles),
+        (dropless(), Bf16Sums::Tiles),
+    ] {
+        let mut plan = four_layers(plan);
+        plan.train.precision = Precision::Bf16;
+        plan.train.bf16_sums = sums;
+        let want = train(&with(plan.clone(), "mb=12"));
+        // every third has each axis, experts shared out over them and over parts of sequences
+        for layout in SHARED_OUT.into_iter().step_by(3) {
+            let what = format!("{sums:?} {layout}");
+            assert_same(&train(&with(plan.clone(), layout)), &want, &what);
         }
     }
 }

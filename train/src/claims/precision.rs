@@ -2,6 +2,7 @@
 //! and steps that overflow.
 
 use crate::claims::layouts::{Result, assert_same, reproducible, train, train_in, with};
+use crate::config::Activation;
 use crate::fixtures::{Log, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::{AmaxAlgo, BadStepAction, Error, Fp8Recipe, Plan, Precision, memory, run};
 
@@ -74,8 +75,18 @@ fn every_layout_gives_the_same_bits_in_every_precision() {
 
 #[test]
 fn every_kind_of_model_has_the_same_bits_in_every_precision() {
+    let mut gated = tiny_gpt();
+    gated.model.activation = Some(Activation::Geglu);
+    let mut t5 = tiny_t5();
+    (t5.model.activation, t5.model.dropout) = (Some(Activation::GegluTanh), 0.1);
     for precision in LOW {
         for (plan, layouts) in [
+            // with biases, and with features dropped
+            (
+                gated.clone(),
+                ["cp=2 tp=2 sp mb=1", "pp=2 dp=3 zero=3 mb=2"],
+            ),
+            (t5.clone(), ["tp=2 sp mb=1", "pp=2 dp=3 zero=3 mb=2"]),
             (
                 tiny_moe(),
                 ["dp=2 ep=2 tp=2 mb=2", "ep=2 dp=2 pp=2 zero=2 mb=1"],
@@ -96,11 +107,26 @@ fn every_kind_of_model_has_the_same_bits_in_every_precision() {
 
 #[test]
 fn memory_is_as_predicted_in_every_precision() {
+    let mut mixture = tiny_moe();
+    mixture.model.moe.as_mut().unwrap().capacity_factor = 0.0;
+    let mut plain = mixture.clone();
+    plain.model.activation = Some(Activation::SquaredRelu);
+    let mut t5 = tiny_t5();
+    t5.model.activation = Some(Activation::GegluTanh);
+    let mut dropped = t5.clone();
+    (t5.model.dropout, dropped.model.dropout) = (0.0, 0.1);
     for precision in LOW {
-        for layout in ["mb=3", "tp=2 sp pp=2 dp=2 zero=3 selective mb=2"] {
-            let plan = with(lowered(tiny_llama(), precision), layout);
-            let measured = memory::measure(&plan, samples_of(&plan).as_ref()).unwrap();
-            assert_eq!(measured, memory::predict(&plan).unwrap(), "{precision:?}");
+        for plan in [&tiny_llama(), &mixture, &plain, &t5, &dropped] {
+            for layout in ["mb=3", "tp=2 sp pp=2 dp=2 zero=3 selective mb=2"] {
+                let plan = with(lowered(plan.clone(), precision), layout);
+                let measured = memory::measure(&plan, samples_of(&plan).as_ref()).unwrap();
+                let predicted = memory::predict(&plan).unwrap();
+                assert_eq!(
+                    measured, predicted,
+                    "{precision:?} {layout} {:?}",
+                    plan.model
+                );
+            }
         }
     }
 }

@@ -67,7 +67,7 @@ impl Mlp {
         let (before, hidden) = match self.plain() {
             Some(kind) => self.fc1.forward_activated(&x, kind, cx)?,
             None => {
-                let before = self.fc1.forward(&x, DType::F32, cx)?;
+                let before = self.fc1.forward(&x, self.between(cx), cx)?;
                 let (before, mut hidden) = self.activation.forward(before)?;
                 cx.drop_features(&mut hidden, self.dropout.0, self.dropout.1)?;
                 (before, hidden)
@@ -82,6 +82,15 @@ impl Mlp {
         self.activation.plain().filter(|_| self.dropout.0 == 0.0)
     }
 
+    /// How what lies between the matrices is stored, if an op of its own reads it: dropout's is of f32.
+    fn between(&self, cx: &Context<'_>) -> DType {
+        if self.dropout.0 == 0.0 {
+            self.activation.stored(cx)
+        } else {
+            DType::F32
+        }
+    }
+
     /// dy: `[m, d]` -> dx: `[m, d]`
     pub(crate) fn backward(
         &self,
@@ -93,7 +102,7 @@ impl Mlp {
         let Saved { x, before, hidden } = saved;
         let end = match self.plain() {
             Some(_) => End::Slope(&before),
-            None => End::Stored(DType::F32),
+            None => End::Stored(self.between(cx)),
         };
         let mut dhidden = self.fc2.backward(dy, &hidden, end, gradients, cx)?;
         drop(hidden);
@@ -109,16 +118,16 @@ impl Mlp {
     }
 }
 
-/// Numbers of four bytes of what the layer of a block keeps beside its input, for n rows of f features of a rank.
+/// Numbers of four bytes of what the layer of a block keeps beside its input, for n rows of f features of a rank; `is_f32`:
+/// also between products of bf16.
 pub(crate) fn kept(
     (plan, block): (&Plan, usize),
     (n, f): (usize, usize),
-    is_dropped: bool,
+    is_f32: bool,
 ) -> [usize; 2] {
     let architecture = plan.model.architecture();
     let all = [n * architecture.fc1_widths() * f, n * f];
-    let is_fused = !architecture.activation.is_gated() && !is_dropped;
-    if is_fused && precision::has_bf16_layers(plan, block) {
+    if !is_f32 && precision::has_bf16_layers(plan, block) {
         return all.map(|count| count.div_ceil(2));
     }
     all
@@ -137,6 +146,15 @@ impl Between {
         Between {
             activation: plan.model.architecture().activation,
             chunks: FEATURE_CHUNKS / tp,
+        }
+    }
+
+    /// How what goes in and comes out is stored: ops of activations that are not gated know f32 alone.
+    pub(crate) fn stored(self, cx: &Context<'_>) -> DType {
+        if self.activation.is_gated() {
+            cx.between_products()
+        } else {
+            DType::F32
         }
     }
 

@@ -1,9 +1,10 @@
 //! GeGLU: y = gelu(gate) * up, GELU in tanh form (T5 v1.1's `gated-gelu`) or erf form.
 //! Paper: Shazeer 2020, arXiv:2002.05202. Gate and up are the halves of one row, as one product gives them.
+//! All tensors of a call are f32 or all bf16, which is widened as it is read and rounded last: computing is in f32.
 
 mod cpu;
 
-use crate::{DType, Error, Result, Tensor};
+use crate::{Error, Result, Tensor};
 
 /// Form of GELU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,27 +15,28 @@ pub enum Form {
     Erf,
 }
 
-/// Returns y.
+/// Returns y, of gate_up's type.
 /// # Shapes
 /// gate_up: `[.., 2f]`, first f gate, last f up -> y: `[n, f]` with leading dims flattened to n.
 /// # Errors
 /// `Shape` or `DType` if gate_up does not fit.
 pub fn forward(gate_up: &Tensor, form: Form) -> Result<Tensor> {
     let (n, f) = halves("geglu::forward", gate_up)?;
-    let mut y = Tensor::empty(&[n, f], DType::F32, gate_up.device())?;
+    let mut y = Tensor::empty(&[n, f], gate_up.dtype(), gate_up.device())?;
     dispatch!(gate_up.device(), forward(&mut y, gate_up, form));
     Ok(y)
 }
 
-/// Returns the gradient of gate_up, with its dims.
+/// Returns the gradient of gate_up, with its dims and type.
 /// # Shapes
-/// dy: n * f elements with last dim f, gate_up: `[.., 2f]`.
+/// dy: n * f elements with last dim f, of gate_up's type; gate_up: `[.., 2f]`.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn backward(dy: &Tensor, gate_up: &Tensor, form: Form) -> Result<Tensor> {
     const OP: &str = "geglu::backward";
     let (n, f) = halves(OP, gate_up)?;
-    if dy.expect_rows(OP, "dy")? != (n, f) {
+    dy.expect(OP, "dy", gate_up.dtype())?;
+    if dy.expect_number_rows(OP, "dy")? != (n, f) {
         return Err(Error::Shape {
             op: OP,
             name: "dy",
@@ -42,13 +44,13 @@ pub fn backward(dy: &Tensor, gate_up: &Tensor, form: Form) -> Result<Tensor> {
             wanted: format!("[{n}, {f}]"),
         });
     }
-    let mut dx = Tensor::empty(gate_up.dims(), DType::F32, gate_up.device())?;
+    let mut dx = Tensor::empty(gate_up.dims(), gate_up.dtype(), gate_up.device())?;
     dispatch!(gate_up.device(), backward(&mut dx, dy, gate_up, form));
     Ok(dx)
 }
 
 fn halves(op: &'static str, gate_up: &Tensor) -> Result<(usize, usize)> {
-    let (n, width) = gate_up.expect_rows(op, "gate_up")?;
+    let (n, width) = gate_up.expect_number_rows(op, "gate_up")?;
     if width.is_multiple_of(2) {
         return Ok((n, width / 2));
     }
@@ -64,8 +66,10 @@ fn halves(op: &'static str, gate_up: &Tensor) -> Result<(usize, usize)> {
 mod tests {
     use super::*;
     use crate::activation::{self, Kind};
-    use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
-    use crate::{Device, tolerance};
+    use crate::testing::{
+        assert_same_bits, bits, devices, differences, error, random, stored_as, wide, widened,
+    };
+    use crate::{DType, Device, tolerance};
 
     /// Rows of 2 * 7, tanh form.
     fn reference(x: &[f64]) -> Vec<f64> {
@@ -144,6 +148,40 @@ mod tests {
             let dx = backward(&y, &x, Form::Erf).unwrap();
             vec![y, dx]
         });
+    }
+
+    #[test]
+    fn bf16_has_the_bits_of_the_same_numbers_in_f32_rounded() {
+        for (device, form) in devices()
+            .iter()
+            .flat_map(|d| [Form::Tanh, Form::Erf].map(|f| (d, f)))
+        {
+            for f in [5, 16, 27, 96] {
+                let half = |x: &Tensor| stored_as(DType::Bf16, x);
+                let x = half(&random(&[37, 2 * f], 1, device).unwrap());
+                let dy = half(&random(&[37, f], 2, device).unwrap());
+                let (y, dx) = (forward(&x, form).unwrap(), backward(&dy, &x, form).unwrap());
+                let (x, dy) = (widened(&x), widened(&dy));
+                let whole = forward(&x, form).unwrap();
+                let dwhole = backward(&dy, &x, form).unwrap();
+                assert!(y.bytes() == half(&whole).bytes(), "{device:?} {form:?} {f}");
+                assert!(
+                    dx.bytes() == half(&dwhole).bytes(),
+                    "{device:?} {form:?} {f}"
+                );
+                // Must fail: not rounded.
+                assert!(widened(&y).bytes() != whole.bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn types_that_differ_are_refused_by_name() {
+        let device = Device::cpu();
+        let tensor = |dims: &[usize], dtype| Tensor::zeros(dims, dtype, &device).unwrap();
+        let (dy, x) = (tensor(&[2, 4], DType::Bf16), tensor(&[2, 8], DType::F32));
+        let wrong = backward(&dy, &x, Form::Tanh);
+        assert!(matches!(wrong, Err(Error::DType { name: "dy", .. })));
     }
 
     #[test]

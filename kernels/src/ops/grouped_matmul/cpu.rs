@@ -1,15 +1,16 @@
 //! Grouped product on the CPU: `cpu/gemm.rs` per expert; with many experts one task each.
 
-use crate::cpu::Numbers;
 use crate::cpu::epilogue::Epilogue;
 use crate::cpu::gemm::{Plan, ViewMut, gemm};
-use crate::cpu::pack::View;
+use crate::cpu::output::{Data, DataMut};
+use crate::cpu::pack::Matrix;
 use crate::cpu::tile::Finish;
-use crate::matmul::Op;
+use crate::matmul::{Numbers, Op};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
 pub(super) fn product(
+    numbers: Numbers,
     y: &mut Tensor,
     x: &Tensor,
     (w, op): (&[&Tensor], Op),
@@ -19,29 +20,21 @@ pub(super) fn product(
     let device = x.device().clone();
     let (_, k) = x.rows_cols();
     let (_, n) = y.rows_cols();
-    let (mut tasks, mut y, mut x) = (Vec::new(), y.f32_mut(), x.f32());
-    for (expert, &rows) in counts.iter().enumerate().filter(|(_, rows)| **rows > 0) {
-        let (out, later) = y.split_at_mut(rows * n);
-        let (rows_of_x, rest) = x.split_at(rows * k);
-        tasks.push((expert, rows, out, rows_of_x));
-        (y, x) = (later, rest);
+    let (x, mut y) = (Data::of(x), DataMut::of(y));
+    let (mut tasks, mut row) = (Vec::new(), 0);
+    for (w, &rows) in w.iter().zip(counts).filter(|(_, rows)| **rows > 0) {
+        let (out, later) = y.split_at(rows * n);
+        tasks.push((out, x.rows(row * k, (rows, k), k), Data::of(w)));
+        (y, row) = (later, row + rows);
     }
     let parallel = tasks.len() < rayon::current_num_threads();
-    let run = |(expert, rows, out, x): (usize, usize, &mut [f32], &[f32])| {
-        let w = w[expert].f32();
+    let run = |(out, x, w): (DataMut<'_>, Matrix<'_>, Data<'_>)| {
         let w = match op {
-            Op::Plain => View::new(w, k, n, n),
-            Op::Transposed => View::new(w, n, k, k).transposed(),
+            Op::Plain => w.rows(0, (k, n), n),
+            Op::Transposed => w.rows(0, (n, k), k).transposed(),
         };
-        let plan = Plan {
-            device: &device,
-            numbers: Numbers::F32,
-            leaf,
-            finish: Finish::Store,
-            epilogue: Epilogue::default(),
-            parallel,
-        };
-        gemm(view_mut(out, rows, n), View::new(x, rows, k, k), w, plan)
+        let plan = plan((&device, numbers), leaf, parallel);
+        gemm(view_mut(out, x.rows(), n), x, w, plan)
     };
     if parallel {
         tasks.into_iter().try_for_each(run)
@@ -52,6 +45,7 @@ pub(super) fn product(
 
 /// Adds the tree over leaves of `a^T b` to each expert's part of dw.
 pub(super) fn backward_weight(
+    numbers: Numbers,
     dw: &mut [&mut Tensor],
     a: &Tensor,
     b: &Tensor,
@@ -59,7 +53,7 @@ pub(super) fn backward_weight(
 ) -> Result<()> {
     let device = a.device().clone();
     let ((_, height), (_, width)) = (a.rows_cols(), b.rows_cols());
-    let (a, b) = (a.f32(), b.f32());
+    let (a, b) = (Data::of(a), Data::of(b));
     let mut first = 0;
     let tasks: Vec<_> = (dw.iter_mut().zip(leaves))
         .map(|(dw, leaves)| {
@@ -75,15 +69,11 @@ pub(super) fn backward_weight(
         for &rows in leaves {
             let sum = (rows > 0).then(|| {
                 let mut sum = Tensor::empty(&[height, width], DType::F32, &device)?;
-                let a = View::new(&a[row * height..][..rows * height], rows, height, height);
-                let b = View::new(&b[row * width..][..rows * width], rows, width, width);
-                let plan = one_leaf(&device, parallel);
-                gemm(
-                    view_mut(sum.f32_mut(), height, width),
-                    a.transposed(),
-                    b,
-                    plan,
-                )?;
+                let a = a.rows(row * height, (rows, height), height);
+                let b = b.rows(row * width, (rows, width), width);
+                let plan = plan((&device, numbers), 0, parallel);
+                let out = view_mut(DataMut::of(&mut sum), height, width);
+                gemm(out, a.transposed(), b, plan)?;
                 Ok(sum)
             });
             row += rows;
@@ -134,20 +124,20 @@ fn merge_last(blocks: &mut Vec<Block>) {
     }
 }
 
-fn one_leaf(device: &Device, parallel: bool) -> Plan<'_> {
+fn plan((device, numbers): (&Device, Numbers), leaf: usize, parallel: bool) -> Plan<'_> {
     Plan {
         device,
-        numbers: Numbers::F32,
-        leaf: 0,
+        numbers,
+        leaf,
         finish: Finish::Store,
         epilogue: Epilogue::default(),
         parallel,
     }
 }
 
-fn view_mut(data: &mut [f32], rows: usize, cols: usize) -> ViewMut<'_> {
+fn view_mut(data: DataMut<'_>, rows: usize, cols: usize) -> ViewMut<'_> {
     ViewMut {
-        data: data.into(),
+        data,
         rows,
         cols,
         row_stride: cols,

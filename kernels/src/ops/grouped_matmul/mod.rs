@@ -1,62 +1,65 @@
 //! One matrix product per expert on ragged rows: `y_e = x_e op(w_e)`, rows of expert e after those of e - 1.
 //! Each expert's matrix is a tensor of its own: which experts are here changes no other's storage.
 //!
-//! Every element has the bits of `matmul` on its expert alone: leaves of `leaf` elements of k, one
-//! chain each, and the binary-counter tree. The gradient of the weights is a sum over tokens: its
-//! leaves are given as rows per leaf, because an expert gets another number of rows of every chunk of
-//! tokens; a leaf without rows adds nothing. Which other experts are computed changes no bits.
+//! Every element has the bits of `matmul::product` with the same numbers on its expert alone: leaves of `leaf` elements
+//! of k, one chain each, and the binary-counter tree. With numbers of bf16 each operand may be stored in bf16.
+//! The gradient of the weights is a sum over tokens: its leaves are given as rows per leaf, because an expert gets another
+//! number of rows of every chunk of tokens; a leaf without rows adds nothing. Which other experts are computed changes no bits.
 //! Gale et al. 2022, arXiv:2211.15841, have the dropless form.
 
 mod cpu;
 
-use crate::matmul::Op;
+use crate::matmul::{Numbers, Op};
 use crate::{DType, Error, Result, Tensor};
 
-/// Returns y: `[rows, n]`.
+/// Returns y: `[rows, n]`, stored as told: in bf16, rounded once, only with numbers of bf16.
 /// # Shapes
 /// x: `[rows, k]`; w: per expert `[k, n]`, or `[n, k]` when transposed; counts: rows per expert;
 /// leaf: elements of k, 0 for one leaf.
 /// # Errors
 /// `Shape` or `DType` if they do not fit, `Argument` if the counts do not add up, `Memory` if packed
 /// copies do not fit.
-pub fn forward(x: &Tensor, w: (&[&Tensor], Op), counts: &[usize], leaf: usize) -> Result<Tensor> {
-    product("grouped_matmul::forward", "x", x, w, counts, leaf)
+pub fn forward(
+    (numbers, stored): (Numbers, DType),
+    x: &Tensor,
+    w: (&[&Tensor], Op),
+    counts: &[usize],
+    leaf: usize,
+) -> Result<Tensor> {
+    const NAMES: Names = ("grouped_matmul::forward", ["x", "y"]);
+    product(NAMES, (numbers, stored), x, w, counts, leaf)
 }
 
-/// Returns dx: `[rows, k]`; leaf in elements of n.
+/// Returns dx: `[rows, k]`, stored as told; leaf in elements of n.
 /// # Shapes
 /// dy: `[rows, n]`, the rest as `forward`, w as it was given there.
 /// # Errors
 /// As `forward`.
 pub fn backward_input(
+    (numbers, stored): (Numbers, DType),
     dy: &Tensor,
-    w: (&[&Tensor], Op),
+    (w, op): (&[&Tensor], Op),
     counts: &[usize],
     leaf: usize,
 ) -> Result<Tensor> {
-    let op = if w.1 == Op::Plain {
+    const NAMES: Names = ("grouped_matmul::backward_input", ["dy", "dx"]);
+    let op = if op == Op::Plain {
         Op::Transposed
     } else {
         Op::Plain
     };
-    product(
-        "grouped_matmul::backward_input",
-        "dy",
-        dy,
-        (w.0, op),
-        counts,
-        leaf,
-    )
+    product(NAMES, (numbers, stored), dy, (w, op), counts, leaf)
 }
 
 /// Adds the gradients of the weights to dw, one merge with the old value.
 /// # Shapes
-/// dw: as w in `forward`, dy: `[rows, n]`, x: `[rows, k]`; `leaves[e]`: rows of expert e in each leaf of
+/// dw: as w in `forward`, in f32, dy: `[rows, n]`, x: `[rows, k]`; `leaves[e]`: rows of expert e in each leaf of
 /// the sum over tokens, the same number of leaves for every expert. An expert may come several times,
 /// each with its own dw: sums over parts of its tokens.
 /// # Errors
 /// As `forward`.
 pub fn backward_weight(
+    numbers: Numbers,
     dw: (&mut [&mut Tensor], Op),
     dy: &Tensor,
     x: &Tensor,
@@ -64,14 +67,21 @@ pub fn backward_weight(
 ) -> Result<()> {
     const OP: &str = "grouped_matmul::backward_weight";
     let (dw, op) = dw;
-    let (rows, k) = matrix(OP, "x", x)?;
-    let (_, n) = matrix(OP, "dy", dy)?;
+    let (rows, k) = matrix(numbers, (OP, "x"), x)?;
+    let (rows_of_dy, n) = matrix(numbers, (OP, "dy"), dy)?;
+    if rows_of_dy != rows {
+        return Err(Error::Shape {
+            op: OP,
+            name: "dy",
+            found: dy.dims().to_vec(),
+            wanted: format!("{rows} rows, as x has"),
+        });
+    }
     as_many(OP, "dw", dw.len(), leaves.len())?;
     let dims = if op == Op::Plain { [k, n] } else { [n, k] };
     for dw in &*dw {
         dw.expect_f32(OP, "dw", &dims)?;
     }
-    dy.expect_f32(OP, "dy", &[rows, n])?;
     let count = leaves.first().map_or(0, Vec::len);
     if let Some(other) = leaves.iter().find(|l| l.len() != count) {
         return Err(Error::Argument {
@@ -83,23 +93,29 @@ pub fn backward_weight(
     }
     total(OP, "leaves", leaves.iter().flatten(), rows)?;
     let (left, right) = if op == Op::Plain { (x, dy) } else { (dy, x) };
-    dispatch!(x.device(), backward_weight(dw, left, right, leaves))
+    dispatch!(
+        x.device(),
+        backward_weight(numbers, dw, left, right, leaves)
+    )
 }
+
+/// Of an op, its rows and its result.
+type Names = (&'static str, [&'static str; 2]);
 
 /// `y_e = x_e op(w_e)`.
 fn product(
-    name: &'static str,
-    of: &'static str,
+    (name, [of, result]): Names,
+    (numbers, stored): (Numbers, DType),
     x: &Tensor,
     (w, op): (&[&Tensor], Op),
     counts: &[usize],
     leaf: usize,
 ) -> Result<Tensor> {
-    let (rows, k) = matrix(name, of, x)?;
+    let (rows, k) = matrix(numbers, (name, of), x)?;
     as_many(name, "w", w.len(), counts.len())?;
     let mut width = None;
     for one in w {
-        one.expect(name, "w", DType::F32)?;
+        number(numbers, (name, "w"), one)?;
         let n = match (one.dims(), op) {
             (&[a, n], Op::Plain) if a == k => n,
             (&[n, a], Op::Transposed) if a == k => n,
@@ -118,8 +134,12 @@ fn product(
     }
     total(name, "counts", counts.iter(), rows)?;
     let n = width.expect("there is at least one expert");
-    let mut y = Tensor::empty(&[rows, n], DType::F32, x.device())?;
-    dispatch!(x.device(), product(&mut y, x, (w, op), counts, leaf))?;
+    let mut y = Tensor::empty(&[rows, n], stored, x.device())?;
+    number(numbers, (name, result), &y)?;
+    dispatch!(
+        x.device(),
+        product(numbers, &mut y, x, (w, op), counts, leaf)
+    )?;
     Ok(y)
 }
 
@@ -136,8 +156,21 @@ fn as_many(op: &'static str, name: &'static str, found: usize, wanted: usize) ->
     })
 }
 
-fn matrix(op: &'static str, name: &'static str, x: &Tensor) -> Result<(usize, usize)> {
-    x.expect(op, name, DType::F32)?;
+/// f32, or bf16 where factors are.
+fn number(numbers: Numbers, (op, name): (&'static str, &'static str), x: &Tensor) -> Result<()> {
+    if numbers.are_pairs() {
+        x.expect_number(op, name)
+    } else {
+        x.expect(op, name, DType::F32)
+    }
+}
+
+fn matrix(
+    numbers: Numbers,
+    (op, name): (&'static str, &'static str),
+    x: &Tensor,
+) -> Result<(usize, usize)> {
+    number(numbers, (op, name), x)?;
     match x.dims() {
         &[rows, cols] if cols > 0 => Ok((rows, cols)),
         dims => Err(Error::Shape {
@@ -171,11 +204,19 @@ fn total<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matmul::matmul;
-    use crate::testing::{assert_same_bits, bits, random, tree};
+    use crate::matmul;
+    use crate::testing::{assert_same_bits, bits, devices, random, stored_as, tree, widened};
     use crate::{Device, Tensor};
 
     const COUNTS: [usize; 5] = [3, 0, 17, 1, 9];
+    const F32: (Numbers, DType) = (Numbers::F32, DType::F32);
+    const KINDS: [(Numbers, DType); 5] = [
+        F32,
+        (Numbers::Bf16, DType::F32),
+        (Numbers::Bf16, DType::Bf16),
+        (Numbers::Bf16Tiles, DType::F32),
+        (Numbers::Bf16Tiles, DType::Bf16),
+    ];
 
     fn rows(x: &Tensor, first: usize, len: usize) -> Tensor {
         let (_, d) = x.rows_cols();
@@ -192,15 +233,21 @@ mod tests {
         w.iter().collect()
     }
 
-    /// `matmul` on each expert alone.
-    fn alone(x: &Tensor, w: &[Tensor], op: Op, n: usize, leaf: usize) -> Vec<f32> {
+    /// `matmul::product` on each expert alone.
+    fn alone(
+        (numbers, stored): (Numbers, DType),
+        x: &Tensor,
+        (w, op): (&[Tensor], Op),
+        n: usize,
+        leaf: usize,
+    ) -> Vec<u8> {
         let mut first = 0;
         let mut out = Vec::new();
         for (e, &count) in COUNTS.iter().enumerate().filter(|(_, c)| **c > 0) {
-            let mut y = Tensor::zeros(&[count, n], DType::F32, x.device()).unwrap();
+            let mut y = Tensor::zeros(&[count, n], stored, x.device()).unwrap();
             let x = rows(x, first, count);
-            matmul(&mut y, (&x, Op::Plain), (&w[e], op), leaf, false).unwrap();
-            out.extend_from_slice(y.f32());
+            matmul::product(numbers, &mut y, (&x, Op::Plain), (&w[e], op), leaf, false).unwrap();
+            out.extend_from_slice(y.bytes());
             first += count;
         }
         out
@@ -208,32 +255,33 @@ mod tests {
 
     #[test]
     fn every_expert_has_the_bits_of_its_product_alone() {
-        let device = Device::cpu();
         let (k, n) = (96, 70);
-        let x = random(&[30, k], 1, &device).unwrap();
-        let dy = random(&[30, n], 2, &device).unwrap();
-        let plain = experts(5, &[k, n], 3, &device);
-        let turned = experts(5, &[n, k], 4, &device);
         use Op::{Plain, Transposed};
-        for leaf in [0, 12] {
-            let y = forward(&x, (&all(&plain), Plain), &COUNTS, leaf).unwrap();
-            assert_eq!(bits(y.f32()), bits(&alone(&x, &plain, Plain, n, leaf)));
-            let y = forward(&x, (&all(&turned), Transposed), &COUNTS, leaf).unwrap();
-            assert_eq!(
-                bits(y.f32()),
-                bits(&alone(&x, &turned, Transposed, n, leaf))
-            );
-            let dx = backward_input(&dy, (&all(&plain), Plain), &COUNTS, leaf).unwrap();
-            assert_eq!(
-                bits(dx.f32()),
-                bits(&alone(&dy, &plain, Transposed, k, leaf))
-            );
-            let dx = backward_input(&dy, (&all(&turned), Transposed), &COUNTS, leaf).unwrap();
-            assert_eq!(bits(dx.f32()), bits(&alone(&dy, &turned, Plain, k, leaf)));
+        for device in devices() {
+            let x = random(&[30, k], 1, &device).unwrap();
+            let dy = random(&[30, n], 2, &device).unwrap();
+            let plain = experts(5, &[k, n], 3, &device);
+            let turned = experts(5, &[n, k], 4, &device);
+            for (kind, leaf) in KINDS.into_iter().flat_map(|kind| [(kind, 0), (kind, 12)]) {
+                // what bf16 is stored in is an operand, too
+                let operand = |x: &Tensor| stored_as(kind.1, x);
+                let weights = |w: &[Tensor]| w.iter().map(operand).collect::<Vec<_>>();
+                for (w, op, other) in [(&plain, Plain, Transposed), (&turned, Transposed, Plain)] {
+                    let place = (&device, kind, leaf, op);
+                    let halves = weights(w);
+                    let given = (&all(&halves)[..], op);
+                    let y = forward(kind, &operand(&x), given, &COUNTS, leaf).unwrap();
+                    assert!(y.bytes() == alone(kind, &x, (w, op), n, leaf), "{place:?}");
+                    let dx = backward_input(kind, &operand(&dy), given, &COUNTS, leaf).unwrap();
+                    let want = alone(kind, &dy, (w, other), k, leaf);
+                    assert!(dx.bytes() == want, "{place:?}");
+                }
+                // Must fail: the rows of experts 2 and 4 exchanged.
+                let w = (&all(&plain)[..], Plain);
+                let y = forward(kind, &x, w, &[3, 0, 9, 1, 17], leaf).unwrap();
+                assert!(y.bytes() != alone(kind, &x, (&plain, Plain), n, leaf));
+            }
         }
-        // Must fail: the rows of experts 2 and 4 exchanged.
-        let y = forward(&x, (&all(&plain), Plain), &[3, 0, 9, 1, 17], 0).unwrap();
-        assert_ne!(bits(y.f32()), bits(&alone(&x, &plain, Plain, n, 0)));
     }
 
     /// Leaves of five experts: their sums are `COUNTS`.
@@ -249,73 +297,102 @@ mod tests {
 
     #[test]
     fn weight_gradients_have_the_bits_of_the_tree_over_ragged_leaves() {
-        let device = Device::cpu();
         let (k, n) = (20, 33);
-        let x = random(&[30, k], 1, &device).unwrap();
-        let dy = random(&[30, n], 2, &device).unwrap();
-        for op in [Op::Plain, Op::Transposed] {
-            let (a, b) = if op == Op::Plain {
-                (&x, &dy)
-            } else {
-                (&dy, &x)
-            };
-            let ((_, height), (_, width)) = (a.rows_cols(), b.rows_cols());
-            let old = experts(5, &[height, width], 3, &device);
-            let sums = |leaves: &[Vec<usize>]| -> Vec<Tensor> {
-                let mut dw: Vec<Tensor> = old.iter().map(|w| w.try_clone().unwrap()).collect();
-                let mut to: Vec<&mut Tensor> = dw.iter_mut().collect();
-                backward_weight((&mut to, op), &dy, &x, leaves).unwrap();
-                dw
-            };
-            let dw = sums(&leaves());
-            let mut first = 0;
-            for (e, leaves) in leaves().iter().enumerate() {
-                for i in 0..height {
-                    for j in 0..width {
-                        let mut row = first;
-                        let sum = tree(leaves.iter().map(|len| {
-                            row += len;
-                            (row - len..row).fold(0.0_f32, |acc, r| {
-                                a.f32()[r * height + i].mul_add(b.f32()[r * width + j], acc)
-                            })
-                        }));
-                        let at = i * width + j;
+        for device in devices() {
+            let x = random(&[30, k], 1, &device).unwrap();
+            let dy = random(&[30, n], 2, &device).unwrap();
+            let cases = [Op::Plain, Op::Transposed].into_iter();
+            for (op, kind) in cases.flat_map(|op| KINDS.map(|kind| (op, kind))) {
+                let (numbers, stored) = kind;
+                let (a, b) = if op == Op::Plain {
+                    (&x, &dy)
+                } else {
+                    (&dy, &x)
+                };
+                let ((_, height), (_, width)) = (a.rows_cols(), b.rows_cols());
+                let old = experts(5, &[height, width], 3, &device);
+                let sums = |leaves: &[Vec<usize>]| -> Vec<Tensor> {
+                    let mut dw: Vec<Tensor> = old.iter().map(|w| w.try_clone().unwrap()).collect();
+                    let mut to: Vec<&mut Tensor> = dw.iter_mut().collect();
+                    let (dy, x) = (stored_as(stored, &dy), stored_as(stored, &x));
+                    backward_weight(numbers, (&mut to, op), &dy, &x, leaves).unwrap();
+                    dw
+                };
+                let dw = sums(&leaves());
+                let mut row = 0;
+                for (e, leaves) in leaves().iter().enumerate() {
+                    let of_leaf = |&len: &usize| {
+                        row += len;
+                        let [a, b] = [a, b].map(|x| rows(x, row - len, len));
+                        let mut sum = Tensor::zeros(&[height, width], DType::F32, &device).unwrap();
+                        let (a, b) = ((&a, Op::Transposed), (&b, Op::Plain));
+                        matmul::product(numbers, &mut sum, a, b, 0, false).unwrap();
+                        sum
+                    };
+                    let parts: Vec<Tensor> = leaves.iter().map(of_leaf).collect();
+                    for at in 0..height * width {
+                        let sum = tree(parts.iter().map(|part| part.f32()[at]));
                         let want = old[e].f32()[at] + sum;
                         let found = dw[e].f32()[at];
-                        assert_eq!(found.to_bits(), want.to_bits(), "{op:?} {e} {i} {j}");
+                        assert_eq!(
+                            found.to_bits(),
+                            want.to_bits(),
+                            "{device:?} {op:?} {kind:?} {e} {at}"
+                        );
                     }
                 }
-                first += leaves.iter().sum::<usize>();
+                // Must fail: other leaves.
+                let one: Vec<Vec<usize>> = COUNTS.iter().map(|n| vec![*n]).collect();
+                let flat = |dw: &[Tensor]| -> Vec<u32> {
+                    dw.iter().flat_map(|dw| bits(dw.f32())).collect()
+                };
+                assert_ne!(flat(&dw), flat(&sums(&one)));
             }
-            // Must fail: other leaves.
-            let one: Vec<Vec<usize>> = COUNTS.iter().map(|n| vec![*n]).collect();
-            let flat =
-                |dw: &[Tensor]| -> Vec<u32> { dw.iter().flat_map(|dw| bits(dw.f32())).collect() };
-            assert_ne!(flat(&dw), flat(&sums(&one)));
         }
     }
 
     #[test]
     fn bits_are_the_same_on_every_instruction_set_and_number_of_threads() {
-        let run = |device: &Device| {
-            let x = random(&[30, 40], 1, device).unwrap();
-            let w = experts(5, &[40, 24], 3, device);
-            let y = forward(&x, (&all(&w), Op::Plain), &COUNTS, 5).unwrap();
-            let dx = backward_input(&y, (&all(&w), Op::Plain), &COUNTS, 3).unwrap();
-            let mut outs: Vec<Tensor> = w.iter().map(|w| w.try_clone().unwrap()).collect();
-            let mut dw: Vec<&mut Tensor> = outs.iter_mut().collect();
-            backward_weight((&mut dw, Op::Plain), &y, &x, &leaves()).unwrap();
-            outs.extend([y, dx]);
-            outs
-        };
-        assert_same_bits(run);
-        let with = |threads| -> Vec<Vec<u32>> {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-            let outs = pool.build().unwrap().install(|| run(&Device::cpu()));
-            outs.iter().map(|x| bits(x.f32())).collect()
-        };
-        assert!(with(1) == with(3));
-        assert!(with(1) == with(9));
+        for kind in KINDS {
+            let run = |device: &Device| {
+                let x = random(&[30, 40], 1, device).unwrap();
+                let w = experts(5, &[40, 24], 3, device);
+                let y = forward(kind, &x, (&all(&w), Op::Plain), &COUNTS, 5).unwrap();
+                let dx = backward_input(kind, &y, (&all(&w), Op::Plain), &COUNTS, 3).unwrap();
+                let mut outs: Vec<Tensor> = w.iter().map(|w| w.try_clone().unwrap()).collect();
+                let mut dw: Vec<&mut Tensor> = outs.iter_mut().collect();
+                backward_weight(kind.0, (&mut dw, Op::Plain), &y, &x, &leaves()).unwrap();
+                outs.extend([widened(&y), widened(&dx)]);
+                outs
+            };
+            assert_same_bits(run);
+            let with = |threads| -> Vec<Vec<u32>> {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+                let outs = pool.build().unwrap().install(|| run(&Device::cpu()));
+                outs.iter().map(|x| bits(x.f32())).collect()
+            };
+            assert!(with(1) == with(3), "{kind:?}");
+            assert!(with(1) == with(9), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn only_numbers_of_bf16_may_be_stored_so() {
+        let device = Device::cpu();
+        let tensor = |dims: &[usize], dtype| Tensor::zeros(dims, dtype, &device).unwrap();
+        let (x, w) = (tensor(&[4, 6], DType::F32), tensor(&[6, 3], DType::F32));
+        let (x_half, w_half) = (tensor(&[4, 6], DType::Bf16), tensor(&[6, 3], DType::Bf16));
+        let run = |kind, x, w: &Tensor| forward(kind, x, (&[w], Op::Plain), &[4], 0);
+        let wrong = run(F32, &x_half, &w);
+        assert!(matches!(wrong, Err(Error::DType { name: "x", .. })));
+        let wrong = run(F32, &x, &w_half);
+        assert!(matches!(wrong, Err(Error::DType { name: "w", .. })));
+        let wrong = run((Numbers::F32, DType::Bf16), &x, &w);
+        assert!(matches!(wrong, Err(Error::DType { name: "y", .. })));
+        let (mut dw, dy) = (w_half, tensor(&[4, 3], DType::F32));
+        let dw = (&mut [&mut dw][..], Op::Plain);
+        let wrong = backward_weight(Numbers::Bf16, dw, &dy, &x, &[vec![4]]);
+        assert!(matches!(wrong, Err(Error::DType { name: "dw", .. })));
     }
 
     #[test]
@@ -323,11 +400,11 @@ mod tests {
         let device = Device::cpu();
         let x = Tensor::zeros(&[0, 4], DType::F32, &device).unwrap();
         let w = random(&[4, 3], 1, &device).unwrap();
-        let y = forward(&x, (&[&w, &w], Op::Plain), &[0, 0], 0).unwrap();
+        let y = forward(F32, &x, (&[&w, &w], Op::Plain), &[0, 0], 0).unwrap();
         assert_eq!(y.dims(), &[0, 3]);
         let (mut one, mut two) = (w.try_clone().unwrap(), w.try_clone().unwrap());
         let dw = (&mut [&mut one, &mut two][..], Op::Plain);
-        backward_weight(dw, &y, &x, &[vec![0], vec![0]]).unwrap();
+        backward_weight(Numbers::F32, dw, &y, &x, &[vec![0], vec![0]]).unwrap();
         assert_eq!(bits(one.f32()), bits(w.f32()));
         assert_eq!(bits(two.f32()), bits(w.f32()));
     }
@@ -338,22 +415,26 @@ mod tests {
         let x = random(&[4, 6], 1, &device).unwrap();
         let w = random(&[6, 3], 1, &device).unwrap();
         let two = [&w, &w];
-        let found = forward(&x, (&two, Op::Plain), &[1, 2], 0);
+        let found = forward(F32, &x, (&two, Op::Plain), &[1, 2], 0);
         assert!(matches!(found, Err(Error::Argument { name: "counts", .. })));
-        let found = forward(&x, (&two, Op::Plain), &[1, usize::MAX], 0);
+        let found = forward(F32, &x, (&two, Op::Plain), &[1, usize::MAX], 0);
         assert!(matches!(found, Err(Error::Argument { name: "counts", .. })));
-        let found = forward(&x, (&two, Op::Plain), &[4], 0);
+        let found = forward(F32, &x, (&two, Op::Plain), &[4], 0);
         assert!(matches!(found, Err(Error::Argument { name: "w", .. })));
-        let found = forward(&x, (&two, Op::Transposed), &[1, 3], 0);
+        let found = forward(F32, &x, (&two, Op::Transposed), &[1, 3], 0);
         assert!(matches!(found, Err(Error::Shape { name: "w", .. })));
         let other = random(&[6, 4], 1, &device).unwrap();
-        let found = forward(&x, (&[&w, &other], Op::Plain), &[1, 3], 0);
+        let found = forward(F32, &x, (&[&w, &other], Op::Plain), &[1, 3], 0);
         assert!(matches!(found, Err(Error::Shape { name: "w", .. })));
         let dy = random(&[4, 3], 1, &device).unwrap();
         let (mut one, mut other) = (w.try_clone().unwrap(), w.try_clone().unwrap());
+        let short = random(&[3, 3], 1, &device).unwrap();
+        let dw = (&mut [&mut one][..], Op::Plain);
+        let found = backward_weight(Numbers::F32, dw, &short, &x, &[vec![4]]);
+        assert!(matches!(found, Err(Error::Shape { name: "dy", .. })));
         let ragged = [vec![1, 3], vec![0]];
         let dw = (&mut [&mut one, &mut other][..], Op::Plain);
-        let found = backward_weight(dw, &dy, &x, &ragged);
+        let found = backward_weight(Numbers::F32, dw, &dy, &x, &ragged);
         assert!(matches!(found, Err(Error::Argument { name: "leaves", .. })));
     }
 }

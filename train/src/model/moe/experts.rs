@@ -78,8 +78,9 @@ impl Experts {
         let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
         let rows = cx
             .of_layer(self.fc1[0])
-            .operand(&x, Role::Input(Features::Whole))?;
-        let before = grouped_matmul::forward(&rows, (&fc1, Op::Transposed), counts, 0)?;
+            .factor(&x, Role::Input(Features::Whole))?;
+        let between = (cx.numbers(), self.activation.stored(cx));
+        let before = grouped_matmul::forward(between, &rows, (&fc1, Op::Transposed), counts, 0)?;
         drop(rows);
         let (before, hidden) = self.activation.forward(before)?;
         let fc2 = weights(&self.fc2, cx)?;
@@ -87,8 +88,9 @@ impl Experts {
         let leaf = cx.feature_leaf(self.widths.1);
         let rows = cx
             .of_layer(self.fc2[0])
-            .operand(&hidden, Role::Input(Features::Split))?;
-        let y = grouped_matmul::forward(&rows, (&fc2, Op::Plain), counts, leaf)?;
+            .factor(&hidden, Role::Input(Features::Split))?;
+        let kind = (cx.numbers(), DType::F32);
+        let y = grouped_matmul::forward(kind, &rows, (&fc2, Op::Plain), counts, leaf)?;
         drop(rows);
         let y = cx.sum_over_tp(y)?;
         let inner = Some((before, hidden));
@@ -111,24 +113,25 @@ impl Experts {
         };
         let counts = traffic.counts();
         let of_fc2 = cx.of_layer(self.fc2[0]);
-        let rows = of_fc2.operand(&dy, Role::Gradient(Features::Whole))?;
-        let inputs = of_fc2.operand(&hidden, Role::Input(Features::Split))?;
+        let rows = of_fc2.factor(&dy, Role::Gradient(Features::Whole))?;
+        let inputs = of_fc2.factor(&hidden, Role::Input(Features::Split))?;
         let factors = Some((&*rows, &*inputs));
         add_gradients((&self.fc2, Op::Plain), factors, (traffic, gradients), cx)?;
         drop(inputs);
         drop(hidden);
         let fc2 = weights(&self.fc2, cx)?;
         let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
-        let dhidden = grouped_matmul::backward_input(&rows, (&fc2, Op::Plain), counts, 0)?;
+        let between = (cx.numbers(), self.activation.stored(cx));
+        let dhidden = grouped_matmul::backward_input(between, &rows, (&fc2, Op::Plain), counts, 0)?;
         drop(rows);
         drop(dy);
         let dbefore = self.activation.backward(dhidden, &before)?;
         let of_fc1 = cx.of_layer(self.fc1[0]);
-        let dbefore = of_fc1.operand(&dbefore, Role::Gradient(Features::Split))?;
+        let dbefore = of_fc1.factor(&dbefore, Role::Gradient(Features::Split))?;
         drop(before);
         let factors = Some((
             &*dbefore,
-            &*of_fc1.operand(&saved.x, Role::Input(Features::Whole))?,
+            &*of_fc1.factor(&saved.x, Role::Input(Features::Whole))?,
         ));
         add_gradients(
             (&self.fc1, Op::Transposed),
@@ -139,7 +142,9 @@ impl Experts {
         let fc1 = weights(&self.fc1, cx)?;
         let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.0);
-        let dx = grouped_matmul::backward_input(&dbefore, (&fc1, Op::Transposed), counts, leaf)?;
+        let kind = (cx.numbers(), DType::F32);
+        let dx =
+            grouped_matmul::backward_input(kind, &dbefore, (&fc1, Op::Transposed), counts, leaf)?;
         cx.sum_over_tp(dx)
     }
 }
@@ -159,7 +164,7 @@ fn add_gradients(
         return match factors {
             Some((dy, x)) => {
                 let leaves = traffic.leaves();
-                grouped_matmul::backward_weight((&mut sums, op), dy, x, &leaves)
+                grouped_matmul::backward_weight(cx.numbers(), (&mut sums, op), dy, x, &leaves)
             }
             None => Ok(()),
         };
@@ -173,7 +178,7 @@ fn add_gradients(
     if let Some((dy, x)) = factors {
         let mut parts: Vec<&mut Tensor> = parts.iter_mut().collect();
         let leaves = traffic.leaves_by_rank();
-        grouped_matmul::backward_weight((&mut parts, op), dy, x, &leaves)?;
+        grouped_matmul::backward_weight(cx.numbers(), (&mut parts, op), dy, x, &leaves)?;
     }
     for part in &mut parts {
         cx.cp.all_reduce_sum(part.f32_mut())?;
@@ -197,6 +202,6 @@ fn add_gradients(
 fn weights<'a>(slots: &[Slot], cx: &Context<'a>) -> kernels::Result<Vec<Operand<'a>>> {
     let all = slots
         .iter()
-        .map(|&slot| cx.of_layer(slot).operand(cx.weight(slot), Role::Weight));
+        .map(|&slot| cx.of_layer(slot).factor(cx.weight(slot), Role::Weight));
     all.collect()
 }

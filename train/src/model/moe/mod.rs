@@ -164,7 +164,7 @@ impl Moe {
     }
 }
 
-/// Elements of each tensor that a layer keeps beside its input, the router's few and then the large
+/// Numbers of four bytes of each tensor that a layer keeps beside its input, the router's few and then the large
 /// ones, for n tokens of which m rows lie between layers, if choices are even over ranks and none is
 /// dropped.
 pub(crate) fn kept(
@@ -174,15 +174,16 @@ pub(crate) fn kept(
     tp: usize,
 ) -> [Vec<usize>; 2] {
     let (d, k) = (plan.model.d_model, config.top_k);
-    let widths = plan.model.architecture().fc1_widths();
-    let inner = |rows: usize, f: usize| [rows * widths * f / tp, rows * f / tp];
     let rows = n * k;
     let mut few = vec![n * config.experts, rows, rows];
     if config.capacity_factor > 0.0 {
         few.push(rows);
     }
     let mut large = vec![rows * d, rows * d];
-    large.extend(inner(rows, plan.model.d_expert()));
+    // ops of activations that are not gated know f32 alone
+    let is_f32 = !plan.model.architecture().activation.is_gated();
+    let f = plan.model.d_expert() / tp;
+    large.extend(mlp::kept((plan, block), (rows, f), is_f32));
     if config.shared_d_ffn > 0 {
         large.push(m * d);
         large.extend(mlp::kept(

@@ -1,0 +1,96 @@
+//! Gated activations of rows [gate | up]: y = f(gate) up, dgate = dy up f'(gate), dup = dy f(gate).
+//! All of it is computed in f32; what is stored in bf16 is widened as it is read and rounded last.
+
+use super::bf16::{Step, Task, perform};
+use super::curve::Curve;
+use super::element::{Element, TWO};
+use super::simd::Lanes;
+use super::{Isa, ROW_BLOCK};
+use crate::{DType, Tensor};
+use rayon::prelude::*;
+use std::marker::PhantomData;
+
+/// y: rows of f, gate_up: rows of 2f, of one type.
+pub(crate) fn forward<C: Curve>(y: &mut Tensor, gate_up: &Tensor) {
+    let (isa, (_, f)) = (y.device().isa(), y.rows_cols());
+    match gate_up.dtype() {
+        DType::Bf16 => values::<C, _>(isa, f, y.bf16_mut(), gate_up.bf16()),
+        _ => values::<C, _>(isa, f, y.f32_mut(), gate_up.f32()),
+    }
+}
+
+/// dx, gate_up: rows of 2f, dy: rows of f, of one type.
+pub(crate) fn backward<C: Curve>(dx: &mut Tensor, dy: &Tensor, gate_up: &Tensor) {
+    let (isa, (_, f)) = (dy.device().isa(), dy.rows_cols());
+    match gate_up.dtype() {
+        DType::Bf16 => slopes::<C, _>(isa, f, dx.bf16_mut(), (dy.bf16(), gate_up.bf16())),
+        _ => slopes::<C, _>(isa, f, dx.f32_mut(), (dy.f32(), gate_up.f32())),
+    }
+}
+
+fn values<C: Curve, E: Element>(isa: Isa, f: usize, y: &mut [E], x: &[E]) {
+    let curve = PhantomData::<fn() -> C>;
+    let parts = y.par_chunks_mut(f * ROW_BLOCK);
+    let parts = parts.zip(x.par_chunks(2 * f * ROW_BLOCK));
+    parts.for_each(|(y, x)| perform(isa, E::IN_PAIRS, Values { f, y, x, curve }));
+}
+
+fn slopes<C: Curve, E: Element>(isa: Isa, f: usize, dx: &mut [E], (dy, x): (&[E], &[E])) {
+    let curve = PhantomData::<fn() -> C>;
+    let parts = dx.par_chunks_mut(2 * f * ROW_BLOCK);
+    let parts = parts
+        .zip(dy.par_chunks(f * ROW_BLOCK))
+        .zip(x.par_chunks(2 * f * ROW_BLOCK));
+    parts.for_each(|(d, x)| perform(isa, E::IN_PAIRS, Slopes { f, d, x, curve }));
+}
+
+struct Values<'a, E, C> {
+    f: usize,
+    y: &'a mut [E],
+    x: &'a [E],
+    curve: PhantomData<fn() -> C>,
+}
+
+impl<E: Element, C: Curve> Task for Values<'_, E, C> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let rows = self.y.chunks_exact_mut(self.f);
+        for (y, x) in rows.zip(self.x.chunks_exact(2 * self.f)) {
+            let (gate, up) = x.split_at(self.f);
+            let ins = gate.chunks(TWO).zip(up.chunks(TWO));
+            for (y, (gate, up)) in y.chunks_mut(TWO).zip(ins) {
+                let (gate, up) = (E::two::<L>(gate), E::two::<L>(up));
+                let [low, high] = [C::value(gate[0]), C::value(gate[1])];
+                E::settle::<L, N>([low.mul(up[0]), high.mul(up[1])], y);
+            }
+        }
+    }
+}
+
+struct Slopes<'a, E, C> {
+    f: usize,
+    /// dx and dy.
+    d: (&'a mut [E], &'a [E]),
+    x: &'a [E],
+    curve: PhantomData<fn() -> C>,
+}
+
+impl<E: Element, C: Curve> Task for Slopes<'_, E, C> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
+        let rows = self.d.0.chunks_exact_mut(2 * self.f);
+        let rows = rows.zip(self.d.1.chunks_exact(self.f));
+        for ((dx, dy), x) in rows.zip(self.x.chunks_exact(2 * self.f)) {
+            let ((dgate, dup), (gate, up)) = (dx.split_at_mut(self.f), x.split_at(self.f));
+            let outs = dgate.chunks_mut(TWO).zip(dup.chunks_mut(TWO));
+            let ins = gate.chunks(TWO).zip(up.chunks(TWO));
+            for ((dy, (dgate, dup)), (gate, up)) in dy.chunks(TWO).zip(outs).zip(ins) {
+                let (gate, up, dy) = (E::two::<L>(gate), E::two::<L>(up), E::two::<L>(dy));
+                let [(y0, slope0), (y1, slope1)] = [C::both(gate[0]), C::both(gate[1])];
+                let through = [dy[0].mul(up[0]), dy[1].mul(up[1])];
+                E::settle::<L, N>([through[0].mul(slope0), through[1].mul(slope1)], dgate);
+                E::settle::<L, N>([dy[0].mul(y0), dy[1].mul(y1)], dup);
+            }
+        }
+    }
+}
