@@ -5,10 +5,10 @@
 //! z-loss: z (ln sum_v exp(logit_v))^2 more, whose gradient is 2 z ln(sum) softmax (Chowdhery et al. 2022,
 //! arXiv:2204.02311, sec. 5). It is told apart from the loss.
 //!
-//! Sums of exponentials are kept per eighth of the padded vocabulary and merged in the feature
-//! tree. Token losses are f64.
+//! Sums of exponentials are kept per eighth of the padded vocabulary, each relative to its own largest logit, and
+//! merged in the feature tree. Token losses are f64.
 
-use kernels::{DType, Tensor, cross_entropy, reduce};
+use kernels::{DType, Tensor, cross_entropy};
 
 use crate::data::Targets;
 use crate::model::context::{Context, Slots};
@@ -82,17 +82,14 @@ impl Vocabulary {
         cx: &Context<'_>,
     ) -> kernels::Result<(Vec<Losses>, Saved)> {
         let logits = self.linear.forward(normed, DType::F32, cx)?;
-        let (first, ids) = (self.first, self.ids);
-        let (max, slices, target) = if cx.tp.size() == 1 {
-            cross_entropy::statistics(&logits, &targets.ids, ids, self.slice)?
-        } else {
-            let mut max = cross_entropy::row_max(&logits, first, ids)?;
+        let ids = &targets.ids;
+        let (maxima, sums, target) =
+            cross_entropy::statistics(&logits, ids, self.first, self.ids, self.slice)?;
+        let mut max = cross_entropy::merge_maxima(&maxima)?;
+        if cx.tp.size() > 1 {
             cx.tp.all_reduce_max(max.f32_mut())?;
-            let (slices, target) =
-                cross_entropy::row_sums(&logits, &max, &targets.ids, first, ids, self.slice)?;
-            (max, slices, target)
-        };
-        let sum = cx.sum_over_tp(reduce::tree_sum_slices(&slices)?)?;
+        }
+        let sum = cx.sum_over_tp(cross_entropy::merge_sums(sums, &maxima, &max)?)?;
         let target = cx.sum_over_tp(target)?;
         let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());
         let losses = (numbers.zip(targets.counts.f32()))
@@ -124,10 +121,10 @@ impl Vocabulary {
         for (to, counts) in weights.f32_mut().iter_mut().zip(targets.counts.f32()) {
             *to = weight * counts;
         }
-        let at = (self.first, self.ids);
         let pull = self.pull((&max, &sum), &weights)?;
         let both = (&weights, pull.as_ref());
-        cross_entropy::backward(&mut logits, &max, &sum, ids, both, at.0, at.1)?;
+        let first = self.first;
+        cross_entropy::backward(&mut logits, &max, &sum, ids, both, first, self.ids)?;
         self.linear.backward(&logits, normed, gradients, cx)
     }
 
