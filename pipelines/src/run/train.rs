@@ -319,6 +319,7 @@ fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result
                 "micro_batch",
                 "recompute",
                 "recompute_layers",
+                "chunked_cross_entropy",
                 "offload",
                 "init_from",
             ]

@@ -47,7 +47,7 @@ fn outputs_then(
 }
 
 /// c = op(a) op(b), and what follows it.
-fn multiply(
+pub(crate) fn multiply(
     cx: &Context<'_>,
     c: &mut Tensor,
     (a, b): ((&Tensor, Op), (&Tensor, Op)),
