@@ -98,7 +98,8 @@ impl Buffer {
     /// Returns bytes `offset .. offset + bytes` of a larger buffer.
     ///
     /// # Safety
-    /// No other part that overlaps may live at the same time, and `whole` itself is not read or written.
+    /// No other part that overlaps may live at the same time, and `whole` itself is not read or written; unless all of
+    /// them are only read.
     pub(crate) unsafe fn part(whole: &Arc<Buffer>, offset: usize, bytes: usize) -> Buffer {
         // SAFETY: passed on to the caller; the whole lives as long.
         let lent = unsafe { whole.lend(offset, bytes) };

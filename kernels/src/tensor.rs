@@ -4,6 +4,8 @@
 
 use crate::buffer::{ALIGN, Buffer};
 use crate::{Bf16, DType, Device, Error, Result};
+use std::marker::PhantomData;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Most dims a tensor can have.
@@ -120,6 +122,47 @@ impl Tensor {
         }
         (self.dims, self.rank) = (padded, rank);
         Ok(self)
+    }
+
+    /// Some rows of the first dim, where they lie.
+    /// # Errors
+    /// `Shape` if it does not have them, there are none, or they start within a line of 64 bytes.
+    pub fn rows(&self, rows: Range<usize>) -> Result<impl Deref<Target = Tensor>> {
+        let wrong = || {
+            let wanted = format!("rows {rows:?}, which start a line of {ALIGN} bytes");
+            Error::Shape {
+                op: "rows",
+                name: "rows",
+                found: self.dims().to_vec(),
+                wanted,
+            }
+        };
+        if rows.is_empty() || rows.end > self.dims[0] || self.elements() == 0 {
+            return Err(wrong());
+        }
+        let row = self.elements() / self.dims[0] * self.dtype.bytes();
+        let offset = rows.start * row;
+        let lines = Buffer::round_up(rows.len() * row).ok_or_else(wrong)?;
+        if !offset.is_multiple_of(ALIGN) {
+            return Err(wrong());
+        }
+        // SAFETY: only a shared reference to the part is given out, and for no longer than self is borrowed, so that
+        // both are only read as long as the part lives.
+        let buffer = unsafe { self.buffer().lend(offset, lines) };
+        let mut dims = self.dims;
+        dims[0] = rows.len();
+        let part = Tensor {
+            buffer: Some(buffer),
+            cut_from: None,
+            dims,
+            rank: self.rank,
+            dtype: self.dtype,
+            device: self.device.clone(),
+        };
+        Ok(Rows {
+            part,
+            of: PhantomData,
+        })
     }
 
     /// Cuts it into tensors of these dims that follow each other in its memory, as `joined` puts together again.
@@ -433,6 +476,27 @@ impl Drop for Tensor {
     }
 }
 
+/// Rows of a tensor, to read.
+struct Rows<'a> {
+    part: Tensor,
+    of: PhantomData<&'a Tensor>,
+}
+
+impl Deref for Rows<'_> {
+    type Target = Tensor;
+
+    fn deref(&self) -> &Tensor {
+        &self.part
+    }
+}
+
+impl Drop for Rows<'_> {
+    fn drop(&mut self) {
+        // the memory stays the whole's: the device must not get it back with the part
+        self.part.buffer = None;
+    }
+}
+
 impl std::fmt::Debug for Tensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
@@ -480,6 +544,46 @@ mod tests {
             assert!(cut(&dims).is_err(), "{wrong:?}");
         }
         assert_eq!(device.allocated_bytes(), 0);
+    }
+
+    #[test]
+    fn rows_are_read_where_they_lie_and_their_memory_stays_the_tensors() {
+        let device = Device::cpu();
+        let values: Vec<f32> = (0..96_u8).map(f32::from).collect();
+        let whole = Tensor::from_f32(&[12, 8], &values, &device).unwrap();
+        let used = device.allocated_bytes();
+        for rows in [0..12, 0..1, 2..3, 10..12, 4..9] {
+            let part = whole.rows(rows.clone()).unwrap();
+            assert_eq!(part.dims(), [rows.len(), 8]);
+            assert_eq!(part.f32(), &values[rows.start * 8..rows.end * 8]);
+            assert_eq!(part.f32().as_ptr(), &raw const whole.f32()[rows.start * 8]);
+            assert_eq!(device.allocated_bytes(), used);
+        }
+        // nobody else was given it in between
+        let other = Tensor::from_f32(&[2, 8], &[-1.0; 16], &device).unwrap();
+        assert_eq!(whole.f32(), values);
+        drop(other);
+        // of a part of another one, too
+        let mut parts = whole.cut(&[&[8, 8], &[4, 8]]).unwrap();
+        let last = parts.pop().unwrap();
+        assert_eq!(last.rows(2..4).unwrap().f32(), &values[80..]);
+        drop(last);
+        drop(parts);
+        assert_eq!(device.allocated_bytes(), 0);
+    }
+
+    #[test]
+    fn rows_that_are_not_there_or_start_within_a_line_are_errors() {
+        let x = Tensor::zeros(&[4, 8], DType::F32, &Device::cpu()).unwrap();
+        for rows in [0..5, 4..5, 2..2, 1..2, 3..4] {
+            let found = x.rows(rows.clone()).map(|_| ());
+            assert!(
+                matches!(found, Err(Error::Shape { op: "rows", .. })),
+                "{rows:?}"
+            );
+        }
+        let none = Tensor::zeros(&[4, 0], DType::F32, &Device::cpu()).unwrap();
+        assert!(none.rows(0..1).is_err());
     }
 
     #[test]

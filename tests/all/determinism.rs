@@ -169,6 +169,8 @@ fn checkpoints_of_other_settings_are_refused_with_the_key_and_damaged_tokens_wit
         "--set",
         "train.micro_batch=2",
         "--set",
+        "train.chunked_cross_entropy=true",
+        "--set",
         "parallel.tp=2",
     ]);
     let bin = dir.path().join("out/tokens/pile.bin");

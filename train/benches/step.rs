@@ -8,7 +8,7 @@
 //! median of the steps after two to warm up, and tokens per CPU second over all of these (Linux;
 //! hardly affected by what else runs). Options: --threads --model --mode --steps --batch (sequences),
 //! --precision bf16, --tp --pp --dp --cp --virtual-stages --zero, --sequence true, --overlap false,
-//! --recompute full, --trace FILE (a Chrome trace of the last case).
+//! --recompute full, --chunked-cross-entropy true, --trace FILE (a Chrome trace of the last case).
 
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
@@ -178,6 +178,8 @@ fn main() -> Result<(), Box<dyn StdError>> {
                 (determinism, recompute, precision),
                 parallel.clone(),
             );
+            plan.train.chunked_cross_entropy =
+                option("--chunked-cross-entropy", "false").parse()?;
             plan.train.profile = Profile::Switch(!trace.is_empty());
             let (folder, times) = (tempfile::tempdir()?, Times::default());
             train::run(

@@ -253,6 +253,11 @@ pub struct TrainConfig {
     /// Layers of each pipeline rank that do so, its first ones; one number for all ranks or one per
     /// rank. Empty: all layers.
     pub recompute_layers: Vec<usize>,
+    /// Logits and cross entropy an eighth of the vocabulary at a time: the logits of all ids are never in memory at
+    /// once, and not kept for the backward pass. It costs one more product with the head's matrix beside three, as the
+    /// backward pass makes them again. With `determinism = "layout"` no bits change; else sums over the vocabulary
+    /// are made in another order. Default: `false`.
+    pub chunked_cross_entropy: bool,
     /// What waits for its backward pass in a file.
     pub offload: Offload,
     /// Number format of the operands of products. Default: `f32`.
@@ -311,6 +316,7 @@ impl Default for TrainConfig {
             on_bad_step: OnBadStep::default(),
             recompute: Recompute::None,
             recompute_layers: Vec::new(),
+            chunked_cross_entropy: false,
             offload: Offload::default(),
             precision: Precision::F32,
             bf16_sums: Bf16Sums::Auto,

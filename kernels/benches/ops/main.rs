@@ -405,22 +405,14 @@ fn losses(table: &Table) {
     let targets = Tensor::from_u32(&[n], &vec![5; n], &device).expect("fits");
     let weights = Tensor::from_f32(&[n], &vec![1e-3; n], &device).expect("fits");
     let bytes = (n * v * 4) as f64;
-    let max = kernels::cross_entropy::row_max(&logits, 0, v).expect("fits");
-    table.row("cross_entropy row_max 512 x 8192", "GB/s", bytes, || {
-        kernels::cross_entropy::row_max(&logits, 0, v).expect("fits");
-    });
-    let sums = |x: &Tensor| {
-        kernels::cross_entropy::row_sums(x, &max, &targets, 0, v, v / 8)
-            .expect("fits")
-            .0
-    };
-    table.row("cross_entropy row_sums 512 x 8192", "GB/s", bytes, || {
-        sums(&logits);
-    });
+    let statistics =
+        || kernels::cross_entropy::statistics(&logits, &targets, 0, v, v / 8).expect("fits");
     table.row("cross_entropy statistics 512 x 8192", "GB/s", bytes, || {
-        kernels::cross_entropy::statistics(&logits, &targets, v, v / 8).expect("fits");
+        statistics();
     });
-    let sum = kernels::reduce::tree_sum_slices(&sums(&logits)).expect("fits");
+    let (maxima, sums, _) = statistics();
+    let max = kernels::cross_entropy::merge_maxima(&maxima).expect("fits");
+    let sum = kernels::cross_entropy::merge_sums(sums, &maxima, &max).expect("fits");
     let mut grads = logits.try_clone().expect("fits");
     table.row(
         "cross_entropy backward 512 x 8192",

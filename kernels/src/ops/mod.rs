@@ -117,8 +117,9 @@ mod tests {
         let (biased, _) = attention::forward(&qkv, &call).unwrap();
         attention::backward(&passed, &call, 20, Some(&mut dbias)).unwrap();
         let ids = Tensor::from_u32(&[n], &vec![7; n], &device).unwrap();
-        let max = cross_entropy::row_max(&x, 0, d).unwrap();
-        let (sums, _) = cross_entropy::row_sums(&x, &max, &ids, 0, d, d / 8).unwrap();
+        let (maxima, sums, _) = cross_entropy::statistics(&x, &ids, 0, d, d / 8).unwrap();
+        let max = cross_entropy::merge_maxima(&maxima).unwrap();
+        let sums = cross_entropy::merge_sums(sums, &maxima, &max).unwrap();
         let mut dtable = make(&[9, d], 12);
         crate::embedding::backward(&mut dtable, &dy, &ids, 0, 16).unwrap();
         let mut columns = make(&[d], 13);

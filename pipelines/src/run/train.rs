@@ -320,6 +320,7 @@ fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result
                 "micro_batch",
                 "recompute",
                 "recompute_layers",
+                "chunked_cross_entropy",
                 "offload",
                 "keep_packed",
                 "init_from",

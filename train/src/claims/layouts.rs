@@ -101,6 +101,7 @@ pub(super) fn with(mut plan: Plan, layout: &str) -> Plan {
             "cp" => parallel.cp = number(),
             "nodes" => parallel.ranks_per_node = number(),
             "order" => parallel.order = value.into(),
+            "chunked" => train.chunked_cross_entropy = true,
             "selective" => train.recompute = Recompute::Selective,
             "full" => {
                 train.recompute = Recompute::Full;
@@ -238,7 +239,7 @@ fn print_layout_table() {
 }
 
 /// Wide enough that matrix products run over several tiles and blocks in every direction.
-fn wide(mut plan: Plan) -> Plan {
+pub(super) fn wide(mut plan: Plan) -> Plan {
     (plan.model.d_model, plan.model.heads, plan.model.d_ffn) = (320, 4, 896);
     (plan.vocab, plan.seq_length) = (1500, 136);
     (plan.train.steps, plan.train.eval_samples) = (2, 3);
@@ -359,6 +360,7 @@ fn drawn(plan: &Plan, number: u64) -> Option<Plan> {
     }
     train.micro_batch = draw(&[1, 2, 3, 4, 6]);
     train.recompute = [Recompute::None, Recompute::Selective, Recompute::Full][draw(&[0, 1, 2])];
+    train.chunked_cross_entropy = draw(&[0, 1]) == 1;
     let few = plan.parallel.world() <= 16;
     (few && plan.problems().is_empty()).then_some(plan)
 }

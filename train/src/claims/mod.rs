@@ -2,6 +2,7 @@
 
 mod bert;
 mod bf16_sums;
+mod chunked;
 mod counts;
 mod differences;
 mod hugging_face;

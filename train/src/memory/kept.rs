@@ -89,8 +89,7 @@ impl Rank<'_> {
         } else {
             near
         };
-        let logits = n * plan.padded_vocab() / place.tp;
-        kept + 2 * self.width(m) + self.statistics(m) + bytes(&[logits, n, n])
+        kept + 2 * self.width(m) + self.statistics(m) + self.vocabulary(n)
     }
 
     fn rows(&self, b: usize, length: usize) -> Rows {
@@ -179,14 +178,22 @@ impl Rank<'_> {
         [n * s.heads * s.d_head / tp, n * s.heads / tp]
     }
 
+    /// Of the logits of `rows` rows: they themselves unless in chunks, largest ones and sums.
+    fn vocabulary(&self, rows: usize) -> usize {
+        let logits = match self.plan.train.chunked_cross_entropy {
+            true => 0,
+            false => Device::bytes_of(rows * self.plan.padded_vocab() / self.place.tp),
+        };
+        logits + bytes(&[rows, rows])
+    }
+
     fn masked_head(&self, b: usize) -> usize {
         let (plan, s) = (self.plan, self.plan.shape());
         let architecture = plan.model.architecture();
         let r = b * plan.predictions;
-        let logits = r * s.padded_vocab / self.place.tp;
         // what goes into the transform, its activation, the norm and the vocabulary
         let mut kept = 4 * self.width(r) + self.statistics(r);
-        kept += bytes(&[logits, r, r]);
+        kept += self.vocabulary(r);
         let told = if architecture.next_sentence { b } else { 0 };
         if !architecture.is_post_norm {
             // what goes into the final norm

@@ -221,12 +221,17 @@ impl Rank<'_> {
         };
         let inner = s.packed.max(2 * d_ffn);
         let layer = n * choices * (16 * s.d_model + 6 * inner);
+        let logits = match plan.train.chunked_cross_entropy {
+            true => s.padded_vocab / FEATURE_CHUNKS,
+            false => s.padded_vocab / place.tp,
+        };
         let head = if place.is_last_stage() {
-            n * (2 * s.padded_vocab / place.tp + 16)
+            // with statistics of each slice; of the gradient three blocks wait in the tree over slices
+            n * (2 * logits + 3 * s.d_model + 6 * FEATURE_CHUNKS)
         } else {
             0
         };
-        let widest = inner.max(s.padded_vocab / place.tp).max(s.d_model);
+        let widest = inner.max(logits).max(s.d_model);
         // a pack is rounded up to a power of two and to whole tiles
         let packs = 2 * ((n * choices + 32) * (widest + 32) + (widest + 32) * (s.d_model + 32));
         let packs = packs * self.filling();
@@ -511,6 +516,9 @@ mod tests {
                 }
             }
             plan.parallel.dp = 1;
+            plan.train.chunked_cross_entropy = true;
+            assert_measured(&plan, "cross entropy in chunks");
+            plan.train.chunked_cross_entropy = false;
             for (recompute, layers) in [
                 (Recompute::Selective, vec![]),
                 (Recompute::Full, vec![]),

@@ -66,6 +66,29 @@ impl Gradients {
         )
     }
 
+    /// Runs `of` with some rows of a buffer, which start a line of memory, and whether it must add to them.
+    pub(crate) fn in_rows(
+        &mut self,
+        slot: Slot,
+        rows: Range<usize>,
+        of: impl FnOnce(&mut Tensor, bool) -> kernels::Result<()>,
+    ) -> kernels::Result<()> {
+        let whole = self.tensors[slot]
+            .take()
+            .expect("a part's gradients are open when it runs backwards");
+        let (all, width) = (whole.dims()[0], whole.dims()[1..].to_vec());
+        let runs = [rows.start, rows.len(), all - rows.end];
+        let dims = runs.map(|run| [&[run], width.as_slice()].concat());
+        let dims: Vec<&[usize]> = (dims.iter().filter(|dims| dims[0] > 0))
+            .map(Vec::as_slice)
+            .collect();
+        let mut parts = whole.cut(&dims)?;
+        let done = of(&mut parts[usize::from(rows.start > 0)], !self.is_fresh);
+        let whole = Tensor::joined(parts).expect("these are all parts in their order");
+        self.tensors[slot] = Some(whole);
+        done
+    }
+
     /// Buffers for operations that can only add.
     pub(crate) fn sums<const N: usize>(&mut self, slots: [Slot; N]) -> [&mut Tensor; N] {
         let is_fresh = self.is_fresh;
@@ -130,5 +153,51 @@ impl Gradients {
     pub(crate) fn present_mut(&mut self) -> impl Iterator<Item = (Slot, &mut Tensor)> {
         let all = self.tensors.iter_mut().enumerate();
         all.filter_map(|(slot, tensor)| Some((slot, tensor.as_mut()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernels::Error;
+
+    #[test]
+    fn rows_of_a_buffer_are_written_where_they_lie_and_come_back_after_an_error() {
+        let device = Device::cpu();
+        // side by side in one block of memory, and a bias
+        let dims = [vec![32, 3], vec![48]];
+        let unit = std::slice::from_ref(&(0..2));
+        let mut gradients = Gradients::of(unit, &dims, &device).unwrap();
+        for slot in 0..2 {
+            gradients.target(slot).0.fill(-1.0);
+            for (rows, value) in [(0..16, 0.0), (16..32, 1.0)] {
+                let write = |part: &mut Tensor, accumulate| {
+                    assert_eq!((part.dims()[0], accumulate), (16, slot == 1));
+                    part.fill(value);
+                    Ok(())
+                };
+                gradients.in_rows(slot, rows, write).unwrap();
+            }
+            gradients.keep();
+        }
+        let all = (0..2).map(|slot| gradients.tensor(slot));
+        let found: Vec<(&[usize], &[f32])> = all.map(|x| (x.dims(), x.f32())).collect();
+        let of = |value: f32, count: usize| vec![value; count];
+        let first = [of(0.0, 48), of(1.0, 48)].concat();
+        let second = [of(0.0, 16), of(1.0, 16), of(-1.0, 16)].concat();
+        assert_eq!(
+            found,
+            [(&[32, 3][..], &first[..]), (&[48][..], &second[..])]
+        );
+
+        let bytes = 0;
+        let device = device.name().to_owned();
+        let fails = |_: &mut Tensor, _| Err(Error::Memory { device, bytes });
+        assert!(gradients.in_rows(1, 16..48, fails).is_err());
+        assert_eq!(gradients.tensor(1).f32(), second);
+        assert!(
+            gradients.take(0..2).is_some(),
+            "they still lie side by side"
+        );
     }
 }

@@ -40,30 +40,36 @@ fn outputs_then(
     let x = cx.factor(x, Role::Input(Whole))?;
     let out = cx.weight(weight).dims()[0];
     let mut y = Tensor::empty(&[x.dims()[0], out], stored, x.device())?;
-    multiply(&mut y, &x, (weight, Op::Transposed), (0, then), cx)?;
+    by_weight(&mut y, &x, (weight, Op::Transposed), (0, then), cx)?;
     Ok(y)
 }
 
 /// c = x op(W), and what follows it.
-fn multiply(
+fn by_weight(
     c: &mut Tensor,
     x: &Tensor,
     (weight, op): (Slot, Op),
     (leaf, then): (usize, Option<Then<'_>>),
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
-    let stored;
-    let b = match cx.packed(weight, op, leaf)? {
-        Some(packed) => Factor::Packed(packed),
-        None => {
-            stored = cx.factor(cx.weight(weight), Role::Weight)?;
-            Factor::Stored(&stored, op)
-        }
-    };
-    let a = (x, Op::Plain);
+    if let Some(packed) = cx.packed(weight, op, leaf)? {
+        return multiply(c, (x, packed), (leaf, then), cx);
+    }
+    let weight = cx.factor(cx.weight(weight), Role::Weight)?;
+    multiply(c, (x, (&*weight, op)), (leaf, then), cx)
+}
+
+/// c = x b, and what follows it.
+pub(crate) fn multiply<'b>(
+    c: &mut Tensor,
+    (x, b): (&Tensor, impl Into<Factor<'b>>),
+    (leaf, then): (usize, Option<Then<'_>>),
+    cx: &Context<'_>,
+) -> kernels::Result<()> {
+    let x = (x, Op::Plain);
     match then {
-        Some(then) => product_then(cx.numbers(), c, a, b, leaf, then),
-        None => product(cx.numbers(), c, a, b, leaf, false),
+        Some(then) => product_then(cx.numbers(), c, x, b, leaf, then),
+        None => product(cx.numbers(), c, x, b, leaf, false),
     }
 }
 
@@ -185,7 +191,7 @@ impl ColumnLinear {
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         drop(room);
         let leaf = cx.feature_leaf(self.out);
-        multiply(&mut dx, &dy, (self.weight, Op::Plain), (leaf, None), cx)?;
+        by_weight(&mut dx, &dy, (self.weight, Op::Plain), (leaf, None), cx)?;
         drop(dy);
         cx.sum_to_rows(dx)
     }
@@ -228,7 +234,7 @@ impl FullLinear {
             cx,
         )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        multiply(&mut dx, &dy, (self.weight, Op::Plain), (0, None), cx)?;
+        by_weight(&mut dx, &dy, (self.weight, Op::Plain), (0, None), cx)?;
         Ok(dx)
     }
 }
@@ -271,7 +277,7 @@ impl RowLinear {
         let bias = self.bias.map(|bias| cx.weight(bias));
         let is_whole = cx.tp.size() == 1;
         let then = bias.filter(|_| is_whole).map(Then::Bias);
-        multiply(&mut y, &x, (self.weight, Op::Plain), (leaf, then), cx)?;
+        by_weight(&mut y, &x, (self.weight, Op::Plain), (leaf, then), cx)?;
         drop(x);
         let mut y = cx.sum_to_rows(y)?;
         if let Some(bias) = bias.filter(|_| !is_whole) {
@@ -304,7 +310,7 @@ impl RowLinear {
             End::Slope(slope) => (slope.dtype(), Some(Then::Times(slope))),
         };
         let mut dx = Tensor::empty(x.dims(), stored, x.device())?;
-        multiply(&mut dx, &dy, (self.weight, Op::Transposed), (0, then), cx)?;
+        by_weight(&mut dx, &dy, (self.weight, Op::Transposed), (0, then), cx)?;
         Ok(dx)
     }
 }

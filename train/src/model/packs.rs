@@ -86,7 +86,10 @@ pub(crate) fn bytes_of(plan: &Plan, place: &Place, specs: &[Spec]) -> usize {
 fn of_weight(plan: &Plan, place: &Place, spec: &Spec) -> usize {
     let name = spec.name.strip_suffix(".weight").unwrap_or_default();
     let name = name.rsplit('.').next().unwrap_or_default();
-    let is_head = spec.name == param::head_name(plan) && place.is_last_stage();
+    // in slices the head's matrix is packed slice by slice
+    let is_head = spec.name == param::head_name(plan)
+        && place.is_last_stage()
+        && !plan.train.chunked_cross_entropy;
     let is_split = is_head || COLUMN.contains(&name) || ROW.contains(&name);
     if spec.expert.is_some() || !(is_split || FULL.contains(&name)) {
         return 0;

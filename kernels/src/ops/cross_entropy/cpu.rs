@@ -11,131 +11,86 @@ fn real(rows: usize, first: usize, vocab: usize) -> usize {
     vocab.saturating_sub(first).min(rows)
 }
 
-pub(super) fn row_max(max: &mut Tensor, logits: &Tensor, first: usize, vocab: usize) {
-    let isa = logits.device().isa();
-    let (_, rows) = logits.rows_cols();
-    let real = real(rows, first, vocab);
-    let x = logits.f32().par_chunks(rows * ROW_BLOCK);
-    max.f32_mut()
-        .par_chunks_mut(ROW_BLOCK)
-        .zip(x)
-        .for_each(|(max, x)| {
-            for (max, x) in max.iter_mut().zip(x.chunks_exact(rows)) {
-                *max = largest(isa, &x[..real]);
+pub(super) fn statistics(
+    (maxima, sums, target): (&mut Tensor, &mut Tensor, &mut Tensor),
+    logits: &Tensor,
+    targets: &Tensor,
+    (first, vocab): (usize, usize),
+    slice: usize,
+) -> Result<()> {
+    let (isa, (n, rows)) = (logits.device().isa(), logits.rows_cols());
+    let (real, slices) = (real(rows, first, vocab), rows / slice);
+    // Row-major while rows are made, so that each task writes its own part.
+    let mut by_row = Tensor::empty(&[n, 2 * slices], DType::F32, logits.device())?;
+    let outs = (by_row.f32_mut().par_chunks_mut(2 * slices)).zip(target.f32_mut());
+    let rows = logits.f32().par_chunks(rows).zip(targets.u32());
+    outs.zip(rows)
+        .with_min_len(ROW_BLOCK)
+        .for_each(|((out, target), (x, id))| {
+            let (maxima, sums) = out.split_at_mut(slices);
+            for (s, (max, sum)) in maxima.iter_mut().zip(sums).enumerate() {
+                let x = &x[real.min(s * slice)..real.min((s + 1) * slice)];
+                (*max, *sum) = of_slice(isa, x);
             }
+            let at = (*id as usize).checked_sub(first);
+            *target = at.filter(|&i| i < real).map_or(0.0, |i| x[i]);
         });
+    let by_row = by_row.f32();
+    let by_slice = maxima.f32_mut().chunks_exact_mut(n);
+    let by_slice = by_slice.zip(sums.f32_mut().chunks_exact_mut(n));
+    for (s, (maxima, sums)) in by_slice.enumerate() {
+        for (r, (max, sum)) in maxima.iter_mut().zip(sums).enumerate() {
+            let row = &by_row[r * 2 * slices..][..2 * slices];
+            (*max, *sum) = (row[s], row[slices + s]);
+        }
+    }
+    Ok(())
 }
 
 vector_fn! {
-    fn largest<L>(x: &[f32]) -> f32 {
+    /// The largest and the sum of e^(x - largest); -inf and 0 if nothing is above -inf.
+    fn of_slice<L>(x: &[f32]) -> (f32, f32) {
         let mut max = L::splat(f32::NEG_INFINITY);
         for x in x.chunks(16) {
             max = max.max(L::load_part(x, f32::NEG_INFINITY));
         }
-        max.largest()
+        let max = max.largest();
+        // -inf - -inf would be no number
+        let from = L::splat(if max == f32::NEG_INFINITY { 0.0 } else { max });
+        let mut sum = L::splat(0.0);
+        for x in x.chunks(16) {
+            sum = sum.add(exp_of_score(L::load_part(x, f32::NEG_INFINITY).sub(from)));
+        }
+        (max, sum.sum())
     }
 }
 
-pub(super) fn row_sums(
-    (sums, target): (&mut Tensor, &mut Tensor),
-    logits: &Tensor,
-    (max, targets): (&Tensor, &Tensor),
-    (first, vocab): (usize, usize),
-    slice: usize,
-) -> Result<()> {
-    let max = max.f32().par_iter().copied();
-    let rows = Rows::new(logits, targets, (first, vocab), slice);
-    rows.sums((sums, target), max, |_, max| max)
-}
-
-pub(super) fn statistics(
-    (max, sums, target): (&mut Tensor, &mut Tensor, &mut Tensor),
-    logits: &Tensor,
-    targets: &Tensor,
-    vocab: usize,
-    slice: usize,
-) -> Result<()> {
-    let isa = logits.device().isa();
-    let rows = Rows::new(logits, targets, (0, vocab), slice);
-    let max = max.f32_mut().par_iter_mut();
-    rows.sums((sums, target), max, |x, max| {
-        *max = largest(isa, x);
-        *max
-    })
-}
-
-/// Rows of logits, of which `real` count, in slices.
-struct Rows<'a> {
-    logits: &'a Tensor,
-    targets: &'a [u32],
-    first: usize,
-    real: usize,
-    slice: usize,
-}
-
-impl<'a> Rows<'a> {
-    fn new(
-        logits: &'a Tensor,
-        targets: &'a Tensor,
-        (first, vocab): (usize, usize),
-        slice: usize,
-    ) -> Rows<'a> {
-        let (_, rows) = logits.rows_cols();
-        Rows {
-            logits,
-            targets: targets.u32(),
-            first,
-            real: real(rows, first, vocab),
-            slice,
+pub(super) fn merge_maxima(max: &mut Tensor, maxima: &Tensor) {
+    let max = max.f32_mut();
+    max.fill(f32::NEG_INFINITY);
+    for slice in maxima.f32().chunks_exact(max.len()) {
+        for (max, x) in max.iter_mut().zip(slice) {
+            *max = max.max(*x);
         }
     }
+}
 
-    /// Slice sums and target's logit of each row, whose largest logit `max_of` tells from the row and what `given`
-    /// has for it.
-    fn sums<T: Send>(
-        &self,
-        (sums, target): (&mut Tensor, &mut Tensor),
-        given: impl IndexedParallelIterator<Item = T>,
-        max_of: impl Fn(&[f32], T) -> f32 + Sync,
-    ) -> Result<()> {
-        let Rows { slice, real, .. } = *self;
-        let (isa, (n, rows)) = (self.logits.device().isa(), self.logits.rows_cols());
-        let slices = rows / slice;
-        // Row-major while rows are made, so that each task writes its own part.
-        let mut by_row = Tensor::empty(&[n, slices], DType::F32, self.logits.device())?;
-        let outs = by_row
-            .f32_mut()
-            .par_chunks_mut(slices)
-            .zip(target.f32_mut());
-        let rows = self.logits.f32().par_chunks(rows).zip(self.targets);
-        outs.zip(rows.zip(given)).with_min_len(ROW_BLOCK).for_each(
-            |((sums, target), ((x, id), given))| {
-                let max = max_of(&x[..real], given);
-                for (s, sum) in sums.iter_mut().enumerate() {
-                    let x = &x[real.min(s * slice)..real.min((s + 1) * slice)];
-                    *sum = exp_sum(isa, x, max);
-                }
-                let at = (*id as usize).checked_sub(self.first);
-                *target = at.filter(|&i| i < real).map_or(0.0, |i| x[i]);
-            },
-        );
-        let by_row = by_row.f32();
-        for (s, sums) in sums.f32_mut().chunks_exact_mut(n).enumerate() {
-            for (r, sum) in sums.iter_mut().enumerate() {
-                *sum = by_row[r * slices + s];
-            }
-        }
-        Ok(())
+pub(super) fn rescale(sums: &mut Tensor, maxima: &Tensor, max: &Tensor) {
+    let (isa, max) = (sums.device().isa(), max.f32());
+    let slices = sums.f32_mut().chunks_exact_mut(max.len());
+    for (sums, maxima) in slices.zip(maxima.f32().chunks_exact(max.len())) {
+        rescale_slice(isa, sums, maxima, max);
     }
 }
 
 vector_fn! {
-    fn exp_sum<L>(x: &[f32], max: f32) -> f32 {
-        let mut sum = L::splat(0.0);
-        for x in x.chunks(16) {
-            sum = sum.add(exp_of_score(L::load_part(x, f32::NEG_INFINITY).sub(L::splat(max))));
+    /// sums times e^(maxima - max).
+    fn rescale_slice<L>(sums: &mut [f32], maxima: &[f32], max: &[f32]) {
+        let from = maxima.chunks(16).zip(max.chunks(16));
+        for (sums, (maxima, max)) in sums.chunks_mut(16).zip(from) {
+            let below = L::load_part(maxima, 0.0).sub(L::load_part(max, 0.0));
+            L::load_part(sums, 0.0).mul(exp_of_score(below)).store_part(sums);
         }
-        sum.sum()
     }
 }
 

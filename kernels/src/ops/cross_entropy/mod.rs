@@ -1,63 +1,26 @@
 //! Cross entropy over a shard of the vocabulary: loss = ln(sum_v e^(x_v - max)) + max - x_target.
 //!
 //! A shard's logits `[n, rows]` hold ids first .. first + rows; ids from `vocab` up are padding and count
-//! as -inf. Ranks take the largest row_max, gather the slice sums of row_sums, and every rank adds the
-//! slices in the same tree (`reduce::tree_sum_slices`), so the bits do not depend on the sharding.
+//! as -inf. `statistics` tells of each slice of ids its largest logit m_s and z_s = sum_v e^(x_v - m_s), so that
+//! slices can be made one after the other and dropped; max is the largest m_s, and the row's sum is that of
+//! z_s e^(m_s - max) over slices, always in the same tree. The bits depend on the slices, not on who has them:
+//! ranks merge their own ones relative to the largest maximum of all ranks, and then their sums.
 
 mod cpu;
 
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor, reduce};
 
-/// Returns the largest logit of each row: `[n]`; -inf where the shard is all padding.
-/// # Shapes
-/// logits: `[.., rows]` with leading dims flattened to n.
-/// # Errors
-/// `Shape` or `DType` if logits is empty or not f32.
-pub fn row_max(logits: &Tensor, first: usize, vocab: usize) -> Result<Tensor> {
-    let (n, _) = logits.expect_rows("cross_entropy::row_max", "logits")?;
-    let mut max = Tensor::empty(&[n], DType::F32, logits.device())?;
-    dispatch!(logits.device(), row_max(&mut max, logits, first, vocab));
-    Ok(max)
-}
-
-/// Returns the sums of e^(x - max) per slice of `slice` vocabulary rows, `[slices, n]`, and the target's
-/// logit, `[n]`, 0.0 where the target is not in this shard.
-/// # Shapes
-/// logits: `[.., rows]`, max: `[n]`, targets: n u32; slice divides rows.
-/// # Errors
-/// `Shape`, `DType` or `Argument` if they do not fit.
-pub fn row_sums(
-    logits: &Tensor,
-    max: &Tensor,
-    targets: &Tensor,
-    first: usize,
-    vocab: usize,
-    slice: usize,
-) -> Result<(Tensor, Tensor)> {
-    const OP: &str = "cross_entropy::row_sums";
-    let (n, rows) = logits.expect_rows(OP, "logits")?;
-    max.expect_f32(OP, "max", &[n])?;
-    targets.expect_ids(OP, "targets", n)?;
-    check_slice(OP, slice, rows)?;
-    let mut sums = Tensor::empty(&[rows / slice, n], DType::F32, logits.device())?;
-    let mut target = Tensor::empty(&[n], DType::F32, logits.device())?;
-    let outs = (&mut sums, &mut target);
-    dispatch!(
-        logits.device(),
-        row_sums(outs, logits, (max, targets), (first, vocab), slice)
-    )?;
-    Ok((sums, target))
-}
-
-/// Returns what `row_max` and `row_sums` do for logits of the whole vocabulary: max `[n]`, sums `[slices, n]` and the
-/// target's logit `[n]`; each row is read once.
+/// Returns for each slice of `slice` vocabulary rows its largest logit and the sum of e^(x - largest), both
+/// `[slices, n]` (-inf and 0.0 where a slice is all padding), and the target's logit, `[n]`, 0.0 where the target is not
+/// in this shard.
 /// # Shapes
 /// logits: `[.., rows]` with leading dims flattened to n, targets: n u32; slice divides rows.
 /// # Errors
-/// As `row_sums`.
+/// `Shape`, `DType` or `Argument` if they do not fit.
 pub fn statistics(
     logits: &Tensor,
     targets: &Tensor,
+    first: usize,
     vocab: usize,
     slice: usize,
 ) -> Result<(Tensor, Tensor, Tensor)> {
@@ -66,13 +29,40 @@ pub fn statistics(
     targets.expect_ids(OP, "targets", n)?;
     check_slice(OP, slice, rows)?;
     let empty = |dims: &[usize]| Tensor::empty(dims, DType::F32, logits.device());
-    let (mut max, mut sums, mut target) = (empty(&[n])?, empty(&[rows / slice, n])?, empty(&[n])?);
-    let outs = (&mut max, &mut sums, &mut target);
+    let by_slice = [rows / slice, n];
+    let (mut maxima, mut sums, mut target) = (empty(&by_slice)?, empty(&by_slice)?, empty(&[n])?);
+    let outs = (&mut maxima, &mut sums, &mut target);
     dispatch!(
         logits.device(),
-        statistics(outs, logits, targets, vocab, slice)
+        statistics(outs, logits, targets, (first, vocab), slice)
     )?;
-    Ok((max, sums, target))
+    Ok((maxima, sums, target))
+}
+
+/// Returns the largest of the slices of each row.
+/// # Shapes
+/// maxima: `[slices, n]` -> `[n]`.
+/// # Errors
+/// `Shape` or `DType` if maxima is empty or not f32.
+pub fn merge_maxima(maxima: &Tensor) -> Result<Tensor> {
+    let (_, n) = maxima.expect_rows("cross_entropy::merge_maxima", "maxima")?;
+    let mut max = Tensor::empty(&[n], DType::F32, maxima.device())?;
+    dispatch!(maxima.device(), merge_maxima(&mut max, maxima));
+    Ok(max)
+}
+
+/// Returns the sums of e^(x - max) of these slices, whose sums are relative to their own maxima.
+/// # Shapes
+/// sums, maxima: `[slices, n]`, max: `[n]`, no less than any of maxima -> `[n]`.
+/// # Errors
+/// `Shape` or `DType` if they do not fit.
+pub fn merge_sums(mut sums: Tensor, maxima: &Tensor, max: &Tensor) -> Result<Tensor> {
+    const OP: &str = "cross_entropy::merge_sums";
+    let (_, n) = sums.expect_rows(OP, "sums")?;
+    maxima.expect_like(OP, "maxima", &sums)?;
+    max.expect_f32(OP, "max", &[n])?;
+    dispatch!(max.device(), rescale(&mut sums, maxima, max));
+    reduce::tree_sum_slices(&sums)
 }
 
 fn check_slice(op: &'static str, slice: usize, rows: usize) -> Result<()> {
@@ -124,7 +114,6 @@ pub fn backward(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reduce::tree_sum_slices;
     use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
     use crate::{Device, tolerance};
 
@@ -145,12 +134,18 @@ mod tests {
         x.chunks(ROWS).zip(targets).map(one).collect()
     }
 
+    /// Largest logit, sum and target's logit of each row.
+    fn merged(logits: &Tensor, targets: &Tensor, slice: usize) -> [Tensor; 3] {
+        let (maxima, sums, target) = statistics(logits, targets, 0, VOCAB, slice).unwrap();
+        let max = merge_maxima(&maxima).unwrap();
+        let sum = merge_sums(sums, &maxima, &max).unwrap();
+        [max, sum, target]
+    }
+
     #[test]
     fn loss_matches_f64_and_ignores_padding() {
         let (logits, targets, _) = inputs(&Device::cpu());
-        let max = row_max(&logits, 0, VOCAB).unwrap();
-        let (sums, target) = row_sums(&logits, &max, &targets, 0, VOCAB, 6).unwrap();
-        let sum = tree_sum_slices(&sums).unwrap();
+        let [max, sum, target] = merged(&logits, &targets, 6);
         let loss: Vec<f32> = (0..6)
             .map(|r| sum.f32()[r].ln() + max.f32()[r] - target.f32()[r])
             .collect();
@@ -166,9 +161,7 @@ mod tests {
     #[test]
     fn backward_matches_finite_differences_with_zero_padding() {
         let (mut logits, targets, weights) = inputs(&Device::cpu());
-        let max = row_max(&logits, 0, VOCAB).unwrap();
-        let (sums, _) = row_sums(&logits, &max, &targets, 0, VOCAB, ROWS).unwrap();
-        let sum = tree_sum_slices(&sums).unwrap();
+        let [max, sum, _] = merged(&logits, &targets, ROWS);
         let x = wide(logits.f32());
         backward(
             &mut logits,
@@ -199,9 +192,7 @@ mod tests {
     fn a_pull_adds_the_gradient_of_the_squared_log_of_the_sum() {
         const C: f64 = 0.3;
         let (mut logits, targets, weights) = inputs(&Device::cpu());
-        let max = row_max(&logits, 0, VOCAB).unwrap();
-        let (sums, _) = row_sums(&logits, &max, &targets, 0, VOCAB, ROWS).unwrap();
-        let sum = tree_sum_slices(&sums).unwrap();
+        let [max, sum, _] = merged(&logits, &targets, ROWS);
         let mut pull = weights.try_clone().unwrap();
         for (r, pull) in pull.f32_mut().iter_mut().enumerate() {
             let log = f64::from(max.f32()[r]) + f64::from(sum.f32()[r]).ln();
@@ -226,7 +217,7 @@ mod tests {
         assert!(error(logits.f32(), &want) < bound);
     }
 
-    /// Shards of 1, 2 and 4 ranks; the last ones are partly or wholly padding.
+    /// Shards of 1, 2, 4 and 8 ranks, or slices one after the other; the last ones are partly or wholly padding.
     #[test]
     fn vocabulary_shards_have_the_bits_of_one_rank() {
         let device = Device::cpu();
@@ -240,21 +231,17 @@ mod tests {
                     Tensor::from_f32(&[6, rows], &part, &device).unwrap()
                 })
                 .collect();
-            let mut max = row_max(&shards[0], 0, VOCAB).unwrap();
+            let (mut maxima, mut sums, mut target) = (Vec::new(), Vec::new(), vec![0.0; 6]);
             for (rank, shard) in shards.iter().enumerate() {
-                let other = row_max(shard, rank * rows, VOCAB).unwrap();
-                for (m, o) in max.f32_mut().iter_mut().zip(other.f32()) {
-                    *m = m.max(*o);
-                }
+                let of = statistics(shard, &targets, rank * rows, VOCAB, 6).unwrap();
+                maxima.extend_from_slice(of.0.f32());
+                sums.extend_from_slice(of.1.f32());
+                target.iter_mut().zip(of.2.f32()).for_each(|(t, h)| *t += h);
             }
-            let (mut slices, mut target) = (Vec::new(), vec![0.0; 6]);
-            for (rank, shard) in shards.iter().enumerate() {
-                let (sums, here) = row_sums(shard, &max, &targets, rank * rows, VOCAB, 6).unwrap();
-                slices.extend_from_slice(sums.f32());
-                target.iter_mut().zip(here.f32()).for_each(|(t, h)| *t += h);
-            }
-            let sums = Tensor::from_f32(&[8, 6], &slices, &device).unwrap();
-            let sum = tree_sum_slices(&sums).unwrap();
+            let maxima = Tensor::from_f32(&[8, 6], &maxima, &device).unwrap();
+            let sums = Tensor::from_f32(&[8, 6], &sums, &device).unwrap();
+            let max = merge_maxima(&maxima).unwrap();
+            let sum = merge_sums(sums, &maxima, &max).unwrap();
             let mut grads = vec![Vec::new(); 6];
             for (rank, mut shard) in shards.into_iter().enumerate() {
                 let first = rank * rows;
@@ -279,47 +266,109 @@ mod tests {
                 bits(&grads.concat()),
             )
         };
-        assert_eq!(run(1), run(2));
-        assert_eq!(run(1), run(4));
+        let one = run(1);
+        let [max, sum, _] = merged(&logits, &targets, 6);
+        assert_eq!(one.0, bits(max.f32()));
+        assert_eq!(one.1, bits(sum.f32()));
+        for ranks in [2, 4, 8] {
+            assert_eq!(run(ranks), one, "{ranks}");
+        }
+    }
+
+    /// Ranks merge their own slices, then each other's sums.
+    #[test]
+    fn halves_relative_to_the_largest_of_all_have_the_bits_of_the_whole() {
+        let device = Device::cpu();
+        let (logits, targets, _) = inputs(&device);
+        let (maxima, sums, _) = statistics(&logits, &targets, 0, VOCAB, 6).unwrap();
+        let [max, sum, _] = merged(&logits, &targets, 6);
+        let half = |x: &Tensor, at: usize| {
+            Tensor::from_f32(&[4, 6], &x.f32()[at * 24..][..24], &device).unwrap()
+        };
+        let of = |at| merge_sums(half(&sums, at), &half(&maxima, at), &max).unwrap();
+        let mut both = of(0);
+        reduce::tree_add_into(&mut both, &of(1)).unwrap();
+        assert_eq!(bits(both.f32()), bits(sum.f32()));
+    }
+
+    #[test]
+    fn statistics_of_a_slice_are_its_own_and_padding_is_no_number_of_it() {
+        for device in crate::testing::devices() {
+            let (mut logits, targets, _) = inputs(&device);
+            // a slice of which nothing counts, in the midst of others
+            logits.f32_mut()[6..12].fill(f32::NEG_INFINITY);
+            let (maxima, sums, target) = statistics(&logits, &targets, 0, VOCAB, 6).unwrap();
+            for s in 0..8 {
+                for r in 0..6 {
+                    let end = VOCAB.min((s + 1) * 6);
+                    let x = wide(&logits.f32()[r * ROWS..][end.min(s * 6)..end]);
+                    let max = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let found = (maxima.f32()[s * 6 + r], sums.f32()[s * 6 + r]);
+                    assert_eq!(f64::from(found.0), max, "{s} {r}");
+                    if max == f64::NEG_INFINITY {
+                        assert!(s == 7 || (s, r) == (1, 0));
+                        assert_eq!(found.1.to_bits(), 0, "{s} {r}");
+                        continue;
+                    }
+                    let sum: f64 = x.iter().map(|x| (x - max).exp()).sum();
+                    let bound = tolerance::sum(6) + tolerance::elementwise(4);
+                    assert!(error(&[found.1], &[sum]) < bound, "{s} {r}");
+                }
+            }
+            let max = merge_maxima(&maxima).unwrap();
+            let sum = merge_sums(sums, &maxima, &max).unwrap();
+            assert!(sum.f32().iter().all(|sum| sum.is_finite()));
+            assert_eq!(target.f32()[1], logits.f32()[ROWS + 36]);
+            assert_eq!(maxima.dims(), [8, 6]);
+        }
+    }
+
+    #[test]
+    fn a_slice_that_is_no_number_makes_the_sum_none() {
+        let device = Device::cpu();
+        for bad in [f32::NAN, f32::INFINITY] {
+            let (mut logits, targets, _) = inputs(&device);
+            logits.f32_mut()[13] = bad;
+            // beside it nothing but what counts as nothing
+            logits.f32_mut()[12] = f32::NEG_INFINITY;
+            logits.f32_mut()[14..18].fill(f32::NEG_INFINITY);
+            let [_, sum, _] = merged(&logits, &targets, 6);
+            assert!(sum.f32()[0].is_nan(), "{bad}");
+            assert!(sum.f32()[1..].iter().all(|sum| sum.is_finite()));
+        }
     }
 
     #[test]
     fn a_row_alone_has_the_bits_of_the_batch_on_every_instruction_set() {
         assert_same_bits(|device| {
             let (logits, targets, weights) = inputs(device);
-            let max = row_max(&logits, 0, VOCAB).unwrap();
-            let (sums, target) = row_sums(&logits, &max, &targets, 0, VOCAB, 24).unwrap();
-            let (same_max, same_sums, same_target) =
-                statistics(&logits, &targets, VOCAB, 24).unwrap();
-            for (x, y) in [
-                (&max, &same_max),
-                (&sums, &same_sums),
-                (&target, &same_target),
-            ] {
-                assert_eq!(bits(x.f32()), bits(y.f32()));
-            }
-            let sum = tree_sum_slices(&sums).unwrap();
+            let (maxima, sums, target) = statistics(&logits, &targets, 0, VOCAB, 24).unwrap();
+            let [max, sum, _] = merged(&logits, &targets, 24);
             let mut grads = logits.try_clone().unwrap();
             backward(&mut grads, &max, &sum, &targets, (&weights, None), 0, VOCAB).unwrap();
             let row = Tensor::from_f32(&[1, ROWS], &logits.f32()[..ROWS], device).unwrap();
-            let first = Tensor::from_f32(&[1], &max.f32()[..1], device).unwrap();
             let one = Tensor::from_u32(&[1], &[0], device).unwrap();
-            let (alone, _) = row_sums(&row, &first, &one, 0, VOCAB, 24).unwrap();
-            assert_eq!(alone.f32()[0].to_bits(), sums.f32()[0].to_bits());
-            assert_eq!(alone.f32()[1].to_bits(), sums.f32()[6].to_bits());
-            vec![max, sums, target, sum, grads]
+            let (alone, alone_sums, _) = statistics(&row, &one, 0, VOCAB, 24).unwrap();
+            for (alone, batch) in [(&alone, &maxima), (&alone_sums, &sums)] {
+                assert_eq!(alone.f32()[0].to_bits(), batch.f32()[0].to_bits());
+                assert_eq!(alone.f32()[1].to_bits(), batch.f32()[6].to_bits());
+            }
+            let [_, alone, _] = merged(&row, &one, 24);
+            assert_eq!(alone.f32()[0].to_bits(), sum.f32()[0].to_bits());
+            vec![maxima, sums, target, max, sum, grads]
         });
     }
 
     #[test]
     fn a_slice_that_does_not_divide_is_an_error() {
         let (logits, targets, _) = inputs(&Device::cpu());
-        let max = row_max(&logits, 0, VOCAB).unwrap();
         for slice in [0, 5] {
-            let found = row_sums(&logits, &max, &targets, 0, VOCAB, slice);
-            assert!(matches!(found, Err(Error::Argument { name: "slice", .. })));
-            let found = statistics(&logits, &targets, VOCAB, slice);
+            let found = statistics(&logits, &targets, 0, VOCAB, slice);
             assert!(matches!(found, Err(Error::Argument { name: "slice", .. })));
         }
+        let (maxima, sums, _) = statistics(&logits, &targets, 0, VOCAB, 6).unwrap();
+        let max = merge_maxima(&maxima).unwrap();
+        let found = merge_sums(sums, &max, &max);
+        assert!(matches!(found, Err(Error::Shape { name: "maxima", .. })));
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod masked;
 mod next_sentence;
+mod sliced;
 pub(crate) mod vocabulary;
 
 use kernels::Tensor;

@@ -45,9 +45,10 @@ impl NextSentence {
         let before = self.pooler.forward(&x, cx)?;
         let pooled = activation::forward(&before, None, Kind::Tanh)?;
         let scores = self.scores.forward(&pooled, cx)?;
-        let (max, sums, target) = cross_entropy::statistics(&scores, classes, CLASSES, CLASSES)?;
+        let (max, sum, target) = cross_entropy::statistics(&scores, classes, 0, CLASSES, CLASSES)?;
+        // one slice is all of them
         let b = max.elements();
-        let sum = sums.reshape(&[b])?;
+        let (max, sum) = (max.reshape(&[b])?, sum.reshape(&[b])?);
         let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());
         let losses = numbers
             .map(|((&max, &sum), &target)| f64::from(max) + f64::from(sum).ln() - f64::from(target))

@@ -5,14 +5,19 @@
 //! z-loss: z (ln sum_v exp(logit_v))^2 more, whose gradient is 2 z ln(sum) softmax (Chowdhery et al. 2022,
 //! arXiv:2204.02311, sec. 5). It is told apart from the loss.
 //!
-//! Sums of exponentials are kept per eighth of the padded vocabulary and merged in the feature
-//! tree. Token losses are f64.
+//! Sums of exponentials are kept per eighth of the padded vocabulary, each relative to its own largest logit, and
+//! merged in the feature tree. Token losses are f64.
+//!
+//! In chunks (`train.chunked_cross_entropy`) such an eighth's logits are made, read and dropped before the next, and
+//! made again in the backward pass (`sliced.rs`), so that a rank never has more of them than one eighth; as Wijmans et
+//! al. 2024, arXiv:2411.09009 (Cut Cross-Entropy) do in smaller blocks, and with the bits of logits that are kept.
 
 use kernels::{DType, Tensor, cross_entropy, reduce};
 
 use crate::data::Targets;
 use crate::model::context::{Context, Slots};
 use crate::model::gradients::Gradients;
+use crate::model::head::sliced;
 use crate::model::linear::ColumnLinear;
 use crate::model::param;
 use crate::plan::{FEATURE_CHUNKS, Plan};
@@ -25,6 +30,8 @@ pub(crate) struct Vocabulary {
     first: usize,
     /// Vocabulary rows per sum of exponentials.
     slice: usize,
+    /// True if the logits of one slice at a time are there.
+    is_chunked: bool,
     /// Coefficient of the z-loss.
     z: f64,
 }
@@ -39,9 +46,9 @@ pub(crate) fn total(tokens: &[Losses]) -> Losses {
     })
 }
 
-/// Kept from forward: `[n, v]` and `[n]` twice.
+/// Kept from forward: `[n, v]` unless in chunks, and `[n]` twice.
 pub(crate) struct Saved {
-    logits: Tensor,
+    logits: Option<Tensor>,
     max: Tensor,
     sum: Tensor,
 }
@@ -65,6 +72,7 @@ impl Vocabulary {
             ids: plan.vocab,
             first: out / tp * tp_rank,
             slice: out / FEATURE_CHUNKS,
+            is_chunked: plan.train.chunked_cross_entropy,
             z: plan.train.z_loss,
         }
     }
@@ -81,18 +89,19 @@ impl Vocabulary {
         targets: &Targets,
         cx: &Context<'_>,
     ) -> kernels::Result<(Vec<Losses>, Saved)> {
-        let logits = self.linear.forward(normed, DType::F32, cx)?;
-        let (first, ids) = (self.first, self.ids);
-        let (max, slices, target) = if cx.tp.size() == 1 {
-            cross_entropy::statistics(&logits, &targets.ids, ids, self.slice)?
+        let (logits, (maxima, sums, target)) = if self.is_chunked {
+            (None, self.statistics_in_chunks(normed, targets, cx)?)
         } else {
-            let mut max = cross_entropy::row_max(&logits, first, ids)?;
-            cx.tp.all_reduce_max(max.f32_mut())?;
-            let (slices, target) =
-                cross_entropy::row_sums(&logits, &max, &targets.ids, first, ids, self.slice)?;
-            (max, slices, target)
+            let logits = self.linear.forward(normed, DType::F32, cx)?;
+            let ids = &targets.ids;
+            let of = cross_entropy::statistics(&logits, ids, self.first, self.ids, self.slice)?;
+            (Some(logits), of)
         };
-        let sum = cx.sum_over_tp(reduce::tree_sum_slices(&slices)?)?;
+        let mut max = cross_entropy::merge_maxima(&maxima)?;
+        if cx.tp.size() > 1 {
+            cx.tp.all_reduce_max(max.f32_mut())?;
+        }
+        let sum = cx.sum_over_tp(cross_entropy::merge_sums(sums, &maxima, &max)?)?;
         let target = cx.sum_over_tp(target)?;
         let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());
         let losses = (numbers.zip(targets.counts.f32()))
@@ -105,6 +114,30 @@ impl Vocabulary {
         Ok((losses, Saved { logits, max, sum }))
     }
 
+    /// As `cross_entropy::statistics`, of logits that are dropped slice by slice.
+    fn statistics_in_chunks(
+        &self,
+        normed: &Tensor,
+        targets: &Targets,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Tensor, Tensor)> {
+        let (ids, n) = (&targets.ids, targets.ids.elements());
+        let slices = FEATURE_CHUNKS / cx.tp.size();
+        let empty = || Tensor::empty(&[slices, n], DType::F32, normed.device());
+        let (mut maxima, mut sums) = (empty()?, empty()?);
+        let mut target = Tensor::zeros(&[n], DType::F32, normed.device())?;
+        sliced::forward(&self.linear, normed, self.slice, cx, |row, logits| {
+            let first = self.first + row;
+            let of = cross_entropy::statistics(logits, ids, first, self.ids, self.slice)?;
+            let at = row / self.slice * n;
+            maxima.f32_mut()[at..][..n].copy_from_slice(of.0.f32());
+            sums.f32_mut()[at..][..n].copy_from_slice(of.1.f32());
+            // 0 in all slices but one
+            reduce::tree_add_into(&mut target, &of.2)
+        })?;
+        Ok((maxima, sums, target))
+    }
+
     /// `weight`: of each token that counts in the step's loss -> dnormed: `[m, d]`
     pub(crate) fn backward(
         &self,
@@ -114,21 +147,25 @@ impl Vocabulary {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let Saved {
-            mut logits,
-            max,
-            sum,
-        } = saved;
+        let Saved { logits, max, sum } = saved;
         let ids = &targets.ids;
         let mut weights = Tensor::empty(ids.dims(), DType::F32, ids.device())?;
         for (to, counts) in weights.f32_mut().iter_mut().zip(targets.counts.f32()) {
             *to = weight * counts;
         }
-        let at = (self.first, self.ids);
         let pull = self.pull((&max, &sum), &weights)?;
         let both = (&weights, pull.as_ref());
-        cross_entropy::backward(&mut logits, &max, &sum, ids, both, at.0, at.1)?;
-        self.linear.backward(&logits, normed, gradients, cx)
+        let slope = |row: usize, logits: &mut Tensor| {
+            let first = self.first + row;
+            cross_entropy::backward(logits, &max, &sum, ids, both, first, self.ids)
+        };
+        match logits {
+            Some(mut logits) => {
+                slope(0, &mut logits)?;
+                self.linear.backward(&logits, normed, gradients, cx)
+            }
+            None => sliced::backward(&self.linear, normed, self.slice, (gradients, cx), slope),
+        }
     }
 
     /// Slope of the z-loss over each token's ln sum exp, if there is a z-loss.

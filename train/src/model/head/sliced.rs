@@ -1,0 +1,156 @@
+//! A layer with split output features in slices of them, of which one at a time is in memory: what `ColumnLinear` does
+//! with all of them, to the bit.
+//!
+//! y_s = x W_s^T + b_s of rows W_s of the matrix. Backward y_s is made again and turned into dy_s; rows of the weight's
+//! gradient are dy_s^T x, and dx is the sum over slices of dy_s W_s. A slice is one leaf of that sum, an eighth of
+//! the whole layer's features, so that merging slices as the product over all of them merges its leaves gives its bits;
+//! everything else is computed feature by feature in either case.
+//!
+//! Not for layers of fp8, whose scales are for the whole matrix.
+
+use std::ops::Range;
+
+use kernels::matmul::{Op, Then, product};
+use kernels::{DType, Tensor, reduce};
+
+use crate::model::context::Context;
+use crate::model::gradients::Gradients;
+use crate::model::linear::{ColumnLinear, multiply};
+use crate::precision::Features::{Split, Whole};
+use crate::precision::{Operand, Role};
+
+/// x: `[m, in]` -> calls `each` with the first of this rank's features in a slice and its outputs, `[n, slice]`.
+pub(super) fn forward(
+    linear: &ColumnLinear,
+    x: &Tensor,
+    slice: usize,
+    cx: &Context<'_>,
+    mut each: impl FnMut(usize, &Tensor) -> kernels::Result<()>,
+) -> kernels::Result<()> {
+    let (cx, mut room) = (&cx.of_layer(linear.weight), None);
+    let x = cx.factor(cx.gather(x, &mut room)?, Role::Input(Whole))?;
+    let mut y = Tensor::empty(&[x.dims()[0], slice], DType::F32, x.device())?;
+    for rows in slices(linear, slice, cx) {
+        let weight = cx.weight(linear.weight).rows(rows.clone())?;
+        let weight = cx.factor(&weight, Role::Weight)?;
+        outputs(linear, (&x, &weight), &rows, &mut y, cx)?;
+        each(rows.start, &y)?;
+    }
+    Ok(())
+}
+
+/// x: `[m, in]` -> dx: `[m, in]`, summed over ranks. `slope` gets the first of this rank's features in a slice and its
+/// outputs, `[n, slice]`, and puts their gradients in their place.
+pub(super) fn backward(
+    linear: &ColumnLinear,
+    x: &Tensor,
+    slice: usize,
+    (gradients, cx): (&mut Gradients, &Context<'_>),
+    mut slope: impl FnMut(usize, &mut Tensor) -> kernels::Result<()>,
+) -> kernels::Result<Tensor> {
+    let (cx, mut room) = (&cx.of_layer(linear.weight), None);
+    let x = cx.factor(cx.gather(x, &mut room)?, Role::Input(Whole))?;
+    let (numbers, leaf) = (cx.numbers(), cx.token_leaf);
+    let mut y = Tensor::empty(&[x.dims()[0], slice], DType::F32, x.device())?;
+    let mut dx = Tree::default();
+    for rows in slices(linear, slice, cx) {
+        let weight = cx.weight(linear.weight).rows(rows.clone())?;
+        let weight = cx.factor(&weight, Role::Weight)?;
+        outputs(linear, (&x, &weight), &rows, &mut y, cx)?;
+        slope(rows.start, &mut y)?;
+        if let Some(bias) = linear.bias {
+            gradients.in_rows(bias, rows.clone(), |dbias, accumulate| {
+                reduce::sum_rows(dbias, &y, leaf, accumulate)
+            })?;
+        }
+        let dy = cx.factor(&y, Role::Gradient(Split))?;
+        gradients.in_rows(linear.gradient, rows, |dweight, accumulate| {
+            let (dy, x) = ((&*dy, Op::Transposed), (&*x, Op::Plain));
+            product(numbers, dweight, dy, x, leaf, accumulate)
+        })?;
+        dx.push(&x, |sum, accumulate| {
+            let (dy, weight) = ((&*dy, Op::Plain), (&*weight, Op::Plain));
+            product(numbers, sum, dy, weight, 0, accumulate)
+        })?;
+    }
+    drop((x, y));
+    drop(room);
+    cx.sum_to_rows(dx.finish()?)
+}
+
+/// Rows of this rank's matrix that are slices.
+fn slices(
+    linear: &ColumnLinear,
+    slice: usize,
+    cx: &Context<'_>,
+) -> impl Iterator<Item = Range<usize>> + use<> {
+    let out = cx.weight(linear.weight).dims()[0];
+    (0..out).step_by(slice).map(move |row| row..row + slice)
+}
+
+/// y = x W^T and the bias of rows of the matrix.
+fn outputs(
+    linear: &ColumnLinear,
+    (x, weight): (&Operand<'_>, &Operand<'_>),
+    rows: &Range<usize>,
+    y: &mut Tensor,
+    cx: &Context<'_>,
+) -> kernels::Result<()> {
+    let bias = match linear.bias {
+        Some(bias) => Some(cx.weight(bias).rows(rows.clone())?),
+        None => None,
+    };
+    let then = bias.as_deref().map(Then::Bias);
+    let weight = (&**weight, Op::Transposed);
+    multiply(y, (x, weight), (0, then), cx)
+}
+
+/// The binary-counter tree over leaves that are products.
+#[derive(Default)]
+struct Tree {
+    waiting: Vec<Tensor>,
+    leaves: usize,
+}
+
+impl Tree {
+    /// Takes the next leaf, of x's dims: `product` writes it, or adds it to its neighbour on the left.
+    fn push(
+        &mut self,
+        x: &Tensor,
+        product: impl FnOnce(&mut Tensor, bool) -> kernels::Result<()>,
+    ) -> kernels::Result<()> {
+        let merges = self.leaves.trailing_ones();
+        self.leaves += 1;
+        match self.waiting.last_mut() {
+            // its first merge is one addition an element, as the product makes
+            Some(left) if merges > 0 => product(left, true)?,
+            _ => {
+                let mut leaf = Tensor::empty(x.dims(), DType::F32, x.device())?;
+                product(&mut leaf, false)?;
+                self.waiting.push(leaf);
+            }
+        }
+        for _ in 1..merges {
+            self.merge()?;
+        }
+        Ok(())
+    }
+
+    /// Adds the last block to the one on its left.
+    fn merge(&mut self) -> kernels::Result<()> {
+        if let Some(right) = self.waiting.pop()
+            && let Some(left) = self.waiting.last_mut()
+        {
+            reduce::tree_add_into(left, &right)?;
+        }
+        Ok(())
+    }
+
+    /// Merges what is left, from the right.
+    fn finish(mut self) -> kernels::Result<Tensor> {
+        while self.waiting.len() > 1 {
+            self.merge()?;
+        }
+        Ok(self.waiting.pop().expect("a layer has a slice"))
+    }
+}
