@@ -5,6 +5,7 @@
 //! `--numbers f32|pairs|tiles`, `--stored` with a letter for each of a, b and the result (`f` f32, `h` bf16), `--leaf`,
 //! `--sets`, `--seconds` for each product, `--packed true` to pack b before (`tiles` alone). One thread with
 //! `RAYON_NUM_THREADS=1`. `kernels/benches/beside_torch.py` runs it beside torch.
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 
 use kernels::matmul::{Factor, Numbers, Op, Packed, product};
 use kernels::testing::{random, stored_as};
