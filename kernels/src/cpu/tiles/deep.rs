@@ -11,9 +11,10 @@ use super::{Columns, Rect, Rows, Work, each_panel, pieces, room};
 use crate::{Device, Result};
 use rayon::prelude::*;
 
-/// Panels of rows and of columns of a square: packs of both are about 512 KiB.
+/// Panels of rows and of columns of a square. Wide, though its sums that wait are 2 MiB then: each square packs its rows
+/// again, and they come from memory.
 const HIGH: usize = 16;
-const WIDE: usize = 16;
+const WIDE: usize = 32;
 
 /// Multiplies a, b (lanes are columns) into the output of `rect`.
 /// # Errors
