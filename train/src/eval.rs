@@ -17,12 +17,13 @@ use crate::infer::pair;
 use crate::launch::cpu_path;
 use crate::mesh::Groups;
 use crate::model::context::{Context, Documents, Weights};
-use crate::model::packs::{self, Packs};
+use crate::model::packs::Packs;
 use crate::model::param::{self, Spec};
 use crate::model::stage::Stage;
 use crate::parallel::pipeline::Worker;
 use crate::parallel::zero::Supply;
 use crate::plan::Plan;
+use crate::precision;
 
 /// A whole model on one rank, for inference.
 pub(crate) struct Model {
@@ -66,7 +67,7 @@ impl Model {
         opened.restore_scales(&mut delayed);
         Ok(Model {
             specs,
-            packs: packs::are_read(&plan).then(|| Packs::new(weights.len(), &device)),
+            packs: precision::is_in_tiles(&plan).then(|| Packs::new(weights.len(), &device)),
             stage,
             weights,
             groups,

@@ -303,6 +303,11 @@ pub(crate) fn has_bf16_layers(plan: &Plan, block: usize) -> bool {
     plan.train.precision.has_bf16() && !is_fp8
 }
 
+/// Whether products of all linear layers are of bf16 and summed in tiles.
+pub(crate) fn is_in_tiles(plan: &Plan) -> bool {
+    plan.train.precision == Precision::Bf16 && plan.train.bf16_sums == Bf16Sums::Tiles
+}
+
 /// The largest of a row's or a matrix's.
 fn most(amax: &Tensor) -> f32 {
     amax.f32().iter().copied().fold(0.0, f32::max)

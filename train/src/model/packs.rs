@@ -14,7 +14,7 @@ use crate::model::context::Slot;
 use crate::model::param::{self, Spec};
 use crate::parallel::data::micro_batches;
 use crate::plan::{FEATURE_CHUNKS, Plan};
-use crate::precision::{Bf16Sums, Precision};
+use crate::precision;
 
 /// Of a rank's weights, by slot; none at first.
 pub(crate) struct Packs {
@@ -56,15 +56,13 @@ impl Packs {
     }
 }
 
-/// Whether products of linear layers can read packs.
-pub(crate) fn are_read(plan: &Plan) -> bool {
-    plan.train.precision == Precision::Bf16 && plan.train.bf16_sums == Bf16Sums::Tiles
-}
-
 /// Whether a rank keeps packs over a step: a single micro-batch uses each of them once.
 pub(crate) fn are_kept(plan: &Plan, place: &Place) -> bool {
     let is_whole = plan.parallel.zero < 3;
-    plan.train.keep_packed && are_read(plan) && is_whole && micro_batches(plan, place).len() > 1
+    plan.train.keep_packed
+        && precision::is_in_tiles(plan)
+        && is_whole
+        && micro_batches(plan, place).len() > 1
 }
 
 /// Linear layers whose output features are rows of their weights, and whose input features are.

@@ -200,6 +200,15 @@ mod tests {
     use crate::{Device, Heads, activation, add};
     use proptest::prelude::*;
 
+    /// What products multiply, and how their results may be stored.
+    const RESULTS: [(Numbers, DType); 5] = [
+        (Numbers::F32, DType::F32),
+        (Numbers::Bf16, DType::F32),
+        (Numbers::Bf16, DType::Bf16),
+        (Numbers::Bf16Tiles, DType::F32),
+        (Numbers::Bf16Tiles, DType::Bf16),
+    ];
+
     fn at(x: &Tensor, op: Op, row: usize, col: usize) -> f32 {
         let (_, cols) = x.rows_cols();
         if op == Op::Plain {
@@ -388,15 +397,8 @@ mod tests {
             (130, 96, 2100),
             (7, 40, 0),
         ];
-        let stored = [
-            (Numbers::F32, DType::F32),
-            (Numbers::Bf16, DType::F32),
-            (Numbers::Bf16, DType::Bf16),
-            (Numbers::Bf16Tiles, DType::F32),
-            (Numbers::Bf16Tiles, DType::Bf16),
-        ];
         for device in devices() {
-            let cases = (shapes.iter()).flat_map(|shape| stored.map(|stored| (*shape, stored)));
+            let cases = (shapes.iter()).flat_map(|shape| RESULTS.map(|result| (*shape, result)));
             for ((m, n, k), (numbers, dtype)) in cases {
                 let a = random(&[m, k], 1, &device).unwrap();
                 let b = random(&[k, n], 2, &device).unwrap();
@@ -484,15 +486,8 @@ mod tests {
             (130, 65, (2, 1, 64), 64, 2100),
             (260, 65, (8, 8, 64), 32, 48),
         ];
-        let kinds = [
-            (Numbers::F32, DType::F32),
-            (Numbers::Bf16, DType::F32),
-            (Numbers::Bf16, DType::Bf16),
-            (Numbers::Bf16Tiles, DType::F32),
-            (Numbers::Bf16Tiles, DType::Bf16),
-        ];
         for device in devices() {
-            let cases = (shapes.iter()).flat_map(|shape| kinds.map(|kind| (*shape, kind)));
+            let cases = (shapes.iter()).flat_map(|shape| RESULTS.map(|result| (*shape, result)));
             for ((m, t, (heads, kv_heads, width), rotary, k), (numbers, dtype)) in cases {
                 let heads = Heads {
                     heads,
