@@ -1,7 +1,7 @@
 //! Documents that no page looks like, through every filter: none may panic, and none may take more than a few times as long as
 //! plain words of the same size.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use curate::{
     BadWords, BadWordsFilter, C4Profile, C4Quality, CurateConfig, Curator, Dclm, Dolma,
@@ -9,6 +9,7 @@ use curate::{
     Judge, Length, LineEditor, Lines, MassiveText, Nemo, Openwebtext, Redpajama, RedpajamaSignals,
     Scratch, Silent, Step, documents, shards,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 type Filter = Box<dyn Fn(&str, &mut Scratch, &mut Judge)>;
 
@@ -164,23 +165,21 @@ fn awkward(bytes: usize) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Time that this thread had a processor, where the system tells; other work then does not count.
-fn clock(start: Instant) -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = told.split(' ').next().and_then(|n| n.parse().ok());
-    nanos.map_or_else(|| start.elapsed(), Duration::from_nanos)
+/// Time that this thread had a processor; other work does not count.
+fn clock() -> Duration {
+    let told = clock_gettime(ClockId::ThreadCPUTime);
+    told.try_into().expect("a clock that began at zero")
 }
 
 fn took(filter: &Filter, text: &str, measuring: bool) -> Duration {
     let mut scratch = Scratch::new();
-    let epoch = Instant::now();
-    let start = clock(epoch);
+    let start = clock();
     let mut judge = match measuring {
         true => Judge::measuring(),
         false => Judge::strict(),
     };
     filter(text, &mut scratch, &mut judge);
-    clock(epoch).saturating_sub(start)
+    clock().saturating_sub(start)
 }
 
 #[test]
@@ -247,16 +246,26 @@ fn no_awkward_document_takes_more_than_its_size_explains() {
     }
 }
 
+/// Sixteen times the bytes; what is quadratic would take 256 times as long, and more with what larger documents cost by
+/// themselves: first touches of pages and misses of caches, for which linear ones were seen to take up to 50 times as long.
 #[test]
-fn four_times_the_document_does_not_take_sixteen_times_as_long() {
+fn no_time_is_quadratic() {
+    let (small, large) = (awkward(100_000), awkward(1_600_000));
     for (name, filter) in filters() {
-        let (small, large) = (awkward(150_000), awkward(600_000));
         for ((kind, small), (_, large)) in small.iter().zip(&large) {
-            let once = |text: &str| took(&filter, text, true).max(Duration::from_millis(3));
-            let grows = || once(large).as_secs_f64() / once(small).as_secs_f64();
-            // four times the bytes; quadratic would be sixteen
-            let ratio = (0..6).map(|_| grows()).find(|&r| r < 10.0);
-            assert!(ratio.is_some(), "{name}, {kind}: {}", grows());
+            let (mut short, mut long) = (Duration::MAX, Duration::MAX);
+            let mut ratio = f64::INFINITY;
+            // Other work only ever adds time: the shortest of several is nearest to the truth.
+            for _ in 0..6 {
+                short = short.min(took(&filter, small, true));
+                long = long.min(took(&filter, large, true));
+                // A time that is nothing explains no ratio.
+                ratio = long.as_secs_f64() / short.max(Duration::from_millis(1)).as_secs_f64();
+                if ratio < 128.0 {
+                    break;
+                }
+            }
+            assert!(ratio < 128.0, "{name}, {kind}: {short:?}, {long:?}");
         }
     }
 }
