@@ -124,6 +124,7 @@ impl Device {
             Isa::Avx512Bf16 => "cpu (avx512, bf16)",
             Isa::Avx512 => "cpu (avx512)",
             Isa::Avx2 => "cpu (avx2)",
+            Isa::Neon => "cpu (neon)",
             Isa::Portable => "cpu (portable)",
         }
     }

@@ -10,9 +10,12 @@
 //! the guess, since a dataset that is ahead is chosen later. It is forgotten for certain if the counts at the seam are
 //! those with which the piece before ended; that is checked, and a piece that fails it is made again from the true counts.
 //! So the order never depends on threads or guesses. Compiled three times, for the vectors that the CPU has.
-#![expect(
-    unsafe_code,
-    reason = "calls of functions compiled for vectors that the CPU was asked for"
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        unsafe_code,
+        reason = "calls of functions compiled for vectors that the CPU was asked for"
+    )
 )]
 
 use crate::array::Array;

@@ -297,7 +297,7 @@ pub(crate) fn turns(plan: &Plan<'_>, c: DType, (m, k): (usize, usize)) -> bool {
 fn shape(isa: Isa, m: usize) -> (usize, usize) {
     let (tall, cols) = match isa {
         Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => (12, 32),
-        Isa::Avx2 => (6, 16),
+        Isa::Avx2 | Isa::Neon => (6, 16),
         Isa::Portable => (4, 16),
     };
     (

@@ -1,6 +1,7 @@
 //! Which instruction set a CPU's ops use, and why no wider one. Results are the same bits with each;
 //! only time differs.
 
+use std::env::consts::ARCH;
 use std::fmt;
 
 use crate::cpu::Isa;
@@ -36,10 +37,17 @@ impl CpuPath {
         self.isa
     }
 
-    /// What is told of it on a machine of which `has` knows, with what it lacks of tiles.
-    fn told(&self, has: &dyn Fn(Isa) -> bool, tiles: Result<(), Lack>) -> String {
-        let wider = Isa::ALL.iter().take_while(|isa| **isa != self.isa);
-        let (masked, mut missing): (Vec<Isa>, Vec<Isa>) = wider.partition(|isa| has(**isa));
+    /// What is told of it on a machine of an architecture of which `has` knows, with what it lacks of tiles.
+    fn told(
+        &self,
+        architecture: &str,
+        has: &dyn Fn(Isa) -> bool,
+        tiles: Result<(), Lack>,
+    ) -> String {
+        let wider = Isa::ALL.into_iter().take_while(|isa| *isa != self.isa);
+        // No processor lacks what another architecture has.
+        let wider = wider.filter(|isa| isa.is_of(architecture));
+        let (masked, mut missing): (Vec<Isa>, Vec<Isa>) = wider.partition(|isa| has(*isa));
         let mut why = Vec::new();
         if let (Some(mask), false) = (self.mask, masked.is_empty()) {
             why.push(format!("{} masked by {mask}", names(&masked)));
@@ -74,7 +82,7 @@ impl fmt::Display for CpuPath {
             Isa::Amx => tiles.is_ok(),
             isa => isa.is_available(),
         };
-        f.write_str(&self.told(&has, tiles))
+        f.write_str(&self.told(ARCH, &has, tiles))
     }
 }
 
@@ -112,7 +120,7 @@ mod tests {
         let told = |isa, mask, widest: Isa, tiles: Result<(), Lack>| {
             let rank = |isa: Isa| Isa::ALL.iter().position(|one| *one == isa);
             let has = move |isa: Isa| rank(isa) >= rank(widest);
-            CpuPath { isa, mask }.told(&has, tiles)
+            CpuPath { isa, mask }.told("x86_64", &has, tiles)
         };
         let (mask, none) = (Some("X"), Err(Lack::Cpu));
         for (found, wanted) in [
@@ -147,6 +155,37 @@ mod tests {
             ),
         ] {
             assert_eq!(found, wanted);
+        }
+    }
+
+    #[test]
+    fn what_other_architectures_have_is_not_missing() {
+        let told = |architecture, isa, mask, here: &[Isa]| {
+            let has = |isa: Isa| here.contains(&isa);
+            CpuPath { isa, mask }.told(architecture, &has, Err(Lack::Cpu))
+        };
+        let arm = [Isa::Neon, Isa::Portable];
+        for (found, wanted) in [
+            (told("aarch64", Isa::Neon, None, &arm), "neon"),
+            (
+                told("aarch64", Isa::Portable, Some("X"), &arm),
+                "portable (neon masked by X)",
+            ),
+            (
+                told("aarch64", Isa::Portable, None, &arm[1..]),
+                "portable (this CPU has no neon)",
+            ),
+            (told("riscv64", Isa::Portable, None, &arm[1..]), "portable"),
+            (
+                told("x86_64", Isa::Portable, None, &arm[1..]),
+                "portable (this CPU has no amx, avx512_bf16, avx512, avx2)",
+            ),
+        ] {
+            assert_eq!(found, wanted);
+        }
+        // What this machine has is of its architecture, or its message would not name it.
+        for isa in Isa::ALL {
+            assert!(!isa.is_available() || isa.is_of(ARCH), "{isa:?}");
         }
     }
 

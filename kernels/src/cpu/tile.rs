@@ -307,7 +307,7 @@ unsafe fn step<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
             *x = L::load_at(b.add(v * LANES));
         }
         for (r, row) in acc.iter_mut().enumerate() {
-            let x = L::splat(*a.add(r));
+            let x = L::splat_of::<R>(*a, r);
             for (v, sum) in row.iter_mut().enumerate() {
                 *sum = N::step(x, bs[v], *sum);
             }

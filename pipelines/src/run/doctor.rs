@@ -72,7 +72,21 @@ fn tile_features(edx: u32) -> impl Iterator<Item = &'static str> {
     all.into_iter().filter(there).map(|f| f.0)
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+fn features() -> Vec<&'static str> {
+    use std::arch::is_aarch64_feature_detected;
+    let all = [
+        ("neon", is_aarch64_feature_detected!("neon")),
+        ("bf16", is_aarch64_feature_detected!("bf16")),
+        ("i8mm", is_aarch64_feature_detected!("i8mm")),
+        ("sve", is_aarch64_feature_detected!("sve")),
+        ("sve2", is_aarch64_feature_detected!("sve2")),
+    ];
+    let there = all.into_iter().filter(|f| f.1);
+    there.map(|f| f.0).collect()
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn features() -> Vec<&'static str> {
     Vec::new()
 }

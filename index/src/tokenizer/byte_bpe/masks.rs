@@ -4,9 +4,12 @@
 //! Characters beyond ASCII are decoded and looked up; every byte of a character carries its class, so that "the class
 //! of the character before" is a shift by one. Idea of class bit streams: Cameron et al. 2014 (icGrep, PACT).
 
-#![expect(
-    unsafe_code,
-    reason = "loads of 32 and 64 bytes, and calls of functions for checked features"
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        unsafe_code,
+        reason = "loads of 32 and 64 bytes, and calls of functions for checked features"
+    )
 )]
 
 use super::unicode::{self, Classes};
@@ -58,6 +61,10 @@ impl Level {
     }
 
     /// All that can run here, the fastest first.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(clippy::vec_init_then_push, reason = "others may stand in front")
+    )]
     pub(super) fn available() -> Vec<Level> {
         let mut levels = Vec::new();
         #[cfg(target_arch = "x86_64")]

@@ -56,6 +56,10 @@ const DEEP: usize = GROUP_BYTES / (4 * BOTH * GROUP_LEAST);
 
 /// Why tiles are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(test, target_arch = "x86_64")),
+    expect(dead_code, reason = "other architectures lack them for one reason")
+)]
 pub(super) enum Lack {
     /// The processor has none, or no vectors of bf16 pairs beside them.
     Cpu,

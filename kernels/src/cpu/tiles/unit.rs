@@ -80,6 +80,10 @@ pub(super) struct Stretch<'a> {
     /// Whether there are 32 columns, else 16.
     pub(super) is_wide: bool,
     /// Only of packs for 32 rows and columns.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only a processor's unit waits for memory")
+    )]
     pub(super) soon: Soon,
     pub(super) owner: PhantomData<&'a mut f32>,
 }
@@ -161,6 +165,7 @@ macro_rules! tall_wide {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(super) use tall_wide;
 
 /// Of 17 to 32 rows and 16 columns.
@@ -173,6 +178,7 @@ macro_rules! tall_slim {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(super) use tall_slim;
 
 /// Of up to 16 rows and 32 columns.
@@ -185,6 +191,7 @@ macro_rules! flat_wide {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(super) use flat_wide;
 
 /// Of up to 16 rows and 16 columns.
@@ -197,6 +204,7 @@ macro_rules! flat_slim {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(super) use flat_slim;
 
 /// One instruction of a step.
