@@ -306,6 +306,11 @@ fn shape(isa: Isa, m: usize) -> (usize, usize) {
     )
 }
 
+/// Part `number` of `parts`, none of which has more than one more than another.
+pub(super) fn share(len: usize, (number, parts): (usize, usize)) -> Range {
+    number * len / parts..(number + 1) * len / parts
+}
+
 /// Lanes per packed block: a multiple of `width` whose pack has about `bytes`.
 pub(super) fn block(lanes: usize, width: usize, k: usize, bytes: usize) -> usize {
     let fit = bytes / (4 * k.max(1));
@@ -387,13 +392,11 @@ impl Rect<'_> {
         } else {
             1
         };
-        // Groups of about the same size, several a thread that they end together, unless they would be small.
+        // Several groups a thread, and each thread as many, that they end together, unless they would be small.
         let most = (GROUP_BYTES / (4 * self.height * steps)).clamp(1, rows);
         let tasks = if parallel { 4 * threads } else { 1 };
         let group = rows.div_ceil(tasks).clamp(GROUP_LEAST.min(most), most);
-        let groups = rows.div_ceil(group);
-        let group = rows.div_ceil(groups);
-        let groups = rows.div_ceil(group);
+        let groups = rows.div_ceil(group).next_multiple_of(threads).min(rows);
         // Strips of columns where there are fewer groups than it takes.
         let least = if parallel { 2 * threads } else { 1 };
         let strip = cols.div_ceil(least.div_ceil(groups).clamp(1, cols));
@@ -408,7 +411,7 @@ impl Rect<'_> {
         let shared = (strips > 1).then(|| pack(0..rows, parallel)).transpose()?;
         let one = |task: usize| {
             let (g, s) = (task / strips, task % strips);
-            let panels = g * group..rows.min((g + 1) * group);
+            let panels = share(rows, (g, groups));
             let own;
             let (a, first) = match &shared {
                 Some(a) => (a, 0),

@@ -31,7 +31,9 @@ mod unit;
 use super::ahead::Ahead;
 use super::bf16::{Step, Task};
 use super::epilogue::{Epilogue, Whole};
-use super::gemm::{FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block};
+use super::gemm::{
+    FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, share,
+};
 use super::output::Shared;
 use super::pack::Matrix;
 use super::rooms::Rooms;
@@ -353,8 +355,7 @@ impl<U: Units> Rect<'_, U> {
         };
         let wide = cols.div_ceil(across);
         let wide = wide.next_multiple_of(self.epilogue.unit(BOTH));
-        let high = rows.div_ceil(down);
-        let (across, down) = (cols.div_ceil(wide), rows.div_ceil(high));
+        let across = cols.div_ceil(wide);
         // What several tasks or columns that are packed one by one go over is packed before them.
         let is_shared = across > 1 || matches!(self.b, Columns::Apart(_));
         let packed_a;
@@ -391,7 +392,7 @@ impl<U: Units> Rect<'_, U> {
                 let (own, shared) = waiting.parts();
                 let work = Work {
                     rect,
-                    rows: y * high..rows.min((y + 1) * high),
+                    rows: share(rows, (y, down)),
                     cols: x * wide..cols.min((x + 1) * wide),
                     own,
                     shared,
