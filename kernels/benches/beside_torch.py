@@ -8,9 +8,9 @@ forward, its input's gradient and its weight's. Operands are far from the caches
 the head's are. Each figure is the median over the calls of a round, then over rounds.
 
 f32: both programs the same numbers. bf16: both read bf16 and write bf16 with sums in f32, as torch.autocast
-does. `step`: as Millrace has it in a step in layout mode, with weights in f32 (those of out and fc2 input first),
+does; Millrace's sums are those that training has on the machine, in tiles with AMX, else in pairs. `step`: as Millrace has it in a step in layout mode, with weights in f32 (those of out and fc2 input first),
 sums in leaves, and results in f32 where a residual or a norm reads them, or the gradient of a weight; `packed`: the
-same with weights packed before, as for the second and later micro-batches of a step.
+same with weights packed before, as for the second and later micro-batches of a step (with AMX alone).
 Needs torch and cargo; run it on an idle machine.
 """
 
@@ -73,7 +73,8 @@ def millrace_speed(binary, kind, m, n, k, sets, **options):
     run = [binary, *args, "--sets", str(sets), f"{kind}:{m}:{n}:{k}"]
     env = dict(os.environ, RAYON_NUM_THREADS="1")
     out = subprocess.run(run, env=env, check=True, capture_output=True, text=True).stdout
-    return float(out.split()[-1])
+    speed = out.split()[-1]
+    return None if speed == "-" else float(speed)
 
 
 def build():
@@ -95,23 +96,23 @@ def main():
         for name, at, own, stored, leaf in products(model):
             kind, m, n, k = at
             sets = 12 if max(m * n, n * k, m * k) < 1 << 23 else 3
-            in_step = {"numbers": "tiles", "stored": stored, "leaf": leaf}
+            in_step = {"numbers": "bf16", "stored": stored, "leaf": leaf}
             columns = [
                 lambda: torch_speed(*at, False, sets),
                 lambda: millrace_speed(binary, *at, sets, numbers="f32"),
                 lambda: torch_speed(*at, True, sets),
-                lambda: millrace_speed(binary, *at, sets, numbers="tiles", stored="hhh"),
+                lambda: millrace_speed(binary, *at, sets, numbers="bf16", stored="hhh"),
                 lambda: millrace_speed(binary, *own, sets, **in_step),
             ]
             # products over a longer k read no packs
             if kind != "tn" and k <= 5120:
                 columns.append(lambda: millrace_speed(binary, *own, sets, **in_step, packed="true"))
             rounds = [[column() for column in columns] for _ in range(asked.rounds)]
-            found = [statistics.median(column) for column in zip(*rounds)]
+            found = [None if None in column else statistics.median(column) for column in zip(*rounds)]
             plain, half = found[1] / found[0], found[3] / found[2]
             ratios["f32"].append(plain)
             ratios["bf16"].append(half)
-            packed = f"{found[5]:.0f}" if len(found) > 5 else "-"
+            packed = f"{found[5]:.0f}" if found[5:] and found[5] else "-"
             cells = [f"{found[0]:.0f}", f"{found[1]:.0f}", f"{plain:.2f}", f"{found[2]:.0f}"]
             cells += [f"{found[3]:.0f}", f"{half:.2f}", f"{found[4]:.0f}", packed]
             print(f"| {model} | {name} {m} x {n} x {k} | " + " | ".join(cells) + " |", flush=True)

@@ -2,14 +2,15 @@
 //!
 //! `cargo bench -p millrace-kernels --bench product -- [OPTIONS] KIND:M:N:K...` prints a line for each: the product and
 //! the median of its GFLOP/s. KIND is `nn`, `nt` or `tn`: which operand lies transposed. Options, each with one value:
-//! `--numbers f32|pairs|tiles`, `--stored` with a letter for each of a, b and the result (`f` f32, `h` bf16), `--leaf`,
-//! `--sets`, `--seconds` for each product, `--packed true` to pack b before (`tiles` alone). One thread with
-//! `RAYON_NUM_THREADS=1`. `kernels/benches/beside_torch.py` runs it beside torch.
+//! `--numbers f32|pairs|tiles|bf16` (`bf16`: tiles with AMX, else pairs, as in training), `--stored` with a letter for
+//! each of a, b and the result (`f` f32, `h` bf16), `--leaf`, `--sets`, `--seconds` for each product, `--packed true` to
+//! pack b before; where no packs are read it prints `-` then. One thread with `RAYON_NUM_THREADS=1`.
+//! `kernels/benches/beside_torch.py` runs it beside torch.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 
 use kernels::matmul::{Factor, Numbers, Op, Packed, product};
 use kernels::testing::{random, stored_as};
-use kernels::{DType, Device, Tensor};
+use kernels::{DType, Device, Isa, Tensor};
 use std::time::Instant;
 
 struct Options {
@@ -33,8 +34,10 @@ fn main() {
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     while let Some(arg) = args.next() {
         let Some(name) = arg.strip_prefix("--") else {
-            let gflops = time(&arg, &options);
-            println!("{arg} {gflops:.1}");
+            match time(&arg, &options) {
+                Some(gflops) => println!("{arg} {gflops:.1}"),
+                None => println!("{arg} -"),
+            }
             continue;
         };
         let value = args.next().expect("an option has a value");
@@ -45,7 +48,9 @@ fn main() {
                     "f32" => Numbers::F32,
                     "pairs" => Numbers::Bf16,
                     "tiles" => Numbers::Bf16Tiles,
-                    _ => panic!("--numbers is f32, pairs or tiles"),
+                    "bf16" if Isa::detect() == Isa::Amx => Numbers::Bf16Tiles,
+                    "bf16" => Numbers::Bf16,
+                    _ => panic!("--numbers is f32, pairs, tiles or bf16"),
                 }
             }
             "stored" => {
@@ -66,8 +71,8 @@ fn main() {
     }
 }
 
-/// Median GFLOP/s of a product.
-fn time(product_of: &str, options: &Options) -> f64 {
+/// Median GFLOP/s of a product; None if it should be of packs and none are read.
+fn time(product_of: &str, options: &Options) -> Option<f64> {
     let device = Device::cpu();
     let parts: Vec<&str> = product_of.split(':').collect();
     let [kind, m, n, k] = parts[..] else {
@@ -97,10 +102,9 @@ fn time(product_of: &str, options: &Options) -> f64 {
     let mut c = operand(Op::Plain, [m, n], c_stored);
     let packs: Vec<Packed> = if options.packed {
         let pack = |b| Packed::new(options.numbers, (b, op_b), options.leaf, &device);
-        let packs = b.iter().map(|b| pack(b).expect("fits"));
-        packs
-            .map(|pack| pack.expect("only tiles read packs"))
-            .collect()
+        b.iter()
+            .map(|b| pack(b).expect("fits"))
+            .collect::<Option<_>>()?
     } else {
         Vec::new()
     };
@@ -116,5 +120,5 @@ fn time(product_of: &str, options: &Options) -> f64 {
         seconds.push(begun.elapsed().as_secs_f64());
     }
     seconds.sort_by(f64::total_cmp);
-    2e-9 * (m * n * k) as f64 / seconds[seconds.len() / 2]
+    Some(2e-9 * (m * n * k) as f64 / seconds[seconds.len() / 2])
 }

@@ -86,9 +86,17 @@ fn copies(floats: usize) -> f64 {
     rayon::broadcast(one).into_iter().sum()
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn multiply_adds() -> Option<f64> {
     None
+}
+
+#[cfg(target_arch = "aarch64")]
+fn multiply_adds() -> Option<f64> {
+    let work = (2 * 4 * CHAINS * ROUNDS) as f64;
+    let has = std::arch::is_aarch64_feature_detected!("neon");
+    // SAFETY: the CPU has the feature.
+    has.then(|| rate(work, || unsafe { arm::quad(ROUNDS) }))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -116,6 +124,25 @@ fn pair_products() -> Option<f64> {
     let has = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
     // SAFETY: the CPU has the features.
     has.then(|| rate(work, || unsafe { x86::pairs(ROUNDS) }))
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use super::CHAINS;
+    use std::arch::aarch64::*;
+    use std::hint::black_box;
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn quad(rounds: usize) {
+        let by = vdupq_n_f32(black_box(0.5));
+        let mut sums = [vdupq_n_f32(black_box(1.0)); CHAINS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = vfmaq_f32(by, *sum, by);
+            }
+        }
+        black_box(sums);
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
