@@ -24,18 +24,31 @@ pub use watch::{Roster, Watch};
 
 use crate::{Error, Result};
 
-/// Checks what `reduce_scatter_sum` is given.
-fn check_cuts(cuts: &[usize], len: usize, size: usize) -> Result<()> {
+/// Checks what `reduce_scatter_sum` is given: of a rank of a group, numbers of `x` and `out`.
+fn check_cuts(
+    cuts: &[usize],
+    (rank, size): (usize, usize),
+    (len, out): (usize, usize),
+) -> Result<()> {
     let whole = cuts.first() == Some(&0) && cuts.last() == Some(&len) && cuts.is_sorted();
-    if whole && cuts.len() == size + 1 {
-        return Ok(());
+    let wrong = |name, found, wanted| {
+        Err(Error::Argument {
+            op: "reduce_scatter_sum",
+            name,
+            found,
+            wanted,
+        })
+    };
+    if !whole || cuts.len() != size + 1 {
+        let wanted = format!("{} ascending numbers from 0 to {len}", size + 1);
+        return wrong("cuts", format!("{cuts:?}"), wanted);
     }
-    Err(Error::Argument {
-        op: "reduce_scatter_sum",
-        name: "cuts",
-        found: format!("{cuts:?}"),
-        wanted: format!("{} ascending numbers from 0 to {len}", size + 1),
-    })
+    let width = cuts[rank + 1] - cuts[rank];
+    if out != width {
+        let wanted = format!("{width}, those of rank {rank}");
+        return wrong("out", format!("{out} numbers"), wanted);
+    }
+    Ok(())
 }
 
 /// Checks what `all_to_all` is given.
@@ -64,6 +77,9 @@ fn check_peer(op: &'static str, name: &'static str, (rank, size): (usize, usize)
     })
 }
 
+/// What is done with a piece of a rank's numbers that starts somewhere in them.
+pub type Take<'a> = dyn FnMut(usize, usize, &[f32]) + 'a;
+
 /// What the ranks of a group can do together. Every rank calls the same ops in the same order.
 ///
 /// # Errors
@@ -78,19 +94,29 @@ pub trait Collective: Send + Sync {
     /// # Errors
     /// As the trait says.
     fn all_reduce_sum(&self, x: &mut [f32]) -> Result<()>;
-    /// Returns this rank's part `[cuts[rank], cuts[rank + 1])` of the tree sum over ranks, elementwise:
-    /// the bits that `all_reduce_sum` puts there.
+    /// Writes this rank's part `[cuts[rank], cuts[rank + 1])` of the tree sum over ranks, elementwise: the bits that
+    /// `all_reduce_sum` puts there. All ranks bring the same `cuts`.
     /// # Errors
-    /// As the trait says; `Argument` if `cuts` are not ascending numbers from 0 to the length.
-    fn reduce_scatter_sum(&self, x: Vec<f32>, cuts: &[usize]) -> Result<Vec<f32>>;
+    /// As the trait says; `Argument` if `cuts` are not ascending numbers from 0 to the length, or `out` is not as
+    /// long as the part.
+    fn reduce_scatter_sum(&self, x: &[f32], cuts: &[usize], out: &mut [f32]) -> Result<()>;
     /// Replaces x by the largest over ranks, elementwise.
     /// # Errors
     /// As the trait says.
     fn all_reduce_max(&self, x: &mut [f32]) -> Result<()>;
+    /// Hands every rank's x to `take`, in pieces: the rank, where the piece starts in its x, and the piece; those of a rank
+    /// in order. Lengths may differ.
+    /// # Errors
+    /// As the trait says.
+    fn all_gather_to(&self, x: &[f32], take: &mut Take<'_>) -> Result<()>;
     /// Returns every rank's x, by rank; lengths may differ.
     /// # Errors
     /// As the trait says.
-    fn all_gather(&self, x: &[f32]) -> Result<Vec<Vec<f32>>>;
+    fn all_gather(&self, x: &[f32]) -> Result<Vec<Vec<f32>>> {
+        let mut all = vec![Vec::new(); self.size()];
+        self.all_gather_to(x, &mut |rank, _, piece| all[rank].extend_from_slice(piece))?;
+        Ok(all)
+    }
     /// Returns every rank's x, by rank; lengths may differ.
     /// # Errors
     /// As the trait says.

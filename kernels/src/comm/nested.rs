@@ -6,7 +6,7 @@
 //! Bits: consecutive ranks share a node and every node has the same power-of-two number of them, so the
 //! sums inside are complete blocks of the binary-counter tree and those across its upper part.
 
-use super::{Collective, check_cuts};
+use super::{Collective, Take, check_cuts};
 use crate::{Error, Result};
 
 /// One rank of such a group.
@@ -42,7 +42,9 @@ impl Nested {
     fn share(&self, x: &[f32]) -> Result<Vec<f32>> {
         let size = self.inner.size();
         let cuts: Vec<usize> = (0..=size).map(|r| x.len() * r / size).collect();
-        let mut share = self.inner.reduce_scatter_sum(x.to_vec(), &cuts)?;
+        let rank = self.inner.rank();
+        let mut share = vec![0.0; cuts[rank + 1] - cuts[rank]];
+        self.inner.reduce_scatter_sum(x, &cuts, &mut share)?;
         self.outer.all_reduce_sum(&mut share)?;
         Ok(share)
     }
@@ -79,8 +81,8 @@ impl Collective for Nested {
         Ok(())
     }
 
-    fn reduce_scatter_sum(&self, x: Vec<f32>, cuts: &[usize]) -> Result<Vec<f32>> {
-        check_cuts(cuts, x.len(), self.size())?;
+    fn reduce_scatter_sum(&self, x: &[f32], cuts: &[usize], out: &mut [f32]) -> Result<()> {
+        check_cuts(cuts, (self.rank(), self.size()), (x.len(), out.len()))?;
         // a node's rank i takes what the ranks i of all nodes are to have, sums it inside the node,
         // and hands out what belongs to the other nodes
         let (nodes, per) = (self.outer.size(), self.inner.size());
@@ -93,20 +95,22 @@ impl Collective for Nested {
             }
             inner_cuts.push(by_inner.len());
         }
-        let mine = self.inner.reduce_scatter_sum(by_inner, &inner_cuts)?;
+        let rank = self.inner.rank();
+        let mut mine = vec![0.0; inner_cuts[rank + 1] - inner_cuts[rank]];
+        (self.inner).reduce_scatter_sum(&by_inner, &inner_cuts, &mut mine)?;
         let mut outer_cuts = vec![0];
         for node in 0..nodes {
-            outer_cuts.push(outer_cuts[node] + of(node, self.inner.rank()).len());
+            outer_cuts.push(outer_cuts[node] + of(node, rank).len());
         }
-        self.outer.reduce_scatter_sum(mine, &outer_cuts)
+        self.outer.reduce_scatter_sum(&mine, &outer_cuts, out)
     }
 
     fn all_reduce_max(&self, x: &mut [f32]) -> Result<()> {
         self.flat.all_reduce_max(x)
     }
 
-    fn all_gather(&self, x: &[f32]) -> Result<Vec<Vec<f32>>> {
-        self.flat.all_gather(x)
+    fn all_gather_to(&self, x: &[f32], take: &mut Take<'_>) -> Result<()> {
+        self.flat.all_gather_to(x, take)
     }
 
     fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>> {
@@ -177,7 +181,8 @@ mod tests {
             let run = |comm: &dyn Collective| {
                 let mut x = vec![0.0; LEN];
                 crate::rng::fill_normal(&mut x, comm.rank() as u64, 0, 0, 1.0);
-                let part = comm.reduce_scatter_sum(x.clone(), &cuts).unwrap();
+                let mut part = vec![0.0; cuts[comm.rank() + 1] - cuts[comm.rank()]];
+                comm.reduce_scatter_sum(&x, &cuts, &mut part).unwrap();
                 comm.all_reduce_sum(&mut x).unwrap();
                 (bits(&x), bits(&part))
             };

@@ -1,7 +1,7 @@
 //! A process's connections to the other processes of a run, and the groups of ranks over them.
 //!
 //! Adjacent world ranks share a process. A group whose ranks all live here is one of threads
-//! (`local.rs`); any other one sends frames (`remote.rs`) over a wire: sockets or MPI. Every process
+//! (`local`); any other one sends frames (`remote.rs`) over a wire: sockets or MPI. Every process
 //! makes the same groups in the same order, which numbers them alike.
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -14,7 +14,7 @@ use super::network::Shared;
 use super::post::{Inbox, Letter};
 use super::sum::{SHARED_FROM, largest, tree_sum};
 use super::watch::Roster;
-use super::{Collective, check_cuts, check_parts, check_peer};
+use super::{Collective, Take, check_cuts, check_parts, check_peer};
 use crate::{Error, Result};
 
 /// What the members of a group share.
@@ -207,14 +207,18 @@ impl Remote {
         }
     }
 
-    /// The tree sum of this member's range.
-    fn scattered(&self, op: &'static str, x: &[f32], cuts: &[usize]) -> Result<Vec<f32>> {
+    /// Writes the tree sum of this member's range.
+    fn scattered(
+        &self,
+        op: &'static str,
+        x: &[f32],
+        cuts: &[usize],
+        sum: &mut [f32],
+    ) -> Result<()> {
         let part = |to: usize| Payload::F32(Arc::new(x[cuts[to]..cuts[to + 1]].to_vec()));
         let parts = (0..self.size()).map(part).collect();
         let letters = self.exchange_alike(op, x.len(), Given::Parts(parts))?;
-        let mut sum = vec![0.0; cuts[self.rank + 1] - cuts[self.rank]];
-        self.add(op, &mut sum, &letters)?;
-        Ok(sum)
+        self.add(op, sum, &letters)
     }
 
     fn add(&self, op: &'static str, sum: &mut [f32], letters: &[Letter]) -> Result<()> {
@@ -276,7 +280,8 @@ impl Collective for Remote {
         }
         let share = x.len().div_ceil(size);
         let cuts: Vec<usize> = (0..=size).map(|r| x.len().min(r * share)).collect();
-        let sum = self.scattered(OP, x, &cuts)?;
+        let mut sum = vec![0.0; cuts[self.rank + 1] - cuts[self.rank]];
+        self.scattered(OP, x, &cuts, &mut sum)?;
         let sums = self.exchange_alike(OP, x.len(), same(&sum))?;
         for (x, sum) in x.chunks_mut(share).zip(sums) {
             x.copy_from_slice(sum.payload.f32());
@@ -284,9 +289,9 @@ impl Collective for Remote {
         Ok(())
     }
 
-    fn reduce_scatter_sum(&self, x: Vec<f32>, cuts: &[usize]) -> Result<Vec<f32>> {
-        check_cuts(cuts, x.len(), self.size())?;
-        self.scattered("reduce_scatter_sum", &x, cuts)
+    fn reduce_scatter_sum(&self, x: &[f32], cuts: &[usize], out: &mut [f32]) -> Result<()> {
+        check_cuts(cuts, (self.rank, self.size()), (x.len(), out.len()))?;
+        self.scattered("reduce_scatter_sum", x, cuts, out)
     }
 
     fn all_reduce_max(&self, x: &mut [f32]) -> Result<()> {
@@ -295,12 +300,12 @@ impl Collective for Remote {
         Ok(())
     }
 
-    fn all_gather(&self, x: &[f32]) -> Result<Vec<Vec<f32>>> {
+    fn all_gather_to(&self, x: &[f32], take: &mut Take<'_>) -> Result<()> {
         let letters = self.exchange("all_gather", x.len(), same(x))?;
-        Ok(letters
-            .iter()
-            .map(|letter| letter.payload.f32().to_vec())
-            .collect())
+        for (member, letter) in letters.iter().enumerate() {
+            take(member, 0, letter.payload.f32());
+        }
+        Ok(())
     }
 
     fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>> {

@@ -1,7 +1,7 @@
 //! A group whose collectives are spans of `trace`: name, group, bytes that this rank brings. Its
 //! transport adds the waits within.
 
-use super::Collective;
+use super::{Collective, Take};
 use crate::Result;
 use crate::trace::{Kind, Label, Span, span};
 
@@ -40,9 +40,9 @@ impl Collective for Traced {
         self.inner.all_reduce_sum(x)
     }
 
-    fn reduce_scatter_sum(&self, x: Vec<f32>, cuts: &[usize]) -> Result<Vec<f32>> {
-        let _span = self.span("reduce_scatter_sum", size_of_val(&x[..]));
-        self.inner.reduce_scatter_sum(x, cuts)
+    fn reduce_scatter_sum(&self, x: &[f32], cuts: &[usize], out: &mut [f32]) -> Result<()> {
+        let _span = self.span("reduce_scatter_sum", size_of_val(x));
+        self.inner.reduce_scatter_sum(x, cuts, out)
     }
 
     fn all_reduce_max(&self, x: &mut [f32]) -> Result<()> {
@@ -50,9 +50,9 @@ impl Collective for Traced {
         self.inner.all_reduce_max(x)
     }
 
-    fn all_gather(&self, x: &[f32]) -> Result<Vec<Vec<f32>>> {
+    fn all_gather_to(&self, x: &[f32], take: &mut Take<'_>) -> Result<()> {
         let _span = self.span("all_gather", size_of_val(x));
-        self.inner.all_gather(x)
+        self.inner.all_gather_to(x, take)
     }
 
     fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>> {

@@ -457,13 +457,16 @@ pub(crate) fn gather_rows(
     rows: usize,
 ) -> kernels::Result<Tensor> {
     let (size, d) = (group.size(), x.dims()[1]);
-    let parts = group.all_gather(x.f32())?;
     let mut whole = Tensor::empty(&[x.dims()[0] * size, d], DType::F32, x.device())?;
-    let run = rows * d;
-    for (at, to) in whole.f32_mut().chunks_mut(run).enumerate() {
-        let (sequence, rank) = (at / size, at % size);
-        to.copy_from_slice(&parts[rank][sequence * run..][..run]);
-    }
+    let (run, to) = (rows * d, whole.f32_mut());
+    group.all_gather_to(x.f32(), &mut |rank, mut at, mut piece| {
+        while !piece.is_empty() {
+            let (sequence, within) = (at / run, at % run);
+            let (some, rest) = piece.split_at(piece.len().min(run - within));
+            to[(sequence * size + rank) * run + within..][..some.len()].copy_from_slice(some);
+            (at, piece) = (at + some.len(), rest);
+        }
+    })?;
     Ok(whole)
 }
 
@@ -477,15 +480,15 @@ pub(crate) fn scatter_sum_rows(
     let (size, d) = (group.size(), x.dims()[1]);
     let run = rows * d;
     let sequences = x.elements() / (run * size);
-    let mut by_rank = Vec::with_capacity(x.elements());
-    for rank in 0..size {
-        for sequence in 0..sequences {
-            by_rank.extend_from_slice(&x.f32()[(sequence * size + rank) * run..][..run]);
-        }
+    let mut by_rank = Tensor::empty(x.dims(), DType::F32, x.device())?;
+    for (at, to) in by_rank.f32_mut().chunks_exact_mut(run).enumerate() {
+        let (rank, sequence) = (at / sequences, at % sequences);
+        to.copy_from_slice(&x.f32()[(sequence * size + rank) * run..][..run]);
     }
     let cuts: Vec<usize> = (0..=size).map(|rank| rank * sequences * run).collect();
-    let sum = group.reduce_scatter_sum(by_rank, &cuts)?;
-    Tensor::from_f32(&[sequences * rows, d], &sum, x.device())
+    let mut sum = Tensor::empty(&[sequences * rows, d], DType::F32, x.device())?;
+    group.reduce_scatter_sum(by_rank.f32(), &cuts, sum.f32_mut())?;
+    Ok(sum)
 }
 
 /// Names of the tensors on one rank, in slot order.

@@ -74,19 +74,19 @@ impl Summer {
     fn work(&mut self, job: Job) -> kernels::Result<()> {
         let _span = profile::phase("sum gradients");
         match job {
-            Job::Block(part, block, gradients) => {
+            Job::Block(part, block, mut gradients) => {
                 for bucket in self.parts[part].clone() {
-                    let mut flat = self.flatten(bucket, &gradients);
+                    let mut flat = self.flat(bucket, &mut gradients)?;
                     if self.is_in_parts() {
                         let cuts = self.part_cuts(bucket);
-                        let part = self.cp.reduce_scatter_sum(flat, &cuts)?;
-                        self.push(bucket, block, &part)?;
+                        let part = scattered(self.cp.as_ref(), &flat, &cuts)?;
+                        self.push(bucket, block, part)?;
                         continue;
                     }
                     // experts' gradients came over context-parallel ranks sequence by sequence
                     let is_joined = self.buckets[bucket].is_experts;
                     if self.rule.is_exact && self.cp.size() > 1 && !is_joined {
-                        self.cp.all_reduce_sum(&mut flat)?;
+                        self.cp.all_reduce_sum(flat.f32_mut())?;
                     }
                     self.take_block(bucket, block, flat)?;
                 }
@@ -136,14 +136,6 @@ impl Summer {
         cuts[cuts.len() - 1]
     }
 
-    fn flatten(&self, bucket: usize, gradients: &Gradients) -> Vec<f32> {
-        let mut flat = Vec::with_capacity(self.len(bucket));
-        for part in self.parts_of(bucket, gradients) {
-            flat.extend_from_slice(part);
-        }
-        flat
-    }
-
     /// A unit's gradients side by side: copied if they do not lie so.
     fn flat(&self, bucket: usize, gradients: &mut Gradients) -> kernels::Result<Tensor> {
         if let Some(flat) = gradients.take(self.buckets[bucket].slots.clone()) {
@@ -170,13 +162,12 @@ impl Summer {
         slots.map(|slot| gradients.tensor(slot).f32())
     }
 
-    fn push(&mut self, bucket: usize, block: Block, flat: &[f32]) -> kernels::Result<()> {
-        let flat = flat_tensor(flat, &self.device)?;
+    fn push(&mut self, bucket: usize, block: Block, flat: Tensor) -> kernels::Result<()> {
         self.trees[bucket].push(block, flat, self.rule.is_exact)
     }
 
     /// This rank's part of a round, or all of it where nothing is shared out.
-    fn take_block(&mut self, bucket: usize, block: Block, flat: Vec<f32>) -> kernels::Result<()> {
+    fn take_block(&mut self, bucket: usize, block: Block, flat: Tensor) -> kernels::Result<()> {
         let dp = Arc::clone(self.group(bucket));
         let (size, rank) = (dp.size(), dp.rank());
         let mut block = block;
@@ -186,25 +177,26 @@ impl Summer {
             block.size *= ep;
         }
         if !self.rule.is_by_round || size == 1 {
-            return self.push(bucket, block, &flat);
+            return self.push(bucket, block, flat);
         }
         let first = block.start - rank * block.size;
         let cuts = self.buckets[bucket].cuts.clone();
         if !self.rule.is_exact || size.is_power_of_two() {
-            let sum = dp.reduce_scatter_sum(flat, &cuts)?;
+            let sum = scattered(dp.as_ref(), &flat, &cuts)?;
             let round = Block {
                 start: first,
                 size: size * block.size,
             };
-            return self.push(bucket, round, &sum);
+            return self.push(bucket, round, sum);
         }
         // ranks' blocks of a round do not all merge with each other; the tree over time does it
-        for (from, flat) in dp.all_gather(&flat)?.iter().enumerate() {
+        for (from, flat) in dp.all_gather(flat.f32())?.iter().enumerate() {
             let block = Block {
                 start: first + from * block.size,
                 size: block.size,
             };
-            self.push(bucket, block, &flat[cuts[rank]..cuts[rank + 1]])?;
+            let part = flat_tensor(&flat[cuts[rank]..cuts[rank + 1]], &self.device)?;
+            self.push(bucket, block, part)?;
         }
         Ok(())
     }
@@ -225,19 +217,19 @@ impl Summer {
             } else {
                 whole(tree)?
             };
-            let all = self.cp.all_gather(&sum.f32()[..width])?.concat();
+            let all = gathered(self.cp.as_ref(), &sum.f32()[..width], &part, &self.device)?;
             if zero == 1 {
-                flat_tensor(&all[cuts[rank]..cuts[rank + 1]], &self.device)?
+                flat_tensor(&all.f32()[cuts[rank]..cuts[rank + 1]], &self.device)?
             } else {
-                flat_tensor(&all, &self.device)?
+                all
             }
         } else if is_over_ranks {
             self.over_ranks(tree, len, (zero == 1).then_some(cuts))?
         } else if is_shared && zero == 0 {
             // shards of every rank's rounds
             let shard = whole(tree)?;
-            let all = dp.all_gather(&shard.f32()[..cuts[rank + 1] - cuts[rank]])?;
-            flat_tensor(&all.concat(), &self.device)?
+            let shard = &shard.f32()[..cuts[rank + 1] - cuts[rank]];
+            gathered(dp.as_ref(), shard, cuts, &self.device)?
         } else {
             whole(tree)?
         };
@@ -269,8 +261,7 @@ impl Summer {
                 self.dp.all_reduce_sum(sum.f32_mut())?;
                 return Ok(sum);
             };
-            let shard = self.dp.reduce_scatter_sum(sum.f32().to_vec(), cuts)?;
-            return flat_tensor(&shard, &self.device);
+            return scattered(self.dp.as_ref(), &sum, cuts);
         }
         // every rank gathers every block and finishes the tree by itself
         let keep = cuts.map_or(0..width, |cuts| cuts[rank]..cuts[rank + 1]);
@@ -499,6 +490,32 @@ pub(crate) fn context_cuts(len: usize, cp: usize) -> Vec<usize> {
 fn flat_tensor(flat: &[f32], device: &Device) -> kernels::Result<Tensor> {
     let values = if flat.is_empty() { &[0.0] } else { flat };
     Tensor::from_f32(&[values.len()], values, device)
+}
+
+/// This rank's part of the sum of `x` over ranks.
+fn scattered(group: &dyn Collective, x: &Tensor, cuts: &[usize]) -> kernels::Result<Tensor> {
+    let width = cuts[group.rank() + 1] - cuts[group.rank()];
+    let mut part = match width {
+        0 => Tensor::zeros(&[1], DType::F32, x.device())?,
+        _ => Tensor::empty(&[width], DType::F32, x.device())?,
+    };
+    group.reduce_scatter_sum(x.f32(), cuts, &mut part.f32_mut()[..width])?;
+    Ok(part)
+}
+
+/// The parts of all ranks, one behind the other.
+fn gathered(
+    group: &dyn Collective,
+    part: &[f32],
+    firsts: &[usize],
+    device: &Device,
+) -> kernels::Result<Tensor> {
+    let mut whole = Tensor::empty(&[firsts[group.size()]], DType::F32, device)?;
+    let to = whole.f32_mut();
+    group.all_gather_to(part, &mut |rank, at, piece| {
+        to[firsts[rank] + at..][..piece.len()].copy_from_slice(piece);
+    })?;
+    Ok(whole)
 }
 
 fn gone() -> Error {

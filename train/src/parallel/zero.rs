@@ -85,22 +85,27 @@ impl Holding {
         if self.shards.zero == 0 || self.shards.zero >= 3 || groups.dp.size() == 1 {
             return Ok(());
         }
+        let moments = (0..self.local.len()).map(|index| self.moments(index).len());
+        let mut mine = Vec::with_capacity(moments.max().unwrap_or(0));
         for (index, local) in self.local.iter().enumerate() {
             let unit = &self.shards.units[local.unit];
-            let mut mine = Vec::new();
+            mine.clear();
             for piece in unit.pieces(self.moments(index)) {
                 let slot = self.slot(index, piece.spec);
                 mine.extend_from_slice(&weights[slot].f32()[piece.local]);
             }
-            let parts = groups.data_of(unit).all_gather(&mine)?;
-            for (member, part) in parts.iter().enumerate() {
-                let shard = unit.shard_of_member(member);
-                for piece in unit.pieces(shard.clone()) {
+            let group = groups.data_of(unit);
+            let here = group.rank();
+            group.all_gather_to(&mine, &mut |member, at, part| {
+                let first = unit.shard_of_member(member).start + at;
+                // its own are where they belong
+                let others = if member == here { 0 } else { part.len() };
+                for piece in unit.pieces(first..first + others) {
                     let slot = self.slot(index, piece.spec);
-                    let from = &part[piece.at - shard.start..][..piece.local.len()];
+                    let from = &part[piece.at - first..][..piece.local.len()];
                     weights[slot].f32_mut()[piece.local].copy_from_slice(from);
                 }
-            }
+            })?;
         }
         Ok(())
     }
@@ -158,16 +163,16 @@ impl<'a> Supply<'a> {
                     }
                     let unit = &holding.shards.units[local.unit];
                     let mine = &shards[index].f32()[..holding.weights(index).len()];
-                    let parts = groups.data_of(unit).all_gather(mine)?;
-                    for (member, part) in parts.iter().enumerate() {
-                        let shard = unit.shard_of_member(member);
-                        for piece in unit.pieces(shard.clone()) {
+                    let group = groups.data_of(unit);
+                    group.all_gather_to(mine, &mut |member, at, part| {
+                        let first = unit.shard_of_member(member).start + at;
+                        for piece in unit.pieces(first..first + part.len()) {
                             let slot = holding.slot(index, piece.spec);
-                            let from = &part[piece.at - shard.start..][..piece.local.len()];
+                            let from = &part[piece.at - first..][..piece.local.len()];
                             let tensor = whole[slot].as_mut().expect("made above");
                             tensor.f32_mut()[piece.local].copy_from_slice(from);
                         }
-                    }
+                    })?;
                 }
                 Ok(Lent::Gathered(whole))
             }
