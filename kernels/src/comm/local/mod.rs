@@ -90,9 +90,8 @@ impl Turn {
 /// What a rank brings, shared with the readers without a copy under the lock.
 #[derive(Clone)]
 enum Data {
-    F32(Arc<Buffer>),
-    /// Some of so many numbers, which an op takes in several turns.
-    Part(usize, Arc<Buffer>),
+    /// Of so many numbers some, if the op takes several turns.
+    F32(usize, Arc<Buffer>),
     F64(Arc<Vec<f64>>),
     /// One for each rank.
     Parts(Arc<Vec<Vec<f32>>>),
@@ -101,7 +100,7 @@ enum Data {
 impl Data {
     fn f32(&self) -> &[f32] {
         match self {
-            Data::F32(x) | Data::Part(_, x) => x,
+            Data::F32(_, x) => x,
             _ => unreachable!("ranks of a turn call the same op, which is checked"),
         }
     }
@@ -109,8 +108,8 @@ impl Data {
     /// Numbers of all turns of the op.
     fn whole(&self) -> usize {
         match self {
-            Data::Part(whole, _) => *whole,
-            data => data.f32().len(),
+            Data::F32(whole, _) => *whole,
+            _ => unreachable!("ranks of a turn call the same op, which is checked"),
         }
     }
 
@@ -227,7 +226,7 @@ impl LocalComm {
 
     /// As `exchange` of some of `whole` numbers, which others have as many of.
     fn exchange_alike(&self, op: &'static str, whole: usize, some: Buffer) -> Result<Vec<Data>> {
-        let all = self.exchange(op, Data::Part(whole, Arc::new(some)))?;
+        let all = self.exchange(op, Data::F32(whole, Arc::new(some)))?;
         let len = all[0].whole();
         match all.iter().position(|data| data.whole() != len) {
             None => Ok(all),
@@ -254,7 +253,7 @@ impl LocalComm {
         let parts: Vec<&[f32]> = brought.iter().map(|b| &b.f32()[mine.clone()]).collect();
         tree_sum(&mut x[mine.clone()], &parts);
         drop(brought);
-        let sums = self.exchange(op, Data::F32(Arc::new(self.copy(&x[mine]))))?;
+        let sums = self.exchange(op, Data::F32(whole, Arc::new(self.copy(&x[mine]))))?;
         for (rank, (x, sum)) in x.chunks_mut(share).zip(&sums).enumerate() {
             if rank != self.rank {
                 x.copy_from_slice(sum.f32());
@@ -301,7 +300,7 @@ impl Collective for LocalComm {
         // of each rank's part as much in a turn
         let most = AT_ONCE.div_ceil(size);
         let widths = cuts.windows(2).map(|cut| cut[1] - cut[0]);
-        let turns = widths.clone().max().map_or(0, |width| width.div_ceil(most));
+        let turns = widths.max().map_or(0, |width| width.div_ceil(most));
         for turn in 0..turns.max(1) {
             let of = |rank: usize| {
                 let at = |turn: usize| cuts[rank + 1].min(cuts[rank] + turn * most);
@@ -337,7 +336,7 @@ impl Collective for LocalComm {
         let (mut start, mut longest) = (0, 0);
         loop {
             let some = start.min(x.len())..x.len().min(start + AT_ONCE);
-            let some = Data::Part(x.len(), Arc::new(self.copy(&x[some])));
+            let some = Data::F32(x.len(), Arc::new(self.copy(&x[some])));
             let all = self.exchange(OP, some)?;
             for (rank, data) in all.iter().enumerate() {
                 longest = longest.max(data.whole());
@@ -437,7 +436,7 @@ impl Collective for LocalComm {
 
     fn barrier(&self) -> Result<()> {
         if self.shared.size > 1 {
-            self.exchange("barrier", Data::F32(Arc::new(self.copy(&[]))))?;
+            self.exchange("barrier", Data::F32(0, Arc::new(self.copy(&[]))))?;
         }
         Ok(())
     }
