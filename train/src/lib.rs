@@ -40,8 +40,8 @@ mod threads;
 mod world;
 
 pub use checkpoint::hf::{export_hf, export_hf_shards};
-pub use checkpoint::hf_import::{import_hf, import_megatron, is_megatron};
-pub use checkpoint::origin::check_init;
+pub use checkpoint::hf_import::{Imported, import_hf, import_megatron, is_megatron};
+pub use checkpoint::origin::{InitialModel, check_init, initial_model};
 pub use checkpoint::reshard::{Reshard, reshard};
 pub use config::{
     Activation, BadStepAction, BatchRampup, Biases, CheckpointConfig, Determinism, EarlyStop,

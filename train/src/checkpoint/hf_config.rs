@@ -24,6 +24,8 @@ pub(crate) struct Read {
     pub decoder_length: usize,
     /// As in `Plan`.
     pub start: Option<u32>,
+    /// Fields that were passed over and might be of interest, a line each.
+    pub notes: Vec<String>,
 }
 
 /// The shortest decimal that is this f32: 1e-5 stays 1e-5 in JSON.
@@ -191,7 +193,7 @@ fn llama(plan: &Plan) -> Value {
     let (shape, model) = (plan.shape(), &plan.model);
     let architecture = model.architecture();
     let mut config = json!({
-        "max_position_embeddings": plan.seq_length,
+        "max_position_embeddings": positions(plan),
         "hidden_size": shape.d_model,
         "intermediate_size": shape.d_ffn,
         "num_hidden_layers": model.layers,
@@ -204,6 +206,10 @@ fn llama(plan: &Plan) -> Value {
         "rope_parameters": rope(model),
         "attention_dropout": decimal(model.attention_dropout),
     });
+    if positions(plan) != plan.seq_length {
+        // ours; the class passes it over
+        config["seq_length"] = json!(plan.seq_length);
+    }
     let window = model.sliding_window;
     match model.family {
         Family::Llama => {
@@ -238,6 +244,17 @@ fn llama(plan: &Plan) -> Value {
         config["attention_bias"] = json!(false);
     }
     config
+}
+
+/// The length that the class is given: where dynamic scaling starts, which the class does not read elsewhere; else that of
+/// training.
+fn positions(plan: &Plan) -> usize {
+    match plan.model.rope_scaling {
+        Some(RopeScaling::Dynamic {
+            original_length, ..
+        }) => original_length,
+        _ => plan.seq_length,
+    }
 }
 
 fn rope(model: &ModelConfig) -> Value {
@@ -312,6 +329,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
     read.model.family = family;
     read.model.moe = class.map(|class| hf_mixture::read(&fields, class, &read.model));
     let problems = fields.finish();
+    read.notes = fields.notes.take();
     if problems.is_empty() {
         Ok(read)
     } else {
@@ -401,6 +419,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
     };
     let length = fields.count("max_position_embeddings");
     let (rope_theta, rope_scaling) = read_rope(fields, length);
+    let seq_length = fields.count_or("seq_length", length);
     let model = ModelConfig {
         family,
         layers,
@@ -423,7 +442,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         rope_scaling,
         ..ModelConfig::default()
     };
-    (model, length)
+    (model, seq_length)
 }
 
 fn read_biases(fields: &Fields<'_>, family: Family) -> Option<Biases> {
@@ -500,6 +519,7 @@ fn read_rope(fields: &Fields<'_>, length: usize) -> (f32, Option<RopeScaling>) {
         }
         scaling = found.or(scaling);
         fields.problems.borrow_mut().extend(table.finish());
+        fields.notes.borrow_mut().extend(table.notes.take());
     }
     (theta.unwrap_or(10_000.0), scaling)
 }
@@ -513,10 +533,22 @@ fn read_scaling(table: &Fields<'_>, length: usize) -> Option<RopeScaling> {
     match kind.as_str() {
         "default" => None,
         "linear" => Some(RopeScaling::Linear { factor: factor() }),
-        "dynamic" => Some(RopeScaling::Dynamic {
-            factor: factor(),
-            original_length: original(),
-        }),
+        "dynamic" => {
+            // transformers reads the model's length alone (`_compute_dynamic_ntk_parameters`)
+            if table.has("original_max_position_embeddings") && original() != length {
+                let line = format!(
+                    "{}.original_max_position_embeddings = {} is ignored, as transformers does: the scaling starts at \
+                     max_position_embeddings = {length}",
+                    table.at,
+                    original()
+                );
+                table.notes.borrow_mut().push(line);
+            }
+            Some(RopeScaling::Dynamic {
+                factor: factor(),
+                original_length: length,
+            })
+        }
         "yarn" => {
             let attention_factor = table.has("attention_factor");
             table.only("truncate", true);

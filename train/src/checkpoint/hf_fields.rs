@@ -43,12 +43,50 @@ const PASSED_OVER: &[&str] = &[
     "_attn_implementation",
 ];
 
+/// Fields that published files have, that no class of transformers 5 reads for these families, and that say how a model
+/// was made or is used by others. They are noted.
+const HARMLESS: &[&str] = &[
+    "_commit_hash",
+    "_flash_attn_2_enabled",
+    "begin_suppress_tokens",
+    "directionality",
+    "do_sample",
+    "early_stopping",
+    "finetuning_task",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "is_llama_config",
+    "length_penalty",
+    "max_length",
+    "max_new_tokens",
+    "min_length",
+    "model_max_length",
+    "no_repeat_ngram_size",
+    "num_beams",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+    "prefix",
+    "repetition_penalty",
+    "sep_token_id",
+    "temperature",
+    "tokenizer_config",
+    "top_k",
+    "top_p",
+    "transformers.js_config",
+    "unsloth_version",
+];
+
 /// Fields of a table with what was taken and what is wrong.
 pub(crate) struct Fields<'a> {
     table: &'a Map<String, Value>,
-    at: &'a str,
+    pub at: &'a str,
     taken: RefCell<Vec<String>>,
     pub problems: RefCell<Vec<String>>,
+    /// Unknown fields that change no number, a line each.
+    pub notes: RefCell<Vec<String>>,
 }
 
 impl<'a> Fields<'a> {
@@ -58,6 +96,7 @@ impl<'a> Fields<'a> {
             at,
             taken: RefCell::default(),
             problems: RefCell::default(),
+            notes: RefCell::default(),
         }
     }
 
@@ -181,15 +220,40 @@ impl<'a> Fields<'a> {
         value.as_object()
     }
 
-    /// All that is wrong, unknown fields last.
-    pub(crate) fn finish(self) -> Vec<String> {
-        let taken = self.taken.borrow();
+    /// All that is wrong, unknown fields last. An unknown field that turns nothing on is noted instead.
+    pub(crate) fn finish(&self) -> Vec<String> {
         for (name, value) in self.table {
-            let is_known = taken.contains(name) || PASSED_OVER.contains(&name.as_str());
-            if !is_known && !value.is_null() {
-                self.wrong(name, &value.to_string(), "no such field");
+            let is_known = self.taken.borrow().contains(name);
+            if is_known || PASSED_OVER.contains(&name.as_str()) || value.is_null() {
+                continue;
+            }
+            if is_off(value) || HARMLESS.contains(&name.as_str()) {
+                let line = format!("{} = {} is ignored", self.path(name), short(value));
+                self.notes.borrow_mut().push(line);
+            } else {
+                self.wrong(name, &short(value), "no such field");
             }
         }
         self.problems.take()
+    }
+}
+
+/// Whether a field with this value, whatever it is called, asks for nothing.
+fn is_off(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) | Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(table) => table.is_empty(),
+    }
+}
+
+/// A value in a message.
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
     }
 }

@@ -1,5 +1,5 @@
-//! Import of a Hugging Face folder, `config.json` with `model.safetensors` (or shards and their
-//! `model.safetensors.index.json`), as a checkpoint of step 0: numbers of 16 bits are widened, the
+//! Import of a Hugging Face folder, `config.json` with `model.safetensors` or `pytorch_model.bin` (or shards and their
+//! `.index.json`), as a checkpoint of step 0: numbers of 16 bits are widened, the
 //! optimizer's state is zero. Fields and tensors that are missing, unknown or of another shape are refused
 //! by name, all at once. Export and import of a model are inverse to the bit.
 
@@ -14,9 +14,9 @@ use crate::checkpoint::hf_names::{Pair, pairs};
 use crate::checkpoint::megatron::{self, Megatron};
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::state::State;
+use crate::checkpoint::torch_save::TorchFile;
 use crate::checkpoint::write::{Form, write};
-use crate::checkpoint::{MODEL, snapshot};
-use crate::checkpoint::{hf_config, hf_t5};
+use crate::checkpoint::{MODEL, bounds, hf_config, hf_t5, snapshot};
 use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, TrainConfig};
 use crate::course::Course;
 use crate::error::{At, Error, Result};
@@ -47,6 +47,9 @@ const OF_OTHER_HEADS: [&str; 3] = [
     "cls.predictions.decoder.bias",
 ];
 
+/// A head of its own, in classes that have one.
+const HEAD: &str = "lm_head.weight";
+
 /// Names of a head that is kept although it is tied.
 const TIED: &[&str] = &["lm_head.weight", "cls.predictions.decoder.weight"];
 
@@ -61,11 +64,20 @@ fn copies(plan: &Plan) -> impl Iterator<Item = &'static str> {
     heads.iter().chain(tables).copied()
 }
 
-/// Writes the model in `folder` as a checkpoint of step 0 under `out`; returns the checkpoint.
+/// What an import made.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// The checkpoint's folder.
+    pub checkpoint: PathBuf,
+    /// Fields of the configuration that were passed over, a line each.
+    pub notes: Vec<String>,
+}
+
+/// Writes the model in `folder` as a checkpoint of step 0 under `out`.
 ///
 /// # Errors
 /// `Foreign` with every field and tensor that does not fit; files that are missing or damaged.
-pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
+pub fn import_hf(folder: &Path, out: &Path) -> Result<Imported> {
     import(Folder::open(folder)?, out)
 }
 
@@ -75,7 +87,7 @@ pub fn import_hf(folder: &Path, out: &Path) -> Result<PathBuf> {
 ///
 /// # Errors
 /// As `import_hf`.
-pub fn import_megatron(folder: &Path, out: &Path) -> Result<PathBuf> {
+pub fn import_megatron(folder: &Path, out: &Path) -> Result<Imported> {
     import(Folder::open_megatron(folder, None)?, out)
 }
 
@@ -84,7 +96,7 @@ pub fn is_megatron(folder: &Path) -> bool {
     megatron::find(folder).is_some()
 }
 
-fn import(mut folder: Folder, out: &Path) -> Result<PathBuf> {
+fn import(mut folder: Folder, out: &Path) -> Result<Imported> {
     let plan = folder.plan.clone();
     let specs = param::specs(&plan);
     let device = Device::cpu_with(cpu_path()?.isa());
@@ -101,12 +113,18 @@ fn import(mut folder: Folder, out: &Path) -> Result<PathBuf> {
         plan: &plan,
     };
     let state = State::new(&plan, &Course::start(), None);
-    write(&form, &state, &mut [snapshot::take(&trainer)], None)
+    let checkpoint = write(&form, &state, &mut [snapshot::take(&trainer)], None)?;
+    Ok(Imported {
+        checkpoint,
+        notes: folder.notes,
+    })
 }
 
 /// An opened folder: the model that it tells of, and its tensors.
 pub(crate) struct Folder {
     pub plan: Plan,
+    /// Fields of its configuration that were passed over and might be of interest.
+    pub notes: Vec<String>,
     tensors: Tensors,
     pairs: Vec<Pair>,
 }
@@ -129,17 +147,24 @@ impl Folder {
         let text = fs::read(&path).at("read", &path)?;
         let config: Value = serde_json::from_slice(&text)
             .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
-        let read = hf_config::from_json(&config).map_err(|problems| foreign(&path, problems))?;
+        let mut files = Files::open(folder)?;
+        let mut read =
+            hf_config::from_json(&config).map_err(|problems| foreign(&path, problems))?;
+        let problems = bounds::problems(&read, files.tensors.len(), files.elements());
+        if !problems.is_empty() {
+            return Err(foreign(&path, problems));
+        }
+        let notes = std::mem::take(&mut read.notes);
         let eod = config["eos_token_id"].as_u64();
         let plan = plan_of(read, eod.and_then(|id| u32::try_from(id).ok()));
         let problems = plan.problems();
         if !problems.is_empty() {
             return Err(foreign(&path, problems));
         }
-        let mut files = Files::open(folder)?;
         let pairs = files.matched(&plan, pairs(&plan))?;
         Ok(Folder {
             plan,
+            notes,
             tensors: Tensors::HuggingFace(files),
             pairs,
         })
@@ -173,6 +198,7 @@ impl Folder {
         let pairs = tensors.matched(&plan)?;
         Ok(Folder {
             plan,
+            notes: Vec::new(),
             tensors: Tensors::Megatron(tensors),
             pairs,
         })
@@ -200,8 +226,7 @@ fn decoder(model: ModelConfig, vocab: usize, seq_length: usize) -> hf_config::Re
         model,
         vocab,
         seq_length,
-        decoder_length: 0,
-        start: None,
+        ..hf_config::Read::default()
     }
 }
 
@@ -223,48 +248,98 @@ fn plan_of(read: hf_config::Read, eod: Option<u32>) -> Plan {
     }
 }
 
+/// A file with tensors.
+enum Weights {
+    Safetensors(Reader),
+    Torch(TorchFile),
+}
+
+/// Where a tensor is.
+struct Held {
+    dims: Vec<usize>,
+    /// Name in its file.
+    name: String,
+    /// Number of its file.
+    file: usize,
+}
+
 /// The folder's files and which tensor is in which.
 struct Files {
     folder: PathBuf,
-    readers: Vec<Reader>,
-    /// Dims and reader by name.
-    tensors: BTreeMap<String, (Vec<usize>, usize)>,
+    weights: Vec<Weights>,
+    tensors: BTreeMap<String, Held>,
     /// What every name starts with here and not in the list of names.
     prefix: &'static str,
 }
 
+/// Names of the file with all tensors and of the table of several files, by preference as transformers has it.
+const KINDS: [(&str, &str); 2] = [
+    (MODEL, "model.safetensors.index.json"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+];
+
+/// Files of the first kind that the folder has.
+fn files_in(folder: &Path) -> Result<BTreeSet<String>> {
+    for (whole, index) in KINDS {
+        let index = folder.join(index);
+        if index.exists() {
+            return files_of_index(&index);
+        }
+        if folder.join(whole).exists() {
+            return Ok([whole.to_owned()].into());
+        }
+    }
+    let wanted = KINDS.map(|(whole, index)| format!("{whole}, {index}"));
+    Err(foreign(
+        folder,
+        vec![format!(
+            "found no weights, want one of {}",
+            wanted.join(", ")
+        )],
+    ))
+}
+
+fn files_of_index(index: &Path) -> Result<BTreeSet<String>> {
+    let text = fs::read(index).at("read", index)?;
+    let wrong = |found: String| foreign(index, vec![format!("weight_map: {found}")]);
+    let value: Value =
+        serde_json::from_slice(&text).map_err(|error| wrong(format!("not JSON: {error}")))?;
+    let map = value["weight_map"].as_object();
+    let map = map.ok_or_else(|| wrong("found nothing, want a table of files".into()))?;
+    let names = map.values().map(|name| name.as_str().map(str::to_owned));
+    let names: Option<BTreeSet<String>> = names.collect();
+    let names = names.ok_or_else(|| wrong("found other things than names of files".into()))?;
+    // a file of the folder, not of another one
+    let is_plain = |name: &&String| Path::new(name).file_name() == Some(name.as_ref());
+    match names.iter().find(|name| !is_plain(name)) {
+        Some(name) => Err(wrong(format!("found {name:?}, want names of files here"))),
+        None => Ok(names),
+    }
+}
+
+/// The name that transformers gives a tensor today: the first files of BERT have TensorFlow's names of norms.
+fn modern(name: &str) -> String {
+    for (old, new) in [
+        ("LayerNorm.gamma", "LayerNorm.weight"),
+        ("LayerNorm.beta", "LayerNorm.bias"),
+    ] {
+        if let Some(start) = name.strip_suffix(old) {
+            return format!("{start}{new}");
+        }
+    }
+    name.to_owned()
+}
+
 impl Files {
     fn open(folder: &Path) -> Result<Files> {
-        let index = folder.join("model.safetensors.index.json");
-        let names: BTreeSet<String> = if index.exists() {
-            let text = fs::read(&index).at("read", &index)?;
-            let wrong = |found: String| Error::Foreign {
-                path: index.clone(),
-                problems: vec![format!("weight_map: {found}")],
-            };
-            let value: Value = serde_json::from_slice(&text)
-                .map_err(|error| wrong(format!("not JSON: {error}")))?;
-            let map = value["weight_map"].as_object();
-            let map = map.ok_or_else(|| wrong("found nothing, want a table of files".into()))?;
-            let names = map.values().map(|name| name.as_str().map(str::to_owned));
-            let names: Option<BTreeSet<String>> = names.collect();
-            names.ok_or_else(|| wrong("found other things than names of files".into()))?
-        } else {
-            [MODEL.to_owned()].into()
-        };
         let mut files = Files {
             folder: folder.to_owned(),
-            readers: Vec::new(),
+            weights: Vec::new(),
             tensors: BTreeMap::new(),
             prefix: "",
         };
-        for name in names {
-            let reader = Reader::open_any(&folder.join(name), &FORMATS)?;
-            let number = files.readers.len();
-            let entries = reader.entries();
-            let entries = entries.map(|entry| (entry.name.clone(), (entry.dims.clone(), number)));
-            files.tensors.extend(entries);
-            files.readers.push(reader);
+        for file in files_in(folder)? {
+            files.add(&folder.join(file))?;
         }
         // the first published GPT-2 files lack it
         if !files
@@ -277,22 +352,61 @@ impl Files {
         Ok(files)
     }
 
+    fn add(&mut self, path: &Path) -> Result<()> {
+        let file = self.weights.len();
+        let mut hold = |name: &str, dims: &[usize]| {
+            let (dims, name) = (dims.to_vec(), name.to_owned());
+            let held = Held { dims, name, file };
+            self.tensors.insert(modern(&held.name), held);
+        };
+        if path.extension().is_some_and(|kind| kind == "bin") {
+            let torch = TorchFile::open(path)?;
+            torch.entries().for_each(|(name, dims)| hold(name, dims));
+            self.weights.push(Weights::Torch(torch));
+        } else {
+            let reader = Reader::open_any(path, &FORMATS)?;
+            let entries = reader.entries();
+            entries.for_each(|entry| hold(&entry.name, &entry.dims));
+            self.weights.push(Weights::Safetensors(reader));
+        }
+        Ok(())
+    }
+
+    /// Elements of all tensors together: no number of the model can be larger.
+    fn elements(&self) -> usize {
+        let counts = self.tensors.values();
+        counts
+            .map(|held| {
+                held.dims
+                    .iter()
+                    .fold(1usize, |n, &dim| n.saturating_mul(dim))
+            })
+            .fold(0, usize::saturating_add)
+    }
+
     fn name_of<'n>(&self, theirs: &'n str) -> &'n str {
         theirs.strip_prefix(self.prefix).unwrap_or(theirs)
     }
 
     /// The list of tensors, if those of the files are exactly these.
-    fn matched(&mut self, plan: &Plan, pairs: Vec<Pair>) -> Result<Vec<Pair>> {
+    fn matched(&mut self, plan: &Plan, mut pairs: Vec<Pair>) -> Result<Vec<Pair>> {
+        // transformers 5 writes a head that equals the embedding as the embedding alone, scaled or not
+        if plan.model.family == Family::T5 && !self.tensors.contains_key(HEAD) {
+            let head = pairs.iter_mut().find(|pair| pair.theirs == HEAD);
+            head.into_iter()
+                .for_each(|head| head.theirs = "shared.weight".into());
+        }
         let mut problems = Vec::new();
         let mut unused: BTreeSet<&String> = self.tensors.keys().collect();
         for pair in &pairs {
             let name = self.name_of(&pair.theirs);
             match self.tensors.get_key_value(name) {
                 None => problems.push(format!("{name}: found nothing, want {:?}", pair.dims)),
-                Some((key, (dims, _))) => {
+                Some((key, held)) => {
                     unused.remove(key);
-                    if *dims != pair.dims {
-                        problems.push(format!("{name}: found {dims:?}, want {:?}", pair.dims));
+                    if held.dims != pair.dims {
+                        let (found, wanted) = (&held.dims, &pair.dims);
+                        problems.push(format!("{name}: found {found:?}, want {wanted:?}"));
                     }
                 }
             }
@@ -335,11 +449,19 @@ impl Files {
         Ok(())
     }
 
+    /// Numbers of a tensor that was matched.
     fn values(&mut self, pair: &Pair) -> Result<Vec<f32>> {
-        let name = self.name_of(&pair.theirs).to_owned();
-        let mut values = vec![0.0; pair.elements()];
-        let reader = self.tensors.get(&name).map_or(0, |(_, reader)| *reader);
-        self.readers[reader].read_part(&name, &pair.dims, 0, &mut values)?;
-        Ok(values)
+        let name = self.name_of(&pair.theirs);
+        let held = self.tensors.get(name);
+        let missing = || foreign(&self.folder, vec![format!("{name}: found nothing")]);
+        let held = held.ok_or_else(missing)?;
+        match &mut self.weights[held.file] {
+            Weights::Safetensors(reader) => {
+                let mut values = vec![0.0; pair.elements()];
+                reader.read_part(&held.name, &pair.dims, 0, &mut values)?;
+                Ok(values)
+            }
+            Weights::Torch(torch) => torch.read(&held.name),
+        }
     }
 }

@@ -128,6 +128,7 @@ pub(crate) fn read(fields: &Fields<'_>, is_multilingual: bool) -> Read {
         seq_length,
         decoder_length: fields.count_or("n_decoder_positions", seq_length),
         start: start.and_then(|id| u32::try_from(id).ok()),
+        ..Read::default()
     }
 }
 

@@ -13,6 +13,7 @@
 //! under its name only when all of it is on the disk; every byte is verified before it is trusted.
 
 pub(crate) mod background;
+mod bounds;
 pub(crate) mod courier;
 pub(crate) mod files;
 pub(crate) mod hf;
@@ -33,6 +34,7 @@ pub(crate) mod safetensors;
 pub(crate) mod snapshot;
 pub(crate) mod state;
 mod torch_dist;
+mod torch_save;
 pub(crate) mod write;
 mod zip;
 

@@ -17,6 +17,7 @@ use crate::checkpoint::STATE;
 use crate::checkpoint::files::Tensors;
 use crate::checkpoint::hf_import::{Folder, is_megatron};
 use crate::checkpoint::read::{Opened, load_weights, parts_of};
+use crate::config::ModelConfig;
 use crate::error::{Error, OnRank, Result};
 use crate::metrics::Events;
 use crate::model::param::{self, Spec};
@@ -187,6 +188,11 @@ pub(crate) fn of_plan(
     if own.is_some() {
         return Ok((None, Some(record)));
     }
+    if let Source::Foreign(foreign) = &origin.source {
+        let at = origin.path.display();
+        let notes = foreign.folder.notes.iter();
+        notes.for_each(|note| events.note(&format!("{at}: {note}")));
+    }
     events.note(&format!(
         "starts from the weights of {} (xxh3 {})",
         record.path, record.xxh3
@@ -253,6 +259,36 @@ fn differences(there: &Value, here: &Value, key: &str, lines: &mut Vec<String>) 
         let (there, here) = (of(a).unwrap_or_default(), of(b).unwrap_or_default());
         differences(&there, &here, &path, lines);
     }
+}
+
+/// The model whose weights are at a path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InitialModel {
+    /// Its `[model]` table.
+    pub model: ModelConfig,
+    /// Token ids that its embedding has rows for; tokenizers of published models often have fewer. 0 for Megatron's, whose
+    /// padded rows fit any smaller vocabulary.
+    pub vocab: usize,
+}
+
+/// The model at `path`, as `train.init_from` names it; its weights are not read.
+///
+/// # Errors
+/// `Foreign` if there is no model, or one that does not say its shape; files that are damaged or not there.
+pub fn initial_model(path: &Path) -> Result<InitialModel> {
+    let (folder, _) = parts_of(path);
+    let plan = if folder.join(STATE).exists() {
+        Opened::open(folder)?.state.plan
+    } else if is_megatron(path) {
+        let plan = Folder::open_megatron(path, None)?.plan;
+        Plan { vocab: 0, ..plan }
+    } else {
+        Folder::open(path)?.plan
+    };
+    Ok(InitialModel {
+        model: plan.model,
+        vocab: plan.vocab,
+    })
 }
 
 /// Whether the weights at `path` can be a run's first ones; `vocab` of the plan is looked at only if

@@ -49,6 +49,11 @@ pub(crate) type Wrong = (usize, String, &'static str);
 impl Pickle {
     /// Reads a whole pickle.
     pub(crate) fn read(bytes: &[u8]) -> Result<Pickle, Wrong> {
+        Ok(Pickle::read_first(bytes)?.0)
+    }
+
+    /// Reads the pickle that `bytes` begin with, and its length.
+    pub(crate) fn read_first(bytes: &[u8]) -> Result<(Pickle, usize), Wrong> {
         let mut machine = Machine {
             bytes,
             at: 0,
@@ -58,10 +63,16 @@ impl Pickle {
             memo: HashMap::new(),
         };
         let root = machine.run()?;
-        Ok(Pickle {
+        let pickle = Pickle {
             values: machine.values,
             root,
-        })
+        };
+        Ok((pickle, machine.at))
+    }
+
+    /// All values, whatever holds them.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Value> {
+        self.values.iter()
     }
 
     pub(crate) fn root(&self) -> Ref {
@@ -257,7 +268,10 @@ impl Machine<'_> {
             // a function's call and a class's first state are the same to us
             b'R' | 0x81 => {
                 let (args, class) = (self.pop()?, self.pop()?);
-                Value::Call(class, args, None)
+                match self.is_empty_table(class, args) {
+                    true => Value::Dict(Vec::new()),
+                    false => Value::Call(class, args, None),
+                }
             }
             b'Q' => Value::Persistent(self.pop()?),
             other => {
@@ -265,6 +279,13 @@ impl Machine<'_> {
                 return Err((start, found, "one that plain data is written with"));
             }
         })
+    }
+
+    /// Whether a call makes an ordered table, which is filled afterwards as a plain one is.
+    fn is_empty_table(&self, class: Ref, args: Ref) -> bool {
+        let is_table = matches!(&self.values[class], Value::Class(module, name)
+            if module == "collections" && name == "OrderedDict");
+        is_table && self.values[args] == Value::Tuple(Vec::new())
     }
 
     fn take(&mut self, count: usize) -> Result<&[u8], Wrong> {
@@ -399,6 +420,8 @@ impl Machine<'_> {
         let object = self.top()?;
         match &mut self.values[object] {
             Value::Call(_, _, place) => *place = Some(state),
+            // attributes of an ordered table, such as the versions of a state_dict
+            Value::Dict(_) => {}
             _ => return Err((self.at, "no object".into(), "an object to set the state of")),
         }
         Ok(())

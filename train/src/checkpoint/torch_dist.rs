@@ -12,15 +12,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::pickle::{Pickle, Ref, Value};
-use crate::checkpoint::safetensors::Format;
+use crate::checkpoint::torch_save;
 use crate::checkpoint::zip::Archive;
 use crate::error::{At, Error, Result};
 
 /// The file that says where everything is.
 pub(crate) const METADATA: &str = ".metadata";
-
-/// Longest pickle of one tensor, which tells its type, sizes and strides.
-const MAX_PICKLE: u64 = 1 << 20;
 
 /// A box of a tensor, and the archive that has it.
 #[derive(Clone, Debug)]
@@ -135,116 +132,7 @@ impl TorchDist {
         let path = self.folder.join(&chunk.file);
         let mut file = File::open(&path).at("open", &path)?;
         let mut archive = Archive::open(&mut file, &path, chunk.range)?;
-        tensor(&mut archive, &chunk.sizes)
-    }
-}
-
-/// The only tensor of an archive of `torch.save`, which must have these dims.
-fn tensor(archive: &mut Archive<'_>, dims: &[usize]) -> Result<Vec<f32>> {
-    let entry = archive.find("byteorder")?;
-    if archive.read(&entry, 16)? != b"little" {
-        return Err(archive.damaged(0, "byte order", "another".into(), "little".into()));
-    }
-    let entry = archive.find("data.pkl")?;
-    let bytes = archive.read(&entry, MAX_PICKLE)?;
-    let pickle = Pickle::read(&bytes)
-        .map_err(|(_, found, wanted)| archive.damaged(0, "pickle", found, wanted.into()))?;
-    let Some(told) = Told::of(&pickle) else {
-        let wanted = "a tensor of f32, f16 or bf16 on the CPU".into();
-        return Err(archive.damaged(0, "pickle", "something else".into(), wanted));
-    };
-    if told.dims != dims {
-        let (found, wanted) = (format!("shape {:?}", told.dims), format!("shape {dims:?}"));
-        return Err(archive.damaged(0, "tensor", found, wanted));
-    }
-    let entry = archive.find(&format!("data/{}", told.key))?;
-    let bytes = archive.read(&entry, entry.bytes)?;
-    match told.values(&bytes) {
-        Some(values) => Ok(values),
-        None => {
-            let found = format!("{} bytes of numbers", bytes.len());
-            let wanted = format!("those of shape {dims:?}, strides {:?}", told.strides);
-            Err(archive.damaged(0, "tensor", found, wanted))
-        }
-    }
-}
-
-/// What a tensor's pickle tells.
-struct Told {
-    format: Format,
-    key: String,
-    first: usize,
-    dims: Vec<usize>,
-    strides: Vec<usize>,
-}
-
-impl Told {
-    fn of(pickle: &Pickle) -> Option<Told> {
-        let call = ("torch._utils", "_rebuild_tensor_v2");
-        let (args, _) = pickle.object(pickle.root(), call)?;
-        let &[storage, first, dims, strides, ..] = args else {
-            return None;
-        };
-        let Value::Persistent(storage) = pickle.value(storage) else {
-            return None;
-        };
-        let Value::Tuple(storage) = pickle.value(*storage) else {
-            return None;
-        };
-        let &[kind, class, key, ..] = storage.as_slice() else {
-            return None;
-        };
-        let Value::Class(module, name) = pickle.value(class) else {
-            return None;
-        };
-        let format = match name.as_str() {
-            "FloatStorage" => Format::F32,
-            "HalfStorage" => Format::F16,
-            "BFloat16Storage" => Format::Bf16,
-            _ => return None,
-        };
-        let is_known = module == "torch" && pickle.text(kind) == Some("storage");
-        is_known.then_some(Told {
-            format,
-            key: pickle.text(key)?.to_owned(),
-            first: pickle.count(first)?,
-            dims: pickle.counts(dims)?,
-            strides: pickle.counts(strides)?,
-        })
-    }
-
-    /// Numbers in order, if there are as many as the dims say, each its own.
-    fn values(&self, bytes: &[u8]) -> Option<Vec<f32>> {
-        let width = usize::try_from(self.format.bytes()).ok()?;
-        let count = self
-            .dims
-            .iter()
-            .try_fold(1usize, |n, &dim| n.checked_mul(dim))?;
-        let (dims, strides) = (cube(&self.dims, false, 1)?, cube(&self.strides, false, 1)?);
-        // as many as there are: a stride of 0 would make more of fewer
-        if self.strides.len() != self.dims.len() || count > bytes.len() / width {
-            return None;
-        }
-        let number = |at: usize| -> Option<f32> {
-            let bytes = bytes.get(at.checked_mul(width)?..)?;
-            Some(match self.format {
-                Format::F32 => f32::from_le_bytes(bytes.get(..4)?.try_into().ok()?),
-                short => short.widened(u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?)),
-            })
-        };
-        let mut values = Vec::with_capacity(count);
-        for a in 0..dims[0] {
-            for b in 0..dims[1] {
-                for c in 0..dims[2] {
-                    let steps = [(a, strides[0]), (b, strides[1]), (c, strides[2])];
-                    let at = steps.iter().try_fold(self.first, |at, (i, stride)| {
-                        at.checked_add(i.checked_mul(*stride)?)
-                    });
-                    values.push(number(at?)?);
-                }
-            }
-        }
-        Some(values)
+        torch_save::tensor(&mut archive, &chunk.sizes)
     }
 }
 

@@ -90,6 +90,22 @@ impl<'a> Archive<'a> {
         Ok(archive)
     }
 
+    /// An archive in the first `length` bytes of a file, whose directory was read before.
+    pub(crate) fn of_entries(
+        file: &'a mut File,
+        path: &'a Path,
+        length: u64,
+        entries: Vec<Entry>,
+    ) -> Archive<'a> {
+        Archive {
+            file,
+            path,
+            start: 0,
+            length,
+            entries,
+        }
+    }
+
     /// Where the central directory starts, its bytes and entries.
     fn directory(&mut self) -> Result<(u64, u64, u64)> {
         let at = self.length.saturating_sub(22);

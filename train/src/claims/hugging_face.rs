@@ -66,7 +66,7 @@ fn follows_transformers(name: &str) {
 fn follows(golden: &mut Golden, with_logits: bool) -> [f64; 2] {
     let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     saved(golden, folder.path());
-    let checkpoint = import_hf(folder.path(), out.path()).unwrap();
+    let checkpoint = import_hf(folder.path(), out.path()).unwrap().checkpoint;
     let Model {
         mut plan,
         specs,
@@ -111,6 +111,17 @@ fn follows(golden: &mut Golden, with_logits: bool) -> [f64; 2] {
 #[test]
 fn llama_with_stretched_positions_biases_and_wide_heads_follows_transformers_through_ten_steps() {
     follows_transformers("llama3");
+}
+
+#[test]
+fn dynamic_scaling_starts_at_the_models_own_length_and_follows_transformers_through_ten_steps() {
+    let mut golden = Golden::open("hf_dynamic");
+    assert_eq!(golden.record["config"]["max_position_embeddings"], 12);
+    let scaling = &golden.record["config"]["rope_parameters"];
+    assert_eq!(scaling["original_max_position_embeddings"], 8);
+    // the length of training, which the class has no field for
+    golden.record["config"]["seq_length"] = json!(16);
+    follows(&mut golden, true);
 }
 
 #[test]
@@ -249,7 +260,9 @@ fn what_is_exported_comes_back_bit_for_bit() {
         let checkpoint = trained(&plan, folder.path());
         let hf = folder.path().join("hf");
         export_hf(&checkpoint, &hf).unwrap();
-        let back = import_hf(&hf, &folder.path().join("back")).unwrap();
+        let back = import_hf(&hf, &folder.path().join("back"))
+            .unwrap()
+            .checkpoint;
         let read = |at: &Path| fs::read(at.join("model.safetensors")).unwrap();
         assert!(read(&checkpoint) == read(&back), "{:?}", plan.model);
         let found = Model::load(&back).unwrap().plan;
@@ -307,7 +320,9 @@ fn shards_of_sixteen_bit_numbers_are_read_and_widened() {
     let hf = folder.path().join("hf");
     export_hf(&checkpoint, &hf).unwrap();
     in_sharded_bf16(&hf);
-    let back = import_hf(&hf, &folder.path().join("back")).unwrap();
+    let back = import_hf(&hf, &folder.path().join("back"))
+        .unwrap()
+        .checkpoint;
     let (ours, found) = (
         Model::load(&checkpoint).unwrap(),
         Model::load(&back).unwrap(),
@@ -437,7 +452,101 @@ fn an_export_in_several_files_is_the_same_model_and_leaves_no_other_behind() {
             assert!(bytes == 0 || total < bytes && total + 4000 > bytes);
         }
         let back = dir.path().join(format!("back{max_bytes}"));
-        let imported = import_hf(&out, &back).unwrap();
+        let imported = import_hf(&out, &back).unwrap().checkpoint;
         assert!(weights(&imported) == weights(&trained.checkpoint));
     }
+}
+
+/// A folder with an exported model, and its configuration to change.
+fn exported(plan: &Plan, folder: &Path) -> (std::path::PathBuf, std::path::PathBuf, Value) {
+    let checkpoint = trained(plan, folder);
+    let hf = folder.join("hf");
+    export_hf(&checkpoint, &hf).unwrap();
+    let text = fs::read(hf.join("config.json")).unwrap();
+    (checkpoint, hf, serde_json::from_slice(&text).unwrap())
+}
+
+#[test]
+fn fields_of_published_files_that_change_nothing_are_noted_and_others_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, hf, mut config) = exported(&tiny_llama(), folder.path());
+    config["is_llama_config"] = json!(true);
+    config["rope_interleaved"] = json!(false);
+    config["use_mrope"] = json!(false);
+    config["transformers.js_config"] = json!({"dtype": "q4"});
+    write_config(&hf, &config);
+    let imported = import_hf(&hf, &folder.path().join("back")).unwrap();
+    let notes = imported.notes.join("\n");
+    for name in [
+        "is_llama_config = true",
+        "rope_interleaved = false",
+        "use_mrope = false",
+        "transformers.js_config = {\"dtype\":\"q4\"}",
+    ] {
+        assert!(notes.contains(&format!("{name} is ignored")), "{notes}");
+    }
+    let read = |at: &Path| fs::read(at.join("model.safetensors")).unwrap();
+    assert!(read(&checkpoint) == read(&imported.checkpoint));
+    for name in ["rope_interleaved", "use_mrope"] {
+        let mut config = config.clone();
+        config[name] = json!(true);
+        write_config(&hf, &config);
+        let error = import_hf(&hf, &folder.path().join("no")).unwrap_err();
+        let error = error.with_causes();
+        assert!(error.contains(&format!("{name}: found true")), "{error}");
+    }
+}
+
+#[test]
+fn numbers_larger_than_the_files_are_refused_before_they_are_obeyed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, hf, config) = exported(&tiny_llama(), folder.path());
+    for (field, value) in [
+        ("num_hidden_layers", 100_000_000u64),
+        ("head_dim", 1 << 62),
+        ("head_dim", 1_000_000_000),
+        ("hidden_size", u64::MAX),
+        ("intermediate_size", 1 << 40),
+        ("num_attention_heads", 1 << 61),
+        ("num_key_value_heads", 1 << 61),
+        ("vocab_size", 1 << 31),
+        ("max_position_embeddings", 1 << 60),
+    ] {
+        let mut config = config.clone();
+        config[field] = json!(value);
+        write_config(&hf, &config);
+        match import_hf(&hf, &folder.path().join("back")) {
+            Err(Error::Foreign { problems, .. }) => {
+                let line = problems.iter().any(|line| line.contains("want at most"));
+                assert!(line, "{field}: {problems:?}");
+            }
+            other => panic!("{field}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn norms_with_tensorflows_names_are_those_of_today() {
+    let mut plan = tiny_bert();
+    plan.model.post_norm = true;
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, hf, _) = exported(&plan, folder.path());
+    let path = hf.join("model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let header = 8 + usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
+    let text = String::from_utf8(bytes[8..header].to_vec()).unwrap();
+    let old = text
+        .replace("LayerNorm.weight", "LayerNorm.gamma")
+        .replace("LayerNorm.bias", "LayerNorm.beta");
+    assert_ne!(text, old);
+    let old = format!("{old:<width$}", width = old.len().next_multiple_of(8));
+    let mut whole = (old.len() as u64).to_le_bytes().to_vec();
+    whole.extend(old.as_bytes());
+    whole.extend(bytes.drain(header..));
+    fs::write(&path, whole).unwrap();
+    let back = import_hf(&hf, &folder.path().join("back"))
+        .unwrap()
+        .checkpoint;
+    let read = |at: &Path| fs::read(at.join("model.safetensors")).unwrap();
+    assert!(read(&checkpoint) == read(&back));
 }

@@ -58,7 +58,7 @@ fn a_gpt_by_its_args_gives_megatrons_logits_whatever_wrote_it() {
     let [one, two] = ["gpt_tp1", "gpt_tp2"].map(|name| {
         assert!(is_megatron(&golden(name)));
         let out = dir.path().join(name);
-        let checkpoint = import_megatron(&golden(name), &out).unwrap();
+        let checkpoint = import_megatron(&golden(name), &out).unwrap().checkpoint;
         has_the_logits(&checkpoint, name, 61);
         fs::read(checkpoint.join("model.safetensors")).unwrap()
     });
@@ -66,7 +66,9 @@ fn a_gpt_by_its_args_gives_megatrons_logits_whatever_wrote_it() {
     // and on to transformers' form and back
     let imported = dir.path().join("gpt_tp1/step-00000000");
     export_hf(&imported, &dir.path().join("hf")).unwrap();
-    let back = import_hf(&dir.path().join("hf"), &dir.path().join("back")).unwrap();
+    let back = import_hf(&dir.path().join("hf"), &dir.path().join("back"))
+        .unwrap()
+        .checkpoint;
     assert!(fs::read(back.join("model.safetensors")).unwrap() == one);
 }
 
@@ -89,7 +91,7 @@ fn a_model_without_args_is_told_by_a_configuration_beside_it() {
         "num_key_value_heads": 2, "head_dim": 4, "max_position_embeddings": 16,
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu"});
     fs::write(inside.join("config.json"), config.to_string()).unwrap();
-    let checkpoint = import_megatron(dir.path(), &out).unwrap();
+    let checkpoint = import_megatron(dir.path(), &out).unwrap().checkpoint;
     has_the_logits(&checkpoint, "llama_tp2", 64);
     let mut wrong = config;
     (wrong["num_hidden_layers"], wrong["head_dim"]) = (json!(3), json!(8));

@@ -85,7 +85,7 @@ fn follows_transformers(name: &str, determinism: Determinism) {
     let mut golden = Golden::open(name);
     let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     saved(&mut golden, folder.path());
-    let checkpoint = import_hf(folder.path(), out.path()).unwrap();
+    let checkpoint = import_hf(folder.path(), out.path()).unwrap().checkpoint;
     let Model {
         mut plan,
         specs,
@@ -143,7 +143,9 @@ fn scores_with_another_bias_are_noticed() {
     golden.record["config"]["relative_attention_max_distance"] = json!(13);
     let folder = tempfile::tempdir().unwrap();
     saved(&mut golden, folder.path());
-    let checkpoint = import_hf(folder.path(), &folder.path().join("out")).unwrap();
+    let checkpoint = import_hf(folder.path(), &folder.path().join("out"))
+        .unwrap()
+        .checkpoint;
     let off = logits_off(&mut golden, &checkpoint);
     assert!(off <= 1.0, "logits are {off} tolerances off");
 }
@@ -163,7 +165,9 @@ fn fields_of_published_folders_are_read_and_what_we_lack_is_refused_by_name() {
         "tokenizer_class": "T5Tokenizer", "use_cache": true, "vocab_size": 61,
     });
     write_config(folder.path(), &published);
-    let checkpoint = import_hf(folder.path(), &folder.path().join("out")).unwrap();
+    let checkpoint = import_hf(folder.path(), &folder.path().join("out"))
+        .unwrap()
+        .checkpoint;
     let plan = Model::load(&checkpoint).unwrap().plan;
     assert_eq!((plan.seq_length, plan.decoder_length), (512, 512));
     assert_eq!((plan.start, plan.eod), (Some(0), Some(1)));
@@ -269,4 +273,30 @@ fn copies_of_the_embedding_are_passed_over_if_they_are_it() {
     };
     let line = "encoder.embed_tokens.weight: found other numbers, want the tied embedding's";
     assert_eq!(problems, [line]);
+}
+
+/// transformers 5 says `tie_word_embeddings` of every T5, and writes a head that equals the embedding as the embedding alone;
+/// whether rows are scaled before it `scale_decoder_outputs` says.
+#[test]
+fn a_head_that_transformers_5_wrote_as_the_embedding_alone_reads_rows_unscaled() {
+    let mut golden = Golden::open("t5");
+    let folder = tempfile::tempdir().unwrap();
+    saved(&mut golden, folder.path());
+    let mut config = golden.record["config"].clone();
+    config["tie_word_embeddings"] = json!(true);
+    for (kind, scaled) in [("t5", Some(true)), ("t5", Some(false)), ("mt5", None)] {
+        config["model_type"] = json!(kind);
+        config["scale_decoder_outputs"] = json!(scaled);
+        write_config(folder.path(), &config);
+        let out = folder.path().join(format!("{kind}{scaled:?}"));
+        let checkpoint = import_hf(folder.path(), &out).unwrap().checkpoint;
+        let model = Model::load(&checkpoint).unwrap();
+        let find = |name: &str| model.specs.iter().position(|spec| spec.name == name);
+        let is_tied = scaled == Some(true);
+        assert_eq!(find("head.weight").is_none(), is_tied, "{kind} {scaled:?}");
+        if let Some(head) = find("head.weight") {
+            let table = find("embedding.weight").unwrap();
+            assert_eq!(model.weights[head].f32(), model.weights[table].f32());
+        }
+    }
 }

@@ -34,6 +34,9 @@ def rope(**kind):
 
 # name: (class, settings, end-of-document token)
 MODELS = {
+    # the text is longer than the model; the original length is one that the class does not read
+    "dynamic": ("Llama", LLAMA | dict(max_position_embeddings=12)
+                | rope(rope_type="dynamic", factor=2.0, original_max_position_embeddings=8), None),
     "gpt2_packed": ("GPT2", dict(vocab_size=VOCAB, n_positions=T, n_embd=16, n_layer=2, n_head=4, attn_pdrop=0.0,
                                  embd_pdrop=0.0, resid_pdrop=0.0), 3),
     "llama3": ("Llama", LLAMA | dict(head_dim=8, attention_bias=True, mlp_bias=True)
