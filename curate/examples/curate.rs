@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p millrace-curate --example curate -- OUT warc|wet|jsonl|text none|filters FILE...`
 
+#![expect(clippy::print_stderr, reason = "a program for developers, run by hand")]
+
 use std::path::Path;
 use std::time::Instant;
 

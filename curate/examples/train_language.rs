@@ -4,6 +4,8 @@
 //!
 //! Lines: `train SOURCE CODE TEXT`, `words SOURCE CODE WORD COUNT`; `test` lines are left alone.
 
+#![expect(clippy::print_stderr, reason = "a program for developers, run by hand")]
+
 use std::io::BufRead;
 
 use curate::{LanguageExamples, LanguageTraining};

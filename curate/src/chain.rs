@@ -18,7 +18,7 @@ use crate::normalize::Repairs;
 use crate::read::{
     Batch, Fields, JsonScratch, Raw, Unread, parse_record, parse_response, read_fields,
 };
-use crate::report::Sample;
+use crate::report::{Sample, sample_hash};
 use crate::statistics::{TextFigures, measure};
 use crate::steps::{Draft, StepScratch, Steps};
 use crate::text::{chars, excerpt};
@@ -354,13 +354,15 @@ impl Chain {
             minhasher.keys(&draft.text, splitter, minhash, keys);
         }
         scratch.steps.clock.lap("sign");
+        let shown = excerpt(&draft.text, SAMPLE_CHARS);
         let sample = Sample {
+            hash: sample_hash(&draft.id, shown),
             id: draft.id.clone(),
             rule: String::new(),
             value: None,
             limit: None,
             language: draft.language.clone(),
-            excerpt: excerpt(&draft.text, SAMPLE_CHARS).to_string(),
+            excerpt: shown.to_string(),
         };
         let figures = self.figures(&draft.text, scratch);
         let source = source_of(&draft, input);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::config::DecontaminateConfig;
 use crate::dedup::{Contaminated, Decontamination, TaskHits};
@@ -45,9 +46,9 @@ pub struct ShardReport {
     pub sources: BTreeMap<String, u64>,
     /// Kept documents by length: key k counts texts of 2^k to 2^(k+1)-1 characters.
     pub lengths: BTreeMap<u32, u64>,
-    /// Some kept documents.
+    /// Kept documents with the smallest [`Sample::hash`]: a random choice that no order of reading changes.
     pub kept_samples: Vec<Sample>,
-    /// Some dropped documents, at most a few per rule.
+    /// Dropped documents, chosen in the same way for each rule, so that every rule that dropped something has one.
     pub dropped_samples: Vec<Sample>,
     /// Files written, with checksums.
     pub outputs: Vec<OutputFile>,
@@ -56,6 +57,9 @@ pub struct ShardReport {
 /// A document to show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
+    /// [`sample_hash`] of id and excerpt; the samples with the smallest hashes are shown.
+    #[serde(default)]
+    pub hash: u64,
     /// Document id.
     pub id: String,
     /// The broken rule; empty if kept.
@@ -86,7 +90,7 @@ impl ShardReport {
         self.records == self.kept + self.dropped.values().sum::<u64>() + self.quarantined
     }
 
-    /// Adds another shard's counts; call in shard order for the same samples every time.
+    /// Adds another shard's counts.
     pub fn merge(&mut self, other: &ShardReport) {
         self.records += other.records;
         self.kept += other.kept;
@@ -174,31 +178,38 @@ impl ShardReport {
         }
     }
 
-    /// Takes the first few.
+    /// True if a kept document with this hash would be shown.
+    pub(crate) fn wants_kept(&self, hash: u64) -> bool {
+        is_wanted(self.kept_samples.iter(), SAMPLES, (false, hash))
+    }
+
     pub(crate) fn show_kept(&mut self, sample: &Sample) {
-        if self.kept_samples.len() < SAMPLES {
+        if self.wants_kept(sample.hash) {
             self.kept_samples.push(sample.clone());
+            self.kept_samples.sort_by_key(Sample::rank);
+            self.kept_samples.truncate(SAMPLES);
         }
     }
 
-    /// True if another sample of this rule is wanted.
-    pub(crate) fn wants_dropped(&self, rule: &str) -> bool {
-        self.dropped_samples
-            .iter()
-            .filter(|s| s.rule == rule)
-            .count()
-            < SAMPLES_PER_RULE
+    /// True if a document that this rule dropped would be shown.
+    pub(crate) fn wants_dropped(&self, rule: &str, hash: u64, has_text: bool) -> bool {
+        let of_rule = self.dropped_samples.iter().filter(|s| s.rule == rule);
+        is_wanted(of_rule, SAMPLES_PER_RULE, (!has_text, hash))
     }
 
     pub(crate) fn show_dropped(&mut self, sample: &Sample) {
-        if self.wants_dropped(&sample.rule) {
-            self.dropped_samples.push(sample.clone());
+        if !self.wants_dropped(&sample.rule, sample.hash, !sample.excerpt.is_empty()) {
+            return;
         }
-    }
-
-    /// True if another kept sample is wanted.
-    pub(crate) fn wants_kept(&self) -> bool {
-        self.kept_samples.len() < SAMPLES
+        let samples = &mut self.dropped_samples;
+        samples.push(sample.clone());
+        samples.sort_by(|a, b| a.rule.cmp(&b.rule).then(a.rank().cmp(&b.rank())));
+        let of_rule = |s: &Sample| s.rule == sample.rule;
+        if samples.iter().filter(|s| of_rule(s)).count() > SAMPLES_PER_RULE
+            && let Some(last) = samples.iter().rposition(of_rule)
+        {
+            samples.remove(last);
+        }
     }
 
     /// Keeps the most frequent hosts, ties by name.
@@ -212,6 +223,29 @@ impl ShardReport {
         order.truncate(HOSTS);
         self.hosts = order.into_iter().collect();
     }
+}
+
+impl Sample {
+    /// Samples are shown in this order: those with text first, then by hash.
+    fn rank(&self) -> (bool, u64) {
+        (self.excerpt.is_empty(), self.hash)
+    }
+}
+
+/// Whether a sample of this rank is among the `most` first ones.
+fn is_wanted<'a>(shown: impl Iterator<Item = &'a Sample>, most: usize, rank: (bool, u64)) -> bool {
+    let (mut count, mut last) = (0, (false, 0));
+    for sample in shown {
+        count += 1;
+        last = last.max(sample.rank());
+    }
+    count < most || rank < last
+}
+
+/// XXH3 of a document's id and the start of its text, which chooses the documents that reports show. The text is part of
+/// it because inputs may give all their documents one id.
+pub(crate) fn sample_hash(id: &str, excerpt: &str) -> u64 {
+    xxh3_64_with_seed(excerpt.as_bytes(), xxh3_64(id.as_bytes()))
 }
 
 /// Adds to a counter, allocating only for a new key.

@@ -27,7 +27,7 @@ use crate::journal::Journal;
 use crate::names::{Unnamed, names};
 use crate::progress::Progress;
 use crate::read::{Batch, Raw, Reader, can_be_split, find_files};
-use crate::report::{Sample, ShardReport, add};
+use crate::report::{Sample, ShardReport, add, sample_hash};
 use crate::signals::FiguresWriter;
 use crate::statistics::{Seen, State, Statistics};
 use crate::write::{AtomicFile, CleanWriter, JsonLines};
@@ -414,8 +414,10 @@ impl Writers {
                     add(&mut report.languages, &drop.language, 1);
                 }
                 let text = &drop.excerpt;
-                if report.wants_dropped(&drop.reason.rule) && !text.is_empty() {
+                let hash = sample_hash(&drop.id, text);
+                if report.wants_dropped(&drop.reason.rule, hash, !text.is_empty()) {
                     report.show_dropped(&Sample {
+                        hash,
                         id: drop.id.clone(),
                         rule: drop.reason.rule.clone(),
                         value: Some(drop.reason.value.clone()),
@@ -465,9 +467,7 @@ impl Writers {
                 add(&mut report.sources, &kept.source, 1);
                 let power = kept.signature.chars.checked_ilog2().unwrap_or(0);
                 *report.lengths.entry(power).or_default() += 1;
-                if report.wants_kept() {
-                    report.show_kept(&kept.sample);
-                }
+                report.show_kept(&kept.sample);
                 if let Some(figures) = &mut self.figures {
                     figures.write(&kept.sample.id, &kept.measures, false)?;
                 }

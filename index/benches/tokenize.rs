@@ -3,6 +3,8 @@
 //! FILE has one object with `text` a line. Prints MB/s of UTF-8 text: BPE training, and text to `.bin/.idx` on disk with
 //! reading and writing included (median of 5; process CPU seconds, so that other work on the machine does not count).
 
+#![expect(clippy::print_stderr, reason = "a program for developers, run by hand")]
+
 use index::{BuildOptions, TrainSettings, Trainer};
 use std::io::{BufRead, BufReader};
 use std::time::Instant;

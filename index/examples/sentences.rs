@@ -3,6 +3,8 @@
 //!
 //! Reads lines `{"text", "plain", "newlines"}` with spans of characters; prints what differs and counts.
 
+#![expect(clippy::print_stderr, reason = "a program for developers, run by hand")]
+
 use std::io::BufRead;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

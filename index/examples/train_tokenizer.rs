@@ -1,6 +1,8 @@
 //! Trains a tokenizer on every line's `text`:
 //! `cargo run --release -p millrace-index --example train_tokenizer -- bpe|wordpiece|unigram VOCAB FILE.jsonl OUT.json`.
 
+#![expect(clippy::print_stderr, reason = "a program for developers, run by hand")]
+
 use std::io::{BufRead, BufReader};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

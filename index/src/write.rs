@@ -41,7 +41,7 @@ impl DatasetWriter {
     pub fn create(prefix: &Path, token_type: TokenType) -> Result<DatasetWriter> {
         let folder = folder_of(prefix);
         std::fs::create_dir_all(folder).at(folder)?;
-        let file = NamedTempFile::new_in(folder).at(folder)?;
+        let file = temporary_in(folder).at(folder)?;
         Ok(DatasetWriter {
             prefix: prefix.to_path_buf(),
             token_type,
@@ -155,8 +155,7 @@ impl DatasetWriter {
             .map_err(std::io::IntoInnerError::into_error)
             .at(&bin_path)?;
         persist(bin, &bin_path)?;
-        let mut idx =
-            BufWriter::with_capacity(1 << 20, NamedTempFile::new_in(&folder).at(&folder)?);
+        let mut idx = BufWriter::with_capacity(1 << 20, temporary_in(&folder).at(&folder)?);
         let mut put = |bytes: &[u8]| idx.write_all(bytes).at(&idx_path);
         put(&header.encode())?;
         for length in &self.lengths {
@@ -231,16 +230,21 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Sync, rename, sync the folder: after a crash the name holds either the old file or all of this one.
-pub(crate) fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
-    file.as_file().sync_all().at(path)?;
-    // Temporary files are private to their owner; datasets are shared like any other output.
+/// A temporary file `.millrace-*.tmp`, which a later run recognizes, with the mode that the umask gives new files.
+pub(crate) fn temporary_in(folder: &Path) -> std::io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".millrace-").suffix(".tmp");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let mode = std::fs::Permissions::from_mode(0o644);
-        std::fs::set_permissions(file.path(), mode).at(path)?;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
     }
+    builder.tempfile_in(folder)
+}
+
+/// Sync, rename, sync the folder: after a crash the name holds either the old file or all of this one.
+pub(crate) fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
+    file.as_file().sync_all().at(path)?;
     file.persist(path).map_err(|e| Error::Io {
         path: path.to_path_buf(),
         source: e.error,
@@ -252,7 +256,7 @@ pub(crate) fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
 /// Writes a small file the same way.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = folder_of(path);
-    let mut file = NamedTempFile::new_in(folder).at(folder)?;
+    let mut file = temporary_in(folder).at(folder)?;
     file.write_all(bytes).at(path)?;
     persist(file, path)
 }

@@ -157,7 +157,7 @@ enum Verb {
     },
 }
 
-/// Parses `args`, runs the verb, reports. Exit code 0 done, 1 failed, 2 bad usage or job.
+/// Parses `args`, runs the verb, reports. Exit code 0 done, 1 failed, 2 bad usage or job, 128 + N stopped by signal N.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -171,7 +171,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match dispatch(cli.verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {}", message(&e));
+            if let Some(stopped) = e.downcast_ref::<run::Interrupted>() {
+                return ExitCode::from(128 + stopped.signal);
+            }
+            log!("error: {}", message(&e));
             let bad_job = e.downcast_ref::<job::LoadError>().is_some();
             ExitCode::from(if bad_job { 2 } else { 1 })
         }
@@ -179,7 +182,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// The error and its causes; a cause that a message already holds is not said twice.
-fn message(e: &anyhow::Error) -> String {
+pub(crate) fn message(e: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in e.chain().map(ToString::to_string) {
         if !text.contains(&cause) {
@@ -260,7 +263,11 @@ fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
     match job {
         None => Ok(()),
         Some(job) if job.executor != Executor::Local => {
-            executor::submit(&run::Context::open_to_submit(job)?, dry_run)
+            let cx = match dry_run {
+                true => run::Context::open_to_read(job)?,
+                false => run::Context::open_to_submit(job)?,
+            };
+            executor::submit(&cx, dry_run)
         }
         Some(_) if dry_run => {
             bail!("--dry-run shows what an executor is told; this job has executor = \"local\"")

@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod log;
+
 mod cli;
 mod executor;
 mod job;

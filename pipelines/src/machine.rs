@@ -60,19 +60,25 @@ pub(crate) fn publish(
     };
     let write = || -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut file = temporary_in(folder)?;
         fill(file.as_file_mut())?;
         file.as_file().sync_all()?;
-        // Temporary files are private; what is published is readable like any other file.
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o644))?;
-        }
         file.persist(path).map_err(|e| e.error)?;
         File::open(folder)?.sync_all()
     };
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A temporary file whose name the next run of the job recognizes, with the mode that the umask gives new files.
+fn temporary_in(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".millrace-").suffix(".tmp");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder)
 }
 
 /// XXH3-128 of a file in hex, read in pieces.

@@ -184,12 +184,12 @@ impl Manifest {
         let name = name_of(&output.path);
         let path = self.out.join(&output.path);
         if !fetch(folder, &name, &path)? {
-            eprintln!("{} is recorded and not there", folder.url(&name));
+            log!("{} is recorded and not there", folder.url(&name));
             return Ok(false);
         }
         let is_whole = output.is_at(&path);
         if !is_whole {
-            eprintln!(
+            log!(
                 "{} does not have the checksum of its record",
                 folder.url(&name)
             );

@@ -34,7 +34,7 @@ impl Progress {
             } else {
                 String::new()
             };
-            eprintln!("{stage}{of}");
+            log!("{stage}{of}");
         }
         let now = Instant::now();
         Progress {
@@ -102,14 +102,14 @@ impl Progress {
             ));
         }
         let rate = if self.unit == "MB" { rate / 1e6 } else { rate };
-        eprintln!("{text}, {rate:.1} {}/s {note}", self.unit);
+        log!("{text}, {rate:.1} {}/s {note}", self.unit);
     }
 
     /// A line that stays, above the bar if there is one.
     pub(crate) fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => log!("{text}"),
         }
     }
 
@@ -119,7 +119,7 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        eprintln!("{}: {text} ({seconds:.1} s)", self.stage);
+        log!("{}: {text} ({seconds:.1} s)", self.stage);
         seconds
     }
 }

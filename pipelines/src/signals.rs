@@ -1,27 +1,39 @@
 //! SIGTERM and SIGINT while a model trains: the step is finished, a checkpoint written, and the process ends with
-//! exit code 0. A second signal ends it at once, as any does outside of training; nothing is lost that a checkpoint has.
+//! exit code 128 + the signal's number, as a shell reports a process that a signal ended. A second signal ends it at once, as any does outside of training; nothing is lost that a checkpoint has.
 
+use crate::run::Interrupted;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Listens until it is dropped.
 pub(crate) struct Signals {
     asked: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
 }
 
 impl Signals {
     pub(crate) fn listen() -> Result<Signals> {
         let asked = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT] {
+        let signal = Arc::new(AtomicUsize::new(0));
+        for (number, value) in [(SIGTERM, 15), (SIGINT, 2)] {
             // in this order: the first signal finds the flag down
-            flag::register_conditional_default(signal, Arc::clone(&asked))
-                .and_then(|_| flag::register(signal, Arc::clone(&asked)))
+            flag::register_conditional_default(number, Arc::clone(&asked))
+                .and_then(|_| flag::register_usize(number, Arc::clone(&signal), value))
+                .and_then(|_| flag::register(number, Arc::clone(&asked)))
                 .context("cannot listen to signals")?;
         }
-        Ok(Signals { asked })
+        Ok(Signals { asked, signal })
+    }
+
+    /// The one that came to this process; SIGTERM if another process of the training was signalled.
+    pub(crate) fn interrupted(&self) -> Interrupted {
+        let number = u8::try_from(self.signal.load(Ordering::SeqCst)).unwrap_or(0);
+        Interrupted {
+            signal: if number == 0 { 15 } else { number },
+        }
     }
 
     /// Whether one came.

@@ -141,3 +141,60 @@ fn shards_are_split_and_joined_and_weights_start_another_job() {
         assert!(stderr.contains(key), "{stderr}");
     }
 }
+
+/// `[model]` comes from the weights where a job has no such table, and rows of the embedding beyond the tokenizer's ids stay.
+#[test]
+fn a_job_without_a_model_takes_that_of_its_first_weights_and_their_larger_vocabulary() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_small_job(dir.path());
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let steps = "train.steps=3";
+    succeed(&["run", job.to_str().unwrap(), "--set", steps]);
+    let text = std::fs::read_to_string(&job).unwrap();
+    let (start, rest) = text.split_once("[model]").unwrap();
+    let (_, end) = rest.split_once("[train]").unwrap();
+    let without = dir.path().join("without.toml");
+    std::fs::write(&without, format!("{start}[train]{end}")).unwrap();
+    let first = path("out/checkpoints/step-00000003");
+    let init = format!("train.init_from={first:?}");
+    let out = format!("out={:?}", path("second"));
+    let smaller = "tokenize.tokenizer.train.vocab=480";
+    let args = |verb: &'static str| {
+        let job = without.to_str().unwrap().to_string();
+        let sets = [init.clone(), out.clone(), smaller.into(), steps.into()];
+        let sets = sets.into_iter().flat_map(|set| ["--set".to_string(), set]);
+        [verb.to_string(), job]
+            .into_iter()
+            .chain(sets)
+            .collect::<Vec<String>>()
+    };
+    let run = || {
+        let args = args("run");
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        succeed(&args)
+    };
+    run();
+    let resolved = std::fs::read_to_string(dir.path().join("second/job.toml")).unwrap();
+    let resolved: toml::Table = resolved.parse().unwrap();
+    assert_eq!(resolved["model"]["d_model"].as_integer(), Some(32));
+    let about = succeed(&[
+        "inspect",
+        "--json",
+        &path("second/checkpoints/step-00000003"),
+    ]);
+    let about: serde_json::Value = serde_json::from_slice(&about.stdout).unwrap();
+    assert_eq!(about["plan"]["vocab"], 512);
+    // the run's own checkpoints tell the model once the source is gone
+    std::fs::rename(path("out"), path("moved")).unwrap();
+    run();
+    // without a source there is nothing to take it from
+    let told = output(&[
+        "run",
+        without.to_str().unwrap(),
+        "--set",
+        &format!("out={:?}", path("third")),
+    ]);
+    let stderr = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(told.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("[train] without [model]"), "{stderr}");
+}

@@ -14,6 +14,7 @@ mod determinism;
 mod documents;
 mod duplicates;
 mod executors;
+mod folder;
 mod full_disk;
 mod hosts;
 mod jobs;

@@ -1,7 +1,7 @@
 //! Files that are either complete or absent.
 //!
 //! A file is written to a temporary name in its folder, flushed to disk, renamed, and the folder is
-//! flushed; a kill at any instant leaves the old file or the new one. Temporary names are `.NAME.*.tmp`, another
+//! flushed; a kill at any instant leaves the old file or the new one. Temporary names are `.millrace-NAME.*.tmp`, another
 //! one each time, so that two processes that make the same file cannot spoil each other's; what killed ones leave
 //! behind is for the job to sweep.
 
@@ -125,12 +125,12 @@ impl Write for AtomicFile {
     }
 }
 
-/// `folder/.name.RANDOM.tmp` for `folder/name`.
+/// `folder/.millrace-name.RANDOM.tmp` for `folder/name`.
 fn temporary(path: &Path) -> PathBuf {
     let name = path
         .file_name()
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default();
     let random = RandomState::new().build_hasher().finish();
-    path.with_file_name(format!(".{name}.{random:016x}.tmp"))
+    path.with_file_name(format!(".millrace-{name}.{random:016x}.tmp"))
 }

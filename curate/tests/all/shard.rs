@@ -167,3 +167,78 @@ fn bad_lines_are_quarantined_with_offset_and_the_rest_is_read() {
             .contains("longer than 4096")
     );
 }
+
+#[test]
+fn shown_samples_are_those_with_the_smallest_hashes_whatever_the_shards() {
+    use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+    let folder = tempfile::tempdir().unwrap();
+    let long = |i: usize| {
+        format!(
+            "{i} {}",
+            "the words of a text that is long enough ".repeat(8)
+        )
+    };
+    // every fifth text is too short for the filter, every fiftieth is empty
+    let texts: Vec<String> = (0..400)
+        .map(|i| match i {
+            _ if i % 50 == 7 => String::new(),
+            _ if i % 5 == 0 => format!("short text number {i}"),
+            _ => long(i),
+        })
+        .collect();
+    let step = |text: &str| -> Step { serde_json::from_str(text).unwrap() };
+    let mut seen = Vec::new();
+    for parts in [1, 4] {
+        let input = folder.path().join(format!("in{parts}"));
+        std::fs::create_dir(&input).unwrap();
+        for (i, part) in texts.chunks(texts.len() / parts).enumerate() {
+            let mut file = std::fs::File::create(input.join(format!("{i}.jsonl"))).unwrap();
+            for text in part {
+                let id = xxh3_64(text.as_bytes());
+                let line = serde_json::json!({"text": text, "id": format!("d{id:x}")});
+                writeln!(file, "{line}").unwrap();
+            }
+        }
+        let config = CurateConfig {
+            inputs: vec![Input {
+                path: input.to_string_lossy().into_owned(),
+                source: "s".to_string(),
+                ..Input::default()
+            }],
+            step: vec![step(r#"{"gopher_quality": {"min_doc_words": 20}}"#)],
+            ..CurateConfig::default()
+        };
+        let out = folder.path().join(format!("out{parts}"));
+        let mut sum = ShardReport::default();
+        let mut reports = run(&config, &crate::both(), &out);
+        reports.reverse();
+        reports.iter().for_each(|r| sum.merge(r));
+        let kept: Vec<String> = sum.kept_samples.iter().map(|s| s.excerpt.clone()).collect();
+        assert_eq!(kept.len(), 8);
+        // by the definition: XXH3 of the first 400 characters, seeded with XXH3 of the id
+        let mut all: Vec<(u64, String)> = (0..parts)
+            .flat_map(|s| curate::documents(&out, s).unwrap())
+            .map(|d| {
+                let d = d.unwrap();
+                let excerpt: String = d.text.chars().take(400).collect();
+                (
+                    xxh3_64_with_seed(excerpt.as_bytes(), xxh3_64(d.id.as_bytes())),
+                    d.id,
+                )
+            })
+            .collect();
+        all.sort();
+        let ids: Vec<&String> = sum.kept_samples.iter().map(|s| &s.id).collect();
+        let want: Vec<&String> = all[..8].iter().map(|(_, id)| id).collect();
+        assert_eq!(ids, want);
+        for rule in sum.dropped.keys() {
+            assert!(
+                sum.dropped_samples.iter().any(|s| s.rule == *rule),
+                "{rule}"
+            );
+        }
+        let dropped: Vec<String> = sum.dropped_samples.iter().map(|s| s.id.clone()).collect();
+        seen.push((kept, dropped));
+    }
+    assert_eq!(seen[0], seen[1]);
+}

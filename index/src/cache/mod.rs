@@ -193,7 +193,7 @@ impl Cache {
     ) -> Result<()> {
         let path = self.path(base, affix);
         std::fs::create_dir_all(&self.folder).at(&self.folder)?;
-        let file = tempfile::NamedTempFile::new_in(&self.folder).at(&self.folder)?;
+        let file = crate::write::temporary_in(&self.folder).at(&self.folder)?;
         let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
         write(&mut out)?;
         let file = out

@@ -3,7 +3,7 @@
 //! Manifests are JSON, which kubectl reads as it reads YAML. The job's folder has to be on a volume that all pods mount at
 //! the same path (a claim that many nodes may write), or the job has a store that the pods' environment tells how to reach.
 
-use super::{Work, quoted};
+use super::{Work, check_line, quoted, shell};
 use crate::job::Problem;
 use crate::machine::write_atomically;
 use anyhow::Result;
@@ -56,6 +56,12 @@ impl Default for Kubernetes {
     }
 }
 
+/// A name as RFC 1123 has labels, which namespaces of Kubernetes are.
+fn is_label(name: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    name.len() <= 63 && name.chars().all(is_inner) && !name.starts_with('-') && !name.ends_with('-')
+}
+
 impl Kubernetes {
     /// Reports every contradiction. With a store nothing has to be mounted.
     pub(crate) fn check(&self, has_store: bool, problems: &mut Vec<Problem>) {
@@ -77,6 +83,23 @@ impl Kubernetes {
                 });
             }
         }
+        for (key, value) in [
+            ("image", &self.image),
+            ("program", &self.program),
+            ("claim", &self.claim),
+            ("mount", &self.mount),
+            ("secret", &self.secret),
+        ] {
+            check_line(&format!("kubernetes.{key}"), value, problems);
+        }
+        if !self.namespace.is_empty() && !is_label(&self.namespace) {
+            problems.push(Problem {
+                key: "kubernetes.namespace".into(),
+                found: format!("{:?}", self.namespace),
+                wanted: "at most 63 lower-case letters, digits and dashes, no dash at either end"
+                    .into(),
+            });
+        }
         for (key, value) in [("cpus", self.cpus), ("at_once", self.at_once)] {
             if value == 0 {
                 problems.push(Problem {
@@ -88,39 +111,43 @@ impl Kubernetes {
         }
     }
 
-    /// Writes both manifests and tells the commands that run them.
-    pub(super) fn render(&self, work: &Work) -> Result<String> {
+    /// Writes both manifests and returns the commands that run them; with `dry_run` the manifests stand before the commands
+    /// and nothing is written.
+    pub(super) fn render(&self, work: &Work, dry_run: bool) -> Result<String> {
         let folder = work.out().join("kubernetes");
         let (curate, rest) = (folder.join("curate.json"), folder.join("rest.json"));
         let name = |stage: &str| format!("{}-{stage}", work.name());
+        let mut shown = String::new();
         for (file, manifest) in [
             (&curate, self.tasks_job(work, &name("curate"))),
             (&rest, self.rest_job(work, &name("rest"))),
         ] {
             let mut text = serde_json::to_string_pretty(&manifest)?;
             text.push('\n');
-            write_atomically(file, text.as_bytes())?;
+            if dry_run {
+                shown += &format!("# {}\n{text}", file.display());
+            } else {
+                write_atomically(file, text.as_bytes())?;
+            }
         }
         let space = match self.namespace.as_str() {
             "" => String::new(),
             n => format!(" -n {n}"),
         };
-        Ok(format!(
-            "kubectl{space} apply -f {}\nkubectl{space} wait --for=condition=complete --timeout=-1s job/{}\nkubectl{space} apply -f {}\n",
-            quoted(&curate.to_string_lossy()),
-            name("curate"),
-            quoted(&rest.to_string_lossy()),
-        ))
+        Ok(shown
+            + &format!(
+                "kubectl{space} apply -f {}\nkubectl{space} wait --for=condition=complete --timeout=-1s job/{}\nkubectl{space} apply -f {}\n",
+                quoted(&curate.to_string_lossy()),
+                name("curate"),
+                quoted(&rest.to_string_lossy()),
+            ))
     }
 
     /// One pod a task, by `JOB_COMPLETION_INDEX`.
     fn tasks_job(&self, work: &Work, name: &str) -> Value {
-        let mut args = work.task("INDEX", self.cpus);
+        let mut args = work.task(self.cpus);
         args[0] = self.program.clone();
-        let words: Vec<String> = args.iter().map(|a| quoted(a)).collect();
-        let line = words
-            .join(" ")
-            .replace(" INDEX ", " \"$JOB_COMPLETION_INDEX\" ");
+        let line = work.task_line(&args, "\"$JOB_COMPLETION_INDEX\"");
         let mut job = self.job(work, name, &line);
         let spec = &mut job["spec"];
         spec["completionMode"] = json!("Indexed");
@@ -133,8 +160,7 @@ impl Kubernetes {
     fn rest_job(&self, work: &Work, name: &str) -> Value {
         let mut args = work.rest(self.cpus);
         args[0] = self.program.clone();
-        let words: Vec<String> = args.iter().map(|a| quoted(a)).collect();
-        let mut job = self.job(work, name, &words.join(" "));
+        let mut job = self.job(work, name, &shell(&args));
         job["spec"]["backoffLimit"] = json!(self.retries);
         job
     }
@@ -148,7 +174,8 @@ impl Kubernetes {
         let mut container = json!({
             "name": "millrace",
             "image": self.image,
-            "command": ["/bin/sh", "-c", format!("exec {line}")],
+            // Kubernetes replaces $(NAME) before the shell reads the line; $$ stands for one dollar
+            "command": ["/bin/sh", "-c", format!("exec {}", line.replace("$(", "$$("))],
             "resources": {"requests": amount, "limits": amount},
         });
         if !self.secret.is_empty() {

@@ -13,7 +13,7 @@ pub(crate) use kubernetes::Kubernetes;
 pub(crate) use ray::Ray;
 pub(crate) use slurm::Slurm;
 
-use crate::job::Executor;
+use crate::job::{Executor, Problem};
 use crate::machine::write_atomically;
 use crate::run::{Context, SHARDS, print};
 use anyhow::{Context as _, Result, bail};
@@ -77,10 +77,17 @@ impl<'a> Work<'a> {
         let mut todo: Vec<usize> = left.iter().map(|shard| shard % tasks).collect();
         todo.sort_unstable();
         todo.dedup();
+        let program = std::env::current_exe().context("the path of this program")?;
+        let folder = std::env::current_dir().context("the working directory")?;
+        for path in [&program, &folder] {
+            if path.to_string_lossy().chars().any(char::is_control) {
+                bail!("{path:?}: a path with control characters cannot be handed to a cluster");
+            }
+        }
         Ok(Work {
             cx,
-            program: std::env::current_exe().context("the path of this program")?,
-            folder: std::env::current_dir().context("the working directory")?,
+            program,
+            folder,
             tasks,
             todo,
         })
@@ -94,24 +101,31 @@ impl<'a> Work<'a> {
                 '-'
             }
         };
-        format!(
+        let mut name = format!(
             "millrace-{}",
             self.cx.job.name.chars().map(plain).collect::<String>()
-        )
+        );
+        // with the stage behind it a name of Kubernetes, which has at most 63 characters and ends with no dash
+        name.truncate(NAME_CHARS);
+        name.truncate(name.trim_end_matches('-').len());
+        name
     }
 
     fn out(&self) -> PathBuf {
         self.folder.join(&self.cx.out)
     }
 
-    /// Arguments of a task; `index` may be an expression of the shell.
-    fn task(&self, index: &str, threads: usize) -> Vec<String> {
+    /// Arguments of a task, without those of its number.
+    fn task(&self, threads: usize) -> Vec<String> {
         let mut args = self.verb("task", threads);
-        for arg in ["--stage", "curate", "--index", index, "--of"] {
-            args.push(arg.into());
-        }
-        args.push(self.tasks.to_string());
+        args.extend(["--stage".into(), "curate".into()]);
+        args.extend(["--of".into(), self.tasks.to_string()]);
         args
+    }
+
+    /// A task as a line of shell; `index` is an expression of the shell, everything else is quoted.
+    fn task_line(&self, args: &[String], index: &str) -> String {
+        format!("{} --index {index}", shell(args))
     }
 
     /// Arguments of what comes behind the tasks.
@@ -132,6 +146,25 @@ impl<'a> Work<'a> {
             args.extend(["--set".into(), format!("threads={threads}")]);
         }
         args
+    }
+}
+
+/// Characters of a job's name at an executor.
+const NAME_CHARS: usize = 50;
+
+/// Words as a line of shell.
+fn shell(args: &[String]) -> String {
+    args.iter().map(|a| quoted(a)).collect::<Vec<_>>().join(" ")
+}
+
+/// Reports a setting that would not be one line of a script.
+fn check_line(key: &str, value: &str, problems: &mut Vec<Problem>) {
+    if value.chars().any(char::is_control) {
+        problems.push(Problem {
+            key: key.into(),
+            found: format!("{value:?}"),
+            wanted: "one line without control characters".into(),
+        });
     }
 }
 
@@ -168,11 +201,12 @@ pub(crate) fn submit(cx: &Context, dry_run: bool) -> Result<()> {
             "the job has no [curate] table, whose shards are the tasks of a cluster; use executor = \"local\""
         );
     }
-    let path = cx.out.join(SHARDS);
-    let mut list = serde_json::to_string(cx.shards()?)?;
-    list.push('\n');
-    write_atomically(&path, list.as_bytes())?;
-    cx.manifest.share(SHARDS)?;
+    if !dry_run {
+        let mut list = serde_json::to_string(cx.shards()?)?;
+        list.push('\n');
+        write_atomically(&cx.out.join(SHARDS), list.as_bytes())?;
+        cx.manifest.share(SHARDS)?;
+    }
     let wanted = match job.executor {
         Executor::Local => 0,
         Executor::Slurm => job.slurm.clone().unwrap_or_default().tasks,
@@ -185,8 +219,8 @@ pub(crate) fn submit(cx: &Context, dry_run: bool) -> Result<()> {
         Executor::Slurm => job.slurm.clone().unwrap_or_default().submit(&work, dry_run),
         Executor::Ray => job.ray.clone().unwrap_or_default().submit(&work, dry_run),
         Executor::Kubernetes => {
-            let told = job.kubernetes.clone().unwrap_or_default().render(&work)?;
-            print(&told)
+            let kubernetes = job.kubernetes.clone().unwrap_or_default();
+            print(&kubernetes.render(&work, dry_run)?)
         }
     }
 }

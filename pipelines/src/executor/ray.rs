@@ -3,7 +3,7 @@
 //! Ray's jobs know no dependencies, so this process waits: it shows how far the tasks are, submits failed ones again, and
 //! when it is killed the same command finds the jobs that are still under way and goes on watching them.
 
-use super::{Submission, SubmittedJob, Work, quoted};
+use super::{Submission, SubmittedJob, Work, quoted, shell};
 use crate::job::Problem;
 use crate::progress::Progress;
 use crate::run::print;
@@ -197,17 +197,16 @@ impl Ray {
     }
 
     fn body(&self, work: &Work, task: Option<usize>, attempt: usize) -> Value {
-        let (args, what) = match task {
+        let (line, what) = match task {
             Some(task) => (
-                work.task(&task.to_string(), self.cpus),
+                work.task_line(&work.task(self.cpus), &task.to_string()),
                 format!("{task} of {}", work.tasks),
             ),
-            None => (work.rest(self.cpus), "rest".to_string()),
+            None => (shell(&work.rest(self.cpus)), "rest".to_string()),
         };
-        let words: Vec<String> = args.iter().map(|a| quoted(a)).collect();
         let folder = quoted(&work.folder.to_string_lossy());
         json!({
-            "entrypoint": format!("cd {folder} && exec {}", words.join(" ")),
+            "entrypoint": format!("cd {folder} && exec {line}"),
             "entrypoint_num_cpus": self.cpus,
             "metadata": {"name": work.name(), "task": what, "attempt": attempt.to_string()},
         })

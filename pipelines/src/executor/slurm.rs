@@ -4,7 +4,7 @@
 //! same command after a failure runs what is missing. Written for `sbatch --parsable` and environment variables, which
 //! Slurm 22.05 and later share.
 
-use super::{Submission, SubmittedJob, Work, quoted, ranges};
+use super::{Submission, SubmittedJob, Work, check_line, quoted, ranges, shell};
 use crate::job::Problem;
 use crate::machine::write_atomically;
 use crate::run::print;
@@ -19,7 +19,7 @@ use std::process::Command;
 pub struct Slurm {
     /// Tasks that the shards are dealt to; 0: one a shard.
     pub tasks: usize,
-    /// Tasks that may run at once; 0: as many as Slurm allows.
+    /// Tasks that may run at once, all arrays together; 0: as many as Slurm allows.
     pub at_once: usize,
     /// Longest array of the site; 0: as `scontrol show config` tells, or 1001.
     pub max_array: usize,
@@ -48,13 +48,21 @@ impl Slurm {
     /// Reports every contradiction.
     pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
         for (i, option) in self.options.iter().enumerate() {
-            if !option.starts_with('-') || option.contains('\n') {
+            if !option.starts_with('-') || option.chars().any(char::is_control) {
                 problems.push(Problem {
                     key: format!("slurm.options[{i}]"),
                     found: format!("{option:?}"),
                     wanted: "an option of sbatch, such as --constraint=local".into(),
                 });
             }
+        }
+        for (key, value) in [
+            ("partition", &self.partition),
+            ("account", &self.account),
+            ("qos", &self.qos),
+            ("time", &self.time),
+        ] {
+            check_line(&format!("slurm.{key}"), value, problems);
         }
     }
 
@@ -72,6 +80,7 @@ impl Slurm {
             executor: "slurm".into(),
             jobs: Vec::new(),
         };
+        let mut before: Option<String> = None;
         for (number, first) in (0..work.tasks).step_by(longest).enumerate() {
             let own = |t: &&usize| (first..first + longest).contains(*t);
             let tasks: Vec<usize> = work.todo.iter().filter(own).copied().collect();
@@ -80,7 +89,14 @@ impl Slurm {
             }
             let script = self.array(work, first, &tasks);
             let file = out.join(format!("slurm/curate-{number}.sh"));
-            if let Some(id) = hand_over(&file, &script, &[], dry_run)? {
+            // `at_once` is a limit of each array: with several of them each waits for the one before
+            let wait = match (self.at_once, &before) {
+                (1.., Some(id)) => vec![format!("--dependency=afterany:{id}")],
+                _ => Vec::new(),
+            };
+            let id = hand_over(&file, &script, &wait, dry_run)?;
+            before = Some(id.clone().unwrap_or_else(|| "ARRAY-BEFORE".into()));
+            if let Some(id) = id {
                 told.jobs.push(SubmittedJob { id, tasks });
                 told.write(work.cx)?;
             }
@@ -101,7 +117,7 @@ impl Slurm {
             });
             told.write(work.cx)?;
             let ids: Vec<&str> = told.jobs.iter().map(|j| j.id.as_str()).collect();
-            eprintln!(
+            log!(
                 "slurm: {} of {} tasks in jobs {}; `millrace status` tells how far they are",
                 work.todo.len(),
                 work.tasks,
@@ -119,12 +135,11 @@ impl Slurm {
             n => format!("%{n}"),
         };
         let array = format!("--array={}{limit}", ranges(&indices));
-        let mut line = shell(&work.task("INDEX", self.cpus_per_task));
         let index = match first {
             0 => "\"$SLURM_ARRAY_TASK_ID\"".to_string(),
             n => format!("$((SLURM_ARRAY_TASK_ID + {n}))"),
         };
-        line = line.replace(" INDEX ", &format!(" {index} "));
+        let line = work.task_line(&work.task(self.cpus_per_task), &index);
         self.script(work, "curate", &[array], &line)
     }
 
@@ -138,7 +153,11 @@ impl Slurm {
             format!("--job-name={}-{stage}", work.name()),
             format!(
                 "--output={}",
-                work.out().join(format!("slurm/{log}.log")).display()
+                // Slurm reads % in file names
+                format!(
+                    "{}/slurm/{log}.log",
+                    work.out().display().to_string().replace('%', "%%")
+                )
             ),
             format!("--chdir={}", work.folder.display()),
             "--requeue".to_string(),
@@ -196,10 +215,6 @@ fn some(n: u64) -> String {
         0 => String::new(),
         n => n.to_string(),
     }
-}
-
-fn shell(args: &[String]) -> String {
-    args.iter().map(|a| quoted(a)).collect::<Vec<_>>().join(" ")
 }
 
 /// Longest array the site allows.

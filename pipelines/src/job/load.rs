@@ -69,7 +69,8 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
             problems.push(p);
         }
     }
-    let job = parse(&table, &mut problems);
+    let mut job = parse(&table, &mut problems);
+    job.take_initial_model(&mut problems);
     job.check(&mut problems);
     if problems.is_empty() {
         Ok(job)

@@ -30,7 +30,7 @@ pub struct Job {
     pub store: Option<StoreTable>,
     /// Seed of sample order, initial weights and generation.
     pub seed: u32,
-    /// Threads; 0 is one per core.
+    /// Threads, at most 4,096; 0 is one per core.
     pub threads: usize,
     /// What is promised about the bits of a training run.
     pub determinism: train::Determinism,
@@ -60,7 +60,7 @@ pub struct Job {
     /// Datasets to samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blend: Option<BlendTable>,
-    /// Shape of the model.
+    /// Shape of the model; without the table that of `train.init_from`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<train::ModelConfig>,
     /// Ranks.
@@ -197,6 +197,9 @@ impl Default for Report {
     }
 }
 
+/// No machine has more processors than this; a larger number is a slip.
+const MOST_THREADS: usize = 4096;
+
 /// One thing wrong with a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -260,6 +263,37 @@ impl Job {
         told.collect()
     }
 
+    /// The model whose weights training starts from, if there is one. Once training has begun its own checkpoints tell it
+    /// as well, in case the source is gone.
+    pub(crate) fn initial_model(&self) -> Option<train::Result<train::InitialModel>> {
+        let train = self.train.as_ref().filter(|t| !t.init_from.is_empty())?;
+        let source = Path::new(&train.init_from);
+        let own = crate::run::newest_checkpoint(&self.out);
+        Some(match own {
+            Ok(own) if !source.exists() => train::initial_model(&own),
+            _ => train::initial_model(source),
+        })
+    }
+
+    /// Fills in `[model]` from `train.init_from` where the job has no such table.
+    fn take_initial_model(&mut self, problems: &mut Vec<Problem>) {
+        if self.model.is_some() {
+            return;
+        }
+        match self.initial_model() {
+            None => {}
+            Some(Ok(found)) => self.model = Some(found.model),
+            Some(Err(error)) => problems.push(Problem {
+                key: "model".into(),
+                found: format!(
+                    "no table, and train.init_from tells none: {}",
+                    error.with_causes()
+                ),
+                wanted: "a table, or the model of train.init_from".into(),
+            }),
+        }
+    }
+
     /// Whether the weights that `train.init_from` names fit the model, all but the vocabulary, which only the tokenizer tells.
     pub(crate) fn init_problems(&self) -> Vec<Problem> {
         let (Some(model), Some(train)) = (&self.model, &self.train) else {
@@ -313,6 +347,19 @@ impl Job {
                 wanted: wanted.into(),
             });
         };
+        if self.threads > MOST_THREADS {
+            add(
+                "threads",
+                self.threads.to_string(),
+                &format!("at most {MOST_THREADS}; 0 is one per core"),
+            );
+        }
+        if self.executor != Executor::Local
+            && self.out.to_string_lossy().chars().any(char::is_control)
+        {
+            let wanted = "a path without control characters, as scripts of clusters hold it";
+            add("out", format!("{:?}", self.out), wanted);
+        }
         if self.out.as_os_str().is_empty() {
             add(
                 "out",

@@ -424,7 +424,7 @@ pub(super) fn samples(m: &Material) -> String {
     }
     let most = m.job.report.as_ref().map_or(8, |r| r.examples);
     let mut body = String::from("<h3>Dropped</h3>");
-    for s in dropped.iter().take(most) {
+    for s in one_of_each_rule_first(&dropped, most) {
         let caption = format!(
             "{}: {} (limit {}) in {}",
             text_value(&s["rule"]),
@@ -442,7 +442,24 @@ pub(super) fn samples(m: &Material) -> String {
     section(
         "samples",
         "Kept and dropped",
-        "Chosen by a hash of their names, not by hand. A dropped text shows the first rule it broke.",
+        "Chosen by a hash of their ids, so at random; every rule that dropped a document has at least one. A dropped text shows the first rule it broke.",
         &body,
     )
+}
+
+/// The first sample of each rule, then others until there are `most`.
+fn one_of_each_rule_first(samples: &[Value], most: usize) -> Vec<&Value> {
+    let mut rules: Vec<&Value> = Vec::new();
+    let (first, more): (Vec<&Value>, Vec<&Value>) = samples.iter().partition(|s| {
+        let is_first = !rules.contains(&&s["rule"]);
+        if is_first {
+            rules.push(&s["rule"]);
+        }
+        is_first
+    });
+    let room = most.saturating_sub(first.len());
+    first
+        .into_iter()
+        .chain(more.into_iter().take(room))
+        .collect()
 }

@@ -128,7 +128,7 @@ impl Blended {
             .map(|part| part.map(PartSamples::Masked))
         };
         for note in cache.iter().flat_map(Cache::notes) {
-            eprintln!("blend: cache {note}");
+            log!("blend: cache {note}");
         }
         let names = lists.map(|l| l.iter().map(|d| d.name.clone()).collect::<Vec<_>>());
         let mut orders = [Value::Null, Value::Null, Value::Null];
@@ -445,7 +445,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
             .map(share)
             .collect();
         let samples = part["samples"].as_u64().unwrap_or(0);
-        eprintln!(
+        log!(
             "blend: {} {} samples: {}",
             part["part"].as_str().unwrap_or_default(),
             grouped(samples),

@@ -103,10 +103,10 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             from.display()
         ),
         Form::Millrace if is_megatron => {
-            train::import_megatron(from, out)?;
+            report_import(&train::import_megatron(from, out)?);
         }
         Form::Millrace if is_foreign => {
-            train::import_hf(from, out)?;
+            report_import(&train::import_hf(from, out)?);
         }
         Form::Hf => {
             let made = std::fs::create_dir_all(out);
@@ -126,8 +126,15 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         write_atomically(&out.join("tokenizer.json"), &json)?;
     }
-    eprintln!("wrote {}", out.display());
+    log!("wrote {}", out.display());
     Ok(())
+}
+
+/// Fields of the other program's configuration that were passed over.
+fn report_import(imported: &train::Imported) {
+    for note in &imported.notes {
+        log!("convert: {note}");
+    }
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
         cx.manifest.is_done(stage, print)
     })?;
     if todo.is_empty() {
-        eprintln!(
+        log!(
             "curate: task {index} of {of} was done before ({} shards)",
             own.len()
         );
@@ -153,7 +153,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     })?;
     let of_all = fingerprint(&json!(prints));
     if todo.is_empty() && cx.manifest.done("curate", &of_all)?.is_some() {
-        eprintln!("curate: done before ({} shards)", shards.len());
+        log!("curate: done before ({} shards)", shards.len());
         return Ok(());
     }
     cx.manifest.forget("curate");

@@ -68,7 +68,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         sums
     ]));
     if cx.manifest.done("dedup", &print)?.is_some() {
-        eprintln!("dedup: done before");
+        log!("dedup: done before");
         return Ok(());
     }
     cx.manifest.forget("dedup");

@@ -29,7 +29,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         state
     ]));
     if cx.manifest.done("eval", &print)?.is_some() {
-        eprintln!("eval: done before");
+        log!("eval: done before");
         return Ok(());
     }
     let started = std::time::Instant::now();
@@ -51,7 +51,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let seconds = started.elapsed().as_secs_f64();
     cx.manifest
         .record("eval", &print, &["eval.json".into()], result, seconds)?;
-    eprintln!(
+    log!(
         "eval: validation loss {loss:.4} nats, unigram entropy of the same tokens {entropy:.4} nats ({:+.4})",
         loss - entropy
     );

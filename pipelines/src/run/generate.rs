@@ -37,7 +37,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         identity(&checkpoint.join("state.json"))
     ]));
     if cx.manifest.done("generate", &print)?.is_some() {
-        eprintln!("generate: done before");
+        log!("generate: done before");
         return Ok(());
     }
     let started = std::time::Instant::now();
@@ -47,7 +47,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         // each prompt has a random stream of its own
         let seed = cx.job.seed.wrapping_add(number);
         let text = continued(&tokenizer, &checkpoint, prompt, table, seed, &mut |_| {})?;
-        eprintln!("generate: {prompt}{}", text.replace('\n', "\n  "));
+        log!("generate: {prompt}{}", text.replace('\n', "\n  "));
         samples.push(json!({"prompt": prompt, "text": text}));
     }
     let text = format!("{:#}\n", json!({"samples": samples}));
@@ -104,6 +104,8 @@ fn continued(
     if end.is_some() && new.last().copied() == end {
         new.pop();
     }
+    // rows of the embedding beyond the tokenizer's ids stand for no text
+    new.retain(|id| (*id as usize) < tokenizer.vocab());
     Ok(tokenizer.decode(&new)?)
 }
 

@@ -8,7 +8,6 @@ use crate::machine::checksum;
 use ::train::World;
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use std::io::Write as _;
 
 /// What process 0 says when it comes to the training.
 pub(super) const TRAIN: &str = "train";
@@ -22,15 +21,14 @@ pub(crate) fn join(job: &Job) -> Result<World> {
     told(&world, ::train::cpu_path().map_err(Into::into))?;
     if world.processes() > 1 {
         told(&world, same(&world, job))?;
-        eprintln!("process {} of {}", world.process(), world.processes());
+        log!("process {} of {}", world.process(), world.processes());
         for remark in world.remarks() {
-            eprintln!("process {}: {remark}", world.process());
+            log!("process {}: {remark}", world.process());
         }
         // mpirun may end this process before its ranks notice, and once it has read the first bytes
         let process = world.process();
         world.on_loss(move |who, reason| {
-            let line = format!("process {process}: {who} {reason}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            log!("process {process}: {who} {reason}");
         });
     }
     Ok(world)
@@ -64,7 +62,7 @@ pub(crate) fn follow(job: Job, world: World) -> Result<()> {
     if word[0] != TRAIN {
         return Ok(());
     }
-    let cx = told(&world, Context::open_beside(job))?;
+    let cx = told(&world, Context::open_to_read(job))?;
     cx.set_world(world);
     train(&cx)
 }

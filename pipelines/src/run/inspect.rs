@@ -1,5 +1,6 @@
 //! `inspect` and `extract`: look at one file.
 
+use crate::log::printable;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use std::io::Read;
@@ -59,7 +60,7 @@ pub(crate) fn inspect(path: &Path, as_json: bool) -> Result<()> {
     } else {
         let mut text = String::new();
         lines(&value, 0, &mut text);
-        super::print(&text)?;
+        super::print(&printable(&text))?;
     }
     match value["bad"].as_u64() {
         Some(bad) if bad > 0 => Err(damaged(path, bad, &value)),
@@ -90,7 +91,7 @@ fn lines(value: &Value, depth: usize, out: &mut String) {
                 out.push_str(&format!("{pad}{k}:\n"));
                 lines(v, depth + 1, out);
             }
-            Value::String(s) => out.push_str(&format!("{pad}{k}: {s}\n")),
+            Value::String(s) => out.push_str(&format!("{pad}{k}: {}\n", s.replace('\n', "\\n"))),
             other => {
                 let text = other.to_string();
                 let cut = text.char_indices().nth(160).map_or(text.len(), |(i, _)| i);

@@ -6,6 +6,7 @@ mod curate;
 mod dedup;
 mod doctor;
 mod eval;
+mod failure;
 mod generate;
 mod hosts;
 mod inspect;
@@ -19,9 +20,11 @@ mod tokenize;
 mod train;
 
 pub(crate) use self::curate::shards_left;
+pub(crate) use self::train::newest_checkpoint;
 pub(crate) use blend::{Blended, PartSamples, blend};
 pub(crate) use convert::{Convert, convert};
 pub(crate) use doctor::doctor;
+pub(crate) use failure::Interrupted;
 pub(crate) use generate::{generate_for_job, generate_from};
 pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};
@@ -36,10 +39,11 @@ use crate::machine::{grouped, peak_rss_bytes, write_atomically};
 use crate::manifest::Manifest;
 use ::curate::Shard;
 use anyhow::{Context as _, Result, bail};
+use failure::watched;
+use std::borrow::Cow;
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// An opened job: its folder, its manifest, and the lock that keeps a second process out.
@@ -48,7 +52,6 @@ pub(crate) struct Context {
     pub out: PathBuf,
     pub manifest: Manifest,
     shards: OnceLock<Vec<Shard>>,
-    is_stopped: AtomicBool,
     /// The processes that train together, until they have.
     world: Mutex<Option<::train::World>>,
     /// None in a process that only trains beside the one that has it.
@@ -82,7 +85,7 @@ impl Context {
 
     fn begin(job: Job, lock: File) -> Result<Context> {
         let out = job.out.clone();
-        start_threads(&job);
+        start_threads(&job)?;
         write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
         let manifest = Manifest::open(&out, job.store()?)?;
         manifest.share("job.toml")?;
@@ -91,7 +94,6 @@ impl Context {
             out,
             manifest,
             shards: OnceLock::new(),
-            is_stopped: AtomicBool::new(false),
             world: Mutex::new(None),
             _lock: Some(lock),
         })
@@ -126,28 +128,27 @@ impl Context {
                 out.display()
             ),
         };
-        start_threads(&job);
+        start_threads(&job)?;
         Ok(Context {
             job,
             out,
             manifest,
             shards,
-            is_stopped: AtomicBool::new(false),
             world: Mutex::new(None),
             _lock: Some(lock),
         })
     }
 
-    /// For a process that trains beside the one that has the job's folder.
-    fn open_beside(job: Job) -> Result<Context> {
-        start_threads(&job);
+    /// For a process that does not own the job's folder and writes nothing there: one that trains beside the one that
+    /// does, or only shows what an executor would be given.
+    pub(crate) fn open_to_read(job: Job) -> Result<Context> {
+        start_threads(&job)?;
         let out = job.out.clone();
         Ok(Context {
             manifest: Manifest::open(&out, job.store()?)?,
             job,
             out,
             shards: OnceLock::new(),
-            is_stopped: AtomicBool::new(false),
             world: Mutex::new(None),
             _lock: None,
         })
@@ -180,11 +181,6 @@ impl Context {
         Ok(self.shards.get_or_init(|| shards))
     }
 
-    /// A signal ended a stage before its end: those after it are not run.
-    fn stop(&self) {
-        self.is_stopped.store(true, Ordering::Relaxed);
-    }
-
     /// Seconds of all recorded stages.
     fn recorded_seconds(&self, stages: &[&str]) -> f64 {
         stages
@@ -198,9 +194,22 @@ impl Context {
 /// Makes the folder and locks a file in it; None if another process holds it.
 fn lock_in(out: &Path, name: &str) -> Result<Option<File>> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let path = out.join(name);
-    let lock = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let lock = lock_file(&out.join(name))?;
     Ok(lock.try_lock().is_ok().then_some(lock))
+}
+
+/// Opens a file to lock. Its bytes stay as they are, and a symbolic link is refused: in a folder that others may write, it
+/// could name any file of this user's.
+pub(super) fn lock_file(path: &Path) -> Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(libc::O_NOFOLLOW);
+    }
+    let lock = options.open(path);
+    lock.with_context(|| format!("cannot open the lock file {}", path.display()))
 }
 
 /// The list of shards that tasks share.
@@ -217,17 +226,18 @@ pub(crate) fn submitted_shards(out: &Path) -> Result<Option<Vec<Shard>>> {
     }
 }
 
-fn start_threads(job: &Job) {
-    // fails only if a pool exists already, which then serves as well
-    let _ = rayon::ThreadPoolBuilder::new()
+/// Starts the threads that all stages share.
+fn start_threads(job: &Job) -> Result<()> {
+    rayon::ThreadPoolBuilder::new()
         .num_threads(job.threads)
-        .build_global();
+        .build_global()
+        .with_context(|| format!("cannot start {} threads", job.threads))
 }
 
 /// `run`: every table of the job, in order.
 pub(crate) fn all(cx: &Context) -> Result<()> {
     let job = &cx.job;
-    eprintln!(
+    log!(
         "millrace {}: job {:?} in {}",
         env!("CARGO_PKG_VERSION"),
         job.name,
@@ -239,54 +249,61 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
         (job.curate.is_some(), curate),
         (job.has_keep_lists(), dedup),
         (job.tokenize.is_some(), tokenize),
-        (job.blend.is_some(), blend::run),
+        (job.blend.is_some(), mixed),
         (job.train.is_some(), train),
         (job.eval.is_some(), eval),
-        (job.generate.is_some(), generate::run),
+        (job.generate.is_some(), generated),
         (job.report.is_some(), report),
     ];
     for (present, verb) in stages {
         if present {
             verb(cx)?;
         }
-        if cx.is_stopped.load(Ordering::Relaxed) {
-            return Ok(());
-        }
     }
     let spent = cx.recorded_seconds(&["curate", "dedup", "tokenize", "train"]);
-    eprintln!(
+    log!(
         "done in {:.1} s (recorded work {spent:.1} s), peak memory {} MB",
         started.elapsed().as_secs_f64(),
         grouped(peak_rss_bytes() / 1_000_000)
     );
     if job.report.is_some() {
-        eprintln!("report: {}", cx.out.join("report.html").display());
+        log!("report: {}", cx.out.join("report.html").display());
     }
     Ok(())
 }
 
 pub(crate) fn curate(cx: &Context) -> Result<()> {
-    curate::run(cx)
+    watched(cx, "curate", curate::run)
 }
 pub(crate) fn dedup(cx: &Context) -> Result<()> {
-    dedup::run(cx)
+    watched(cx, "dedup", dedup::run)
 }
 pub(crate) fn tokenize(cx: &Context) -> Result<()> {
-    tokenize::run(cx)
+    watched(cx, "tokenize", tokenize::run)
+}
+fn mixed(cx: &Context) -> Result<()> {
+    watched(cx, "blend", blend::run)
 }
 pub(crate) fn train(cx: &Context) -> Result<()> {
-    train::run(cx)
+    watched(cx, "train", train::run)
 }
 pub(crate) fn eval(cx: &Context) -> Result<()> {
-    eval::run(cx)
+    watched(cx, "eval", eval::run)
+}
+fn generated(cx: &Context) -> Result<()> {
+    watched(cx, "generate", generate::run)
 }
 pub(crate) fn report(cx: &Context) -> Result<()> {
-    report::run(cx)
+    watched(cx, "report", report::run)
 }
 
-/// Text to stdout, where results go.
+/// Text to stdout, where results go. A terminal gets control characters of foreign text escaped.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
+    let text = match out.is_terminal() {
+        true => Cow::from(crate::log::printable(text)),
+        false => Cow::from(text),
+    };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // the reader of a pipe may leave early; that is its right
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -294,18 +311,53 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Removes the temporary files of a killed run; the lock says that nobody is writing them.
-fn sweep(folder: &Path) {
+/// Folders that stages write in, below the job's own.
+const FOLDERS: [&str; 16] = [
+    "bad_steps",
+    "checkpoints",
+    "clean",
+    "decontaminate",
+    "dropped",
+    "errors",
+    "figures",
+    "journal",
+    "keep",
+    "kubernetes",
+    "profile",
+    "records",
+    "slurm",
+    "statistics",
+    "tmp",
+    "tokens",
+];
+
+/// Removes the temporary files of a killed run: files whose names are ours, in folders that are ours. The lock says that
+/// nobody is writing them. Other programs' files and those of jobs in folders below stay.
+fn sweep(out: &Path) {
+    sweep_files(out);
+    FOLDERS.iter().for_each(|name| sweep_below(&out.join(name)));
+}
+
+fn sweep_below(folder: &Path) {
+    // a job of its own, which may be running
+    if folder.join(".lock").exists() {
+        return;
+    }
+    sweep_files(folder);
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            sweep_below(&entry.path());
+        }
+    }
+}
+
+fn sweep_files(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let is_temporary =
-            name.starts_with(".tmp") || (name.starts_with('.') && name.ends_with(".tmp"));
-        if path.is_dir() && !path.is_symlink() {
-            sweep(&path);
-        } else if is_temporary {
+        let is_ours = name.starts_with(".millrace-") && name.ends_with(".tmp");
+        if is_ours && entry.file_type().is_ok_and(|t| t.is_file()) {
             // one that cannot be removed does no harm
-            let _ = std::fs::remove_file(&path);
+            let _ = std::fs::remove_file(entry.path());
         }
     }
 }

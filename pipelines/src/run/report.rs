@@ -15,7 +15,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let page = render(&Material::read(&cx.job, &cx.out));
     let path = cx.out.join("report.html");
     write_atomically(&path, page.as_bytes())?;
-    eprintln!(
+    log!(
         "report: {} ({})",
         path.display(),
         megabytes(page.len() as u64)

@@ -1,13 +1,16 @@
-//! `status`: how far a job is, told from the files in its folder alone, while others run it or not.
+//! `status`: how far a job is, from the files in its folder alone, while others run it or not.
 
+use super::failure::Failure;
 use super::task::{TaskState, is_alive, read_state};
 use crate::executor::Submission;
 use crate::job::Job;
+use crate::log::printable;
 use crate::machine::{grouped, megabytes};
 use crate::manifest::{Manifest, Record};
 use anyhow::{Context as _, Result, bail};
 use curate::{Shard, ShardReport};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Where tasks say what they do.
@@ -26,11 +29,19 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
         manifest.bring(name)?;
     }
     manifest.bring_folder(TASKS)?;
+    manifest.bring_folder(&Failure::folder().to_string_lossy())?;
     if !out.join("job.toml").exists() {
         bail!("nothing has run in {} yet", out.display());
     }
+    let failed: Vec<(&str, Failure)> = STAGES
+        .iter()
+        .filter_map(|stage| Some((*stage, Failure::read(out, stage)?)))
+        .collect();
+    // a record may be of an earlier run, with other settings
+    let has_failed = |stage: &str| failed.iter().any(|(name, _)| *name == stage);
     let done: Vec<(&str, Record)> = STAGES
         .iter()
+        .filter(|stage| !has_failed(stage))
         .filter_map(|stage| Some((*stage, manifest.get(stage).transpose()?)))
         .map(|(stage, record)| Ok((stage, record?)))
         .collect::<Result<_>>()?;
@@ -56,13 +67,19 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     let alive = tasks.iter().filter(|t| t.2).count();
     let died: Vec<&str> = tasks
         .iter()
-        .filter(|t| !t.1.is_done && !t.2)
+        .filter(|t| !t.1.is_done && !t.2 && t.1.error.is_none())
         .map(|t| t.0.as_str())
+        .collect();
+    let tasks_failed: BTreeMap<&str, &str> = tasks
+        .iter()
+        .filter_map(|t| Some((t.0.as_str(), t.1.error.as_deref()?)))
         .collect();
     let submitted = Submission::read(out);
     if is_json {
         let told = json!({
             "stages_done": done.iter().map(|d| d.0).collect::<Vec<_>>(),
+            "stages_failed": failed.iter().map(|(stage, f)| (*stage, f.error.as_str())).collect::<BTreeMap<_, _>>(),
+            "tasks_failed": tasks_failed,
             "shards": shards.len(), "shards_done": finished,
             "bytes": whole, "bytes_done": bytes,
             "records": sum.records, "kept": sum.kept, "quarantined": sum.quarantined,
@@ -94,10 +111,16 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
             "          {name} ended without finishing; it goes on where it was when it is started again\n"
         );
     }
+    for (name, error) in &tasks_failed {
+        text += &format!("          {name} failed: {error}\n");
+    }
+    for (stage, failure) in &failed {
+        text += &format!("{stage:<9} failed: {}\n", failure.error);
+    }
     for (stage, record) in &done {
         text += &format!("{stage:<9} done, {:.1} s\n", record.seconds);
     }
-    super::print(&text)
+    super::print(&printable(&text))
 }
 
 /// The shards as they were submitted, or as they are listed now.

@@ -1,7 +1,7 @@
 //! `task`: one task of a stage, for executors. It holds a lock of its own, so that a second one of the same number is
 //! refused, and leaves the finishing of the stage to the job.
 
-use super::Context;
+use super::{Context, lock_file};
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,9 @@ pub(crate) struct TaskState {
     pub pid: u32,
     /// Set when it has ended well.
     pub is_done: bool,
+    /// Why it failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// `records/tasks/curate-00003-of-00010`, without extension.
@@ -41,7 +44,7 @@ pub(crate) fn task(cx: &Context, stage: &str, index: usize, of: usize) -> Result
     let path = file.with_extension("lock");
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    let lock = File::create(&path).with_context(|| path.display().to_string())?;
+    let lock = lock_file(&path)?;
     if lock.try_lock().is_err() {
         let who =
             read_state(&file).map_or(String::new(), |s| format!(" ({} on {})", s.pid, s.host));
@@ -51,6 +54,7 @@ pub(crate) fn task(cx: &Context, stage: &str, index: usize, of: usize) -> Result
         host: hostname(),
         pid: std::process::id(),
         is_done: false,
+        error: None,
     };
     let tell = |state: &TaskState| {
         let text = serde_json::to_string(state)? + "\n";
@@ -60,11 +64,13 @@ pub(crate) fn task(cx: &Context, stage: &str, index: usize, of: usize) -> Result
             .share(&super::relative(&cx.out, &path).to_string_lossy())
     };
     tell(&state)?;
-    super::curate::run_task(cx, index, of)?;
+    let done = super::curate::run_task(cx, index, of);
     tell(&TaskState {
-        is_done: true,
+        is_done: done.is_ok(),
+        error: done.as_ref().err().map(crate::cli::message),
         ..state
-    })
+    })?;
+    done
 }
 
 /// What a task says of itself.

@@ -135,7 +135,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         cx.manifest
             .record("tokenize", &all, &files, counts, seconds)?;
     } else {
-        eprintln!("tokenize: done before");
+        log!("tokenize: done before");
     }
     Ok(())
 }

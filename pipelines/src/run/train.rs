@@ -1,7 +1,7 @@
 //! `train`: the blend's samples into the trainer, which resumes by itself; its events onto the bar.
 
 use super::hosts::{DONE, TRAIN, told};
-use super::{Blended, Context, PartSamples};
+use super::{Blended, Context, Interrupted, PartSamples};
 use crate::machine::grouped;
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
@@ -99,7 +99,10 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
         .context("the job has no [train] table")?;
     let seq_length = cx.job.blend.as_ref().map_or(0, |b| b.seq_length);
     let print = blended.fingerprint(Part::Train);
-    let ids = (blended.vocab, blended.eod);
+    // published models have rows for more ids than their tokenizers
+    let found = cx.job.initial_model().and_then(Result::ok);
+    let rows = found.map_or(0, |found| found.vocab);
+    let ids = (blended.vocab.max(rows), blended.eod);
     let plan = cx.job.plan(model, train, seq_length, ids, print);
     Ok(Plan {
         start: blended.start,
@@ -108,7 +111,7 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
 }
 
 /// Newest checkpoint of the job.
-pub(super) fn newest_checkpoint(out: &Path) -> Result<PathBuf> {
+pub(crate) fn newest_checkpoint(out: &Path) -> Result<PathBuf> {
     let folder = out.join("checkpoints");
     let entries = std::fs::read_dir(&folder).with_context(|| {
         format!(
@@ -135,7 +138,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     } else {
         follow(cx, &world)
     };
-    told(&world, done)
+    match done {
+        // all processes stopped together
+        Err(error) if error.is::<Interrupted>() => Err(error),
+        done => told(&world, done),
+    }
 }
 
 /// A process other than 0: its share of the ranks, nothing to write.
@@ -149,7 +156,10 @@ fn follow(cx: &Context, world: &World) -> Result<()> {
         world,
         &Follower { signals: &signals },
     )?;
-    eprintln!("train: {} steps", outcome.steps);
+    log!("train: {} steps", outcome.steps);
+    if outcome.ended == Ended::Asked {
+        return Err(signals.interrupted().into());
+    }
     Ok(())
 }
 
@@ -204,14 +214,14 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     }
     let print = fingerprint(&json!(parts));
     if cx.manifest.done("train", &print)?.is_some() {
-        eprintln!("train: done before ({} steps)", plan.train.steps);
+        log!("train: done before ({} steps)", plan.train.steps);
         world.exchange(DONE)?;
         return Ok(());
     }
     refuse_other_settings(cx, &plan, &blended)?;
     cx.manifest.forget("train");
     let parallel = &plan.parallel;
-    eprintln!(
+    log!(
         "train: {} parameters, vocabulary {}, {} tokens a step, tp {} pp {} dp {} cp {} zero {}",
         grouped(plan.parameters()),
         grouped(plan.vocab as u64),
@@ -225,7 +235,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     // a plan that contradicts itself is told by the run
     let ranks = train::memory::predict(&plan).unwrap_or_default();
     if let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) {
-        eprintln!(
+        log!(
             "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}, packed weights {}, copy for checkpoints {}",
             ranks.len(),
             rank.total() / 1_000_000,
@@ -250,8 +260,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
             "stopped by a signal after step {}; the same command goes on from its checkpoint",
             outcome.steps
         ));
-        cx.stop();
-        return Ok(());
+        return Err(signals.interrupted().into());
     }
     let mut files: Vec<PathBuf> = vec!["metrics.jsonl".into()];
     let mut inside: Vec<PathBuf> = std::fs::read_dir(&outcome.checkpoint)
@@ -432,11 +441,11 @@ impl train::Events for Follower<'_> {
     fn validation(&self, _: &str, _: u64, _: f64) {}
     fn checkpoint(&self, _: u64, _: &Path) {}
     fn kernels(&self, path: &train::CpuPath) {
-        eprintln!("train: kernels: {path}");
+        log!("train: kernels: {path}");
     }
     fn resumed(&self, _: u64) {}
     fn note(&self, text: &str) {
-        eprintln!("train: {text}");
+        log!("train: {text}");
     }
     fn is_stop_asked(&self) -> bool {
         self.signals.is_asked()
@@ -449,7 +458,7 @@ impl train::Events for Follower<'_> {
 /// Ends the program although a rank's thread does not.
 fn end(error: &train::Error) {
     let error = error.with_causes();
-    eprintln!("error: {error}; a rank of this process does not end");
+    log!("error: {error}; a rank of this process does not end");
     std::process::exit(1);
 }
 

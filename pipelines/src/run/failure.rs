@@ -1,0 +1,85 @@
+//! Stages that failed: `records/failed/STAGE.json` says so until the stage is run again, for `millrace status`.
+//!
+//! It never decides anything: a stage without a record in the manifest is run again, whether it failed or was killed.
+
+use super::Context;
+use crate::machine::write_atomically;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A signal ended a stage before its end. Finished work is kept; the same command continues.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped by {}; the same command continues", signal_name(*.signal))]
+pub(crate) struct Interrupted {
+    /// Number of the signal, as in `128 + signal` of the exit code.
+    pub signal: u8,
+}
+
+fn signal_name(signal: u8) -> String {
+    let name = signal_hook::low_level::signal_name(i32::from(signal));
+    name.map_or_else(|| format!("signal {signal}"), str::to_string)
+}
+
+/// Why a stage failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    /// Its message, with causes; empty in a store where a failure was overcome, as nothing is removed there.
+    pub error: String,
+}
+
+fn name(stage: &str) -> String {
+    format!("records/failed/{stage}.json")
+}
+
+impl Failure {
+    /// Of the last run of `stage` in `out`, if that failed.
+    pub(super) fn read(out: &Path, stage: &str) -> Option<Failure> {
+        let text = std::fs::read(out.join(name(stage))).ok()?;
+        let failure: Option<Failure> = serde_json::from_slice(&text).ok();
+        failure.filter(|failure| !failure.error.is_empty())
+    }
+
+    /// Folder of the files, relative to the job's.
+    pub(super) fn folder() -> PathBuf {
+        PathBuf::from("records/failed")
+    }
+}
+
+/// Runs a stage. If it fails, its failure is written down; a signal is no failure.
+pub(super) fn watched(
+    cx: &Context,
+    stage: &str,
+    run: impl FnOnce(&Context) -> Result<()>,
+) -> Result<()> {
+    let path = cx.out.join(name(stage));
+    // there only if the last run failed
+    let was_failed = std::fs::remove_file(&path).is_ok();
+    if was_failed && cx.manifest.url(stage).is_some() {
+        note(
+            cx,
+            &path,
+            stage,
+            &Failure {
+                error: String::new(),
+            },
+        )?;
+    }
+    let done = run(cx);
+    if let Err(error) = &done
+        && !error.is::<Interrupted>()
+    {
+        let failure = Failure {
+            error: crate::cli::message(error),
+        };
+        // a disk that is full is reported by the failure itself
+        let _ = note(cx, &path, stage, &failure);
+    }
+    done
+}
+
+fn note(cx: &Context, path: &Path, stage: &str, failure: &Failure) -> Result<()> {
+    let text = serde_json::to_string(failure)? + "\n";
+    write_atomically(path, text.as_bytes())?;
+    cx.manifest.share(&name(stage))
+}
