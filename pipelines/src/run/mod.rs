@@ -8,6 +8,7 @@ mod doctor;
 mod eval;
 mod generate;
 mod hosts;
+mod index_memory;
 mod inspect;
 mod merge;
 mod models;
