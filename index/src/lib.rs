@@ -24,8 +24,9 @@ mod write;
 pub use array::Array;
 pub use batch::{TextBatch, TextSource, Texts};
 pub use blend::{
-    AboveCap, Blend, BlendRequest, Columns, MaskedBlend, MaskedBlendRequest, MaskedKind, Mixture,
-    SURPLUS, Source, build as build_blend, build_masked, open_all, weighted_order,
+    AboveCap, Blend, BlendRequest, Columns, IndexBytes, MaskedBlend, MaskedBlendRequest,
+    MaskedKind, Mixture, SURPLUS, Source, build as build_blend, build_masked, index_bytes,
+    open_all, weighted_order,
 };
 pub use build::{BuildOptions, Built, GroupCounts, build as build_dataset, fingerprint};
 pub use cache::{Cache, Description};

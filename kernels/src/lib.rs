@@ -16,7 +16,7 @@ pub mod tolerance;
 pub mod trace;
 
 pub use comm::Collective;
-pub use cpu::{CpuPath, Isa};
+pub use cpu::{CpuPath, Isa, peak_flops};
 pub use device::{Device, Use};
 pub use dtype::{Bf16, DType};
 pub use error::{Error, Result};

@@ -21,12 +21,6 @@ pub fn devices() -> Vec<Device> {
         .collect()
 }
 
-/// Keeps this thread's tile unit busy with so many steps of 32 x 32 sums of 32 k, at most 2^19, with operands in L1;
-/// returns the multiplies and adds, None where tiles are emulated.
-pub fn busy_tiles(steps: usize) -> Option<f64> {
-    crate::cpu::tiles::busy(steps)
-}
-
 /// Panics unless `run` returns the same bits on every instruction set.
 pub fn assert_same_bits(run: impl Fn(&Device) -> Vec<Tensor>) {
     let all: Vec<Vec<Vec<u32>>> = devices()

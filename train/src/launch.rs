@@ -11,6 +11,8 @@
 //! The first that is there counts; `MASTER_ADDR` and `MASTER_PORT` go before anything else that tells
 //! a place. A script under sbatch is no step and trains alone.
 //!
+//! `MILLRACE_SECRET` is what processes know each other by over TCP (`secret.rs`).
+//!
 //! `MILLRACE_CPU` names the widest instruction set that ops may use, to tell a fault or a time of one from
 //! others'; bits are the same with each.
 
@@ -50,6 +52,13 @@ pub struct LaunchConfig {
     pub mpi_library: String,
     /// Port at which process 0 listens; 0: the launcher's. Default: 0.
     pub port: u16,
+    /// Name or address of process 0's host that process 0 listens at over TCP; empty: `MASTER_ADDR`, or all
+    /// addresses where that is none of the host's own. Default: empty.
+    pub bind: String,
+    /// File with the secret by which processes know each other over TCP, 16 characters or more, readable by
+    /// its owner alone; `MILLRACE_SECRET` goes before it. Empty: `.secret` in `out`, which process 0 makes.
+    /// Default: empty.
+    pub secret: String,
     /// How long a rank waits for ranks of other processes before it gives up and says for whom; also
     /// how long for those of its own that wait for each other in a circle. Longer than a checkpoint takes
     /// to be written, and than ranks compute between two collectives. Default: `10m`.
@@ -64,6 +73,8 @@ impl Default for LaunchConfig {
             transport: Transport::Auto,
             mpi_library: String::new(),
             port: 0,
+            bind: String::new(),
+            secret: String::new(),
             timeout: "10m".into(),
             patience: "2m".into(),
         }
@@ -236,6 +247,14 @@ fn path_of(variable: &dyn Fn(&str) -> Option<String>) -> Result<CpuPath> {
             wanted: here.join(", "),
         }
     })
+}
+
+/// The variable with the secret by which processes know each other.
+pub(crate) const SECRET: &str = "MILLRACE_SECRET";
+
+/// Its text, if it has one.
+pub(crate) fn secret_variable() -> Option<String> {
+    variable(SECRET).filter(|text| !text.is_empty())
 }
 
 /// A variable of this process.

@@ -35,6 +35,7 @@ mod profile;
 mod recipe;
 mod run;
 mod scaling;
+mod secret;
 mod step;
 mod threads;
 mod world;

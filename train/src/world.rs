@@ -5,8 +5,9 @@
 //! named. `kernels::comm` carries the numbers.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kernels::comm::socket::{self, Meeting};
@@ -18,6 +19,7 @@ use crate::config::ParallelConfig;
 use crate::error::{Error, OnRank, Result};
 use crate::guardian::Guardian;
 use crate::launch::{LaunchConfig, Launcher, Transport, mpi_libraries, this_host, time};
+use crate::secret;
 
 /// How long to wait for the words of a process that failed.
 const WORDS: Duration = Duration::from_secs(2);
@@ -54,12 +56,13 @@ impl World {
         }
     }
 
-    /// Finds out which process of the run this is and connects it to the others.
+    /// Finds out which process of the run this is and connects it to the others, which see the same folder
+    /// `out`: without another secret the one by which they know each other is there.
     ///
     /// # Errors
-    /// `Launch`: variables that are wrong or do not match the layout; `Connect`: processes that do
-    /// not find each other in time.
-    pub fn open(config: &LaunchConfig, parallel: &ParallelConfig) -> Result<World> {
+    /// `Launch`: variables that are wrong or do not match the layout, a secret that is none; `Connect`:
+    /// processes that do not find each other in time.
+    pub fn open(config: &LaunchConfig, parallel: &ParallelConfig, out: &Path) -> Result<World> {
         let timeout = time(&config.timeout);
         let launcher = match config.transport {
             Transport::Threads => None,
@@ -70,7 +73,9 @@ impl World {
             None if asks => Err(Error::Launch(vec![
                 "launch.transport: found sockets or mpi without a launcher, want torchrun, mpirun, srun or their variables".into(),
             ])),
-            Some(launcher) if launcher.processes > 1 => World::among(config, parallel, launcher),
+            Some(launcher) if launcher.processes > 1 => {
+                World::among(config, parallel, (launcher, out))
+            }
             _ => Ok(World::of_threads(timeout)),
         }
     }
@@ -78,7 +83,7 @@ impl World {
     pub(crate) fn among(
         config: &LaunchConfig,
         parallel: &ParallelConfig,
-        launcher: Launcher,
+        (launcher, out): (Launcher, &Path),
     ) -> Result<World> {
         let (ranks, processes) = (parallel.world(), launcher.processes);
         if !ranks.is_multiple_of(processes) {
@@ -106,6 +111,7 @@ impl World {
         };
         // before MPI is opened
         let (guardian, unguarded) = Guardian::under(&launcher);
+        let mut remarks: Vec<String> = Vec::new();
         let network = if is_mpi {
             mpi::connect(&mpi::Start {
                 process: launcher.process,
@@ -123,7 +129,11 @@ impl World {
                     launcher.name
                 )]));
             };
+            let (secret, told) = secret::of_run(config, (launcher.process, out), patience)?;
+            remarks.extend((launcher.process == 0).then_some(told));
             socket::connect(&Meeting {
+                bind: (!config.bind.is_empty()).then(|| config.bind.clone()),
+                secret,
                 process: launcher.process,
                 processes,
                 ranks_per_process: ranks / processes,
@@ -139,7 +149,7 @@ impl World {
             })
         };
         let network = network.map_err(|source| Error::Connect { source })?;
-        let remarks = network.remarks().iter().cloned().chain(unguarded).collect();
+        remarks.extend(network.remarks().iter().cloned().chain(unguarded));
         Ok(World {
             watch: network.watch(),
             network: Some(network),

@@ -9,10 +9,12 @@
 mod batches;
 mod masked;
 mod order;
+mod size;
 mod weights;
 
 pub use masked::{MaskedBlend, MaskedBlendRequest, MaskedKind, build as build_masked};
 pub use order::{Columns, weighted as weighted_order};
+pub use size::{IndexBytes, index_bytes};
 pub use weights::AboveCap;
 
 use crate::cache::Cache;
@@ -132,15 +134,8 @@ pub fn build(request: &BlendRequest) -> Result<[Option<Blend>; 3]> {
 impl Blend {
     fn new(r: &BlendRequest, part: Part, bounds: Bounds) -> Result<Blend> {
         let sources = r.sources[part as usize];
-        let mut sample = r.sample;
-        sample.drop_last |= part != Part::Valid;
-        let opening = Opening {
-            r,
-            part,
-            bounds,
-            sample,
-        };
-        if let ([source], true) = (sources, r.split.is_none() || r.mixture != Mixture::Weighted) {
+        let opening = Opening::of(r, part, bounds);
+        if let ([source], true) = (sources, opening.is_alone(sources)) {
             // as Megatron: one prefix alone is repeated as the samples asked for need
             let samples = r.samples[part as usize].filter(|_| r.mixture != Mixture::Exhaustive);
             let dataset = opening.dataset(source, samples)?;
@@ -273,7 +268,26 @@ struct Opening<'a> {
     sample: Request,
 }
 
+impl<'a> Opening<'a> {
+    fn of(r: &'a BlendRequest<'a>, part: Part, bounds: Bounds) -> Opening<'a> {
+        let mut sample = r.sample;
+        sample.drop_last |= part != Part::Valid;
+        Opening {
+            r,
+            part,
+            bounds,
+            sample,
+        }
+    }
+}
+
 impl Opening<'_> {
+    /// Whether one dataset is used as it is, without an order over several.
+    fn is_alone(&self, sources: &[Source]) -> bool {
+        let is_mixed = self.r.split.is_some() && self.r.mixture == Mixture::Weighted;
+        sources.len() == 1 && !is_mixed
+    }
+
     fn dataset(&self, source: &Source, samples: Option<u64>) -> Result<GptSamples> {
         let request = Request {
             samples,
@@ -306,7 +320,8 @@ impl Opening<'_> {
         Ok(datasets)
     }
 
-    fn weighted(&self, sources: &[Source]) -> Result<Blend> {
+    /// Of a weighted blend: shares of the datasets, and samples taken of each.
+    fn plan(&self, sources: &[Source]) -> Result<(Vec<f64>, Vec<u64>)> {
         let Some(asked) = self.r.samples[self.part as usize] else {
             return Err(Error::Blend {
                 field: "samples",
@@ -322,6 +337,11 @@ impl Opening<'_> {
             shares = weights::capped(&shares, asked, &caps, above, &name)?;
         }
         let targets = weights::targets(&shares, asked);
+        Ok((shares, targets))
+    }
+
+    fn weighted(&self, sources: &[Source]) -> Result<Blend> {
+        let (shares, targets) = self.plan(sources)?;
         let built: Vec<Option<u64>> = targets
             .iter()
             .map(|t| Some(weights::with_surplus(*t, self.r.surplus)))

@@ -2,6 +2,7 @@
 //! way in which processes may fail to meet or to stay.
 
 use super::local::{LocalComm, group};
+use super::secret::{Secret, introduce, read_line};
 use super::socket::{Meeting, connect};
 use super::{Collective, Failure, Network};
 use crate::testing::bits;
@@ -25,6 +26,8 @@ pub(super) fn meetings(processes: usize, ranks_per_process: usize) -> Vec<Meetin
         ranks_per_process,
         address: "127.0.0.1".into(),
         port,
+        bind: None,
+        secret: Secret::of("of the tests"),
         host: format!("host-{process}"),
         patience: Duration::from_secs(10),
         timeout: Duration::from_secs(20),
@@ -279,7 +282,7 @@ fn false_peer(meeting: &Meeting, then: impl FnOnce(&mut TcpStream)) {
         }
         thread::sleep(Duration::from_millis(10));
     };
-    stream.write_all(b"millrace-1 1 2 1 1 host-1\n").unwrap();
+    introduce(&mut stream, &meeting.secret, "1 2 1 1 host-1").unwrap();
     let mut answer = [0; 3];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"go ");
@@ -446,6 +449,141 @@ fn strangers_do_not_disturb_a_meeting() {
         network.exchange("x").unwrap().len()
     });
     assert_eq!(found, [2, 2]);
+}
+
+/// Connects as soon as process 0 listens.
+fn stranger(port: u16) -> TcpStream {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What somebody without the secret may send; the connections stay open.
+fn attack(port: u16, kind: usize) -> Vec<TcpStream> {
+    let say = |bytes: &[u8]| {
+        let mut stream = stranger(port);
+        // the listener may have closed it before all is out
+        let _ = stream.write_all(bytes);
+        stream
+    };
+    match kind {
+        // more than are heard at once, and they say nothing
+        0 => (0..80).map(|_| stranger(port)).collect(),
+        // the seat of process 1, a line of another run, numbers out of range
+        1 => vec![
+            say(b"millrace-1 1 2 1 9 evil\n"),
+            say(b"millrace-1 1 3 1 9 evil\n"),
+            say(b"1 2 1 9 evil\n"),
+            say(b"aaaa bbbb 18446744073709551615 2 1 65535 evil\n"),
+        ],
+        // no line at all
+        2 => vec![say(&[b'x'; 100_000]), say(&[0; 100_000]), say(b"\n\n\n\n")],
+        // what the listener itself said, said back to it
+        3 => {
+            let mut stream = stranger(port);
+            let soon = Instant::now() + Duration::from_secs(5);
+            let challenge = read_line(&mut stream, soon).unwrap();
+            let words = format!("{challenge} 1 2 1 9 evil\n");
+            stream.write_all(words.as_bytes()).unwrap();
+            vec![stream]
+        }
+        // a byte now and then
+        _ => {
+            let mut stream = stranger(port);
+            let dripping = stream.try_clone().unwrap();
+            thread::spawn(move || {
+                while stream.write_all(b"x").is_ok() {
+                    thread::sleep(Duration::from_millis(300));
+                }
+            });
+            vec![dripping]
+        }
+    }
+}
+
+#[test]
+fn who_does_not_know_the_secret_takes_no_seat_and_no_time() {
+    for kind in 0..5 {
+        let meetings = meetings(2, 1);
+        let port = meetings[0].port;
+        let found = each(meetings, |meeting| {
+            let started = Instant::now();
+            let open = (meeting.process == 1).then(|| attack(port, kind));
+            let network = connect(&meeting).unwrap();
+            // 80 silent callers are more than are heard at once: they hold the others up for one deadline
+            let most = if kind == 0 { 8 } else { 2 };
+            let took = started.elapsed();
+            assert!(took < Duration::from_secs(most), "{kind}: {took:?}");
+            let texts = network.exchange(&format!("from {}", meeting.process));
+            drop(open);
+            texts.unwrap()
+        });
+        assert_eq!(found[0], ["from 0", "from 1"], "{kind}");
+    }
+}
+
+#[test]
+fn another_secret_is_named_on_both_sides() {
+    let mut meetings = meetings(2, 1);
+    meetings[0].patience = Duration::from_millis(500);
+    meetings[1].secret = Secret::of("another one");
+    let texts = each(meetings, |meeting| failure(&meeting));
+    assert!(
+        texts[0].contains("found nobody for 0 s but 1 callers that did not know the run's secret"),
+        "{texts:?}"
+    );
+    assert!(
+        texts[1].contains("found a secret that process 0 at 127.0.0.1:")
+            && texts[1].contains(" does not know, wanted the same for all processes"),
+        "{texts:?}"
+    );
+}
+
+/// Addresses at which something listens on a port, as Linux tells them.
+#[cfg(target_os = "linux")]
+fn listening(port: u16) -> Vec<String> {
+    let wanted = format!(":{port:04X}");
+    let mut found = Vec::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let text = std::fs::read_to_string(table).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            // state 0A: listening
+            if let [_, local, _, "0A", ..] = words[..]
+                && let Some(address) = local.strip_suffix(&wanted)
+            {
+                found.push(address.to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn process_0_listens_at_its_address_and_not_at_all() {
+    for bind in [None, Some("127.0.0.1".to_owned())] {
+        let mut meeting = meetings(2, 1).remove(0);
+        meeting.patience = Duration::from_millis(600);
+        meeting.bind = bind;
+        if meeting.bind.is_some() {
+            // a name that others know this host by
+            meeting.address = "0.0.0.0".into();
+        }
+        let port = meeting.port;
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| failure(&meeting));
+            let caller = stranger(port);
+            assert_eq!(listening(port), ["0100007F"]);
+            drop(caller);
+            waits.join().unwrap();
+        });
+    }
 }
 
 #[test]

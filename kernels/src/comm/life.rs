@@ -2,11 +2,13 @@
 //! but how processes end. One that ends without a good-bye is a process that died; process 0 tells the
 //! rest. MPI says nothing of the kind, and mpirun ends all without a name.
 //!
-//! Where process 0 listens goes round by MPI: token, port, name of its host, addresses. A process that
+//! Where process 0 listens goes round by MPI: a secret that is new for each run, port, name of its host,
+//! addresses. Over TCP nobody sees the secret: both ends show that they know it (`secret.rs`). With all
+//! processes on one host process 0 listens at a loopback address; else at all of its addresses, as nobody
+//! tells which of them the others reach. A process that
 //! reaches none of them has no line: that is told, and the run goes on. Silence on a line means nothing,
 //! as hosts may be joined by MPI's network alone: the watchdog of collectives sees to it.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufReader, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::net::{SocketAddrV4, ToSocketAddrs};
@@ -15,10 +17,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::door::Door;
 use super::frame::{self, Header, Kind, Payload};
-use super::meeting::{FIRST_LINE, HELLO, accept, read_line};
-use super::network::Failure;
+use super::network::{Failure, unmet};
 use super::post::Post;
+use super::secret::{HANDSHAKE, Refusal, Secret, introduce, nonce};
 use super::watch::Watch;
 use crate::Result;
 
@@ -50,14 +53,30 @@ pub(super) fn meet(
 ) -> Result<(Lines, Vec<String>)> {
     let Seat { process, hosts } = *seat;
     if process == 0 {
-        let token = format!("{:x}", RandomState::new().build_hasher().finish());
-        let every: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
-        let listener = TcpListener::bind(&every.map(|address| SocketAddr::new(address, 0))[..]);
+        let no_token = |error: std::io::Error| {
+            unmet(
+                "process 0",
+                error.to_string(),
+                "random numbers of the system",
+            )
+        };
+        let token = nonce().map_err(no_token)?;
+        let is_one_host = hosts.iter().all(|host| *host == hosts[0]);
+        let own: &[IpAddr] = match is_one_host {
+            true => &[IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            false => &[
+                IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            ],
+        };
+        let own: Vec<SocketAddr> = own.iter().map(|ip| SocketAddr::new(*ip, 0)).collect();
+        let listener = TcpListener::bind(&own[..]);
         let port = listener.as_ref().ok().and_then(|l| l.local_addr().ok());
         let place = port.map(|at| place(&token, at.port(), &hosts[0]));
         exchange(place.as_deref().unwrap_or_default())?;
-        let mut lines = match &listener {
-            Ok(listener) => hear(listener, &token, hosts.len()),
+        let door = listener.and_then(|listener| Door::open(listener, Secret::of(&token)));
+        let mut lines = match &door {
+            Ok(door) => hear(door, hosts.len()),
             Err(_) => hosts.iter().map(|_| None).collect(),
         };
         let mut without = Vec::new();
@@ -113,26 +132,19 @@ fn local_addresses(tree: &str) -> Vec<Ipv4Addr> {
 }
 
 /// Takes the calls of the others, until all have called or their time is over.
-fn hear(listener: &TcpListener, token: &str, processes: usize) -> Lines {
-    let until = Instant::now() + PATIENCE;
+fn hear(door: &Door, processes: usize) -> Lines {
+    // whoever was let in at the end of its own patience has a line: else it would take this process for dead
+    let until = Instant::now() + PATIENCE + 3 * HANDSHAKE;
     let mut lines: Lines = (0..processes).map(|_| None).collect();
     let mut left = processes - 1;
     while left > 0 {
-        let Ok(Some((mut stream, _))) = accept(listener, until) else {
+        let Some(visitor) = door.next(until) else {
             break;
         };
-        let heard = stream.set_read_timeout(Some(FIRST_LINE));
-        let Ok(line) = heard.and_then(|()| read_line(&mut stream)) else {
-            continue;
-        };
-        let process = line.strip_prefix(&format!("{HELLO} {token} "));
-        let process: Option<usize> = process.and_then(|process| process.parse().ok());
-        let Some(process) = process.filter(|p| (1..processes).contains(p)) else {
-            continue;
-        };
-        // it knows by the answer that it met nobody else
-        let answered = stream.write_all(format!("{HELLO} {token}\n").as_bytes());
-        if answered.is_ok() && lines[process].replace(stream).is_none() {
+        let process: Option<usize> = visitor.words.parse().ok();
+        if let Some(process) = process.filter(|process| (1..processes).contains(process))
+            && lines[process].replace(visitor.stream).is_none()
+        {
             left -= 1;
         }
     }
@@ -177,12 +189,10 @@ fn greet(
     (process, patience): (usize, Duration),
 ) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(address, patience)?;
-    stream.write_all(format!("{HELLO} {token} {process}\n").as_bytes())?;
-    // process 0 hears one caller after the other, a stranger for two seconds
-    stream.set_read_timeout(Some(PATIENCE))?;
-    match read_line(&mut stream)? == format!("{HELLO} {token}") {
-        true => Ok(stream),
-        false => Err(std::io::Error::new(
+    match introduce(&mut stream, &Secret::of(token), &process.to_string()) {
+        Ok(()) => Ok(stream),
+        Err(Refusal::Connection(error)) => Err(error),
+        Err(Refusal::Stranger | Refusal::Secret) => Err(std::io::Error::new(
             ErrorKind::InvalidData,
             "another program",
         )),
@@ -379,26 +389,32 @@ Local:
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
+        let door = Door::open(listener, Secret::of("5eed")).unwrap();
         thread::scope(|scope| {
             let calls = scope.spawn(|| {
                 let mut stranger = TcpStream::connect(at).unwrap();
                 stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-                let mut other_run = TcpStream::connect(at).unwrap();
-                other_run.write_all(b"millrace-1 0bad 1\n").unwrap();
-                call(&format!("5eed {} a", at.port()), &seat)
+                let silent = TcpStream::connect(at).unwrap();
+                let other_run = greet(&at, "0bad", (1, PATIENCE)).unwrap_err();
+                assert_eq!(other_run.to_string(), "another program");
+                let line = call(&format!("5eed {} a", at.port()), &seat);
+                drop(silent);
+                line
             });
-            let lines = hear(&listener, "5eed", 2);
+            let started = Instant::now();
+            let lines = hear(&door, 2);
             assert!(lines[0].is_none() && lines[1].is_some());
+            assert!(started.elapsed() < HANDSHAKE, "the silent one held it up");
             calls.join().unwrap().unwrap();
         });
         // somebody else at the port of process 0
+        let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = stranger.local_addr().unwrap();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut stranger = accept(&listener, Instant::now() + PATIENCE)
-                    .unwrap()
-                    .unwrap();
-                stranger.0.write_all(b"220 ready\n").unwrap();
-                let _ = read_line(&mut stranger.0);
+                let mut stream = stranger.accept().unwrap().0;
+                stream.write_all(b"220 ready\n").unwrap();
+                let _ = std::io::Read::read(&mut stream, &mut [0; 9]);
             });
             let place = format!("5eed {} no-such-host.invalid", at.port());
             let hosts = [

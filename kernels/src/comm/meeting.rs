@@ -1,32 +1,29 @@
-//! How processes find each other: process 0 listens where all know it (MASTER_ADDR, MASTER_PORT), each
-//! other one tells it its number and where it listens itself, and gets the list of all. Then each two
-//! are connected, the higher number calling. Lines of text:
+//! How processes find each other (a rendezvous): process 0 listens where all know it (MASTER_ADDR,
+//! MASTER_PORT), each other one tells it its number and where it listens itself, and gets the list of all.
+//! Then each two are connected, the higher number calling. Both ends of every connection first show that
+//! they know the run's secret (`secret.rs`); who does not is counted and changes nothing. Callers are heard
+//! side by side (`door.rs`). Words of callers, and what process 0 then says:
 //!
 //! ```text
-//! to process 0      millrace-1 PROCESS PROCESSES RANKS PORT HOST
+//! to process 0      PROCESS PROCESSES RANKS PORT HOST
 //! back              go TOKEN, and for each process: ADDRESS PORT HOST          or: no REASON
-//! between others    millrace-1 TOKEN PROCESS
+//! between others    PROCESS, by the secret that follows from the run's and TOKEN
 //! ```
 //!
-//! The token, new for each meeting, keeps processes of other runs out. It guards against mistakes, not
-//! against people: the network between hosts of a run is a trusted one, as it is for MPI and NCCL.
+//! The token, new for each meeting, keeps processes of an earlier run with the same secret out.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::door::{Door, Visitor};
 use super::network::unmet;
+use super::secret::{HANDSHAKE, Refusal, Secret, introduce, nonce, read_line};
 use crate::{Error, Result};
 
-pub(super) const HELLO: &str = "millrace-1";
-/// Longest line.
-const MOST_BYTES: usize = 4096;
 /// Pause before another try.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A caller that says nothing for so long is none of ours.
-pub(super) const FIRST_LINE: Duration = Duration::from_secs(2);
 
 /// Who meets where.
 #[derive(Clone, Debug)]
@@ -41,6 +38,11 @@ pub struct Meeting {
     pub address: String,
     /// Where it listens.
     pub port: u16,
+    /// Name or address of process 0's host that it listens at; None: `address`, as far as that is one of
+    /// its own.
+    pub bind: Option<String>,
+    /// What all processes of the run know.
+    pub secret: Secret,
     /// Name of this host, for messages.
     pub host: String,
     /// How long to wait for the others to come.
@@ -49,14 +51,21 @@ pub struct Meeting {
     pub timeout: Duration,
 }
 
-/// Connections by process, and names of all hosts.
-type Met = (Vec<Option<TcpStream>>, Vec<String>);
+/// How processes met.
+pub(super) struct Met {
+    /// Connections by process.
+    pub links: Vec<Option<TcpStream>>,
+    /// Names of all hosts.
+    pub hosts: Vec<String>,
+    /// What the log should say of it.
+    pub remarks: Vec<String>,
+}
 
 /// Connects to all other processes.
 pub(super) fn meet(meeting: &Meeting) -> Result<Met> {
     let until = Instant::now() + meeting.patience;
     let at = format!("{}:{}", meeting.address, meeting.port);
-    let addresses = resolve(meeting)?;
+    let addresses = resolve(meeting, &meeting.address)?;
     if meeting.process == 0 {
         Host { meeting, at: &at }.gather(&addresses, until)
     } else {
@@ -64,8 +73,8 @@ pub(super) fn meet(meeting: &Meeting) -> Result<Met> {
     }
 }
 
-fn resolve(meeting: &Meeting) -> Result<Vec<SocketAddr>> {
-    let (name, port) = (meeting.address.as_str(), meeting.port);
+fn resolve(meeting: &Meeting, name: &str) -> Result<Vec<SocketAddr>> {
+    let port = meeting.port;
     let wanted = "the name or address of process 0's host";
     let found = match (name, port).to_socket_addrs() {
         Ok(addresses) => {
@@ -94,71 +103,116 @@ struct Caller {
     host: String,
 }
 
+impl Caller {
+    fn is_same(&self, other: &Caller) -> bool {
+        (self.process, self.address, self.port) == (other.process, other.address, other.port)
+    }
+}
+
 /// Process 0.
 struct Host<'a> {
     meeting: &'a Meeting,
     at: &'a str,
 }
 
+/// Whether a name says by itself that only processes of the same host are meant.
+fn is_inside(name: &str) -> bool {
+    let literal: Option<IpAddr> = name.parse().ok();
+    name == "localhost" || literal.is_some_and(|address| address.is_loopback())
+}
+
 impl Host<'_> {
-    fn listen(&self, addresses: &[SocketAddr]) -> Result<TcpListener> {
+    /// Listens at the address that the others call, not at all of this host. Returns a remark if it must.
+    fn listen(&self, addresses: &[SocketAddr]) -> Result<(TcpListener, Option<String>)> {
+        let Meeting {
+            address,
+            port,
+            bind,
+            host,
+            ..
+        } = self.meeting;
+        if let Some(name) = bind {
+            let chosen = resolve(self.meeting, name)?;
+            let listener = TcpListener::bind(&chosen[..]);
+            return Ok((listener.map_err(|error| self.deaf(&error))?, None));
+        }
         // a host may know its own name as a loopback address, where others cannot reach it: only an
         // address that is written down as such binds to it
-        let literal: Option<IpAddr> = self.meeting.address.parse().ok();
-        let is_inside = self.meeting.address == "localhost"
-            || literal.is_some_and(|address| address.is_loopback());
-        let listened = if is_inside {
-            TcpListener::bind(addresses)
-        } else {
-            TcpListener::bind(("0.0.0.0", self.meeting.port))
+        let reachable: Vec<SocketAddr> = (addresses.iter().copied())
+            .filter(|one| is_inside(address) || !one.ip().is_loopback())
+            .collect();
+        let why = match TcpListener::bind(&reachable[..]) {
+            Ok(listener) => return Ok((listener, None)),
+            Err(_) if reachable.is_empty() => "a loopback address on this host",
+            // a service's or a router's, which passes calls on
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => "no address of this host",
+            Err(error) => return Err(self.deaf(&error)),
         };
-        listened.map_err(|error| {
-            let found = match error.kind() {
-                ErrorKind::AddrInUse => "in use".to_owned(),
-                _ => error.to_string(),
-            };
-            let (host, port) = (&self.meeting.host, self.meeting.port);
-            unmet(
-                format!("process 0 on {host}: port {port}"),
-                found,
-                "a free one: launch.port or MASTER_PORT",
-            )
-        })
+        let listener = TcpListener::bind(("0.0.0.0", *port));
+        let remark = format!(
+            "{address} is {why}: process 0 on {host} listens at all of its addresses (launch.bind chooses one)"
+        );
+        Ok((listener.map_err(|error| self.deaf(&error))?, Some(remark)))
+    }
+
+    fn deaf(&self, error: &std::io::Error) -> Error {
+        let found = match error.kind() {
+            ErrorKind::AddrInUse => "in use".to_owned(),
+            _ => error.to_string(),
+        };
+        let (host, port) = (&self.meeting.host, self.meeting.port);
+        unmet(
+            format!("process 0 on {host}: port {port}"),
+            found,
+            "a free one: launch.port or MASTER_PORT",
+        )
     }
 
     fn gather(&self, addresses: &[SocketAddr], until: Instant) -> Result<Met> {
-        let listener = self.listen(addresses)?;
+        let (listener, remark) = self.listen(addresses)?;
+        let door = Door::open(listener, self.meeting.secret.clone());
+        let door = door.map_err(|error| self.deaf(&error))?;
         let mut callers: Vec<Caller> = Vec::new();
         while callers.len() + 1 < self.meeting.processes {
-            let come = accept(&listener, until).map_err(|error| {
-                let reason = self.absent(&callers, &error);
-                refuse(&mut callers, reason)
-            })?;
-            let Some((stream, from)) = come else {
-                let reason = self.absent(&callers, "nobody");
+            let Some(visitor) = door.next(until) else {
+                let reason = self.absent(&callers, door.refused());
                 return Err(refuse(&mut callers, reason));
             };
-            // whoever does not know the words is not of this run
-            let Ok(Some(caller)) = greet(stream, from) else {
+            // who knows the secret and not the words is another version of this program
+            let Some((caller, processes, ranks)) = greeted(visitor) else {
                 continue;
             };
-            let problem = self.problem(&callers, &caller);
-            callers.push(caller.0);
+            // one whose connection broke before it heard that it is known calls again
+            callers.retain(|other| !other.is_same(&caller));
+            let problem = self.problem(&callers, (&caller, processes, ranks));
+            callers.push(caller);
             if let Some(problem) = problem {
                 return Err(refuse(&mut callers, problem));
             }
         }
-        self.introduce(callers)
+        let refused = match door.refused() {
+            0 => None,
+            count => Some(format!(
+                "process 0 refused {count} callers that did not know the run's secret"
+            )),
+        };
+        let mut met = self.introduce(callers)?;
+        met.remarks.extend(remark.into_iter().chain(refused));
+        Ok(met)
     }
 
-    fn absent(&self, callers: &[Caller], found: &str) -> Error {
+    fn absent(&self, callers: &[Caller], refused: usize) -> Error {
         let is_there = |process: &usize| callers.iter().any(|caller| caller.process == *process);
         let missing = (1..self.meeting.processes).filter(|process| !is_there(process));
         let missing: Vec<String> = missing.map(|process| process.to_string()).collect();
         let seconds = self.meeting.patience.as_secs_f64();
+        let strangers = match refused {
+            0 => String::new(),
+            count => format!(" but {count} callers that did not know the run's secret"),
+        };
         unmet(
             format!("process 0 on {} at {}", self.meeting.host, self.at),
-            format!("{found} for {seconds:.0} s"),
+            format!("nobody for {seconds:.0} s{strangers}"),
             format!(
                 "process {} of {}",
                 missing.join(", "),
@@ -168,7 +222,11 @@ impl Host<'_> {
     }
 
     /// What is wrong with who came last.
-    fn problem(&self, callers: &[Caller], (caller, processes, ranks): &Greeted) -> Option<Error> {
+    fn problem(
+        &self,
+        callers: &[Caller],
+        (caller, processes, ranks): (&Caller, usize, usize),
+    ) -> Option<Error> {
         let Meeting {
             processes: all,
             ranks_per_process: each,
@@ -176,7 +234,7 @@ impl Host<'_> {
             ..
         } = self.meeting;
         let at = format!("process {} on {}", caller.process, caller.host);
-        if (processes, ranks) != (all, each) {
+        if (processes, ranks) != (*all, *each) {
             let found = format!("a run of {processes} processes with {ranks} ranks each");
             let wanted = format!("{all} with {each}, as process 0 on {host} has it");
             return Some(unmet(at, found, wanted));
@@ -201,10 +259,13 @@ impl Host<'_> {
     /// Tells everybody of everybody.
     fn introduce(&self, mut callers: Vec<Caller>) -> Result<Met> {
         callers.sort_by_key(|caller| caller.process);
-        let token = RandomState::new().build_hasher().finish();
+        let token = nonce().map_err(|error| {
+            let at = format!("process 0 on {}", self.meeting.host);
+            unmet(at, error.to_string(), "random numbers of the system")
+        })?;
         let is_spread = callers.iter().any(|caller| !caller.address.is_loopback());
         let mut text = format!(
-            "go {token:x}\n{} 0 {}\n",
+            "go {token}\n{} 0 {}\n",
             self.meeting.address, self.meeting.host
         );
         for caller in &callers {
@@ -225,7 +286,11 @@ impl Host<'_> {
             hosts.push(caller.host);
             links.push(Some(caller.stream));
         }
-        Ok((links, hosts))
+        Ok(Met {
+            links,
+            hosts,
+            remarks: Vec::new(),
+        })
     }
 }
 
@@ -241,76 +306,19 @@ fn refuse(callers: &mut [Caller], reason: Error) -> Error {
 /// A caller, processes of its run, ranks of each.
 type Greeted = (Caller, usize, usize);
 
-fn greet(mut stream: TcpStream, from: SocketAddr) -> std::io::Result<Option<Greeted>> {
-    stream.set_read_timeout(Some(FIRST_LINE))?;
-    let line = read_line(&mut stream)?;
-    stream.set_read_timeout(None)?;
-    let words: Vec<&str> = line.splitn(6, ' ').collect();
-    let [HELLO, process, processes, ranks, port, host] = words[..] else {
-        return Ok(None);
-    };
-    let (Ok(process), Ok(processes), Ok(ranks), Ok(port)) = (
-        process.parse(),
-        processes.parse(),
-        ranks.parse(),
-        port.parse(),
-    ) else {
-        return Ok(None);
+fn greeted(visitor: Visitor) -> Option<Greeted> {
+    let words: Vec<&str> = visitor.words.splitn(5, ' ').collect();
+    let [process, processes, ranks, port, host] = words[..] else {
+        return None;
     };
     let caller = Caller {
-        stream,
-        process,
-        address: from.ip().to_canonical(),
-        port,
+        process: process.parse().ok()?,
+        address: visitor.from.ip().to_canonical(),
+        port: port.parse().ok()?,
         host: host.to_owned(),
+        stream: visitor.stream,
     };
-    Ok(Some((caller, processes, ranks)))
-}
-
-/// The next caller; None if there is none until then.
-pub(super) fn accept(
-    listener: &TcpListener,
-    until: Instant,
-) -> Result<Option<(TcpStream, SocketAddr)>, String> {
-    listener
-        .set_nonblocking(true)
-        .map_err(|error| error.to_string())?;
-    loop {
-        match listener.accept() {
-            Ok((stream, from)) => {
-                stream
-                    .set_nonblocking(false)
-                    .map_err(|error| error.to_string())?;
-                return Ok(Some((stream, from)));
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if Instant::now() >= until {
-                    return Ok(None);
-                }
-                thread::sleep(PAUSE);
-            }
-            // who gave up while waiting to be let in
-            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-}
-
-/// Bytes up to the end of the line, none of those behind it.
-pub(super) fn read_line(stream: &mut TcpStream) -> std::io::Result<String> {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    while line.len() < MOST_BYTES {
-        stream.read_exact(&mut byte)?;
-        if byte[0] == b'\n' {
-            return Ok(String::from_utf8_lossy(&line).into_owned());
-        }
-        line.push(byte[0]);
-    }
-    Err(std::io::Error::new(
-        ErrorKind::InvalidData,
-        "a line without an end",
-    ))
+    Some((caller, processes.parse().ok()?, ranks.parse().ok()?))
 }
 
 fn call(addresses: &[SocketAddr], until: Instant) -> std::io::Result<TcpStream> {
@@ -334,37 +342,14 @@ fn call(addresses: &[SocketAddr], until: Instant) -> std::io::Result<TcpStream> 
 /// Any other process.
 fn join(meeting: &Meeting, at: &str, addresses: &[SocketAddr], until: Instant) -> Result<Met> {
     let me = format!("process {} on {}", meeting.process, meeting.host);
-    let local = |error: std::io::Error| unmet(me.clone(), error.to_string(), "a port to listen at");
-    let family = if addresses.iter().all(SocketAddr::is_ipv6) {
-        "::"
-    } else {
-        "0.0.0.0"
-    };
-    let listener = TcpListener::bind((family, 0)).map_err(local)?;
-    let port = listener.local_addr().map_err(local)?.port();
-    let seconds = meeting.patience.as_secs_f64();
-    let silent = |error: std::io::Error| {
-        let found = format!("no answer from {at} for {seconds:.0} s ({error})");
-        unmet(me.clone(), found, "process 0 there")
-    };
-    let mut host = call(addresses, until).map_err(silent)?;
-    let Meeting {
-        process,
-        processes,
-        ranks_per_process: ranks,
-        host: name,
-        ..
-    } = meeting;
-    let hello = format!("{HELLO} {process} {processes} {ranks} {port} {name}\n");
-    host.write_all(hello.as_bytes()).map_err(silent)?;
+    let (mut host, listener) = join_host(meeting, (&me, at), addresses, until)?;
     // process 0 waits for all, and says no if somebody does not come
-    let patience = meeting.patience + FIRST_LINE + FIRST_LINE;
-    host.set_read_timeout(Some(patience)).map_err(silent)?;
+    let patience = Instant::now() + meeting.patience + 2 * HANDSHAKE;
     let left = |error: std::io::Error| {
         let found = format!("no list of processes from {at} ({error})");
         unmet(me.clone(), found, "process 0 there")
     };
-    let answer = read_line(&mut host).map_err(left)?;
+    let answer = read_line(&mut host, patience).map_err(left)?;
     let token = match answer.split_once(' ') {
         Some(("go", token)) => token.to_owned(),
         Some(("no", reason)) => {
@@ -377,14 +362,14 @@ fn join(meeting: &Meeting, at: &str, addresses: &[SocketAddr], until: Instant) -
         _ => {
             return Err(unmet(
                 me.clone(),
-                format!("another program at {at}"),
-                "process 0 there",
+                format!("{answer:?} from {at}"),
+                "go or no",
             ));
         }
     };
     let mut peers = Vec::new();
-    for _ in 0..*processes {
-        let line = read_line(&mut host).map_err(left)?;
+    for _ in 0..meeting.processes {
+        let line = read_line(&mut host, patience).map_err(left)?;
         let words: Vec<&str> = line.splitn(3, ' ').collect();
         let [address, port, host] = words[..] else {
             return Err(unmet(
@@ -399,11 +384,78 @@ fn join(meeting: &Meeting, at: &str, addresses: &[SocketAddr], until: Instant) -
             host.to_owned(),
         ));
     }
-    let mut links: Vec<Option<TcpStream>> = (0..*processes).map(|_| None).collect();
+    host.set_read_timeout(None).map_err(left)?;
+    let mut links: Vec<Option<TcpStream>> = (0..meeting.processes).map(|_| None).collect();
     links[0] = Some(host);
-    call_lower(meeting, &token, &peers, (&mut links, until))?;
-    hear_higher(meeting, &token, &listener, (&mut links, until))?;
-    Ok((links, peers.into_iter().map(|(_, _, host)| host).collect()))
+    let secret = meeting.secret.derived(&token);
+    // those behind this one may call as soon as they have the list
+    let door = Door::open(listener, secret.clone());
+    let door =
+        door.map_err(|error| unmet(me.clone(), error.to_string(), "a thread for callers"))?;
+    call_lower(meeting, &secret, &peers, (&mut links, until))?;
+    hear_higher(meeting, &door, (&mut links, until))?;
+    Ok(Met {
+        links,
+        hosts: peers.into_iter().map(|(_, _, host)| host).collect(),
+        remarks: Vec::new(),
+    })
+}
+
+/// Introduces this process to process 0. Returns the connection, and where this process listens: at the address
+/// by which it reached process 0, which sees the same one.
+fn join_host(
+    meeting: &Meeting,
+    (me, at): (&str, &str),
+    addresses: &[SocketAddr],
+    until: Instant,
+) -> Result<(TcpStream, TcpListener)> {
+    let deaf =
+        |error: std::io::Error| unmet(me.to_owned(), error.to_string(), "a port to listen at");
+    let seconds = meeting.patience.as_secs_f64();
+    let mut listener: Option<(IpAddr, TcpListener)> = None;
+    loop {
+        let silent = |error: std::io::Error| {
+            let found = format!("no answer from {at} for {seconds:.0} s ({error})");
+            unmet(me.to_owned(), found, "process 0 there")
+        };
+        let mut host = call(addresses, until).map_err(silent)?;
+        let mut own = host.local_addr().map_err(silent)?.ip();
+        if own.is_loopback() && !is_inside(&meeting.address) {
+            // processes of other hosts cannot reach that
+            own = IpAddr::from([0, 0, 0, 0]);
+        }
+        let (_, listening) = match listener.take().filter(|(address, _)| *address == own) {
+            Some(listening) => listening,
+            None => (own, TcpListener::bind((own, 0)).map_err(deaf)?),
+        };
+        let port = listening.local_addr().map_err(deaf)?.port();
+        let Meeting {
+            process,
+            processes,
+            ranks_per_process: ranks,
+            host: name,
+            secret,
+            ..
+        } = meeting;
+        let words = format!("{process} {processes} {ranks} {port} {name}");
+        match introduce(&mut host, secret, &words) {
+            Ok(()) => return Ok((host, listening)),
+            Err(Refusal::Connection(error)) if Instant::now() >= until => {
+                return Err(silent(error));
+            }
+            // process 0 may have too many callers to hear this one in time
+            Err(Refusal::Connection(_)) => thread::sleep(PAUSE),
+            Err(Refusal::Stranger) => {
+                let found = format!("another program at {at}");
+                return Err(unmet(me.to_owned(), found, "process 0 there"));
+            }
+            Err(Refusal::Secret) => {
+                let found = format!("a secret that process 0 at {at} does not know");
+                return Err(unmet(me.to_owned(), found, "the same for all processes"));
+            }
+        }
+        listener = Some((own, listening));
+    }
 }
 
 type Streams<'a> = (&'a mut Vec<Option<TcpStream>>, Instant);
@@ -411,60 +463,51 @@ type Streams<'a> = (&'a mut Vec<Option<TcpStream>>, Instant);
 /// Connects to the processes between 0 and this one.
 fn call_lower(
     meeting: &Meeting,
-    token: &str,
+    secret: &Secret,
     peers: &[(String, u16, String)],
     (links, until): Streams<'_>,
 ) -> Result<()> {
     for process in 1..meeting.process {
         let (address, port, host) = &peers[process];
-        let called = (address.as_str(), *port).to_socket_addrs();
-        let called = called.and_then(|addresses| call(&addresses.collect::<Vec<_>>(), until));
-        let hello = format!("{HELLO} {token} {}\n", meeting.process);
-        let said =
-            called.and_then(|mut stream| stream.write_all(hello.as_bytes()).map(|()| stream));
-        let stream = said.map_err(|error| {
+        let lost = |why: String| {
             let at = format!("process {} on {}", meeting.process, meeting.host);
-            let found = format!("no way to {address}:{port} ({error})");
+            let found = format!("no way to {address}:{port} ({why})");
             unmet(at, found, format!("process {process} on {host} there"))
-        })?;
-        links[process] = Some(stream);
+        };
+        let resolved = (address.as_str(), *port).to_socket_addrs();
+        let resolved: Vec<SocketAddr> = resolved.map_err(|e| lost(e.to_string()))?.collect();
+        links[process] = loop {
+            let mut stream = call(&resolved, until).map_err(|error| lost(error.to_string()))?;
+            match introduce(&mut stream, secret, &meeting.process.to_string()) {
+                Ok(()) => break Some(stream),
+                Err(Refusal::Connection(error)) if Instant::now() >= until => {
+                    return Err(lost(error.to_string()));
+                }
+                Err(Refusal::Connection(_)) => thread::sleep(PAUSE),
+                Err(Refusal::Stranger | Refusal::Secret) => {
+                    return Err(lost("another program".into()));
+                }
+            }
+        };
     }
     Ok(())
 }
 
 /// Takes the calls of the processes behind this one.
-fn hear_higher(
-    meeting: &Meeting,
-    token: &str,
-    listener: &TcpListener,
-    (links, until): Streams<'_>,
-) -> Result<()> {
-    let me = format!("process {} on {}", meeting.process, meeting.host);
-    let mut left = meeting.processes - 1 - meeting.process;
-    while left > 0 {
-        let come =
-            accept(listener, until).map_err(|error| unmet(me.clone(), error, "connections"))?;
-        let Some((mut stream, _)) = come else {
-            let missing = (meeting.process + 1..meeting.processes).filter(|&p| links[p].is_none());
+fn hear_higher(meeting: &Meeting, door: &Door, (links, until): Streams<'_>) -> Result<()> {
+    let expected = meeting.process + 1..meeting.processes;
+    while expected.clone().any(|process| links[process].is_none()) {
+        let Some(visitor) = door.next(until) else {
+            let missing = expected.clone().filter(|&process| links[process].is_none());
             let missing: Vec<String> = missing.map(|process| process.to_string()).collect();
             let wanted = format!("process {}", missing.join(", "));
+            let me = format!("process {} on {}", meeting.process, meeting.host);
             return Err(unmet(me, "no connection in time", wanted));
         };
-        let heard = stream
-            .set_read_timeout(Some(FIRST_LINE))
-            .and_then(|()| read_line(&mut stream));
-        let Ok(line) = heard else {
-            continue;
-        };
-        let words: Vec<&str> = line.split(' ').collect();
-        let process = match words[..] {
-            [HELLO, said, process] if said == token => process.parse().ok(),
-            _ => None,
-        };
-        let expected = meeting.process + 1..meeting.processes;
-        if let Some(process) = process.filter(|p| expected.contains(p) && links[*p].is_none()) {
-            links[process] = Some(stream);
-            left -= 1;
+        let process = visitor.words.parse().ok();
+        if let Some(process) = process.filter(|process| expected.contains(process)) {
+            // the last one counts: who calls again did not hear that it is known
+            links[process] = Some(visitor.stream);
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod claims;
+mod door;
 mod frame;
 mod life;
 pub mod local;
@@ -12,6 +13,7 @@ mod nested;
 mod network;
 mod post;
 mod remote;
+mod secret;
 pub mod socket;
 mod sum;
 mod traced;
@@ -19,6 +21,7 @@ mod watch;
 
 pub use nested::Nested;
 pub use network::{Failure, Network};
+pub use secret::Secret;
 pub use traced::Traced;
 pub use watch::{Roster, Watch};
 

@@ -252,9 +252,16 @@ impl Drop for Network {
 }
 
 /// Takes what came from a process. False: it was the last.
-pub(super) fn take(post: &Post, process: usize, (header, payload): (Header, Payload)) -> bool {
+///
+/// # Errors
+/// `InvalidData` if it is nothing that a process of this program sends.
+pub(super) fn take(
+    post: &Post,
+    process: usize,
+    (header, payload): (Header, Payload),
+) -> std::io::Result<bool> {
     match header.kind {
-        Kind::Turn | Kind::Mail | Kind::Gone => post.deliver(header, payload),
+        Kind::Turn | Kind::Mail | Kind::Gone => post.deliver(header, payload)?,
         // who else is gone is told on lines of life alone (life.rs)
         Kind::Ping | Kind::Lost => {}
         Kind::Failed => {
@@ -262,10 +269,10 @@ pub(super) fn take(post: &Post, process: usize, (header, payload): (Header, Payl
         }
         Kind::Bye => {
             post.end(process, None, None);
-            return false;
+            return Ok(false);
         }
     }
-    true
+    Ok(true)
 }
 
 /// The error of processes that did not find each other.

@@ -1,7 +1,9 @@
 //! Where frames wait for the ranks of this process: an inbox for each member of each group, with a
 //! queue for each member that sends.
 //!
-//! How much waits is bounded by what the callers do, and no call holds a sender back:
+//! How much waits is bounded by what the callers do, and no call holds a sender back. Frames of groups that
+//! this process has yet to make are bounded by number and bytes besides: processes make the same groups in
+//! the same order within moments. What waits of each group:
 //! - A member is at most one collective ahead of every other, since it cannot end one without a part of
 //!   each: two letters wait of each member at most.
 //! - Messages between two ranks are those of the micro-batches that a training schedule keeps in flight,
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::frame::{EVERYONE, Header, Kind, Payload};
+use super::frame::{EVERYONE, HEADER, Header, Kind, Payload};
 use super::network::Failure;
 use super::watch::left;
 
@@ -99,7 +101,13 @@ struct Groups {
     here: BTreeMap<u32, Vec<(u32, Arc<Inbox>)>>,
     /// Frames of groups that this process has yet to make.
     early: BTreeMap<u32, Vec<(Header, Payload)>>,
+    /// Bytes of them.
+    early_bytes: usize,
 }
+
+/// Most bytes of early frames, and most groups of which there may be some.
+const MOST_EARLY_BYTES: usize = 1 << 30;
+const MOST_EARLY_GROUPS: usize = 1 << 12;
 
 /// A process's inboxes and what is known of the other processes.
 pub(super) struct Post {
@@ -148,6 +156,7 @@ impl Post {
             .collect();
         let opened = inboxes.iter().map(|(_, inbox)| Arc::clone(inbox)).collect();
         for (header, payload) in groups.early.remove(&group).unwrap_or_default() {
+            groups.early_bytes -= HEADER + payload.bytes().len();
             hand_out(&inboxes, &header, &payload);
         }
         groups.here.insert(group, inboxes);
@@ -162,16 +171,25 @@ impl Post {
     }
 
     /// Takes a frame of a group.
-    pub(super) fn deliver(&self, header: Header, payload: Payload) {
+    ///
+    /// # Errors
+    /// `InvalidData` if more waits for groups that this process has yet to make than these may hold.
+    pub(super) fn deliver(&self, header: Header, payload: Payload) -> std::io::Result<()> {
         let mut groups = held(&self.groups);
-        match groups.here.get(&header.group) {
-            Some(inboxes) => hand_out(inboxes, &header, &payload),
-            None => groups
-                .early
-                .entry(header.group)
-                .or_default()
-                .push((header, payload)),
+        if let Some(inboxes) = groups.here.get(&header.group) {
+            hand_out(inboxes, &header, &payload);
+            return Ok(());
         }
+        let bytes = groups.early_bytes + HEADER + payload.bytes().len();
+        let count = groups.early.len() + usize::from(!groups.early.contains_key(&header.group));
+        if bytes > MOST_EARLY_BYTES || count > MOST_EARLY_GROUPS {
+            let what = "too much for groups that are not there yet";
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
+        }
+        groups.early_bytes = bytes;
+        let early = groups.early.entry(header.group).or_default();
+        early.push((header, payload));
+        Ok(())
     }
 
     /// A process has ended: it gave a cause, or ended without a word, or as it should.
@@ -259,5 +277,45 @@ fn hand_out(inboxes: &[(u32, Arc<Inbox>)], header: &Header, payload: &Payload) {
         if header.to == *member || header.to == EVERYONE && header.from != *member {
             inbox.put(header, payload.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(group: u32, bytes: usize) -> (Header, Payload) {
+        let header = Header {
+            group,
+            ..Header::of(Kind::Mail)
+        };
+        (header, Payload::Bytes(Arc::new(vec![0; bytes])))
+    }
+
+    #[test]
+    fn early_frames_are_bounded_by_bytes_and_by_groups() {
+        let post = Post::new(2);
+        let deliver = |(header, payload)| post.deliver(header, payload);
+        for _ in 0..3 {
+            // what a group takes over makes room for others
+            for group in 0..15 {
+                deliver(frame(group, 64 << 20)).unwrap();
+            }
+            let told = deliver(frame(15, 65 << 20)).unwrap_err();
+            assert_eq!(
+                told.to_string(),
+                "too much for groups that are not there yet"
+            );
+            for group in 0..15 {
+                post.open(group, &[0]);
+                deliver(frame(group, 64 << 20)).unwrap();
+                held(&post.groups).here.remove(&group);
+            }
+        }
+        for group in 0..u32::try_from(MOST_EARLY_GROUPS).unwrap() {
+            deliver(frame(group, 1)).unwrap();
+        }
+        assert!(deliver(frame(u32::MAX, 1)).is_err());
+        deliver(frame(0, 1)).unwrap();
     }
 }

@@ -32,7 +32,11 @@ const GOOD_BYE: Duration = Duration::from_secs(5);
 /// `Network`: a name that does not resolve, a port in use, processes that do not come in time, two with
 /// one number, another number of processes.
 pub fn connect(meeting: &Meeting) -> Result<Network> {
-    let (links, hosts) = meeting::meet(meeting)?;
+    let meeting::Met {
+        links,
+        hosts,
+        remarks,
+    } = meeting::meet(meeting)?;
     let watch = Watch::new(Some(meeting.timeout), hosts, meeting.ranks_per_process);
     let watch = Arc::new(watch);
     let post = Arc::new(Post::new(meeting.processes));
@@ -54,7 +58,7 @@ pub fn connect(meeting: &Meeting) -> Result<Network> {
         }),
         post,
         watch,
-        remarks: Vec::new(),
+        remarks,
     }))
 }
 
@@ -182,11 +186,14 @@ fn read(links: &Links, process: usize, stream: TcpStream) {
     let mut stream = BufReader::new(stream);
     loop {
         match frame::read(&mut stream) {
-            Ok(frame) => {
-                if !take(&links.post, process, frame) {
-                    return;
+            Ok(frame) => match take(&links.post, process, frame) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    let _ = stream.get_ref().shutdown(Shutdown::Both);
+                    return links.lost(process, &error);
                 }
-            }
+            },
             Err(error) => return links.lost(process, &error),
         }
     }

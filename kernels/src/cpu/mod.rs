@@ -12,6 +12,7 @@ pub(crate) mod math;
 pub(crate) mod output;
 pub(crate) mod pack;
 pub(crate) mod path;
+mod peak;
 pub(crate) mod rooms;
 pub(crate) mod rotary;
 pub(crate) mod simd;
@@ -23,6 +24,7 @@ pub(crate) mod words;
 use rayon::iter::{IndexedParallelIterator, MaxLen};
 
 pub use path::CpuPath;
+pub use peak::peak_flops;
 pub use simd::Isa;
 
 /// What the factors of a product are rounded to; sums are f32.

@@ -105,7 +105,7 @@ impl Blended {
         let weighed = opened.each_ref().map(|o| weigh(&o.sources, table.weights));
         let mut start = None;
         let parts = if table.samples == BlendSamples::Text {
-            index::build_blend(&BlendRequest {
+            let request = BlendRequest {
                 sources: weighed.each_ref().map(Vec::as_slice),
                 split,
                 mixture: table.mixture,
@@ -115,9 +115,11 @@ impl Blended {
                 max_epochs: (table.max_epochs > 0.0).then_some((table.max_epochs, table.above_cap)),
                 even_batches: even_batches(cx, table),
                 cache: cache.as_ref(),
-            })?
-            .map(|part| part.map(PartSamples::Text))
+            };
+            super::index_memory::check(&request)?;
+            index::build_blend(&request)?.map(|part| part.map(PartSamples::Text))
         } else {
+            super::index_memory::check_masked(&samples, cache.is_some())?;
             let request = masked_request(cx, table, split, cache.as_ref())?;
             start = (table.samples == BlendSamples::T5).then_some(request.tokens.bos);
             index::build_masked(&MaskedBlendRequest {
@@ -466,7 +468,7 @@ fn share(d: &Value) -> String {
 }
 
 /// Asked and realised shares, tokens and epochs of every dataset in every part.
-fn describe(blended: &Blended) -> Value {
+pub(super) fn describe(blended: &Blended) -> Value {
     let mut parts = Vec::new();
     for (i, blend) in blended.parts.iter().enumerate() {
         let (Some(blend), samples) = (blend, blended.samples[i]) else {

@@ -16,7 +16,7 @@ pub(super) const DONE: &str = "done";
 
 /// Connects to the other processes of the job, if a launcher started several, and makes sure that they run the same.
 pub(crate) fn join(job: &Job) -> Result<World> {
-    let world = World::open(&job.launch, &job.parallel)?;
+    let world = World::open(&job.launch, &job.parallel, &job.out)?;
     // a wrong variable is told before anything is done
     told(&world, ::train::cpu_path().map_err(Into::into))?;
     if world.processes() > 1 {

@@ -9,6 +9,7 @@ mod eval;
 mod failure;
 mod generate;
 mod hosts;
+mod index_memory;
 mod inspect;
 mod merge;
 mod models;

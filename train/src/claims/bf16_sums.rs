@@ -205,7 +205,7 @@ fn processes_that_would_sum_otherwise_are_told_before_the_first_step() {
                 host: format!("host-{process}"),
             };
             scope.spawn(move || {
-                let world = World::among(config, &plan.parallel, launcher).unwrap();
+                let world = World::among(config, &plan.parallel, (launcher, folder)).unwrap();
                 let plan = summed(plan.clone(), sums);
                 let (samples, log) = (Chain::of(&plan), Log::default());
                 let run = run_in_world(&plan, &samples, &[], (folder, &world), &log);

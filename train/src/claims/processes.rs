@@ -44,11 +44,13 @@ fn in_processes<T: Send>(
         is_mpi: false,
         host: format!("host-{process}"),
     };
+    let out = tempfile::tempdir().unwrap();
     thread::scope(|scope| {
-        let (config, run) = (&config, &run);
+        let (config, run, out) = (&config, &run, out.path());
         let one = |process| {
             let launcher = launcher(process);
-            scope.spawn(move || run(&World::among(config, &plan.parallel, launcher).unwrap()))
+            scope
+                .spawn(move || run(&World::among(config, &plan.parallel, (launcher, out)).unwrap()))
         };
         let threads: Vec<_> = (0..processes).map(one).collect();
         threads
@@ -321,7 +323,11 @@ fn a_number_of_processes_that_does_not_divide_the_ranks_is_refused_with_those_th
         host: "a".into(),
     };
     let refused = |launcher| {
-        let opened = World::among(&LaunchConfig::default(), &plan.parallel, launcher);
+        let opened = World::among(
+            &LaunchConfig::default(),
+            &plan.parallel,
+            (launcher, Path::new("/nowhere")),
+        );
         opened.err().unwrap().to_string()
     };
     let text = refused(launcher.clone());

@@ -10,7 +10,7 @@ pub use indices::{GptIndices, Order, Places, Request, Starts};
 pub use item::{GptItem, ItemOptions};
 
 pub(crate) use indices::Sizes;
-pub(crate) use walk::starts;
+pub(crate) use walk::{starts, tokens as epoch_tokens};
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};

@@ -273,7 +273,7 @@ impl Engine {
             while let Some((process, bytes)) = mpi.receive()? {
                 is_news = true;
                 if let Some(frame) = assemble(&mut parts[process], bytes)? {
-                    is_open[process] = take(&self.post, process, frame);
+                    is_open[process] = take(&self.post, process, frame).map_err(damaged)?;
                 }
             }
             idle = if is_news { 0 } else { idle + 1 };
@@ -347,12 +347,12 @@ fn assemble(part: &mut Vec<u8>, bytes: Vec<u8>) -> Result<Option<(Header, Payloa
             Ok(Some(frame))
         }
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(Error::Network {
-            at: "MPI".into(),
-            found: error.to_string(),
-            wanted: "frames".into(),
-        }),
+        Err(error) => Err(damaged(error)),
     }
+}
+
+fn damaged(error: std::io::Error) -> Error {
+    unmet("MPI", error.to_string(), "frames")
 }
 
 /// What a network holds.

@@ -1,0 +1,105 @@
+//! What a job's samples cost beside the model: the arrays of the sample order, which grow with the samples asked for and
+//! are predicted before they are built, and the epochs of each dataset.
+
+use super::blend::describe;
+use super::{Blended, Context};
+use crate::machine::{grouped, memory_bytes};
+use anyhow::{Result, bail};
+use index::{BlendRequest, IndexBytes, Part};
+
+/// Smaller arrays are not worth a line.
+const WORTH_TELLING: u64 = 64 << 20;
+/// Bytes of a masked sample: its row of three numbers, and which sample of which dataset it is.
+const MASKED_BYTES: u64 = 12 + 10;
+
+/// Prints the memory that the order of samples will take, and refuses what the machine does not have. With a cache the
+/// arrays are mapped from files, which may be larger.
+pub(super) fn check(request: &BlendRequest) -> Result<()> {
+    let parts = index::index_bytes(request)?;
+    let sum = |of: fn(&IndexBytes) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
+    let kinds = format!(
+        "documents {}, samples {}, blend {}",
+        megabytes(sum(|part| part.documents)),
+        megabytes(sum(|part| part.samples)),
+        megabytes(sum(|part| part.order))
+    );
+    let total = sum(IndexBytes::total);
+    tell((total, &kinds), request.cache.is_some(), memory_limit())
+}
+
+/// As `check`, of masked samples, so many of each part.
+pub(super) fn check_masked(samples: &[u64; 3], has_cache: bool) -> Result<()> {
+    let count = samples.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
+    let total = count.saturating_mul(MASKED_BYTES);
+    let kinds = format!("{MASKED_BYTES} bytes per sample");
+    tell((total, &kinds), has_cache, memory_limit())
+}
+
+fn tell((total, kinds): (u64, &str), has_cache: bool, limit: u64) -> Result<()> {
+    if total > limit && !has_cache {
+        bail!(
+            "the order of the samples takes {} ({kinds}): found more than the {} of memory here, want fewer train.steps, a smaller train.global_batch, or blend.cache, which maps it from files",
+            megabytes(total),
+            megabytes(limit)
+        );
+    }
+    if total >= WORTH_TELLING {
+        log!(
+            "blend: the order of the samples takes {} ({kinds})",
+            megabytes(total)
+        );
+    }
+    Ok(())
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{} MB", grouped(bytes / 1_000_000))
+}
+
+/// Memory of the machine, or what its control group gives this process; no limit where the system tells none.
+fn memory_limit() -> u64 {
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
+    let group = group.trim().parse().unwrap_or(u64::MAX);
+    match memory_bytes() {
+        0 => group,
+        machine => group.min(machine),
+    }
+}
+
+/// Datasets of which training takes more than one epoch, as a line; none if there are none.
+pub(super) fn repeated(cx: &Context, blended: &Blended) -> Result<Option<String>> {
+    if blended.cyclic(cx)?.is_some() {
+        // the sampler goes through all samples again and again
+        let all = blended.part(Part::Train)?.len();
+        let epochs = blended.samples[Part::Train as usize] as f64 / all.max(1) as f64;
+        return Ok((epochs > 1.0).then(|| format!("all samples {epochs:.2}")));
+    }
+    let report = describe(blended);
+    let part = report["parts"].as_array().into_iter().flatten();
+    let part = part.filter(|part| part["part"] == Part::Train.name());
+    let datasets = part.flat_map(|part| part["datasets"].as_array().into_iter().flatten());
+    let texts: Vec<String> = datasets
+        .filter_map(|d| Some((d["name"].as_str()?, d["epochs"].as_f64()?)))
+        .filter(|(_, epochs)| *epochs > 1.0)
+        .map(|(name, epochs)| format!("{name} {epochs:.2}"))
+        .collect();
+    Ok((!texts.is_empty()).then(|| texts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_numbers_unless_it_is_mapped() {
+        let order = (17_000_000_000, "blend 8,000 MB");
+        assert!(tell(order, false, 17_000_000_000).is_ok());
+        let refused = tell(order, false, 16_000_000_000).unwrap_err().to_string();
+        assert!(
+            refused.contains("takes 17,000 MB (blend 8,000 MB): found more than the 16,000 MB"),
+            "{refused}"
+        );
+        assert!(tell(order, true, 16_000_000_000).is_ok());
+        assert!(check_masked(&[u64::MAX, 1, 0], false).is_err());
+    }
+}
