@@ -13,6 +13,7 @@
 //! under its name only when all of it is on the disk; every byte is verified before it is trusted.
 
 pub(crate) mod background;
+pub(crate) mod changes;
 pub(crate) mod courier;
 pub(crate) mod files;
 pub(crate) mod hf;
@@ -24,6 +25,7 @@ pub(crate) mod hf_mixture;
 pub(crate) mod hf_names;
 mod hf_t5;
 mod megatron;
+pub(crate) mod newest;
 pub(crate) mod origin;
 mod pickle;
 pub(crate) mod read;
