@@ -16,6 +16,8 @@ pub(crate) struct Progress {
     unit: &'static str,
     total: u64,
     done: AtomicU64,
+    /// Units that an earlier process did: they took none of this one's time.
+    before: AtomicU64,
     started: Instant,
     bar: Option<ProgressBar>,
     last: Mutex<Instant>,
@@ -42,6 +44,7 @@ impl Progress {
             unit,
             total,
             done: AtomicU64::new(0),
+            before: AtomicU64::new(0),
             started: now,
             bar,
             last: Mutex::new(now),
@@ -52,6 +55,16 @@ impl Progress {
     /// Seconds since the start.
     pub(crate) fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
+    }
+
+    /// `done` units were done before this stage was started: rate and time left count from there.
+    pub(crate) fn begin_at(&self, done: u64) {
+        self.done.store(done, Ordering::Relaxed);
+        self.before.store(done, Ordering::Relaxed);
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            bar.reset_eta();
+        }
     }
 
     /// `n` more units are done.
@@ -91,7 +104,7 @@ impl Progress {
 
     fn line(&self, done: u64, note: &str) {
         let seconds = self.seconds().max(1e-9);
-        let rate = done as f64 / seconds;
+        let rate = rate(done, self.before.load(Ordering::Relaxed), seconds);
         let mut text = format!("{}: {} {}", self.stage, amount(done, self.unit), self.unit);
         if self.total > 0 {
             let left = (self.total.saturating_sub(done)) as f64 / rate.max(1e-9);
@@ -122,6 +135,11 @@ impl Progress {
         log!("{}: {text} ({seconds:.1} s)", self.stage);
         seconds
     }
+}
+
+/// Units per second of those that this process did.
+fn rate(done: u64, before: u64, seconds: f64) -> f64 {
+    done.saturating_sub(before) as f64 / seconds
 }
 
 fn amount(n: u64, unit: &str) -> String {
@@ -160,4 +178,17 @@ fn bar(stage: &str, unit: &'static str, total: u64) -> ProgressBar {
     bar.set_style(style.with_key("figures", figures));
     bar.set_prefix(stage.to_string());
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_process_did_takes_none_of_this_ones_time() {
+        // 10 of 110 steps in 5 s, 100 of them done before
+        assert_eq!(rate(110, 100, 5.0), 2.0);
+        assert_eq!(rate(10, 0, 5.0), 2.0);
+        assert_eq!(rate(100, 100, 5.0), 0.0);
+    }
 }

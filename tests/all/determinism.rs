@@ -161,7 +161,8 @@ fn checkpoints_of_other_settings_are_refused_with_the_key_and_damaged_tokens_wit
     let stderr = String::from_utf8_lossy(&told.stderr).to_string();
     assert_eq!(told.status.code(), Some(1), "{stderr}");
     assert!(
-        stderr.contains("train.lr: 0.01 there, 0.02 here"),
+        stderr
+            .contains("train.lr: 0.01 there, 0.02 here (train.resume.allow = [\"lr\"] allows it)"),
         "{stderr}"
     );
     succeed(&[

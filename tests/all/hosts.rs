@@ -270,3 +270,119 @@ fn the_variables_of_mpirun_and_srun_start_the_same_job() {
         }
     }
 }
+
+#[test]
+fn strangers_take_no_seat_and_processes_know_each_other_by_a_secret_of_the_run() {
+    let (_folder, job, out) = job();
+    let args = [
+        "run",
+        job.as_str(),
+        "--set",
+        "parallel.dp=2",
+        "--set",
+        "train.steps=2",
+    ];
+    let args = [&args[..], &["--set", "launch.patience=30s"]].concat();
+    let port = free_port();
+    let first = start(launched(&args, (0, 2, port)));
+    let until = Instant::now() + Duration::from_secs(30);
+    let call = || loop {
+        match std::net::TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let mut open: Vec<std::net::TcpStream> = (0..8).map(|_| call()).collect();
+    for line in ["millrace-1 1 2 1 9 evil\n", "a b 1 2 1 9 evil\n"] {
+        let mut stream = call();
+        std::io::Write::write_all(&mut stream, line.as_bytes()).unwrap();
+        open.push(stream);
+    }
+    let second = start(launched(&args, (1, 2, port)));
+    let (is_good, stderr) = end(first);
+    assert!(is_good, "{stderr}");
+    assert!(
+        stderr.contains("callers that did not know the run's secret"),
+        "{stderr}"
+    );
+    let (is_good, stderr) = end(second);
+    assert!(is_good, "{stderr}");
+    drop(open);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(out.join(".secret"))
+            .unwrap()
+            .permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+    }
+    // another secret: both say so, and neither waits for ever
+    let port = free_port();
+    let args = [
+        "run",
+        job.as_str(),
+        "--set",
+        "parallel.dp=2",
+        "--set",
+        "launch.patience=4s",
+    ];
+    let with = |rank, secret: &str| {
+        let mut command = launched(&args, (rank, 2, port));
+        command.env("MILLRACE_SECRET", secret);
+        start(command)
+    };
+    let children = [with(0, "0123456789abcdef"), with(1, "fedcba9876543210")];
+    let [first, second] = children.map(end);
+    assert!(
+        !first.0
+            && first
+                .1
+                .contains("callers that did not know the run's secret"),
+        "{}",
+        first.1
+    );
+    assert!(
+        !second.0 && second.1.contains("a secret that process 0 at "),
+        "{}",
+        second.1
+    );
+}
+
+#[test]
+fn process_0_takes_the_others_shares_of_a_checkpoint_part_by_part() {
+    let (folder, job, _) = job();
+    let peak = |name: &str, sharded: &str| {
+        let out = folder.path().join(name);
+        let set = format!("out={:?}", out.display().to_string());
+        let mut args = vec!["run", job.as_str(), "--set", &set, "--set", sharded];
+        for more in [
+            "parallel.dp=4",
+            "parallel.zero=1",
+            "model.d_model=512",
+            "model.layers=6",
+            "model.heads=8",
+            "model.kv_heads=8",
+            "train.steps=2",
+            "train.checkpoint.every=1",
+            "train.eval_every=0",
+        ] {
+            args.extend(["--set", more]);
+        }
+        for (is_good, stderr) in in_processes(&args, 4) {
+            assert!(is_good, "{stderr}");
+        }
+        let text = std::fs::read_to_string(out.join("manifest.json")).unwrap();
+        let manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let bytes = manifest["train"]["peak_rss_bytes"].as_f64();
+        bytes.unwrap_or_else(|| panic!("{manifest}"))
+    };
+    let own = peak("shards", "train.checkpoint.sharded=true");
+    let all = peak("whole", "train.checkpoint.sharded=false");
+    // three quarters of the moments of 20 million weights, 120 MB, are in the other processes; the parts of
+    // them that are under way are 16 MB at most, and pages of the allocator come and go
+    assert!(
+        all < own + 48e6,
+        "{all} bytes with shares of others, {own} without"
+    );
+}

@@ -6,6 +6,7 @@
 mod architecture;
 mod bad_input;
 mod blend_jobs;
+mod checkpoints;
 mod convert;
 mod curation;
 mod cut_jobs;

@@ -14,7 +14,7 @@ pub use crate::layout::{ParallelConfig, PipelineSchedule, Placement};
 use crate::mixture::MoeConfig;
 pub use crate::recipe::{
     BadStepAction, BatchRampup, CheckpointConfig, EarlyStop, MuonConfig, OnBadStep, OptimizerKind,
-    Recompute, Schedule, TrainConfig, WsdDecay,
+    Recompute, ResumeConfig, Schedule, TrainConfig, WsdDecay,
 };
 
 /// Receives one contradiction: key path relative to the struct, found, wanted.

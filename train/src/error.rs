@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::checkpoint::changes::Difference;
+
 /// Result with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -121,16 +123,12 @@ pub enum Error {
         reasons: String,
     },
     /// A checkpoint belongs to another job.
-    #[error("{path} does not fit this job: {key} is {found} there, {wanted} here", path = path.display())]
+    #[error("{path} does not fit this job: {}", list(differences), path = path.display())]
     Mismatch {
         /// The checkpoint.
         path: PathBuf,
-        /// The setting.
-        key: String,
-        /// Its value in the checkpoint.
-        found: String,
-        /// Its value in the job.
-        wanted: String,
+        /// Every setting that differs and must not.
+        differences: Vec<Difference>,
     },
     /// What a launcher told does not hold together; every problem is listed.
     #[error("the launcher's variables do not fit: {}", .0.join("; "))]
@@ -193,6 +191,11 @@ pub enum Error {
         /// What would do.
         wanted: String,
     },
+}
+
+fn list(differences: &[Difference]) -> String {
+    let texts: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    texts.join("; ")
 }
 
 fn so_far(skipped: u64) -> String {

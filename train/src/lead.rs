@@ -13,15 +13,21 @@ use crate::step::Outcome;
 pub(crate) struct Lead<'a> {
     pub events: &'a dyn Events,
     pub journal: &'a Journal,
+    /// Floating-point operations per second of the whole run at most, if they are known.
+    peak: Option<f64>,
     /// The journal's lines wait for room, and that was told.
     is_waiting: bool,
 }
 
 impl<'a> Lead<'a> {
-    pub(crate) fn new(events: &'a dyn Events, journal: &'a Journal) -> Lead<'a> {
+    pub(crate) fn new(
+        (events, journal): (&'a dyn Events, &'a Journal),
+        peak: Option<f64>,
+    ) -> Lead<'a> {
         Lead {
             events,
             journal,
+            peak,
             is_waiting: false,
         }
     }
@@ -36,6 +42,7 @@ impl<'a> Lead<'a> {
         (seconds, peak_bytes, stall_s): (f64, usize, Option<f64>),
     ) -> Result<()> {
         let tokens_per_s = (next.batch * plan.sample_tokens()) as f64 / seconds;
+        let flops = tokens_per_s * plan.flops_per_token();
         let overflow = || "the gradient overflows with this loss_scale".to_owned();
         let skipped = outcome.is_overflow.then(overflow);
         let skipped = skipped.or_else(|| outcome.bad.clone());
@@ -47,8 +54,8 @@ impl<'a> Lead<'a> {
             tokens: course.consumed_samples * plan.sample_tokens() as u64,
             consumed_samples: course.consumed_samples,
             tokens_per_s,
-            tflops: tokens_per_s * plan.flops_per_token() / 1e12,
-            mfu: None,
+            tflops: flops / 1e12,
+            mfu: self.peak.map(|peak| flops / peak),
             step_s: seconds,
             memory_bytes: peak_bytes as u64,
             stall_s,

@@ -40,15 +40,17 @@ mod step;
 mod threads;
 mod world;
 
+pub use checkpoint::changes::{Difference, SettingChange};
 pub use checkpoint::hf::{export_hf, export_hf_shards};
 pub use checkpoint::hf_import::{Imported, import_hf, import_megatron, is_megatron};
+pub use checkpoint::newest::{Newest, SkippedCheckpoint, checkpoint_at, newest_checkpoint};
 pub use checkpoint::origin::{InitialModel, check_init, initial_model};
 pub use checkpoint::reshard::{Reshard, reshard};
 pub use config::{
     Activation, BadStepAction, BatchRampup, Biases, CheckpointConfig, Determinism, EarlyStop,
     Family, ModelConfig, MuonConfig, NormKind, OnBadStep, OptimizerKind, ParallelConfig,
-    PipelineSchedule, Placement, Recompute, RopeScaling, Schedule, TieEmbeddings, TrainConfig,
-    WsdDecay,
+    PipelineSchedule, Placement, Recompute, ResumeConfig, RopeScaling, Schedule, TieEmbeddings,
+    TrainConfig, WsdDecay,
 };
 pub use course::Ended;
 pub use data::{MaskedSample, Sample, Samples, SpanSample, TextSample};

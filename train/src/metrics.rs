@@ -2,7 +2,8 @@
 //!
 //! One line per step, `StepRecord`'s fields; after it, if the step was followed by a validation,
 //! `{"step","valid_loss","valid_samples"}`, with `"set"` for sets beside the blend's; `{"step","checkpoint_step","checkpoint_failed"}` where a
-//! checkpoint could not be written. Lines are in order and each step is there once: a resumed run
+//! checkpoint could not be written; `{"step","changed"}` before the first step of a run that went on with
+//! other settings (`train.resume.allow`). Lines are in order and each step is there once: a resumed run
 //! first cuts the file behind the checkpoint's step.
 
 use std::fs::{File, OpenOptions};
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kernels::CpuPath;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::checkpoint::changes::SettingChange;
 use crate::error::{At, Error, Result};
 use crate::parallel::routing::RoutingRecord;
 
@@ -38,7 +40,8 @@ pub struct StepRecord {
     pub tokens_per_s: f64,
     /// 10^12 floating-point operations per second by `Plan::flops_per_token`.
     pub tflops: f64,
-    /// Share of the device's peak; null where the peak is not known (CPU).
+    /// Model FLOPs utilisation: `tflops` over the peak of all cores of the run, as `train.peak_tflops` says
+    /// or `World::measure_peak` found; null if neither is known.
     pub mfu: Option<f64>,
     /// Seconds of the step.
     pub step_s: f64,
@@ -75,6 +78,14 @@ pub(crate) struct ValidationRecord {
     pub set: Option<String>,
     pub valid_loss: f64,
     pub valid_samples: u64,
+}
+
+/// Settings that a resumed run changed, in `metrics.jsonl`, before the first step that they hold for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ChangeRecord<'a> {
+    /// The first step that they hold for.
+    pub step: u64,
+    pub changed: &'a [SettingChange],
 }
 
 /// A checkpoint that could not be written, in `metrics.jsonl`.

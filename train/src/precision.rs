@@ -303,6 +303,16 @@ pub(crate) fn has_bf16_layers(plan: &Plan, block: usize) -> bool {
     plan.train.precision.has_bf16() && !is_fp8
 }
 
+/// Numbers that the blocks' products are given their factors as, of a plan whose sums are chosen: formats that
+/// are emulated are multiplied in f32.
+pub(crate) fn numbers_of(plan: &Plan) -> Numbers {
+    match (plan.train.precision, plan.train.bf16_sums) {
+        (Precision::Bf16, Bf16Sums::Tiles) => Numbers::Bf16Tiles,
+        (Precision::Bf16, Bf16Sums::Pairs | Bf16Sums::Auto) => Numbers::Bf16,
+        (Precision::F32 | Precision::Fp16 | Precision::Fp8, _) => Numbers::F32,
+    }
+}
+
 /// Whether products of all linear layers are of bf16 and summed in tiles.
 pub(crate) fn is_in_tiles(plan: &Plan) -> bool {
     plan.train.precision == Precision::Bf16 && plan.train.bf16_sums == Bf16Sums::Tiles

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::changes::ON_REQUEST;
 use crate::config::Problem;
 use crate::offload::Offload;
 use crate::optim::loss_scale::LossScaleConfig;
@@ -179,6 +180,38 @@ impl Default for CheckpointConfig {
     }
 }
 
+/// How a run goes on from a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResumeConfig {
+    /// Keys of `[train]` that may differ from the checkpoint's from the next step on, such as `["lr", "steps"]`:
+    /// learning rate, schedule, steps, the optimizer's constants. Weights, moments and the position in the data
+    /// stay; every change is reported, in `metrics.jsonl` and in later checkpoints. Default: none.
+    pub allow: Vec<String>,
+    /// A checkpoint of another run with its optimizer's state, or a folder of checkpoints, to go on from while
+    /// this run has none of its own: a branch, such as the decay of `wsd`. Empty: none. Default: empty.
+    pub from: String,
+}
+
+impl ResumeConfig {
+    /// Whether a key of `[train]` may change.
+    pub(crate) fn allows(&self, key: &str) -> bool {
+        self.allow.iter().any(|allowed| allowed == key)
+    }
+
+    fn is_default(&self) -> bool {
+        *self == ResumeConfig::default()
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        let unknown = self.allow.iter();
+        for key in unknown.filter(|key| !ON_REQUEST.contains(&key.as_str())) {
+            let wanted = format!("keys of [train] among {}", ON_REQUEST.join(", "));
+            problem("resume.allow", format!("{key:?}"), &wanted);
+        }
+    }
+}
+
 /// Optimisation and bookkeeping.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -279,10 +312,22 @@ pub struct TrainConfig {
     pub early_stop: EarlyStop,
     /// Checkpoints.
     pub checkpoint: CheckpointConfig,
+    /// What a run that goes on may change, and a checkpoint of another run to go on from.
+    #[serde(skip_serializing_if = "ResumeConfig::is_default")]
+    pub resume: ResumeConfig,
     /// Steps between reports to `Events::step`; metrics.jsonl has every step. Default: 1.
     pub log_every: u64,
+    /// Peak of all cores of the run together, 10^12 floating-point operations per second, of which `mfu` is
+    /// the share; 0: measured at the start on the threads of every process (`kernels::peak_flops`). Default: 0.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub peak_tflops: f64,
     /// Traces of steps: `true`: the first ten of each run, `{ steps = [from, to] }`: those. Default: `false`.
     pub profile: Profile,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
 }
 
 impl Default for TrainConfig {
@@ -327,7 +372,9 @@ impl Default for TrainConfig {
             eval_samples: 64,
             early_stop: EarlyStop::default(),
             checkpoint: CheckpointConfig::default(),
+            resume: ResumeConfig::default(),
             log_every: 1,
+            peak_tflops: 0.0,
             profile: Profile::Switch(false),
         }
     }
@@ -414,6 +461,7 @@ impl TrainConfig {
         self.profile.check(self, problem);
         self.offload.check(problem);
         self.fp8.check(problem);
+        self.resume.check(problem);
         let counts = [
             ("steps", self.steps),
             ("global_batch", self.global_batch as u64),
@@ -425,6 +473,10 @@ impl TrainConfig {
             if value == 0 {
                 problem(key, "0".into(), "at least 1");
             }
+        }
+        if !(self.peak_tflops.is_finite() && self.peak_tflops >= 0.0) {
+            let wanted = "a finite number above 0, or 0: measured";
+            problem("peak_tflops", self.peak_tflops.to_string(), wanted);
         }
         if self.eval_every > 0 && self.eval_samples == 0 {
             problem("eval_samples", "0".into(), "at least 1, or eval_every = 0");

@@ -12,10 +12,12 @@ use kernels::{CpuPath, Device};
 
 use crate::bad_steps;
 use crate::checkpoint::background::{self, Giver};
+use crate::checkpoint::changes::SettingChange;
 use crate::checkpoint::courier::Courier;
+use crate::checkpoint::newest::{self, Found, Newest};
 use crate::checkpoint::origin::{self, Origin, Record};
 use crate::checkpoint::path_of;
-use crate::checkpoint::read::{Opened, newest};
+use crate::checkpoint::read::Opened;
 use crate::checkpoint::snapshot;
 use crate::checkpoint::state::{Exact, State};
 use crate::checkpoint::write::{self, Form};
@@ -29,7 +31,7 @@ use crate::launch::cpu_path;
 use crate::lead::Lead;
 use crate::memory;
 use crate::mesh::{Groups, Place};
-use crate::metrics::{Events, Journal};
+use crate::metrics::{ChangeRecord, Events, Journal};
 use crate::model::param::{self, Spec};
 use crate::parallel::shards::Shards;
 use crate::plan::Plan;
@@ -60,6 +62,8 @@ pub struct Outcome {
     pub seconds: f64,
     /// XXH3 of the weights that `train.init_from` named.
     pub init: Option<String>,
+    /// Settings that changed when the run went on from a checkpoint, all runs of the job together.
+    pub changes: Vec<SettingChange>,
 }
 
 /// Samples that loss is measured on, never trained on.
@@ -106,7 +110,8 @@ pub fn run_with_sets(
     run_in_world(plan, train_set, sets, (out, &World::alone()), events)
 }
 
-/// Trains to the end of the plan, from the newest whole checkpoint under `out` if there is one.
+/// Trains to the end of the plan, from the newest whole checkpoint under `out` if there is one, else from
+/// `train.resume.from`, else from step 0.
 /// Writes `out/checkpoints/step-NNNNNNNN/`, `out/metrics.jsonl`, and the batches of bad steps under
 /// `out/bad_steps/`. May be killed at any time. Every process of a world of several makes this call
 /// with the same arguments and an `out` that they all see; process 0 alone writes there.
@@ -139,7 +144,12 @@ fn train(
     events.kernels(&path);
     let plan = &with_sums(plan, &path, (world, events))?;
     let folder = out.join("checkpoints");
-    let (opened, origin, init) = begin(plan, &folder, (world, events))?;
+    let Beginning {
+        opened,
+        origin,
+        init,
+        changes,
+    } = begin(plan, &folder, (world, events))?;
     let begun = opened.as_ref().map(|opened| opened.state.course.clone());
     let mut course = begun.unwrap_or_else(Course::start);
     let journal = match world.is_first() {
@@ -147,7 +157,21 @@ fn train(
         false => None,
     };
     let mut ended = course.ended(plan);
+    let earlier = (opened.as_ref()).map_or(&[][..], |opened| &opened.state.changes);
+    let changes = [earlier, &changes].concat();
     if ended.is_none() {
+        if let (Some(journal), Some(opened)) = (&journal, &opened) {
+            let step = opened.state.course.step;
+            let changed = changes.get(earlier.len()..).unwrap_or_default();
+            let record = ChangeRecord {
+                step: step + 1,
+                changed,
+            };
+            if !changed.is_empty() {
+                // a disk that is full now is reported with the first step
+                journal.write(&record)?;
+            }
+        }
         let specs = param::specs(plan);
         let run = Run {
             plan,
@@ -161,6 +185,7 @@ fn train(
             events,
             origin: origin.map(Mutex::new),
             init: init.as_ref(),
+            changes: &changes,
             epoch: started,
             path,
         };
@@ -187,6 +212,7 @@ fn train(
         tokens: course.consumed_samples * plan.sample_tokens() as u64,
         seconds: started.elapsed().as_secs_f64(),
         init: init.map(|init| init.xxh3),
+        changes,
     })
 }
 
@@ -203,29 +229,45 @@ fn with_sums(plan: &Plan, path: &CpuPath, (world, events): (&World, &dyn Events)
     Ok(plan)
 }
 
-/// A checkpoint to go on from, or what the first weights are read from, and what tells of those.
-type Beginning = (Option<Opened>, Option<Origin>, Option<Record>);
+/// How a run begins.
+struct Beginning {
+    /// The checkpoint that it goes on from.
+    opened: Option<Opened>,
+    /// Else what the first weights are read from, if not from the seed.
+    origin: Option<Origin>,
+    /// Identity of the first weights.
+    init: Option<Record>,
+    /// Settings that differ from the checkpoint's, as the job allows.
+    changes: Vec<SettingChange>,
+}
 
 /// Looks for what to go on from. Process 0 finds it, and the others open the same.
 fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> Result<Beginning> {
     let mut opened = None;
-    let mut step = String::new();
+    let mut place = String::new();
     if world.is_first() {
         fs::create_dir_all(folder).at("create", folder)?;
         write::clean(folder)?;
-        opened = newest(folder, events)?;
-        step = (opened.as_ref()).map_or(step, |opened| opened.state.course.step.to_string());
+        opened = own_or_branched(plan, folder, events)?;
+        place = (opened.as_ref()).map_or(place, |opened| opened.path.display().to_string());
     }
-    let told = world.exchange(&step)?;
-    if let (false, Ok(step)) = (world.is_first(), told[0].parse()) {
-        opened = Some(Opened::open(&path_of(folder, step))?);
+    let told = world.exchange(&place)?;
+    if !world.is_first() && !told[0].is_empty() {
+        opened = Some(Opened::open(Path::new(&told[0]))?);
     }
     let (origin, init) = origin::of_plan(plan, opened.as_ref(), events)?;
     world.compare("first weights", &serde_json::json!(init))?;
+    let mut changes = Vec::new();
     if let Some(opened) = &opened {
-        opened.check_fits(plan, init.as_ref())?;
+        changes = opened.check_fits(plan, init.as_ref())?;
         if world.is_first() {
             events.resumed(opened.state.course.step);
+            for SettingChange {
+                key, before, after, ..
+            } in &changes
+            {
+                events.note(&format!("{key} was {before} so far, from here on {after}"));
+            }
             if let Some(earlier) = opened.other_sums(plan) {
                 let (earlier, sums) = (earlier.name(), plan.train.bf16_sums.name());
                 events.note(&format!(
@@ -234,7 +276,35 @@ fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> 
             }
         }
     }
-    Ok((opened, origin, init))
+    Ok(Beginning {
+        opened,
+        origin,
+        init,
+        changes,
+    })
+}
+
+/// The newest checkpoint of the run, or where it branches off another run.
+fn own_or_branched(plan: &Plan, folder: &Path, events: &dyn Events) -> Result<Option<Opened>> {
+    let Found { opened, skipped } = newest::find(folder)?;
+    (skipped.iter()).for_each(|one| events.note(&one.to_string()));
+    let from = &plan.train.resume.from;
+    if opened.is_some() || from.is_empty() {
+        return Ok(opened);
+    }
+    let Newest {
+        path,
+        step,
+        skipped,
+    } = newest::checkpoint_at(Path::new(from))?;
+    for one in skipped {
+        events.note(&format!("{from}: {one}"));
+    }
+    events.note(&format!(
+        "branches off the checkpoint of step {step} in {}",
+        path.display()
+    ));
+    newest::whole(&path).map(Some)
 }
 
 fn check(plan: &Plan, train_set: &dyn Samples, sets: &[ValidationSet<'_>]) -> Result<()> {
@@ -288,6 +358,8 @@ struct Run<'a> {
     /// The first weights, if they are not the seed's; ranks read them in turns.
     origin: Option<Mutex<Origin>>,
     init: Option<&'a Record>,
+    /// Settings that changed on the way here.
+    changes: &'a [SettingChange],
     /// Zero of traces.
     epoch: Instant,
     /// What ops run on.
@@ -307,13 +379,13 @@ impl Run<'_> {
         });
         let devices: Vec<Device> = devices.collect::<Result<_>>()?;
         let devices = devices.as_slice();
-        let mut lead = journal.map(|journal| Lead::new(self.events, journal));
+        let mut lead = journal.map(|journal| Lead::new((self.events, journal), self.peak()));
         let (givers, background) = background::ends(devices.len());
         let (ends, endings) = channel::<Ending>();
         let course = thread::scope(|scope| {
             let groups = Groups::here(&self.plan.parallel, self.world);
-            let shares = self.world.of_processes("checkpoint");
-            let orders = self.world.of_processes("shards");
+            let connect = |name| self.world.of_processes(name);
+            let courier = Courier::new(connect, devices.len());
             scope.spawn(move || {
                 let form = Form {
                     specs: self.specs,
@@ -322,8 +394,6 @@ impl Run<'_> {
                     folder: self.folder,
                     plan: self.plan,
                 };
-                let courier = shares.zip(orders);
-                let courier = courier.map(|comms| Courier::new(comms, devices.len()));
                 match (journal, courier) {
                     (Some(journal), courier) => background.serve(&form, courier.as_ref(), journal),
                     (None, Some(courier)) => background.forward(&form, &courier),
@@ -420,13 +490,16 @@ impl Run<'_> {
             if let Some(lead) = lead {
                 let measured = (seconds, peak_bytes, stall_s.take());
                 lead.record(plan, course, (&next, &outcome), measured)?;
+                // one that was finished during this step
+                lead.tell(giver.tried(), course.step, None)?;
             }
             let is_asked = clock.agree(trainer, course)?;
             let is_out = course.ended(plan).is_some();
             self.validate(trainer, course, is_out, lead)?;
             let is_end = is_asked || course.ended(plan).is_some();
             let every = plan.train.checkpoint.every;
-            if is_end || every > 0 && course.step.is_multiple_of(every) {
+            let is_due = every > 0 && course.step.is_multiple_of(every);
+            if is_end || is_due {
                 let _span = profile::phase("checkpoint copy");
                 let started = Instant::now();
                 giver.wait();
@@ -435,6 +508,8 @@ impl Run<'_> {
                 }
                 let state = lead.as_ref().map(|_| State {
                     fp8: trainer.delayed.as_ref().map(Delayed::records),
+                    changes: self.changes.to_vec(),
+                    is_interrupted: course.ended(plan).is_none() && !is_due,
                     ..State::new(plan, course, self.init)
                 });
                 if is_end {
@@ -453,6 +528,16 @@ impl Run<'_> {
             if is_end {
                 return Ok(());
             }
+        }
+    }
+
+    /// Floating-point operations per second of all processes at most: as the job says, or as measured.
+    fn peak(&self) -> Option<f64> {
+        let told = self.plan.train.peak_tflops * 1e12;
+        if told > 0.0 {
+            Some(told)
+        } else {
+            self.world.peak()
         }
     }
 

@@ -7,18 +7,21 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kernels::comm::socket::{self, Meeting};
 use kernels::comm::{Collective, Failure, Network, Roster, Watch};
 use kernels::comm::{local, mpi};
+use kernels::peak_flops;
 use serde_json::Value;
 
 use crate::config::ParallelConfig;
 use crate::error::{Error, OnRank, Result};
 use crate::guardian::Guardian;
-use crate::launch::{LaunchConfig, Launcher, Transport, mpi_libraries, this_host, time};
+use crate::launch::{LaunchConfig, Launcher, Transport, cpu_path, mpi_libraries, this_host, time};
+use crate::plan::Plan;
+use crate::precision::{numbers_of, with_sums_on};
 use crate::secret;
 
 /// How long to wait for the words of a process that failed.
@@ -34,6 +37,8 @@ pub struct World {
     host: String,
     /// The others were told why this one ends.
     is_ended: AtomicBool,
+    /// Floating-point operations per second of all processes at most, if it was measured and is known.
+    peak: OnceLock<Option<f64>>,
 }
 
 impl World {
@@ -53,6 +58,7 @@ impl World {
             watch: Arc::new(watch),
             host,
             is_ended: AtomicBool::new(false),
+            peak: OnceLock::new(),
         }
     }
 
@@ -157,7 +163,30 @@ impl World {
             remarks,
             host: launcher.host,
             is_ended: AtomicBool::new(false),
+            peak: OnceLock::new(),
         })
+    }
+
+    /// Measures how many floating-point operations per second the threads of all processes do at most in the
+    /// numbers of the plan's products, which `StepRecord::mfu` is the share of; takes about 60 ms. Every
+    /// process makes this call. None where one of them has a path whose peak is not known. Without this call
+    /// and without `train.peak_tflops` no share is reported.
+    ///
+    /// # Errors
+    /// If a process has ended; `Cpu`.
+    pub fn measure_peak(&self, plan: &Plan) -> Result<Option<f64>> {
+        let isa = cpu_path()?.isa();
+        let numbers = numbers_of(&with_sums_on(plan, isa));
+        let mine = peak_flops(isa, numbers).map_or(String::new(), |flops| flops.to_string());
+        let all = self.exchange(&mine)?;
+        let all: Option<Vec<f64>> = all.iter().map(|flops| flops.parse().ok()).collect();
+        let sum = all.map(|flops| flops.iter().sum());
+        Ok(*self.peak.get_or_init(|| sum))
+    }
+
+    /// What `measure_peak` found.
+    pub(crate) fn peak(&self) -> Option<f64> {
+        self.peak.get().copied().flatten()
     }
 
     /// This process, from 0.

@@ -268,11 +268,9 @@ impl Job {
     pub(crate) fn initial_model(&self) -> Option<train::Result<train::InitialModel>> {
         let train = self.train.as_ref().filter(|t| !t.init_from.is_empty())?;
         let source = Path::new(&train.init_from);
-        let own = crate::run::newest_checkpoint(&self.out);
-        Some(match own {
-            Ok(own) if !source.exists() => train::initial_model(&own),
-            _ => train::initial_model(source),
-        })
+        let own = self.out.join("checkpoints");
+        let is_gone = !source.exists() && own.exists();
+        Some(train::initial_model(if is_gone { &own } else { source }))
     }
 
     /// Fills in `[model]` from `train.init_from` where the job has no such table.

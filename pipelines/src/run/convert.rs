@@ -97,21 +97,19 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
         true => from.join("ema.safetensors"),
         false => from.clone(),
     };
-    match args.to {
+    // the checkpoint itself, as `train.init_from` and `--checkpoint` take it
+    let written = match args.to {
         Form::Hf if is_foreign => bail!(
             "{} is another program's; `--to millrace` makes a checkpoint of it",
             from.display()
         ),
-        Form::Millrace if is_megatron => {
-            report_import(&train::import_megatron(from, out)?);
-        }
-        Form::Millrace if is_foreign => {
-            report_import(&train::import_hf(from, out)?);
-        }
+        Form::Millrace if is_megatron => imported(train::import_megatron(from, out)?),
+        Form::Millrace if is_foreign => imported(train::import_hf(from, out)?),
         Form::Hf => {
             let made = std::fs::create_dir_all(out);
             made.with_context(|| format!("cannot make {}", out.display()))?;
             train::export_hf_shards(&checkpoint, out, args.max_shard_size)?;
+            out.clone()
         }
         Form::Millrace => {
             let to = train::Reshard {
@@ -119,22 +117,24 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
                 keeps_state: args.state,
             };
             train::reshard(&checkpoint, out, &to)?;
+            out.clone()
         }
-    }
+    };
     if let Some(path) = &args.tokenizer {
         let json =
             std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         write_atomically(&out.join("tokenizer.json"), &json)?;
     }
-    log!("wrote {}", out.display());
+    log!("wrote {}", written.display());
     Ok(())
 }
 
-/// Fields of the other program's configuration that were passed over.
-fn report_import(imported: &train::Imported) {
+/// The checkpoint that an import made, after the fields of the other program's configuration that were passed over.
+fn imported(imported: train::Imported) -> PathBuf {
     for note in &imported.notes {
         log!("convert: {note}");
     }
+    imported.checkpoint
 }
 
 #[cfg(test)]

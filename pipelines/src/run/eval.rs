@@ -19,7 +19,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         .context("the job has no [eval] table")?;
     let blended = Blended::open(cx)?;
     let plan = plan(cx, &blended)?;
-    let checkpoint = newest_checkpoint(&cx.out)?;
+    let checkpoint = newest_checkpoint(&cx.out, "eval")?;
     let valid = blended.part(Part::Valid)?;
     let state = identity(&checkpoint.join("state.json"));
     let print = fingerprint(&json!([

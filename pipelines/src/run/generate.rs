@@ -30,7 +30,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         .generate
         .as_ref()
         .context("the job has no [generate] table")?;
-    let checkpoint = newest_checkpoint(&cx.out)?;
+    let checkpoint = newest_checkpoint(&cx.out, "generate")?;
     let print = fingerprint(&json!([
         table,
         cx.job.seed,
@@ -115,7 +115,7 @@ pub(crate) fn generate_for_job(cx: &Context, prompts: &[String]) -> Result<()> {
     if !prompts.is_empty() {
         table.prompts = prompts.to_vec();
     }
-    let checkpoint = newest_checkpoint(&cx.out)?;
+    let checkpoint = newest_checkpoint(&cx.out, "generate")?;
     show(&tokenizer_of(cx)?, &checkpoint, &table, cx.job.seed)
 }
 
@@ -132,7 +132,11 @@ pub(crate) fn generate_from(
     if !prompts.is_empty() {
         table.prompts = prompts.to_vec();
     }
-    show(&Tokenizer::load(tokenizer)?, checkpoint, &table, 1234)
+    let newest = train::checkpoint_at(checkpoint)?;
+    for skipped in &newest.skipped {
+        log!("generate: {skipped}");
+    }
+    show(&Tokenizer::load(tokenizer)?, &newest.path, &table, 1234)
 }
 
 fn show(tokenizer: &Tokenizer, checkpoint: &Path, table: &Generate, seed: u32) -> Result<()> {

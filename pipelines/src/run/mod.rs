@@ -21,7 +21,6 @@ mod tokenize;
 mod train;
 
 pub(crate) use self::curate::shards_left;
-pub(crate) use self::train::newest_checkpoint;
 pub(crate) use blend::{Blended, PartSamples, blend};
 pub(crate) use convert::{Convert, convert};
 pub(crate) use doctor::doctor;

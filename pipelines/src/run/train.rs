@@ -1,12 +1,12 @@
 //! `train`: the blend's samples into the trainer, which resumes by itself; its events onto the bar.
 
 use super::hosts::{DONE, TRAIN, told};
-use super::{Blended, Context, Interrupted, PartSamples};
+use super::{Blended, Context, Interrupted, PartSamples, index_memory};
 use crate::machine::grouped;
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use crate::signals::Signals;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use index::{BertItem, Cyclic, Part, T5Item};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -110,25 +110,20 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     })
 }
 
-/// Newest checkpoint of the job.
-pub(crate) fn newest_checkpoint(out: &Path) -> Result<PathBuf> {
+/// The checkpoint that training would go on from: the newest verified one (`train::newest_checkpoint`). Damaged newer
+/// ones are named on stderr for `verb`.
+pub(super) fn newest_checkpoint(out: &Path, verb: &str) -> Result<PathBuf> {
     let folder = out.join("checkpoints");
-    let entries = std::fs::read_dir(&folder).with_context(|| {
+    let newest = train::newest_checkpoint(&folder)?.with_context(|| {
         format!(
-            "no checkpoints in {}; run `millrace train` first",
+            "no checkpoint in {}; run `millrace train` first",
             folder.display()
         )
     })?;
-    let mut steps: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
-    steps.retain(|p| {
-        p.file_name()
-            .is_some_and(|n| n.to_string_lossy().starts_with("step-"))
-    });
-    steps.sort();
-    match steps.pop() {
-        Some(p) => Ok(p),
-        None => bail!("no checkpoint in {}", folder.display()),
+    for skipped in &newest.skipped {
+        log!("{verb}: {skipped}");
     }
+    Ok(newest.path)
 }
 
 pub(super) fn run(cx: &Context) -> Result<()> {
@@ -187,6 +182,16 @@ fn with_samples(
             "samples": samples.len(), "validation": lengths});
         world.compare("data", &data)?;
     }
+    if plan.train.peak_tflops == 0.0 {
+        let peak = world.measure_peak(plan)?;
+        events.note(&match peak {
+            Some(flops) => format!("the cores do {:.2} TFLOP/s at most, measured", flops / 1e12),
+            None => {
+                "the peak of this instruction set is not known: no mfu, but with train.peak_tflops"
+                    .into()
+            }
+        });
+    }
     Ok(train::run_in_world(
         plan,
         &samples,
@@ -209,8 +214,10 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         json!(plan.determinism),
         json!(plan.fingerprint),
     ];
-    if !plan.train.init_from.is_empty() {
-        parts.push(source_identity(Path::new(&plan.train.init_from)));
+    for source in [&plan.train.init_from, &plan.train.resume.from] {
+        if !source.is_empty() {
+            parts.push(source_identity(Path::new(source)));
+        }
     }
     let print = fingerprint(&json!(parts));
     if cx.manifest.done("train", &print)?.is_some() {
@@ -218,8 +225,10 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         world.exchange(DONE)?;
         return Ok(());
     }
-    refuse_other_settings(cx, &plan, &blended)?;
-    cx.manifest.forget("train");
+    record_data(cx, &blended)?;
+    if !has_begun(cx) {
+        cx.manifest.forget("train");
+    }
     let parallel = &plan.parallel;
     log!(
         "train: {} parameters, vocabulary {}, {} tokens a step, tp {} pp {} dp {} cp {} zero {}",
@@ -232,29 +241,20 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         parallel.cp,
         parallel.zero
     );
-    // a plan that contradicts itself is told by the run
-    let ranks = train::memory::predict(&plan).unwrap_or_default();
-    if let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) {
-        log!(
-            "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}, packed weights {}, copy for checkpoints {}",
-            ranks.len(),
-            rank.total() / 1_000_000,
-            rank.weights / 1_000_000,
-            rank.optimizer / 1_000_000,
-            rank.gradients / 1_000_000,
-            rank.activations / 1_000_000,
-            rank.packs / 1_000_000,
-            rank.snapshot / 1_000_000
-        );
+    print_memory(&plan, world.processes());
+    if let Some(epochs) = index_memory::repeated(cx, &blended)? {
+        log!("train: more than one epoch of the data: {epochs}");
     }
     let progress = Progress::start("train", "steps", plan.train.steps);
     let signals = Signals::listen()?;
     let watcher = Watcher {
+        cx,
         progress: &progress,
         signals: &signals,
     };
     world.exchange(TRAIN)?;
-    let outcome = with_samples(cx, (&plan, &blended), world, &watcher)?;
+    let outcome = with_samples(cx, (&plan, &blended), world, &watcher)
+        .map_err(|error| explained(cx, &blended, error))?;
     if outcome.ended == Ended::Asked {
         progress.finish(&format!(
             "stopped by a signal after step {}; the same command goes on from its checkpoint",
@@ -273,7 +273,8 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let counts = json!({"steps": outcome.steps, "loss": outcome.loss, "valid_loss": outcome.valid_loss,
         "best_valid_loss": outcome.best_valid_loss, "tokens": outcome.tokens,
         "checkpoint": super::relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters(),
-        "init_from": (!plan.train.init_from.is_empty()).then_some(&plan.train.init_from), "init_xxh3": outcome.init});
+        "init_from": (!plan.train.init_from.is_empty()).then_some(&plan.train.init_from), "init_xxh3": outcome.init,
+        "changes": (!outcome.changes.is_empty()).then_some(&outcome.changes)});
     let seconds = progress.seconds();
     cx.manifest
         .record("train", &print, &files, counts, seconds)?;
@@ -289,87 +290,97 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     Ok(())
 }
 
+/// The memory of the rank that needs most, by kind. A plan that contradicts itself is reported by the run.
+fn print_memory(plan: &Plan, processes: usize) {
+    let ranks = train::memory::predict_in(plan, processes).unwrap_or_default();
+    let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) else {
+        return;
+    };
+    let transfer = match rank.transfer {
+        0 => String::new(),
+        bytes => format!(", checkpoint parts between processes {}", bytes / 1_000_000),
+    };
+    log!(
+        "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}, packed weights {}, copy for checkpoints {}{transfer}",
+        ranks.len(),
+        rank.total() / 1_000_000,
+        rank.weights / 1_000_000,
+        rank.optimizer / 1_000_000,
+        rank.gradients / 1_000_000,
+        rank.activations / 1_000_000,
+        rank.packs / 1_000_000,
+        rank.snapshot / 1_000_000
+    );
+}
+
 /// Identities of the files that the first weights come from.
 fn source_identity(path: &Path) -> serde_json::Value {
     let folder = match path.ends_with("ema.safetensors") {
         true => path.parent().unwrap_or(path),
         false => path,
     };
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
+    let mut files = files_in(folder);
+    // of a folder of checkpoints those in each
+    for inside in files.clone().iter().filter(|path| path.is_dir()) {
+        files.extend(files_in(inside));
+    }
     files.sort();
     json!(files.iter().map(|file| identity(file)).collect::<Vec<_>>())
 }
 
-/// Settings that may change between two runs of one training: they decide what is written when, not what is learnt.
-const BOOKKEEPING: [&str; 6] = [
-    "eval_every",
-    "eval_samples",
-    "early_stop",
-    "checkpoint",
-    "log_every",
-    "profile",
-];
-
-/// Checkpoints made with other settings must not be taken for this job's: refused with every key that differs.
-fn refuse_other_settings(cx: &Context, plan: &Plan, blended: &Blended) -> Result<()> {
-    let mut settings = json!({"model": plan.model, "train": plan.train, "vocab": plan.vocab,
-        "seq_length": plan.seq_length, "seed": plan.seed, "determinism": plan.determinism,
-        "data": blended.orders[Part::Train as usize]});
-    for (table, key) in BOOKKEEPING
-        .map(|k| ("train", k))
-        .into_iter()
-        // the same bits whatever these are; the trainer compares the weights themselves
-        .chain(
-            [
-                "micro_batch",
-                "recompute",
-                "recompute_layers",
-                "chunked_cross_entropy",
-                "offload",
-                "keep_packed",
-                "init_from",
-            ]
-            .map(|k| ("train", k)),
-        )
-        // with a constant rate, more steps only follow those before; else they change the rate of all
-        .chain((plan.train.schedule == train::Schedule::Constant).then_some(("train", "steps")))
-    {
-        settings[table].as_object_mut().and_then(|t| t.remove(key));
-    }
-    let folder = cx.out.join("checkpoints");
-    let begun = std::fs::read_dir(&folder).is_ok_and(|mut d| d.next().is_some());
-    if let (true, Some(record)) = (begun, cx.manifest.get("train/settings")?) {
-        let mut changes = Vec::new();
-        differences(&record.counts, &settings, "", &mut changes);
-        if !changes.is_empty() {
-            bail!(
-                "{} was trained with other settings ({}); delete it to train anew, or give another `out`",
-                folder.display(),
-                changes.join("; ")
-            );
-        }
-    }
-    cx.manifest.record(
-        "train/settings",
-        &fingerprint(&settings),
-        &[],
-        settings,
-        0.0,
-    )?;
-    Ok(())
+/// Files and folders in a folder; none if it is not there.
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
 }
 
-/// `key: a there, b here` for every leaf that differs.
-fn differences(
+/// Where the manifest keeps what fixed the order of the data when the training began.
+const SETTINGS: &str = "train/settings";
+
+/// Whether a folder of checkpoints has anything in it.
+fn has_begun(cx: &Context) -> bool {
+    let folder = cx.out.join("checkpoints");
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Records what fixes the order of the data, once a training.
+fn record_data(cx: &Context, blended: &Blended) -> Result<()> {
+    if has_begun(cx) && cx.manifest.get(SETTINGS)?.is_some() {
+        return Ok(());
+    }
+    let settings = json!({"data": blended.orders[Part::Train as usize]});
+    let print = fingerprint(&settings);
+    cx.manifest
+        .record(SETTINGS, &print, &[], settings, 0.0)
+        .map(drop)
+}
+
+/// The trainer's refusal of another order of samples, with what is other about it in place of a fingerprint.
+fn explained(cx: &Context, blended: &Blended, error: anyhow::Error) -> anyhow::Error {
+    let mut error = match error.downcast::<train::Error>() {
+        Ok(error) => error,
+        Err(error) => return error,
+    };
+    let recorded = cx.manifest.get(SETTINGS).ok().flatten();
+    if let (train::Error::Mismatch { differences, .. }, Some(record)) = (&mut error, recorded)
+        && let Some(at) = differences.iter().position(|d| d.key == "fingerprint")
+    {
+        let here = &blended.orders[Part::Train as usize];
+        let mut data = Vec::new();
+        data_differences(&record.counts["data"], here, "data", &mut data);
+        if !data.is_empty() {
+            differences.splice(at..=at, data);
+        }
+    }
+    error.into()
+}
+
+/// Every leaf that differs.
+fn data_differences(
     there: &serde_json::Value,
     here: &serde_json::Value,
     key: &str,
-    out: &mut Vec<String>,
+    out: &mut Vec<train::Difference>,
 ) {
     match (there.as_object(), here.as_object()) {
         (Some(a), Some(b)) => {
@@ -377,21 +388,23 @@ fn differences(
             keys.sort();
             keys.dedup();
             for k in keys {
-                let path = if key.is_empty() {
-                    k.clone()
-                } else {
-                    format!("{key}.{k}")
-                };
-                differences(&there[k.as_str()], &here[k.as_str()], &path, out);
+                let path = format!("{key}.{k}");
+                data_differences(&there[k.as_str()], &here[k.as_str()], &path, out);
             }
         }
-        _ if there != here => out.push(format!("{key}: {there} there, {here} here")),
+        _ if there != here => out.push(train::Difference {
+            key: key.to_owned(),
+            found: there.to_string(),
+            wanted: here.to_string(),
+            allowed_by: None,
+        }),
         _ => {}
     }
 }
 
 /// Training events onto the bar.
 struct Watcher<'a> {
+    cx: &'a Context,
     progress: &'a Progress,
     signals: &'a Signals,
 }
@@ -417,6 +430,9 @@ impl train::Events for Watcher<'_> {
         self.progress.say(&format!("train: kernels: {path}"));
     }
     fn resumed(&self, step: u64) {
+        // the checkpoint fits this job: from here on its folder changes
+        self.cx.manifest.forget("train");
+        self.progress.begin_at(step);
         self.progress
             .say(&format!("train: going on after step {step}"));
     }
@@ -467,18 +483,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_changed_setting_is_named_and_equal_ones_are_not() {
+    fn every_difference_of_the_data_is_named_and_equal_data_has_none() {
         let mut out = Vec::new();
-        let there = json!({"train": {"lr": 1, "steps": 2}, "seed": 3});
-        differences(
-            &there,
-            &json!({"train": {"lr": 4, "steps": 2}, "seed": 5}),
-            "",
-            &mut out,
+        let there = json!({"datasets": {"a": 1, "b": 2}, "seed": 3});
+        let here = json!({"datasets": {"a": 4, "b": 2}, "seed": 5});
+        data_differences(&there, &here, "data", &mut out);
+        let texts: Vec<String> = out.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "data.datasets.a: 1 there, 4 here",
+                "data.seed: 3 there, 5 here"
+            ]
         );
-        assert_eq!(out, ["seed: 3 there, 5 here", "train.lr: 1 there, 4 here"]);
         out.clear();
-        differences(&there, &there, "", &mut out);
+        data_differences(&there, &there, "data", &mut out);
         assert!(out.is_empty());
     }
 }

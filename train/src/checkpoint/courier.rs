@@ -1,12 +1,17 @@
-//! Parts of checkpoints on their way to process 0: each other process sends what its ranks gave, share
-//! by share, and hears when the checkpoint was tried. Every share's length follows from the plan, so
-//! nothing but numbers travels. At most one checkpoint is under way, as within a process.
+//! Sends a process's checkpoint shares to process 0, which writes whole files, and waits until the
+//! checkpoint was tried. Process 0 asks for one part after the other, in the order in which files need
+//! them, and at most one part is under way: however large the model and however many the processes, process
+//! 0 holds a few parts of them (`TRANSFER_BYTES`) beside what its own ranks copied. Every part's length
+//! follows from the plan, so nothing but numbers travels. At most one checkpoint is under way, as within a
+//! process.
 //!
 //! Sharded, each process writes the files of its own ranks once process 0 has made the folder, and
 //! process 0 gets their checksums, which seal it.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use kernels::comm::Collective;
 
@@ -19,30 +24,45 @@ use crate::mesh::Place;
 /// Names and checksums of files.
 type Digests = Vec<(String, Digest)>;
 
-/// One process's end; a member of its group for each process.
+/// Elements of a share that travel at once: 4 MB, some tens of times what a network holds on its way.
+const PART: usize = 1 << 20;
+/// Most bytes of parts that a process holds on their way: one with the wire, one with whoever writes or reads
+/// it, and over MPI a copy of each.
+pub(crate) const TRANSFER_BYTES: usize = 4 * 4 * PART;
+/// In place of a rank's number: no more parts of this checkpoint are wanted.
+const DONE: f32 = -1.0;
+
+/// One process's end; members of three groups that have a member for each process.
 pub(crate) struct Courier {
-    /// Shares, and that a checkpoint was tried.
-    comm: Box<dyn Collective>,
+    /// That a process's ranks have given what they have.
+    ready: Box<dyn Collective>,
+    /// The numbers of ranks whose next part is wanted, and the parts.
+    parts: Arc<dyn Collective>,
     /// Where to write shards, and what was written.
     orders: Box<dyn Collective>,
     ranks_per_process: usize,
 }
 
 impl Courier {
+    /// `connect` makes a group of all processes; None if there is one alone.
     pub(crate) fn new(
-        (comm, orders): (Box<dyn Collective>, Box<dyn Collective>),
+        connect: impl Fn(&'static str) -> Option<Box<dyn Collective>>,
         ranks_per_process: usize,
-    ) -> Courier {
-        Courier {
-            comm,
+    ) -> Option<Courier> {
+        let ready = connect("checkpoint")?;
+        let parts = connect("checkpoint parts")?;
+        let orders = connect("shards")?;
+        Some(Courier {
+            ready,
+            parts: parts.into(),
             orders,
             ranks_per_process,
-        }
+        })
     }
 
     /// The other processes.
     pub(crate) fn others(&self) -> Range<usize> {
-        1..self.comm.size()
+        1..self.ready.size()
     }
 
     /// World ranks of a process.
@@ -53,22 +73,27 @@ impl Courier {
 
     /// Ranks of this process.
     pub(crate) fn ranks_here(&self) -> Range<usize> {
-        self.ranks(self.comm.rank())
+        self.ranks(self.ready.rank())
     }
 
-    /// Sends or writes what this process's ranks gave and waits until the checkpoint was tried; None
-    /// if process 0 is gone.
+    /// Gives process 0 what this process's ranks gave as it asks for it, or writes it, and waits until
+    /// the checkpoint was tried; None if process 0 is gone.
     pub(crate) fn bring(&self, form: &Form<'_>, given: &mut [Pieces]) -> Option<()> {
         // replicas have nothing to give, but must be waited for
-        self.comm.send(0, &[1.0]).ok()?;
+        self.ready.send(0, &[1.0]).ok()?;
         if form.plan.train.checkpoint.sharded {
             self.obey(form, given)?;
-        } else {
-            for piece in given.iter_mut().flatten() {
-                self.comm.send(0, &piece).ok()?;
-            }
         }
-        self.comm.recv(0, &mut [0.0]).ok()
+        let mut shares: Vec<Sent<'_>> = given.iter_mut().map(Sent::of).collect();
+        loop {
+            let mut asked = [0.0];
+            self.parts.recv(0, &mut asked).ok()?;
+            if asked[0] < 0.0 {
+                return Some(());
+            }
+            let part = shares.get_mut(whole(asked[0]))?.next()?;
+            self.parts.send(0, part).ok()?;
+        }
     }
 
     /// Writes shards where process 0 says, if it does, and tells what came of it.
@@ -139,35 +164,91 @@ impl Courier {
         String::from_utf8(bytes.collect()).ok()
     }
 
-    /// Takes what the ranks of a process gave; None if the process is gone.
+    /// Waits until the ranks of a process have given what they have, and returns it, to be asked for as it
+    /// is used; None if the process is gone.
     pub(crate) fn take(&self, form: &Form<'_>, process: usize) -> Option<Vec<(usize, Pieces)>> {
-        self.comm.recv(process, &mut [0.0]).ok()?;
-        if form.plan.train.checkpoint.sharded {
-            return Some(
-                self.ranks(process)
-                    .map(|rank| (rank, Pieces::default()))
-                    .collect(),
-            );
-        }
-        let of_rank = |rank| {
+        self.ready.recv(process, &mut [0.0]).ok()?;
+        let of_rank = |(index, rank)| {
+            if form.plan.train.checkpoint.sharded {
+                return (rank, Pieces::default());
+            }
             let place = Place::of(rank, &form.plan.parallel);
             let lengths = lengths(form.plan, (form.specs, &form.shards), &place);
-            let piece = |len| {
-                let mut piece = vec![0.0; len];
-                self.comm.recv(process, &mut piece).ok().map(|()| piece)
+            let pieces = Asked {
+                parts: Arc::clone(&self.parts),
+                process,
+                index: index as f32,
+                lengths: lengths.into_iter().flat_map(part_lengths).collect(),
             };
-            let pieces: Option<Vec<Vec<f32>>> = lengths.into_iter().map(piece).collect();
-            pieces.map(|pieces| (rank, Pieces::of(pieces.into_iter())))
+            (rank, Pieces::of(pieces))
         };
-        self.ranks(process).map(of_rank).collect()
+        Some(self.ranks(process).enumerate().map(of_rank).collect())
     }
 
     /// Tells the other processes that a checkpoint was tried.
     pub(crate) fn tell(&self) {
         for process in self.others() {
             // one that is gone need not hear it
-            let _ = self.comm.send(process, &[1.0]);
+            let _ = self.parts.send(process, &[DONE]);
         }
+    }
+}
+
+/// Elements of the parts of a share, one at least.
+fn part_lengths(share: usize) -> impl Iterator<Item = usize> {
+    let count = share.div_ceil(PART).max(1);
+    (0..count).map(move |part| PART.min(share - part * PART))
+}
+
+/// A rank's shares that are sent part by part.
+struct Sent<'a> {
+    shares: &'a mut Pieces,
+    /// The share that parts are cut from, and what is left of it.
+    share: Vec<f32>,
+    left: Range<usize>,
+}
+
+impl Sent<'_> {
+    fn of(shares: &mut Pieces) -> Sent<'_> {
+        Sent {
+            shares,
+            share: Vec::new(),
+            left: 0..0,
+        }
+    }
+
+    fn next(&mut self) -> Option<&[f32]> {
+        if self.left.is_empty() {
+            // the one before is freed first
+            self.share = Vec::new();
+            self.share = self.shares.next()?;
+            self.left = 0..self.share.len();
+        }
+        let end = self.left.end.min(self.left.start + PART);
+        let part = &self.share[self.left.start..end];
+        self.left.start = end;
+        Some(part)
+    }
+}
+
+/// A rank's shares in another process, each in one part or more, which are asked for one by one.
+struct Asked {
+    parts: Arc<dyn Collective>,
+    process: usize,
+    /// Of the rank among those of its process.
+    index: f32,
+    lengths: VecDeque<usize>,
+}
+
+impl Iterator for Asked {
+    type Item = Vec<f32>;
+
+    /// None after the last part, or if the process is gone.
+    fn next(&mut self) -> Option<Vec<f32>> {
+        let mut part = vec![0.0; self.lengths.pop_front()?];
+        self.parts.send(self.process, &[self.index]).ok()?;
+        self.parts.recv(self.process, &mut part).ok()?;
+        Some(part)
     }
 }
 
@@ -178,4 +259,31 @@ impl Courier {
 )]
 fn whole(x: f32) -> usize {
     x as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_to_their_share_and_none_is_longer_than_announced() {
+        for share in [0, 1, PART - 1, PART, PART + 1, 3 * PART, 3 * PART + 5] {
+            let lengths: Vec<usize> = part_lengths(share).collect();
+            assert_eq!(lengths.iter().sum::<usize>(), share);
+            assert!(!lengths.is_empty() && lengths.iter().all(|len| *len <= PART));
+            let shares = [vec![7.0; 3], vec![1.5; share], vec![2.5; 1]];
+            let mut pieces = Pieces::of(shares.clone().into_iter());
+            let mut sent = Sent::of(&mut pieces);
+            for share in shares {
+                let mut joined = Vec::new();
+                for len in part_lengths(share.len()) {
+                    let part = sent.next().unwrap();
+                    assert_eq!(part.len(), len);
+                    joined.extend_from_slice(part);
+                }
+                assert!(joined == share);
+            }
+            assert!(sent.next().is_none());
+        }
+    }
 }

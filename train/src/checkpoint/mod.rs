@@ -14,6 +14,7 @@
 
 pub(crate) mod background;
 mod bounds;
+pub(crate) mod changes;
 pub(crate) mod courier;
 pub(crate) mod files;
 pub(crate) mod hf;
@@ -25,6 +26,7 @@ pub(crate) mod hf_mixture;
 pub(crate) mod hf_names;
 mod hf_t5;
 mod megatron;
+pub(crate) mod newest;
 pub(crate) mod origin;
 mod pickle;
 pub(crate) mod read;

@@ -1,5 +1,6 @@
 //! Where the first weights of a run come from if `train.init_from` names them: a checkpoint of ours, of
-//! any step, form and layout (or the averages in one), or a model of another program. The run starts at
+//! any step, form and layout (or the averages in one), a folder of checkpoints, of which the newest
+//! verified one is taken (`newest.rs`), or a model of another program. The run starts at
 //! step 0 with the first sample and an optimizer that knows nothing; averages start as the weights.
 //! Megatron-LM calls this `--load` with `--finetune`.
 //!
@@ -16,6 +17,7 @@ use crate::architecture::Positions;
 use crate::checkpoint::STATE;
 use crate::checkpoint::files::Tensors;
 use crate::checkpoint::hf_import::{Folder, is_megatron};
+use crate::checkpoint::newest::{SkippedCheckpoint, checkpoint_at, is_folder_of_checkpoints};
 use crate::checkpoint::read::{Opened, load_weights, parts_of};
 use crate::config::ModelConfig;
 use crate::error::{Error, OnRank, Result};
@@ -64,6 +66,8 @@ struct Foreign {
 /// An opened source.
 pub(crate) struct Origin {
     path: PathBuf,
+    /// Damaged checkpoints that were passed over for it.
+    skipped: Vec<SkippedCheckpoint>,
     plan: Plan,
     source: Source,
 }
@@ -71,16 +75,23 @@ pub(crate) struct Origin {
 impl Origin {
     /// Opens and verifies the weights at `path`, for a job with this plan and vocabulary, if it is known yet.
     pub(crate) fn open(path: &Path, job: (&Plan, bool)) -> Result<Origin> {
-        let (folder, kind) = parts_of(path);
+        let mut skipped = Vec::new();
+        let mut path = path.to_owned();
+        let is_foreign = is_megatron(&path) || path.join("config.json").exists();
+        if !is_foreign && is_folder_of_checkpoints(&path) {
+            let newest = checkpoint_at(&path)?;
+            (path, skipped) = (newest.path, newest.skipped);
+        }
+        let (folder, kind) = parts_of(&path);
         let (plan, source) = if folder.join(STATE).exists() {
             let opened = Opened::open(folder)?;
             opened.verify(kind)?;
             let tensors = opened.tensors(kind)?;
             (opened.state.plan, Source::Ours(tensors))
-        } else if is_megatron(path) || path.join("config.json").exists() {
-            let folder = match is_megatron(path) {
-                true => Folder::open_megatron(path, Some(job))?,
-                false => Folder::open(path)?,
+        } else if is_foreign {
+            let folder = match is_megatron(&path) {
+                true => Folder::open_megatron(&path, Some(job))?,
+                false => Folder::open(&path)?,
             };
             let foreign = Foreign {
                 name: String::new(),
@@ -91,14 +102,15 @@ impl Origin {
             (plan, Source::Foreign(Box::new(foreign)))
         } else {
             return Err(Error::Foreign {
-                path: path.to_owned(),
+                path,
                 problems: vec![format!(
-                    "found neither {STATE} nor config.json nor .metadata, want a checkpoint or a model of Hugging Face or Megatron"
+                    "found neither {STATE} nor folders step-NNNNNNNN nor config.json nor .metadata, want a checkpoint, a folder of checkpoints, or a model of Hugging Face or Megatron"
                 )],
             });
         };
         Ok(Origin {
-            path: path.to_owned(),
+            path,
+            skipped,
             plan,
             source,
         })
@@ -183,6 +195,10 @@ pub(crate) fn of_plan(
         return Ok((None, Some(known.clone())));
     }
     let mut origin = Origin::open(path, (plan, true))?;
+    for one in &origin.skipped {
+        let from = path.display();
+        events.note(&format!("{from}: {one}"));
+    }
     origin.check_fits(plan, true)?;
     let record = origin.record(plan)?;
     if own.is_some() {
@@ -276,9 +292,10 @@ pub struct InitialModel {
 /// # Errors
 /// `Foreign` if there is no model, or one that does not say its shape; files that are damaged or not there.
 pub fn initial_model(path: &Path) -> Result<InitialModel> {
-    let (folder, _) = parts_of(path);
-    let plan = if folder.join(STATE).exists() {
-        Opened::open(folder)?.state.plan
+    let plan = if is_folder_of_checkpoints(path) {
+        Opened::open(&checkpoint_at(path)?.path)?.state.plan
+    } else if parts_of(path).0.join(STATE).exists() {
+        Opened::open(parts_of(path).0)?.state.plan
     } else if is_megatron(path) {
         let plan = Folder::open_megatron(path, None)?.plan;
         Plan { vocab: 0, ..plan }

@@ -1,19 +1,19 @@
-//! Finding, verifying and loading checkpoints.
+//! Verifying and loading checkpoints; `newest.rs` finds them.
 
 use std::path::{Path, PathBuf};
 
 use kernels::Tensor;
 
+use crate::checkpoint::changes::{self, Compared, Difference, SettingChange};
 use crate::checkpoint::files::{Tensors, names_of};
 use crate::checkpoint::origin::Record;
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::snapshot::Kind;
 use crate::checkpoint::state::{self, Digests, State};
 use crate::checkpoint::write::first_element;
-use crate::checkpoint::{EMA, MODEL, OPTIMIZER, path_of, steps_in};
+use crate::checkpoint::{EMA, MODEL, OPTIMIZER};
 use crate::delayed::Delayed;
 use crate::error::{Error, Result};
-use crate::metrics::Events;
 use crate::model::param::Spec;
 use crate::optim::adamw::within;
 use crate::plan::Plan;
@@ -68,78 +68,43 @@ impl Opened {
         (are_both && earlier != plan.train.bf16_sums).then_some(earlier)
     }
 
-    /// Refuses a checkpoint of another job. Layout, learning rate and length may change. `init` is
-    /// what a new run would start from.
-    pub(crate) fn check_fits(&self, plan: &Plan, init: Option<&Record>) -> Result<()> {
-        let saved = &self.state.plan;
-        let show = |x: &dyn std::fmt::Debug| format!("{x:?}");
-        for (key, found, wanted) in [
-            (
-                "fingerprint",
-                saved.fingerprint.clone(),
-                plan.fingerprint.clone(),
-            ),
-            ("model", show(&saved.model), show(&plan.model)),
-            ("vocab", show(&saved.vocab), show(&plan.vocab)),
-            (
-                "seq_length",
-                show(&saved.seq_length),
-                show(&plan.seq_length),
-            ),
-            (
-                "decoder_length",
-                show(&saved.decoder_length),
-                show(&plan.decoder_length),
-            ),
-            ("seed", show(&saved.seed), show(&plan.seed)),
-            (
-                "train.global_batch",
-                show(&saved.train.global_batch),
-                show(&plan.train.global_batch),
-            ),
-            (
-                "train.optimizer",
-                show(&saved.train.optimizer),
-                show(&plan.train.optimizer),
-            ),
-            (
-                "running averages (train.ema_decay)",
-                show(&(saved.train.ema_decay > 0.0)),
-                show(&(plan.train.ema_decay > 0.0)),
-            ),
-            (
-                "train.batch_rampup",
-                show(&saved.train.batch_rampup),
-                show(&plan.train.batch_rampup),
-            ),
-            (
-                "train.init_from (xxh3 of its weights)",
-                show(&self.state.init.as_ref().map(|init| &init.xxh3)),
-                show(&init.map(|init| &init.xxh3)),
-            ),
-        ] {
-            if found != wanted {
-                let (path, key) = (self.path.clone(), key.to_owned());
-                return Err(Error::Mismatch {
-                    path,
-                    key,
-                    found,
-                    wanted,
-                });
-            }
-        }
+    /// Refuses a checkpoint of another job, with every difference; returns what the job changes as
+    /// `train.resume.allow` lets it (`changes.rs`). `init` is what a new run would start from.
+    pub(crate) fn check_fits(
+        &self,
+        plan: &Plan,
+        init: Option<&Record>,
+    ) -> Result<Vec<SettingChange>> {
         let step = self.state.course.step;
-        if step > plan.train.steps {
-            let (path, key) = (self.path.clone(), "train.steps".to_owned());
-            let (found, wanted) = (step.to_string(), plan.train.steps.to_string());
-            return Err(Error::Mismatch {
-                path,
-                key,
+        let Compared {
+            changes,
+            mut refused,
+        } = changes::compare(&self.state.plan, plan, step);
+        let weights =
+            |record: Option<&Record>| record.map_or("the seed's", |init| &init.xxh3).to_owned();
+        let (found, wanted) = (weights(self.state.init.as_ref()), weights(init));
+        let mut refuse = |key: &str, found: String, wanted: String| {
+            refused.push(Difference {
+                key: key.to_owned(),
                 found,
                 wanted,
+                allowed_by: None,
             });
+        };
+        if found != wanted {
+            refuse("train.init_from (xxh3 of its weights)", found, wanted);
         }
-        Ok(())
+        if step > plan.train.steps {
+            let wanted = plan.train.steps.to_string();
+            refuse("train.steps", format!("{step} done"), wanted);
+        }
+        if refused.is_empty() {
+            return Ok(changes);
+        }
+        Err(Error::Mismatch {
+            path: self.path.clone(),
+            differences: refused,
+        })
     }
 
     /// Reads whole tensors of a kind, those of a world of one.
@@ -242,38 +207,4 @@ pub(crate) fn load_weights(
         }
     }
     Ok(())
-}
-
-/// The newest checkpoint that is whole; damaged ones are noted and passed over.
-///
-/// # Errors
-/// `NoWholeCheckpoint` if there are some but all are damaged: going on from nothing would throw
-/// away work without a word.
-pub(crate) fn newest(folder: &Path, events: &dyn Events) -> Result<Option<Opened>> {
-    let mut reasons = Vec::new();
-    for step in steps_in(folder)?.into_iter().rev() {
-        let path = path_of(folder, step);
-        let opened = Opened::open(&path).and_then(|opened| {
-            opened.verify(OPTIMIZER)?;
-            if opened.state.plan.train.ema_decay > 0.0 {
-                opened.verify(EMA)?;
-            }
-            Ok(opened)
-        });
-        match opened {
-            Ok(opened) => return Ok(Some(opened)),
-            Err(error) => {
-                let reason = error.with_causes();
-                events.note(&format!("checkpoint of step {step} is not used: {reason}"));
-                reasons.push(reason);
-            }
-        }
-    }
-    if reasons.is_empty() {
-        return Ok(None);
-    }
-    Err(Error::NoWholeCheckpoint {
-        path: folder.to_owned(),
-        reasons: reasons.join("; "),
-    })
 }

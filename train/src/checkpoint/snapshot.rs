@@ -69,7 +69,7 @@ pub(crate) fn files(plan: &Plan) -> &'static [FileOf] {
     }
 }
 
-/// One rank's shares of all files, in order; by default none.
+/// One rank's shares of all files, in order, each in one part or more; by default none.
 pub(crate) struct Pieces(Box<dyn Iterator<Item = Vec<f32>> + Send>);
 
 impl Pieces {

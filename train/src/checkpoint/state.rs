@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::checkpoint::STATE;
+use crate::checkpoint::changes::SettingChange;
 use crate::checkpoint::origin::Record;
 use crate::checkpoint::safetensors::Digest;
 use crate::course::Course;
@@ -35,6 +36,18 @@ pub(crate) struct State {
     /// Scales of fp8's `delayed` recipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fp8: Option<Records>,
+    /// Settings that changed when the run went on from earlier checkpoints, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<SettingChange>,
+    /// Written between two that are due, because somebody asked the run to stop. A run that is not
+    /// disturbed has no such checkpoint: it goes as soon as a newer one is there, and `checkpoint.keep`
+    /// does not count it.
+    #[serde(
+        default,
+        rename = "interrupted",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub is_interrupted: bool,
 }
 
 impl State {
@@ -45,6 +58,8 @@ impl State {
             plan: plan.clone(),
             init: init.cloned(),
             fp8: None,
+            changes: Vec::new(),
+            is_interrupted: false,
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::checkpoint::snapshot::{self, FileOf, Pieces, files, owners};
 use crate::checkpoint::state::{self, Digests, State};
 use crate::checkpoint::{path_of, steps_in};
 use crate::config::CheckpointConfig;
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::mesh::Place;
 use crate::model::param::Spec;
 use crate::parallel::shards::Shards;
@@ -60,7 +60,7 @@ pub(crate) fn write(
     hide(folder, step)?;
     fs::rename(&partial, &path).at("rename", &partial)?;
     sync(folder)?;
-    prune(folder, step, &form.plan.train.checkpoint)?;
+    prune(folder, state, &form.plan.train.checkpoint)?;
     clean(folder)?;
     Ok(path)
 }
@@ -215,13 +215,32 @@ fn one_file(
     let mut writer = Writer::create(&path, entries(form.specs, file), None)?;
     for &(_, kind) in file.lists {
         for spec in 0..form.specs.len() {
-            for (owner, _) in owners((form.specs, &form.shards), &form.place, kind, spec) {
-                let piece = given[owner].next();
-                writer.write(&piece.expect("an owner gives each of its shares"))?;
+            for (owner, local) in owners((form.specs, &form.shards), &form.place, kind, spec) {
+                copy_share(&mut given[owner], (owner, local.len()), &mut writer)?;
             }
         }
     }
     writer.finish()
+}
+
+/// Writes the parts of one share of a rank. They end early only if the rank's process is gone.
+fn copy_share(
+    pieces: &mut Pieces,
+    (rank, elements): (usize, usize),
+    writer: &mut Writer,
+) -> Result<()> {
+    let mut left = elements;
+    loop {
+        let part = pieces.next().ok_or_else(|| Error::Peer {
+            who: format!("rank {rank}"),
+            reason: "ended before it gave its shares of a checkpoint".into(),
+        })?;
+        writer.write(&part)?;
+        left = left.saturating_sub(part.len());
+        if left == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// Whole tensors of a file, in order.
@@ -251,17 +270,28 @@ pub(crate) fn clean(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Drops all but the newest up to `step` and those to be kept for good. Later ones were refused
-/// when the run resumed before them, and must not push whole ones out.
-fn prune(folder: &Path, step: u64, config: &CheckpointConfig) -> Result<()> {
+/// Drops all but the newest up to the one of `state`, which was just written, and those to be kept for good.
+/// Later ones were refused when the run resumed before them, and must not push whole ones out. One that a
+/// graceful stop left between two that are due is kept beside the others until the next is there, so that
+/// a run that was stopped keeps what an undisturbed one keeps.
+fn prune(folder: &Path, state: &State, config: &CheckpointConfig) -> Result<()> {
+    let step = state.course.step;
     let (kept, refused): (Vec<u64>, Vec<u64>) = steps_in(folder)?
         .into_iter()
         .partition(|&other| other <= step);
-    let surplus = &kept[..kept.len().saturating_sub(config.keep)];
+    let is_interrupted = |other: u64| match other == step {
+        true => state.is_interrupted,
+        // a damaged one counts as one that was due: nothing is dropped for it
+        false => state::read(&path_of(folder, other)).is_ok_and(|(state, _)| state.is_interrupted),
+    };
+    let (stops, due): (Vec<u64>, Vec<u64>) =
+        kept.into_iter().partition(|&other| is_interrupted(other));
+    let surplus = &due[..due.len().saturating_sub(config.keep)];
     let is_for_good = |step: u64| config.keep_every > 0 && step.is_multiple_of(config.keep_every);
     surplus
         .iter()
         .filter(|&&step| !is_for_good(step))
+        .chain(stops.iter().filter(|&&other| other != step))
         .chain(&refused)
         .try_for_each(|&step| hide(folder, step))
 }

@@ -121,11 +121,11 @@ fn a_run_goes_on_from_its_own_checkpoints_and_notices_a_source_that_changed() {
 
     let changed = go(&from(&plan, &another)).unwrap_err().to_string();
     assert!(
-        changed.contains("train.init_from (xxh3 of its weights) is Some(\""),
+        changed.contains("train.init_from (xxh3 of its weights): "),
         "{changed}"
     );
     let none = go(&tiny_gpt()).unwrap_err().to_string();
-    assert!(none.ends_with("there, None here"), "{none}");
+    assert!(none.ends_with("there, the seed's here"), "{none}");
     fs::remove_dir_all(&first).unwrap();
     let (again, lines) = go(&plan).unwrap();
     assert!(lines[0].ends_with("is not there any more"), "{lines:?}");
@@ -192,7 +192,7 @@ fn a_source_that_is_damaged_or_nothing_is_named() {
         error.with_causes()
     };
     let nothing = told(&dir.path().join("nothing"));
-    assert!(nothing.contains("found neither state.json nor config.json"));
+    assert!(nothing.contains("found neither state.json nor folders step-NNNNNNNN nor config.json"));
     let averages = told(&source.join("ema.safetensors"));
     assert!(averages.contains("no checksums of ema.safetensors"));
     let file = source.join("model.safetensors");

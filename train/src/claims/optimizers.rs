@@ -86,7 +86,7 @@ fn muon_and_averages_go_on_in_another_layout() {
     let samples = Chain::of(&other);
     let told = run(&other, &samples, None, folder.path(), &Log::default()).unwrap_err();
     assert!(
-        matches!(&told, Error::Mismatch { key, .. } if key == "train.optimizer"),
+        matches!(&told, Error::Mismatch { differences, .. } if differences[0].key == "train.optimizer"),
         "{told}"
     );
 }

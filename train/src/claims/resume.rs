@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fixtures::{Chain, Log, tiny_gpt};
 use crate::{
-    CheckpointConfig, Ended, Error, Events, ParallelConfig, Plan, Sample, Samples, StepRecord, run,
+    CheckpointConfig, Ended, Error, Events, ParallelConfig, Plan, Sample, Samples, StepRecord,
+    World, checkpoint_at, newest_checkpoint, run, run_in_world,
 };
 
 pub(super) fn plan() -> Plan {
@@ -50,6 +51,7 @@ pub(super) fn remains(out: &Path) -> Vec<(String, Vec<u8>)> {
     let clock = [
         "tokens_per_s",
         "tflops",
+        "mfu",
         "step_s",
         "memory_bytes",
         "stall_s",
@@ -236,6 +238,42 @@ fn a_damaged_checkpoint_is_named_and_its_predecessor_is_used() {
 }
 
 #[test]
+fn the_newest_checkpoint_is_the_one_that_training_goes_on_from() {
+    let plan = plan();
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = folder.path().join("checkpoints");
+    assert_eq!(newest_checkpoint(&checkpoints).unwrap(), None);
+    stopped_at(&plan, folder.path(), 5 * 8);
+    let newest = newest_checkpoint(&checkpoints).unwrap().unwrap();
+    assert_eq!((newest.step, newest.skipped.len()), (4, 0));
+    // a folder of that name that holds nothing, and a flipped bit of a moment
+    fs::create_dir(checkpoints.join("step-00000006")).unwrap();
+    let path = checkpoints.join("step-00000004/optimizer.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, bytes).unwrap();
+    for named in [&checkpoints, &checkpoints.join("step-00000002")] {
+        let newest = checkpoint_at(named).unwrap();
+        assert_eq!(newest.step, 2);
+        assert_eq!(newest.path, checkpoints.join("step-00000002"));
+    }
+    let newest = newest_checkpoint(&checkpoints).unwrap().unwrap();
+    let told: [String; 2] = [0, 1].map(|at| newest.skipped[at].to_string());
+    assert!(
+        told[0].starts_with("checkpoint of step 6 is not used: read "),
+        "{told:?}"
+    );
+    assert!(
+        told[1].starts_with("checkpoint of step 4 is not used: ")
+            && told[1].contains("optimizer.safetensors at byte "),
+        "{told:?}"
+    );
+    let log = finished(&plan, folder.path());
+    assert_eq!(log[..2], told.map(|line| format!("note {line}")));
+    assert_eq!(log[2], "resumed 2");
+}
+
+#[test]
 fn a_damaged_checkpoint_never_pushes_out_a_whole_one() {
     let mut plan = plan();
     plan.train.checkpoint.keep = 1;
@@ -283,7 +321,7 @@ fn checkpoints_of_chosen_steps_are_never_dropped() {
 }
 
 /// Stops the run at a step, as a signal would.
-struct Stopping(Log, u64, AtomicU64);
+pub(super) struct Stopping(pub Log, pub u64, pub AtomicU64);
 
 impl Events for Stopping {
     fn step(&self, record: &StepRecord) {
@@ -350,6 +388,135 @@ fn stopped_thrice(sharded: bool) {
     plan.train.checkpoint.sharded = false;
     finished(&plan, folder.path());
     assert_same(folder.path(), &want, "three stops");
+}
+
+fn steps_left(out: &Path) -> Vec<u64> {
+    crate::checkpoint::steps_in(&out.join("checkpoints")).unwrap()
+}
+
+#[test]
+fn a_run_that_was_stopped_keeps_the_checkpoints_of_an_undisturbed_one() {
+    for (every, keep, keep_every) in [(2, 2, 0), (3, 1, 0), (2, 1, 3), (5, 2, 0), (0, 2, 0)] {
+        let mut plan = plan();
+        plan.train.checkpoint = CheckpointConfig {
+            every,
+            keep,
+            keep_every,
+            ..CheckpointConfig::default()
+        };
+        let calm = tempfile::tempdir().unwrap();
+        finished(&plan, calm.path());
+        for stop in 1..plan.train.steps {
+            let folder = tempfile::tempdir().unwrap();
+            for at in [stop, stop + 1] {
+                let (samples, events) = (Chain::of(&plan), Stopping(Log::default(), at, 0.into()));
+                run(&plan, &samples, Some(&samples), folder.path(), &events).unwrap();
+                // beside the stop's own those that were due until then, no fewer than `keep`
+                let due = (1..=at).filter(|step| every > 0 && step.is_multiple_of(every));
+                let mut wanted: Vec<u64> = due.collect();
+                let surplus = wanted.len().saturating_sub(keep);
+                let is_for_good = |step: &u64| keep_every > 0 && step.is_multiple_of(keep_every);
+                let dropped: Vec<u64> = wanted.drain(..surplus).collect();
+                wanted.splice(0..0, dropped.into_iter().filter(is_for_good));
+                if !wanted.contains(&at) && at < plan.train.steps {
+                    wanted.push(at);
+                }
+                if at < plan.train.steps {
+                    assert_eq!(steps_left(folder.path()), wanted, "{every} {keep}: {at}");
+                }
+            }
+            finished(&plan, folder.path());
+            assert_eq!(
+                steps_left(folder.path()),
+                steps_left(calm.path()),
+                "every {every}, keep {keep}, stopped at {stop}"
+            );
+        }
+    }
+}
+
+/// Remembers after how many steps a checkpoint was reported.
+#[derive(Default)]
+struct Late(AtomicU64, std::sync::Mutex<Vec<(u64, u64)>>);
+
+impl Events for Late {
+    fn step(&self, record: &StepRecord) {
+        self.0.store(record.step, Ordering::SeqCst);
+    }
+    fn validation(&self, _: &str, _: u64, _: f64) {}
+    fn checkpoint(&self, step: u64, _: &Path) {
+        let at = self.0.load(Ordering::SeqCst);
+        self.1.lock().unwrap().push((step, at));
+    }
+    fn resumed(&self, _: u64) {}
+    fn note(&self, _: &str) {}
+}
+
+/// Waits before the batch of step 5, so that a checkpoint is finished within that step.
+struct Slow(Chain);
+
+impl Samples for Slow {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(
+        &self,
+        index: u64,
+        sample: &mut Sample,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        if index == 32 {
+            std::thread::sleep(std::time::Duration::from_secs(2));
+        }
+        self.0.read(index, sample)
+    }
+}
+
+#[test]
+fn a_checkpoint_is_reported_when_it_is_written_and_not_with_the_next() {
+    let mut plan = plan();
+    (plan.train.steps, plan.train.checkpoint.every) = (6, 4);
+    plan.train.eval_every = 0;
+    let folder = tempfile::tempdir().unwrap();
+    let (samples, events) = (Slow(Chain::of(&plan)), Late::default());
+    run(&plan, &samples, None, folder.path(), &events).unwrap();
+    // the copy of step 4 is written while step 5 waits for its samples
+    assert_eq!(*events.1.lock().unwrap(), [(4, 5), (6, 6)]);
+}
+
+#[test]
+fn utilisation_is_the_share_of_the_peak_that_the_job_names_or_the_machine_has() {
+    let read = |out: &Path| -> Vec<StepRecord> {
+        let text = fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+        let lines = text.lines().filter(|line| line.contains("tflops"));
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    let mut plan = plan();
+    plan.train.peak_tflops = 0.25;
+    let folder = tempfile::tempdir().unwrap();
+    finished(&plan, folder.path());
+    for record in read(folder.path()) {
+        let far = record.mfu.unwrap() * 0.25 - record.tflops;
+        assert!(far.abs() <= 1e-12 * record.tflops, "{far}");
+    }
+    plan.train.peak_tflops = 0.0;
+    let (folder, world) = (tempfile::tempdir().unwrap(), World::alone());
+    let peak = world.measure_peak(&plan).unwrap();
+    let samples = Chain::of(&plan);
+    let log = Log::default();
+    run_in_world(&plan, &samples, &[], (folder.path(), &world), &log).unwrap();
+    for record in read(folder.path()) {
+        let share = peak.map(|peak| record.tflops * 1e12 / peak);
+        assert!(
+            share.is_none_or(|share| share > 0.0 && share < 1.0),
+            "{share:?}"
+        );
+        assert_eq!(record.mfu.is_some(), peak.is_some());
+        let far = record.mfu.unwrap_or(0.0) - share.unwrap_or(0.0);
+        assert!(far.abs() < 1e-12, "{far}");
+    }
 }
 
 /// In place of a full disk: the folder's name is taken by a link to nothing.
@@ -420,7 +587,7 @@ fn another_job_cannot_take_over_a_checkpoint() {
         ..plan.clone()
     });
     assert!(
-        text.contains("fingerprint is fixture there, other here"),
+        text.contains("fingerprint: fixture there, other here"),
         "{text}"
     );
     assert!(
@@ -428,22 +595,22 @@ fn another_job_cannot_take_over_a_checkpoint() {
             seed: 1,
             ..plan.clone()
         })
-        .contains("seed is 1234 there, 1 here")
+        .contains("seed: 1234 there, 1 here")
     );
     assert!(
         refused(&Plan {
             vocab: 201,
             ..plan.clone()
         })
-        .contains("vocab is 200 there, 201 here")
+        .contains("vocab: 200 there, 201 here")
     );
     let mut wider = plan.clone();
     wider.model.d_model = 64;
-    assert!(refused(&wider).contains("model is "));
+    assert!(refused(&wider).contains("model.d_model: 32 there, 64 here"));
     let mut shorter = plan.clone();
     shorter.train.steps = 1;
     shorter.train.warmup_steps = 1;
-    assert!(refused(&shorter).contains("train.steps is 2 there, 1 here"));
+    assert!(refused(&shorter).contains("train.steps: 2 done there, 1 here"));
 }
 
 #[test]

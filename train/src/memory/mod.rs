@@ -18,6 +18,7 @@ use std::thread;
 use kernels::Device;
 
 use crate::architecture::Positions;
+use crate::checkpoint::courier::TRANSFER_BYTES;
 use crate::checkpoint::snapshot;
 use crate::config::OptimizerKind;
 use crate::course::Course;
@@ -52,12 +53,15 @@ pub struct RankMemory {
     pub packs: usize,
     /// Copies that wait until a checkpoint is written, beside the arena.
     pub snapshot: usize,
+    /// Parts of whole checkpoints on their way from other processes to process 0, with the first rank of each
+    /// process; beside the arena.
+    pub transfer: usize,
 }
 
 impl RankMemory {
     /// All of it.
     pub fn total(&self) -> usize {
-        self.in_arena() + self.snapshot
+        self.in_arena() + self.snapshot + self.transfer
     }
 
     fn in_arena(&self) -> usize {
@@ -90,6 +94,21 @@ pub fn predict(plan: &Plan) -> Result<Vec<RankMemory>> {
             rank.memory()
         })
         .collect())
+}
+
+/// As `predict` for ranks that are shared out over so many processes.
+///
+/// # Errors
+/// As `predict`.
+pub fn predict_in(plan: &Plan, processes: usize) -> Result<Vec<RankMemory>> {
+    let mut ranks = predict(plan)?;
+    if processes > 1 && !plan.train.checkpoint.sharded {
+        let of_process = ranks.len().div_ceil(processes);
+        for first in ranks.iter_mut().step_by(of_process.max(1)) {
+            first.transfer = TRANSFER_BYTES;
+        }
+    }
+    Ok(ranks)
 }
 
 /// Bytes of every rank's arena: the formulas, and a bound of what comes and goes within a pass.
@@ -150,6 +169,7 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
                 let copies = snapshot::take(&trainer).map(|piece| piece.len());
                 snapshot::bytes(&plan, &copies.collect::<Vec<_>>())
             },
+            transfer: 0,
         })
     };
     thread::scope(|scope| {
@@ -204,6 +224,7 @@ impl Rank<'_> {
                 let lengths = snapshot::lengths(self.plan, of, &self.place);
                 snapshot::bytes(self.plan, &lengths)
             },
+            transfer: 0,
         }
     }
 

@@ -1,0 +1,329 @@
+//! What may differ between a checkpoint and the run that goes on from it. This file alone decides; callers
+//! report what it found.
+//!
+//! - **Free**: the layout, and keys of `[train]` that decide what is written when or how memory is used: with
+//!   `determinism = "layout"` they change no bits.
+//! - **On request**: learning rate, schedule, steps and the optimizer's constants change what is learnt from
+//!   here on. They are refused unless `train.resume.allow` names them. Weights, moments, the number of the
+//!   update and the position in the data stay, so the next step is the one that a run with the new settings
+//!   would make from this state. Megatron-LM: `--override-opt_param-scheduler`.
+//! - **Fixed**: all else, as the state means something else without it.
+//!
+//! More steps alone are free where they change no rate: `schedule = "constant"`, or `decay_steps` given.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::config::Schedule;
+use crate::plan::Plan;
+use crate::recipe::TrainConfig;
+
+/// Keys of `[train]` that may always differ.
+const FREE: [&str; 16] = [
+    "eval_every",
+    "eval_samples",
+    "early_stop",
+    "checkpoint",
+    "log_every",
+    "peak_tflops",
+    "profile",
+    "resume",
+    "micro_batch",
+    "recompute",
+    "recompute_layers",
+    "chunked_cross_entropy",
+    "offload",
+    "keep_packed",
+    // another order of sums is reported with both names (`Opened::other_sums`)
+    "bf16_sums",
+    // the weights themselves are compared
+    "init_from",
+];
+
+/// Keys of `[train]` that may differ if `train.resume.allow` names them.
+pub(crate) const ON_REQUEST: [&str; 18] = [
+    "steps",
+    "time_budget",
+    "lr",
+    "min_lr",
+    "warmup_steps",
+    "schedule",
+    "decay_steps",
+    "wsd_decay_steps",
+    "wsd_decay",
+    "muon",
+    "ema_decay",
+    "weight_decay",
+    "beta1",
+    "beta2",
+    "eps",
+    "z_loss",
+    "clip_norm",
+    "on_bad_step",
+];
+
+/// A setting that is another one from a step on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SettingChange {
+    /// Steps done when it changed: it holds from the next one on.
+    pub after_step: u64,
+    /// Key path in the job, such as `train.lr`.
+    pub key: String,
+    /// Value of the checkpoint.
+    pub before: Value,
+    /// Value of the job.
+    pub after: Value,
+}
+
+/// A setting that must not differ and does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// Key path in the job.
+    pub key: String,
+    /// Its value in the checkpoint.
+    pub found: String,
+    /// Its value in the job.
+    pub wanted: String,
+    /// The entry of `train.resume.allow` that would let it differ, if there is one.
+    pub allowed_by: Option<String>,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Difference {
+            key, found, wanted, ..
+        } = self;
+        write!(f, "{key}: {found} there, {wanted} here")?;
+        match &self.allowed_by {
+            Some(entry) => write!(f, " (train.resume.allow = [{entry:?}] allows it)"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a checkpoint and a job do not have alike.
+#[derive(Debug, Default)]
+pub(crate) struct Compared {
+    /// Allowed on request.
+    pub changes: Vec<SettingChange>,
+    /// Refused.
+    pub refused: Vec<Difference>,
+}
+
+/// Compares the plan of a checkpoint of `step` with that of the run that is to go on from it.
+pub(crate) fn compare(saved: &Plan, plan: &Plan, step: u64) -> Compared {
+    let mut compared = Compared::default();
+    let (there, here) = (settings(saved), settings(plan));
+    let mut leaves = Vec::new();
+    leaves_that_differ(&there, &here, "", &mut leaves);
+    for (key, before, after) in leaves {
+        let own = key.strip_prefix("train.").and_then(|rest| {
+            let end = rest.find('.').unwrap_or(rest.len());
+            rest.get(..end)
+        });
+        if own.is_some_and(|own| FREE.contains(&own)) {
+            continue;
+        }
+        if own == Some("steps") && are_rates_without_end(saved) && are_rates_without_end(plan) {
+            continue;
+        }
+        // averages that were not kept cannot go on
+        let is_on_request = own.is_some_and(|own| ON_REQUEST.contains(&own))
+            && !(own == Some("ema_decay") && has_averages(saved) != has_averages(plan));
+        let entry = own.filter(|_| is_on_request).map(str::to_owned);
+        let is_allowed = (entry.as_deref()).is_some_and(|own| plan.train.resume.allows(own));
+        if is_allowed {
+            compared.changes.push(SettingChange {
+                after_step: step,
+                key,
+                before,
+                after,
+            });
+        } else {
+            compared.refused.push(Difference {
+                key,
+                found: shown(&before),
+                wanted: shown(&after),
+                allowed_by: entry,
+            });
+        }
+    }
+    compared
+}
+
+fn has_averages(plan: &Plan) -> bool {
+    plan.train.ema_decay > 0.0
+}
+
+/// Whether the number of steps decides nothing but when the run ends.
+fn are_rates_without_end(plan: &Plan) -> bool {
+    let TrainConfig {
+        schedule,
+        decay_steps,
+        time_budget,
+        ..
+    } = &plan.train;
+    time_budget.is_empty() && (*schedule == Schedule::Constant || *decay_steps > 0)
+}
+
+/// A plan without its layout.
+fn settings(plan: &Plan) -> Value {
+    // through text, for the decimals that were meant
+    let text = serde_json::to_string(plan).expect("a plan is plain data");
+    let mut value: Value = serde_json::from_str(&text).expect("just written");
+    if let Some(fields) = value.as_object_mut() {
+        fields.shift_remove("parallel");
+        // a choice of `generate` alone
+        fields.shift_remove("start");
+    }
+    value
+}
+
+/// Adds key path, value there and value here of every leaf that differs.
+fn leaves_that_differ(
+    there: &Value,
+    here: &Value,
+    key: &str,
+    leaves: &mut Vec<(String, Value, Value)>,
+) {
+    if there == here {
+        return;
+    }
+    let (Value::Object(a), Value::Object(b)) = (there, here) else {
+        leaves.push((key.to_owned(), there.clone(), here.clone()));
+        return;
+    };
+    let added = b.keys().filter(|name| !a.contains_key(*name));
+    for name in a.keys().chain(added) {
+        let path = match key {
+            "" => name.clone(),
+            _ => format!("{key}.{name}"),
+        };
+        let of = |table: &Map<String, Value>| table.get(name).cloned().unwrap_or(Value::Null);
+        leaves_that_differ(&of(a), &of(b), &path, leaves);
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "nothing".into(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::OptimizerKind;
+    use crate::fixtures::tiny_gpt;
+    use crate::recipe::BatchRampup;
+
+    /// Every key of `[train]`, also those that are left out while they have their defaults.
+    fn keys() -> Vec<String> {
+        let mut plan = tiny_gpt();
+        plan.train.init_from = "a".into();
+        plan.train.time_budget = "1h".into();
+        plan.train.peak_tflops = 1.0;
+        plan.train.resume.allow = vec!["lr".into()];
+        plan.train.batch_rampup = Some(BatchRampup {
+            start: 1,
+            increment: 1,
+            samples: 1,
+        });
+        let all = settings(&plan);
+        all["train"].as_object().unwrap().keys().cloned().collect()
+    }
+
+    #[test]
+    fn every_key_is_free_allowed_on_request_or_fixed() {
+        // whoever adds a key decides here which it is
+        let fixed = [
+            "reset_attention_mask",
+            "reset_position_ids",
+            "eod_mask_loss",
+            "global_batch",
+            "batch_rampup",
+            "optimizer",
+            "precision",
+            "loss_scale",
+            "fp8",
+        ];
+        let mut known: Vec<&str> = [&FREE[..], &ON_REQUEST, &fixed].concat();
+        let mut keys = keys();
+        known.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(keys, known);
+    }
+
+    #[test]
+    fn a_change_is_refused_by_name_unless_it_is_allowed() {
+        let saved = tiny_gpt();
+        let mut plan = saved.clone();
+        (plan.parallel.tp, plan.train.micro_batch) = (2, 1);
+        assert!(compare(&saved, &plan, 4).refused.is_empty());
+        (plan.train.lr, plan.train.muon.momentum) = (0.5, 0.9);
+        plan.train.optimizer = OptimizerKind::Muon;
+        plan.model.d_model = 64;
+        let texts = |plan: &Plan| -> Vec<String> {
+            let refused = compare(&saved, plan, 4).refused;
+            refused.iter().map(ToString::to_string).collect()
+        };
+        let fixed = [
+            "model.d_model: 32 there, 64 here",
+            "train.optimizer: adamw there, muon here",
+        ];
+        assert_eq!(
+            texts(&plan),
+            [
+                fixed[0],
+                "train.lr: 0.01 there, 0.5 here (train.resume.allow = [\"lr\"] allows it)",
+                fixed[1],
+                "train.muon.momentum: 0.95 there, 0.9 here (train.resume.allow = [\"muon\"] allows it)",
+            ]
+        );
+        plan.train.resume.allow = vec!["muon".into(), "lr".into()];
+        assert_eq!(texts(&plan), fixed);
+        let changes = compare(&saved, &plan, 4).changes;
+        assert_eq!(changes.len(), 2);
+        assert_eq!(
+            (changes[0].after_step, changes[0].key.as_str()),
+            (4, "train.lr")
+        );
+        assert_eq!(
+            (&changes[0].before, &changes[0].after),
+            (&0.01.into(), &0.5.into())
+        );
+    }
+
+    #[test]
+    fn more_steps_are_free_where_they_change_no_rate() {
+        let mut saved = tiny_gpt();
+        let longer = |saved: &Plan| {
+            let mut plan = saved.clone();
+            plan.train.steps += 2;
+            plan
+        };
+        let is_free = |saved: &Plan| compare(saved, &longer(saved), 4).refused.is_empty();
+        assert!(!is_free(&saved), "the cosine ends at the last step");
+        saved.train.decay_steps = 3;
+        assert!(is_free(&saved));
+        (saved.train.decay_steps, saved.train.schedule) = (0, Schedule::Constant);
+        assert!(is_free(&saved));
+        saved.train.time_budget = "1h".into();
+        assert!(!is_free(&saved), "time counts as a share of the steps");
+    }
+
+    #[test]
+    fn averages_that_were_not_kept_cannot_be_asked_for() {
+        let saved = tiny_gpt();
+        let mut plan = saved.clone();
+        plan.train.ema_decay = 0.9;
+        plan.train.resume.allow = vec!["ema_decay".into()];
+        let refused = compare(&saved, &plan, 1).refused;
+        assert_eq!(
+            refused[0].to_string(),
+            "train.ema_decay: 0.0 there, 0.9 here"
+        );
+    }
+}
