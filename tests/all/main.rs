@@ -15,6 +15,7 @@ mod documents;
 mod duplicates;
 mod executors;
 mod full_disk;
+mod hostile_numbers;
 mod hosts;
 mod jobs;
 mod masked_jobs;

@@ -18,7 +18,7 @@ pub use weights::AboveCap;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::read::Dataset;
-use crate::samples::{GptSamples, Order, Request};
+use crate::samples::{Fim, FimText, GptSamples, Order, Request};
 use crate::split::{self, Bounds, Part};
 use rayon::prelude::*;
 use std::path::Path;
@@ -52,8 +52,11 @@ pub struct BlendRequest<'a> {
     pub split: Option<&'a str>,
     /// How they are mixed.
     pub mixture: Mixture,
-    /// Samples of train, valid, test; `None` is all there are (not for weighted blends), 0 no such part.
+    /// Samples of train, valid, test; `None` is every sample of one epoch, in a weighted blend of each dataset whatever
+    /// its weight; 0 no such part.
     pub samples: [Option<u64>; 3],
+    /// Whether weights were given. Without, one dataset alone is used as it is, as Megatron reads a lone path.
+    pub weighed: bool,
     /// Length, seed and kind of a sample; its `samples` are not looked at, and `drop_last` is the validation part's.
     pub sample: Request,
     /// Samples built beyond those planned, as a share.
@@ -80,6 +83,7 @@ impl<'a> BlendRequest<'a> {
             split: Some(split),
             mixture: Mixture::Weighted,
             samples,
+            weighed: true,
             sample: Request::of(seq_length, None, seed),
             surplus: SURPLUS,
             max_epochs: None,
@@ -140,9 +144,11 @@ impl Blend {
             bounds,
             sample,
         };
-        if let ([source], true) = (sources, r.split.is_none() || r.mixture != Mixture::Weighted) {
+        let plain = r.split.is_none() || r.mixture != Mixture::Weighted || !r.weighed;
+        if let ([source], true) = (sources, plain) {
             // as Megatron: one prefix alone is repeated as the samples asked for need
             let samples = r.samples[part as usize].filter(|_| r.mixture != Mixture::Exhaustive);
+            opening.refuse_above_cap(source, samples)?;
             let dataset = opening.dataset(source, samples)?;
             return Ok(Blend {
                 part,
@@ -151,9 +157,11 @@ impl Blend {
                 columns: None,
             });
         }
-        let blend = match r.mixture {
-            Mixture::Weighted => opening.weighted(sources)?,
-            Mixture::Proportional | Mixture::Exhaustive => opening.as_they_are(sources)?,
+        let blend = match (r.mixture, r.samples[part as usize]) {
+            (Mixture::Weighted, Some(asked)) => opening.weighted(sources, asked)?,
+            (Mixture::Weighted, None) | (Mixture::Proportional | Mixture::Exhaustive, _) => {
+                opening.as_they_are(sources)?
+            }
         };
         blend.refuse_more_than_there_is()?;
         Ok(blend)
@@ -243,6 +251,16 @@ impl Blend {
         Ok(d)
     }
 
+    /// As [`Blend::read`], rearranged to fill in the middle.
+    ///
+    /// # Errors
+    /// As [`GptSamples::read_fim`].
+    pub fn read_fim(&self, k: u64, fim: &Fim, text: &FimText, tokens: &mut [u32]) -> Result<usize> {
+        let (d, sample) = self.place(k)?;
+        self.datasets[d].read_fim(sample, fim, text, tokens)?;
+        Ok(d)
+    }
+
     /// Samples taken from each dataset among the first `k`.
     pub fn taken(&self, k: u64) -> Vec<u64> {
         let Some((datasets, _)) = &self.columns else {
@@ -306,14 +324,23 @@ impl Opening<'_> {
         Ok(datasets)
     }
 
-    fn weighted(&self, sources: &[Source]) -> Result<Blend> {
-        let Some(asked) = self.r.samples[self.part as usize] else {
-            return Err(Error::Blend {
-                field: "samples",
-                found: format!("none for {}", self.part.name()),
-                wanted: "a number: weights repeat datasets without end".into(),
-            });
+    /// A dataset that is used alone has no other to give samples to.
+    fn refuse_above_cap(&self, source: &Source, samples: Option<u64>) -> Result<()> {
+        let (Some((epochs, _)), Some(asked)) = (self.r.max_epochs, samples) else {
+            return Ok(());
         };
+        let most = self.cap(source, epochs);
+        if self.r.mixture != Mixture::Weighted || asked <= most {
+            return Ok(());
+        }
+        Err(Error::Blend {
+            field: "max_epochs",
+            found: format!("{asked} samples of {}", source.0.prefix().display()),
+            wanted: format!("at most {most}, {epochs} epochs"),
+        })
+    }
+
+    fn weighted(&self, sources: &[Source], asked: u64) -> Result<Blend> {
         let given: Vec<f64> = sources.iter().map(|s| s.1).collect();
         let mut shares = weights::normalise(&given)?;
         if let Some((epochs, above)) = self.r.max_epochs {

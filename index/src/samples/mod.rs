@@ -5,6 +5,6 @@ mod gpt;
 mod masked;
 
 pub use fim::{Fim, FimText};
+pub(crate) use gpt::Sizes;
 pub use gpt::{GptIndices, GptItem, GptSamples, ItemOptions, Order, PAD, Places, Request, Starts};
-pub(crate) use gpt::{Sizes, starts};
 pub use masked::{BertItem, BertSamples, MaskTokens, MaskedRequest, Masking, T5Item, T5Samples};

@@ -29,9 +29,7 @@ impl train::Samples for BlendSamples<'_> {
     ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let index = self.1.as_ref().map_or(index, |order| order.at(index));
         match self.0 {
-            PartSamples::Text(blend) => {
-                blend.read(index, &mut sample.text()?.tokens)?;
-            }
+            PartSamples::Text(samples) => samples.fill(index, sample.text()?)?,
             PartSamples::Masked(blend) => {
                 if let Some(item) = blend.t5(index)? {
                     fill_spans(sample.spans()?, &item)?;
@@ -101,10 +99,14 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     let print = blended.fingerprint(Part::Train);
     let ids = (blended.vocab, blended.eod);
     let plan = cx.job.plan(model, train, seq_length, ids, print);
-    Ok(Plan {
+    let mut plan = Plan {
         start: blended.start,
         ..plan
-    })
+    };
+    if cx.job.blend.as_ref().is_some_and(|b| b.full_validation) {
+        plan.train.eval_samples = super::blend::EVERY_SAMPLE;
+    }
+    Ok(plan)
 }
 
 /// Newest checkpoint of the job.
