@@ -138,7 +138,7 @@ fn reads(mib: usize) {
     let wall = all("second pass");
     // what memory allows: as many tokens widened from places as random, without an index to follow
     let mut out = vec![0u32; 2049];
-    let bin = dataset.bin();
+    let bin = std::fs::read(folder.path().join("x.bin")).expect("the tokens");
     let mut copies = |what: &str, place: &dyn Fn(u64) -> usize| {
         let work = || {
             for k in 0..samples.len() {

@@ -1,14 +1,12 @@
-//! Long arrays of plain numbers: in memory, or mapped from a cache file that many ranks share.
+//! Long arrays of plain numbers in memory.
 //!
-//! In memory an array above 4 MiB is an anonymous map with huge pages asked for: a shuffle touches a 4 GB array in random
-//! order, and with 4 KiB pages most touches would also miss the page table cache. Mapped files are little-endian, as are
-//! all machines that we build for.
+//! An array above 4 MiB is an anonymous map with huge pages asked for: a shuffle touches a 4 GB array in random order, and
+//! with 4 KiB pages most touches would also miss the page table cache. Files of such arrays are little-endian, as are all
+//! machines that we build for.
 
-use crate::error::{At, Error, Result};
-use crate::mmap::Map;
+use crate::error::{Error, Result};
 use bytemuck::Pod;
 use std::ops::Deref;
-use std::path::Path;
 
 /// Below this many bytes a plain vector serves.
 const LONG_BYTES: usize = 4 << 20;
@@ -19,7 +17,6 @@ pub struct Array<T>(Place<T>);
 enum Place<T> {
     Short(Vec<T>),
     Long(memmap2::MmapMut, usize),
-    File { map: Map, from: usize, len: usize },
 }
 
 impl<T: Pod + Send + Sync> Array<T> {
@@ -47,27 +44,11 @@ impl<T: Pod + Send + Sync> Array<T> {
         Ok(Array(Place::Long(map, n)))
     }
 
-    /// The last `len` numbers of a file, whose size the caller has checked.
-    pub(crate) fn of_file(path: &Path, map: Map, len: usize) -> Result<Array<T>> {
-        let from = len
-            .checked_mul(size_of::<T>())
-            .and_then(|bytes| map.len().checked_sub(bytes));
-        let aligned = from.is_some_and(|f| bytemuck::try_cast_slice::<u8, T>(&map[f..]).is_ok());
-        match from {
-            Some(from) if aligned => Ok(Array(Place::File { map, from, len })),
-            _ => Err(std::io::Error::other(format!(
-                "{len} numbers do not lie at its end"
-            )))
-            .at(path),
-        }
-    }
-
-    /// The numbers, to be filled; a mapped file has none to fill.
+    /// The numbers, to be filled.
     pub(crate) fn as_mut(&mut self) -> &mut [T] {
         match &mut self.0 {
             Place::Short(v) => v,
             Place::Long(map, len) => &mut bytemuck::cast_slice_mut(map)[..*len],
-            Place::File { .. } => &mut [],
         }
     }
 
@@ -84,7 +65,6 @@ impl<T: Pod> Deref for Array<T> {
         match &self.0 {
             Place::Short(v) => v,
             Place::Long(map, len) => &bytemuck::cast_slice(map)[..*len],
-            Place::File { map, from, len } => &bytemuck::cast_slice(&map[*from..])[..*len],
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::TokenType;
 use crate::read::Dataset;
 use crate::sentences::Punkt;
-use crate::tokenizer::{Encoder, Tokenizer};
+use crate::tokenizer::{Encoder, SpecialTokens, Tokenizer};
 use crate::write::{DatasetWriter, Written, put_tokens};
 use rayon::prelude::*;
 use std::path::Path;
@@ -30,6 +30,8 @@ pub struct BuildOptions<'a> {
     pub token_type: Option<TokenType>,
     /// Cut every text in sentences, each of them a sequence.
     pub sentences: Option<&'a Punkt>,
+    /// How special tokens are treated in each sequence.
+    pub special_tokens: SpecialTokens,
 }
 
 /// Counts of a build.
@@ -91,9 +93,9 @@ pub fn build(
     let mut built = Built::default();
     let mut documents = 0u64;
     // Encoders keep what they learnt about words: one for each thread, for the whole build.
-    let encoders: Vec<_> = (0..rayon::current_num_threads())
-        .map(|_| Mutex::new(tokenizer.encoder()))
-        .collect();
+    let encoders = (0..rayon::current_num_threads())
+        .map(|_| Ok(Mutex::new(tokenizer.encoder_with(options.special_tokens)?)))
+        .collect::<Result<Vec<_>>>()?;
     let (send, receive) = sync_channel(1);
     let (give_back, take_back) = sync_channel(BATCHES);
     for _ in 0..BATCHES {
@@ -266,12 +268,47 @@ impl Built {
     }
 }
 
-/// Identity of a dataset: XXH3-128 over its index and tokens, in hex. Costs one read of the files.
-pub fn fingerprint(dataset: &Dataset) -> String {
+/// Tokens of a dataset that is hashed whole, in bytes.
+const HASHED_WHOLE_BYTES: u64 = 64 << 20;
+/// Blocks of a larger one that are hashed, and their bytes.
+const HASHED_BLOCKS: u64 = 256;
+const HASHED_BLOCK_BYTES: u64 = 64 << 10;
+
+/// Identity of a dataset: XXH3-128 over its index and tokens, in hex. Of a `.bin` above 64 MiB it is `s-` and the hash of the
+/// index, the size and 256 blocks of 64 KiB spread evenly, so that it costs as little for terabytes.
+///
+/// # Errors
+/// As reading the files.
+pub fn fingerprint(dataset: &Dataset) -> Result<String> {
+    let size = dataset.bin().len();
+    if size <= HASHED_WHOLE_BYTES {
+        return whole_fingerprint(dataset);
+    }
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
-    hash.update(dataset.idx());
-    hash.update(dataset.bin());
-    format!("{:032x}", hash.digest128())
+    let (idx, bin) = (dataset.idx(), dataset.bin());
+    idx.stream(0..idx.len(), |piece| Ok(hash.update(piece)))?;
+    hash.update(&size.to_le_bytes());
+    let last = size - HASHED_BLOCK_BYTES;
+    for block in 0..HASHED_BLOCKS {
+        let wide = u128::from(last) * u128::from(block) / u128::from(HASHED_BLOCKS - 1);
+        let from = u64::try_from(wide).unwrap_or(last);
+        bin.stream(from..from + HASHED_BLOCK_BYTES, |piece| {
+            Ok(hash.update(piece))
+        })?;
+    }
+    Ok(format!("s-{:032x}", hash.digest128()))
+}
+
+/// Identity of a dataset by all of its bytes, at any size: XXH3-128 over its index and tokens, in hex.
+///
+/// # Errors
+/// As reading the files.
+pub fn whole_fingerprint(dataset: &Dataset) -> Result<String> {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    for file in [dataset.idx(), dataset.bin()] {
+        file.stream(0..file.len(), |piece| Ok(hash.update(piece)))?;
+    }
+    Ok(format!("{:032x}", hash.digest128()))
 }
 
 #[cfg(test)]
@@ -337,11 +374,11 @@ mod tests {
             assert_eq!(bytes, built.text_bytes);
             // document 4 is "4 1", "", "4": two sequences, the end token in the second
             let (mut first, mut second) = ([0; 2], [0; 2]);
-            d.read(3, 0, &mut first);
-            d.read(4, 0, &mut second);
+            d.read(3, 0, &mut first).unwrap();
+            d.read(4, 0, &mut second).unwrap();
             assert_eq!((d.length(3), d.length(4)), (2, 2));
             assert_eq!((first, second), ([4, 1], [4, 999]));
-            files.push([d.bin().to_vec(), d.idx().to_vec()]);
+            files.push([d.bin(), d.idx()].map(|f| std::fs::read(f.path()).unwrap()));
         }
         assert_eq!(files[0], files[1], "1 and 3 threads");
     }
@@ -371,7 +408,7 @@ mod tests {
         let options = BuildOptions {
             append_eod: false,
             token_type: Some(TokenType::U8),
-            sentences: None,
+            ..BuildOptions::default()
         };
         let mut source = Texts(["1", "255 256"].into_iter().map(Ok::<_, String>));
         let built = build(

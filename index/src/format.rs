@@ -99,6 +99,20 @@ impl TokenType {
         }
     }
 
+    /// Largest value of a type all of whose values may be ids; none for signed and floating-point types.
+    pub(crate) fn largest_id(self) -> Option<u64> {
+        match self {
+            TokenType::U8 => Some(u8::MAX.into()),
+            TokenType::U16 => Some(u16::MAX.into()),
+            TokenType::I8
+            | TokenType::I16
+            | TokenType::I32
+            | TokenType::I64
+            | TokenType::F32
+            | TokenType::F64 => None,
+        }
+    }
+
     /// numpy's name.
     pub fn name(self) -> &'static str {
         match self {
@@ -156,11 +170,11 @@ impl Header {
         out
     }
 
-    /// Reads and checks the header against the size of the file.
+    /// Checks the header, `bytes`, against the `size` of the file in bytes.
     ///
     /// # Errors
     /// `Format` with the offset of the first field that is wrong; a truncated file names the size it should have.
-    pub(crate) fn decode(path: &Path, bytes: &[u8]) -> Result<Header> {
+    pub(crate) fn decode(path: &Path, bytes: &[u8], size: u64) -> Result<Header> {
         let wrong = |offset: u64, field: &'static str, found: String, wanted: String| {
             Err(Error::Format {
                 path: path.to_path_buf(),
@@ -170,8 +184,7 @@ impl Header {
                 wanted,
             })
         };
-        let size = bytes.len() as u64;
-        if size < HEADER_BYTES {
+        if size < HEADER_BYTES || (bytes.len() as u64) < HEADER_BYTES {
             return wrong(
                 size,
                 "header",
@@ -235,18 +248,11 @@ impl Header {
     }
 }
 
-/// Unaligned little-endian loads; callers keep `at` in range (checked once by [`Header::decode`]).
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+/// An unaligned little-endian load; `at` is in the header.
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut b = [0; 8];
     b.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(b)
-}
-
-/// See [`u64_at`].
-pub(crate) fn i32_at(bytes: &[u8], at: usize) -> i32 {
-    let mut b = [0; 4];
-    b.copy_from_slice(&bytes[at..at + 4]);
-    i32::from_le_bytes(b)
 }
 
 #[cfg(test)]
@@ -280,7 +286,8 @@ mod tests {
         let mut good = h.encode().to_vec();
         good.resize(h.modes_at() as usize, 0);
         let p = Path::new("x.idx");
-        assert_eq!(Header::decode(p, &good).unwrap(), h);
+        let decode = |bytes: &[u8]| Header::decode(p, bytes, bytes.len() as u64);
+        assert_eq!(decode(&good).unwrap(), h);
         for (at, field) in [
             (0, "magic"),
             (9, "version"),
@@ -289,7 +296,7 @@ mod tests {
         ] {
             let mut bad = good.clone();
             bad[at] ^= 0x40;
-            match Header::decode(p, &bad) {
+            match decode(&bad) {
                 Err(Error::Format {
                     field: f, offset, ..
                 }) => {
@@ -303,10 +310,7 @@ mod tests {
             }
         }
         for cut in 0..good.len() {
-            assert!(
-                Header::decode(p, &good[..cut]).is_err(),
-                "cut at {cut} accepted"
-            );
+            assert!(decode(&good[..cut]).is_err(), "cut at {cut} accepted");
         }
     }
 }

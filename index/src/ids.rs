@@ -10,7 +10,7 @@ const BLOCK: usize = 4096;
 pub(crate) fn first_beyond(
     token_type: TokenType,
     bytes: &[u8],
-    vocab: usize,
+    vocab: u64,
 ) -> Option<(usize, i64)> {
     let limit = i64::try_from(vocab).unwrap_or(i64::MAX);
     match token_type {

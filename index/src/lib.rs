@@ -8,8 +8,8 @@ mod cache;
 mod error;
 mod format;
 mod ids;
+mod index_file;
 mod merge;
-mod mmap;
 mod numpy_random;
 mod read;
 mod sampler;
@@ -18,6 +18,7 @@ mod sentences;
 mod sidecar;
 mod split;
 mod stats;
+mod stored;
 mod tokenizer;
 mod write;
 
@@ -28,7 +29,9 @@ pub use blend::{
     MaskedKind, Mixture, SURPLUS, Source, build as build_blend, build_masked, index_bytes,
     open_all, weighted_order,
 };
-pub use build::{BuildOptions, Built, GroupCounts, build as build_dataset, fingerprint};
+pub use build::{
+    BuildOptions, Built, GroupCounts, build as build_dataset, fingerprint, whole_fingerprint,
+};
 pub use cache::{Cache, Description};
 pub use error::{Error, Result};
 pub use format::TokenType;
@@ -47,7 +50,7 @@ pub use sidecar::{Group, Sidecar, TokenizerNote};
 pub use split::{Bounds, Part, parse as parse_split};
 pub use stats::{Lengths, Statistics, Vocabulary, statistics};
 pub use tokenizer::{
-    Encoder, Kind as TokenizerKind, LoadOptions, Special, Split, Tokenizer, TrainKind,
-    TrainSettings, Trainer,
+    Encoder, Kind as TokenizerKind, LoadOptions, Special, SpecialTokens, Split, Tokenizer,
+    TrainKind, TrainSettings, Trainer,
 };
 pub use write::{DatasetWriter, Written};

@@ -1,18 +1,17 @@
-//! A token dataset on disk: `PREFIX.bin` and `PREFIX.idx`, both mapped.
+//! A token dataset on disk: `PREFIX.idx`, read to memory (`index_file.rs`), and `PREFIX.bin`, read where tokens are needed.
 //!
-//! Opening verifies sizes, offsets and boundaries once, in one pass over the index, so that reading needs no checks.
+//! Opening reads and verifies the index alone, so that it takes as long for a `.bin` of any size. Tokens are verified as
+//! they are read: a `.bin` that has been cut, or an id that the vocabulary does not have, is an error of that read.
 
 use crate::error::{Error, Result};
-use crate::format::{Header, TokenType, i32_at, u64_at};
+use crate::format::TokenType;
 use crate::ids;
-use crate::mmap::Map;
+use crate::index_file::Index;
 use crate::sidecar::Sidecar;
-use rayon::prelude::*;
+use crate::stored::StoredFile;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-/// Tokens that one thread checks at a time.
-const CHECKED_AT_ONCE: usize = 1 << 20;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `PREFIX.bin`.
 pub(crate) fn bin_path(prefix: &Path) -> PathBuf {
@@ -34,40 +33,39 @@ pub(crate) fn with_suffix(prefix: &Path, suffix: &str) -> PathBuf {
 /// An opened dataset.
 pub struct Dataset {
     prefix: PathBuf,
-    header: Header,
-    idx: Map,
-    bin: Map,
-    tokens: u64,
+    index: Index,
+    idx: StoredFile,
+    bin: StoredFile,
+    /// Ids that are read must be below this; `u64::MAX` until a vocabulary is known.
+    limit: AtomicU64,
 }
 
 impl Dataset {
-    /// Maps and verifies both files.
+    /// Opens both files, reads and verifies the index.
     ///
     /// # Errors
-    /// `Io` if one is missing; `Format` with file, offset, found and wanted if they are damaged or do not belong together.
+    /// `Io` if one is missing; `Format` with file, offset, found and wanted if they are damaged or do not belong together;
+    /// `Memory` if the index does not fit.
     pub fn open(prefix: &Path) -> Result<Dataset> {
-        let idx_file = idx_path(prefix);
-        let idx = Map::open(&idx_file)?;
-        let header = Header::decode(&idx_file, &idx)?;
-        let bin_file = bin_path(prefix);
-        let bin = Map::open(&bin_file)?;
-        let bytes = verify(&idx_file, &header, &idx)?;
-        if bytes != bin.len() as u64 {
+        let idx = StoredFile::open(&idx_path(prefix))?;
+        let index = Index::read(&idx)?;
+        let bin = StoredFile::open(&bin_path(prefix))?;
+        let bytes = index.tokens * index.header.token_type.bytes();
+        if bytes != bin.len() {
             return Err(Error::Format {
-                path: bin_file,
-                offset: bytes.min(bin.len() as u64),
+                path: bin.path().to_path_buf(),
+                offset: bytes.min(bin.len()),
                 field: "file size",
                 found: format!("{} bytes", bin.len()),
-                wanted: format!("{bytes} bytes, as {} says", idx_file.display()),
+                wanted: format!("{bytes} bytes, as {} says", idx.path().display()),
             });
         }
-        let tokens = bytes / header.token_type.bytes();
         Ok(Dataset {
             prefix: prefix.to_path_buf(),
-            header,
+            index,
             idx,
             bin,
-            tokens,
+            limit: AtomicU64::new(u64::MAX),
         })
     }
 
@@ -77,43 +75,51 @@ impl Dataset {
     }
     /// Token width.
     pub fn token_type(&self) -> TokenType {
-        self.header.token_type
+        self.index.header.token_type
     }
     /// Sequences (one a document, unless documents were cut in sentences).
     pub fn sequences(&self) -> u64 {
-        self.header.sequences
+        self.index.header.sequences
     }
     /// Documents.
     pub fn documents(&self) -> u64 {
-        self.header.documents
+        self.index.header.documents
     }
     /// Tokens in all.
     pub fn tokens(&self) -> u64 {
-        self.tokens
+        self.index.tokens
     }
 
     /// Length of sequence `i` in tokens.
+    ///
+    /// # Panics
+    /// If there is no such sequence.
     #[inline]
     pub fn length(&self, i: usize) -> u32 {
-        i32_at(&self.idx, at(self.header.lengths_at()) + 4 * i).unsigned_abs()
+        self.index.lengths()[i]
+    }
+
+    /// Tokens of each sequence.
+    pub(crate) fn lengths(&self) -> &[u32] {
+        self.index.lengths()
     }
 
     /// Bytes of all sequence lengths, i32 little-endian.
     pub(crate) fn lengths_bytes(&self) -> &[u8] {
-        &self.idx[at(self.header.lengths_at())..at(self.header.offsets_at())]
+        self.index.lengths().bytes()
     }
 
     /// Sequence numbers of document `i`.
+    ///
+    /// # Panics
+    /// If there is no such document.
     pub fn document(&self, i: usize) -> Range<u64> {
-        let base = at(self.header.documents_at()) + 8 * i;
-        u64_at(&self.idx, base)..u64_at(&self.idx, base + 8)
+        self.index.document(i)
     }
 
     /// Mode of each sequence, in multimodal datasets.
     pub fn modes(&self) -> Option<&[u8]> {
-        self.header
-            .modes
-            .then(|| &self.idx[at(self.header.modes_at())..])
+        self.index.header.modes.then(|| self.index.modes())
     }
 
     /// Refuses a dataset of floating-point numbers where ids are needed.
@@ -133,88 +139,123 @@ impl Dataset {
         })
     }
 
-    /// Refuses a dataset with an id that is negative or not below `vocab`. One read of the `.bin`, at memory speed.
+    /// Makes every later read of an id that is negative or not below `vocab` an error, so that no such id reaches a model.
+    ///
+    /// A few places are looked at now: the whole `.bin` up to 1 MiB, else 16 blocks of 64 KiB spread over it, so that most
+    /// datasets of another tokenizer are refused before the first step. The cost does not grow with the dataset.
     ///
     /// # Errors
-    /// `Format` at the byte of the first such id, or as [`Dataset::expect_ids`].
+    /// `Format` at the byte of such an id, or as [`Dataset::expect_ids`]; `Io`.
     pub fn expect_ids_below(&self, vocab: usize) -> Result<()> {
         self.expect_ids()?;
-        let width = at(self.token_type().bytes());
+        self.limit.store(vocab as u64, Ordering::Relaxed);
+        let mut block = vec![0; LOOKED_AT_BYTES];
+        let apart = (self.bin.len() / LOOKS)
+            .next_multiple_of(8)
+            .max(LOOKED_AT_BYTES as u64);
+        for look in 0..=LOOKS {
+            // the last block ends with the file
+            let last = self.bin.len().saturating_sub(LOOKED_AT_BYTES as u64);
+            let from = (look * apart).min(last.next_multiple_of(8));
+            let n = at((self.bin.len() - from.min(self.bin.len())).min(LOOKED_AT_BYTES as u64));
+            self.bin.read_at(from, &mut block[..n])?;
+            self.refuse_beyond(from, &block[..n])?;
+            if from + n as u64 == self.bin.len() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses `bytes`, which stand at byte `from` of the `.bin`, if an id is not below the limit.
+    fn refuse_beyond(&self, from: u64, bytes: &[u8]) -> Result<()> {
+        let limit = self.limit.load(Ordering::Relaxed);
         let token_type = self.token_type();
-        let chunk = CHECKED_AT_ONCE * width;
-        let first = self
-            .bin
-            .par_chunks(chunk)
-            .enumerate()
-            .filter_map(|(i, bytes)| {
-                let (token, id) = ids::first_beyond(token_type, bytes, vocab)?;
-                Some((i * chunk + token * width, id))
-            })
-            .min();
-        match first {
+        if limit == u64::MAX || token_type.largest_id().is_some_and(|id| id < limit) {
+            return Ok(());
+        }
+        match ids::first_beyond(token_type, bytes, limit) {
             None => Ok(()),
-            Some((byte, id)) => Err(Error::Format {
-                path: bin_path(&self.prefix),
-                offset: byte as u64,
+            Some((token, id)) => Err(Error::Format {
+                path: self.bin.path().to_path_buf(),
+                offset: from + token as u64 * token_type.bytes(),
                 field: "token id",
                 found: id.to_string(),
-                wanted: format!("0 to {}, the vocabulary", vocab as i64 - 1),
+                wanted: format!("0 to {}, the vocabulary", limit.cast_signed() - 1),
             }),
         }
     }
 
-    /// Bytes of the whole `.bin`.
-    pub fn bin(&self) -> &[u8] {
+    /// `PREFIX.bin`.
+    pub(crate) fn bin(&self) -> &StoredFile {
         &self.bin
     }
 
-    /// Bytes of the whole `.idx`.
-    pub fn idx(&self) -> &[u8] {
+    /// `PREFIX.idx`.
+    pub(crate) fn idx(&self) -> &StoredFile {
         &self.idx
     }
 
     /// Copies tokens `from .. from + out.len()` of sequence `i`.
     ///
-    /// # Panics
-    /// If the range leaves the sequence: callers take it from the index.
-    pub fn read(&self, i: usize, from: u64, out: &mut [u32]) {
-        let size = self.header.token_type.bytes();
-        assert!(
-            from + out.len() as u64 <= u64::from(self.length(i)),
-            "sequence {i} has {} tokens, {from}+{} asked",
-            self.length(i),
-            out.len()
-        );
-        let start = u64_at(&self.idx, at(self.header.offsets_at()) + 8 * i) + from * size;
-        self.decode(at(start), out);
+    /// # Errors
+    /// `Range` if the dataset has no such sequence or this has fewer tokens; `Format` for an id that
+    /// [`Dataset::expect_ids_below`] excludes, or if the `.bin` has been cut since it was opened; `Io`.
+    pub fn read(&self, i: usize, from: u64, out: &mut [u32]) -> Result<()> {
+        let (first, length) = self.place(i as u64)?;
+        let end = from.saturating_add(out.len() as u64);
+        if end > u64::from(length) {
+            return Err(Error::Range {
+                what: "tokens of a sequence up to",
+                index: end,
+                len: length.into(),
+            });
+        }
+        self.tokens_at(first + from, out)
     }
 
-    /// Bytes of the `.bin` that hold sequence `i`. Sequences lie end to end, which `open` made sure of: the two ends
-    /// are one look into the index, where a length and an offset are two.
-    #[inline]
-    pub(crate) fn place(&self, i: usize) -> Range<usize> {
-        let base = at(self.header.offsets_at()) + 8 * i;
-        let start = at(u64_at(&self.idx, base));
-        let end = if i as u64 + 1 < self.header.sequences {
-            at(u64_at(&self.idx, base + 8))
-        } else {
-            self.bin.len()
-        };
-        start..end
-    }
-
-    /// Copies the tokens from byte `start` of the `.bin` on.
+    /// Number of the first token of sequence `i` in the `.bin`, and its length.
     ///
-    /// # Panics
-    /// If the range leaves the file.
+    /// # Errors
+    /// `Range`.
     #[inline]
-    pub(crate) fn decode(&self, start: usize, out: &mut [u32]) {
-        let bytes = out.len() * at(self.header.token_type.bytes());
-        decode_tokens(self.header.token_type, &self.bin[start..start + bytes], out);
+    pub(crate) fn place(&self, i: u64) -> Result<(u64, u32)> {
+        let place = usize::try_from(i).ok().and_then(|i| self.index.place(i));
+        place.ok_or(Error::Range {
+            what: "sequence",
+            index: i,
+            len: self.sequences(),
+        })
+    }
+
+    /// Copies the tokens from token `first` of the `.bin` on.
+    ///
+    /// # Errors
+    /// As [`Dataset::read`].
+    pub(crate) fn tokens_at(&self, first: u64, out: &mut [u32]) -> Result<()> {
+        let token_type = self.token_type();
+        let width = at(token_type.bytes());
+        let mut block = [0; BLOCK_BYTES];
+        let mut from = first * token_type.bytes();
+        for out in out.chunks_mut(BLOCK_BYTES / width) {
+            let bytes = &mut block[..out.len() * width];
+            self.bin.read_at(from, bytes)?;
+            self.refuse_beyond(from, bytes)?;
+            decode_tokens(token_type, bytes, out);
+            from += bytes.len() as u64;
+        }
+        Ok(())
     }
 }
 
-/// Offsets in a mapped file fit `usize`, since the map does.
+/// Bytes that a read takes from the file at once, on the stack: 8,192 tokens of 16 bits.
+const BLOCK_BYTES: usize = 16 << 10;
+/// Bytes of one look of [`Dataset::expect_ids_below`].
+const LOOKED_AT_BYTES: usize = 64 << 10;
+/// Looks of [`Dataset::expect_ids_below`], the one at the end aside.
+const LOOKS: u64 = 16;
+
+/// Counts of an index in memory fit `usize`.
 fn at(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
@@ -271,71 +312,6 @@ fn decode_tokens(token_type: TokenType, bytes: &[u8], out: &mut [u32]) {
     }
 }
 
-/// Walks the three arrays; returns the bytes that the `.bin` must have.
-fn verify(path: &Path, header: &Header, idx: &[u8]) -> Result<u64> {
-    let wrong = |offset: u64, field: &'static str, found: String, wanted: String| {
-        Err(Error::Format {
-            path: path.to_path_buf(),
-            offset,
-            field,
-            found,
-            wanted,
-        })
-    };
-    let size = header.token_type.bytes();
-    let mut bytes = 0u64;
-    for i in 0..header.sequences {
-        let (length_at, offset_at) = (header.lengths_at() + 4 * i, header.offsets_at() + 8 * i);
-        let length = i32_at(idx, at(length_at));
-        let Ok(tokens) = u64::try_from(length) else {
-            return wrong(
-                length_at,
-                "sequence length",
-                length.to_string(),
-                "0 or more".into(),
-            );
-        };
-        let offset = u64_at(idx, at(offset_at));
-        if offset != bytes {
-            return wrong(
-                offset_at,
-                "sequence offset",
-                offset.to_string(),
-                format!("{bytes}, the sum of the lengths before sequence {i}"),
-            );
-        }
-        bytes += tokens * size;
-    }
-    let mut last = 0;
-    for d in 0..=header.documents {
-        let boundary_at = header.documents_at() + 8 * d;
-        let boundary = u64_at(idx, at(boundary_at));
-        let first_is_zero = d > 0 || boundary == 0;
-        if !first_is_zero || boundary < last || boundary > header.sequences {
-            return wrong(
-                boundary_at,
-                "document boundary",
-                boundary.to_string(),
-                if d == 0 {
-                    "0".into()
-                } else {
-                    format!("{last} to {}", header.sequences)
-                },
-            );
-        }
-        last = boundary;
-    }
-    if last != header.sequences {
-        return wrong(
-            header.documents_at() + 8 * header.documents,
-            "last document boundary",
-            last.to_string(),
-            header.sequences.to_string(),
-        );
-    }
-    Ok(bytes)
-}
-
 /// What `millrace inspect PREFIX.idx --json` prints. `tokens_sha256` is over the ids as little-endian u32 (floating-point
 /// values cut to whole numbers).
 ///
@@ -356,7 +332,7 @@ pub fn inspect(prefix: &Path) -> Result<serde_json::Value> {
         let mut from = 0;
         while from < length {
             let n = at((length - from).min(1 << 16));
-            data.read(i, from, &mut tokens[..n]);
+            data.read(i, from, &mut tokens[..n])?;
             bytes.clear();
             tokens[..n]
                 .iter()
@@ -365,15 +341,23 @@ pub fn inspect(prefix: &Path) -> Result<serde_json::Value> {
             from += n as u64;
         }
     }
-    let show = |d: Option<usize>| {
+    let show = |d: Option<usize>| -> Result<Vec<u32>> {
         let mut shown = Vec::new();
         for s in d.map_or(0..0, |d| data.document(d)) {
             let n = at(u64::from(data.length(at(s))).min(64 - shown.len() as u64));
             let from = shown.len();
             shown.resize(from + n, 0);
-            data.read(at(s), 0, &mut shown[from..]);
+            data.read(at(s), 0, &mut shown[from..])?;
         }
-        shown
+        Ok(shown)
+    };
+    let sha256 = |file: &StoredFile| -> Result<_> {
+        let mut hash = Sha256::new();
+        file.stream(0..file.len(), |piece| {
+            hash.update(piece);
+            Ok(())
+        })?;
+        Ok(hash.finalize())
     };
     let documents = at(data.documents());
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -384,11 +368,151 @@ pub fn inspect(prefix: &Path) -> Result<serde_json::Value> {
         "documents": data.documents(),
         "tokens": data.tokens(),
         "tokens_sha256": hex(&hash.finalize()),
-        "bin_sha256": hex(&Sha256::digest(data.bin())),
-        "idx_sha256": hex(&Sha256::digest(data.idx())),
-        "first": show((documents > 0).then_some(0)),
-        "last": show(documents.checked_sub(1)),
+        "bin_sha256": hex(&sha256(data.bin())?),
+        "idx_sha256": hex(&sha256(data.idx())?),
+        "first": show((documents > 0).then_some(0))?,
+        "last": show(documents.checked_sub(1))?,
         "modes": data.modes().is_some(),
         "sidecar": sidecar,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{GptSamples, Request};
+    use crate::split::Part;
+    use crate::write::{DatasetWriter, put_tokens};
+    use std::fs::OpenOptions;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    fn written(token_type: TokenType, documents: &[&[u32]]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let prefix = dir.path().join("x");
+        let mut w = DatasetWriter::create(&prefix, token_type).unwrap();
+        for d in documents {
+            let mut bytes = Vec::new();
+            put_tokens(token_type, d, &mut bytes).unwrap();
+            w.documents(&bytes, &[u32::try_from(d.len()).unwrap()])
+                .unwrap();
+        }
+        w.finish().unwrap();
+        (dir, prefix)
+    }
+
+    #[test]
+    fn a_bin_that_is_cut_while_it_is_in_use_is_an_error_of_the_read() {
+        let ids: Vec<u32> = (0..50_000).collect();
+        let (_dir, prefix) = written(TokenType::I32, &[&ids, &ids]);
+        let data = Arc::new(Dataset::open(&prefix).unwrap());
+        let request = Request::of(1000, None, 1);
+        let samples = GptSamples::new(data.clone(), Part::Train, (0.0, 1.0), &request, None);
+        let samples = samples.unwrap();
+        let bin = OpenOptions::new()
+            .write(true)
+            .open(bin_path(&prefix))
+            .unwrap();
+        bin.set_len(40_000).unwrap();
+        let mut out = vec![0; 1001];
+        let read: Vec<_> = (0..samples.len())
+            .map(|k| samples.read(k, &mut out))
+            .collect();
+        assert_eq!(
+            read.iter().filter(|r| r.is_ok()).count(),
+            9,
+            "of 10,000 tokens that are left"
+        );
+        let why = read.into_iter().find_map(Result::err).unwrap().to_string();
+        assert!(
+            why.contains("x.bin: file size at byte 40000: found 40000 bytes, wanted the 400000"),
+            "{why}"
+        );
+        assert!(data.read(0, 0, &mut out).is_ok());
+        assert!(data.read(1, 0, &mut out).is_err());
+        assert!(inspect(&prefix).is_err() && crate::stats::statistics(&data, 50_000).is_err());
+        // the index was read when the dataset was opened
+        std::fs::write(idx_path(&prefix), b"").unwrap();
+        assert_eq!(data.length(1), 50_000);
+    }
+
+    #[test]
+    fn an_id_beyond_the_vocabulary_is_an_error_of_the_read_in_every_type() {
+        for (t, ids) in [
+            (TokenType::U8, [5u32, 90, 7]),
+            (TokenType::I8, [5, 90, 7]),
+            (TokenType::I16, [5, 30_000, 7]),
+            (TokenType::U16, [5, 60_000, 7]),
+            (TokenType::I32, [5, 0x7fff_ffff, 7]),
+            (TokenType::I64, [5, 0x7fff_ffff, 7]),
+        ] {
+            let (_dir, prefix) = written(t, &[&ids]);
+            let data = Dataset::open(&prefix).unwrap();
+            let mut out = [0; 3];
+            data.read(0, 0, &mut out).unwrap();
+            assert_eq!(out, ids, "{t:?} without a vocabulary");
+            data.expect_ids_below(ids[1] as usize + 1).unwrap();
+            data.read(0, 0, &mut out).unwrap();
+            let why = data
+                .expect_ids_below(ids[1] as usize)
+                .unwrap_err()
+                .to_string();
+            let at = format!("token id at byte {}: found {}", t.bytes(), ids[1]);
+            assert!(why.contains(&at), "{t:?}: {why}");
+            assert!(data.read(0, 1, &mut out[..1]).is_err(), "{t:?}");
+            assert!(data.read(0, 2, &mut out[..1]).is_ok(), "{t:?}");
+        }
+        let (_dir, prefix) = written(TokenType::I64, &[&[1, 2]]);
+        let mut bytes = std::fs::read(bin_path(&prefix)).unwrap();
+        bytes[12] = 1; // 2 + 2^32: its low half is an id
+        std::fs::write(bin_path(&prefix), &bytes).unwrap();
+        let data = Dataset::open(&prefix).unwrap();
+        let why = data.expect_ids_below(100).unwrap_err().to_string();
+        assert!(why.contains("found 4294967298"), "{why}");
+    }
+
+    /// A terabyte of zeros that is nowhere: opening, bounding and blending it must not read it.
+    #[test]
+    fn a_bin_of_a_terabyte_opens_in_less_time_than_reading_a_thousandth_takes() {
+        let dir = tempfile::tempdir().unwrap();
+        let prefix = dir.path().join("x");
+        let (count, length) = (128u32, i32::MAX.unsigned_abs());
+        let mut w = DatasetWriter::create(&prefix, TokenType::I32).unwrap();
+        w.append(&[], &vec![length; 128], &[1; 128]).unwrap();
+        w.finish().unwrap();
+        let bytes = u64::from(count) * u64::from(length) * 4;
+        assert!(bytes > 1_000_000_000_000);
+        let bin = OpenOptions::new()
+            .write(true)
+            .open(bin_path(&prefix))
+            .unwrap();
+        bin.set_len(bytes).unwrap();
+        let start = Instant::now();
+        let data = Arc::new(Dataset::open(&prefix).unwrap());
+        data.expect_ids_below(50_000).unwrap();
+        let print = crate::fingerprint(&data).unwrap();
+        let request = Request::of(1 << 20, None, 1);
+        let samples = GptSamples::new(data.clone(), Part::Train, (0.0, 1.0), &request, None);
+        let samples = samples.unwrap();
+        let mut out = vec![1; (1 << 20) + 1];
+        samples.read(0, &mut out).unwrap();
+        let took = start.elapsed().as_secs_f64();
+        assert!(out.iter().all(|id| *id == 0) && samples.len() > 200_000);
+        assert!(took < 5.0, "{took} s; reading it all takes minutes");
+        // an id that no look finds is found when its sample is read; the other samples are whole
+        use std::os::unix::fs::FileExt;
+        bin.write_all_at(&70_000u32.to_le_bytes(), bytes / 32 * 5)
+            .unwrap();
+        data.expect_ids_below(50_000).unwrap();
+        let mut out = [0; 4];
+        let at = bytes / 32 * 5 / 4;
+        let why = data.tokens_at(at - 1, &mut out).unwrap_err().to_string();
+        assert!(why.contains("found 70000, wanted 0 to 49999"), "{why}");
+        data.tokens_at(at + 1, &mut out).unwrap();
+        // the last bytes are looked at
+        bin.write_all_at(&70_000u32.to_le_bytes(), bytes - 4)
+            .unwrap();
+        assert!(data.expect_ids_below(50_000).is_err());
+        assert_ne!(crate::fingerprint(&data).unwrap(), print);
+    }
 }

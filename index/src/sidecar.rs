@@ -2,12 +2,12 @@
 //!
 //! Readers other than Millrace ignore it; a dataset without one is a dataset of unknown origin.
 
-use crate::build::{Built, GroupCounts};
+use crate::build::{BuildOptions, Built, GroupCounts};
 use crate::error::{At, Error, Result};
 use crate::format::TokenType;
 use crate::read::{Dataset, with_suffix};
 use crate::stats::Statistics;
-use crate::tokenizer::{ENCODER, Tokenizer};
+use crate::tokenizer::{ENCODER, SpecialTokens, Tokenizer};
 use crate::write::write_atomically;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -51,6 +51,13 @@ pub struct TokenizerNote {
     pub encoder: String,
     /// Appended to documents, if it was.
     pub end_of_document: Option<u32>,
+    /// How special tokens were treated.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub special_tokens: SpecialTokens,
+}
+
+fn is_default(special_tokens: &SpecialTokens) -> bool {
+    *special_tokens == SpecialTokens::default()
 }
 
 /// Counts of a group by its names.
@@ -71,12 +78,12 @@ impl Sidecar {
         dataset: serde_json::Value,
         tokenizer: &Tokenizer,
         token_type: TokenType,
-        append_eod: bool,
+        options: &BuildOptions,
         built: &Built,
         groups: Vec<Group>,
         statistics: Statistics,
     ) -> Sidecar {
-        let end = tokenizer.end_of_document().filter(|_| append_eod);
+        let end = tokenizer.end_of_document().filter(|_| options.append_eod);
         Sidecar {
             dataset,
             tokenizer: TokenizerNote {
@@ -84,6 +91,7 @@ impl Sidecar {
                 vocab: tokenizer.vocab(),
                 encoder: ENCODER.into(),
                 end_of_document: end,
+                special_tokens: options.special_tokens,
             },
             dtype: token_type.name().into(),
             documents: built.written.documents,

@@ -1,7 +1,7 @@
 //! What a dataset holds: exact percentiles of lengths, and how its vocabulary is used.
 //!
 //! Percentile p is the nearest rank: the smallest length that at least p % of the documents (or sequences) do not pass.
-//! One pass over the index and one over the tokens, in parallel; memory is one counter for each vocabulary entry and
+//! One pass over the index and one over the tokens, in parallel; memory is one counter for each id that occurs and
 //! thread, and one for each distinct length.
 
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ const TOP: usize = 50;
 /// Unused ids that are listed.
 const UNUSED: usize = 100;
 /// Tokens that a thread counts at a time.
-const CHUNK: usize = 1 << 22;
+const CHUNK: u64 = 1 << 22;
 
 /// Statistics of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,7 +79,7 @@ pub fn statistics(data: &Dataset, vocab: usize) -> Result<Statistics> {
     Ok(Statistics {
         document_lengths: Lengths::of(documents),
         sequence_lengths: Lengths::of(sequences),
-        vocabulary: Vocabulary::of(&counts),
+        vocabulary: Vocabulary::of(vocab, counts),
     })
 }
 
@@ -135,96 +135,142 @@ impl Lengths {
 }
 
 impl Vocabulary {
-    fn of(counts: &[u64]) -> Vocabulary {
-        let ids = || (0u32..).zip(counts.iter().copied());
-        let total: u64 = counts.iter().sum();
-        let mut top: Vec<(u32, u64)> = ids().filter(|(_, n)| *n > 0).collect();
+    fn of(size: usize, counts: Counts) -> Vocabulary {
+        let mut top = counts.sorted();
+        let total: u64 = top.iter().map(|(_, n)| n).sum();
         let used = top.len() as u64;
-        let largest_id = top.last().map(|t| t.0);
-        top.sort_by_key(|(id, n)| (std::cmp::Reverse(*n), *id));
-        top.truncate(TOP);
         let entropy = |n: u64| {
             let p = n as f64 / total as f64;
             -p * p.log2()
         };
+        // both lists ascend: an id that is not the next used one is unused
+        let mut used_ids = top.iter().map(|(id, _)| *id).peekable();
+        let unused_ids = (0..u32::try_from(size).unwrap_or(u32::MAX))
+            .filter(|id| used_ids.next_if_eq(id).is_none())
+            .take(UNUSED)
+            .collect();
+        let entropy_bits = top.iter().map(|(_, n)| entropy(*n)).sum();
+        let once = top.iter().filter(|(_, n)| *n == 1).count() as u64;
+        let largest_id = top.last().map(|t| t.0);
+        top.sort_by_key(|(id, n)| (std::cmp::Reverse(*n), *id));
+        top.truncate(TOP);
         Vocabulary {
-            size: counts.len(),
+            size,
             used,
-            unused: counts.len() as u64 - used,
-            unused_ids: ids()
-                .filter(|(_, n)| *n == 0)
-                .map(|(id, _)| id)
-                .take(UNUSED)
-                .collect(),
-            once: counts.iter().filter(|n| **n == 1).count() as u64,
+            unused: size as u64 - used,
+            unused_ids,
+            once,
             largest_id,
-            entropy_bits: counts.iter().filter(|n| **n > 0).map(|n| entropy(*n)).sum(),
+            entropy_bits,
             top,
         }
     }
 }
 
+/// How often ids occur: counters for small ids, a map for the others, so that memory follows the ids that occur and not
+/// the largest of them.
+#[derive(Default)]
+struct Counts {
+    /// Of ids 0, 1, ..., up to the largest small one seen.
+    small: Vec<u64>,
+    large: FxHashMap<u32, u64>,
+}
+
+/// Ids below this are small: most vocabularies are.
+const SMALL_IDS: usize = 1 << 18;
+
+impl Counts {
+    #[inline]
+    fn add(&mut self, id: u32, n: u64) {
+        let at = id as usize;
+        if let Some(count) = self.small.get_mut(at) {
+            *count += n;
+        } else if at < SMALL_IDS {
+            self.small.resize((at + 1).next_power_of_two(), 0);
+            self.small[at] += n;
+        } else {
+            *self.large.entry(id).or_default() += n;
+        }
+    }
+
+    /// Ids that occur with their counts, by id.
+    fn sorted(self) -> Vec<(u32, u64)> {
+        let small = (0u32..).zip(self.small).filter(|(_, n)| *n > 0);
+        let mut large: Vec<(u32, u64)> = self.large.into_iter().collect();
+        large.sort_unstable();
+        small.chain(large).collect()
+    }
+}
+
 /// How often each id below `vocab` occurs.
-fn count_ids(data: &Dataset, vocab: usize) -> Result<Vec<u64>> {
-    let width = size(data.token_type().bytes());
-    let chunk = CHUNK * width;
-    // threads, not chunks, have an array each: a vocabulary may be larger than a chunk
-    let share = data
-        .bin()
-        .len()
-        .div_ceil(chunk)
-        .div_ceil(rayon::current_num_threads())
-        .max(1)
-        * chunk;
-    let counted: Vec<Vec<u64>> = data
-        .bin()
-        .par_chunks(share)
-        .enumerate()
-        .map(|(i, bytes)| {
-            let mut counts = vec![0u64; vocab];
-            match count(data.token_type(), bytes, &mut counts) {
-                None => Ok(counts),
-                Some((at, found)) => Err(Error::Format {
-                    path: bin_path(data.prefix()),
-                    offset: (i * share + at * width) as u64,
-                    field: "token id",
-                    found: found.to_string(),
-                    wanted: format!("0 to {}, the vocabulary", vocab as i64 - 1),
-                }),
-            }
+fn count_ids(data: &Dataset, vocab: usize) -> Result<Counts> {
+    let width = data.token_type().bytes();
+    let (chunk, size) = (CHUNK * width, data.bin().len());
+    // threads, not chunks, have counters each: a vocabulary may be larger than a chunk
+    let threads = rayon::current_num_threads() as u64;
+    let share = size.div_ceil(chunk).div_ceil(threads).max(1) * chunk;
+    let shares: Vec<u64> = (0..size.div_ceil(share)).collect();
+    let counted: Vec<Counts> = shares
+        .into_par_iter()
+        .map(|i| {
+            let mut counts = Counts::default();
+            let mut at = i * share;
+            data.bin().stream(at..(at + share).min(size), |bytes| {
+                if let Some((token, found)) = count(data.token_type(), bytes, vocab, &mut counts) {
+                    return Err(Error::Format {
+                        path: bin_path(data.prefix()),
+                        offset: at + token as u64 * width,
+                        field: "token id",
+                        found: found.to_string(),
+                        wanted: format!("0 to {}, the vocabulary", vocab as i64 - 1),
+                    });
+                }
+                at += bytes.len() as u64;
+                Ok(())
+            })?;
+            Ok(counts)
         })
         .collect::<Result<_>>()?;
-    let mut sum = vec![0u64; vocab];
+    let mut counted = counted.into_iter();
+    let mut sum = counted.next().unwrap_or_default();
     for counts in counted {
-        sum.iter_mut().zip(&counts).for_each(|(s, n)| *s += n);
+        for (id, n) in counts.sorted() {
+            sum.add(id, n);
+        }
     }
     Ok(sum)
 }
 
-/// Counts; stops at the first id that has no counter and returns its number and value.
-fn count(token_type: TokenType, bytes: &[u8], counts: &mut [u64]) -> Option<(usize, i64)> {
+/// Counts; stops at the first id that is not below `vocab` and returns its number and value.
+fn count(
+    token_type: TokenType,
+    bytes: &[u8],
+    vocab: usize,
+    counts: &mut Counts,
+) -> Option<(usize, i64)> {
     fn each<const N: usize>(
         bytes: &[u8],
-        counts: &mut [u64],
+        vocab: usize,
+        counts: &mut Counts,
         value: impl Fn([u8; N]) -> i64,
     ) -> Option<(usize, i64)> {
         let (tokens, _) = bytes.as_chunks::<N>();
         for (at, token) in tokens.iter().enumerate() {
             let id = value(*token);
-            match usize::try_from(id).ok().and_then(|id| counts.get_mut(id)) {
-                Some(n) => *n += 1,
-                None => return Some((at, id)),
+            match u32::try_from(id) {
+                Ok(id) if (id as usize) < vocab => counts.add(id, 1),
+                _ => return Some((at, id)),
             }
         }
         None
     }
     match token_type {
-        TokenType::U8 => each(bytes, counts, |b: [u8; 1]| i64::from(b[0])),
-        TokenType::I8 => each(bytes, counts, |b| i64::from(i8::from_le_bytes(b))),
-        TokenType::U16 => each(bytes, counts, |b| i64::from(u16::from_le_bytes(b))),
-        TokenType::I16 => each(bytes, counts, |b| i64::from(i16::from_le_bytes(b))),
-        TokenType::I32 => each(bytes, counts, |b| i64::from(i32::from_le_bytes(b))),
-        TokenType::I64 => each(bytes, counts, i64::from_le_bytes),
+        TokenType::U8 => each(bytes, vocab, counts, |b: [u8; 1]| i64::from(b[0])),
+        TokenType::I8 => each(bytes, vocab, counts, |b| i64::from(i8::from_le_bytes(b))),
+        TokenType::U16 => each(bytes, vocab, counts, |b| i64::from(u16::from_le_bytes(b))),
+        TokenType::I16 => each(bytes, vocab, counts, |b| i64::from(i16::from_le_bytes(b))),
+        TokenType::I32 => each(bytes, vocab, counts, |b| i64::from(i32::from_le_bytes(b))),
+        TokenType::I64 => each(bytes, vocab, counts, i64::from_le_bytes),
         // refused by the caller
         TokenType::F32 | TokenType::F64 => None,
     }

@@ -113,7 +113,9 @@ impl DatasetWriter {
         }
         self.modes(other.modes().unwrap_or_default());
         self.tokens += other.tokens();
-        self.bytes(other.bin())
+        other
+            .bin()
+            .stream(0..other.bin().len(), |piece| self.bytes(piece))
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
@@ -293,7 +295,7 @@ mod tests {
             let d = Dataset::open(&prefix).unwrap();
             assert_eq!((d.documents(), d.sequences(), d.tokens()), (3, 2, 4));
             let mut out = [0; 2];
-            d.read(0, 1, &mut out);
+            d.read(0, 1, &mut out).unwrap();
             assert_eq!(out, [2, 3]);
             assert_eq!(d.document(1), 1..1);
             assert_eq!(d.document(2), 1..2);
@@ -351,7 +353,7 @@ mod tests {
                 let mut out = Vec::new();
                 for i in 0..usize::try_from(d.sequences()).unwrap() {
                     out.resize(d.length(i) as usize, 0);
-                    d.read(i, 0, &mut out);
+                    d.read(i, 0, &mut out).unwrap();
                 }
                 let ends = (0..usize::try_from(d.documents()).unwrap()).map(|i| d.document(i).end);
                 proptest::prop_assert!(ends.into_iter().all(|e| e <= d.sequences()));

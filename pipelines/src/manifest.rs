@@ -25,6 +25,9 @@ pub(crate) struct Output {
     pub bytes: u64,
     /// XXH3-128, hex.
     pub xxh3: String,
+    /// Time of the last change when the checksum was taken, nanoseconds since 1970; none in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified_ns: Option<u64>,
 }
 
 impl Output {
@@ -33,6 +36,20 @@ impl Output {
         std::fs::metadata(path).is_ok_and(|m| m.len() == self.bytes)
             && checksum(path).is_ok_and(|c| c == self.xxh3)
     }
+
+    /// As [`Output::is_at`], without reading a file that has not been changed since its checksum was taken.
+    fn is_untouched_at(&self, path: &Path) -> bool {
+        let untouched = std::fs::metadata(path).is_ok_and(|m| m.len() == self.bytes)
+            && self.modified_ns.is_some()
+            && modified_ns(path) == self.modified_ns;
+        untouched || self.is_at(path)
+    }
+}
+
+fn modified_ns(path: &Path) -> Option<u64> {
+    let modified = std::fs::metadata(path).and_then(|m| m.modified()).ok()?;
+    let since = modified.duration_since(std::time::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_nanos()).ok()
 }
 
 /// A finished stage, or a finished part of one (`curate/00003`).
@@ -141,7 +158,19 @@ impl Manifest {
     /// # Errors
     /// If the store cannot be asked, or a file not be written.
     pub(crate) fn done(&self, stage: &str, fingerprint: &str) -> Result<Option<Record>> {
-        self.checked(stage, fingerprint, |name| !name.starts_with(LAST))
+        let is_needed = |name: &Path| !name.starts_with(LAST);
+        self.checked(stage, fingerprint, is_needed, Output::is_at)
+    }
+
+    /// As [`Manifest::done`], but files that have not been changed since they were recorded are not read: for stages that
+    /// only begin to read terabytes of them.
+    ///
+    /// # Errors
+    /// As [`Manifest::done`].
+    pub(crate) fn is_untouched(&self, stage: &str, fingerprint: &str) -> Result<bool> {
+        let is_needed = |name: &Path| !name.starts_with(LAST);
+        let found = self.checked(stage, fingerprint, is_needed, Output::is_untouched_at);
+        Ok(found?.is_some())
     }
 
     /// Whether `stage` may be skipped, its files left where they are.
@@ -149,7 +178,8 @@ impl Manifest {
     /// # Errors
     /// If the store cannot be asked.
     pub(crate) fn is_done(&self, stage: &str, fingerprint: &str) -> Result<bool> {
-        Ok(self.checked(stage, fingerprint, |_| false)?.is_some())
+        let found = self.checked(stage, fingerprint, |_| false, Output::is_at);
+        Ok(found?.is_some())
     }
 
     fn checked(
@@ -157,12 +187,13 @@ impl Manifest {
         stage: &str,
         fingerprint: &str,
         is_needed: impl Fn(&Path) -> bool,
+        is_whole: impl Fn(&Output, &Path) -> bool,
     ) -> Result<Option<Record>> {
         let Some(record) = self.get(stage)?.filter(|r| r.fingerprint == fingerprint) else {
             return Ok(None);
         };
         for output in &record.outputs {
-            let is_there = output.is_at(&self.out.join(&output.path))
+            let is_there = is_whole(output, &self.out.join(&output.path))
                 || match &self.shared {
                     None => false,
                     Some(shared) if is_needed(&output.path) => {
@@ -258,6 +289,8 @@ impl Manifest {
             outputs.push(Output {
                 path: path.clone(),
                 bytes,
+                // taken first: a change while the sum is made shows as a change
+                modified_ns: modified_ns(&at),
                 xxh3: checksum(&at)?,
             });
             self.share(&name_of(path))?;

@@ -94,7 +94,6 @@ fn every_crate_opts_in_to_the_workspace_lints() {
 fn unsafe_code_is_only_where_the_invariant_says() {
     let allowed = |name: &str| {
         [
-            "index/src/mmap.rs",
             "index/src/blend/order.rs",
             "index/src/tokenizer/byte_bpe/masks.rs",
         ]

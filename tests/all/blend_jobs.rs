@@ -122,3 +122,196 @@ fn a_finished_training_goes_on_while_the_order_stays_and_is_refused_when_it_woul
     let text = String::from_utf8(refused.stderr).unwrap();
     assert!(text.contains("data.seed: 1234 there, 5 here"), "{text}");
 }
+
+#[test]
+fn one_dataset_without_a_weight_is_read_as_it_is_and_with_one_as_a_blend() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job(dir.path(), "split = '90,10,0'\ndataset = [@a]");
+    let dump = |more: &[&str]| {
+        let mut args = vec!["--dump", "2", "--set", "train.steps=200"];
+        args.extend(more);
+        blend_json(&path, &args)["splits"]["train"].clone()
+    };
+    let (plain, weighed) = (dump(&[]), dump(&["--set", "blend.dataset.0.weight=1.0"]));
+    // as Megatron: a lone path has no order of blends, and every sample of its epochs
+    let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    assert_eq!(plain["dataset_index"], nothing);
+    assert_ne!(weighed["dataset_index"], nothing);
+    assert_eq!(weighed["len"], 400, "200 steps of two");
+    assert_eq!(plain["len"], plain["datasets"][0]["len"]);
+    assert!(plain["len"].as_u64().unwrap() >= 400);
+    // 360 documents hold more than 400 samples' tokens: both are the same epoch
+    assert_eq!(
+        plain["datasets"][0]["document_index"],
+        weighed["datasets"][0]["document_index"]
+    );
+    let capped = output(&[
+        "blend",
+        path.to_str().unwrap(),
+        "--set",
+        "train.steps=90000",
+        "--set",
+        "blend.max_epochs=2",
+    ]);
+    let text = String::from_utf8(capped.stderr).unwrap();
+    assert!(
+        !capped.status.success() && text.contains("max_epochs"),
+        "{text}"
+    );
+}
+
+#[test]
+fn megatrons_keys_of_samples_change_what_is_read_and_training_takes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job(dir.path(), "split = '80,10,10'\ndataset = [@a]");
+    let plain = blend_json(&path, &["--dump", "400"]);
+    let tokens = |dump: &Value, part: &str, i: usize| {
+        dump["splits"][part]["samples"][i]["tokens"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(tokens(&plain, "train", 0).len(), 17);
+    let short = ["--set", "blend.add_extra_token_to_sequence=false"];
+    let dump = blend_json(&path, &[&["--dump", "400"], &short[..]].concat());
+    assert_eq!(tokens(&dump, "train", 0).len(), 16);
+    assert!(plain["splits"]["test"].is_null(), "nothing asks for it");
+
+    let whole = [
+        "--set",
+        "blend.full_validation=true",
+        "--set",
+        "blend.drop_last_partial_validation_sequence=false",
+    ];
+    let dump = blend_json(&path, &[&["--dump", "4000"], &whole[..]].concat());
+    let valid = &dump["splits"]["valid"];
+    let count = valid["len"].as_u64().unwrap();
+    assert!(count > 4, "an epoch is more than eval_samples");
+    assert_eq!(valid["samples"].as_array().unwrap().len() as u64, count);
+    let padded = valid["samples"].as_array().unwrap().iter();
+    let padded = padded.filter(|s| s["tokens"].as_array().unwrap().contains(&json!(u32::MAX)));
+    assert_eq!(padded.count(), 1, "the partial sample alone is padded");
+
+    let path = path.to_str().unwrap();
+    let all = [&short[..], &whole[..], &["--set", "blend.pad_id=7"]].concat();
+    succeed(&[&["train", path], &all[..]].concat());
+    let refused = output(&["train", path]);
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        !refused.status.success() && text.contains("data.pad_id: 7 there"),
+        "{text}"
+    );
+    // the test part is built where it is measured
+    let test = ["--set", "eval.part=test", "--set", "eval.samples=3"];
+    succeed(&[&["eval", path], &all[..], &test[..]].concat());
+    let result = std::fs::read_to_string(dir.path().join("out/eval.json")).unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert!(
+        result["test_loss"].as_f64().is_some_and(f64::is_finite),
+        "{result}"
+    );
+    assert_eq!(result["samples"], 3);
+    succeed(&[&["eval", path], &all[..], &["--set", "eval.samples=3"]].concat());
+    let result = std::fs::read_to_string(dir.path().join("out/eval.json")).unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert_eq!(
+        result["samples"].as_u64(),
+        Some(count),
+        "every validation sample"
+    );
+}
+
+#[test]
+fn fill_in_the_middle_rearranges_samples_the_same_way_every_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = crate::jobs::root().join("tests/data/preprocess/tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    for (i, name) in ["<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>"]
+        .iter()
+        .enumerate()
+    {
+        tokenizer["added_tokens"].as_array_mut().unwrap().push(json!({"id": 600 + i, "content": name,
+            "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}));
+    }
+    let own = dir.path().join("tokenizer.json");
+    std::fs::write(&own, tokenizer.to_string()).unwrap();
+    let texts = crate::jobs::root().join("tests/data/preprocess/documents.jsonl");
+    let text = format!(
+        "name = 'f'\nout = {:?}\n[tokenize]\ntokenizer = {{ file = {own:?} }}\ninputs = [{{ path = {texts:?}, source = 'x' }}]\n\
+         [blend]\nseq_length = 64\nsplit = '90,10,0'\nfim = {{ rate = 0.9, spm_rate = 0.5 }}\ndataset = [{{ name = 'x' }}]\n\
+         [model]\nlayers = 1\nd_model = 16\nheads = 2\n\
+         [train]\nsteps = 2\nglobal_batch = 2\nmicro_batch = 1\nwarmup_steps = 1\neval_every = 0\n",
+        dir.path().join("out"),
+    );
+    let path = dir.path().join("job.toml");
+    std::fs::write(&path, text).unwrap();
+    succeed(&["tokenize", path.to_str().unwrap()]);
+    let dump = blend_json(&path, &["--dump", "50"]);
+    assert_eq!(dump, blend_json(&path, &["--dump", "50"]));
+    let plain = blend_json(&path, &["--dump", "50", "--set", "blend.fim.rate=0.0"]);
+    let has = |dump: &Value, id: u32| {
+        let samples = dump["splits"]["train"]["samples"]
+            .as_array()
+            .unwrap()
+            .clone();
+        samples
+            .iter()
+            .filter(|s| s["tokens"].as_array().unwrap().contains(&json!(id)))
+            .count()
+    };
+    let count = dump["splits"]["train"]["samples"].as_array().unwrap().len();
+    for id in [600, 601, 602] {
+        assert!(
+            has(&dump, id) * 2 > count,
+            "{id} in {} of {count}",
+            has(&dump, id)
+        );
+        assert_eq!(has(&plain, id), 0);
+    }
+    succeed(&["train", path.to_str().unwrap()]);
+    let refused = output(&[
+        "blend",
+        path.to_str().unwrap(),
+        "--set",
+        "blend.fim.pad_token=<none>",
+    ]);
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        text.contains("blend.fim.pad_token: the tokenizer has no token \"<none>\""),
+        "{text}"
+    );
+    let refused = output(&[
+        "blend",
+        path.to_str().unwrap(),
+        "--set",
+        "blend.fim.rate=1.5",
+    ]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn a_zeroed_array_in_the_cache_is_built_again_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().join("cache");
+    let blend = format!("split = '90,10,0'\ndataset = [@a, @b]\ncache = {cache:?}");
+    let path = job(dir.path(), &blend);
+    let good = blend_json(&path, &["--dump", "3"]);
+    let mut zeroed = 0;
+    for entry in std::fs::read_dir(&cache).unwrap() {
+        let file = entry.unwrap().path();
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        if name.ends_with("millrace.json") {
+            std::fs::remove_file(&file).unwrap();
+        } else if name.ends_with("shuffle_index.npy") {
+            let mut bytes = std::fs::read(&file).unwrap();
+            bytes[128..].fill(0);
+            std::fs::write(&file, bytes).unwrap();
+            zeroed += 1;
+        }
+    }
+    let told = succeed(&["blend", path.to_str().unwrap(), "--json", "--dump", "3"]);
+    let stderr = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(stderr.matches("built again").count(), zeroed, "{stderr}");
+    let found: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert!(zeroed >= 2 && found == good);
+}

@@ -17,6 +17,7 @@ mod duplicates;
 mod executors;
 mod folder;
 mod full_disk;
+mod hostile_numbers;
 mod hosts;
 mod jobs;
 mod masked_jobs;

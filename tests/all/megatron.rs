@@ -337,6 +337,75 @@ fn a_cached_index_is_mapped_again_and_rebuilt_when_the_data_changed() {
 }
 
 #[test]
+fn cached_arrays_that_are_not_the_order_are_built_again_and_named() {
+    let golden = golden();
+    let dir = tempfile::tempdir().unwrap();
+    write_all(&golden, dir.path());
+    let case = &golden["cases"][2];
+    let folder = dir.path().join("cache");
+    let run = |label: &str| -> Vec<String> {
+        let cache = cache_for(case, &golden["tokenizer"], &folder);
+        let parts = build(case, dir.path(), Some(&cache)).unwrap();
+        for (part, blend) in Part::ALL.into_iter().zip(&parts) {
+            if let Some(b) = blend {
+                assert_eq!(
+                    index_hash(b),
+                    case["parts"][part.name()]["index"],
+                    "{label}"
+                );
+                let mut tokens = vec![0; index::Request::of(16, None, 0).seq_length as usize];
+                tokens.resize(b.datasets()[0].sample_tokens() as usize, 0);
+                for k in 0..b.len() {
+                    b.read(k, &mut tokens).unwrap();
+                }
+            }
+        }
+        cache.notes()
+    };
+    assert!(run("built").is_empty());
+    let forget = || {
+        for name in files(&folder) {
+            if name.ends_with("millrace.json") {
+                std::fs::remove_file(folder.join(name)).unwrap();
+            }
+        }
+    };
+    // 128 bytes of header; numbers of 2, 4 or 8 bytes
+    let faults: [(&str, &dyn Fn(&mut [u8])); 4] = [
+        ("zeros", &|numbers| numbers.fill(0)),
+        ("out of range", &|numbers| numbers.fill(0x7f)),
+        ("negative", &|numbers| numbers.fill(0xff)),
+        ("a number twice", &|numbers| numbers.copy_within(8..16, 0)),
+    ];
+    let mut damaged = 0;
+    for array in files(&folder).iter().filter(|n| n.ends_with(".npy")) {
+        let path = folder.join(array);
+        let good = std::fs::read(&path).unwrap();
+        for (fault, damage) in &faults {
+            let mut bad = good.clone();
+            damage(&mut bad[128..]);
+            if bad == good {
+                continue;
+            }
+            std::fs::write(&path, &bad).unwrap();
+            forget();
+            let label = format!("{fault} in {array}");
+            let notes = run(&label);
+            let set = array.rsplit_once('-').unwrap().0;
+            assert_eq!(notes.len(), 1, "{label}: {notes:?}");
+            assert!(
+                notes[0].contains(set) && notes[0].contains("built again"),
+                "{notes:?}"
+            );
+            assert!(std::fs::read(&path).unwrap() == good, "{label}: not mended");
+            assert!(run(&label).is_empty(), "{label}: noted twice");
+            damaged += 1;
+        }
+    }
+    assert!(damaged >= 4 * 12, "{damaged} damaged arrays");
+}
+
+#[test]
 fn cache_files_are_megatrons_byte_for_byte() {
     let golden = golden();
     let dir = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ pub use weights::AboveCap;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::read::Dataset;
-use crate::samples::{GptSamples, Order, Request};
+use crate::samples::{Fim, FimText, GptSamples, Order, Request};
 use crate::split::{self, Bounds, Part};
 use rayon::prelude::*;
 use std::path::Path;
@@ -54,8 +54,11 @@ pub struct BlendRequest<'a> {
     pub split: Option<&'a str>,
     /// How they are mixed.
     pub mixture: Mixture,
-    /// Samples of train, valid, test; `None` is all there are (not for weighted blends), 0 no such part.
+    /// Samples of train, valid, test; `None` is every sample of one epoch, in a weighted blend of each dataset whatever
+    /// its weight; 0 no such part.
     pub samples: [Option<u64>; 3],
+    /// Whether weights were given. Without, one dataset alone is used as it is, as Megatron reads a lone path.
+    pub weighed: bool,
     /// Length, seed and kind of a sample; its `samples` are not looked at, and `drop_last` is the validation part's.
     pub sample: Request,
     /// Samples built beyond those planned, as a share.
@@ -82,6 +85,7 @@ impl<'a> BlendRequest<'a> {
             split: Some(split),
             mixture: Mixture::Weighted,
             samples,
+            weighed: true,
             sample: Request::of(seq_length, None, seed),
             surplus: SURPLUS,
             max_epochs: None,
@@ -138,6 +142,7 @@ impl Blend {
         if let ([source], true) = (sources, opening.is_alone(sources)) {
             // as Megatron: one prefix alone is repeated as the samples asked for need
             let samples = r.samples[part as usize].filter(|_| r.mixture != Mixture::Exhaustive);
+            opening.refuse_above_cap(source, samples)?;
             let dataset = opening.dataset(source, samples)?;
             return Ok(Blend {
                 part,
@@ -146,9 +151,11 @@ impl Blend {
                 columns: None,
             });
         }
-        let blend = match r.mixture {
-            Mixture::Weighted => opening.weighted(sources)?,
-            Mixture::Proportional | Mixture::Exhaustive => opening.as_they_are(sources)?,
+        let blend = match (r.mixture, r.samples[part as usize]) {
+            (Mixture::Weighted, Some(asked)) => opening.weighted(sources, asked)?,
+            (Mixture::Weighted, None) | (Mixture::Proportional | Mixture::Exhaustive, _) => {
+                opening.as_they_are(sources)?
+            }
         };
         blend.refuse_more_than_there_is()?;
         Ok(blend)
@@ -238,6 +245,16 @@ impl Blend {
         Ok(d)
     }
 
+    /// As [`Blend::read`], rearranged to fill in the middle.
+    ///
+    /// # Errors
+    /// As [`GptSamples::read_fim`].
+    pub fn read_fim(&self, k: u64, fim: &Fim, text: &FimText, tokens: &mut [u32]) -> Result<usize> {
+        let (d, sample) = self.place(k)?;
+        self.datasets[d].read_fim(sample, fim, text, tokens)?;
+        Ok(d)
+    }
+
     /// Samples taken from each dataset among the first `k`.
     pub fn taken(&self, k: u64) -> Vec<u64> {
         let Some((datasets, _)) = &self.columns else {
@@ -284,7 +301,8 @@ impl<'a> Opening<'a> {
 impl Opening<'_> {
     /// Whether one dataset is used as it is, without an order over several.
     fn is_alone(&self, sources: &[Source]) -> bool {
-        let is_mixed = self.r.split.is_some() && self.r.mixture == Mixture::Weighted;
+        let is_mixed =
+            self.r.split.is_some() && self.r.mixture == Mixture::Weighted && self.r.weighed;
         sources.len() == 1 && !is_mixed
     }
 
@@ -320,15 +338,24 @@ impl Opening<'_> {
         Ok(datasets)
     }
 
-    /// Of a weighted blend: shares of the datasets, and samples taken of each.
-    fn plan(&self, sources: &[Source]) -> Result<(Vec<f64>, Vec<u64>)> {
-        let Some(asked) = self.r.samples[self.part as usize] else {
-            return Err(Error::Blend {
-                field: "samples",
-                found: format!("none for {}", self.part.name()),
-                wanted: "a number: weights repeat datasets without end".into(),
-            });
+    /// A dataset that is used alone has no other to give samples to.
+    fn refuse_above_cap(&self, source: &Source, samples: Option<u64>) -> Result<()> {
+        let (Some((epochs, _)), Some(asked)) = (self.r.max_epochs, samples) else {
+            return Ok(());
         };
+        let most = self.cap(source, epochs);
+        if self.r.mixture != Mixture::Weighted || asked <= most {
+            return Ok(());
+        }
+        Err(Error::Blend {
+            field: "max_epochs",
+            found: format!("{asked} samples of {}", source.0.prefix().display()),
+            wanted: format!("at most {most}, {epochs} epochs"),
+        })
+    }
+
+    /// Of a weighted blend of `asked` samples: shares of the datasets, and samples taken of each.
+    fn plan(&self, sources: &[Source], asked: u64) -> Result<(Vec<f64>, Vec<u64>)> {
         let given: Vec<f64> = sources.iter().map(|s| s.1).collect();
         let mut shares = weights::normalise(&given)?;
         if let Some((epochs, above)) = self.r.max_epochs {
@@ -340,8 +367,8 @@ impl Opening<'_> {
         Ok((shares, targets))
     }
 
-    fn weighted(&self, sources: &[Source]) -> Result<Blend> {
-        let (shares, targets) = self.plan(sources)?;
+    fn weighted(&self, sources: &[Source], asked: u64) -> Result<Blend> {
+        let (shares, targets) = self.plan(sources, asked)?;
         let built: Vec<Option<u64>> = targets
             .iter()
             .map(|t| Some(weights::with_surplus(*t, self.r.surplus)))

@@ -58,16 +58,16 @@ impl Opening<'_> {
             self.add(&sources[0], samples, &mut bytes);
             return Ok(bytes);
         }
-        let taken = match self.r.mixture {
-            Mixture::Weighted => {
-                let (_, targets) = self.plan(sources)?;
+        let taken = match (self.r.mixture, asked) {
+            (Mixture::Weighted, Some(asked)) => {
+                let (_, targets) = self.plan(sources, asked)?;
                 for (source, target) in sources.iter().zip(&targets) {
                     let built = weights::with_surplus(*target, self.r.surplus);
                     self.add(source, Some(built), &mut bytes);
                 }
                 targets.iter().sum()
             }
-            Mixture::Proportional | Mixture::Exhaustive => {
+            (Mixture::Weighted, None) | (Mixture::Proportional | Mixture::Exhaustive, _) => {
                 let each = sources.iter().map(|s| self.add(s, None, &mut bytes));
                 let total: u64 = each.sum();
                 let asked = asked.filter(|_| self.r.mixture == Mixture::Proportional);

@@ -1,8 +1,8 @@
-//! Index arrays on disk in Megatron's own files, so that ranks share them and Megatron and Millrace find each other's.
+//! Index arrays on disk in Megatron's own files, so that Megatron and Millrace find each other's.
 //!
 //! A set is `<md5>-<class>-<part>-` + `description.txt` and one `.npy` an array; md5 is of the description, a JSON text of
-//! what Megatron thinks fixes the arrays (class, path, samples, part, seed, length, split, tokenizer). Arrays are mapped:
-//! ranks on one machine share the memory. Source: megatron-core 0.16.1 `megatron_dataset.py`, `gpt_dataset.py`,
+//! what Megatron thinks fixes the arrays (class, path, samples, part, seed, length, split, tokenizer). Arrays are read to
+//! memory and checked there: a file that another program changes later changes nothing. Source: megatron-core 0.16.1 `megatron_dataset.py`, `gpt_dataset.py`,
 //! `blended_dataset.py` (facts).
 //! We differ: Megatron reuses a set although the dataset under the same path, the extra token or the last partial sample
 //! changed. A fourth file of ours, `<base>-millrace.json`, holds what really fixes the arrays (all lengths, both flags)
@@ -15,9 +15,9 @@ mod npy;
 mod python_json;
 
 use crate::array::Array;
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::read::Dataset;
-use crate::samples::{GptIndices, Order, Places, Request, Sizes, Starts, starts};
+use crate::samples::{GptIndices, Order, Places, Request, Sizes, Starts};
 use crate::split::{Bounds, Part};
 use npy::Element;
 use serde_json::{Value, json};
@@ -89,11 +89,13 @@ impl Cache {
     }
 
     fn note(&self, base: &str, why: &str) {
+        let folder = self.folder.display();
+        self.say(format!("{folder}: {base}: built again: {why}"));
+    }
+
+    fn say(&self, line: String) {
         if let Ok(mut notes) = self.notes.lock() {
-            notes.push(format!(
-                "{}: {base}: built again: {why}",
-                self.folder.display()
-            ));
+            notes.push(line);
         }
     }
 
@@ -216,23 +218,44 @@ impl Cache {
         Some(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    fn put_record(&self, base: &str, record: &Value, description: &str) -> Result<()> {
+    fn put_record(&self, base: &str, record: &Value) -> Result<()> {
         let text = format!("{record:#}\n");
         let path = self.path(base, "millrace.json");
         self.put(base, "millrace.json", |out| {
             out.write_all(text.as_bytes()).at(&path)
-        })?;
+        })
+    }
+
+    fn put_description(&self, base: &str, description: &str) -> Result<()> {
         let path = self.path(base, "description.txt");
         self.put(base, "description.txt", |out| {
             out.write_all(description.as_bytes()).at(&path)
         })
     }
 
+    /// Stores what was built. In a folder that nobody may write it stays in memory, with a line that says so.
+    fn keep(&self, base: &str, store: impl FnOnce() -> Result<()>) -> Result<()> {
+        use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        match store() {
+            Err(Error::Io { path, source })
+                if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem) =>
+            {
+                self.say(format!(
+                    "{}: {base}: not stored: {}: {source}",
+                    self.folder.display(),
+                    path.display()
+                ));
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
     fn is_there(&self, base: &str, affixes: &[&str]) -> bool {
         affixes.iter().all(|a| self.path(base, a).is_file())
     }
 
-    /// The two arrays of a blend, from the cache or by `build` and then stored.
+    /// The two arrays of a blend of `size` samples, from the cache or by `build` and then stored.
     pub(crate) fn blend(
         &self,
         description: &Description,
@@ -244,98 +267,112 @@ impl Cache {
         let names = ["dataset_index.npy", "dataset_sample_index.npy"];
         let open = || -> Result<(Array<i16>, Array<i64>)> {
             Ok((
-                npy::map(&self.path(&base, names[0]), size)?,
-                npy::map(&self.path(&base, names[1]), size)?,
+                npy::read(&self.path(&base, names[0]), size)?,
+                npy::read(&self.path(&base, names[1]), size)?,
             ))
         };
-        if self.is_there(&base, &["description.txt", names[0], names[1]]) {
-            match open() {
-                Ok(found) => {
-                    let sums = json!([checksum(found.0.bytes()), checksum(found.1.bytes())]);
-                    match self.record(&base) {
-                        Some(record) if record["arrays"] == sums => return Ok(found),
-                        Some(_) => self.note(&base, "its bytes are not those that were written"),
-                        None if is_counted(&found.0, &found.1) => return Ok(found),
-                        None => {
-                            self.note(&base, "its samples are not counted from 0 in each dataset")
-                        }
-                    }
-                }
-                Err(e) => self.note(&base, &e.to_string()),
-            }
-        }
-        let (dataset, sample) = build()?;
-        self.put_array(&base, names[0], &dataset)?;
-        self.put_array(&base, names[1], &sample)?;
-        let sums = json!([checksum(dataset.bytes()), checksum(sample.bytes())]);
-        self.put_record(&base, &json!({ "arrays": sums }), &description.text)?;
-        open()
+        let record = |c: &(Array<i16>, Array<i64>)| json!({ "arrays": [checksum(c.0.bytes()), checksum(c.1.bytes())] });
+        let store = |c: &(Array<i16>, Array<i64>)| {
+            self.put_array(&base, names[0], &c.0)?;
+            self.put_array(&base, names[1], &c.1)?;
+            self.put_record(&base, &record(c))?;
+            self.put_description(&base, &description.text)
+        };
+        let set = Set {
+            cache: self,
+            base: &base,
+            files: &["description.txt", names[0], names[1]],
+        };
+        set.take_or_build(&open, &record, build, &store)
     }
-}
 
-impl Cache {
-    /// The sample index of a masked dataset, from the cache or by `build` and then stored.
+    /// The sample index of a masked dataset of at least `samples` samples, from the cache or by `build` and then stored.
     pub(crate) fn masked(
         &self,
-        class: &str,
-        description: &Description,
+        (class, description): (&str, &Description),
         dataset: &Dataset,
         documents: &Range<u64>,
+        samples: u64,
         build: impl FnOnce() -> Result<Vec<[u32; 3]>>,
     ) -> Result<Array<[u32; 3]>> {
         let base = format!("{}-{class}", description.md5);
         let path = self.path(&base, "sample_index.npy");
-        let open = || npy::map::<[u32; 3]>(&path, npy::rows::<[u32; 3]>(&path)?);
+        // whole epochs are made, and a row has a sentence at least
+        let most = samples.saturating_add(dataset.sequences());
+        let open = || npy::read::<[u32; 3]>(&path, npy::rows::<[u32; 3]>(&path, most)?);
         let at = |d: u64| dataset.document(usize::try_from(d).unwrap_or(usize::MAX));
-        let sentences = match documents.is_empty() {
-            true => 0..0,
-            false => at(documents.start).start..at(documents.end - 1).end,
-        };
         let mut bounds = xxhash_rust::xxh3::Xxh3::new();
         documents
             .clone()
             .for_each(|d| bounds.update(&at(d).end.to_le_bytes()));
-        let record = |rows: &[[u32; 3]]| {
+        let bounds = format!("{:032x}", bounds.digest128());
+        let record = |rows: &Array<[u32; 3]>| {
             json!({
                 "lengths": checksum(dataset.lengths_bytes()),
-                "documents": format!("{:032x}", bounds.digest128()),
-                "arrays": checksum(bytemuck::cast_slice(rows)),
+                "documents": bounds,
+                "arrays": checksum(rows.bytes()),
             })
         };
-        if self.is_there(&base, &["description.txt", "sample_index.npy"]) {
-            let inside = |r: &[u32; 3]| {
-                r[0] < r[1]
-                    && u64::from(r[0]) >= sentences.start
-                    && u64::from(r[1]) <= sentences.end
-            };
-            match (open(), self.record(&base)) {
-                (Ok(found), Some(r)) if r == record(&found) => return Ok(found),
-                (Ok(found), None) if found.iter().all(inside) => return Ok(found),
-                (Ok(_), Some(_)) => self.note(&base, "the dataset is another, or its bytes are"),
-                (Ok(_), None) => self.note(&base, "its sentences are not those of this part"),
-                (Err(e), _) => self.note(&base, &e.to_string()),
-            }
-        }
-        let rows = build()?;
-        self.put_array(&base, "sample_index.npy", &rows)?;
-        self.put_record(&base, &record(&rows), &description.text)?;
-        open()
+        let store = |rows: &Array<[u32; 3]>| {
+            self.put_array(&base, "sample_index.npy", rows)?;
+            self.put_record(&base, &record(rows))?;
+            self.put_description(&base, &description.text)
+        };
+        let set = Set {
+            cache: self,
+            base: &base,
+            files: &["description.txt", "sample_index.npy"],
+        };
+        let build = || Ok(Array::from(build()?));
+        set.take_or_build(&open, &record, build, &store)
     }
 }
 
-/// Whether sample numbers count up from 0 in each dataset, as they do in every blend.
-fn is_counted(dataset: &[i16], sample: &[i64]) -> bool {
-    let mut taken: Vec<i64> = Vec::new();
-    dataset.iter().zip(sample).all(|(d, s)| {
-        let Ok(d) = usize::try_from(*d) else {
-            return false;
-        };
-        if taken.len() <= d {
-            taken.resize(d + 1, 0);
+/// One set of files.
+struct Set<'a> {
+    cache: &'a Cache,
+    base: &'a str,
+    /// Affixes of the files of Megatron's set.
+    files: &'a [&'a str],
+}
+
+impl Set<'_> {
+    /// What the files hold if they are ours and unchanged, or what building gives; anything else is replaced and noted.
+    fn take_or_build<T: PartialEq>(
+        &self,
+        open: &dyn Fn() -> Result<T>,
+        record: &dyn Fn(&T) -> Value,
+        build: impl FnOnce() -> Result<T>,
+        store: &dyn Fn(&T) -> Result<()>,
+    ) -> Result<T> {
+        let (cache, base) = (self.cache, self.base);
+        let mut foreign = None;
+        if cache.is_there(base, self.files) {
+            match (open(), cache.record(base)) {
+                (Ok(found), Some(said)) => {
+                    let is = record(&found);
+                    if said == is {
+                        return Ok(found);
+                    }
+                    cache.note(base, &difference(&said, &is));
+                }
+                (Ok(found), None) => foreign = Some(found),
+                (Err(e), _) => cache.note(base, &e.to_string()),
+            }
         }
-        taken[d] += 1;
-        taken[d] - 1 == *s
-    })
+        let built = build()?;
+        match foreign {
+            Some(found) if found == built => {
+                // without it the next start compares again, as it must in a folder that nobody may write
+                let _ = cache.put_record(base, &record(&built));
+                return Ok(built);
+            }
+            Some(_) => cache.note(base, "it is not what building it gives"),
+            None => {}
+        }
+        cache.keep(base, || store(&built))?;
+        Ok(built)
+    }
 }
 
 const ARRAYS: [&str; 3] = [
@@ -354,43 +391,21 @@ impl GptEntry<'_> {
         })
     }
 
-    /// The arrays if a set is there and is this dataset's; what is wrong with one that is not is noted.
-    pub(crate) fn load<F: Fn(usize) -> u32 + Sync>(
+    /// The arrays from the cache or by `build` and then stored; what is wrong with a set that is not taken is noted.
+    pub(crate) fn indices(
         &self,
         documents: &Range<u64>,
-        length: &F,
         sizes: &Sizes,
-    ) -> Result<Option<GptIndices>> {
-        let all = [ARRAYS[0], ARRAYS[1], ARRAYS[2], "description.txt"];
-        if !self.cache.is_there(&self.base, &all) {
-            return Ok(None);
-        }
-        let found = match self.open(documents, sizes) {
-            Ok(found) => found,
-            Err(e) => {
-                self.cache.note(&self.base, &e.to_string());
-                return Ok(None);
-            }
+        build: impl FnOnce() -> Result<GptIndices>,
+    ) -> Result<GptIndices> {
+        let set = Set {
+            cache: self.cache,
+            base: &self.base,
+            files: &[ARRAYS[0], ARRAYS[1], ARRAYS[2], "description.txt"],
         };
-        let why = match self.cache.record(&self.base) {
-            Some(record) if record == self.record(sums(&found)) => return Ok(Some(found)),
-            Some(record) => difference(&record, &self.record(sums(&found))),
-            None => {
-                let inside = |d: &i32| u64::try_from(*d).is_ok_and(|d| documents.contains(&d));
-                let narrow = matches!(found.sample_index, Starts::Narrow(_));
-                if !found.document_index.iter().all(inside) {
-                    "its documents are not those of this part".into()
-                } else if starts(&found.document_index, length, sizes, &self.request, narrow)?
-                    != found.sample_index
-                {
-                    "its sample_index is not that of this dataset's lengths".into()
-                } else {
-                    return Ok(Some(found));
-                }
-            }
-        };
-        self.cache.note(&self.base, &why);
-        Ok(None)
+        let record = |i: &GptIndices| self.record(sums(i));
+        let open = || self.open(documents, sizes);
+        set.take_or_build(&open, &record, build, &|built| self.store(built))
     }
 
     fn open(&self, documents: &Range<u64>, sizes: &Sizes) -> Result<GptIndices> {
@@ -398,29 +413,23 @@ impl GptEntry<'_> {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let path = |i: usize| self.cache.path(&self.base, ARRAYS[i]);
         let document_index: Array<i32> =
-            npy::map(&path(0), size((documents.end - documents.start) * epochs))?;
+            npy::read(&path(0), size((documents.end - documents.start) * epochs))?;
         let rows = size(sizes.samples + 1);
         Ok(GptIndices {
             sample_index: match i32::try_from(document_index.len()) {
-                Ok(_) => Starts::Narrow(npy::map(&path(1), rows)?),
-                Err(_) => Starts::Wide(npy::map(&path(1), rows)?),
+                Ok(_) => Starts::Narrow(npy::read(&path(1), rows)?),
+                Err(_) => Starts::Wide(npy::read(&path(1), rows)?),
             },
             shuffle_index: match sizes.samples < u64::from(u32::MAX - 1) {
-                true => Places::Narrow(npy::map(&path(2), rows - 1)?),
-                false => Places::Wide(npy::map(&path(2), rows - 1)?),
+                true => Places::Narrow(npy::read(&path(2), rows - 1)?),
+                false => Places::Wide(npy::read(&path(2), rows - 1)?),
             },
             document_index,
             order: sizes.order,
         })
     }
 
-    /// Stores a built set and maps it, so that ranks share its memory.
-    pub(crate) fn store(
-        &self,
-        built: GptIndices,
-        documents: &Range<u64>,
-        sizes: &Sizes,
-    ) -> Result<GptIndices> {
+    fn store(&self, built: &GptIndices) -> Result<()> {
         let (cache, base) = (self.cache, &self.base);
         cache.put_array(base, ARRAYS[0], &built.document_index)?;
         match &built.sample_index {
@@ -431,10 +440,8 @@ impl GptEntry<'_> {
             Places::Narrow(a) => cache.put_array(base, ARRAYS[2], a)?,
             Places::Wide(a) => cache.put_array(base, ARRAYS[2], a)?,
         }
-        let record = self.record(sums(&built));
-        cache.put_record(base, &record, &self.description.text)?;
-        drop(built);
-        self.open(documents, sizes)
+        cache.put_record(base, &self.record(sums(built)))?;
+        cache.put_description(base, &self.description.text)
     }
 }
 
@@ -448,7 +455,7 @@ fn sums(i: &GptIndices) -> Value {
 
 /// The first field in which two records differ.
 fn difference(found: &Value, wanted: &Value) -> String {
-    let fields = ["lengths", "extra_token", "drop_last", "arrays"];
+    let fields = ["lengths", "documents", "extra_token", "drop_last", "arrays"];
     let differs = fields.into_iter().find(|f| found[*f] != wanted[*f]);
     let f = differs.unwrap_or("lengths");
     format!("{f}: found {}, wanted {}", found[f], wanted[f])

@@ -9,7 +9,7 @@
 
 use crate::array::Array;
 use crate::error::{At, Error, Result};
-use crate::mmap::Map;
+use crate::stored::StoredFile;
 use bytemuck::Pod;
 use std::io::Write;
 use std::path::Path;
@@ -67,49 +67,70 @@ pub(super) fn write<T: Element>(out: &mut impl Write, array: &[T], path: &Path) 
     out.write_all(bytemuck::cast_slice(array)).at(path)
 }
 
-/// Maps an array that must be of this type and have `rows` rows.
+/// Reads an array that must be of this type and have `rows` rows. Memory is taken once the file has that size.
 ///
 /// # Errors
-/// `Io`; `Format` that says what is there instead.
-pub(super) fn map<T: Element>(path: &Path, rows: usize) -> Result<Array<T>> {
-    let map = Map::open(path)?;
-    let wrong = |offset: usize, field: &'static str, found: String, wanted: String| Error::Format {
+/// `Io`; `Memory`; `Format` that says what is there instead.
+pub(super) fn read<T: Element>(path: &Path, rows: usize) -> Result<Array<T>> {
+    let file = StoredFile::open(path)?;
+    let length = file.len();
+    let wrong = |offset: u64, field: &'static str, found: String, wanted: String| Error::Format {
         path: path.to_path_buf(),
-        offset: offset as u64,
+        offset,
         field,
         found,
         wanted,
     };
-    if map.len() < 10 || map[..8] != *b"\x93NUMPY\x01\x00" {
-        let found = format!("{:02x?}", &map[..map.len().min(8)]);
+    let mut head = [0; 10];
+    let n = usize::try_from(length.min(10)).unwrap_or(10);
+    file.read_at(0, &mut head[..n])?;
+    if n < 10 || head[..8] != *b"\x93NUMPY\x01\x00" {
+        let found = format!("{:02x?}", &head[..n.min(8)]);
         return Err(wrong(0, "magic", found, "93 NUMPY 01 00".into()));
     }
-    let end = 10 + usize::from(u16::from_le_bytes([map[8], map[9]]));
-    let text = map.get(10..end).and_then(|t| std::str::from_utf8(t).ok());
-    let found = text.unwrap_or_default().trim_end();
+    let text_bytes = u16::from_le_bytes([head[8], head[9]]);
+    let end = 10 + u64::from(text_bytes);
+    let mut text = vec![0; usize::from(text_bytes)];
+    if end <= length {
+        file.read_at(10, &mut text)?;
+    }
+    let found = std::str::from_utf8(&text).unwrap_or_default().trim_end();
     let ours = header::<T>(rows);
     let wanted = String::from_utf8_lossy(&ours[10..]).trim_end().to_string();
     if found != wanted {
         return Err(wrong(10, "header", found.into(), wanted));
     }
-    let size = end + rows * size_of::<T>();
-    if map.len() != size {
-        let found = format!("{} bytes", map.len());
-        return Err(wrong(
-            map.len().min(size),
-            "file size",
-            found,
-            format!("{size} bytes"),
-        ));
+    let size = (rows as u64)
+        .saturating_mul(size_of::<T>() as u64)
+        .saturating_add(end);
+    if length != size {
+        let found = format!("{length} bytes");
+        let offset = length.min(size);
+        return Err(wrong(offset, "file size", found, format!("{size} bytes")));
     }
-    Array::of_file(path, map, rows)
+    let mut array = Array::<T>::zeros("a cached index", rows as u64)?;
+    let bytes = bytemuck::cast_slice_mut::<T, u8>(array.as_mut());
+    file.read_at(end, bytes)?;
+    Ok(array)
 }
 
 /// Rows of a file that is there, if it is of this type: its size tells.
-pub(super) fn rows<T: Element>(path: &Path) -> Result<usize> {
+///
+/// # Errors
+/// `Io`; `Format` if they are more than `most`.
+pub(super) fn rows<T: Element>(path: &Path, most: u64) -> Result<usize> {
     let bytes = std::fs::metadata(path).at(path)?.len();
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    Ok(bytes.saturating_sub(128) / size_of::<T>())
+    let rows = bytes.saturating_sub(128) / size_of::<T>() as u64;
+    match usize::try_from(rows) {
+        Ok(n) if rows <= most => Ok(n),
+        _ => Err(Error::Format {
+            path: path.to_path_buf(),
+            offset: 0,
+            field: "file size",
+            found: format!("{rows} rows"),
+            wanted: format!("at most {most}"),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -135,11 +156,11 @@ mod tests {
         let mut bytes = Vec::new();
         write(&mut bytes, &[1i32, 2, 3], &path).unwrap();
         std::fs::write(&path, &bytes).unwrap();
-        assert_eq!(&map::<i32>(&path, 3).unwrap()[..], [1, 2, 3]);
+        assert_eq!(&read::<i32>(&path, 3).unwrap()[..], [1, 2, 3]);
         for bad in [
-            map::<u32>(&path, 3).map(|_| ()),
-            map::<i32>(&path, 4).map(|_| ()),
-            map::<[i32; 2]>(&path, 3).map(|_| ()),
+            read::<u32>(&path, 3).map(|_| ()),
+            read::<i32>(&path, 4).map(|_| ()),
+            read::<[i32; 2]>(&path, 3).map(|_| ()),
         ] {
             let text = bad.unwrap_err().to_string();
             assert!(
@@ -149,7 +170,7 @@ mod tests {
         }
         for cut in [0, 5, 9, 50, bytes.len() - 1] {
             std::fs::write(&path, &bytes[..cut]).unwrap();
-            assert!(map::<i32>(&path, 3).is_err(), "cut at {cut}");
+            assert!(read::<i32>(&path, 3).is_err(), "cut at {cut}");
         }
     }
 }

@@ -5,6 +5,7 @@ mod gpt;
 mod masked;
 
 pub use fim::{Fim, FimText};
+pub(crate) use gpt::Sizes;
+pub(crate) use gpt::epoch_tokens;
 pub use gpt::{GptIndices, GptItem, GptSamples, ItemOptions, Order, PAD, Places, Request, Starts};
-pub(crate) use gpt::{Sizes, epoch_tokens, starts};
 pub use masked::{BertItem, BertSamples, MaskTokens, MaskedRequest, Masking, T5Item, T5Samples};

@@ -39,7 +39,8 @@ impl Punkt {
     }
 
     /// English, with parameters that ship with the program: trained on novels in the public domain
-    /// (`english/README.md`), so they differ from NLTK's own, which were trained on newspapers.
+    /// (`english/README.md`), so they differ from NLTK's own, which were trained on newspapers: 23 of 22,980 boundaries
+    /// fall elsewhere. NLTK's cannot be shipped, as no licence for them is known; [`Punkt::load`] reads them.
     pub fn english() -> Punkt {
         Punkt {
             parameters: Parameters::english().into(),

@@ -1,7 +1,8 @@
 //! Text to token ids by any of the usual vocabularies, loaded (`load/`) or trained here (`train/`).
 //!
-//! Encoding never maps text that looks like a special token to that token's id (`<|endoftext|>` inside a document is
-//! text), and adds nothing around a document; the end-of-document id is appended by the dataset builder.
+//! Unless asked (`SpecialTokens`), encoding never maps text that looks like a special token to that token's id
+//! (`<|endoftext|>` inside a document is text), and adds nothing around a document; the end-of-document id is appended by
+//! the dataset builder. What Megatron-LM does by kind is [`Tokenizer::megatrons_special_tokens`].
 //!
 //! Which token ends a document, as in Megatron-LM (core tokenizers, 2026):
 //!
@@ -11,32 +12,41 @@
 //! | `gpt2` | `<|endoftext|>` | GPT2BPETokenizer: eos |
 //! | `wordpiece` | `[SEP]` | BertWordPiece*: no eos, so sep |
 //! | `sentencepiece` | the model's eos piece, else `<eod>`, `<EOD>` | SentencePiece*, Llama2: eos; older: `<EOD>` |
+//! | `tekken` | `</s>` | - |
 //! | `tiktoken` | `<|endoftext|>` among the special tokens, else another known name | TikTokenizer reads a format of its own |
 //! | `null` | the last id, or the one named in `null:VOCAB:END` | NullTokenizer: vocabulary - 1 |
 //!
 //! `LoadOptions::eod` overrides all of them.
 
 mod byte_bpe;
+#[cfg(test)]
+mod kinds;
 mod load;
 mod null;
+mod pieces;
 mod sentencepiece;
 mod special;
+mod special_tokens;
 #[cfg(test)]
 mod torture;
 mod train;
+mod unicode9;
 mod vocabulary;
 
 use load::Later;
 pub use load::{Kind, LoadOptions, Split};
 pub use special::Special;
+pub use special_tokens::SpecialTokens;
 pub use train::{TrainKind, TrainSettings, Trainer};
 
 use crate::error::{Error, Result};
 use byte_bpe::{ByteBpe, ByteEncoder};
 use null::Null;
+use pieces::Pieces;
 use sentencepiece::SentencePiece;
+use special_tokens::{Added, Around, Part, Search};
 use std::path::{Path, PathBuf};
-use tokenizers::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer};
+use tokenizers::pipeline::{EncodeOptions, Override, PipelineToken, PipelineTokenizer};
 use vocabulary::Vocabulary;
 
 /// The version of the encoder, part of every dataset's lineage: ids may change with its Unicode tables.
@@ -46,6 +56,8 @@ pub(crate) const ENCODER: &str = "tokenizers 1.0.0-rc.3 (Unicode 17)";
 enum Engine {
     /// Hugging Face's own library, for everything a `tokenizer.json` can describe.
     Library(Box<PipelineTokenizer>),
+    /// The library's models behind our own way to cut words, for files that it cannot cut.
+    Pieces(Box<Pieces>),
     /// Our own encoder for the files that it does exactly; the library decodes.
     ByteBpe { bpe: Box<ByteBpe>, library: Later },
     /// A SentencePiece model.
@@ -63,6 +75,10 @@ pub struct Tokenizer {
     vocabulary: Vocabulary,
     special: Special,
     end_of_document: Option<u32>,
+    /// What is added around a text if asked, or why that is not known.
+    around: Result<Around, String>,
+    /// Special tokens by name.
+    named: Vec<(String, Added)>,
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -127,17 +143,47 @@ impl Tokenizer {
         format!("{:032x}", xxhash_rust::xxh3::xxh3_128(self.json.as_bytes()))
     }
 
-    /// A reusable encoder for one thread.
+    /// What Megatron-LM's `preprocess_data.py` does about special tokens with a tokenizer of this kind (core tokenizers,
+    /// d98e8a6): its Hugging Face classes add what the post-processor adds and find names in the text, tiktoken's finds
+    /// names, the others do neither.
+    pub fn megatrons_special_tokens(&self) -> SpecialTokens {
+        let (add, parse) = match self.kind {
+            Kind::TokenizerJson | Kind::Gpt2 | Kind::WordPiece => (true, true),
+            Kind::Tiktoken => (false, true),
+            Kind::SentencePiece | Kind::Tekken | Kind::Null => (false, false),
+        };
+        SpecialTokens { add, parse }
+    }
+
+    /// A reusable encoder for one thread, which treats special tokens by default.
     pub fn encoder(&self) -> Encoder<'_> {
+        self.encoder_of(None, None)
+    }
+
+    /// As [`Tokenizer::encoder`], with special tokens treated as asked.
+    ///
+    /// # Errors
+    /// `Tokenizer` if the file has a post-processor of an unknown form and it is asked for.
+    pub fn encoder_with(&self, special: SpecialTokens) -> Result<Encoder<'_>> {
+        let around = match (special.add, &self.around) {
+            (false, _) => None,
+            (true, Ok(around)) => Some(around).filter(|a| !a.is_empty()),
+            (true, Err(why)) => return Err(self.wrong(why)),
+        };
+        let names = match special.parse {
+            true => Some(Search::of(&self.named).map_err(|e| self.wrong(&e))?),
+            false => None,
+        };
+        Ok(self.encoder_of(around, names))
+    }
+
+    fn encoder_of<'a>(&'a self, around: Option<&'a Around>, names: Option<Search>) -> Encoder<'a> {
         let state = match &self.engine {
             Engine::Library(pipeline) => State::Library {
                 pipeline,
-                options: EncodeOptions {
-                    encode_special_tokens: true,
-                    ..EncodeOptions::no_specials()
-                },
                 tokens: Vec::new(),
             },
+            Engine::Pieces(pieces) => State::Pieces(pieces),
             Engine::ByteBpe { bpe, .. } => State::ByteBpe(Box::new(bpe.encoder())),
             Engine::SentencePiece(model) => State::SentencePiece(model, Box::default()),
             Engine::Null(null) => State::Null(null),
@@ -145,6 +191,8 @@ impl Tokenizer {
         Encoder {
             tokenizer: self,
             state,
+            around,
+            names,
             ids: Vec::new(),
         }
     }
@@ -166,6 +214,10 @@ impl Tokenizer {
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         match &self.engine {
             Engine::Library(library) => library.decode(ids, false).map_err(|e| self.wrong(&e)),
+            Engine::Pieces(pieces) => {
+                let library = pieces.library();
+                library.decode(ids, false).map_err(|e| self.wrong(&e))
+            }
             Engine::ByteBpe { library, .. } => {
                 let library = library.get().map_err(|e| self.wrong(e))?;
                 library.decode(ids, false).map_err(|e| self.wrong(&e))
@@ -173,6 +225,21 @@ impl Tokenizer {
             Engine::SentencePiece(model) => model.decode(ids).map_err(|e| self.wrong(&e)),
             Engine::Null(null) => Ok(null.decode(ids)),
         }
+    }
+
+    /// As [`Tokenizer::decode`], special tokens left out.
+    ///
+    /// # Errors
+    /// `Tokenizer`.
+    pub fn decode_text(&self, ids: &[u32]) -> Result<String> {
+        let is_text = |id: &&u32| !self.named.iter().any(|(_, special)| special.id == **id);
+        let ids: Vec<u32> = ids.iter().filter(is_text).copied().collect();
+        self.decode(&ids)
+    }
+
+    /// Whether it came from a rank file, which says no more of special tokens than their names.
+    fn has_ranks(&self) -> bool {
+        matches!(self.kind, Kind::Tiktoken | Kind::Tekken)
     }
 
     fn wrong(&self, why: &dyn std::fmt::Display) -> Error {
@@ -191,16 +258,28 @@ fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Error {
 pub struct Encoder<'a> {
     tokenizer: &'a Tokenizer,
     state: State<'a>,
+    around: Option<&'a Around>,
+    names: Option<Search>,
     ids: Vec<u32>,
+}
+
+/// The library's options: nothing is added, cut or filled up, whatever the file says; `parse` finds names.
+fn options(parse: bool) -> EncodeOptions {
+    EncodeOptions {
+        encode_special_tokens: !parse,
+        padding: Override::Off,
+        truncation: Override::Off,
+        ..EncodeOptions::no_specials()
+    }
 }
 
 /// Buffers of one thread, by engine.
 enum State<'a> {
     Library {
         pipeline: &'a PipelineTokenizer,
-        options: EncodeOptions,
         tokens: Vec<PipelineToken>,
     },
+    Pieces(&'a Pieces),
     ByteBpe(Box<ByteEncoder<'a>>),
     SentencePiece(&'a SentencePiece, Box<sentencepiece::Scratch>),
     Null(&'a Null),
@@ -224,18 +303,69 @@ impl Encoder<'_> {
     /// # Errors
     /// `Tokenizer`; `out` then holds an unspecified number of ids more.
     pub fn encode_into(&mut self, text: &str, out: &mut Vec<u32>) -> Result<()> {
+        if let Some(around) = self.around {
+            out.extend_from_slice(&around.before);
+        }
+        match self.names.take() {
+            Some(names) => {
+                let done = self.parse_into(text, &names, out);
+                self.names = Some(names);
+                done?;
+            }
+            None => self.plain_into(text, out)?,
+        }
+        if let Some(around) = self.around {
+            out.extend_from_slice(&around.after);
+        }
+        Ok(())
+    }
+
+    /// The ids of a text in which names of special tokens become their ids.
+    fn parse_into(&mut self, text: &str, names: &Search, out: &mut Vec<u32>) -> Result<()> {
+        let tokenizer = self.tokenizer;
+        match &tokenizer.engine {
+            // these know more of the file's tokens: those that are not special, and normalised ones
+            Engine::Library(pipeline) if !tokenizer.has_ranks() => {
+                let mut tokens = Vec::new();
+                pipeline
+                    .encode_into(text, &options(true), &mut tokens)
+                    .map_err(|e| tokenizer.wrong(&e))?;
+                out.extend_from_slice(PipelineToken::cast_slice(&tokens));
+                return Ok(());
+            }
+            Engine::Pieces(pieces) if !tokenizer.has_ranks() => {
+                let done = pieces.encode_into(text, true, out);
+                return done.map_err(|e| tokenizer.wrong(&e));
+            }
+            Engine::Library(_)
+            | Engine::Pieces(_)
+            | Engine::ByteBpe { .. }
+            | Engine::SentencePiece(_)
+            | Engine::Null(_) => {}
+        }
+        for part in names.cut(text, true) {
+            match part {
+                Part::Token(id) => out.push(id),
+                Part::Text(text) => self.plain_into(text, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The ids of a text in which everything is text.
+    fn plain_into(&mut self, text: &str, out: &mut Vec<u32>) -> Result<()> {
         match &mut self.state {
-            State::Library {
-                pipeline,
-                options,
-                tokens,
-            } => {
+            State::Library { pipeline, tokens } => {
                 tokens.clear();
                 pipeline
-                    .encode_into(text, options, tokens)
+                    .encode_into(text, &options(false), tokens)
                     .map_err(|e| self.tokenizer.wrong(&e))?;
                 out.extend_from_slice(PipelineToken::cast_slice(tokens));
                 Ok(())
+            }
+            State::Pieces(pieces) => {
+                let done = pieces.encode_into(text, false, out);
+                done.map_err(|e| self.tokenizer.wrong(&e))
             }
             State::ByteBpe(encoder) => {
                 if u32::try_from(text.len()).is_err() {

@@ -5,6 +5,22 @@ use rustc_hash::FxHashMap;
 /// Largest id: datasets store ids as signed 32-bit numbers at most.
 const LARGEST: u32 = i32::MAX as u32;
 
+/// Ids that any vocabulary may have, and more for each of its entries: tables are as long as the largest id.
+const IDS_OF_ANY: u64 = 1 << 20;
+const IDS_OF_AN_ENTRY: u64 = 16;
+
+/// Refuses a vocabulary whose largest id is out of all proportion to its entries, before anything is as long as that id:
+/// a file of four kilobytes could otherwise ask for all memory.
+pub(super) fn refuse_sparse(entries: usize, largest: u32) -> Result<(), String> {
+    let most = IDS_OF_ANY + IDS_OF_AN_ENTRY * entries as u64;
+    match u64::from(largest) < most {
+        true => Ok(()),
+        false => Err(format!(
+            "vocabulary: found id {largest} among {entries} entries, wanted ids below {most}"
+        )),
+    }
+}
+
 /// Every token with its id.
 #[derive(Debug, Default)]
 pub(super) struct Vocabulary {
@@ -40,6 +56,10 @@ impl Vocabulary {
         if v.tokens.is_empty() {
             return Err("vocabulary: found no token, wanted at least one".into());
         }
+        refuse_sparse(
+            v.tokens.len(),
+            u32::try_from(v.size - 1).unwrap_or(u32::MAX),
+        )?;
         v.tokens.sort_by_key(|(id, _)| *id); // stable: the first of equals stays first
         if let Some(pair) = v.tokens.windows(2).find(|p| p[0].0 == p[1].0) {
             return Err(format!(

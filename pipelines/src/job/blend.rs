@@ -35,7 +35,25 @@ pub struct BlendTable {
     /// Order of training: `single` takes the blend as it is; `cyclic` and `cyclic_unsharded` shuffle its samples anew
     /// every epoch, as Megatron's samplers of these names do for this `micro_batch` and `dp`. Default: `single`.
     pub sampler: BlendSampler,
-    /// Folder of index arrays that later runs, and Megatron, map instead of building them. Default: none.
+    /// A sample has one token more than `seq_length`, so that every token has one to predict; without it the last one has
+    /// none. Megatron's key and default: yes.
+    #[serde(skip_serializing_if = "Clone::clone")]
+    pub add_extra_token_to_sequence: bool,
+    /// Tokens that do not fill the last validation sample are left out; if not, it is padded. Megatron's key and default:
+    /// yes.
+    #[serde(skip_serializing_if = "Clone::clone")]
+    pub drop_last_partial_validation_sequence: bool,
+    /// Validation and `eval` read every sample of one epoch of the validation part, not `train.eval_samples`, and of a
+    /// weighted blend every sample of each dataset. Megatron's `--full-validation`. Default: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub full_validation: bool,
+    /// Id of padding in the data: it is not predicted, and read as token 0. Default: none, no token is padding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pad_id: Option<u32>,
+    /// Fill in the middle: samples of code rearranged so that a model learns to write between two texts. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fim: Option<FimTable>,
+    /// Folder of index arrays that later runs, and Megatron, read instead of building them. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<PathBuf>,
     /// `unique_identifiers` of Megatron's tokenizer as JSON, so that both name cache files alike. Default: our own.
@@ -73,6 +91,11 @@ impl Default for BlendTable {
             above_cap: index::AboveCap::Refuse,
             even_batches: false,
             sampler: BlendSampler::Single,
+            add_extra_token_to_sequence: true,
+            drop_last_partial_validation_sequence: true,
+            full_validation: false,
+            pad_id: None,
+            fim: None,
             cache: None,
             cache_tokenizer: None,
             dataset: Vec::new(),
@@ -126,6 +149,9 @@ impl BlendTable {
             add("blend.dataset", found, wanted);
         }
         self.check_samples(add);
+        if let Some(fim) = &self.fim {
+            fim.check(add);
+        }
         for (key, x) in [("surplus", self.surplus), ("max_epochs", self.max_epochs)] {
             if !(x >= 0.0 && x.is_finite()) {
                 add(&format!("blend.{key}"), x.to_string(), "0 or more");
@@ -149,8 +175,8 @@ impl BlendTable {
         for (list, datasets) in lists {
             for (i, d) in datasets.iter().enumerate() {
                 let key = |k: &str| format!("blend.{list}[{i}].{k}");
-                if !(d.weight.is_finite() && d.weight > 0.0) {
-                    add(&key("weight"), d.weight.to_string(), "above 0");
+                if let Some(weight) = d.weight.filter(|w| !(w.is_finite() && *w > 0.0)) {
+                    add(&key("weight"), weight.to_string(), "above 0");
                 }
                 if d.prefix.is_none() && !written.contains(&d.name) {
                     let wanted = format!("a dataset of [tokenize] ({written:?}), or a prefix");
@@ -176,6 +202,27 @@ impl BlendTable {
     fn check_samples(&self, add: &mut dyn FnMut(&str, String, &str)) {
         if self.samples == BlendSamples::Text {
             return;
+        }
+        let of_text = [
+            ("fim", self.fim.is_some()),
+            ("pad_id", self.pad_id.is_some()),
+            ("full_validation", self.full_validation),
+            (
+                "add_extra_token_to_sequence",
+                !self.add_extra_token_to_sequence,
+            ),
+            (
+                "drop_last_partial_validation_sequence",
+                !self.drop_last_partial_validation_sequence,
+            ),
+        ];
+        for (key, _) in of_text.into_iter().filter(|(_, is_set)| *is_set) {
+            let found = "set with masked samples".to_string();
+            add(
+                &format!("blend.{key}"),
+                found,
+                "its default: the key is for text",
+            );
         }
         if !self.validation.is_empty() {
             let found = format!("{} with masked samples", self.validation.len());
@@ -251,8 +298,10 @@ pub enum BlendWeights {
 pub struct BlendDataset {
     /// A dataset that `[tokenize]` writes, or any name if `prefix` is given.
     pub name: String,
-    /// Share of samples, any positive scale.
-    pub weight: f64,
+    /// Share of samples, any positive scale. Default: 1, but one dataset alone without a weight is read as it is, without
+    /// `surplus`, as Megatron reads a lone path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
     /// Path of an existing dataset without `.bin` and `.idx`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<PathBuf>,
@@ -262,8 +311,71 @@ impl Default for BlendDataset {
     fn default() -> Self {
         BlendDataset {
             name: String::new(),
-            weight: 1.0,
+            weight: None,
             prefix: None,
+        }
+    }
+}
+
+/// `fim = { ... }` of `[blend]`; the words and defaults are those of Megatron-LM's `--fim-*`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FimTable {
+    /// Probability that a stretch between two ends of documents is rearranged. Default: 0.5.
+    pub rate: f64,
+    /// Probability that the suffix then comes first. Default: 0.5.
+    pub spm_rate: f64,
+    /// Token that cuts a stretch into fragments (files of a repository). Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split_sample: Option<String>,
+    /// Probability for each fragment, with `split_sample`. Default: 0.
+    pub fragment_rate: f64,
+    /// Text that starts like this stays as it is. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_prefix: Option<String>,
+    /// Token before the prefix.
+    pub prefix_token: String,
+    /// Token before the middle.
+    pub middle_token: String,
+    /// Token before the suffix.
+    pub suffix_token: String,
+    /// Token that fills up what is short; give its id as `pad_id` to leave it out of the loss.
+    pub pad_token: String,
+    /// Token that ends documents.
+    pub eod_token: String,
+}
+
+impl Default for FimTable {
+    fn default() -> Self {
+        FimTable {
+            rate: 0.5,
+            spm_rate: 0.5,
+            split_sample: None,
+            fragment_rate: 0.0,
+            no_prefix: None,
+            prefix_token: "<fim_prefix>".into(),
+            middle_token: "<fim_middle>".into(),
+            suffix_token: "<fim_suffix>".into(),
+            pad_token: "<fim_pad>".into(),
+            eod_token: "<|endoftext|>".into(),
+        }
+    }
+}
+
+impl FimTable {
+    fn check(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        for (key, x) in [
+            ("rate", self.rate),
+            ("spm_rate", self.spm_rate),
+            ("fragment_rate", self.fragment_rate),
+        ] {
+            if !(0.0..=1.0).contains(&x) {
+                add(&format!("blend.fim.{key}"), x.to_string(), "0 to 1");
+            }
+        }
+        if self.fragment_rate > 0.0 && self.split_sample.is_none() {
+            let found = format!("{} without split_sample", self.fragment_rate);
+            add("blend.fim.fragment_rate", found, "split_sample, or 0");
         }
     }
 }

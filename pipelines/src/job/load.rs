@@ -425,7 +425,7 @@ mod tests {
         let job = load(&path, &sets).unwrap();
         assert_eq!(job.train.unwrap().steps, 7);
         assert_eq!(job.out, PathBuf::from("elsewhere"));
-        assert_eq!(job.blend.unwrap().dataset[0].weight, 0.5);
+        assert_eq!(job.blend.unwrap().dataset[0].weight, Some(0.5));
         assert!(!problems(SMALL, &["train.stepz=7"]).is_empty());
         assert!(!problems(SMALL, &["nonsense"]).is_empty());
     }

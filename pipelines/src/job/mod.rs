@@ -6,7 +6,9 @@ mod blend;
 mod load;
 mod tokenize;
 
-pub(crate) use blend::{BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights};
+pub(crate) use blend::{
+    BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights, FimTable,
+};
 pub(crate) use load::LoadError;
 pub use load::load;
 pub(crate) use tokenize::TokenDataset;
@@ -139,8 +141,11 @@ pub enum Executor {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Eval {
-    /// Validation samples of the final measurement.
+    /// Samples of the final measurement; with `blend.full_validation` all of the validation part.
     pub samples: u64,
+    /// Part of the data that is measured: `valid` or `test`. Default: `valid`.
+    #[serde(skip_serializing_if = "EvalPart::is_valid")]
+    pub part: EvalPart,
     /// Measure the running averages of the weights (`train.ema_decay`). Default: no.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub use_ema: bool,
@@ -150,7 +155,48 @@ impl Default for Eval {
     fn default() -> Self {
         Eval {
             samples: 64,
+            part: EvalPart::Valid,
             use_ema: false,
+        }
+    }
+}
+
+/// Part of the data that `eval` measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvalPart {
+    /// The one that training measures as well.
+    Valid,
+    /// The one that nothing else reads.
+    Test,
+}
+
+impl EvalPart {
+    fn is_valid(&self) -> bool {
+        *self == EvalPart::Valid
+    }
+
+    /// As the blend names it.
+    pub(crate) fn of_index(self) -> index::Part {
+        match self {
+            EvalPart::Valid => index::Part::Valid,
+            EvalPart::Test => index::Part::Test,
+        }
+    }
+
+    /// Key of the loss in `eval.json`.
+    pub(crate) fn loss_key(self) -> &'static str {
+        match self {
+            EvalPart::Valid => "valid_loss",
+            EvalPart::Test => "test_loss",
+        }
+    }
+
+    /// In a sentence.
+    pub(crate) fn in_words(self) -> &'static str {
+        match self {
+            EvalPart::Valid => "validation",
+            EvalPart::Test => "test",
         }
     }
 }

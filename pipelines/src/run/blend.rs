@@ -1,12 +1,13 @@
 //! `blend`: datasets, weights and split to samples; shows asked and realised shares.
 
 use super::Context;
+use super::text_samples::{Reading, TextSamples};
 use crate::job::{BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights};
 use crate::machine::{grouped, write_atomically};
 use anyhow::{Context as _, Result, bail};
 use index::{
-    Blend, BlendRequest, Cache, Cyclic, Dataset, MaskTokens, MaskedBlend, MaskedBlendRequest,
-    MaskedKind, Mixture, Part, Sidecar, Source,
+    BlendRequest, Cache, Cyclic, Dataset, MaskTokens, MaskedBlend, MaskedBlendRequest, MaskedKind,
+    Mixture, Part, Sidecar, Source,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 /// The samples of a part.
 pub(crate) enum PartSamples {
     /// For decoders.
-    Text(Blend),
+    Text(TextSamples),
     /// For BERT and T5.
     Masked(MaskedBlend),
 }
@@ -24,14 +25,14 @@ impl PartSamples {
     /// Samples.
     pub(crate) fn len(&self) -> u64 {
         match self {
-            PartSamples::Text(blend) => blend.len(),
+            PartSamples::Text(samples) => samples.blend.len(),
             PartSamples::Masked(blend) => blend.len(),
         }
     }
 
     fn part(&self) -> Part {
         match self {
-            PartSamples::Text(blend) => blend.part(),
+            PartSamples::Text(samples) => samples.blend.part(),
             PartSamples::Masked(blend) => blend.part(),
         }
     }
@@ -53,12 +54,19 @@ pub(crate) struct Blended {
     pub orders: [Value; 3],
     /// Samples asked of each part.
     pub samples: [u64; 3],
+    /// What is done to samples of text.
+    reading: Arc<Reading>,
 }
+
+/// Samples to be asked for where all there are are wanted; a number that every file format of ours holds.
+pub(crate) const EVERY_SAMPLE: u64 = i64::MAX.unsigned_abs();
 
 /// Datasets of one part with what identifies them.
 struct Opened {
     sources: Vec<Source>,
     prints: Vec<String>,
+    /// Whether any has a weight of its own.
+    weighed: bool,
 }
 
 impl Blended {
@@ -86,6 +94,7 @@ impl Blended {
             [0, 1, 2].map(|_| Opened {
                 sources: all.sources.clone(),
                 prints: all.prints.clone(),
+                weighed: all.weighed,
             })
         };
         let first = opened.iter().flat_map(|o| &o.sources).next();
@@ -102,6 +111,7 @@ impl Blended {
             )?),
             None => None,
         };
+        let reading = Reading::of(table, || super::tokenize::tokenizer_of(cx))?;
         let weighed = opened.each_ref().map(|o| weigh(&o.sources, table.weights));
         let mut start = None;
         let parts = if table.samples == BlendSamples::Text {
@@ -109,15 +119,17 @@ impl Blended {
                 sources: weighed.each_ref().map(Vec::as_slice),
                 split,
                 mixture: table.mixture,
-                samples: samples.map(Some),
-                sample: index::Request::of(table.seq_length as u64, None, cx.job.seed),
+                samples: samples.map(|n| Some(n).filter(|n| *n != EVERY_SAMPLE)),
+                weighed: opened.iter().any(|o| o.weighed),
+                sample: sample_request(cx, table),
                 surplus: table.surplus,
                 max_epochs: (table.max_epochs > 0.0).then_some((table.max_epochs, table.above_cap)),
                 even_batches: even_batches(cx, table),
                 cache: cache.as_ref(),
             };
             super::index_memory::check(&request)?;
-            index::build_blend(&request)?.map(|part| part.map(PartSamples::Text))
+            index::build_blend(&request)?
+                .map(|part| part.map(|blend| PartSamples::Text(TextSamples::new(blend, &reading))))
         } else {
             super::index_memory::check_masked(&samples, cache.is_some())?;
             let request = masked_request(cx, table, split, cache.as_ref())?;
@@ -160,6 +172,7 @@ impl Blended {
             start,
             orders,
             samples,
+            reading,
         })
     }
 
@@ -172,6 +185,7 @@ impl Blended {
             let none = || Opened {
                 sources: Vec::new(),
                 prints: Vec::new(),
+                weighed: false,
             };
             let opened = [none(), open(cx, std::slice::from_ref(d))?, none()];
             let dataset = opened[1].sources.first();
@@ -183,7 +197,8 @@ impl Blended {
                 split: None,
                 mixture: Mixture::Exhaustive,
                 samples: [Some(0), None, Some(0)],
-                sample: index::Request::of(table.seq_length as u64, None, cx.job.seed),
+                weighed: false,
+                sample: sample_request(cx, table),
                 surplus: table.surplus,
                 max_epochs: None,
                 even_batches: None,
@@ -191,6 +206,7 @@ impl Blended {
             })?;
             let [_, samples, _] = parts;
             let samples = samples.with_context(|| format!("{} holds no sample", d.name))?;
+            let samples = TextSamples::new(samples, &self.reading);
             sets.push((d.name.clone(), PartSamples::Text(samples)));
         }
         Ok(sets)
@@ -234,16 +250,36 @@ fn open(cx: &Context, list: &[BlendDataset]) -> Result<Opened> {
         });
     }
     let datasets = index::open_all(prefixes.iter().map(|p| p.as_path()))?;
-    let prints = datasets.iter().map(|d| index::fingerprint(d)).collect();
-    let sources = datasets.into_iter().zip(list).map(|(d, l)| (d, l.weight));
+    let prints = datasets.iter().zip(list);
+    let prints = prints
+        .map(|(d, l)| print_of(cx, d, &l.name))
+        .collect::<Result<_>>()?;
+    let sources = datasets.into_iter().zip(list);
+    let sources = sources.map(|(d, l)| (d, l.weight.unwrap_or(1.0)));
     Ok(Opened {
         sources: sources.collect(),
         prints,
+        weighed: list.iter().any(|l| l.weight.is_some()),
     })
 }
 
+/// Identity of a dataset. A training that began when identities covered every byte of large datasets keeps that one.
+fn print_of(cx: &Context, dataset: &Dataset, name: &str) -> Result<String> {
+    let print = index::fingerprint(dataset)?;
+    let record = cx.manifest.get("train/settings")?;
+    let before = record
+        .as_ref()
+        .map(|r| &r.counts["data"]["datasets"][name]["data"]);
+    match before.and_then(Value::as_str) {
+        Some(before) if print.starts_with("s-") && !before.starts_with("s-") => {
+            Ok(index::whole_fingerprint(dataset)?)
+        }
+        _ => Ok(print),
+    }
+}
+
 /// Refuses datasets that are not what their sidecars say, were made by another tokenizer, or hold ids beyond the
-/// vocabulary; every one is named.
+/// vocabulary where they are looked at (the rest is verified as it is read); every one is named.
 fn verify(opened: &[Opened; 3], vocab: usize, tokenizer: &str) -> Result<()> {
     let mut problems = Vec::new();
     let mut seen: Vec<&Dataset> = Vec::new();
@@ -301,7 +337,7 @@ fn order(
     prints: &[String],
 ) -> Value {
     let blend = match samples {
-        PartSamples::Text(blend) => blend,
+        PartSamples::Text(samples) => &samples.blend,
         PartSamples::Masked(blend) => return masked_order(cx, table, blend, names, prints),
     };
     let mut datasets = serde_json::Map::new();
@@ -316,10 +352,30 @@ fn order(
         });
         datasets.insert(names[i].clone(), what);
     }
-    json!({
+    let mut order = json!({
         "datasets": datasets, "seq_length": table.seq_length, "seed": cx.job.seed,
         "mixture": table.mixture, "even_batches": even_batches(cx, table),
-    })
+    });
+    // keys that change samples stand here once they are set: what was trained without them keeps its identity
+    if !table.add_extra_token_to_sequence {
+        order["add_extra_token_to_sequence"] = json!(false);
+    }
+    if let Some(pad) = table.pad_id {
+        order["pad_id"] = json!(pad);
+    }
+    if let Some(fim) = &table.fim {
+        order["fim"] = json!(fim);
+    }
+    order
+}
+
+/// Length and kind of a sample of text.
+fn sample_request(cx: &Context, table: &BlendTable) -> index::Request {
+    index::Request {
+        extra_token: table.add_extra_token_to_sequence,
+        drop_last: table.drop_last_partial_validation_sequence,
+        ..index::Request::of(table.seq_length as u64, None, cx.job.seed)
+    }
 }
 
 /// What fixes the order of a part of masked samples. Whole epochs are shuffled at once, so their number does too.
@@ -373,14 +429,15 @@ fn masked_request<'a>(
     })
 }
 
-/// Prefix of a dataset of this job, verified against what `tokenize` recorded: training on damaged tokens shows nowhere.
+/// Prefix of a dataset of this job, compared with what `tokenize` recorded: files that have been changed since are read and
+/// must have their checksum, as training on damaged tokens shows nowhere.
 fn intact(cx: &Context, name: &str) -> Result<std::path::PathBuf> {
     let (stage, prefix) = (
         format!("tokenize/{name}"),
         super::tokenize::prefix(cx, name),
     );
     match cx.manifest.get(&stage)? {
-        Some(r) if cx.manifest.done(&stage, &r.fingerprint)?.is_none() => {
+        Some(r) if !cx.manifest.is_untouched(&stage, &r.fingerprint)? => {
             bail!(
                 "{} is not what tokenize wrote; run `millrace tokenize` (or `run`)",
                 prefix.display()
@@ -394,11 +451,15 @@ fn intact(cx: &Context, name: &str) -> Result<std::path::PathBuf> {
 fn wanted_samples(cx: &Context) -> [u64; 3] {
     let train = cx.job.train.as_ref().map_or(1, train::TrainConfig::samples);
     let valid = cx.job.train.as_ref().map_or(1, |t| t.eval_samples);
-    [
-        train,
-        valid.max(cx.job.eval.as_ref().map_or(0, |e| e.samples)),
-        0,
-    ]
+    let eval = |part: Part| {
+        let table = cx.job.eval.as_ref().filter(|e| e.part.of_index() == part);
+        table.map_or(0, |e| e.samples)
+    };
+    let valid = match cx.job.blend.as_ref().is_some_and(|b| b.full_validation) {
+        true => EVERY_SAMPLE,
+        false => valid.max(eval(Part::Valid)),
+    };
+    [train, valid, eval(Part::Test)]
 }
 
 /// Vocabulary, end-of-document token and identity of the tokenizer: the job's own, or the one named in the
@@ -475,7 +536,7 @@ pub(super) fn describe(blended: &Blended) -> Value {
             continue;
         };
         let blend = match blend {
-            PartSamples::Text(blend) => blend,
+            PartSamples::Text(samples) => &samples.blend,
             PartSamples::Masked(blend) => {
                 let tokens = blended.orders[i]["seq_length"].as_u64().unwrap_or(0);
                 parts.push(describe_masked(blend, &blended.names[i], samples, tokens));
@@ -592,11 +653,12 @@ fn dump_splits(blended: &Blended, k: u64) -> Result<Value> {
     let mut splits = serde_json::Map::new();
     for (i, blend) in blended.parts.iter().enumerate() {
         let Some(samples) = blend else { continue };
-        let PartSamples::Text(blend) = samples else {
+        let PartSamples::Text(text) = samples else {
             let part = dump_masked(samples, k)?;
             splits.insert(samples.part().name().into(), part);
             continue;
         };
+        let blend = &text.blend;
         let mut datasets = Vec::new();
         for (d, name) in blend.datasets().iter().zip(&blended.names[i]) {
             let indices = d.indices();
@@ -617,11 +679,10 @@ fn dump_splits(blended: &Blended, k: u64) -> Result<Value> {
             .iter()
             .flat_map(|s| s.to_le_bytes())
             .collect();
-        let length = blend.datasets().first().map_or(0, samples_tokens) + 1;
-        let mut tokens = vec![0; usize::try_from(length)?];
+        let mut tokens = vec![0; text.tokens()];
         let mut first = Vec::new();
         for i in 0..k.min(blend.len()) {
-            let dataset = blend.read(i, &mut tokens)?;
+            let dataset = text.read(i, &mut tokens)?;
             first.push(json!({"dataset": dataset, "tokens": tokens}));
         }
         splits.insert(

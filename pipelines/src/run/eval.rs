@@ -1,4 +1,4 @@
-//! `eval`: validation loss of the newest checkpoint beside the unigram entropy of the same tokens.
+//! `eval`: validation or test loss of the newest checkpoint beside the unigram entropy of the same tokens.
 //!
 //! The unigram entropy H = - sum p log p, with p the frequencies of the predicted validation tokens themselves, is the
 //! least loss that any model without context can reach on them: a model that learnt nothing from context stays above.
@@ -20,11 +20,12 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let blended = Blended::open(cx)?;
     let plan = plan(cx, &blended)?;
     let checkpoint = newest_checkpoint(&cx.out, "eval")?;
-    let valid = blended.part(Part::Valid)?;
+    let part = table.part.of_index();
+    let measured = blended.part(part)?;
     let state = identity(&checkpoint.join("state.json"));
     let print = fingerprint(&json!([
         blended.fingerprint(Part::Train),
-        blended.fingerprint(Part::Valid),
+        blended.fingerprint(part),
         table,
         state
     ]));
@@ -33,8 +34,12 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         return Ok(());
     }
     let started = std::time::Instant::now();
-    let count = table.samples.min(valid.len());
-    let samples = BlendSamples(valid, None);
+    let is_whole = cx.job.blend.as_ref().is_some_and(|b| b.full_validation);
+    let count = match is_whole && part == Part::Valid {
+        true => measured.len(),
+        false => table.samples.min(measured.len()),
+    };
+    let samples = BlendSamples(measured, None);
     let weights = match table.use_ema {
         true => checkpoint.join("ema.safetensors"),
         false => checkpoint,
@@ -43,7 +48,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let entropy = unigram_entropy(&samples, count, &plan)?;
     let result = json!({
         "samples": count, "tokens": count * plan.seq_length as u64,
-        "valid_loss": loss, "perplexity": loss.exp(),
+        (table.part.loss_key()): loss, "perplexity": loss.exp(),
         "unigram_entropy": entropy, "uniform_entropy": (plan.vocab as f64).ln(),
     });
     let text = format!("{result:#}\n");
@@ -52,7 +57,8 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     cx.manifest
         .record("eval", &print, &["eval.json".into()], result, seconds)?;
     log!(
-        "eval: validation loss {loss:.4} nats, unigram entropy of the same tokens {entropy:.4} nats ({:+.4})",
+        "eval: {} loss {loss:.4} nats, unigram entropy of the same tokens {entropy:.4} nats ({:+.4})",
+        table.part.in_words(),
         loss - entropy
     );
     Ok(())

@@ -16,6 +16,7 @@ mod models;
 mod report;
 mod status;
 mod task;
+mod text_samples;
 mod texts;
 mod tokenize;
 mod train;

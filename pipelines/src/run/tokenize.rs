@@ -216,15 +216,30 @@ fn train(cx: &Context, table: &Tokenize, progress: &Progress) -> Result<Tokenize
 impl Stage<'_> {
     /// `tasks` is not in it: it never changes the output.
     fn fingerprint(&self, dataset: &TokenDataset) -> String {
-        fingerprint(&json!([
-            dataset,
-            self.tokenizer.identity(),
-            self.table.append_eod,
-            self.table.dtype,
+        let mut parts = vec![
+            json!(dataset),
+            json!(self.tokenizer.identity()),
+            json!(self.table.append_eod),
+            json!(self.table.dtype),
             self.sentences(),
-            self.table.max_record_bytes,
-            self.upstream
-        ]))
+            json!(self.table.max_record_bytes),
+            self.upstream.clone(),
+        ];
+        // what was made before there was a choice keeps its fingerprint
+        let special = self.table.special_tokens(&self.tokenizer);
+        if special != index::SpecialTokens::default() {
+            parts.push(json!(special));
+        }
+        fingerprint(&json!(parts))
+    }
+
+    fn options(&self) -> BuildOptions<'_> {
+        BuildOptions {
+            append_eod: self.table.append_eod,
+            token_type: self.table.dtype.token_type(),
+            sentences: self.splitter.as_ref(),
+            special_tokens: self.table.special_tokens(&self.tokenizer),
+        }
     }
 
     /// How documents are cut, and the parameters' files if they are not ours.
@@ -285,7 +300,7 @@ impl Stage<'_> {
             lineage,
             &self.tokenizer,
             data.token_type(),
-            self.table.append_eod,
+            &self.options(),
             &counts.built,
             counts.by.clone(),
             statistics,
@@ -338,17 +353,17 @@ impl Stage<'_> {
         (progress, before): (&Progress, u64),
     ) -> Result<Record> {
         let started = std::time::Instant::now();
-        let options = BuildOptions {
-            append_eod: self.table.append_eod,
-            token_type: self.table.dtype.token_type(),
-            sentences: self.splitter.as_ref(),
-        };
         let mut reader = Reader::new(self.cx, &dataset.key, units);
         let at = prefix(self.cx, name);
-        let built =
-            index::build_dataset(&at, &self.tokenizer, &mut reader, &options, &|_, bytes| {
+        let built = index::build_dataset(
+            &at,
+            &self.tokenizer,
+            &mut reader,
+            &self.options(),
+            &|_, bytes| {
                 progress.set(before + bytes, "");
-            })?;
+            },
+        )?;
         let task = stage.rsplit('/').next().unwrap_or_default();
         let task = task.split('-').next().unwrap_or_default().parse()?;
         write_atomically(&self.errors_of_part(dataset, task), &reader.errors)?;

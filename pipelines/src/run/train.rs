@@ -29,9 +29,7 @@ impl train::Samples for BlendSamples<'_> {
     ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let index = self.1.as_ref().map_or(index, |order| order.at(index));
         match self.0 {
-            PartSamples::Text(blend) => {
-                blend.read(index, &mut sample.text()?.tokens)?;
-            }
+            PartSamples::Text(samples) => samples.fill(index, sample.text()?)?,
             PartSamples::Masked(blend) => {
                 if let Some(item) = blend.t5(index)? {
                     fill_spans(sample.spans()?, &item)?;
@@ -104,10 +102,14 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     let rows = found.map_or(0, |found| found.vocab);
     let ids = (blended.vocab.max(rows), blended.eod);
     let plan = cx.job.plan(model, train, seq_length, ids, print);
-    Ok(Plan {
+    let mut plan = Plan {
         start: blended.start,
         ..plan
-    })
+    };
+    if cx.job.blend.as_ref().is_some_and(|b| b.full_validation) {
+        plan.train.eval_samples = super::blend::EVERY_SAMPLE;
+    }
+    Ok(plan)
 }
 
 /// The checkpoint that training would go on from: the newest verified one (`train::newest_checkpoint`). Damaged newer

@@ -258,16 +258,8 @@ impl GptIndices {
         random.shuffle(apart);
         // the longest sequence always fits, so the number of positions decides
         let narrow = i32::try_from(document_index.len()).is_ok();
-        let copy = copied_lengths(&documents, length, &sizes)?;
         let (starts, places) = rayon::join(
-            || match &copy {
-                Some(copy) => {
-                    let (copy, first) = (&copy[..], index(documents.start));
-                    let length = |i: usize| copy[i - first];
-                    walk::starts(&document_index, &length, &sizes, request, narrow)
-                }
-                None => walk::starts(&document_index, length, &sizes, request, narrow),
-            },
+            || walk::starts(&document_index, length, &sizes, request, narrow),
             || places(&sizes, &mut random),
         );
         Ok(GptIndices {
@@ -294,29 +286,6 @@ impl GptIndices {
             + self.sample_index.bytes().len()
             + self.shuffle_index.bytes().len()) as u64
     }
-}
-
-/// The lengths in memory of their own, where they are read often and small beside the index: a mapped file has small pages,
-/// and random accesses to it cost a walk of the page table each.
-fn copied_lengths<F: Fn(usize) -> u32 + Sync>(
-    documents: &Range<u64>,
-    length: &F,
-    sizes: &Sizes,
-) -> Result<Option<Array<u32>>> {
-    let count = documents.end - documents.start;
-    let index_bytes = 4 * count * sizes.order.epochs + 12 * sizes.samples;
-    if 16 * count > index_bytes {
-        return Ok(None);
-    }
-    let mut copy = Array::zeros("sequence lengths", count)?;
-    let first = index(documents.start);
-    let chunks = copy.as_mut().par_chunks_mut(1 << 16).enumerate();
-    chunks.for_each(|(c, chunk)| {
-        for (i, out) in (first + (c << 16)..).zip(chunk) {
-            *out = length(i);
-        }
-    });
-    Ok(Some(copy))
 }
 
 /// The sizes, or why there are none.

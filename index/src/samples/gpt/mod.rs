@@ -10,7 +10,7 @@ pub use indices::{GptIndices, Order, Places, Request, Starts};
 pub use item::{GptItem, ItemOptions};
 
 pub(crate) use indices::Sizes;
-pub(crate) use walk::{starts, tokens as epoch_tokens};
+pub(crate) use walk::tokens as epoch_tokens;
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
@@ -22,9 +22,6 @@ use std::sync::Arc;
 
 /// Padding of a sample that ends with the data: no token id, as in Megatron.
 pub const PAD: u32 = u32::MAX;
-
-/// Documents of a sample that are looked up before the first is copied.
-const AHEAD: usize = 16;
 
 /// One part of one dataset as samples.
 pub struct GptSamples {
@@ -51,7 +48,8 @@ impl GptSamples {
     ) -> Result<GptSamples> {
         let documents = split::elements(bounds, dataset.sequences());
         let name = dataset.prefix().display().to_string();
-        let length = |i: usize| dataset.length(i);
+        let lengths = dataset.lengths();
+        let length = |i: usize| lengths[i];
         let build = || GptIndices::build((&name, part), documents.clone(), &length, request);
         let epoch_tokens = walk::tokens(&documents, &length);
         let indices = match cache {
@@ -59,10 +57,7 @@ impl GptSamples {
             Some(cache) => {
                 let sizes = indices::check((&name, part), &documents, epoch_tokens, request)?;
                 let entry = cache.gpt(&dataset, part, request);
-                match entry.load(&documents, &length, &sizes)? {
-                    Some(found) => found,
-                    None => entry.store(build()?, &documents, &sizes)?,
-                }
+                entry.indices(&documents, &sizes, build)?
             }
         };
         Ok(GptSamples {
@@ -119,7 +114,7 @@ impl GptSamples {
     /// Fills `out` with sample `k` in training order; past the end of the data it gets [`PAD`].
     ///
     /// # Errors
-    /// `Range` if there is no such sample or `out` is not [`GptSamples::sample_tokens`] long.
+    /// `Range` if there is no such sample or `out` is not [`GptSamples::sample_tokens`] long; as [`Dataset::read`].
     pub fn read(&self, k: u64, out: &mut [u32]) -> Result<()> {
         self.read_parts(k, out, |_| ())
     }
@@ -134,39 +129,29 @@ impl GptSamples {
             return range("tokens of a sample", out.len() as u64, self.sample_tokens());
         }
         let j = self.indices.shuffle_index.at(index(k));
+        if j >= self.indices.sample_index.rows() {
+            return range(
+                "row of sample_index",
+                j as u64,
+                self.indices.sample_index.rows() as u64,
+            );
+        }
         let (mut position, mut offset) = self.indices.sample_index.row(j);
         let documents = &self.indices.document_index[..];
-        let size = index(self.dataset.token_type().bytes());
         let mut filled = 0;
         while filled < out.len() {
-            // Every document lies somewhere else. Their places and first bytes are asked for before anything is copied,
-            // so that memory is waited for once and not for each of them.
-            let mut places = [(0, 0); AHEAD];
-            let (mut count, mut asked, mut touched) = (0, filled, 0);
-            while count < AHEAD && asked < out.len() {
-                let Some(document) = documents.get(position) else {
-                    break;
-                };
-                let place = self.dataset.place(document.unsigned_abs() as usize);
-                let start = place.start + index(offset) * size;
-                let n = (place.end.saturating_sub(start) / size).min(out.len() - asked);
-                touched ^= self.dataset.bin().get(start).copied().unwrap_or(0);
-                places[count] = (start, n);
-                count += 1;
-                asked += n;
-                position += 1;
-                offset = 0;
-            }
-            std::hint::black_box(touched);
-            if count == 0 {
+            let Some(document) = documents.get(position) else {
                 out[filled..].fill(PAD);
                 break;
-            }
-            for &(start, n) in &places[..count] {
-                self.dataset.decode(start, &mut out[filled..filled + n]);
-                part(n);
-                filled += n;
-            }
+            };
+            let (first, length) = self.dataset.place(document.unsigned_abs().into())?;
+            let n = index(u64::from(length).saturating_sub(offset)).min(out.len() - filled);
+            let to = &mut out[filled..filled + n];
+            self.dataset.tokens_at(first + offset, to)?;
+            part(n);
+            filled += n;
+            position += 1;
+            offset = 0;
         }
         Ok(())
     }

@@ -91,7 +91,7 @@ impl BertSamples {
         }
         let (mut a, mut b) = (Vec::new(), Vec::new());
         for (i, s) in (first..end).enumerate() {
-            m.sentence(s, if i < pivot { &mut a } else { &mut b });
+            m.sentence(s, if i < pivot { &mut a } else { &mut b })?;
         }
         if is_random {
             std::mem::swap(&mut a, &mut b);

@@ -235,7 +235,13 @@ impl Masked {
                 }
                 let prefix = r.dataset.prefix();
                 let description = cache.describe_masked(class, prefix, r.part, &request, all);
-                cache.masked(class, &description, &r.dataset, &documents, build)?
+                cache.masked(
+                    (class, &description),
+                    &r.dataset,
+                    &documents,
+                    r.samples,
+                    build,
+                )?
             }
         };
         Ok(Masked {
@@ -264,10 +270,11 @@ impl Masked {
     }
 
     /// Tokens of a sentence, appended.
-    fn sentence(&self, s: u32, out: &mut Vec<u32>) {
-        let (s, from) = (s as usize, out.len());
-        out.resize(from + self.dataset.length(s) as usize, 0);
-        self.dataset.read(s, 0, &mut out[from..]);
+    fn sentence(&self, s: u32, out: &mut Vec<u32>) -> Result<()> {
+        let (first, length) = self.dataset.place(s.into())?;
+        let from = out.len();
+        out.resize(from + length as usize, 0);
+        self.dataset.tokens_at(first, &mut out[from..])
     }
 
     fn wrong(&self, k: u64, field: &'static str, found: String, wanted: String) -> Error {

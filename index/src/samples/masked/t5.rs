@@ -72,7 +72,7 @@ impl T5Samples {
         let [first, end, target] = m.row(k)?;
         let mut random = m.random(k);
         let mut text = Vec::new();
-        (first..end).for_each(|s| m.sentence(s, &mut text));
+        (first..end).try_for_each(|s| m.sentence(s, &mut text))?;
         let truncated = text.len() > target as usize;
         text.truncate(target as usize);
         let mut replace = |_: &mut _| Some(t.mask);

@@ -127,7 +127,10 @@ fn split_of(pre_tokenizer: &Value) -> Option<Split> {
     if !is_sequence || !isolates || !byte_level(level) || own_regex(level) {
         return None;
     }
-    Split::from_pattern(cut["pattern"]["Regex"].as_str()?)
+    let pattern = cut["pattern"]["Regex"].as_str()?;
+    // to Hugging Face's engine `$` is the end of any line and `{1,3}+` a repetition; `Split` has tiktoken's meaning
+    let differs = pattern.contains('$') || pattern.contains("{1,3}+");
+    Split::from_pattern(pattern).filter(|_| !differs)
 }
 
 /// The byte for which each character of GPT-2's alphabet stands.

@@ -1,7 +1,10 @@
 //! Hugging Face's `tokenizer.json`, read by their own library (older forms are upgraded in memory).
 
 use super::Parts;
-use crate::tokenizer::{Engine, byte_bpe};
+use crate::tokenizer::pieces::{self, Pieces};
+use crate::tokenizer::special_tokens::{Added, Around};
+use crate::tokenizer::vocabulary::refuse_sparse;
+use crate::tokenizer::{Engine, byte_bpe, unicode9};
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -11,18 +14,38 @@ use tokenizers::pipeline::PipelineTokenizer;
 pub(super) fn parts(json: String) -> Result<Parts, String> {
     let value: Value = serde_json::from_str(&json).map_err(|e| e.to_string())?;
     let entries = vocabulary(&value)?;
+    let largest = entries.iter().map(|(_, id)| *id).max().unwrap_or(0);
+    refuse_sparse(entries.len(), largest)?;
     let engine = match byte_bpe::from_tokenizer_json(&value) {
         Some(bpe) => Engine::ByteBpe {
             bpe: Box::new(bpe),
             library: Later::new(json.clone()),
         },
+        // a `Metaspace` is not among our steps; the library cuts by it
+        None if pieces::are_needed(&value)
+            || (unicode9::matters_to(&value) && !has_metaspace(&value)) =>
+        {
+            Engine::Pieces(Box::new(Pieces::of(&value, read)?))
+        }
         None => Engine::Library(read(&json)?),
     };
+    let mut named = Vec::new();
+    for token in value["added_tokens"].as_array().into_iter().flatten() {
+        named.extend(Added::of(token)?.filter(|(_, added)| added.special));
+    }
     Ok(Parts {
         engine,
         entries,
+        named,
+        around: Around::of(&value["post_processor"]),
         json: Some(json),
     })
+}
+
+fn has_metaspace(value: &Value) -> bool {
+    let pre = &value["pre_tokenizer"];
+    let mut members = pre["pretokenizers"].as_array().into_iter().flatten();
+    pre["type"] == "Metaspace" || members.any(|m| m["type"] == "Metaspace")
 }
 
 fn read(json: &str) -> Result<Box<PipelineTokenizer>, String> {
@@ -43,7 +66,7 @@ pub(in super::super) struct Later {
 }
 
 impl Later {
-    fn new(json: String) -> Later {
+    pub(super) fn new(json: String) -> Later {
         Later {
             json,
             made: OnceLock::new(),
@@ -54,15 +77,6 @@ impl Later {
     pub(in super::super) fn get(&self) -> Result<&PipelineTokenizer, &String> {
         let made = self.made.get_or_init(|| read(&self.json));
         made.as_deref()
-    }
-}
-
-impl From<Box<PipelineTokenizer>> for Later {
-    fn from(made: Box<PipelineTokenizer>) -> Later {
-        Later {
-            json: String::new(),
-            made: Ok(made).into(),
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Finds out what a tokenizer file is and builds the tokenizer.
 //!
-//! By content, for names lie: `{` opens a `tokenizer.json` (has `model`), a packed tokenizer of ours, or GPT-2's
+//! By content, for names lie: `{` opens a `tokenizer.json` (has `model`), Mistral's `tekken.json` (has `config` and a list
+//! `vocab`), a packed tokenizer of ours, or GPT-2's
 //! `vocab.json` (then `merges.txt` lies beside it); text whose first line is `BASE64 NUMBER` is tiktoken's; other text is
 //! BERT's `vocab.txt`, one token a line; anything else must be a SentencePiece model. A folder is searched for the usual
 //! names in that order. `null:VOCAB` or
@@ -12,6 +13,7 @@ mod library;
 mod metaspace;
 mod packed;
 mod roles;
+mod tekken;
 #[cfg(test)]
 mod tests;
 mod tiktoken;
@@ -27,6 +29,7 @@ pub(super) use wordpiece::json as wordpiece_json;
 use super::null::Null;
 use super::sentencepiece::SentencePiece;
 use super::special::Special;
+use super::special_tokens::{Added, Around};
 use super::vocabulary::Vocabulary;
 use super::{Engine, Tokenizer, wrong};
 use crate::error::{At, Result};
@@ -52,6 +55,8 @@ pub enum Kind {
     SentencePiece,
     /// OpenAI's rank file.
     Tiktoken,
+    /// Mistral's `tekken.json`.
+    Tekken,
     /// No file: texts are numbers.
     Null,
 }
@@ -68,6 +73,8 @@ pub enum Split {
     O200k,
     /// LLaMA 3.
     Llama3,
+    /// Qwen.
+    Qwen,
 }
 
 /// What a tokenizer's files do not say. All of it may be left out.
@@ -81,7 +88,7 @@ pub struct LoadOptions {
     /// file, else whether no token holds an upper-case letter (names in brackets aside).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lowercase: Option<bool>,
-    /// tiktoken: the pattern. Default: by the file's name (cl100k, o200k, r50k, p50k, gpt2, neox, llama).
+    /// tiktoken: the pattern. Default: by the file's name (cl100k, o200k, r50k, p50k, gpt2, neox, llama, qwen).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<Split>,
     /// Special tokens that the file lacks, with their ids. Default: what OpenAI gives the vocabularies known by name.
@@ -109,6 +116,10 @@ struct Parts {
     entries: Vec<(String, u32)>,
     /// The whole as a `tokenizer.json`, if it can be written as one.
     json: Option<String>,
+    /// What its post-processor adds.
+    around: Result<Around, String>,
+    /// Its special tokens.
+    named: Vec<(String, Added)>,
 }
 
 impl Tokenizer {
@@ -212,6 +223,8 @@ fn of_null(path: &Path, null: Null, options: &LoadOptions) -> Result<Tokenizer> 
         vocabulary: Vocabulary::numbers(null.vocab() as usize),
         special: Special::default(),
         end_of_document: Some(null.end_of_document()),
+        around: Ok(Around::default()),
+        named: Vec::new(),
         engine: Engine::Null(null),
     })
 }
@@ -227,24 +240,32 @@ fn assemble(path: &Path, source: Source) -> Result<Tokenizer> {
         }
         Kind::SentencePiece => SentencePiece::parse(&source.files[0]).map(|model| Parts {
             entries: (model.pieces().map(str::to_string)).zip(0u32..).collect(),
+            named: (model.controls().into_iter())
+                .map(|(token, id)| (token, Added::named(id)))
+                .collect(),
             engine: Engine::SentencePiece(Box::new(model)),
             json: None,
+            around: Ok(Around::default()),
         }),
         Kind::Tiktoken => match source.options.split {
             Some(split) => {
                 let text = utf8(path, &source.files[0])?;
                 tiktoken::parts(text, split)
             }
-            None => Err("split: found none, wanted gpt2, cl100k, o200k or llama3 (the file's name tells nothing)".into()),
+            None => Err("split: found none, wanted gpt2, cl100k, o200k, llama3 or qwen (the file's name tells nothing)".into()),
         },
+        Kind::Tekken => tekken::parts(utf8(path, &source.files[0])?),
         Kind::Null => Err("found a file, wanted null:VOCAB for the null tokenizer".into()),
     };
     let Parts {
         engine,
         entries,
         json,
+        around,
+        mut named,
     } = parts.map_err(fail)?;
     let extra = source.options.special.iter().cloned();
+    named.extend(extra.clone().map(|(token, id)| (token, Added::named(id))));
     let vocabulary = Vocabulary::new(entries.into_iter().chain(extra)).map_err(fail)?;
     let roles = roles::with_models(&engine, &source.roles);
     let special = Special::find(&vocabulary, &roles);
@@ -272,6 +293,8 @@ fn assemble(path: &Path, source: Source) -> Result<Tokenizer> {
         vocabulary,
         special,
         end_of_document,
+        around,
+        named,
     })
 }
 
@@ -287,6 +310,7 @@ fn main_file(path: &Path, kind: Option<Kind>) -> Result<PathBuf> {
     names.sort();
     let is_named = |name: &String, kind| match kind {
         Kind::TokenizerJson => name == "tokenizer.json",
+        Kind::Tekken => name == "tekken.json",
         Kind::Gpt2 => name.ends_with("vocab.json"),
         Kind::WordPiece => name.ends_with("vocab.txt"),
         Kind::SentencePiece => name.ends_with(".model"),
@@ -295,6 +319,7 @@ fn main_file(path: &Path, kind: Option<Kind>) -> Result<PathBuf> {
     };
     let order = [
         Kind::TokenizerJson,
+        Kind::Tekken,
         Kind::Gpt2,
         Kind::SentencePiece,
         Kind::Tiktoken,
@@ -308,7 +333,7 @@ fn main_file(path: &Path, kind: Option<Kind>) -> Result<PathBuf> {
         Some(name) => Ok(path.join(name)),
         None => Err(wrong(
             path,
-            &"found a folder without tokenizer.json, vocab.json, *.model, *.tiktoken or vocab.txt, wanted one of them",
+            &"found a folder without tokenizer.json, tekken.json, vocab.json, *.model, *.tiktoken or vocab.txt, wanted one of them",
         )),
     }
 }
@@ -336,10 +361,10 @@ fn kind_of(bytes: &[u8]) -> Kind {
     if text.trim_start().starts_with('{') {
         // tokens may be called "model" or "version" as well, but only a vocabulary has nothing but numbers
         let is_vocabulary = serde_json::from_str::<BTreeMap<String, u64>>(text).is_ok();
-        return if is_vocabulary {
-            Kind::Gpt2
-        } else {
-            Kind::TokenizerJson
+        return match is_vocabulary {
+            true => Kind::Gpt2,
+            false if tekken::is_tekken(text) => Kind::Tekken,
+            false => Kind::TokenizerJson,
         };
     }
     let first = text.lines().next().unwrap_or_default();

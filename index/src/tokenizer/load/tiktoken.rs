@@ -5,9 +5,9 @@
 //! leftmost first. Inside a token's bytes lower ranks join in the same order whatever stands around it, so each token is
 //! made from one pair: the last two parts of its own joins; that turns ranks into the usual list of merges.
 
-use super::{Parts, Split, base64, byte_alphabet, library};
-use crate::tokenizer::Engine;
+use super::{Later, Parts, Split, base64, byte_alphabet, library};
 use crate::tokenizer::byte_bpe::{self, ByteBpe, Merges};
+use crate::tokenizer::{Engine, vocabulary};
 use rustc_hash::FxHashMap;
 use serde_json::json;
 
@@ -17,6 +17,8 @@ const GPT2: &str =
 const CL100K: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s";
 const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Qwen's `tokenization_qwen.py`: LLaMA 3's with one digit a word.
+const QWEN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// Bytes that no UTF-8 holds; GPT-NeoX's vocabulary lacks them.
 const NOT_IN_UTF8: [u8; 13] = [
@@ -24,7 +26,7 @@ const NOT_IN_UTF8: [u8; 13] = [
 ];
 
 /// No token is longer: GPT-4o's longest has 128 bytes.
-const LONGEST: usize = 4096;
+pub(super) const LONGEST: usize = 4096;
 
 /// The split and special tokens of a vocabulary known by its file's name.
 pub(super) fn known_by_name(name: &str) -> Option<(Split, Vec<(String, u32)>)> {
@@ -50,6 +52,12 @@ pub(super) fn known_by_name(name: &str) -> Option<(Split, Vec<(String, u32)>)> {
     }
     if has("neox") {
         return Some((Split::Gpt2, special(&[("<|endoftext|>", 0)])));
+    }
+    if has("qwen") {
+        let named = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"].map(String::from);
+        let extra = (0..205).map(|n| format!("<|extra_{n}|>"));
+        let special = named.into_iter().chain(extra).zip(151_643..);
+        return Some((Split::Qwen, special.collect()));
     }
     has("llama").then_some((Split::Llama3, Vec::new()))
 }
@@ -83,6 +91,15 @@ pub(super) fn parts(text: &str, split: Split) -> Result<Parts, String> {
             return wrong("a token that no line before has");
         }
     }
+    parts_of(ranks, pattern(split), &[])
+}
+
+/// From tokens with their ids, which are in the order of their ranks; `special` tokens are no part of the ranks.
+pub(super) fn parts_of(
+    ranks: FxHashMap<Vec<u8>, u32>,
+    pattern: &str,
+    special: &[(String, u32)],
+) -> Result<Parts, String> {
     let missing = (0..=255u8).filter(|b| !ranks.contains_key(&[*b][..]));
     if let Some(byte) = missing.clone().find(|b| !NOT_IN_UTF8.contains(b)) {
         return Err(format!(
@@ -91,14 +108,22 @@ pub(super) fn parts(text: &str, split: Split) -> Result<Parts, String> {
         ));
     }
     let missing: Vec<u8> = missing.collect();
-    let mut parts = library::parts(json_of(&ranks, split))?;
+    let largest = ranks.values().max().copied().unwrap_or(0);
+    vocabulary::refuse_sparse(ranks.len(), largest)?;
+    let json = json_of(&ranks, pattern, special);
+    let mut parts = library::parts(json.clone())?;
     parts.json = None;
-    parts.engine = by_rank(parts.engine, ranks, &missing, split);
+    if let Some(bpe) = by_rank(ranks, &missing, pattern) {
+        parts.engine = Engine::ByteBpe {
+            bpe: Box::new(bpe),
+            library: Later::new(json),
+        };
+    }
     Ok(parts)
 }
 
 /// The fast engine with tiktoken's own rule, where it has the pattern.
-fn by_rank(engine: Engine, ranks: FxHashMap<Vec<u8>, u32>, missing: &[u8], split: Split) -> Engine {
+fn by_rank(ranks: FxHashMap<Vec<u8>, u32>, missing: &[u8], pattern: &str) -> Option<ByteBpe> {
     let mut tokens: Vec<(Vec<u8>, u32)> = ranks.into_iter().collect();
     // it wants a token for every byte; no text has these
     let past = tokens.iter().map(|(_, rank)| *rank).max().unwrap_or(0);
@@ -108,20 +133,8 @@ fn by_rank(engine: Engine, ranks: FxHashMap<Vec<u8>, u32>, missing: &[u8], split
             .map(|b| vec![*b])
             .zip(past.saturating_add(1)..),
     );
-    let bpe = byte_bpe::Split::from_pattern(pattern(split))
-        .and_then(|split| ByteBpe::new(&tokens, Merges::ByRank, split, true).ok());
-    let Some(bpe) = bpe else {
-        return engine;
-    };
-    let library = match engine {
-        Engine::Library(library) => library.into(),
-        Engine::ByteBpe { library, .. } => library,
-        other => return other,
-    };
-    Engine::ByteBpe {
-        bpe: Box::new(bpe),
-        library,
-    }
+    let split = byte_bpe::Split::from_pattern(pattern)?;
+    ByteBpe::new(&tokens, Merges::ByRank, split, true).ok()
 }
 
 fn pattern(split: Split) -> &'static str {
@@ -130,11 +143,12 @@ fn pattern(split: Split) -> &'static str {
         Split::Cl100k => CL100K,
         Split::O200k => O200K,
         Split::Llama3 => LLAMA3,
+        Split::Qwen => QWEN,
     }
 }
 
 /// A `tokenizer.json` for the library; its pattern is not one that every version of Hugging Face reads alike.
-fn json_of(ranks: &FxHashMap<Vec<u8>, u32>, split: Split) -> String {
+fn json_of(ranks: &FxHashMap<Vec<u8>, u32>, pattern: &str, special: &[(String, u32)]) -> String {
     let alphabet = byte_alphabet();
     let print =
         |bytes: &[u8]| -> String { bytes.iter().map(|b| alphabet[usize::from(*b)]).collect() };
@@ -150,13 +164,20 @@ fn json_of(ranks: &FxHashMap<Vec<u8>, u32>, split: Split) -> String {
         .iter()
         .map(|(token, rank)| (print(token), (*rank).into()))
         .collect();
+    // `$` is the end of any line to Hugging Face's engine, of the text to tiktoken's
+    let oniguruma = pattern.replace(r"\s++$", r"\s++\z");
     let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false,
         "trim_offsets": true, "use_regex": false});
+    let added = special.iter().map(|(t, id)| {
+        json!({"id": id, "content": t, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true})
+    });
+    let added: Vec<_> = added.collect();
     json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
         "normalizer": null,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": pattern(split)}, "behavior": "Isolated", "invert": false},
+            {"type": "Split", "pattern": {"Regex": oniguruma}, "behavior": "Isolated", "invert": false},
             byte_level]},
         "post_processor": null, "decoder": byte_level,
         "model": {"type": "BPE", "dropout": null, "unk_token": null,

@@ -135,6 +135,13 @@ impl SentencePiece {
         (piece.kind == Kind::Control).then_some(id)
     }
 
+    /// Control pieces (BOS, EOS, ...) by their texts.
+    pub(super) fn controls(&self) -> Vec<(String, u32)> {
+        let pieces = (0u32..).zip(&self.model.pieces);
+        let controls = pieces.filter(|(_, piece)| piece.kind == Kind::Control);
+        controls.map(|(id, p)| (p.text.clone(), id)).collect()
+    }
+
     /// Appends the ids of `text`.
     pub(super) fn encode_into(
         &self,

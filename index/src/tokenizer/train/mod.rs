@@ -144,13 +144,18 @@ impl Words {
             }
             TrainKind::Unigram => metaspace_json(&[("<unk>".into(), 0.0)], settings.lowercase, &[]),
         };
-        match Tokenizer::from_json(Path::new("<splitter>"), json)?.engine {
-            Engine::Library(pipeline) => Ok(Words::Library {
+        let pipeline = match Tokenizer::from_json(Path::new("<splitter>"), json)?.engine {
+            Engine::Library(pipeline) => Some(pipeline),
+            Engine::Pieces(pieces) => pieces.into_native(),
+            _ => None,
+        };
+        match pipeline {
+            Some(pipeline) => Ok(Words::Library {
                 pipeline,
                 scratch: PreTokenizerScratch::default(),
                 spans: Vec::new(),
             }),
-            _ => Err(wrong(
+            None => Err(wrong(
                 Path::new(TRAINED),
                 &"the splitter is no tokenizer.json",
             )),
