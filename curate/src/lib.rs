@@ -13,6 +13,8 @@ mod error;
 mod extract;
 mod fasttext;
 mod filter;
+#[cfg(test)]
+mod hostile;
 mod inspect;
 mod journal;
 mod json;

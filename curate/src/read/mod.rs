@@ -378,4 +378,6 @@ pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
 }
 
 #[cfg(test)]
+pub(crate) mod hostile;
+#[cfg(test)]
 mod tests;
