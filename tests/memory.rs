@@ -308,7 +308,7 @@ fn our_files(folder: &Path) -> Vec<PathBuf> {
 
 fn models_and_our_files(folder: &Path) {
     let path = folder.join("model");
-    let mut run = |name: &str, bytes: &[u8], open: Open| {
+    let run = |name: &str, bytes: &[u8], open: Open| {
         std::fs::write(&path, bytes).unwrap();
         check(name, bytes.len(), || open(&path));
     };
