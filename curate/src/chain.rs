@@ -14,6 +14,7 @@ use crate::dedup::{MinhashScratch, Minhasher, Signature, TaskHits, source, words
 use crate::document::CleanDocument;
 use crate::error::Result as Outside;
 use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
+use crate::json;
 use crate::normalize::Repairs;
 use crate::read::{
     Batch, Fields, JsonScratch, Raw, Unread, parse_record, parse_response, read_fields,
@@ -377,7 +378,7 @@ impl Chain {
             meta: draft.meta,
         };
         let mut line = Vec::with_capacity(document.text.len() + 256);
-        let written = serde_json::to_writer(&mut line, &document).map_err(std::io::Error::from);
+        let written = json::write(&mut line, &document);
         if let Err(e) = written.and_then(|()| line.write_all(b"\n")) {
             return Outcome::Bad(format!("cannot be written as JSON: {e}"));
         }

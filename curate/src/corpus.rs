@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::{Format, Input};
-use crate::error::{At, Error, Result};
+use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::read::{Batch, Reader};
 use crate::shard::input_files;
@@ -213,9 +213,9 @@ fn lines(
     progress: &dyn Progress,
     take: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<()> {
-    let mut reader = Reader::open(path, input, None, MOST_BYTES).at(path)?;
+    let mut reader = Reader::open_lines(path, &input.options, MOST_BYTES)?;
     let mut batch = Batch::default();
-    while reader.fill(&mut batch) {
+    while reader.fill(&mut batch)? {
         for raw in &batch.records {
             let text = match &raw.bad {
                 None => std::str::from_utf8(batch.bytes(raw)).ok(),

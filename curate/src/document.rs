@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::dedup::{EditList, Fate, KeepList, pieces, shard_file};
-use crate::error::{At, Error, Result, damaged};
+use crate::error::{Error, Result, damaged};
+use crate::json;
 use crate::read::{Batch, Reader};
 use crate::write::clean_file;
 
@@ -32,7 +33,9 @@ pub struct CleanDocument {
     pub subset: Option<String>,
     /// Language code; empty if no language step ran.
     pub language: String,
-    /// Crawl date; what the page says of itself (see `PageMeta`); `is_cut` if it was not read whole.
+    /// Crawl date; what the page says of itself (see `PageMeta`); `is_cut` if it was not read whole; metadata of the record.
+    /// A number that JSON does not know (`NaN`, infinities, which Python writes) is an object of one field: its name is
+    /// U+FDD0, its value the number as it was written. In files it stands bare.
     #[serde(skip_serializing_if = "Option::is_none", alias = "metadata")]
     pub meta: Option<serde_json::Value>,
 }
@@ -68,7 +71,7 @@ pub struct Documents {
 pub fn documents(out: &Path, shard: usize) -> Result<Documents> {
     let (path, format) = clean_file(out, shard);
     Ok(Documents {
-        reader: Reader::open_ours(&path, format).at(&path)?,
+        reader: Reader::open_ours(&path, format)?,
         path,
         batch: Batch::default(),
         next: 0,
@@ -87,7 +90,7 @@ impl Documents {
         while others > 0 {
             if self.next == self.batch.records.len() {
                 self.next = 0;
-                if !self.reader.fill(&mut self.batch) {
+                if !self.reader.fill(&mut self.batch)? {
                     break;
                 }
             }
@@ -114,8 +117,10 @@ impl Iterator for Documents {
     fn next(&mut self) -> Option<Self::Item> {
         if self.next == self.batch.records.len() {
             self.next = 0;
-            if !self.reader.fill(&mut self.batch) {
-                return None;
+            match self.reader.fill(&mut self.batch) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(e) => return Some(Err(e)),
             }
         }
         let raw = &self.batch.records[self.next];
@@ -133,6 +138,7 @@ impl Iterator for Documents {
         self.line.clear();
         self.line.extend_from_slice(self.batch.bytes(raw));
         let document = simd_json::serde::from_slice(&mut self.line);
+        let document = document.or_else(|_| json::from_slice(self.batch.bytes(raw)));
         Some(document.map_err(|e| wrong(e.to_string())))
     }
 }

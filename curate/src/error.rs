@@ -1,17 +1,20 @@
 //! The one error type of this crate.
 //!
 //! Bad *data* is never an `Error`: it is quarantined and counted. An `Error` means the stage cannot
-//! go on: an output that cannot be written, a file of ours that is damaged, a config that cannot be.
+//! go on: an input that cannot be read or is of another kind, an output that cannot be written, a file
+//! of ours that is damaged, a config that cannot be.
 
 use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::secrets::shown;
 
 /// Why a curation stage stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused a read or a write.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{path}: {source}", path = shown(path))]
     Io {
         /// The file or folder concerned.
         path: PathBuf,
@@ -19,7 +22,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file written by an earlier stage does not have the bytes it should have.
-    #[error("{path}: at byte {offset}: found {found}, expected {expected}", path = path.display())]
+    #[error("{path}: at byte {offset}: found {found}, expected {expected}", path = shown(path))]
     Damaged {
         /// The damaged file.
         path: PathBuf,
@@ -30,8 +33,28 @@ pub enum Error {
         /// What should stand there.
         expected: String,
     },
+    /// An input is a file of another kind than the job says.
+    #[error("{path}: not {wanted}: {found}, wanted {start}", path = shown(path))]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The kind that was wanted, with its article.
+        wanted: &'static str,
+        /// What is wrong with it, its first bytes if they tell.
+        found: String,
+        /// How files of that kind start.
+        start: &'static str,
+    },
+    /// More records of the stage cannot be read than the config allows.
+    #[error("more records are bad than max_bad_records = {most} allows; the first: {first}")]
+    TooManyBad {
+        /// The limit.
+        most: u64,
+        /// Path, offset and reason of one of them.
+        first: String,
+    },
     /// An input named in the config is not there.
-    #[error("input {path}: {why}", path = path.display())]
+    #[error("input {path}: {why}", path = shown(path))]
     Input {
         /// Path as written in the config.
         path: PathBuf,

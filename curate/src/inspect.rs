@@ -155,8 +155,8 @@ fn format_of(path: &Path) -> Result<Format> {
         return Ok(Format::Parquet);
     }
     let mut batch = Batch::default();
-    let mut first = Reader::open(path, &Input::of(Format::Jsonl), None, MAX_RECORD).at(path)?;
-    first.fill(&mut batch);
+    let mut first = Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?;
+    first.fill(&mut batch)?;
     let sound = batch.records.iter().find(|raw| raw.bad.is_none());
     let bytes = sound.map_or(&[][..], |raw| batch.bytes(raw));
     Ok(if is_archive(bytes) {
@@ -176,13 +176,17 @@ fn is_archive(line: &[u8]) -> bool {
 /// Counts the records of a file and lists what is wrong with them.
 fn records(path: &Path) -> Result<Value> {
     let format = format_of(path)?;
-    let mut reader = Reader::open(path, &Input::of(format), None, MAX_RECORD).at(path)?;
+    let mut reader = match format {
+        // of any kind: a text is described by its lines
+        Format::Jsonl => Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?,
+        _ => Reader::open(path, &Input::of(format), None, MAX_RECORD)?,
+    };
     let mut batch = Batch::default();
     let (mut count, mut bad, mut objects, mut text) = (0u64, 0u64, 0u64, 0u64);
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     let mut repaired: BTreeMap<String, u64> = BTreeMap::new();
     let (mut problems, mut faults) = (Vec::new(), Vec::new());
-    while reader.fill(&mut batch) {
+    while reader.fill(&mut batch)? {
         for raw in &batch.records {
             count += 1;
             if let Some(why) = &raw.bad {
@@ -207,7 +211,7 @@ fn records(path: &Path) -> Result<Value> {
                 }
                 Format::Wikipedia => {}
                 _ => {
-                    let Ok(Value::Object(map)) = serde_json::from_slice::<Value>(bytes) else {
+                    let Ok(Value::Object(map)) = crate::json::from_slice::<Value>(bytes) else {
                         continue;
                     };
                     objects += 1;

@@ -13,17 +13,23 @@ mod error;
 mod extract;
 mod fasttext;
 mod filter;
+#[cfg(test)]
+mod hostile;
 mod inspect;
 mod journal;
+mod json;
 mod language;
 mod names;
 mod ngram;
 mod normalize;
+mod panics;
 mod pii;
 mod progress;
 mod quality;
+mod quarantine;
 mod read;
 mod report;
+mod secrets;
 mod shard;
 mod signals;
 mod statistics;
@@ -76,18 +82,20 @@ pub use ngram::{
     NgramModel, NgramReport, NgramState, NgramTraining, PerplexityCuts, perplexity_cuts,
 };
 pub use normalize::{Form, NormalizeConfig, REPAIRS, Repairs};
+pub use panics::is_panic_expected;
 pub use pii::{PiiAction, PiiConfig, PiiKind};
 pub use progress::{Progress, Silent};
 pub use quality::{ExpressionConfig, PerplexityConfig, QualityConfig};
 pub use read::{Record, each_record};
 pub use report::{Sample, ShardReport};
+pub use secrets::{HIDDEN, is_secret, is_written_out, shown, without_passwords};
 pub use shard::{Curator, Shard, input_files, missing_inputs, shards};
 pub use signals::{Candidates, Choice, Expression, Refilter, Signals, WhatIf, read_figures};
 pub use statistics::{
     Distinct, Distribution, FIGURES, Frequent, QUANTILES, Row, State, Statistics, TextFigures,
     measure,
 };
-pub use store::{ObjectFolder, Put, is_url};
+pub use store::{ObjectFolder, Put, is_inside, is_url};
 pub use text::Scratch;
 pub use texts::{Found, TextReader, TextRecord, is_plain};
 pub use verdict::{Figure, Judge, KEEP, Measure, Reason, Side, Verdict};

@@ -26,10 +26,13 @@ use crate::error::{At, Error, Result};
 use crate::journal::Journal;
 use crate::names::{Unnamed, names};
 use crate::progress::Progress;
+use crate::quarantine::{Place, Quarantine};
 use crate::read::{Batch, Raw, Reader, can_be_split, find_files};
 use crate::report::{Sample, ShardReport, add, sample_hash};
+use crate::secrets::shown;
 use crate::signals::FiguresWriter;
 use crate::statistics::{Seen, State, Statistics};
+use crate::text::excerpt;
 use crate::write::{AtomicFile, CleanWriter, JsonLines};
 
 /// One input file.
@@ -107,9 +110,12 @@ pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
             below.push(file.below);
         }
     }
-    let unnamed = shards.iter().zip(&below).map(|(shard, below)| Unnamed {
+    // names go into documents
+    let paths: Vec<PathBuf> = shards.iter().map(|s| shown(&s.path).into()).collect();
+    let unnamed = shards.iter().zip(&paths).zip(&below);
+    let unnamed = unnamed.map(|((shard, path), below)| Unnamed {
         source: &shard.input.source,
-        path: &shard.path,
+        path,
         below,
     });
     let names = names(&unnamed.collect::<Vec<_>>());
@@ -138,6 +144,7 @@ pub struct Curator {
     output: OutputFormat,
     figures: bool,
     statistics: bool,
+    quarantine: Quarantine,
     scratch: Mutex<Vec<WorkScratch>>,
     spent: Mutex<Spent>,
 }
@@ -173,6 +180,7 @@ impl Curator {
             output: config.output,
             figures: config.figures,
             statistics: config.statistics,
+            quarantine: Quarantine::new(config.max_bad_records),
             scratch: Mutex::new(Vec::new()),
             spent: Mutex::new(Spent::default()),
         })
@@ -181,7 +189,9 @@ impl Curator {
     /// Runs one shard and writes its files under `out`.
     ///
     /// # Errors
-    /// Only for outputs that cannot be written; inputs that cannot be read are quarantined.
+    /// `Io` for an input that cannot be opened or read on and for an output that cannot be written; `Format` for an input
+    /// of another kind than the job says; `TooManyBad` once the shards of this curator hold more bad records than
+    /// `max_bad_records`. Nothing of the shard is done then. Damaged records are quarantined.
     pub fn run_shard(
         &self,
         shard: &Shard,
@@ -227,18 +237,33 @@ impl Curator {
         mut journal: Journal,
         progress: &dyn Progress,
     ) -> Result<ShardReport> {
+        self.quarantine.begin(shard.number);
         let mut writers = self.writers(out, shard)?;
         let part = shard.part.as_ref();
-        match Reader::open(&shard.path, &shard.input, part, self.max_record_bytes) {
-            Ok(mut reader) => {
-                self.stream(&mut reader, shard, &mut journal, &mut writers, progress)?;
+        let mut reader = Reader::open(&shard.path, &shard.input, part, self.max_record_bytes)?;
+        match self.stream(&mut reader, shard, &mut journal, &mut writers, progress) {
+            Ok(()) => writers.finish(out, shard.number),
+            Err(e) => {
+                if matches!(e, Error::TooManyBad { .. }) {
+                    // the records are worth looking at; their file is no output of a shard that is done
+                    writers.errors.finish()?;
+                }
+                Err(e)
             }
-            Err(e) => writers.quarantine(0, 0, &format!("cannot open: {e}"))?,
         }
-        writers.finish(out, shard.number)
     }
 
-    fn writers(&self, out: &Path, shard: &Shard) -> Result<Writers> {
+    /// Counts bad records of shards that were done before: `max_bad_records` is of all shards together.
+    pub fn add_bad(&self, records: u64) {
+        self.quarantine.add(records);
+    }
+
+    /// True once there are more bad records than `max_bad_records`: shards that are begun now fail.
+    pub fn has_too_many_bad(&self) -> bool {
+        self.quarantine.is_exceeded()
+    }
+
+    fn writers(&self, out: &Path, shard: &Shard) -> Result<Writers<'_>> {
         let n = shard.number;
         let figures = || FiguresWriter::create(out, &shard_file("figures", n, "jsonl.zst"));
         let signatures = shard_file("clean", n, "sig");
@@ -255,6 +280,8 @@ impl Curator {
             statistics: self.statistics.then(Statistics::default),
             report: ShardReport::default(),
             source: shard.path.clone(),
+            shard: n,
+            quarantine: &self.quarantine,
         })
     }
 
@@ -264,7 +291,7 @@ impl Curator {
         reader: &mut Reader,
         shard: &Shard,
         journal: &mut Journal,
-        writers: &mut Writers,
+        writers: &mut Writers<'_>,
         progress: &dyn Progress,
     ) -> Result<()> {
         let by_offset = shard.part.is_some();
@@ -278,7 +305,8 @@ impl Curator {
             filled
         };
         let mut more = fill(&mut batch);
-        while more {
+        while more? {
+            self.quarantine.check()?;
             let known = journal.next(&batch)?;
             let is_new = known.is_none();
             let (filled, outcomes) = rayon::join(
@@ -362,7 +390,7 @@ fn run_of(config: &CurateConfig, decontaminate: Option<&DecontaminateConfig>) ->
 }
 
 /// The files of a shard and its counters.
-struct Writers {
+struct Writers<'a> {
     clean: CleanWriter,
     signatures: SignatureWriter,
     dropped: JsonLines,
@@ -371,7 +399,13 @@ struct Writers {
     statistics: Option<Statistics>,
     report: ShardReport,
     source: PathBuf,
+    shard: usize,
+    /// Of all shards.
+    quarantine: &'a Quarantine,
 }
+
+/// Characters that are kept of why a record is bad: parsers like to quote all of it.
+const WHY_CHARS: usize = 300;
 
 #[derive(Serialize)]
 struct DroppedLine<'a> {
@@ -396,7 +430,7 @@ struct ErrorLine<'a> {
     why: &'a str,
 }
 
-impl Writers {
+impl Writers<'_> {
     fn take(&mut self, raw: &Raw, outcome: Outcome) -> Result<()> {
         if let Some(fault) = raw.repaired.filter(|_| !matches!(outcome, Outcome::Bad(_))) {
             add(&mut self.report.repaired, fault.name, 1);
@@ -492,12 +526,20 @@ impl Writers {
     fn quarantine(&mut self, offset: u64, number: u64, why: &str) -> Result<()> {
         self.report.records += 1;
         self.report.quarantined += 1;
-        self.tell(offset, number, None, why)
+        let why = excerpt(why, WHY_CHARS);
+        self.tell(offset, number, None, why)?;
+        let place = Place {
+            shard: self.shard,
+            path: &self.source,
+            offset,
+            number,
+        };
+        self.quarantine.count(place, why)
     }
 
     /// A line of the errors file.
     fn tell(&mut self, offset: u64, record: u64, repaired: Option<&str>, why: &str) -> Result<()> {
-        let path = self.source.to_string_lossy();
+        let path = shown(&self.source);
         let line = ErrorLine {
             path: &path,
             offset,

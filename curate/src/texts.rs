@@ -13,8 +13,13 @@ use crate::config::{Format, Input};
 use crate::dedup::{EditList, Fate, KeepList, Span, pieces, shard_file};
 use crate::document::edits;
 use crate::error::{At, Error, Result, damaged};
+use crate::json;
 use crate::read::{Batch, Reader, can_be_split, reason};
+use crate::text::excerpt;
 use crate::write::clean_file;
+
+/// Characters that are kept of why a record is bad: parsers like to quote all of it.
+const WHY_CHARS: usize = 300;
 
 /// The texts of one document; valid during the call that hands it over.
 pub struct TextRecord<'a> {
@@ -75,7 +80,7 @@ impl TextReader {
     /// Opens a file; texts are the values of `key`. Longer records than `max` bytes are bad.
     ///
     /// # Errors
-    /// `Io`; `Input` for a format that has to be curated first.
+    /// `Io`; `Format` for a file of another kind; `Input` for a format that has to be curated first.
     pub fn open(path: &Path, format: Format, key: &str, max: usize) -> Result<TextReader> {
         let whole = match format {
             Format::Jsonl | Format::Dolma | Format::Parquet => false,
@@ -89,7 +94,7 @@ impl TextReader {
                 });
             }
         };
-        let reader = Reader::open(path, &Input::of(format), None, max).at(path)?;
+        let reader = Reader::open(path, &Input::of(format), None, max)?;
         Ok(TextReader::new(path, reader, key, whole))
     }
 
@@ -98,7 +103,7 @@ impl TextReader {
     /// # Errors
     /// `Io`, also for a compressed file.
     pub fn open_range(path: &Path, range: Range<u64>, key: &str, max: usize) -> Result<TextReader> {
-        let reader = Reader::open(path, &Input::of(Format::Jsonl), Some(&range), max).at(path)?;
+        let reader = Reader::open(path, &Input::of(Format::Jsonl), Some(&range), max)?;
         Ok(TextReader::new(path, reader, key, false))
     }
 
@@ -109,7 +114,7 @@ impl TextReader {
     pub fn shard(out: &Path, shard: usize, obey_keep: bool) -> Result<TextReader> {
         let (path, format) = clean_file(out, shard);
         let keep = out.join(shard_file("keep", shard, "keep"));
-        let reader = Reader::open_ours(&path, format).at(&path)?;
+        let reader = Reader::open_ours(&path, format)?;
         let mut reader = TextReader::new(&path, reader, "text", false);
         if obey_keep && keep.exists() {
             reader.keep = Some(KeepList::read(&keep)?);
@@ -143,12 +148,12 @@ impl TextReader {
     /// Goes to the next record; hands a document's texts to `take`, more than once if the document was split.
     ///
     /// # Errors
-    /// `Damaged` if a shard of ours is not what was written.
+    /// `Io` if the file cannot be read on; `Damaged` if a shard of ours is not what was written.
     pub fn next(&mut self, take: &mut dyn FnMut(&TextRecord<'_>)) -> Result<Found> {
         loop {
             if self.next == self.batch.records.len() {
                 self.next = 0;
-                if !self.reader.fill(&mut self.batch) {
+                if !self.reader.fill(&mut self.batch)? {
                     return self.end();
                 }
             }
@@ -188,7 +193,7 @@ impl TextReader {
                 Err(why) => Ok(Found::Bad {
                     offset,
                     record,
-                    why,
+                    why: excerpt(&why, WHY_CHARS).to_string(),
                 }),
             };
         }
@@ -353,9 +358,9 @@ fn pick(
     Ok(())
 }
 
-/// The same through serde_json, for lines that simd-json refuses (numbers beyond 64 bits).
+/// The same through serde_json, for lines that simd-json refuses (numbers beyond 64 bits, `NaN` and infinities).
 fn slow(bytes: &[u8], key: &str, take: &mut dyn FnMut(&TextRecord<'_>)) -> Result<(), String> {
-    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|e| reason(bytes, &e))?;
+    let value: serde_json::Value = json::from_slice(bytes).map_err(|e| reason(bytes, &e))?;
     let object = value.as_object().ok_or("not a JSON object")?;
     let field = |name: &str| {
         object
@@ -417,6 +422,8 @@ mod tests {
         r#"{"text":"first","n":123456789012345678901234567890,"text":"last"}"#,
         "\n",
         r#"{"text":"first","text":"last"}"#,
+        "\n",
+        r#"{"n":[NaN,-Infinity],"text":"python's","m":Infinity}"#,
     );
 
     #[test]
@@ -425,7 +432,10 @@ mod tests {
         let path = dir.path().join("a.jsonl");
         std::fs::write(&path, LINES).unwrap();
         let (texts, bad) = read(TextReader::open(&path, Format::Jsonl, "text", 1 << 20).unwrap());
-        assert_eq!(texts, ["a\u{e9}\n|s|", "b++c||en", "last||", "last||"]);
+        assert_eq!(
+            texts,
+            ["a\u{e9}\n|s|", "b++c||en", "last||", "last||", "python's||"]
+        );
         let why: Vec<&str> = bad.iter().map(|b| b.2.as_str()).collect();
         assert_eq!(why[0], "no text field");
         assert_eq!(
@@ -473,7 +483,7 @@ mod tests {
         std::fs::write(&path, zstd::encode_all(LINES.as_bytes(), 3).unwrap()).unwrap();
         assert!(!is_plain(&path).unwrap());
         let open = TextReader::open(&path, Format::Jsonl, "text", 1 << 20).unwrap();
-        assert_eq!(read(open).0.len(), 4);
+        assert_eq!(read(open).0.len(), 5);
         assert!(TextReader::open_range(&path, 5..9, "text", 1 << 20).is_err());
         let text = dir.path().join("a.txt");
         let mut file = std::fs::File::create(&text).unwrap();

@@ -158,7 +158,7 @@ enum Verb {
 }
 
 /// Parses `args`, runs the verb, reports. Exit code 0 done, 1 failed, 2 bad usage or job, 128 + N stopped by signal N.
-pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub(crate) fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {

@@ -192,6 +192,14 @@ impl Manifest {
         let Some(record) = self.get(stage)?.filter(|r| r.fingerprint == fingerprint) else {
             return Ok(None);
         };
+        // a record from a store is another machine's word: its files are in the job's folder or it is not trusted
+        let is_ours = |output: &Output| {
+            output.path.is_relative() && curate::is_inside(&name_of(&output.path))
+        };
+        if !record.outputs.iter().all(is_ours) {
+            log!("{stage}: its record names files outside of the job's folder");
+            return Ok(None);
+        }
         for output in &record.outputs {
             let is_there = is_whole(output, &self.out.join(&output.path))
                 || match &self.shared {
@@ -424,6 +432,21 @@ mod tests {
 
     fn opened(out: &Path) -> Manifest {
         Manifest::open(out, None).unwrap()
+    }
+
+    #[test]
+    fn a_record_of_files_outside_of_the_folder_is_not_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        std::fs::create_dir(&out).unwrap();
+        std::fs::write(dir.path().join("a"), b"hello").unwrap();
+        let m = opened(&out);
+        for path in [PathBuf::from("../a"), dir.path().join("a")] {
+            let counts = serde_json::json!({});
+            m.record("s", "f", std::slice::from_ref(&path), counts, 0.0)
+                .unwrap();
+            assert!(m.done("s", "f").unwrap().is_none(), "{}", path.display());
+        }
     }
 
     #[test]

@@ -107,19 +107,178 @@ fn damaged_files_are_quarantined_with_path_and_offset_and_the_job_goes_on() {
     );
 }
 
+/// Exit code and stderr of `millrace curate`.
+fn curate(job: &str, more: &[&str]) -> (Option<i32>, String) {
+    let out = output(&[&["curate", job], more].concat());
+    (out.status.code(), String::from_utf8(out.stderr).unwrap())
+}
+
+fn is_recorded(out: &Path, stage: &str) -> bool {
+    let text = std::fs::read_to_string(out.join("manifest.json")).unwrap_or_default();
+    let manifest: Value = serde_json::from_str(&text).unwrap_or_default();
+    manifest.get(stage).is_some() || out.join(format!("records/{stage}.json")).exists()
+}
+
 #[test]
-fn more_bad_records_than_allowed_fail_the_job_with_the_number() {
+fn more_bad_records_than_allowed_fail_the_job_each_time_whatever_was_done_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let names = ["a.jsonl", "b.jsonl", "c.jsonl"];
+    let paths = names.map(|name| dir.path().join(name));
+    for (path, bad) in paths.iter().zip([1, 2, 0]) {
+        let lines = "{\n".repeat(bad) + "{\"text\": \"good\"}\n";
+        std::fs::write(path, lines).unwrap();
+    }
+    let inputs: Vec<(&Path, &str)> = paths.iter().map(|p| (p.as_path(), "jsonl")).collect();
+    let job = curate_job(dir.path(), &inputs, 2);
+    for tasks in ["1", "3", "1"] {
+        let (code, stderr) = curate(&job, &["--set", &format!("curate.tasks={tasks}")]);
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(
+            stderr.contains("max_bad_records = 2") && stderr.contains("at byte"),
+            "{stderr}"
+        );
+        assert!(!is_recorded(&out, "curate"));
+    }
+    // one of the two that have bad records is over the limit, and its errors can be looked at
+    let done = ["curate/00000", "curate/00001"].map(|stage| is_recorded(&out, stage));
+    assert!(done.contains(&false));
+    let told = (0..2).map(|i| std::fs::read_to_string(out.join(format!("errors/{i:05}.jsonl"))));
+    assert!(told.flatten().any(|text| text.contains("broken JSON")));
+    // the limit is no part of the result: with a higher one the rest is done
+    let (code, stderr) = curate(&job, &["--set", "curate.max_bad_records=3"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(is_recorded(&out, "curate"));
+    let c = counts(&out);
+    assert_adds_up(&c);
+    assert_eq!(
+        (c["quarantined"].as_u64(), c["kept"].as_u64()),
+        (Some(3), Some(3))
+    );
+}
+
+#[test]
+fn ten_megabytes_of_bad_lines_stop_soon_and_write_little() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ["short.jsonl", "long.jsonl"].map(|name| dir.path().join(name));
+    std::fs::write(&paths[0], "{\n".repeat(5 << 20)).unwrap();
+    // parsers quote what they find
+    let line = format!("{{\"text\": [\"{}\"]}}\n", "a".repeat(1 << 20));
+    std::fs::write(
+        &paths[1],
+        format!("{{\"text\": \"good\"}}\n{}", line.repeat(10)),
+    )
+    .unwrap();
+    let size = |folder: &Path| -> u64 {
+        let entries = std::fs::read_dir(folder).unwrap().flatten();
+        entries.map(|e| e.metadata().unwrap().len()).sum()
+    };
+    for (path, code, most) in [(&paths[0], Some(1), 1 << 19), (&paths[1], Some(0), 1 << 13)] {
+        let job = curate_job(dir.path(), &[(path, "jsonl")], 1000);
+        let (found, stderr) = curate(&job, &[]);
+        assert_eq!(found, code, "{stderr}");
+        let errors = size(&dir.path().join("out/errors"));
+        assert!(errors < most, "{errors} bytes of errors");
+        std::fs::remove_dir_all(dir.path().join("out")).unwrap();
+    }
+}
+
+#[test]
+fn inputs_that_cannot_be_read_are_errors_of_their_shards_and_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let at = |name: &str| dir.path().join(name);
+    let good = "{\"text\": \"good\"}\n";
+    std::fs::write(at("good.jsonl"), good).unwrap();
+    // opened, and every read is refused
+    std::os::unix::fs::symlink("/proc/self/mem", at("refused.jsonl")).unwrap();
+    // named in a list and not there
+    std::fs::write(
+        at("list.paths"),
+        format!("{}\n", at("gone.jsonl").display()),
+    )
+    .unwrap();
+    std::fs::write(at("other.warc"), good).unwrap();
+    let names = [
+        ("refused.jsonl", "jsonl"),
+        ("list.paths", "jsonl"),
+        ("other.warc", "warc"),
+        ("good.jsonl", "jsonl"),
+    ];
+    let paths = names.map(|(name, format)| (at(name), format));
+    let inputs: Vec<(&Path, &str)> = paths.iter().map(|(p, f)| (p.as_path(), *f)).collect();
+    let job = curate_job(dir.path(), &inputs, 1000);
+    for _ in 0..2 {
+        let (code, stderr) = curate(&job, &[]);
+        assert_eq!(code, Some(1), "{stderr}");
+        for told in [
+            "3 shards failed",
+            "refused.jsonl",
+            "os error 5",
+            "gone.jsonl",
+            "No such file",
+            "other.warc: not a WARC file: starts with",
+        ] {
+            assert!(stderr.contains(told), "{told} is missing:\n{stderr}");
+        }
+        assert!(!is_recorded(&out, "curate") && is_recorded(&out, "curate/00003"));
+        for shard in 0..3 {
+            assert!(!is_recorded(&out, &format!("curate/{shard:05}")));
+        }
+    }
+    std::fs::remove_file(at("refused.jsonl")).unwrap();
+    for name in ["refused.jsonl", "gone.jsonl"] {
+        std::fs::write(at(name), good).unwrap();
+    }
+    let (code, stderr) = curate(&job, &["--set", "curate.inputs.2.format=jsonl"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(counts(&out)["kept"].as_u64(), Some(4));
+}
+
+#[test]
+fn a_run_of_bad_records_alone_fails_and_names_the_first_reasons() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("lines.jsonl");
-    std::fs::write(&path, "{\n{\n{\n{\"text\": \"good\"}\n").unwrap();
-    let job = curate_job(dir.path(), &[(&path, "jsonl")], 2);
-    let out = output(&["curate", &job]);
-    let stderr = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{stderr}");
-    assert!(
-        stderr.contains("3 records are bad") && stderr.contains("max_bad_records = 2"),
-        "{stderr}"
-    );
+    std::fs::write(&path, "{\"body\": 1}\n{\"text\": 7}\n").unwrap();
+    let job = curate_job(dir.path(), &[(&path, "jsonl")], 1000);
+    for _ in 0..2 {
+        let (code, stderr) = curate(&job, &[]);
+        assert_eq!(code, Some(1), "{stderr}");
+        for told in [
+            "all 2 records are bad",
+            "no text field",
+            "byte 12",
+            "errors.jsonl",
+        ] {
+            assert!(stderr.contains(told), "{told} is missing:\n{stderr}");
+        }
+        assert!(!is_recorded(&dir.path().join("out"), "curate"));
+    }
+    std::fs::write(&path, "{\"body\": 1}\n{\"text\": \"good\", \"n\": NaN}\n").unwrap();
+    let (code, stderr) = curate(&job, &[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(counts(&dir.path().join("out"))["kept"].as_u64(), Some(1));
+}
+
+/// A Parquet file with these bytes overwritten makes its library panic or fail; either is a reason, neither is printed.
+#[test]
+fn panics_of_libraries_are_reasons_of_records_and_are_not_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = std::fs::read("../curate/tests/data/archives/sample.parquet").unwrap();
+    let (mut panics, path) = (0, dir.path().join("in.parquet"));
+    let job = curate_job(dir.path(), &[(&path, "parquet")], 1000);
+    for at in (4..sound.len()).step_by(sound.len() / 60) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 0xff;
+        std::fs::write(&path, bytes).unwrap();
+        let (_, stderr) = curate(&job, &[]);
+        assert!(!stderr.contains("panicked"), "byte {at}: {stderr}");
+        panics += usize::from(stderr.contains("contradicts itself"));
+        let errors = std::fs::read_to_string(dir.path().join("out/errors.jsonl"));
+        panics += usize::from(errors.is_ok_and(|text| text.contains("contradicts itself")));
+        let _ = std::fs::remove_dir_all(dir.path().join("out"));
+    }
+    println!("{panics} panics");
 }
 
 #[test]

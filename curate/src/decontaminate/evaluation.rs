@@ -4,12 +4,13 @@
 //! strings. Any other line is a text. A record's task is the value of `task_field`, or else the file's name up to the first
 //! dot, with `_` for white space. A file without a single text is an error: nothing could be met.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::config::{DecontaminateConfig, DecontaminateProfile, Format, Input};
-use crate::error::{At, Error, Result};
+use crate::config::{DecontaminateConfig, DecontaminateProfile};
+use crate::error::{Error, Result};
 use crate::read::{Batch, Reader};
 
 /// A line of an evaluation file.
@@ -54,9 +55,9 @@ fn each_of_file(
     let of_file = name.split('.').next().unwrap_or_default();
     let only_objects = config.profile == DecontaminateProfile::Datatrove;
     let mut texts = 0;
-    let mut reader = Reader::open(path, &Input::of(Format::Jsonl), None, MOST_BYTES).at(path)?;
+    let mut reader = Reader::open_lines(path, &BTreeMap::new(), MOST_BYTES)?;
     let mut batch = Batch::default();
-    while reader.fill(&mut batch) {
+    while reader.fill(&mut batch)? {
         for raw in &batch.records {
             let wrong = |why: String| Error::Input {
                 path: PathBuf::from(path),
@@ -66,7 +67,7 @@ fn each_of_file(
                 return Err(wrong(format!(": {why}")));
             }
             let bytes = batch.bytes(raw);
-            let parsed = serde_json::from_slice::<Value>(bytes);
+            let parsed = crate::json::from_slice::<Value>(bytes);
             let (task, entry) = match &parsed {
                 Ok(Value::Object(map)) => {
                     let named = map.get(&config.task_field).and_then(Value::as_str);

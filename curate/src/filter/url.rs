@@ -97,6 +97,8 @@ impl UrlConfig {
 pub struct UrlFilter {
     /// Hashes: a corpus of addresses meets a wrong one with probability n m / 2^64.
     domains: FxHashSet<u64>,
+    /// Bytes of the longest domain.
+    longest: usize,
     addresses: FxHashSet<u64>,
     words: FxHashSet<String>,
     soft: FxHashSet<String>,
@@ -165,7 +167,10 @@ impl UrlFilter {
         }
         let plain = plain(line);
         match plain.strip_suffix('/').unwrap_or(&plain) {
-            host if !host.contains('/') => self.domains.insert(xxh3_64(host.as_bytes())),
+            host if !host.contains('/') => {
+                self.longest = self.longest.max(host.len());
+                self.domains.insert(xxh3_64(host.as_bytes()))
+            }
             address => self.addresses.insert(xxh3_64(address.as_bytes())),
         };
     }
@@ -183,7 +188,8 @@ impl UrlFilter {
         let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
         let mut domain = host;
         while !domain.is_empty() {
-            if self.domains.contains(&xxh3_64(domain.as_bytes())) {
+            // what is longer than all that is listed need not be looked up
+            if domain.len() <= self.longest && self.domains.contains(&xxh3_64(domain.as_bytes())) {
                 return Verdict::Break(broken("url.domain", domain, "not listed"));
             }
             domain = domain.split_once('.').map_or("", |(_, parent)| parent);

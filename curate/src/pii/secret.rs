@@ -69,6 +69,8 @@ const KEYS: [(&str, Alphabet, usize, usize); 26] = [
 const PEM: &str = "-----BEGIN ";
 /// Bytes that a PEM private key may have.
 const PEM_BYTES: usize = 16 << 10;
+/// Bytes of its first line: labels are of a few words.
+const PEM_LINE: usize = 128;
 
 static BEGINNINGS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder()
@@ -96,9 +98,10 @@ pub(super) fn find(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>)
     {
         let end = match KEYS.get(hit.pattern().as_usize()) {
             Some(&(head, alphabet, fewest, most)) => {
-                let rest = bytes[hit.end()..range.end].iter();
-                let length = rest.take_while(|b| alphabet.has(**b)).count();
                 let alone = super::ends_word(hit.start().checked_sub(1).and_then(|i| bytes.get(i)));
+                // one character more than fits tells that it is too long
+                let rest = bytes[hit.end()..range.end].iter().take(most + 1);
+                let length = rest.take_while(|b| alone && alphabet.has(**b)).count();
                 let fits = alone && (fewest..=most).contains(&length);
                 let end = hit.end() + length;
                 (fits && (head != "eyJ" || is_jwt(&bytes[hit.start()..end]))).then_some(end)
@@ -127,10 +130,8 @@ fn is_jwt(bytes: &[u8]) -> bool {
 /// The end of the PEM block that starts at `start`, if it is a private key.
 fn private_key(text: &str, start: usize, end: usize) -> Option<usize> {
     let bytes = &text.as_bytes()[start..end.min(start + PEM_BYTES)];
-    let line = bytes
-        .iter()
-        .position(|b| *b == b'\n')
-        .unwrap_or(bytes.len());
+    let line = &bytes[..bytes.len().min(PEM_LINE)];
+    let line = memchr::memchr(b'\n', line).unwrap_or(line.len());
     memchr::memmem::find(&bytes[..line], b"PRIVATE KEY")?;
     let foot = memchr::memmem::find(bytes, b"-----END ")?;
     let close = memchr::memmem::find(&bytes[foot + 9..], b"-----")?;

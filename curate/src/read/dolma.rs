@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::format::Mismatch;
 use super::lines::LineReader;
 use super::{Batch, place};
 use crate::config::Input;
@@ -34,15 +35,16 @@ impl Lines {
     }
 
     /// Index of the next record in the batch; None at the end.
-    fn step(&mut self) -> Option<usize> {
+    fn step(&mut self) -> io::Result<Option<usize>> {
         if self.next == self.batch.records.len() {
             self.batch.clear();
-            self.reader.fill(&mut self.batch);
+            let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", self.name));
+            self.reader.fill(&mut self.batch).map_err(named)?;
             self.next = 0;
         }
         let at = self.next;
         self.next += 1;
-        (at < self.batch.records.len()).then_some(at)
+        Ok((at < self.batch.records.len()).then_some(at))
     }
 }
 
@@ -78,9 +80,22 @@ impl DolmaReader {
         self.documents.reader.keep_to(range)
     }
 
-    pub(super) fn fill(&mut self, batch: &mut Batch) {
+    /// As [`LineReader::expect_objects`], of the documents and of their attributes.
+    pub(super) fn expect_objects(&mut self) -> io::Result<Option<Mismatch>> {
+        for lines in std::iter::once(&mut self.documents).chain(&mut self.attributes) {
+            if let Some(mut other) = lines.reader.expect_objects()? {
+                other.found = format!("{} {}", lines.name, other.found);
+                return Ok(Some(other));
+            }
+        }
+        Ok(None)
+    }
+
+    /// # Errors
+    /// A read that was refused; `batch` is worth nothing then.
+    pub(super) fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         while !batch.is_full() {
-            let Some(at) = self.documents.step() else {
+            let Some(at) = self.documents.step()? else {
                 break;
             };
             let raw = &self.documents.batch.records[at];
@@ -91,7 +106,7 @@ impl DolmaReader {
                 .extend_from_slice(self.documents.batch.bytes(raw));
             let mut bad = raw.bad.clone();
             for lines in &mut self.attributes {
-                let at = lines.step();
+                let at = lines.step()?;
                 let name = &lines.name;
                 let Some(at) = at else {
                     bad.get_or_insert_with(|| format!("attributes {name} end before it"));
@@ -112,6 +127,7 @@ impl DolmaReader {
                 None => batch.push(offset, number, &self.record, None),
             }
         }
+        Ok(())
     }
 }
 

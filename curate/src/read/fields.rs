@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::jsonl::{JsonScratch, id_of, parse_line, reason};
 use super::{pages, wat};
 use crate::config::{Format, Input};
+use crate::json;
 use crate::verdict::{Reason, empty};
 
 /// What a record says of its document.
@@ -78,7 +79,7 @@ fn whole_text(bytes: &[u8]) -> Result<Fields, Unread> {
 /// Takes the fields of a document out of an object; everything else becomes its metadata, that of
 /// `metadata` and `meta` first.
 fn loose(bytes: &[u8], text_keys: &[&str]) -> Result<Fields, Unread> {
-    let object = serde_json::from_slice(bytes).map_err(|e| Unread::Bad(reason(bytes, &e)))?;
+    let object = json::from_slice(bytes).map_err(|e| Unread::Bad(reason(bytes, &e)))?;
     fields_of(object, text_keys).map_err(Unread::Bad)
 }
 
@@ -123,7 +124,7 @@ fn dolma(bytes: &[u8]) -> Result<Fields, Unread> {
     let mut fields = loose(lines.next().unwrap_or_default(), &["text"])?;
     let mut attributes = Map::new();
     for line in lines {
-        let mut object: Map<String, Value> = serde_json::from_slice(line)
+        let mut object: Map<String, Value> = json::from_slice(line)
             .map_err(|e| Unread::Bad(format!("attributes: {}", reason(line, &e))))?;
         let id = object.get("id").and_then(id_of);
         if id != fields.id {

@@ -9,6 +9,10 @@ use std::borrow::Cow;
 use memchr::memmem;
 
 use super::decode_body;
+use crate::text::excerpt;
+
+/// Characters of a coding that are shown.
+const SHOWN: usize = 100;
 
 /// A parsed response.
 pub(crate) struct Response<'a> {
@@ -39,7 +43,7 @@ pub(crate) fn parse_response(bytes: &[u8], most: u64) -> Option<Response<'_>> {
     };
     let (head, body) = bytes.split_at(end);
     let mut content_type = None;
-    let mut robots: Option<String> = None;
+    let mut robots = Vec::new();
     let (mut chunked, mut coding) = (false, String::new());
     for line in head.split(|&b| b == b'\n').skip(1) {
         let Some(colon) = memchr::memchr(b':', line) else {
@@ -48,9 +52,7 @@ pub(crate) fn parse_response(bytes: &[u8], most: u64) -> Option<Response<'_>> {
         let value = String::from_utf8_lossy(line[colon + 1..].trim_ascii()).into_owned();
         match line[..colon].to_ascii_lowercase().as_slice() {
             b"content-type" if content_type.is_none() => content_type = Some(value),
-            b"x-robots-tag" => {
-                robots = Some(robots.map_or(value.clone(), |have| format!("{have}, {value}")));
-            }
+            b"x-robots-tag" => robots.push(value),
             b"transfer-encoding" => chunked |= value.to_ascii_lowercase().contains("chunked"),
             b"content-encoding" => coding = value.to_ascii_lowercase(),
             _ => {}
@@ -64,7 +66,7 @@ pub(crate) fn parse_response(bytes: &[u8], most: u64) -> Option<Response<'_>> {
     Some(Response {
         status,
         content_type,
-        robots,
+        robots: (!robots.is_empty()).then(|| robots.join(", ")),
         body: decode(body, &coding, most),
     })
 }
@@ -80,9 +82,7 @@ fn decode<'a>(body: Cow<'a, [u8]>, coding: &str, most: u64) -> Result<Cow<'a, [u
     if !coded || body.is_empty() {
         return Ok(body);
     }
-    decode_body(coding, &body, most)
-        .map(Cow::Owned)
-        .ok_or_else(|| coding.to_string())
+    decode_body(coding, body, most).ok_or_else(|| excerpt(coding, SHOWN).to_string())
 }
 
 /// No control characters among the first bytes.

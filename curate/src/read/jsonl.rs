@@ -1,10 +1,13 @@
-//! One JSON line to a document: simd-json first, serde_json as second opinion.
+//! One JSON line to a document: simd-json first, serde_json as second opinion, then what Python reads beyond them: names
+//! that are there twice (the last one counts), `NaN` and infinities.
 //!
 //! Wanted: `text` (string). Used where present: `id` (string or number), `url`, and `meta` or
 //! `metadata` with `pile_set_name` (The Pile's layout), `url`, `language`. Other fields are ignored.
 
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::json;
 
 /// The fields of a line.
 #[derive(Debug, Default, Deserialize)]
@@ -68,12 +71,24 @@ pub(crate) fn parse_line(bytes: &[u8], scratch: &mut JsonScratch) -> Result<Line
         simd_json::serde::from_slice_with_buffers(&mut scratch.line, &mut scratch.buffers);
     let line = match fast {
         Ok(line) => line,
-        Err(_) => serde_json::from_slice(bytes).map_err(|e| reason(bytes, &e))?,
+        Err(_) => slow(bytes).map_err(|e| reason(bytes, &e))?,
     };
     if line.text.is_none() {
         return Err("no text field".to_string());
     }
     Ok(line)
+}
+
+fn slow(bytes: &[u8]) -> serde_json::Result<Line> {
+    serde_json::from_slice(bytes).or_else(|error| {
+        // of names that are there twice the last one counts, as for Python
+        let value: Value = json::from_slice(bytes)?;
+        if value.is_object() {
+            serde_json::from_value(value)
+        } else {
+            Err(error)
+        }
+    })
 }
 
 /// Why a line cannot be parsed.
@@ -87,6 +102,28 @@ pub(crate) fn reason(bytes: &[u8], error: &serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_python_reads_is_read() {
+        let mut scratch = JsonScratch::default();
+        for line in [
+            r#"{"text":"a","n":NaN}"#,
+            r#"{"text":"a","n":[{"x":-Infinity}],"id":NaN,"url":Infinity}"#,
+            r#"{"text":"a","n":1e999}"#,
+            r#"{"text":"b","text":"a"}"#,
+            r#"{"text":"a","meta":{"pile_set_name":NaN,"x":1},"meta":null}"#,
+        ] {
+            let line = parse_line(line.as_bytes(), &mut scratch).unwrap();
+            assert_eq!(line.text.as_deref(), Some("a"));
+            assert_eq!(
+                (line.own_id(), line.address(), line.subset()),
+                (None, None, None)
+            );
+        }
+        for line in [r#"{"text":NaN}"#, r#"{"text":"a","n":nan}"#, "NaN"] {
+            assert!(parse_line(line.as_bytes(), &mut scratch).is_err(), "{line}");
+        }
+    }
 
     #[test]
     fn fields_are_found_and_reasons_given() {

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::Batch;
 use super::compression::{Piece, Source};
+use super::format::{Mismatch, starts_with};
 use super::place::Blob;
 
 /// Reads lines (or one whole text).
@@ -30,7 +31,16 @@ pub(crate) struct LineReader {
     stop: u64,
     /// A file without lines is worth a bad record.
     wants_lines: bool,
+    /// What comes behind the bytes at hand, if that is known.
+    pending: Option<Piece>,
+    /// The read that was refused.
+    failed: Option<io::Error>,
 }
+
+/// Lines are looked for that may be JSON objects in so many bytes of a file.
+const LOOKED_AT: usize = 1 << 20;
+/// Damage before so many bytes leaves open what the file is.
+const TELLING: usize = 64 << 10;
 
 impl LineReader {
     /// `whole`: the file is one record.
@@ -49,7 +59,38 @@ impl LineReader {
             consumed: 0,
             stop: u64::MAX,
             wants_lines: true,
+            pending: None,
+            failed: None,
         })
+    }
+
+    /// Whether the file can be JSON lines: one of its first lines has to open an object. What is read stays at hand.
+    pub(crate) fn expect_objects(&mut self) -> io::Result<Option<Mismatch>> {
+        loop {
+            let text = self.buffer.strip_prefix(b"\xef\xbb\xbf");
+            let text = text.unwrap_or(&self.buffer);
+            let mut lines = text.split(|&b| b == b'\n').map(<[u8]>::trim_ascii_start);
+            if lines.any(|line| line.starts_with(b"{")) {
+                return Ok(None);
+            }
+            if self.pending.is_some() || self.buffer.len() >= LOOKED_AT {
+                let is_damaged = matches!(self.pending, Some(Piece::Damage { .. }));
+                let is_open = is_damaged && self.buffer.len() < TELLING;
+                if is_open || text.trim_ascii_start().is_empty() {
+                    return Ok(None);
+                }
+                return Ok(Some(Mismatch {
+                    wanted: "a JSONL file",
+                    found: starts_with(text),
+                    start: "a line that starts with \"{\"",
+                }));
+            }
+            match self.source.next(&mut self.buffer) {
+                Piece::Data { .. } => {}
+                Piece::Failed(e) => return Err(e),
+                other => self.pending = Some(other),
+            }
+        }
     }
 
     /// As it is, but a file without lines is no error.
@@ -65,7 +106,7 @@ impl LineReader {
             self.source.seek(range.start - 1)?;
             self.offset = range.start - 1;
             self.consumed = range.start - 1;
-            self.skip_line();
+            self.skip_line()?;
         } else if self.source.is_compressed() {
             return Err(io::Error::other("a range of a compressed file"));
         }
@@ -74,25 +115,31 @@ impl LineReader {
     }
 
     /// Goes behind the next line feed (or to the end) without counting a record.
-    fn skip_line(&mut self) {
+    fn skip_line(&mut self) -> io::Result<()> {
         loop {
             if let Some(i) = memchr::memchr(b'\n', &self.buffer[self.at..]) {
                 self.at += i + 1;
                 self.offset += i as u64 + 1;
                 self.searched = self.at;
-                return;
+                return Ok(());
             }
             self.offset += (self.buffer.len() - self.at) as u64;
             self.buffer.clear();
             (self.at, self.searched) = (0, 0);
-            if !matches!(self.source.next(&mut self.buffer), Piece::Data { .. }) {
-                self.end = true;
-                return;
+            match self.source.next(&mut self.buffer) {
+                Piece::Data { .. } => {}
+                Piece::Failed(e) => return Err(e),
+                Piece::Damage { .. } | Piece::End => {
+                    self.end = true;
+                    return Ok(());
+                }
             }
         }
     }
 
-    pub(crate) fn fill(&mut self, batch: &mut Batch) {
+    /// # Errors
+    /// A read that was refused; `batch` is worth nothing then.
+    pub(crate) fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         while !batch.is_full() && self.offset < self.stop {
             let found = if self.whole {
                 None
@@ -107,6 +154,7 @@ impl LineReader {
         }
         batch.consumed = self.source.consumed() - self.consumed;
         self.consumed = self.source.consumed();
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     /// Hands out `buffer[at..end]` and goes on at `next`.
@@ -146,8 +194,10 @@ impl LineReader {
             self.searched -= self.at;
             self.at = 0;
         }
-        match self.source.next(&mut self.buffer) {
+        let pending = self.pending.take();
+        match pending.unwrap_or_else(|| self.source.next(&mut self.buffer)) {
             Piece::Data { .. } => {}
+            Piece::Failed(e) => (self.end, self.failed) = (true, Some(e)),
             Piece::End => {
                 self.end = true;
                 if self.skipping.is_some() || self.at < self.buffer.len() {

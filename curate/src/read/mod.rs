@@ -1,13 +1,15 @@
 //! Readers: files to batches of raw records.
 //!
 //! A reader streams; it never holds more than a batch and one record. What it cannot make sense of
-//! becomes a bad record with offset and reason, and it goes on with what follows. Where the bytes lie
+//! becomes a bad record with offset and reason, and it goes on with what follows. A read that the system
+//! refuses and a file of another format are errors: nothing of such a file is done. Where the bytes lie
 //! (place), what they are compressed with (compression) and how records stand in them (warc, lines,
 //! pages, parquet, dolma) are three separate things.
 
 mod compression;
 mod dolma;
 mod fields;
+mod format;
 mod http;
 mod jsonl;
 mod lines;
@@ -20,7 +22,7 @@ mod wikitext;
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(crate) use compression::decode_body;
 pub(crate) use fields::{Fields, Unread, read_fields};
@@ -33,9 +35,10 @@ pub(crate) use place::{Options, find as find_files, is_remote};
 pub(crate) use warc::parse_record;
 
 use crate::config::{Format, Input, OutputFormat};
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::text::narrow;
 use compression::Source;
+use format::Mismatch;
 
 /// What was wrong with a record that could be read all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +161,7 @@ const BATCH_RECORDS: usize = 2048;
 pub(crate) struct Reader {
     kind: Kind,
     last: Option<(u64, u32)>,
+    path: PathBuf,
 }
 
 enum Kind {
@@ -171,72 +175,65 @@ enum Kind {
 impl Reader {
     /// Opens a file of `input`, or what starts in a part of it; no longer records than `max` bytes
     /// are buffered.
+    ///
+    /// # Errors
+    /// `Io` for a file that cannot be opened or read, `Format` for one of another kind.
     pub(crate) fn open(
         path: &Path,
         input: &Input,
         part: Option<&Range<u64>>,
         max: usize,
-    ) -> io::Result<Reader> {
-        let blob = || place::open(path, &input.options);
-        let kind = match input.format {
-            Format::Warc | Format::Wet | Format::Wat => {
-                let mut reader = warc::WarcReader::open(Source::open(blob()?, true)?, max);
-                if let Some(range) = part {
-                    reader.keep_to(range, blob()?)?;
-                }
-                Kind::Warc(Box::new(reader))
-            }
-            Format::Jsonl => {
-                let mut reader = LineReader::open(blob()?, max, false)?;
-                if let Some(range) = part {
-                    reader.keep_to(range)?;
-                }
-                Kind::Lines(Box::new(reader))
-            }
-            Format::Text => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
-            Format::Dolma => {
-                let mut reader = dolma::DolmaReader::open(path, input, max)?;
-                if let Some(range) = part {
-                    reader.keep_to(range)?;
-                }
-                Kind::Dolma(Box::new(reader))
-            }
-            Format::Wikipedia => {
-                let mut reader = pages::PageReader::open(blob()?, max)?;
-                if let Some(range) = part {
-                    reader.keep_to(range, blob()?)?;
-                }
-                Kind::Pages(Box::new(reader))
-            }
-            Format::Parquet => {
-                let reader = parquet::ParquetReader::open(path, &input.options, part, max)?;
-                Kind::Parquet(Box::new(reader))
-            }
-        };
-        Ok(Reader { kind, last: None })
+    ) -> Result<Reader> {
+        let opened = open(path, input, part, max).at(path)?;
+        let kind = opened.map_err(|other| Error::Format {
+            path: path.to_path_buf(),
+            wanted: other.wanted,
+            found: other.found,
+            start: other.start,
+        })?;
+        Ok(Reader::new(path, kind))
+    }
+
+    /// Opens the lines of a file, whatever they hold.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn open_lines(path: &Path, options: &Options, max: usize) -> Result<Reader> {
+        let lines = place::open(path, options).and_then(|blob| LineReader::open(blob, max, false));
+        Ok(Reader::new(path, Kind::Lines(Box::new(lines.at(path)?))))
     }
 
     /// Opens a clean shard that we wrote: lines of any length, or rows.
-    pub(crate) fn open_ours(path: &Path, format: OutputFormat) -> io::Result<Reader> {
+    ///
+    /// # Errors
+    /// `Io`; `Format` if it is not what its name says.
+    pub(crate) fn open_ours(path: &Path, format: OutputFormat) -> Result<Reader> {
         let options = Options::default();
-        let kind = match format {
-            OutputFormat::JsonlZst | OutputFormat::JsonlGz => {
-                let blob = place::open(path, &options)?;
-                let mut reader = LineReader::open(blob, usize::MAX, false)?;
-                reader.may_be_empty();
-                Kind::Lines(Box::new(reader))
-            }
-            OutputFormat::Parquet => {
-                let all = 0..u64::MAX;
-                let reader = parquet::ParquetReader::open(path, &options, Some(&all), usize::MAX)?;
-                Kind::Parquet(Box::new(reader))
-            }
-        };
-        Ok(Reader { kind, last: None })
+        if format == OutputFormat::Parquet {
+            let all = 0..u64::MAX;
+            let input = Input::of(Format::Parquet);
+            return Reader::open(path, &input, Some(&all), usize::MAX);
+        }
+        let mut reader = Reader::open_lines(path, &options, usize::MAX)?;
+        if let Kind::Lines(lines) = &mut reader.kind {
+            lines.may_be_empty();
+        }
+        Ok(reader)
+    }
+
+    fn new(path: &Path, kind: Kind) -> Reader {
+        Reader {
+            kind,
+            last: None,
+            path: path.to_path_buf(),
+        }
     }
 
     /// Replaces `batch` by the next records; false once there are no more.
-    pub(crate) fn fill(&mut self, batch: &mut Batch) -> bool {
+    ///
+    /// # Errors
+    /// `Io` if the system or the server refuses a read; `batch` is worth nothing then.
+    pub(crate) fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
         batch.clear();
         batch.last = self.last;
         match &mut self.kind {
@@ -246,9 +243,70 @@ impl Reader {
             Kind::Parquet(reader) => reader.fill(batch),
             Kind::Dolma(reader) => reader.fill(batch),
         }
+        .at(&self.path)?;
         self.last = batch.last;
-        !batch.records.is_empty()
+        Ok(!batch.records.is_empty())
     }
+}
+
+/// The reader of a file of `input`, if it is one. Only what holds the file's start is looked at for that.
+fn open(
+    path: &Path,
+    input: &Input,
+    part: Option<&Range<u64>>,
+    max: usize,
+) -> io::Result<Result<Kind, Mismatch>> {
+    let blob = || place::open(path, &input.options);
+    let has_start = part.is_none_or(|range| range.start == 0);
+    let mut other = None;
+    let kind = match input.format {
+        Format::Warc | Format::Wet | Format::Wat => {
+            let mut reader = warc::WarcReader::open(Source::open(blob()?, true)?, max);
+            if let Some(range) = part {
+                reader.keep_to(range, blob()?)?;
+            }
+            if has_start {
+                other = reader.expect_records()?;
+            }
+            Kind::Warc(Box::new(reader))
+        }
+        Format::Jsonl => {
+            let mut reader = LineReader::open(blob()?, max, false)?;
+            if has_start {
+                other = reader.expect_objects()?;
+            }
+            if let Some(range) = part {
+                reader.keep_to(range)?;
+            }
+            Kind::Lines(Box::new(reader))
+        }
+        Format::Text => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
+        Format::Dolma => {
+            let mut reader = dolma::DolmaReader::open(path, input, max)?;
+            if has_start {
+                other = reader.expect_objects()?;
+            }
+            if let Some(range) = part {
+                reader.keep_to(range)?;
+            }
+            Kind::Dolma(Box::new(reader))
+        }
+        Format::Wikipedia => {
+            let mut reader = pages::PageReader::open(blob()?, max)?;
+            if let Some(range) = part {
+                reader.keep_to(range, blob()?)?;
+            }
+            if has_start {
+                other = reader.expect_pages()?;
+            }
+            Kind::Pages(Box::new(reader))
+        }
+        Format::Parquet => {
+            let reader = parquet::ParquetReader::open(path, &input.options, part, max)?;
+            return Ok(reader.map(|reader| Kind::Parquet(Box::new(reader))));
+        }
+    };
+    Ok(other.map_or(Ok(kind), Err))
 }
 
 /// A record of a file as it stands there; for people and tools that look at files.
@@ -270,7 +328,7 @@ pub struct Record<'a> {
 /// Hands every record of a file of `input` (or of what starts in a part of it) to `each`.
 ///
 /// # Errors
-/// `Io` if the file cannot be opened.
+/// `Io` if the file cannot be opened or read on, `Format` if it is of another kind.
 pub fn each_record(
     path: &Path,
     input: &Input,
@@ -278,9 +336,9 @@ pub fn each_record(
     max: usize,
     each: &mut dyn FnMut(&Record<'_>),
 ) -> Result<()> {
-    let mut reader = Reader::open(path, input, part, max).at(path)?;
+    let mut reader = Reader::open(path, input, part, max)?;
     let mut batch = Batch::default();
-    while reader.fill(&mut batch) {
+    while reader.fill(&mut batch)? {
         for raw in &batch.records {
             let bytes = batch.bytes(raw);
             let archive = matches!(input.format, Format::Warc | Format::Wet | Format::Wat);
@@ -318,3 +376,8 @@ pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
         Format::Text => Ok(false),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod hostile;
+#[cfg(test)]
+mod tests;

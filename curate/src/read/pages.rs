@@ -18,6 +18,7 @@ use serde_json::json;
 use super::Batch;
 use super::compression::{Piece, Source};
 use super::fields::{Fields, Unread};
+use super::format::{Mismatch, starts_with};
 use super::place::Blob;
 use super::wikitext::{self, Wiki};
 use crate::verdict::{Reason, broken, empty};
@@ -49,7 +50,14 @@ pub(crate) struct PageReader {
     is_past: bool,
     /// (buffer position, file offset) of the bzip2 streams in the buffer.
     streams: Vec<(usize, u64)>,
+    /// What comes behind the bytes at hand, if that is known.
+    pending: Option<Piece>,
+    /// The read that was refused.
+    failed: Option<io::Error>,
 }
+
+/// Where a dump's first tags have to be.
+const LOOKED_AT: usize = 1 << 20;
 
 /// The base is looked for in so many bytes before the first page.
 const HEAD: usize = 64 << 10;
@@ -72,7 +80,53 @@ impl PageReader {
             ranged: false,
             is_past: false,
             streams: Vec::new(),
+            pending: None,
+            failed: None,
         })
+    }
+
+    /// Whether the file can be a dump: its first tags have to be there. What is read stays at hand.
+    pub(super) fn expect_pages(&mut self) -> io::Result<Option<Mismatch>> {
+        loop {
+            let tags = [&b"<mediawiki"[..], OPEN];
+            let has = |tag: &&[u8]| memmem::find(&self.buffer, tag).is_some();
+            if tags.iter().any(has) {
+                return Ok(None);
+            }
+            if self.pending.is_some() || self.buffer.len() >= LOOKED_AT {
+                let is_damaged = matches!(self.pending, Some(Piece::Damage { .. }));
+                let is_open = is_damaged && self.buffer.len() < HEAD;
+                if is_open || self.buffer.trim_ascii_start().is_empty() {
+                    return Ok(None);
+                }
+                return Ok(Some(Mismatch {
+                    wanted: "a MediaWiki XML dump",
+                    found: starts_with(&self.buffer),
+                    start: "\"<mediawiki\"",
+                }));
+            }
+            match self.next_piece() {
+                Piece::Data { .. } => {}
+                Piece::Failed(e) => return Err(e),
+                other => self.pending = Some(other),
+            }
+        }
+    }
+
+    /// More bytes behind those at hand; remembers where a bzip2 stream starts in them.
+    fn next_piece(&mut self) -> Piece {
+        if let Some(pending) = self.pending.take() {
+            return pending;
+        }
+        let before = self.buffer.len();
+        let piece = self.source.next(&mut self.buffer);
+        if let Piece::Data { offset, .. } = &piece {
+            let is_new = self.streams.last().is_none_or(|s| s.1 != *offset);
+            if self.source.is_compressed() && is_new {
+                self.streams.push((before, *offset));
+            }
+        }
+        piece
     }
 
     /// Only the pages that start in a range of a plain dump or of one of many bzip2 streams; `next` is the
@@ -89,8 +143,10 @@ impl PageReader {
             return Ok(());
         }
         while self.buffer.len() < HEAD && memmem::find(&self.buffer, OPEN).is_none() {
-            if !matches!(self.source.next(&mut self.buffer), Piece::Data { .. }) {
-                break;
+            match self.source.next(&mut self.buffer) {
+                Piece::Data { .. } => {}
+                Piece::Failed(e) => return Err(e),
+                Piece::Damage { .. } | Piece::End => break,
             }
         }
         self.read_base(memmem::find(&self.buffer, OPEN));
@@ -125,7 +181,9 @@ impl PageReader {
         }
     }
 
-    pub(super) fn fill(&mut self, batch: &mut Batch) {
+    /// # Errors
+    /// A read that was refused; `batch` is worth nothing then.
+    pub(super) fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         while !batch.is_full() {
             if !self.go_to_page(batch) {
                 break;
@@ -142,6 +200,7 @@ impl PageReader {
         }
         batch.consumed = self.source.consumed().saturating_sub(self.consumed);
         self.consumed = self.source.consumed();
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     fn bad(&mut self, offset: u64, why: String, batch: &mut Batch) {
@@ -254,14 +313,12 @@ impl PageReader {
             stream.0 = stream.0.saturating_sub(self.at);
         }
         self.at = 0;
-        let before = self.buffer.len();
-        match self.source.next(&mut self.buffer) {
-            Piece::Data { offset, .. } => {
-                if self.source.is_compressed() && self.streams.last().is_none_or(|s| s.1 != offset)
-                {
-                    self.streams.push((before, offset));
-                }
-                true
+        match self.next_piece() {
+            Piece::Data { .. } => true,
+            Piece::Failed(e) => {
+                // the page at hand is not told as cut off
+                (self.end, self.is_past, self.failed) = (true, true, Some(e));
+                false
             }
             Piece::End => {
                 self.end = true;
@@ -288,10 +345,12 @@ enum Tag {
 
 /// The first tag of a page.
 fn next_tag(bytes: &[u8]) -> Option<(usize, Tag)> {
-    let close = memmem::find(bytes, CLOSE);
-    let open = memmem::find(&bytes[..close.unwrap_or(bytes.len())], OPEN);
-    let open = open.map(|i| (i, Tag::Open));
-    open.or(close.map(|i| (i, Tag::Close)))
+    // both are looked for at once: either may be missing from all that follows
+    memmem::find_iter(bytes, &OPEN[1..]).find_map(|i| match &bytes[..i] {
+        [.., b'<'] => Some((i - 1, Tag::Open)),
+        [.., b'<', b'/'] => Some((i - 2, Tag::Close)),
+        _ => None,
+    })
 }
 
 /// Content of the first element of this name.

@@ -17,6 +17,7 @@ use std::path::Path;
 
 use crate::error::{At, Result};
 use crate::read::is_remote;
+use crate::secrets::without_passwords;
 
 #[cfg(not(feature = "object-store"))]
 use absent::Objects;
@@ -26,6 +27,12 @@ use objects::Objects;
 /// Whether a path is a URL of the kinds that are fetched.
 pub fn is_url(path: &Path) -> bool {
     is_remote(path)
+}
+
+/// Whether a name is a path below a folder: no `..`, no root, no drive, nothing empty.
+pub fn is_inside(name: &str) -> bool {
+    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['\\', '\0']);
+    name.is_empty() || name.split('/').all(is_plain)
 }
 
 /// What became of a conditional put.
@@ -65,7 +72,16 @@ impl ObjectFolder {
 
     /// URL of an object.
     pub fn url(&self, name: &str) -> String {
-        format!("{}/{name}", self.url)
+        without_passwords(&format!("{}/{name}", self.url)).into_owned()
+    }
+
+    /// A name that stands for a path below the folder, or an error: what a store lists becomes files.
+    fn inside<'a>(&self, name: &'a str) -> Result<&'a str> {
+        if is_inside(name) {
+            return Ok(name);
+        }
+        let why = format!("object {name:?} is outside of the folder");
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why)).at(Path::new(&self.url))
     }
 
     fn told<T>(&self, name: &str, result: io::Result<T>) -> Result<T> {
@@ -75,9 +91,13 @@ impl ObjectFolder {
     /// Names and sizes of the objects below a folder, in name order.
     ///
     /// # Errors
-    /// `Io` with the URL.
+    /// `Io` with the URL, also for an object whose name leads out of the folder.
     pub fn list(&self, below: &str) -> Result<Vec<(String, u64)>> {
+        let below = self.inside(below)?;
         let mut all = self.told(below, self.objects.list(below))?;
+        for (name, _) in &all {
+            self.inside(name)?;
+        }
         all.sort();
         Ok(all)
     }
@@ -87,6 +107,7 @@ impl ObjectFolder {
     /// # Errors
     /// `Io` with the URL.
     pub fn size(&self, name: &str) -> Result<Option<u64>> {
+        let name = self.inside(name)?;
         self.told(name, self.objects.size(name))
     }
 
@@ -95,6 +116,7 @@ impl ObjectFolder {
     /// # Errors
     /// `Io` with the URL.
     pub fn read(&self, name: &str) -> Result<Option<(Vec<u8>, Option<String>)>> {
+        let name = self.inside(name)?;
         let mut bytes = Vec::new();
         let version = self.told(name, self.objects.get(name, &mut bytes))?;
         Ok(version.map(|version| (bytes, version)))
@@ -105,6 +127,7 @@ impl ObjectFolder {
     /// # Errors
     /// `Io` with the URL.
     pub fn fetch(&self, name: &str, file: &mut File) -> Result<bool> {
+        let name = self.inside(name)?;
         let got = self.told(name, self.objects.get(name, file))?;
         Ok(got.is_some())
     }
@@ -114,6 +137,7 @@ impl ObjectFolder {
     /// # Errors
     /// `Io` with the URL.
     pub fn put(&self, name: &str, file: &Path) -> Result<()> {
+        let name = self.inside(name)?;
         self.told(name, self.objects.put(name, file))
     }
 
@@ -122,6 +146,41 @@ impl ObjectFolder {
     /// # Errors
     /// `Io` with the URL.
     pub fn put_if(&self, name: &str, bytes: &[u8], expected: Option<&str>) -> Result<Put> {
+        let name = self.inside(name)?;
         self.told(name, self.objects.put_if(name, bytes, expected))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_out_of_the_folder_are_refused() {
+        for name in [
+            "",
+            "a",
+            "clean/00000.jsonl.zst",
+            "records/curate/a..b",
+            "...",
+            ".x",
+        ] {
+            assert!(is_inside(name), "{name}");
+        }
+        for name in [
+            "../x",
+            "../../x",
+            "a/../../x",
+            "..",
+            "/etc/x",
+            "a//b",
+            "a/",
+            "./a",
+            "a\\..\\b",
+            "C:\\x",
+            "a\0",
+        ] {
+            assert!(!is_inside(name), "{name}");
+        }
     }
 }

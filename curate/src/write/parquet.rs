@@ -18,6 +18,7 @@ use parquet::schema::parser::parse_message_type;
 use super::{AtomicFile, OutputFile};
 use crate::document::CleanDocument;
 use crate::error::{At, Result, damaged};
+use crate::json;
 
 const SCHEMA: &str = "message document {
     required binary id (UTF8);
@@ -78,6 +79,7 @@ impl ParquetLines {
         self.line.clear();
         self.line.extend_from_slice(line);
         let document: CleanDocument = simd_json::serde::from_slice(&mut self.line)
+            .or_else(|_| json::from_slice(line))
             .map_err(|e| damaged(&self.path, 0, e.to_string(), "a clean document"))?;
         self.bytes += line.len();
         let values = [
@@ -87,7 +89,7 @@ impl ParquetLines {
             Some(document.source),
             document.subset,
             Some(document.language),
-            document.meta.map(|meta| meta.to_string()),
+            document.meta.as_ref().map(json::to_string),
         ];
         for (column, value) in self.columns.iter_mut().zip(values) {
             column.push(value.map(|v| ByteArray::from(v.into_bytes())));

@@ -45,6 +45,11 @@ fn jsonl() -> Vec<u8> {
 }
 
 fn run(bytes: &[u8], format: Format, folder: &Path) -> ShardReport {
+    try_run(bytes, format, folder).unwrap()
+}
+
+/// An error if the file is of another kind.
+fn try_run(bytes: &[u8], format: Format, folder: &Path) -> curate::Result<ShardReport> {
     let path = folder.join("in");
     std::fs::write(&path, bytes).unwrap();
     let config = CurateConfig {
@@ -58,13 +63,19 @@ fn run(bytes: &[u8], format: Format, folder: &Path) -> ShardReport {
         ..CurateConfig::default()
     };
     let curator = Curator::new(&config, None, None, 0).unwrap();
-    let report = curator.run_shard(&shards(&config).unwrap()[0], &folder.join("out"), &Silent);
-    let report = report.unwrap();
+    let report = curator.run_shard(&shards(&config).unwrap()[0], &folder.join("out"), &Silent)?;
     assert!(report.adds_up());
     let errors = std::fs::read_to_string(folder.join("out/errors/00000.jsonl")).unwrap();
     let lost = errors.lines().filter(|l| !l.contains("\"repaired\":"));
     assert_eq!(lost.count() as u64, report.quarantined);
-    report
+    Ok(report)
+}
+
+/// Any bytes are read, or refused as those of another kind of file.
+fn run_or_refuse(bytes: &[u8], format: Format, folder: &Path) {
+    if let Err(e) = try_run(bytes, format, folder) {
+        assert!(matches!(e, curate::Error::Format { .. }), "{e}");
+    }
 }
 
 #[test]
@@ -128,9 +139,17 @@ fn a_50_mb_line_is_quarantined_in_a_stream() {
 }
 
 #[test]
-fn empty_and_vanished_files_are_one_bad_record() {
+fn empty_files_are_one_bad_record_and_vanished_ones_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    for format in [Format::Warc, Format::Jsonl, Format::Text, Format::Wet] {
+    for format in [
+        Format::Warc,
+        Format::Jsonl,
+        Format::Text,
+        Format::Wet,
+        Format::Dolma,
+        Format::Parquet,
+        Format::Wikipedia,
+    ] {
         let report = run(b"", format, folder.path());
         assert_eq!((report.records, report.quarantined), (1, 1), "{format:?}");
     }
@@ -146,11 +165,90 @@ fn empty_and_vanished_files_are_one_bad_record() {
     let list = shards(&config).unwrap();
     std::fs::remove_file(&path).unwrap();
     let curator = Curator::new(&config, None, None, 0).unwrap();
-    let report = curator
-        .run_shard(&list[0], &folder.path().join("out2"), &Silent)
-        .unwrap();
-    assert_eq!((report.records, report.quarantined), (1, 1));
+    let told = curator.run_shard(&list[0], &folder.path().join("out2"), &Silent);
+    let why = told.unwrap_err().to_string();
+    assert!(
+        why.contains("gone") && why.contains("No such file"),
+        "{why}"
+    );
     assert!(shards(&config).is_err());
+}
+
+/// Every format against the files of every other: an error that says what was found and what was wanted.
+#[test]
+fn a_file_of_another_format_is_refused_with_what_was_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let dump = b"<mediawiki>\n<page><title>a</title><ns>0</ns><text>b</text></page>\n".repeat(50);
+    let parquet = std::fs::read("tests/data/archives/sample.parquet").unwrap();
+    let csv = b"id,text\n1,some words\n2,more of them\n".repeat(40);
+    let files = [
+        ("warc", plain()),
+        ("warc", gzipped()),
+        ("jsonl", jsonl()),
+        ("jsonl", gzip(&jsonl())),
+        ("dump", dump),
+        ("parquet", parquet),
+        ("csv", csv),
+        ("pdf", b"%PDF-1.7\n%\xff\xff\xff\xff\n1 0 obj\n".repeat(9)),
+        ("zeros", vec![0; 100_000]),
+    ];
+    let formats = [
+        (Format::Warc, "warc", "not a WARC file"),
+        (Format::Wet, "warc", "not a WARC file"),
+        (Format::Wat, "warc", "not a WARC file"),
+        (Format::Jsonl, "jsonl", "not a JSONL file"),
+        (Format::Dolma, "jsonl", "not a JSONL file"),
+        (Format::Wikipedia, "dump", "not a MediaWiki XML dump"),
+        (Format::Parquet, "parquet", "not a Parquet file"),
+    ];
+    for (format, own, wanted) in formats {
+        for (kind, bytes) in &files {
+            // a Parquet file is entered at both ends, so it is never compressed
+            let told = try_run(bytes, format, folder.path());
+            if *kind == own && !(own == "warc" && format != Format::Warc) {
+                assert!(told.unwrap().records > 0, "{kind} as {format:?}");
+            } else if *kind != own {
+                let why = told.unwrap_err().to_string();
+                let is_told = why.contains(wanted) && why.contains("starts with \"");
+                assert!(
+                    is_told && why.contains("/in: "),
+                    "{kind} as {format:?}: {why}"
+                );
+            }
+        }
+    }
+    let why = try_run(&jsonl(), Format::Warc, folder.path()).unwrap_err();
+    let told = why.to_string();
+    let (_, told) = told.split_once("/in: ").unwrap();
+    assert_eq!(
+        told,
+        "not a WARC file: starts with \"{\\\"text\\\":\\\"document number 0 has t\"..., wanted \"WARC/1.\", or \"filedesc://\" of an ARC file"
+    );
+}
+
+/// The system opens it and refuses every read.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_cannot_be_read_is_an_error_of_its_shard() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in");
+    std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
+    for format in [Format::Warc, Format::Jsonl, Format::Text, Format::Wikipedia] {
+        let config = CurateConfig {
+            inputs: vec![Input {
+                path: path.to_string_lossy().into_owned(),
+                format,
+                ..Input::default()
+            }],
+            ..CurateConfig::default()
+        };
+        let curator = Curator::new(&config, None, None, 0).unwrap();
+        let out = folder.path().join("out");
+        let told = curator.run_shard(&shards(&config).unwrap()[0], &out, &Silent);
+        let why = told.unwrap_err().to_string();
+        assert!(why.contains("/in: ") && why.contains("os error 5"), "{why}");
+        assert!(!out.join("errors/00000.jsonl").exists());
+    }
 }
 
 /// Every stage must stay linear in the length of a text, whatever it holds.
@@ -268,7 +366,7 @@ proptest! {
         ] {
             let mut bytes = bytes;
             damages.iter().for_each(|d| apply(&mut bytes, d));
-            run(&bytes, format, folder.path());
+            run_or_refuse(&bytes, format, folder.path());
         }
     }
 
@@ -290,7 +388,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let bytes = if gz { [&[0x1f, 0x8b, 8, 0][..], &bytes].concat() } else { bytes };
         for format in [Format::Warc, Format::Wet, Format::Jsonl, Format::Text] {
-            run(&bytes, format, folder.path());
+            run_or_refuse(&bytes, format, folder.path());
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod blend;
 mod load;
+mod secrets;
 mod tokenize;
 
 pub(crate) use blend::{
@@ -118,8 +119,8 @@ impl Default for Job {
 pub struct StoreTable {
     /// Folder in an object store: `s3://bucket/runs/one`, `gs://...`, `az://...`.
     pub url: String,
-    /// Settings of the store by the names of the `object_store` crate, above those of the environment. They are written to
-    /// `job.toml`: leave secrets to the environment.
+    /// Settings of the store by the names of the `object_store` crate, above those of the environment. A secret is left to the
+    /// environment or named as `file:PATH`; one that is written here is not printed, so the resolved job cannot be run elsewhere.
     pub options: BTreeMap<String, String>,
 }
 
@@ -258,9 +259,11 @@ pub struct Problem {
 }
 
 impl Job {
-    /// The resolved job as TOML; loading it gives the same job.
+    /// The resolved job as TOML; loading it gives the same job. A secret that is written into the job stands there as
+    /// [`curate::HIDDEN`], and loading that is a problem of its key.
     pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a job holds only tables, arrays, strings and numbers")
+        let shown = secrets::hidden(self);
+        toml::to_string(&shown).expect("a job holds only tables, arrays, strings and numbers")
     }
 
     /// The store that the job's files are shared through, if it has one.
@@ -303,7 +306,11 @@ impl Job {
         let missing = curate::missing_inputs(self.inputs());
         let told = missing.into_iter().map(|(i, why)| Problem {
             key: format!("{table}.inputs[{i}].path"),
-            found: format!("{:?}: {why}", self.inputs()[i].path),
+            found: format!(
+                "{:?}: {}",
+                curate::without_passwords(&self.inputs()[i].path),
+                curate::without_passwords(&why)
+            ),
             wanted: "a file, folder, pattern, list or URL that is there".into(),
         });
         told.collect()
@@ -415,7 +422,8 @@ impl Job {
             && !curate::is_url(Path::new(&store.url))
         {
             let wanted = "a folder in a store: s3://bucket/folder, gs://... or az://...";
-            add("store.url", format!("{:?}", store.url), wanted);
+            let found = curate::without_passwords(&store.url);
+            add("store.url", format!("{found:?}"), wanted);
         }
         if self.name.is_empty() {
             add("name", "\"\"".into(), "a name to show in reports");
@@ -464,6 +472,7 @@ impl Job {
                 );
             }
         }
+        secrets::check(self, &mut add);
         self.check_datasets(&mut add);
         self.check_training(&mut add);
     }

@@ -9,7 +9,9 @@ use curate::{Curator, Shard, ShardReport};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::json;
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -127,6 +129,7 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
         return Ok(());
     }
     let curator = curator(cx, config)?;
+    curator.add_bad(bad_before(cx, &own, &todo)?);
     let bytes = todo.iter().map(|i| own[*i].bytes);
     let progress = Progress::start(&format!("curate {index}/{of}"), "MB", bytes.sum());
     run_shards(cx, &curator, &own, &prints, &todo, &Watcher::new(&progress))?;
@@ -144,6 +147,65 @@ fn curator(cx: &Context, config: &curate::CurateConfig) -> Result<Curator> {
     )?)
 }
 
+/// Bad records of the shards that are done, those of `todo` left out.
+fn bad_before(cx: &Context, shards: &[Shard], todo: &[usize]) -> Result<u64> {
+    let is_left: HashSet<usize> = todo.iter().copied().collect();
+    let mut bad = 0;
+    for (_, shard) in shards
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| !is_left.contains(i))
+    {
+        let record = cx.manifest.get(&stage_name(shard))?;
+        bad += record.map_or(0, |r| r.counts["quarantined"].as_u64().unwrap_or(0));
+    }
+    Ok(bad)
+}
+
+/// A stage with more bad records than allowed, or with nothing but bad ones, has failed: it is not recorded, so that the
+/// same command fails again.
+fn check_bad(cx: &Context, config: &curate::CurateConfig, sum: &ShardReport) -> Result<()> {
+    let errors = cx.out.join("errors.jsonl");
+    let (bad, most) = (sum.quarantined, config.max_bad_records);
+    if bad > most {
+        bail!(
+            "{} records are bad, above curate.max_bad_records = {most}; see {}",
+            grouped(bad),
+            errors.display()
+        );
+    }
+    if bad > 0 && bad == sum.records {
+        let first = first_reasons(&errors)?;
+        bail!(
+            "all {} records are bad; see {}: {first}",
+            grouped(bad),
+            errors.display()
+        );
+    }
+    Ok(())
+}
+
+/// Reasons that are shown when every record is bad.
+const REASONS: usize = 3;
+
+/// The first lines of the errors, for a message.
+fn first_reasons(errors: &Path) -> Result<String> {
+    let file = File::open(errors).with_context(|| errors.display().to_string())?;
+    let mut told = Vec::new();
+    for line in BufReader::new(file).lines().take(REASONS) {
+        let line = line.with_context(|| errors.display().to_string())?;
+        let line: serde_json::Value = serde_json::from_str(&line)?;
+        let text = |key: &str| line[key].as_str().unwrap_or_default().to_string();
+        told.push(format!(
+            "{}, byte {}: {}",
+            text("path"),
+            line["offset"],
+            text("why")
+        ));
+    }
+    Ok(told.join("; "))
+}
+
 pub(super) fn run(cx: &Context) -> Result<()> {
     let config = table(cx)?;
     let shards = cx.shards()?;
@@ -158,6 +220,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     }
     cx.manifest.forget("curate");
     let curator = curator(cx, config)?;
+    curator.add_bad(bad_before(cx, shards, &todo)?);
     let bytes = todo.iter().map(|i| shards[*i].bytes);
     let progress = Progress::start("curate", "MB", bytes.sum());
     run_shards(
@@ -171,6 +234,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let reports = reports(cx)?;
     let sum = total(&reports);
     let mut files = vec![merge_errors(cx, shards.len())?];
+    check_bad(cx, config, &sum)?;
     if config.statistics {
         files.extend(merge_statistics(cx, shards.len())?);
     }
@@ -193,14 +257,6 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         grouped(sum.quarantined),
         megabytes(sum.bytes_in)
     ));
-    if sum.quarantined > config.max_bad_records {
-        bail!(
-            "{} records are bad, above curate.max_bad_records = {}; see {}",
-            sum.quarantined,
-            config.max_bad_records,
-            cx.out.join("errors.jsonl").display()
-        );
-    }
     Ok(())
 }
 
@@ -234,7 +290,7 @@ fn run_shards(
     let next = AtomicUsize::new(0);
     let failed: Mutex<Vec<(usize, anyhow::Error)>> = Mutex::new(Vec::new());
     let work = || {
-        loop {
+        while !curator.has_too_many_bad() {
             let Some(i) = todo.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 return;
             };
@@ -272,10 +328,45 @@ fn run_shards(
     });
     let mut failed = failed.into_inner().unwrap_or_default();
     failed.sort_by_key(|(i, _)| *i);
-    match failed.into_iter().next() {
-        Some((i, e)) => Err(e.context(format!("shard {i} ({})", shards[i].path.display()))),
-        None => Ok(()),
+    let too_many = |e: &anyhow::Error| {
+        let error = e.downcast_ref::<curate::Error>();
+        matches!(error, Some(curate::Error::TooManyBad { .. }))
+    };
+    let (mut over, failed): (Vec<_>, Vec<_>) = failed.into_iter().partition(|(_, e)| too_many(e));
+    match (over.pop(), failed.len()) {
+        (Some((_, e)), _) => {
+            let errors = cx.out.join("errors");
+            Err(e.context(format!("[curate] stopped; see {}", errors.display())))
+        }
+        // without a shard that could say so: those that were done before had too many already
+        (None, _) if curator.has_too_many_bad() => {
+            let most = table(cx)?.max_bad_records;
+            bail!(
+                "shards that were done before have more bad records than curate.max_bad_records = {most}"
+            )
+        }
+        (None, 0) => Ok(()),
+        (None, _) => Err(all_of(shards, failed)),
     }
+}
+
+/// Shards that are named when several have failed.
+const NAMED: usize = 10;
+
+/// One error of all shards that have failed: the others are done, and these are tried again by the next run.
+fn all_of(shards: &[Shard], mut failed: Vec<(usize, anyhow::Error)>) -> anyhow::Error {
+    let name = |i: usize| format!("shard {i} ({})", curate::shown(&shards[i].path));
+    if failed.len() == 1 {
+        let (i, e) = failed.remove(0);
+        return e.context(name(i));
+    }
+    let count = failed.len();
+    let named = failed.iter().take(NAMED);
+    let mut lines: Vec<String> = named.map(|(i, e)| format!("{}: {e:#}", name(*i))).collect();
+    if count > NAMED {
+        lines.push(format!("and {} more", count - NAMED));
+    }
+    anyhow!("{count} shards failed:\n  {}", lines.join("\n  "))
 }
 
 /// Forwards the curator's counts to the bar.

@@ -104,10 +104,12 @@ pub(super) struct Reader<'a> {
     pub(super) errors: Vec<u8>,
     /// Records without a text.
     pub(super) bad: u64,
+    /// Those of the stage's other parts and datasets: `tokenize.max_bad_records` is of all together.
+    bad_before: u64,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(cx: &'a Context, key: &str, units: Vec<Unit>) -> Reader<'a> {
+    pub(super) fn new(cx: &'a Context, key: &str, units: Vec<Unit>, bad_before: u64) -> Reader<'a> {
         Reader {
             cx,
             key: key.to_string(),
@@ -117,6 +119,7 @@ impl<'a> Reader<'a> {
             last: 0,
             errors: Vec::new(),
             bad: 0,
+            bad_before,
         }
     }
 
@@ -190,7 +193,8 @@ impl<'a> Reader<'a> {
     }
 
     fn quarantine(&mut self, reader: &TextReader, offset: u64, why: &str) -> Result<()> {
-        let line = serde_json::json!({"path": reader.path(), "offset": offset, "why": why});
+        let line =
+            serde_json::json!({"path": curate::shown(reader.path()), "offset": offset, "why": why});
         self.errors
             .extend_from_slice(format!("{line}\n").as_bytes());
         self.bad += 1;
@@ -200,10 +204,10 @@ impl<'a> Reader<'a> {
             .tokenize
             .as_ref()
             .map_or(0, |t| t.max_bad_records);
-        if self.bad > most {
+        if self.bad_before + self.bad > most {
             bail!(
                 "more than tokenize.max_bad_records = {most} records hold no text; the last: {}, byte {offset}: {why}",
-                reader.path().display()
+                curate::shown(reader.path())
             );
         }
         Ok(())

@@ -106,7 +106,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     };
     let mut prints = vec![of_tokenizer];
     let mut records = Vec::new();
-    let mut built = 0;
+    let (mut built, mut bad) = (0, 0);
     for dataset in cx.job.datasets() {
         let print = stage.fingerprint(&dataset);
         let record = match cx.manifest.done(&stage_name(&dataset.name), &print)? {
@@ -117,9 +117,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
             }
             None => {
                 built += 1;
-                stage.dataset(&dataset, &print)?
+                stage.dataset(&dataset, &print, bad)?
             }
         };
+        bad += quarantined(&record);
         prints.push(print);
         records.push(record);
     }
@@ -138,6 +139,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         log!("tokenize: done before");
     }
     Ok(())
+}
+
+/// Bad records of a dataset, or of a part of one.
+fn quarantined(record: &Record) -> u64 {
+    record.counts["quarantined"].as_u64().unwrap_or(0)
 }
 
 fn stage_name(dataset: &str) -> String {
@@ -205,7 +211,7 @@ fn train(cx: &Context, table: &Tokenize, progress: &Progress) -> Result<Tokenize
             key: key.clone(),
         };
         let units = texts::units(&cx.job, &everything, 1)?;
-        Reader::new(cx, key, units).each(|text| {
+        Reader::new(cx, key, units, 0).each(|text| {
             progress.add(text.len() as u64);
             Ok(trainer.feed(text)?)
         })?;
@@ -258,7 +264,9 @@ impl Stage<'_> {
     }
 
     /// All parts of a dataset, then the dataset.
-    fn dataset(&self, dataset: &TokenDataset, print: &str) -> Result<Record> {
+    ///
+    /// `bad` are the bad records of the datasets before.
+    fn dataset(&self, dataset: &TokenDataset, print: &str, mut bad: u64) -> Result<Record> {
         let (cx, tasks) = (self.cx, self.table.tasks);
         let stage = stage_name(&dataset.name);
         cx.manifest.forget(&stage);
@@ -277,9 +285,11 @@ impl Stage<'_> {
                 None => {
                     cx.manifest.forget(&stage);
                     let own = texts::share(&units, task, tasks);
-                    self.part(dataset, &name, &stage, print, own, (&progress, before))?
+                    let reader = Reader::new(cx, &dataset.key, own, bad);
+                    self.part(dataset, &name, &stage, print, reader, (&progress, before))?
                 }
             };
+            bad += quarantined(&record);
             let counts: Counts = serde_json::from_value(record.counts)
                 .with_context(|| format!("counts of {stage} in manifest.json"))?;
             before += counts.built.text_bytes;
@@ -292,6 +302,15 @@ impl Stage<'_> {
             index::merge(&prefixes, &prefix)?;
         }
         let counts = sum(parts.iter().map(|p| &p.1));
+        if counts.quarantined > 0 && counts.built.written.documents == 0 {
+            let errors = self.errors_of_part(dataset, 0);
+            bail!(
+                "{stage}: all {} records hold no text in field {:?}; see {}",
+                grouped(counts.quarantined),
+                dataset.key,
+                errors.display()
+            );
+        }
         let data = Dataset::open(&prefix)?;
         let statistics = index::statistics(&data, self.tokenizer.vocab())?;
         let lineage = json!({"name": dataset.name, "sources": dataset.sources, "key": dataset.key,
@@ -349,11 +368,10 @@ impl Stage<'_> {
         name: &str,
         stage: &str,
         print: &str,
-        units: Vec<texts::Unit>,
+        mut reader: Reader<'_>,
         (progress, before): (&Progress, u64),
     ) -> Result<Record> {
         let started = std::time::Instant::now();
-        let mut reader = Reader::new(self.cx, &dataset.key, units);
         let at = prefix(self.cx, name);
         let built = index::build_dataset(
             &at,

@@ -3,16 +3,26 @@
 //! Output is bounded by the caller; what was decompressed before an error is still text, and browsers
 //! show it too.
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 
-/// Undoes the codings of a `Content-Encoding` value, last first, up to `most` bytes each.
-pub(crate) fn decode_body(encoding: &str, body: &[u8], most: u64) -> Option<Vec<u8>> {
-    let mut codings = encoding.split(',').map(str::trim).rev();
-    let mut decoded = decode(codings.next()?, body, most)?;
-    for coding in codings {
-        decoded = decode(coding, &decoded, most)?;
+/// Servers apply one coding, proxies perhaps another; each of them may cost `most` bytes of work.
+const MAX_CODINGS: usize = 8;
+
+/// Undoes the codings of a `Content-Encoding` value, last first, up to `most` bytes each. None for a coding that is not
+/// known, for more than [`MAX_CODINGS`], and for bytes that are not what they are said to be.
+pub(crate) fn decode_body<'a>(
+    encoding: &str,
+    body: Cow<'a, [u8]>,
+    most: u64,
+) -> Option<Cow<'a, [u8]>> {
+    let codings = encoding.split(',').map(str::trim);
+    let mut codings = codings.filter(|c| !matches!(*c, "" | "identity")).rev();
+    let mut decoded = body;
+    for coding in codings.by_ref().take(MAX_CODINGS) {
+        decoded = Cow::Owned(decode(coding, &decoded, most)?);
     }
-    Some(decoded)
+    codings.next().is_none().then_some(decoded)
 }
 
 fn decode(coding: &str, body: &[u8], most: u64) -> Option<Vec<u8>> {
@@ -35,7 +45,6 @@ fn decode(coding: &str, body: &[u8], most: u64) -> Option<Vec<u8>> {
             Ok(decoder) => all(decoder, most, &mut out),
             Err(e) => Err(e),
         },
-        "" | "identity" => return Some(body.to_vec()),
         _ => return None,
     };
     let usable = read.is_ok() || !out.is_empty();
@@ -60,15 +69,27 @@ mod tests {
             e.write_all(bytes).unwrap();
             e.finish().unwrap()
         };
+        fn decode_body<'a>(coding: &str, body: &'a [u8], most: u64) -> Option<Cow<'a, [u8]>> {
+            super::decode_body(coding, Cow::Borrowed(body), most)
+        }
         let zstd = zstd::encode_all(&text[..], 1).unwrap();
         assert_eq!(decode_body("zstd", &zstd, 1 << 20).unwrap(), text);
+        assert_eq!(
+            decode_body(",identity,, zstd , ,", &zstd, 1 << 20).unwrap(),
+            text
+        );
+        let many = (0..9).fold(text.clone(), |body, _| gzip(&body));
+        assert_eq!(decode_body(&["gzip"; 9].join(","), &many, 1 << 20), None);
+        let many = (0..8).fold(text.clone(), |body, _| gzip(&body));
+        let found = decode_body(&["gzip"; 8].join(","), &many, 1 << 20);
+        assert_eq!(found.unwrap(), text);
         let both = gzip(&zstd);
         assert_eq!(decode_body("zstd, gzip", &both, 1 << 20).unwrap(), text);
         assert_eq!(decode_body("zstd", &zstd, 100), None);
         assert_eq!(decode_body("compress", &text, 1 << 20), None);
         // as brotli 1.2.1 (PyPI) compresses nothing and "words "
-        assert_eq!(decode_body("br", &[0x3b], 10), Some(Vec::new()));
+        assert_eq!(decode_body("br", &[0x3b], 10), Some(Cow::Owned(Vec::new())));
         let stored = [&[0x8b, 0x02, 0x80][..], b"words ", &[0x03]].concat();
-        assert_eq!(decode_body("br", &stored, 10).unwrap(), b"words ");
+        assert_eq!(*decode_body("br", &stored, 10).unwrap(), *b"words ");
     }
 }

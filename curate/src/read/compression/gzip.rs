@@ -15,7 +15,7 @@ impl Source {
         let mut wanted = FIRST_WINDOW;
         loop {
             if let Err(e) = window.fill_to(wanted) {
-                return self.failed(offset, &e);
+                return Piece::Failed(e);
             }
             let bytes = window.available();
             // Padding with zeros after the last member is common and harmless.

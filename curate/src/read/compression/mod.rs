@@ -18,7 +18,7 @@ use std::io;
 
 use flate2::bufread::GzDecoder;
 
-use super::place::{Blob, Window};
+use super::place::{Blob, Failure, Watched, Window};
 use inflate::Inflater;
 use stream::Stream;
 use zstd::Frames;
@@ -45,6 +45,8 @@ pub(crate) enum Piece {
         /// The bytes handed out last belong to the damaged part.
         inside: bool,
     },
+    /// The system or the server refused a read: the file ends here this time.
+    Failed(io::Error),
     /// The end of the file.
     End,
 }
@@ -78,6 +80,7 @@ pub(crate) struct Source {
     compressed: bool,
     gzip: bool,
     consumed: u64,
+    failure: Failure,
 }
 
 /// Largest member that is decompressed in one call.
@@ -102,6 +105,7 @@ fn bomb(made: u64, used: u64) -> Option<String> {
 impl Source {
     /// Opens a file; `records` tells that each gzip member holds about one record.
     pub(crate) fn open(blob: Box<dyn Blob>, records: bool) -> io::Result<Source> {
+        let (blob, failure) = Watched::new(blob);
         let mut window = Window::new(blob);
         window.fill_to(HEAD)?;
         let mut head = [0u8; HEAD];
@@ -128,6 +132,7 @@ impl Source {
             inflater,
             records,
             consumed: 0,
+            failure,
         })
     }
 
@@ -200,6 +205,18 @@ impl Source {
 
     /// Appends the next piece to `out`.
     pub(crate) fn next(&mut self, out: &mut Vec<u8>) -> Piece {
+        let piece = self.next_piece(out);
+        // a decompressor takes a refused read for damage
+        match self.failure.take() {
+            Some(error) => {
+                self.state = State::Done;
+                Piece::Failed(error)
+            }
+            None => piece,
+        }
+    }
+
+    fn next_piece(&mut self, out: &mut Vec<u8>) -> Piece {
         match std::mem::replace(&mut self.state, State::Done) {
             State::Done => Piece::End,
             State::Plain(window) => self.plain(window, out),
@@ -224,15 +241,10 @@ impl Source {
         }
     }
 
-    fn failed(&mut self, offset: u64, error: &io::Error) -> Piece {
-        self.state = State::Done;
-        cannot_read(offset, error)
-    }
-
     fn plain(&mut self, mut window: Window, out: &mut Vec<u8>) -> Piece {
         let offset = window.offset();
         if let Err(e) = window.fill_to(1) {
-            return self.failed(offset, &e);
+            return Piece::Failed(e);
         }
         let n = window.available().len();
         if n == 0 {
@@ -247,15 +259,6 @@ impl Source {
             starts_member: false,
             ends_member: false,
         }
-    }
-}
-
-/// A read that the system or the server refused.
-fn cannot_read(offset: u64, error: &io::Error) -> Piece {
-    Piece::Damage {
-        offset,
-        why: format!("cannot read on: {error}"),
-        inside: true,
     }
 }
 

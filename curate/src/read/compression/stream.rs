@@ -11,7 +11,7 @@ use bzip2::{Decompress, Status};
 use lz4_flex::frame::FrameDecoder;
 use lzma_rust2::XzReader;
 
-use super::{CHUNK, Piece, bomb, cannot_read};
+use super::{CHUNK, Piece, bomb};
 use crate::read::place::Window;
 
 /// Memory for xz's dictionary, KiB: `xz -9` asks for 64 MiB.
@@ -222,7 +222,7 @@ impl Stream {
                     }
                     Err(e) => {
                         self.done = true;
-                        return cannot_read(start, &e);
+                        return Piece::Failed(e);
                     }
                 },
                 Ok(_) => match bomb(self.made, self.offset() - start) {

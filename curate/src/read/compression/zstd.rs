@@ -8,7 +8,7 @@ use std::io::{self, Read};
 
 use ::zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
-use super::{CHUNK, Piece, bomb, cannot_read};
+use super::{CHUNK, Piece, bomb};
 use crate::read::place::Window;
 
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -82,7 +82,7 @@ impl Frames {
             match self.start() {
                 Ok(None) => {}
                 Ok(Some(piece)) => return piece,
-                Err(e) => return cannot_read(self.window.offset(), &e),
+                Err(e) => return Piece::Failed(e),
             }
         }
         let (offset, given) = self.inside.unwrap_or((self.window.offset(), 0));

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
-use crate::read::place::Blob;
+use super::pages::{HEAD, Pages};
+use crate::read::place::{Blob, Failure, Watched};
 
 /// Read at once; columns are read side by side, each from a block of its own.
 const BLOCK: usize = 1 << 20;
@@ -25,10 +26,14 @@ struct Blocks {
 pub(super) struct Chunks {
     blocks: Arc<Mutex<Blocks>>,
     size: u64,
+    failure: Failure,
+    /// What pages may be like, once the file's metadata is known.
+    pages: Option<Arc<Pages>>,
 }
 
 impl Chunks {
-    pub(super) fn open(mut blob: Box<dyn Blob>) -> io::Result<Chunks> {
+    pub(super) fn open(blob: Box<dyn Blob>) -> io::Result<Chunks> {
+        let (mut blob, failure) = Watched::new(blob);
         let size = blob
             .size()?
             .ok_or_else(|| io::Error::other("the server does not tell the file's size"))?;
@@ -36,11 +41,26 @@ impl Chunks {
         Ok(Chunks {
             blocks: Arc::new(Mutex::new(Blocks { blob, blocks })),
             size,
+            failure,
+            pages: None,
         })
     }
 
+    /// The same file, whose pages are looked at before they are read.
+    pub(super) fn with_pages(self, pages: Pages) -> Chunks {
+        Chunks {
+            pages: Some(Arc::new(pages)),
+            ..self
+        }
+    }
+
+    /// The read that was refused, once: the library reports it as it reports damage.
+    pub(super) fn refused(&self) -> Option<io::Error> {
+        self.failure.take()
+    }
+
     /// Up to `length` bytes from `offset`; fewer at the end of the file.
-    fn read_at(&self, offset: u64, length: usize) -> io::Result<Bytes> {
+    pub(super) fn read_at(&self, offset: u64, length: usize) -> io::Result<Bytes> {
         let mut inner = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let length = length.min(left);
@@ -84,10 +104,12 @@ impl Length for Chunks {
 impl ChunkReader for Chunks {
     type T = Part;
 
+    /// Page headers are read from here, and the footer's end. It is also asked for and not read.
     fn get_read(&self, start: u64) -> parquet::errors::Result<Part> {
         Ok(Part {
             chunks: self.clone(),
             offset: start,
+            is_begun: false,
         })
     }
 
@@ -98,6 +120,9 @@ impl ChunkReader for Chunks {
             let why = format!("{length} bytes wanted at byte {start}, but only {found} follow");
             return Err(ParquetError::EOF(why));
         }
+        if let Some(pages) = &self.pages {
+            pages.check_body(start, &bytes)?;
+        }
         Ok(bytes)
     }
 }
@@ -106,10 +131,19 @@ impl ChunkReader for Chunks {
 pub(super) struct Part {
     chunks: Chunks,
     offset: u64,
+    is_begun: bool,
 }
 
 impl Read for Part {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if !self.is_begun
+            && let Some(pages) = &self.chunks.pages
+        {
+            let head = self.chunks.read_at(self.offset, HEAD)?;
+            let checked = pages.check_header(self.offset, &head);
+            checked.map_err(|e| io::Error::other(e.to_string()))?;
+        }
+        self.is_begun = true;
         let bytes = self.chunks.read_at(self.offset, out.len())?;
         out[..bytes.len()].copy_from_slice(&bytes);
         self.offset += bytes.len() as u64;

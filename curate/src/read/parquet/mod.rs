@@ -4,29 +4,34 @@
 //! few rows at a time, so that memory follows pages, not row groups. A row is handed on as a JSON
 //! object of its columns (fields.rs makes a document of it); a column `metadata` or `meta` that holds
 //! JSON text is that JSON. A row group that cannot be read on is one bad record, its place that of
-//! the group; reading goes on with the next group.
+//! the group; reading goes on with the next group. A page that declares more than a file of records holds is refused
+//! before it is read (pages.rs).
 //!
 //! A part of a file owns the row groups that start in it.
 
 mod chunks;
+mod pages;
 
 use std::io;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 use parquet::basic::Repetition;
-use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 
+use super::format::{Mismatch, starts_with};
 use super::place::Options;
 use super::{Batch, place};
+use crate::json;
+use crate::panics::caught;
 use chunks::Chunks;
+use pages::Pages;
 
 /// Rows that are taken from the columns at once: a row may hold megabytes.
 const ROWS: usize = 32;
@@ -54,19 +59,19 @@ pub(crate) struct ParquetReader {
     rows: Option<RowIter<'static>>,
     record: Vec<u8>,
     max: usize,
-    empty: bool,
+    /// Why there is no row at all, until that is told.
+    empty: Option<&'static str>,
 }
 
-fn other(error: impl std::fmt::Display) -> io::Error {
-    io::Error::other(error.to_string())
-}
+/// First bytes of a file, and its last.
+const MAGIC: &[u8] = b"PAR1";
 
 /// What `read` returns; a panic of the library is an error like any other.
 fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(read)) {
+    match caught(read) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(e)) => Err(e.to_string()),
-        Err(_) => Err("the file contradicts itself".to_string()),
+        Err(panic) => Err(format!("the file contradicts itself: {panic}")),
     }
 }
 
@@ -76,15 +81,46 @@ impl ParquetReader {
         options: &Options,
         part: Option<&Range<u64>>,
         max: usize,
-    ) -> io::Result<ParquetReader> {
+    ) -> io::Result<Result<ParquetReader, Mismatch>> {
         let chunks = Chunks::open(place::open(path, options)?)?;
+        let no_file = |found: String| Mismatch {
+            wanted: "a Parquet file",
+            found,
+            start: "\"PAR1\", and a footer at its end",
+        };
+        let head = chunks.read_at(0, 4 * MAGIC.len())?;
+        if head.is_empty() && part.is_none() {
+            return Ok(Ok(ParquetReader {
+                projection: Type::group_type_builder("empty")
+                    .build()
+                    .map_err(io::Error::other)?,
+                chunks,
+                groups: Vec::new(),
+                group: 0,
+                row: 0,
+                rows: None,
+                record: Vec::new(),
+                max,
+                empty: Some("the file is empty"),
+            }));
+        }
+        if !head.starts_with(MAGIC) {
+            return Ok(Err(no_file(starts_with(&head))));
+        }
         let of = chunks.clone();
-        let (metadata, projection) = guarded(move || {
+        let opened = guarded(move || {
             let reader = SerializedFileReader::new(of)?;
             let projection = wanted(reader.metadata().file_metadata().schema())?;
             Ok((reader.metadata().clone(), projection))
-        })
-        .map_err(|e| other(format!("no Parquet file: {e}")))?;
+        });
+        if let Some(e) = chunks.refused() {
+            return Err(e);
+        }
+        let (metadata, projection) = match opened {
+            Ok(opened) => opened,
+            Err(why) => return Ok(Err(no_file(why))),
+        };
+        let chunks = chunks.with_pages(Pages::of(&metadata, max));
         let mut groups = Vec::new();
         let mut first = 0u64;
         for (number, group) in metadata.row_groups().iter().enumerate() {
@@ -101,7 +137,8 @@ impl ParquetReader {
             }
             first = first.saturating_add(rows);
         }
-        Ok(ParquetReader {
+        let is_empty = first == 0 && part.is_none();
+        Ok(Ok(ParquetReader {
             chunks,
             projection,
             groups,
@@ -110,13 +147,15 @@ impl ParquetReader {
             rows: None,
             record: Vec::new(),
             max,
-            empty: first == 0 && part.is_none(),
-        })
+            empty: is_empty.then_some("the file holds no rows"),
+        }))
     }
 
-    pub(super) fn fill(&mut self, batch: &mut Batch) {
-        if std::mem::take(&mut self.empty) {
-            batch.push_bad(0, 0, "the file holds no rows".to_string());
+    /// # Errors
+    /// A read that was refused; `batch` is worth nothing then.
+    pub(super) fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
+        if let Some(why) = self.empty.take() {
+            batch.push_bad(0, 0, why.to_string());
         }
         while !batch.is_full() {
             let Some(group) = self.groups.get(self.group) else {
@@ -137,6 +176,9 @@ impl ParquetReader {
                     batch.push_bad(offset, number, why);
                 }
                 Err(why) => {
+                    if let Some(e) = self.chunks.refused() {
+                        return Err(e);
+                    }
                     let group = &self.groups[self.group];
                     let left = group.rows - self.row;
                     let why = format!("row group {}: {why}; {left} rows are lost", group.number);
@@ -148,6 +190,7 @@ impl ParquetReader {
             }
             self.row += 1;
         }
+        Ok(())
     }
 
     /// Puts the next row of the current group into `record`.
@@ -163,6 +206,16 @@ impl ParquetReader {
         let row = row.ok_or("fewer rows than it says")?;
         self.rows = Some(rows);
         self.record.clear();
+        if row
+            .get_column_iter()
+            .map(|(_, field)| length(field))
+            .sum::<usize>()
+            > self.max
+        {
+            // as long as it is without being written
+            self.record.resize(self.max + 1, b' ');
+            return Ok(());
+        }
         self.record.push(b'{');
         for (name, field) in row.into_columns() {
             if self.record.len() > 1 {
@@ -198,13 +251,16 @@ impl ParquetReader {
 
 /// Offset of a group's first page.
 fn start_of(group: &RowGroupMetaData) -> u64 {
-    let starts = group.columns().iter().map(|column| {
-        let data = column.data_page_offset();
-        // a dictionary stands before the data; 0 is written by some for "none"
-        let dictionary = column.dictionary_page_offset().filter(|o| *o > 0);
-        dictionary.map_or(data, |d| d.min(data))
-    });
-    u64::try_from(starts.min().unwrap_or(0)).unwrap_or(0)
+    let starts = group.columns().iter().map(start_of_column);
+    starts.min().unwrap_or(0)
+}
+
+/// Offset of a column's first page.
+fn start_of_column(column: &ColumnChunkMetaData) -> u64 {
+    let data = column.data_page_offset();
+    // a dictionary stands before the data; 0 is written by some for "none"
+    let dictionary = column.dictionary_page_offset().filter(|o| *o > 0);
+    u64::try_from(dictionary.map_or(data, |d| d.min(data))).unwrap_or(0)
 }
 
 /// All columns but bare repeated ones, which the library's rows cannot hold (arrow-rs issue 2394).
@@ -223,6 +279,30 @@ fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) -> Re
     serde_json::to_writer(out, value).map_err(|e| e.to_string())
 }
 
+/// Bytes of a text.
+fn length(field: &Field) -> usize {
+    match field {
+        Field::Str(text) => text.len(),
+        Field::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    }
+}
+
+/// A number that JSON does not know, as Python writes it.
+fn special(field: &Field) -> Option<&'static str> {
+    let number = match field {
+        Field::Double(number) => *number,
+        Field::Float(number) => f64::from(*number),
+        _ => return None,
+    };
+    match number {
+        n if n.is_nan() => Some("NaN"),
+        f64::INFINITY => Some("Infinity"),
+        f64::NEG_INFINITY => Some("-Infinity"),
+        _ => None,
+    }
+}
+
 /// A column's value as JSON.
 fn write_field(out: &mut Vec<u8>, name: &str, field: &Field) -> Result<(), String> {
     let text = match field {
@@ -233,13 +313,20 @@ fn write_field(out: &mut Vec<u8>, name: &str, field: &Field) -> Result<(), Strin
     };
     match text {
         Some(text) if matches!(name, "metadata" | "meta") && text.starts_with('{') => {
-            match serde_json::from_str::<serde::de::IgnoredAny>(text) {
-                Ok(_) => out.extend_from_slice(text.as_bytes()),
-                Err(_) => write_json(out, text)?,
+            if json::is_json(text) {
+                out.extend_from_slice(text.as_bytes());
+            } else {
+                write_json(out, text)?;
             }
             Ok(())
         }
         Some(text) => write_json(out, text),
-        None => write_json(out, &field.to_json_value()),
+        None => match special(field) {
+            Some(number) => {
+                out.extend_from_slice(number.as_bytes());
+                Ok(())
+            }
+            None => write_json(out, &field.to_json_value()),
+        },
     }
 }

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::glob::{fixed_part, is_pattern, matches};
 use super::{Options, is_remote, open, remote};
@@ -66,7 +67,9 @@ pub(crate) fn find(input: &Input) -> Result<Vec<Found>, String> {
     for entry in std::fs::read_dir(path).map_err(|e| e.to_string())? {
         let entry = entry.map_err(|e| e.to_string())?;
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        if !hidden && entry.path().is_file() {
+        // what cannot be looked at is an input that cannot be read, not one that is not there
+        let is_file = std::fs::metadata(entry.path()).map_or(true, |m| m.is_file());
+        if !hidden && is_file {
             files.push(entry.path());
         }
     }
@@ -120,6 +123,7 @@ fn read_list(path: &Path, options: &Options) -> io::Result<Vec<String>> {
             }
             Piece::Data { .. } => {}
             Piece::End => break,
+            Piece::Failed(e) => return Err(e),
             Piece::Damage { offset, why, .. } => {
                 return Err(io::Error::other(format!("at byte {offset}: {why}")));
             }
@@ -130,34 +134,82 @@ fn read_list(path: &Path, options: &Options) -> io::Result<Vec<String>> {
     Ok(lines.map(str::to_string).collect())
 }
 
-/// Local files that match, in name order.
+/// A folder on the way to files that match.
+struct Folder {
+    path: PathBuf,
+    /// The path without links.
+    real: PathBuf,
+    parent: Option<Rc<Folder>>,
+}
+
+impl Folder {
+    /// Whether a link in here leads back to a folder that we came through.
+    fn is_circle(&self, target: &Path) -> bool {
+        self.real == target || self.parent.as_ref().is_some_and(|p| p.is_circle(target))
+    }
+}
+
+/// Folders that are entered through links; links among n folders can be followed in n! ways.
+const MAX_LINKS: usize = 10_000;
+
+/// Local files that match, in name order. Links to folders are followed, but not in circles.
+///
+/// # Errors
+/// In words; also for a folder on the way that cannot be read.
 fn matching(pattern: &str) -> Result<Vec<Found>, String> {
+    matching_within(pattern, MAX_LINKS)
+}
+
+fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, String> {
     let fixed = fixed_part(pattern);
-    let root = if fixed.is_empty() { "." } else { fixed };
-    let mut folders = vec![PathBuf::from(root)];
+    let root = Path::new(if fixed.is_empty() { "." } else { fixed });
+    let told = |path: &Path, e: &io::Error| format!("{}: {e}", path.display());
+    let mut folders = vec![Rc::new(Folder {
+        path: root.to_path_buf(),
+        real: root.canonicalize().map_err(|e| told(root, &e))?,
+        parent: None,
+    })];
     // a pattern without ** reaches as deep as it has slashes
     let depth = pattern[fixed.len()..].matches('/').count();
-    let deepest = if pattern.contains("**") { 64 } else { depth };
-    let mut files = Vec::new();
+    let has_any_depth = pattern.contains("**");
+    let deepest = if has_any_depth { 64 } else { depth };
+    let (mut files, mut links) = (Vec::new(), 0);
     while let Some(folder) = folders.pop() {
-        let entries = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(e) if files.is_empty() && folder == Path::new(root) => {
-                return Err(format!("{root}: {e}"));
-            }
-            Err(_) => continue,
-        };
-        for entry in entries.flatten() {
+        let refused = |e: io::Error| told(&folder.path, &e);
+        for entry in std::fs::read_dir(&folder.path).map_err(refused)? {
+            let entry = entry.map_err(refused)?;
             let path = entry.path();
             let below = path.strip_prefix(root).unwrap_or(&path);
             let name = format!("{fixed}{}", below.to_string_lossy());
-            if path.is_dir() {
-                if below.components().count() <= deepest {
-                    folders.push(path);
+            if !path.is_dir() {
+                if matches(pattern, &name) {
+                    files.push(PathBuf::from(name));
                 }
-            } else if matches(pattern, &name) {
-                files.push(PathBuf::from(name));
+                continue;
             }
+            if below.components().count() > deepest {
+                continue;
+            }
+            let mut real = folder.real.join(entry.file_name());
+            // a pattern of fixed depth ends by itself
+            if has_any_depth && entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                real = path.canonicalize().map_err(|e| told(&path, &e))?;
+                if folder.is_circle(&real) {
+                    continue;
+                }
+                links += 1;
+                if links > most_links {
+                    return Err(format!(
+                        "{}: more than {most_links} ways through links to folders",
+                        path.display()
+                    ));
+                }
+            }
+            folders.push(Rc::new(Folder {
+                path,
+                real,
+                parent: Some(folder.clone()),
+            }));
         }
     }
     files.sort();
@@ -226,6 +278,53 @@ mod tests {
         assert_eq!(folder, [at("a/1.gz"), at("a/2.gz"), at("a/x.txt")]);
         assert!(find(&input(&root.join("a/*.zst"), "")).is_err());
         assert!(find(&input(&root.join("nowhere/*.zst"), "")).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_in_circles_end() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for folder in ["a", "b"] {
+            std::fs::create_dir(root.join(folder)).unwrap();
+            std::fs::write(root.join(folder).join("1.gz"), "x").unwrap();
+        }
+        for name in ["one", "two"] {
+            symlink(".", root.join(name)).unwrap();
+        }
+        symlink("../b", root.join("a/to_b")).unwrap();
+        symlink("../a", root.join("b/to_a")).unwrap();
+        let at = |name: &str| root.join(name).to_string_lossy().into_owned();
+        let found = names(&input(&root.join("**/*.gz"), ""));
+        let want = ["a/1.gz", "a/to_b/1.gz", "b/1.gz", "b/to_a/1.gz"].map(at);
+        assert_eq!(found, want);
+        // in a pattern of fixed depth a link is a folder like any other
+        let found = names(&input(&root.join("o*/*/1.gz"), ""));
+        assert_eq!(found, ["one/a/1.gz", "one/b/1.gz"].map(at));
+        // each of twelve folders has links to all others: more ways than anybody wants to walk
+        let many = root.join("many");
+        for i in 0..12 {
+            let folder = many.join(i.to_string());
+            std::fs::create_dir_all(&folder).unwrap();
+            for j in 0..12 {
+                symlink(many.join(j.to_string()), folder.join(format!("l{j}"))).unwrap();
+            }
+        }
+        let pattern = many.join("**/*.gz");
+        let why = matching_within(&pattern.to_string_lossy(), 300);
+        let why = why.err().unwrap();
+        assert!(why.contains("more than 300 ways"), "{why}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_cannot_be_looked_at_is_listed_to_fail_when_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("1.gz")).unwrap();
+        for path in [dir.path().to_path_buf(), dir.path().join("*.gz")] {
+            assert_eq!(find(&input(&path, "")).unwrap().len(), 1);
+        }
     }
 
     #[test]

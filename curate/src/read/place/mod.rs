@@ -9,6 +9,7 @@ mod glob;
 mod list;
 #[cfg(feature = "object-store")]
 mod remote;
+mod watched;
 mod window;
 
 #[cfg(not(feature = "object-store"))]
@@ -22,6 +23,7 @@ use std::path::Path;
 pub(crate) use list::find;
 #[cfg(feature = "object-store")]
 pub(crate) use remote::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
+pub(crate) use watched::{Failure, Watched};
 pub(crate) use window::Window;
 
 /// Settings of an object store, by the names of the `object_store` crate.

@@ -6,7 +6,7 @@
 //! An object that changes while it is read is an error, where the server sends an ETag.
 //!
 //! Credentials come from where each cloud's own programs take them: `AWS_*`, `GOOGLE_*`, `AZURE_*`
-//! variables, or the machine's role. The input's `options` stand above them.
+//! variables, or the machine's role. The input's `options` stand above them; a secret among them may be `file:PATH`.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -28,6 +28,7 @@ use url::Url;
 
 use super::list::Found;
 use super::{Blob, Options, State};
+use crate::secrets::{resolved, without_passwords};
 
 /// How often a stream may break off in a row without a byte in between.
 pub(crate) const MAX_FAILURES: u32 = 6;
@@ -65,6 +66,7 @@ pub(crate) fn told(error: &object_store::Error) -> io::Error {
         _ => io::ErrorKind::Other,
     };
     let text = error.to_string();
+    let text = without_passwords(&text);
     let words: Vec<&str> = text.split_whitespace().collect();
     io::Error::new(kind, words.join(" "))
 }
@@ -86,7 +88,8 @@ impl Store {
         let base = url[..url::Position::BeforePath].to_string();
         // Another part of the program may have chosen one already: that one serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let store = build(&scheme, &url, &base, options).map_err(|e| told(&e))?;
+        let options = resolved(options)?;
+        let store = build(&scheme, &url, &base, &options).map_err(|e| told(&e))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;

@@ -28,6 +28,8 @@ impl WarcReader {
             self.number += 1;
             self.buffer.clear();
             self.pieces.clear();
+            self.starts.clear();
+            self.no_blank = 0;
             self.at = 0;
             return true;
         }

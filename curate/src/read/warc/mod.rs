@@ -21,6 +21,7 @@ use std::io;
 use memchr::memmem;
 
 use super::compression::{Piece, Source};
+use super::format::{Mismatch, starts_with};
 use super::place::Blob;
 use super::{Batch, Fault};
 pub(crate) use header::parse_record;
@@ -35,8 +36,12 @@ pub(crate) struct WarcReader {
     compressed: bool,
     buffer: Vec<u8>,
     at: usize,
-    /// (buffer position, file offset, starts a member) of the pieces in the buffer.
+    /// (buffer position, file offset, starts a member) of the pieces in the buffer, by position.
     pieces: Vec<(usize, u64, bool)>,
+    /// No empty line starts before this position: headers without an end are not searched again and again.
+    no_blank: usize,
+    /// Positions of the members that may start with a record, in order: there are as many as a hostile file likes.
+    starts: Vec<usize>,
     /// Damage that comes after the bytes in the buffer, and whether those belong to it.
     damage: Option<(u64, String, bool)>,
     end: bool,
@@ -49,7 +54,14 @@ pub(crate) struct WarcReader {
     ranged: bool,
     /// An ARC file, the format before WARC.
     arc: bool,
+    /// The read that was refused.
+    failed: Option<io::Error>,
 }
+
+/// A file is searched for its first record no further than this.
+const LOOKED_AT: usize = 32 << 20;
+/// Damage before so many bytes leaves open what the file is.
+const TELLING: usize = 64 << 10;
 
 /// How a record stands in the buffer.
 enum Found {
@@ -71,6 +83,8 @@ impl WarcReader {
             buffer: Vec::new(),
             at: 0,
             pieces: Vec::new(),
+            no_blank: 0,
+            starts: Vec::new(),
             damage: None,
             end: false,
             number: 0,
@@ -79,7 +93,52 @@ impl WarcReader {
             stop: u64::MAX,
             ranged: false,
             arc: false,
+            failed: None,
         }
+    }
+
+    /// Whether the file can be a WARC or ARC file: there has to be a record in it. What is read stays at hand.
+    pub(super) fn expect_records(&mut self) -> io::Result<Option<Mismatch>> {
+        let most = self.max.saturating_add(MAX_HEADER).min(LOOKED_AT);
+        let mut searched = 0;
+        loop {
+            let is_arc = self.buffer.trim_ascii_start().starts_with(arc::START);
+            let from = searched.min(self.buffer.len());
+            if is_arc || self.record_start(from).is_some() {
+                return Ok(None);
+            }
+            searched = self.buffer.len().saturating_sub(MAGIC.len());
+            if self.buffer.len() < most && self.more() {
+                continue;
+            }
+            if let Some(e) = self.failed.take() {
+                return Err(e);
+            }
+            let is_open = self.damage.is_some() && self.buffer.len() < TELLING;
+            return Ok(if is_open || self.buffer.trim_ascii().is_empty() {
+                None
+            } else {
+                Some(Mismatch {
+                    wanted: "a WARC file",
+                    found: starts_with(&self.buffer),
+                    start: "\"WARC/1.\", or \"filedesc://\" of an ARC file",
+                })
+            });
+        }
+    }
+
+    /// The first record start at or after `from` of the buffer.
+    fn record_start(&self, from: usize) -> Option<usize> {
+        let mut search = from;
+        while let Some(i) = memmem::find(&self.buffer[search..], MAGIC) {
+            let hit = search + i;
+            let line_start = hit == 0 || matches!(self.buffer[hit - 1], b'\n' | b'\r');
+            if is_start(&self.buffer[hit..]) && (line_start || self.piece_at(hit)) {
+                return Some(hit);
+            }
+            search = hit + 1;
+        }
+        None
     }
 
     /// Only what starts in a range of the file; `next` is the same file once more, to find where the
@@ -101,7 +160,9 @@ impl WarcReader {
         Ok(())
     }
 
-    pub(super) fn fill(&mut self, batch: &mut Batch) {
+    /// # Errors
+    /// A read that was refused; `batch` is worth nothing then.
+    pub(super) fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         while !batch.is_full() {
             if self.direct(batch) {
                 continue;
@@ -144,6 +205,7 @@ impl WarcReader {
         }
         batch.consumed = self.source.consumed().saturating_sub(self.consumed);
         self.consumed = self.source.consumed();
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     /// True if the record at the current position belongs to the next range; reading is over then.
@@ -205,6 +267,10 @@ impl WarcReader {
         self.buffer.drain(..at);
         let last = self.pieces.iter().rposition(|p| p.0 <= at).unwrap_or(0);
         self.pieces.drain(..last);
+        self.no_blank = self.no_blank.saturating_sub(at);
+        let gone = self.starts.partition_point(|start| *start < at);
+        self.starts.drain(..gone);
+        self.starts.iter_mut().for_each(|start| *start -= at);
         for piece in &mut self.pieces {
             if piece.0 < at && !self.compressed {
                 piece.1 += (at - piece.0) as u64;
@@ -218,7 +284,8 @@ impl WarcReader {
 
     /// File offset of a buffer position.
     fn offset_of(&self, at: usize) -> u64 {
-        let piece = self.pieces.iter().rev().find(|p| p.0 <= at);
+        let behind = self.pieces.partition_point(|p| p.0 <= at);
+        let piece = behind.checked_sub(1).map(|last| self.pieces[last]);
         piece.map_or(0, |p| {
             if self.compressed {
                 p.1
@@ -247,6 +314,10 @@ impl WarcReader {
                 ..
             } => {
                 self.pieces.push((at, offset, starts_member));
+                let head = &self.buffer[at..];
+                if starts_member && (is_start(head) || head.len() <= MAGIC.len()) {
+                    self.starts.push(at);
+                }
                 true
             }
             Piece::Damage {
@@ -255,6 +326,10 @@ impl WarcReader {
                 inside,
             } => {
                 self.damage = Some((offset, why, inside));
+                false
+            }
+            Piece::Failed(e) => {
+                (self.end, self.failed) = (true, Some(e));
                 false
             }
             Piece::End => {
@@ -275,11 +350,19 @@ impl WarcReader {
     }
 
     /// A member that starts inside `from..to` with a record of its own.
-    fn member_inside(&self, from: usize, to: usize) -> Option<usize> {
-        self.pieces
-            .iter()
-            .find(|p| p.2 && p.0 > from && p.0 < to && is_start(&self.buffer[p.0..]))
-            .map(|p| p.0)
+    fn member_inside(&mut self, from: usize, to: usize) -> Option<usize> {
+        let first = self.starts.partition_point(|start| *start <= from);
+        let (mut next, mut found) = (first, None);
+        while let Some(&start) = self.starts.get(next).filter(|start| **start < to) {
+            if is_start(&self.buffer[start..]) {
+                found = Some(start);
+                break;
+            }
+            next += 1;
+        }
+        // a member too short to tell when it came is looked at once
+        self.starts.drain(first..next);
+        found
     }
 
     /// Looks at the record at the current position.
@@ -329,13 +412,14 @@ impl WarcReader {
 
     /// Length of the header block with its blank line.
     fn header_end(&mut self) -> Option<usize> {
-        let mut searched = 0;
+        let mut searched = self.no_blank.saturating_sub(self.at);
         loop {
             let head = &self.buffer[self.at..];
             if let Some(end) = header::end_from(head, searched) {
                 return Some(end);
             }
             searched = head.len().saturating_sub(3);
+            self.no_blank = self.no_blank.max(self.at + searched);
             if head.len() > MAX_HEADER || !self.more() {
                 return None;
             }
@@ -368,10 +452,11 @@ impl WarcReader {
             .take_while(|b| matches!(b, b'\r' | b'\n'))
             .count();
         let after = &rest[feeds..];
-        let at_member_end = self
-            .pieces
+        let first = self.pieces.partition_point(|p| p.0 < end);
+        let near = self.pieces[first..]
             .iter()
-            .any(|p| p.2 && p.0 >= end && p.0 <= end + feeds);
+            .take_while(|p| p.0 <= end + feeds);
+        let at_member_end = { near }.any(|p| p.2);
         let starts = after.starts_with(&MAGIC[..after.len().min(MAGIC.len())]);
         let separated = feeds > 0 || at_member_end || after.is_empty();
         // Two line ends are proof enough even if the next record is broken.
@@ -400,15 +485,9 @@ impl WarcReader {
         let mut from = from;
         loop {
             let from_here = from.min(self.buffer.len());
-            let mut search = from_here;
-            while let Some(i) = memmem::find(&self.buffer[search..], MAGIC) {
-                let hit = search + i;
-                let line_start = hit == 0 || matches!(self.buffer[hit - 1], b'\n' | b'\r');
-                if is_start(&self.buffer[hit..]) && (line_start || self.piece_at(hit)) {
-                    self.at = hit;
-                    return;
-                }
-                search = hit + 1;
+            if let Some(hit) = self.record_start(from_here) {
+                self.at = hit;
+                return;
             }
             // Keep what could be the start of the magic.
             from = self.buffer.len().saturating_sub(MAGIC.len()).max(from_here);
@@ -424,7 +503,9 @@ impl WarcReader {
     }
 
     fn piece_at(&self, at: usize) -> bool {
-        self.pieces.iter().any(|p| p.0 == at && p.2)
+        let first = self.pieces.partition_point(|p| p.0 < at);
+        let here = self.pieces[first..].iter().take_while(|p| p.0 == at);
+        { here }.any(|p| p.2)
     }
 
     /// Drops a body too long to keep, without buffering it. A record start behind an empty line, with

@@ -110,8 +110,12 @@ impl Tags {
             let same = rest.len() > name.len()
                 && rest[..name.len()].eq_ignore_ascii_case(name.as_bytes())
                 && !rest[name.len()].is_ascii_alphanumeric();
-            if same && let Some(end) = text[at..].find('>') {
-                return Some((at, at + end + 1));
+            if same {
+                match memchr::memchr(b'>', rest) {
+                    Some(end) => return Some((at, at + 2 + end + 1)),
+                    // nor is there one behind any later tag
+                    None => break,
+                }
             }
             from = at + 2;
         }

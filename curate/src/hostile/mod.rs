@@ -1,0 +1,269 @@
+//! A gate: every parser, filter and step on hostile texts of n and of 4n bytes takes at most six times as long for the
+//! longer one.
+//!
+//! Steps come from the job file's own list of them, so a new one is measured without being named here. Time is that of
+//! this thread's processor, the least of several tries; a text that is done in no time is made longer. What looks into a
+//! window of some kilobytes is quadratic below its size: only a ratio that stays above six for longer texts fails.
+
+mod parsers;
+mod patterns;
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+
+use crate::config::{DecontaminateConfig, DecontaminateProfile, Step};
+use crate::fasttext::FastText;
+use crate::steps::{Draft, StepScratch, Steps};
+use crate::verdict::KEEP;
+use patterns::patterns;
+
+/// Bytes of the shorter text at first, and at most.
+const SHORTEST: usize = 2 << 10;
+const LONGEST: usize = 512 << 10;
+/// What is shorter is not worth a ratio.
+const ENOUGH: Duration = Duration::from_millis(2);
+/// A time that is as long as this for a text of a few megabytes is too long whatever the ratio.
+const TOO_LONG: Duration = Duration::from_secs(4);
+/// Eight megabytes in less than this are no harm: what the system takes for fresh pages of memory is most of it.
+const HARMLESS: Duration = Duration::from_millis(50);
+const MOST: f64 = 6.0;
+const TRIES: usize = 6;
+
+/// Time that this thread had a processor.
+fn clock() -> Duration {
+    let told = clock_gettime(ClockId::ThreadCPUTime);
+    told.try_into().expect("a clock that began at zero")
+}
+
+fn took(work: &mut dyn FnMut(&str), text: &str) -> Duration {
+    let start = clock();
+    work(text);
+    clock().saturating_sub(start)
+}
+
+/// Why the work takes too long, if it does.
+fn excess(work: &mut dyn FnMut(&str), text: &dyn Fn(usize) -> String) -> Option<String> {
+    let mut bytes = SHORTEST;
+    loop {
+        let (small, large) = (text(bytes), text(4 * bytes));
+        let (mut short, mut long) = (Duration::MAX, took(work, &large));
+        if long < ENOUGH {
+            if bytes >= LONGEST {
+                return None;
+            }
+            bytes *= 4;
+            continue;
+        }
+        let mut ratio = f64::INFINITY;
+        for _ in 0..TRIES {
+            short = short.min(took(work, &small));
+            ratio = long.as_secs_f64() / short.max(Duration::from_micros(1)).as_secs_f64();
+            if ratio <= MOST {
+                return None;
+            }
+            if long >= TOO_LONG {
+                break;
+            }
+            long = long.min(took(work, &large));
+        }
+        if bytes > LONGEST && long < HARMLESS {
+            return None;
+        }
+        if bytes > LONGEST || long >= TOO_LONG / 16 {
+            let (n, four) = (small.len(), large.len());
+            return Some(format!(
+                "{n} bytes {short:?}, {four} bytes {long:?}, {ratio:.1} times"
+            ));
+        }
+        // a window's size explains it, or memory that is touched first; or a longer text shows that nothing does
+        bytes *= 4;
+    }
+}
+
+/// Runs work of this name on all patterns; what was found.
+fn failures(name: &str, work: &mut dyn FnMut(&str)) -> Vec<String> {
+    let mut found = Vec::new();
+    for pattern in patterns() {
+        if let Some(why) = excess(work, &|bytes| pattern.text(bytes)) {
+            found.push(format!("{name} on {}: {why}", pattern.name));
+        }
+    }
+    found
+}
+
+fn fails_with(found: &[String]) {
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// An evaluation set for every profile that drops documents.
+fn evaluation_sets() -> Vec<DecontaminateConfig> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("set.jsonl");
+    let words =
+        "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen";
+    let record = json!({"text": words, "question": words, "answer": words});
+    std::fs::write(&path, format!("{record}\n{record}\n")).unwrap();
+    // read when they are opened, before the folder goes
+    let path = folder.keep().join("set.jsonl");
+    [DecontaminateProfile::Gpt3, DecontaminateProfile::Datatrove]
+        .map(|profile| DecontaminateConfig {
+            files: vec![path.display().to_string()],
+            profile,
+            ..DecontaminateConfig::default()
+        })
+        .into()
+}
+
+/// The names of all steps, as the job file's own parser lists them.
+fn names_of_steps() -> Vec<String> {
+    let why = serde_json::from_str::<Step>(r#"{"?": {}}"#).unwrap_err();
+    let why = why.to_string();
+    let (_, list) = why.split_once("expected one of").unwrap();
+    let names: Vec<String> = list
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_string)
+        .collect();
+    assert!(names.len() >= 24 && names.contains(&"gopher_quality".to_string()));
+    names
+}
+
+/// Settings under which a step does all that it can. Steps that need none are not here.
+fn settings(name: &str, folder: &std::path::Path) -> Vec<Value> {
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    };
+    match name {
+        "normalize" => vec![json!({}), json!({"white_space": true, "form": "nfkc"})],
+        "language" => vec![json!({"scripts": true}), json!({"per_paragraph": true})],
+        "c4" => ["datatrove", "google", "dolma"]
+            .map(|p| json!({"profile": p}))
+            .into(),
+        "fineweb2" => vec![json!({"language": "swh_Latn"})],
+        "dolma" => vec![json!({"gopher": "v2", "repetitions": true})],
+        "openwebtext" => vec![json!({"join_lines": true})],
+        "redpajama" => vec![json!({"store": true})],
+        "bad_words" => {
+            let list = file("en", b"a\nword\nnever there\n");
+            let lists = std::path::Path::new(&list).parent().unwrap();
+            vec![json!({"lists": lists, "language": "en", "max_ratio": 0.5})]
+        }
+        "lines" => vec![json!({"edits": [
+            {"where": "upper > 0.5 or alphabetic_words < 0.1"},
+            {"pattern": "(?i)javascript"},
+            {"action": "rewrite", "pattern": "\\s+$"}], "max_removed_ratio": 0.5})],
+        "url" => vec![
+            json!({"domains": ["never.example"], "words": ["neverthere"],
+            "soft_words": ["b", "c"], "subwords": ["zzzz"]}),
+        ],
+        "pii" => ["replace", "tag"]
+            .map(|action| {
+                json!({"kinds": ["email", "ip", "phone", "iban", "credit_card", "secret"],
+                    "action": action, "only_public_ips": false})
+            })
+            .into(),
+        "quality" => {
+            let packed = include_bytes!("../../tests/data/fasttext/ova.bin.zst");
+            let model = file("m.bin", &zstd::decode_all(&packed[..]).unwrap());
+            let label = FastText::open(std::path::Path::new(&model)).unwrap();
+            let label = label.labels()[0].clone();
+            vec![json!({"model": model, "label": label, "min_score": 0.0})]
+        }
+        "perplexity" => {
+            let arpa = b"\\data\\\nngram 1=4\nngram 2=1\n\n\\1-grams:\n-1 <unk>\n-1 <s> -0.3\n-1 </s>\n-1 a -0.3\n\n\\2-grams:\n-0.5 a a\n\n\\end\\\n";
+            vec![json!({"model": file("m.arpa", arpa)})]
+        }
+        "dsir" => {
+            let side = json!({"documents": 1, "bytes": 1, "bad": 0, "words": 1, "features": 1});
+            let model = json!({"kind": "dsir", "report": {"settings": {"ngrams": 2, "buckets": 16, "hash": "xxh3"},
+                "target": side, "raw": side, "divergence": 0.0}, "weights": vec![0.1; 16]});
+            vec![json!({"model": file("m.json", model.to_string().as_bytes())})]
+        }
+        _ => vec![json!({})],
+    }
+}
+
+/// A step by its name and settings, with what it needs in front of it.
+fn steps(name: &str, settings: &Value) -> Vec<Step> {
+    let step = |name: &str, settings: Value| {
+        let step = serde_json::from_value::<Step>(json!({ name: settings }));
+        step.unwrap_or_else(|e| panic!("settings of {name} for this test: {e}"))
+    };
+    match name {
+        "expression" => vec![
+            step("length", json!({})),
+            step(
+                name,
+                json!({"keep": "length.min_chars >= 0 and language != \"x\""}),
+            ),
+        ],
+        _ => vec![step(name, settings.clone())],
+    }
+}
+
+#[test]
+fn no_step_is_quadratic() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut found = Vec::new();
+    for name in names_of_steps() {
+        for settings in settings(&name, folder.path()) {
+            let opened = Steps::open(&steps(&name, &settings), true);
+            let opened = opened.unwrap_or_else(|e| panic!("settings of {name} for this test: {e}"));
+            let mut scratch = StepScratch::default();
+            let mut work = |text: &str| {
+                let url: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+                let mut draft = Draft {
+                    id: "s/f/0".to_string(),
+                    url: Some(format!("http://{url}")),
+                    language: "en".to_string(),
+                    text: text.to_string(),
+                    ..Draft::default()
+                };
+                let _ = opened.run(&mut draft, &mut scratch, &|_| KEEP);
+            };
+            found.extend(failures(&format!("{name} {settings}"), &mut work));
+        }
+    }
+    fails_with(&found);
+}
+
+#[test]
+fn no_parser_is_quadratic() {
+    let mut found = Vec::new();
+    for (name, mut work) in parsers::parsers() {
+        found.extend(failures(name, &mut *work));
+    }
+    fails_with(&found);
+}
+
+/// The gate itself: quadratic work is found, linear work and a window are not.
+#[test]
+fn the_gate_finds_what_is_quadratic() {
+    let sum = |bytes: &[u8]| bytes.iter().map(|b| u64::from(*b)).sum::<u64>();
+    let mut seen = 0;
+    let mut linear = |text: &str| {
+        for _ in 0..50 {
+            seen ^= std::hint::black_box(sum(text.as_bytes()));
+        }
+    };
+    let plain = |bytes: usize| "ab".repeat(bytes / 2);
+    assert_eq!(excess(&mut linear, &plain), None);
+    let mut quadratic = |text: &str| {
+        for at in 0..text.len() {
+            seen ^= std::hint::black_box(sum(&text.as_bytes()[at..]));
+        }
+    };
+    assert!(excess(&mut quadratic, &plain).is_some());
+    let mut window = |text: &str| {
+        for at in 0..text.len() {
+            let end = text.len().min(at + 16_384);
+            seen ^= std::hint::black_box(sum(&text.as_bytes()[at..end]));
+        }
+    };
+    assert_eq!(excess(&mut window, &plain), None);
+}

@@ -1,0 +1,210 @@
+//! JSON as Python's `json` reads and writes it: also `NaN`, `Infinity`, `-Infinity`, and numbers that are greater than any
+//! double (Python reads `1e999` as infinity).
+//!
+//! RFC 8259 knows none of these and serde_json holds none. In a [`Value`] such a number is an object of one field, whose
+//! name is the noncharacter U+FDD0 and whose value is the number as it was written; [`write`] writes it bare again. It is
+//! no string and no number to whoever asks, so it becomes no id, no text and no score. A record with such an object of its own
+//! is written with the number in its place.
+
+use std::borrow::Cow;
+use std::io;
+
+use memchr::memmem;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// What an object that stands for a number starts with. No string of JSON text holds these bytes: a quote in it is
+/// escaped.
+const OPEN: &[u8] = b"{\"\xef\xb7\x90\":\"";
+const CLOSE: &[u8] = b"\"}";
+
+/// Parses JSON text, strictly first.
+///
+/// # Errors
+/// As serde_json has them, of the text without such numbers if it has some.
+pub(crate) fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice(bytes).or_else(|error| match wrapped(bytes) {
+        Some(wrapped) => serde_json::from_slice(&wrapped),
+        None => Err(error),
+    })
+}
+
+/// True for JSON text, with or without such numbers.
+pub(crate) fn is_json(text: &str) -> bool {
+    from_slice::<serde::de::IgnoredAny>(text.as_bytes()).is_ok()
+}
+
+/// Appends a value as JSON text.
+pub(crate) fn write(out: &mut Vec<u8>, value: &impl Serialize) -> io::Result<()> {
+    let start = out.len();
+    serde_json::to_writer(&mut *out, value)?;
+    if let Cow::Owned(bare) = unwrapped(&out[start..]) {
+        out.truncate(start);
+        out.extend_from_slice(&bare);
+    }
+    Ok(())
+}
+
+/// A value as JSON text.
+pub(crate) fn to_string(value: &Value) -> String {
+    let text = value.to_string();
+    match unwrapped(text.as_bytes()) {
+        // cut at ASCII characters only
+        Cow::Owned(bare) => String::from_utf8(bare).unwrap_or(text),
+        Cow::Borrowed(_) => text,
+    }
+}
+
+/// JSON text whose numbers without a double are objects; None if it has none, or has one for a name.
+fn wrapped(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out: Vec<u8> = Vec::new();
+    let (mut at, mut copied) = (0, 0);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => at += string(&bytes[at..]),
+            b'N' | b'I' | b'-' | b'0'..=b'9' => {
+                let length = number(&bytes[at..]);
+                if length > 0 && is_special(&bytes[at..at + length]) {
+                    let behind = bytes[at + length..].trim_ascii_start();
+                    if behind.first() == Some(&b':') {
+                        return None;
+                    }
+                    out.extend_from_slice(&bytes[copied..at]);
+                    out.extend_from_slice(OPEN);
+                    out.extend_from_slice(&bytes[at..at + length]);
+                    out.extend_from_slice(CLOSE);
+                    copied = at + length;
+                }
+                at += length.max(1);
+            }
+            _ => at += 1,
+        }
+    }
+    if copied == 0 {
+        return None;
+    }
+    out.extend_from_slice(&bytes[copied..]);
+    Some(out)
+}
+
+/// Length of the string at the start, its quotes included.
+fn string(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(i) = memchr::memchr2(b'"', b'\\', &bytes[at.min(bytes.len())..]) {
+        at += i;
+        if bytes[at] == b'"' {
+            return at + 1;
+        }
+        at += 2;
+    }
+    bytes.len()
+}
+
+/// Length of the word or number at the start.
+fn number(bytes: &[u8]) -> usize {
+    let sign = usize::from(bytes[0] == b'-');
+    let inner = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'+' | b'-');
+    sign + bytes[sign..].iter().take_while(|b| inner(b)).count()
+}
+
+/// A number that serde_json does not hold.
+fn is_special(token: &[u8]) -> bool {
+    if matches!(token, b"NaN" | b"Infinity" | b"-Infinity") {
+        return true;
+    }
+    let digits = token.strip_prefix(b"-").unwrap_or(token);
+    let starts = digits.first().is_some_and(u8::is_ascii_digit);
+    // Rust reads more than JSON does, such as `1.`: those stay wrong
+    let ends = digits.last().is_some_and(u8::is_ascii_digit);
+    let number = std::str::from_utf8(token).ok().and_then(|t| t.parse().ok());
+    let parsed = number.is_some_and(f64::is_infinite);
+    let dot = memchr::memchr(b'.', digits);
+    let fraction = dot.is_none_or(|i| digits.get(i + 1).is_some_and(u8::is_ascii_digit));
+    let zeros = digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit();
+    starts && ends && parsed && fraction && !zeros
+}
+
+/// The text with its numbers bare.
+fn unwrapped(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let mut out = Vec::new();
+    let mut copied = 0;
+    for open in memmem::find_iter(bytes, OPEN) {
+        let from = open + OPEN.len();
+        let length = number(&bytes[from..]);
+        let token = &bytes[from..from + length];
+        let end = from + length + CLOSE.len();
+        if bytes[from + length..].starts_with(CLOSE) && is_special(token) {
+            out.extend_from_slice(&bytes[copied..open]);
+            out.extend_from_slice(token);
+            copied = end;
+        }
+    }
+    if copied == 0 {
+        return Cow::Borrowed(bytes);
+    }
+    out.extend_from_slice(&bytes[copied..]);
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_without_a_double_go_through_as_they_are() {
+        for text in [
+            r#"{"a":NaN}"#,
+            r#"{"a":[NaN,Infinity,-Infinity,1,null],"b":{"c":-1e999,"d":"NaN"}}"#,
+            r#"{"a":"NaN \" NaN","b":"\\","c":NaN}"#,
+            r#"{"a":"{\"b\":NaN","c":1e400}"#,
+            "[NaN]",
+            "NaN",
+            r#"{"a":1.5,"b":-2}"#,
+        ] {
+            let value: Value = from_slice(text.as_bytes()).unwrap();
+            assert_eq!(to_string(&value), text);
+            let mut out = b"before ".to_vec();
+            write(&mut out, &value).unwrap();
+            assert_eq!(out, [b"before ", text.as_bytes()].concat());
+            assert!(is_json(text));
+        }
+        let value: Value = from_slice(br#"{"a": NaN , "b" : [ Infinity ]}"#).unwrap();
+        assert_eq!(to_string(&value), r#"{"a":NaN,"b":[Infinity]}"#);
+        assert!(value["a"].as_str().is_none() && value["a"].as_f64().is_none());
+    }
+
+    #[test]
+    fn what_python_refuses_stays_refused() {
+        for text in [
+            "{NaN:1}",
+            "{NaN :1}",
+            r#"{"a":nan}"#,
+            r#"{"a":+Infinity}"#,
+            r#"{"a":--Infinity}"#,
+            r#"{"a":NaNs}"#,
+            r#"{"a":Infinit}"#,
+            r#"{"a":1.e999}"#,
+            r#"{"a":01e999}"#,
+            r#"{"a":1e999.}"#,
+            r#"{"a":NaN"#,
+            r#"{"a" NaN}"#,
+            r#""NaN"#,
+            "",
+        ] {
+            assert!(from_slice::<Value>(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn strings_that_look_like_the_object_stay_strings() {
+        for text in [
+            "{\"\u{fdd0}\":\"NaN\"}",
+            "\"\u{fdd0}\":\"NaN\"}",
+            "x{\"\u{fdd0}\":\"NaN\"} y",
+        ] {
+            let value = serde_json::json!({ "text": text, "n": "\u{fdd0}" });
+            assert_eq!(to_string(&value), value.to_string());
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Readers over bytes in memory, for tests of what hostile files cost.
+
+use std::borrow::Cow;
+use std::io::{self, Cursor, Read};
+use std::path::Path;
+
+use super::compression::{Source, decode_body};
+use super::lines::LineReader;
+use super::pages::PageReader;
+use super::place::Blob;
+use super::warc::WarcReader;
+use super::{Batch, Kind, Reader};
+use crate::config::Format;
+
+/// A file in memory.
+struct Bytes(Cursor<Vec<u8>>);
+
+impl Read for Bytes {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(out)
+    }
+}
+
+impl Blob for Bytes {
+    fn go_to(&mut self, offset: u64) -> io::Result<()> {
+        self.0.set_position(offset);
+        Ok(())
+    }
+
+    fn size(&mut self) -> io::Result<Option<u64>> {
+        Ok(Some(self.0.get_ref().len() as u64))
+    }
+}
+
+/// Longest record of these files.
+const MAX: usize = 32 << 20;
+
+/// Reads all records of a file of this format.
+pub(crate) fn read_bytes(format: Format, bytes: Vec<u8>) -> crate::Result<()> {
+    let blob = Box::new(Bytes(Cursor::new(bytes)));
+    let open = || -> io::Result<Kind> {
+        Ok(match format {
+            Format::Warc | Format::Wet | Format::Wat => {
+                let mut reader = WarcReader::open(Source::open(blob, true)?, MAX);
+                reader.expect_records()?;
+                Kind::Warc(Box::new(reader))
+            }
+            Format::Wikipedia => {
+                let mut reader = PageReader::open(blob, MAX)?;
+                reader.expect_pages()?;
+                Kind::Pages(Box::new(reader))
+            }
+            Format::Text => Kind::Lines(Box::new(LineReader::open(blob, MAX, true)?)),
+            Format::Jsonl | Format::Dolma | Format::Parquet => {
+                let mut reader = LineReader::open(blob, MAX, false)?;
+                reader.expect_objects()?;
+                Kind::Lines(Box::new(reader))
+            }
+        })
+    };
+    let path = Path::new("memory");
+    let mut reader = Reader::new(path, crate::error::At::at(open(), path)?);
+    let mut batch = Batch::default();
+    while reader.fill(&mut batch)? {}
+    Ok(())
+}
+
+/// As [`read_bytes`], of a text.
+pub(crate) fn read_records(format: Format, text: &str) -> crate::Result<()> {
+    read_bytes(format, text.as_bytes().to_vec())
+}
+
+/// Undoes the coding of a body.
+pub(crate) fn parse_http_body(coding: &str, body: &[u8]) {
+    drop(decode_body(coding, Cow::Borrowed(body), MAX as u64));
+}

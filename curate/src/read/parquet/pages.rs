@@ -1,0 +1,251 @@
+//! What a page says of its size, looked at before the library makes room for it.
+//!
+//! A header declares how long its page is decompressed, and that many bytes are allocated. No more are granted than two
+//! records may have, or sixteen times what the page takes in the file: texts shrink to a fifth, seldom to a tenth. Elements
+//! of lists are made row by row, so their number is bounded as well. The library inflates gzip without end: such pages
+//! are measured first.
+//!
+//! Format: PageHeader of parquet-format 2.11 (parquet.thrift) in Thrift's compact protocol: `type`, `uncompressed_page_size`
+//! and `compressed_page_size` are the fields 1 to 3, all i32; in the headers of the kinds of pages `num_values` is field 1.
+
+use std::io::Read;
+use std::ops::Range;
+
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+
+/// Bytes of a header up to what is looked at.
+pub(super) const HEAD: usize = 64;
+/// How much a page may grow that is larger than two records.
+const MOST_GROWTH: u64 = 16;
+/// Elements of lists that a small page may have.
+const FEW_VALUES: u64 = 4 << 20;
+/// Types of the compact protocol.
+const I32: u8 = 5;
+const STRUCT: u8 = 12;
+
+/// A column of a row group.
+struct Column {
+    bytes: Range<u64>,
+    is_gzip: bool,
+    /// Values are elements of lists.
+    is_repeated: bool,
+}
+
+/// The pages of a file.
+pub(super) struct Pages {
+    columns: Vec<Column>,
+    max: u64,
+}
+
+fn refused(why: String) -> ParquetError {
+    ParquetError::General(why)
+}
+
+impl Pages {
+    /// Of all columns of a file; `max` is the longest record.
+    pub(super) fn of(metadata: &ParquetMetaData, max: usize) -> Pages {
+        let groups = metadata.row_groups().iter();
+        let mut columns: Vec<Column> = groups.flat_map(columns_of).collect();
+        columns.sort_by_key(|column| column.bytes.start);
+        Pages {
+            columns,
+            max: max as u64,
+        }
+    }
+
+    fn column(&self, offset: u64) -> Option<&Column> {
+        let behind = self.columns.partition_point(|c| c.bytes.start <= offset);
+        let column = self.columns.get(behind.checked_sub(1)?)?;
+        column.bytes.contains(&offset).then_some(column)
+    }
+
+    /// Bytes that a page of so many compressed ones may have.
+    fn most(&self, compressed: u64) -> u64 {
+        let of_records = self.max.saturating_mul(2);
+        of_records.max(compressed.saturating_mul(MOST_GROWTH))
+    }
+
+    /// Looks at the header at `offset`, of which `bytes` are the first ones.
+    pub(super) fn check_header(&self, offset: u64, bytes: &[u8]) -> Result<(), ParquetError> {
+        let Some(column) = self.column(offset) else {
+            return Ok(());
+        };
+        let page = Declared::read(bytes)
+            .ok_or_else(|| refused(format!("no page header at byte {offset}")))?;
+        let most = self.most(page.compressed);
+        if page.uncompressed > most {
+            let Declared {
+                uncompressed,
+                compressed,
+                ..
+            } = page;
+            return Err(refused(format!(
+                "a page of {uncompressed} bytes out of {compressed} at byte {offset}, more than {most}"
+            )));
+        }
+        let most = FEW_VALUES.max(page.uncompressed.saturating_mul(8));
+        if column.is_repeated && page.values > most {
+            return Err(refused(format!(
+                "a page of {} elements in {} bytes at byte {offset}, more than {most}",
+                page.values, page.uncompressed
+            )));
+        }
+        Ok(())
+    }
+
+    /// Measures the page whose compressed bytes start at `offset`, if that is not done by the library.
+    pub(super) fn check_body(&self, offset: u64, bytes: &[u8]) -> Result<(), ParquetError> {
+        if !self.column(offset).is_some_and(|column| column.is_gzip) {
+            return Ok(());
+        }
+        let most = self.most(bytes.len() as u64);
+        let mut inflated = flate2::read::MultiGzDecoder::new(bytes).take(most + 1);
+        // what cannot be inflated is for the library to tell
+        let length = std::io::copy(&mut inflated, &mut std::io::sink()).unwrap_or(0);
+        if length > most {
+            return Err(refused(format!(
+                "a page of more than {most} bytes out of {} at byte {offset}",
+                bytes.len()
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn columns_of(group: &RowGroupMetaData) -> impl Iterator<Item = Column> {
+    group.columns().iter().map(|column| {
+        let size = u64::try_from(column.compressed_size()).unwrap_or(0);
+        let start = super::start_of_column(column);
+        Column {
+            bytes: start..start.saturating_add(size),
+            is_gzip: matches!(column.compression(), Compression::GZIP(_)),
+            is_repeated: column.column_descr().max_rep_level() > 0,
+        }
+    })
+}
+
+/// What a header declares.
+#[derive(Debug, PartialEq)]
+struct Declared {
+    uncompressed: u64,
+    compressed: u64,
+    values: u64,
+}
+
+impl Declared {
+    /// None if the first fields are not those of a page.
+    fn read(bytes: &[u8]) -> Option<Declared> {
+        let mut at = Compact { bytes, field: 0 };
+        let mut sizes = [0; 3];
+        for (id, size) in (1..).zip(&mut sizes) {
+            if at.next_field()? != (id, I32) {
+                return None;
+            }
+            *size = at.number()?;
+        }
+        let mut next = at.next_field()?;
+        if next == (4, I32) {
+            at.number()?;
+            next = at.next_field()?;
+        }
+        // index pages have no values, and the library passes over them
+        let values = match next {
+            (5 | 7 | 8, STRUCT) => {
+                at.field = 0;
+                match at.next_field()? {
+                    (1, I32) => at.number()?,
+                    _ => return None,
+                }
+            }
+            (6, STRUCT) => 0,
+            _ => return None,
+        };
+        let size = |n: i64| u64::try_from(n).ok();
+        Some(Declared {
+            uncompressed: size(sizes[1])?,
+            compressed: size(sizes[2])?,
+            values: size(values)?,
+        })
+    }
+}
+
+/// Thrift's compact protocol, as far as page headers need it.
+struct Compact<'a> {
+    bytes: &'a [u8],
+    field: u64,
+}
+
+impl Compact<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
+        Some(*first)
+    }
+
+    /// Number and type of the next field.
+    fn next_field(&mut self) -> Option<(u64, u8)> {
+        let byte = self.byte()?;
+        let delta = u64::from(byte >> 4);
+        // long steps are for structs of more than fifteen fields
+        if delta == 0 {
+            return None;
+        }
+        self.field += delta;
+        Some((self.field, byte & 15))
+    }
+
+    /// A zigzag number.
+    fn number(&mut self) -> Option<i64> {
+        let mut value = 0u64;
+        for shift in (0..35).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 127) << shift;
+            if byte < 128 {
+                let half = i64::try_from(value >> 1).ok()?;
+                return Some(if value & 1 == 0 { half } else { -half - 1 });
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_a_header_of_parquet_cpp_are_read() {
+        // the first page of a file of one text of 500 MiB
+        let bytes = [
+            0x15, 0x00, 0x15, 0x94, 0x80, 0x80, 0xf4, 0x03, 0x15, 0xc0, 0xfa, 0x01, 0x2c, 0x15,
+            0x02, 0x15, 0x00,
+        ];
+        let found = Declared::read(&bytes).unwrap();
+        assert_eq!(
+            found,
+            Declared {
+                uncompressed: (500 << 20) + 10,
+                compressed: 16_032,
+                values: 1,
+            }
+        );
+        for end in 0..15 {
+            assert_eq!(Declared::read(&bytes[..end]), None, "{end}");
+        }
+        // negative, out of order, longer than 32 bits
+        assert_eq!(
+            Declared::read(&[0x15, 0, 0x15, 3, 0x15, 2, 0x2c, 0x15, 2]),
+            None
+        );
+        assert_eq!(
+            Declared::read(&[0x25, 0, 0x15, 2, 0x15, 2, 0x2c, 0x15, 2]),
+            None
+        );
+        assert_eq!(
+            Declared::read(&[0x15, 0, 0x15, 255, 255, 255, 255, 255, 1]),
+            None
+        );
+    }
+}

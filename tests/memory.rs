@@ -1,0 +1,367 @@
+//! Reading what others wrote takes a bounded memory: at most 50 times the file and 256 MB, whatever its headers declare.
+//!
+//! Counted by the allocator: what is asked for counts, touched or not. What is compressed in C (zstd's windows) does not.
+#![expect(unsafe_code, reason = "an allocator that counts")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use curate::{
+    CurateConfig, Curator, DedupConfig, Dsir, ExactConfig, FastText, Format, Input, MinhashConfig,
+    NgramModel, OutputFormat, Silent, documents, inspect, shards,
+};
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+fn more(bytes: usize) {
+    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
+fn less(bytes: usize) {
+    LIVE.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+// SAFETY: the system's allocator does all of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        more(layout.size());
+        // SAFETY: as the caller vouches.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        more(layout.size());
+        // SAFETY: as the caller vouches.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // both are there while bytes are moved
+        more(size);
+        less(layout.size());
+        // SAFETY: as the caller vouches.
+        unsafe { System.realloc(at, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        less(layout.size());
+        // SAFETY: as the caller vouches.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Most that the work asked for at a time.
+fn peak(work: impl FnOnce()) -> usize {
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    work();
+    PEAK.load(Ordering::Relaxed).saturating_sub(before)
+}
+
+fn check(name: &str, bytes: usize, work: impl FnOnce()) {
+    let (found, most) = (peak(work), 50 * bytes + 256_000_000);
+    assert!(
+        found <= most,
+        "{name}: {found} bytes of memory for {bytes}, at most {most}"
+    );
+}
+
+fn data(name: &str) -> Vec<u8> {
+    let path = Path::new("../curate/tests/data").join(name);
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn curate_one(path: &Path, format: Format, out: &Path) {
+    let config = CurateConfig {
+        inputs: vec![Input {
+            path: path.display().to_string(),
+            format,
+            ..Input::default()
+        }],
+        max_bad_records: u64::MAX,
+        ..CurateConfig::default()
+    };
+    // a file that is refused has been looked at
+    if let Ok(list) = shards(&config) {
+        let curator = Curator::new(&config, None, None, 0).unwrap();
+        let _ = curator.run_shard(&list[0], out, &Silent);
+    }
+}
+
+const FORMATS: [Format; 8] = [
+    Format::Warc,
+    Format::Wet,
+    Format::Wat,
+    Format::Jsonl,
+    Format::Dolma,
+    Format::Parquet,
+    Format::Wikipedia,
+    Format::Text,
+];
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn lz4(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Every format of records, small.
+fn sound_files() -> Vec<(&'static str, Format, Vec<u8>)> {
+    let http = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>some words of a page";
+    let warc = |kind: &str, body: &str| {
+        let length = body.len();
+        format!("WARC/1.0\r\nWARC-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}\r\n\r\n")
+            .into_bytes()
+    };
+    let wat = r#"{"Envelope":{"Payload-Metadata":{"HTTP-Response-Metadata":{"HTML-Metadata":{"Head":{"Title":"a"}}}}}}"#;
+    let arc = format!(
+        "filedesc://x 0.0.0.0 20200101000000 text/plain 3\nabc\n\nhttp://a.b/ 1.2.3.4 20200101000000 text/html {}\n{http}\n",
+        http.len()
+    );
+    let json = b"{\"text\":\"some words of a document\",\"id\":7}\n".to_vec();
+    let dump =
+        b"<mediawiki>\n<page><title>a</title><ns>0</ns><text>some words</text></page>\n".to_vec();
+    vec![
+        ("warc", Format::Warc, warc("response", http).repeat(3)),
+        ("arc", Format::Warc, arc.into_bytes()),
+        (
+            "wet",
+            Format::Wet,
+            warc("conversion", "some words").repeat(3),
+        ),
+        ("wat", Format::Wat, warc("metadata", wat).repeat(3)),
+        ("jsonl", Format::Jsonl, json.repeat(3)),
+        ("dolma", Format::Dolma, json.repeat(3)),
+        ("parquet", Format::Parquet, data("archives/sample.parquet")),
+        ("dump", Format::Wikipedia, dump),
+        ("text", Format::Text, b"some words".to_vec()),
+    ]
+}
+
+/// Numbers that a header should not be believed.
+const LARGE: [&[u8]; 5] = [
+    &[0xff; 4],
+    &[0xff, 0xff, 0xff, 0x7f],
+    &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+    b"99999999999",
+    &[0xff, 0xff, 0xff, 0xff, 0x0f],
+];
+
+/// A file with a large number in so many places.
+fn damaged(bytes: &[u8], places: usize) -> impl Iterator<Item = Vec<u8>> {
+    let step = (bytes.len() / places).max(1);
+    let places = (0..bytes.len()).step_by(step);
+    places.flat_map(move |at| {
+        LARGE.iter().map(move |large| {
+            let end = (at + large.len()).min(bytes.len());
+            let mut copy = bytes.to_vec();
+            copy[at..end].copy_from_slice(&large[..end - at]);
+            copy
+        })
+    })
+}
+
+/// What reads a file.
+type Open = fn(&Path);
+
+fn readers_of_records(folder: &Path) {
+    let (path, out) = (folder.join("in"), folder.join("out"));
+    let run = |name: &str, format, bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        check(name, bytes.len(), || curate_one(&path, format, &out));
+    };
+    for (name, format, bytes) in sound_files() {
+        run(name, format, &bytes);
+        for copy in damaged(&bytes, 40) {
+            run(name, format, &copy);
+        }
+        for (codec, packed) in [
+            ("gzip", gzip(&bytes)),
+            ("zstd", zstd::encode_all(&bytes[..], 3).unwrap()),
+            ("bzip2", bzip2(&bytes)),
+            ("lz4", lz4(&bytes)),
+        ] {
+            for copy in damaged(&packed, 12) {
+                run(&format!("{name} {codec}"), format, &copy);
+            }
+        }
+    }
+    let record = |length: &str| {
+        format!(
+            "WARC/1.0\r\nWARC-Type: response\r\nContent-Length: {length}\r\n\r\nHTTP/1.1 200 OK\r\n\r\nabc\r\n\r\n"
+        )
+    };
+    for length in ["33554432", "33554433", "4294967295", "18446744073709551615"] {
+        run(
+            "Content-Length",
+            Format::Warc,
+            record(length).repeat(4).as_bytes(),
+        );
+        let arc = format!("filedesc://x 0.0.0.0 20200101000000 text/plain {length}\nabc\n\n");
+        run("ARC length", Format::Warc, arc.as_bytes());
+    }
+    run(
+        "a page of 500 MiB",
+        Format::Parquet,
+        &data("hostile/page_of_500_mib.parquet"),
+    );
+    run(
+        "a dictionary of 4 GiB",
+        Format::Jsonl,
+        &data("hostile/dictionary_of_4_gib.xz"),
+    );
+}
+
+fn bombs(folder: &Path) {
+    let (path, out) = (folder.join("in"), folder.join("out"));
+    let zeros = vec![b' '; 96 << 20];
+    for (name, packed) in [
+        ("gzip", gzip(&zeros)),
+        ("zstd", zstd::encode_all(&zeros[..], 19).unwrap()),
+        ("bzip2", bzip2(&zeros)),
+        ("lz4", lz4(&zeros)),
+        ("xz", data("hostile/zeros.xz")),
+    ] {
+        std::fs::write(&path, &packed).unwrap();
+        for format in FORMATS {
+            check(&format!("{name} as {format:?}"), packed.len(), || {
+                curate_one(&path, format, &out);
+            });
+        }
+    }
+    // bodies of pages
+    for (coding, body) in [
+        ("gzip", gzip(&zeros)),
+        ("zstd", zstd::encode_all(&zeros[..], 19).unwrap()),
+    ] {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: {coding}\r\n\r\n"
+        );
+        let length = head.len() + body.len();
+        let warc =
+            format!("WARC/1.0\r\nWARC-Type: response\r\nContent-Length: {length}\r\n\r\n{head}");
+        let bytes = [warc.as_bytes(), &body, b"\r\n\r\n"].concat();
+        std::fs::write(&path, &bytes).unwrap();
+        check(&format!("a body of {coding}"), bytes.len(), || {
+            curate_one(&path, Format::Warc, &out);
+        });
+    }
+}
+
+/// Signatures, keep lists and edits as a run writes them.
+fn our_files(folder: &Path) -> Vec<PathBuf> {
+    let path = folder.join("in.jsonl");
+    let line = |i| {
+        format!(
+            "{{\"text\":\"document number {} of this set has these words in it\"}}\n",
+            i / 2
+        )
+    };
+    std::fs::write(&path, (0..40).map(line).collect::<String>()).unwrap();
+    let config = CurateConfig {
+        inputs: vec![Input {
+            path: path.display().to_string(),
+            ..Input::default()
+        }],
+        output: OutputFormat::JsonlZst,
+        ..CurateConfig::default()
+    };
+    let dedup = DedupConfig {
+        exact: Some(ExactConfig::default()),
+        minhash: Some(MinhashConfig::default()),
+        index: Some(folder.join("indexes")),
+        ..DedupConfig::default()
+    };
+    std::fs::create_dir_all(folder.join("indexes")).unwrap();
+    let out = folder.join("ours");
+    let curator = Curator::new(&config, None, Some(&dedup), 0).unwrap();
+    curator
+        .run_shard(&shards(&config).unwrap()[0], &out, &Silent)
+        .unwrap();
+    curate::dedup(&dedup, &out, 1, &Silent).unwrap();
+    assert!(documents(&out, 0).unwrap().count() > 0);
+    ["clean/00000.sig", "keep/00000.keep", "keep/kept.index"]
+        .map(|name| out.join(name))
+        .into()
+}
+
+fn models_and_our_files(folder: &Path) {
+    let path = folder.join("model");
+    let run = |name: &str, bytes: &[u8], open: Open| {
+        std::fs::write(&path, bytes).unwrap();
+        check(name, bytes.len(), || open(&path));
+    };
+    let inspected: Open = |path| drop(inspect(path));
+    for file in our_files(folder) {
+        let bytes = std::fs::read(&file).unwrap();
+        for copy in damaged(&bytes, 60) {
+            run(&file.display().to_string(), &copy, inspected);
+        }
+    }
+    let fasttext: Open = |path| drop(FastText::open(path));
+    for name in ["ova.bin.zst", "hs.bin.zst", "hs-pruned.ftz.zst"] {
+        let packed = data(&format!("fasttext/{name}"));
+        let bytes = zstd::decode_all(&packed[..]).unwrap();
+        // the numbers that decide are at the start
+        let head = &bytes[..bytes.len().min(160)];
+        for copy in damaged(head, 160) {
+            run(name, &[&copy[..], &bytes[head.len()..]].concat(), fasttext);
+        }
+    }
+    let ngram: Open = |path| drop(NgramModel::open(path));
+    for counts in [
+        "1=99999999999",
+        "1=4294967295",
+        "1=18446744073709551615",
+        "9=9",
+    ] {
+        let text = format!("\\data\\\nngram {counts}\n\n\\1-grams:\n-1 a\n\\end\\\n");
+        run("an ARPA file", text.as_bytes(), ngram);
+        run("an ARPA file of gzip", &gzip(text.as_bytes()), ngram);
+    }
+    let mut binary = b"mmap lm http://kheafield.com/code format version 5\n\0".to_vec();
+    binary.resize(400, 0);
+    for copy in damaged(&binary, 100) {
+        run("a binary of KenLM", &copy, ngram);
+    }
+    let dsir: Open = |path| drop(Dsir::open(path));
+    for buckets in ["16777216", "18446744073709551615", "0"] {
+        let side = r#"{"documents":1,"bytes":1,"bad":0,"words":1,"features":1}"#;
+        let text = format!(
+            r#"{{"kind":"dsir","report":{{"settings":{{"ngrams":2,"buckets":{buckets},"hash":"xxh3"}},"target":{side},"raw":{side},"divergence":0.0}},"weights":[0.1]}}"#
+        );
+        run("a model of dsir", text.as_bytes(), dsir);
+    }
+}
+
+// One test, so that no other allocates beside it.
+#[test]
+fn hostile_files_take_a_bounded_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    readers_of_records(folder.path());
+    bombs(folder.path());
+    models_and_our_files(folder.path());
+    // the count itself: what is asked for is seen
+    assert!(peak(|| drop(vec![1u8; 300_000_000])) >= 300_000_000);
+}
