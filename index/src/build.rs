@@ -286,7 +286,10 @@ pub fn fingerprint(dataset: &Dataset) -> Result<String> {
     }
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
     let (idx, bin) = (dataset.idx(), dataset.bin());
-    idx.stream(0..idx.len(), |piece| Ok(hash.update(piece)))?;
+    idx.stream(0..idx.len(), |piece| {
+        hash.update(piece);
+        Ok(())
+    })?;
     hash.update(&size.to_le_bytes());
     let last = size - HASHED_BLOCK_BYTES;
     for block in 0..HASHED_BLOCKS {
@@ -306,7 +309,10 @@ pub fn fingerprint(dataset: &Dataset) -> Result<String> {
 pub fn whole_fingerprint(dataset: &Dataset) -> Result<String> {
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
     for file in [dataset.idx(), dataset.bin()] {
-        file.stream(0..file.len(), |piece| Ok(hash.update(piece)))?;
+        file.stream(0..file.len(), |piece| {
+            hash.update(piece);
+            Ok(())
+        })?;
     }
     Ok(format!("{:032x}", hash.digest128()))
 }

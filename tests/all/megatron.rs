@@ -353,8 +353,8 @@ fn cached_arrays_that_are_not_the_order_are_built_again_and_named() {
                     case["parts"][part.name()]["index"],
                     "{label}"
                 );
-                let mut tokens = vec![0; index::Request::of(16, None, 0).seq_length as usize];
-                tokens.resize(b.datasets()[0].sample_tokens() as usize, 0);
+                let tokens = usize::try_from(b.datasets()[0].sample_tokens());
+                let mut tokens = vec![0; tokens.unwrap()];
                 for k in 0..b.len() {
                     b.read(k, &mut tokens).unwrap();
                 }
