@@ -296,7 +296,8 @@ pub fn fingerprint(dataset: &Dataset) -> Result<String> {
         let wide = u128::from(last) * u128::from(block) / u128::from(HASHED_BLOCKS - 1);
         let from = u64::try_from(wide).unwrap_or(last);
         bin.stream(from..from + HASHED_BLOCK_BYTES, |piece| {
-            Ok(hash.update(piece))
+            hash.update(piece);
+            Ok(())
         })?;
     }
     Ok(format!("s-{:032x}", hash.digest128()))
