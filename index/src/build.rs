@@ -286,14 +286,18 @@ pub fn fingerprint(dataset: &Dataset) -> Result<String> {
     }
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
     let (idx, bin) = (dataset.idx(), dataset.bin());
-    idx.stream(0..idx.len(), |piece| Ok(hash.update(piece)))?;
+    idx.stream(0..idx.len(), |piece| {
+        hash.update(piece);
+        Ok(())
+    })?;
     hash.update(&size.to_le_bytes());
     let last = size - HASHED_BLOCK_BYTES;
     for block in 0..HASHED_BLOCKS {
         let wide = u128::from(last) * u128::from(block) / u128::from(HASHED_BLOCKS - 1);
         let from = u64::try_from(wide).unwrap_or(last);
         bin.stream(from..from + HASHED_BLOCK_BYTES, |piece| {
-            Ok(hash.update(piece))
+            hash.update(piece);
+            Ok(())
         })?;
     }
     Ok(format!("s-{:032x}", hash.digest128()))
@@ -306,7 +310,10 @@ pub fn fingerprint(dataset: &Dataset) -> Result<String> {
 pub fn whole_fingerprint(dataset: &Dataset) -> Result<String> {
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
     for file in [dataset.idx(), dataset.bin()] {
-        file.stream(0..file.len(), |piece| Ok(hash.update(piece)))?;
+        file.stream(0..file.len(), |piece| {
+            hash.update(piece);
+            Ok(())
+        })?;
     }
     Ok(format!("{:032x}", hash.digest128()))
 }

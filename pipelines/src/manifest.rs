@@ -468,6 +468,33 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_read_again_once_its_time_of_change_differs() {
+        let dir = tempfile::tempdir().unwrap();
+        let m = opened(dir.path());
+        let path = dir.path().join("a");
+        std::fs::write(&path, b"hello").unwrap();
+        m.record("s", "f", &["a".into()], serde_json::json!({}), 0.0)
+            .unwrap();
+        let whole = || opened(dir.path()).is_untouched("s", "f").unwrap();
+        assert!(whole());
+        let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let touch = |at| {
+            let file = std::fs::OpenOptions::new().write(true).open(&path);
+            file.unwrap().set_modified(at).unwrap();
+        };
+        std::fs::write(&path, b"hellO").unwrap();
+        touch(modified + std::time::Duration::from_secs(1));
+        assert!(!whole(), "other bytes");
+        // a copy of the same bytes has another time: its checksum is asked
+        std::fs::write(&path, b"hello").unwrap();
+        touch(modified + std::time::Duration::from_secs(2));
+        assert!(whole());
+        std::fs::write(&path, b"hell").unwrap();
+        touch(modified);
+        assert!(!whole(), "another size");
+    }
+
+    #[test]
     fn parts_recorded_by_several_processes_are_seen_by_all() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (opened(dir.path()), opened(dir.path()));

@@ -315,3 +315,35 @@ fn a_zeroed_array_in_the_cache_is_built_again_with_a_warning() {
     let found: Value = serde_json::from_slice(&told.stdout).unwrap();
     assert!(zeroed >= 2 && found == good);
 }
+
+#[test]
+fn a_blend_of_a_terabyte_starts_without_reading_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job(
+        dir.path(),
+        "split = '1'\ndataset = [@a]\nseq_length = 1048576",
+    );
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("seq_length = 16\n", "", 1)).unwrap();
+    // tokens that are nowhere: the file has a size and no blocks
+    let prefix = dir.path().join("a");
+    let (length, count) = (i32::MAX.unsigned_abs(), 128);
+    let mut writer = index::DatasetWriter::create(&prefix, index::TokenType::I32).unwrap();
+    writer
+        .append(&[], &vec![length; count], &vec![1; count])
+        .unwrap();
+    writer.finish().unwrap();
+    let tokens = u64::from(length) * count as u64;
+    let bin = std::fs::OpenOptions::new()
+        .write(true)
+        .open(prefix.with_extension("bin"));
+    bin.unwrap().set_len(4 * tokens).unwrap();
+    let sidecar = json!({"dataset": {}, "tokenizer": {"vocab": 1000, "xxh3": "none", "encoder": "none", "end_of_document": 0},
+        "dtype": "int32", "documents": count, "sequences": count, "tokens": tokens, "text_bytes": 0});
+    std::fs::write(prefix.with_extension("json"), sidecar.to_string()).unwrap();
+    let start = std::time::Instant::now();
+    let dump = blend_json(&path, &["--dump", "1"]);
+    let took = start.elapsed().as_secs_f64();
+    assert!(dump["splits"]["train"]["len"].as_u64().unwrap() > 200_000);
+    assert!(took < 20.0, "{took} s for {} bytes", 4 * tokens);
+}

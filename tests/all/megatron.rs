@@ -353,8 +353,8 @@ fn cached_arrays_that_are_not_the_order_are_built_again_and_named() {
                     case["parts"][part.name()]["index"],
                     "{label}"
                 );
-                let mut tokens = vec![0; index::Request::of(16, None, 0).seq_length as usize];
-                tokens.resize(b.datasets()[0].sample_tokens() as usize, 0);
+                let tokens = usize::try_from(b.datasets()[0].sample_tokens());
+                let mut tokens = vec![0; tokens.unwrap()];
                 for k in 0..b.len() {
                     b.read(k, &mut tokens).unwrap();
                 }
@@ -371,7 +371,8 @@ fn cached_arrays_that_are_not_the_order_are_built_again_and_named() {
         }
     };
     // 128 bytes of header; numbers of 2, 4 or 8 bytes
-    let faults: [(&str, &dyn Fn(&mut [u8])); 4] = [
+    type Damage<'a> = (&'a str, &'a dyn Fn(&mut [u8]));
+    let faults: [Damage; 4] = [
         ("zeros", &|numbers| numbers.fill(0)),
         ("out of range", &|numbers| numbers.fill(0x7f)),
         ("negative", &|numbers| numbers.fill(0xff)),

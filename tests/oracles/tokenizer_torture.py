@@ -52,7 +52,7 @@ def unfold(text):
 def is_settled(c):
     """Not unassigned, and punctuation to Unicode exactly if it is to tokenizers 0.23, whose tables stop at Unicode 9.
 
-    The release candidate that Millrace encodes BERT's vocabularies with has Unicode 17's: it cuts at U+061D, 0.23 does not.
+    `tokenizer_kinds.py` compares every code point, those others too.
     """
     cut = len(pre_tokenizers.BertPreTokenizer().pre_tokenize_str(f"a{c}b")) == 3
     ascii_symbol = c.isascii() and not c.isalnum() and c.isprintable() and c != " "

@@ -102,3 +102,63 @@ fn every_code_point_is_one_to_bert_as_it_is_to_tokenizers_0_23() {
         assert_eq!(golden["bert_points"][name], hex, "{name}");
     }
 }
+
+#[test]
+fn rank_files_of_mistral_and_qwen_give_the_ids_of_their_programs() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tokenizer_ranks.json.zst");
+    let golden = zstd::decode_all(std::fs::read(path).unwrap().as_slice()).unwrap();
+    let golden: Value = serde_json::from_slice(&golden).unwrap();
+    let models = golden["models"].as_array().unwrap();
+    assert_eq!(models.len(), 4);
+    for model in models {
+        let (dir, name) = (
+            tempfile::tempdir().unwrap(),
+            model["name"].as_str().unwrap(),
+        );
+        let file = dir.path().join(model["file"].as_str().unwrap());
+        std::fs::write(&file, model["content"].as_str().unwrap()).unwrap();
+        let options = super::LoadOptions {
+            split: (name == "qwen").then_some(super::Split::Qwen),
+            ..Default::default()
+        };
+        let tokenizer = Tokenizer::load_with(&file, &options).unwrap();
+        assert_eq!(
+            tokenizer.vocab() as u64,
+            model["vocab"].as_u64().unwrap(),
+            "{name}"
+        );
+        assert_eq!(
+            tokenizer.end_of_document().map(u64::from),
+            model["eos"].as_u64(),
+            "{name}"
+        );
+        let texts = golden["texts"].as_array().unwrap();
+        for (text, wanted) in texts.iter().zip(model["ids"].as_array().unwrap()) {
+            let text = text.as_str().unwrap();
+            let ids = tokenizer.encode(text).unwrap();
+            assert_eq!(Value::from(&ids[..]), *wanted, "{name}: {text:?}");
+            assert_eq!(tokenizer.decode(&ids).unwrap(), text, "{name}");
+        }
+        // the same from its packed form, and from the folder
+        let again = Tokenizer::from_json(Path::new("again"), tokenizer.json().into()).unwrap();
+        assert_eq!(again.identity(), tokenizer.identity());
+        if name != "qwen" {
+            assert_eq!(
+                Tokenizer::load(dir.path()).unwrap().kind(),
+                super::Kind::Tekken
+            );
+            let text = "<s>a[INST]";
+            let special = SpecialTokens {
+                add: false,
+                parse: true,
+            };
+            let parsed = tokenizer
+                .encoder_with(special)
+                .unwrap()
+                .encode(text)
+                .unwrap()
+                .to_vec();
+            assert_eq!((parsed[0], parsed[2], parsed.len()), (1, 3, 3), "{name}");
+        }
+    }
+}

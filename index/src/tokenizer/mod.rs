@@ -212,6 +212,9 @@ impl Tokenizer {
     /// # Errors
     /// `Tokenizer`.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        if self.kind == Kind::Tekken {
+            return Ok(self.decode_bytes(ids));
+        }
         match &self.engine {
             Engine::Library(library) => library.decode(ids, false).map_err(|e| self.wrong(&e)),
             Engine::Pieces(pieces) => {
@@ -225,6 +228,20 @@ impl Tokenizer {
             Engine::SentencePiece(model) => model.decode(ids).map_err(|e| self.wrong(&e)),
             Engine::Null(null) => Ok(null.decode(ids)),
         }
+    }
+
+    /// Decodes a byte-level vocabulary whose special tokens have the lowest ids, which the library takes for other tokens.
+    fn decode_bytes(&self, ids: &[u32]) -> String {
+        let alphabet = load::byte_alphabet();
+        let bytes_of: rustc_hash::FxHashMap<char, u8> = alphabet.into_iter().zip(0..=255).collect();
+        let mut bytes = Vec::new();
+        for token in ids.iter().filter_map(|id| Some((*id, self.token(*id)?))) {
+            match self.named.iter().any(|(_, special)| special.id == token.0) {
+                true => bytes.extend_from_slice(token.1.as_bytes()),
+                false => bytes.extend(token.1.chars().filter_map(|c| bytes_of.get(&c))),
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// As [`Tokenizer::decode`], special tokens left out.

@@ -293,7 +293,7 @@ pub enum BlendWeights {
 }
 
 /// `[[blend.dataset]]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BlendDataset {
     /// A dataset that `[tokenize]` writes, or any name if `prefix` is given.
@@ -305,16 +305,6 @@ pub struct BlendDataset {
     /// Path of an existing dataset without `.bin` and `.idx`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<PathBuf>,
-}
-
-impl Default for BlendDataset {
-    fn default() -> Self {
-        BlendDataset {
-            name: String::new(),
-            weight: None,
-            prefix: None,
-        }
-    }
 }
 
 /// `fim = { ... }` of `[blend]`; the words and defaults are those of Megatron-LM's `--fim-*`.
