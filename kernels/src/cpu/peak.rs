@@ -90,17 +90,20 @@ fn rate(which: Loop, window: Duration) -> f64 {
 impl Loop {
     /// One round; returns its multiplies and adds.
     fn run(self) -> f64 {
-        // SAFETY: `loop_of` chooses by a path that this machine has.
         match self {
             #[cfg(target_arch = "x86_64")]
+            // SAFETY: `loop_of` chooses by a path that this machine has.
             Loop::Avx512 => unsafe { x86::wide() },
             #[cfg(target_arch = "x86_64")]
+            // SAFETY: `loop_of` chooses by a path that this machine has.
             Loop::Avx2 => unsafe { x86::narrow() },
             #[cfg(target_arch = "x86_64")]
+            // SAFETY: `loop_of` chooses by a path that this machine has.
             Loop::Pairs => unsafe { x86::pairs() },
             #[cfg(target_arch = "x86_64")]
             Loop::Tiles => crate::cpu::tiles::busy(black_box(ROUNDS)).unwrap_or(0.0),
             #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
             Loop::Neon => unsafe { arm::quad() },
         }
     }
