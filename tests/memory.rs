@@ -1,6 +1,8 @@
 //! Reading what others wrote takes a bounded memory: at most 50 times the file and 256 MB, whatever its headers declare.
 //!
 //! Counted by the allocator: what is asked for counts, touched or not. What is compressed in C (zstd's windows) does not.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_panic_becomes_its_message_and_is_expected_only_meanwhile() {
         assert!(!is_panic_expected());
-        assert_eq!(caught(|| is_panic_expected()), Ok(true));
+        assert_eq!(caught(is_panic_expected), Ok(true));
         assert_eq!(
             caught(|| -> u8 { panic!("a {}", "b") }),
             Err("a b".to_string())

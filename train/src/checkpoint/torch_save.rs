@@ -416,8 +416,8 @@ mod tests {
                 match wanted[tensor]["values"].as_array() {
                     Some(values) => {
                         // in f32, as the parser of JSON may be off by the last bit of an f64
-                        let values = values.iter().filter_map(Json::as_f64);
-                        let values: Vec<f32> = values.map(|value| value as f32).collect();
+                        let values = values.iter().map(|value| value.to_string().parse());
+                        let values: Vec<f32> = values.map(Result::unwrap).collect();
                         assert_eq!(found.unwrap(), values, "{name} {tensor}");
                     }
                     None => {

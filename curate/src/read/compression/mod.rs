@@ -105,7 +105,7 @@ fn bomb(made: u64, used: u64) -> Option<String> {
 impl Source {
     /// Opens a file; `records` tells that each gzip member holds about one record.
     pub(crate) fn open(blob: Box<dyn Blob>, records: bool) -> io::Result<Source> {
-        let (blob, failure) = Watched::new(blob);
+        let (blob, failure) = Watched::over(blob);
         let mut window = Window::new(blob);
         window.fill_to(HEAD)?;
         let mut head = [0u8; HEAD];

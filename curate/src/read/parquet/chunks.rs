@@ -33,7 +33,7 @@ pub(super) struct Chunks {
 
 impl Chunks {
     pub(super) fn open(blob: Box<dyn Blob>) -> io::Result<Chunks> {
-        let (mut blob, failure) = Watched::new(blob);
+        let (mut blob, failure) = Watched::over(blob);
         let size = blob
             .size()?
             .ok_or_else(|| io::Error::other("the server does not tell the file's size"))?;

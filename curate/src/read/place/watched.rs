@@ -37,7 +37,7 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// The blob, and where its failure is told.
-    pub(crate) fn new(blob: Box<dyn Blob>) -> (Box<dyn Blob>, Failure) {
+    pub(crate) fn over(blob: Box<dyn Blob>) -> (Box<dyn Blob>, Failure) {
         let failure = Failure::default();
         let watched = Watched {
             blob,
