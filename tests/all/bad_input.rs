@@ -356,11 +356,29 @@ fn damaged_datasets_and_checkpoints_are_refused_with_place_and_expectation() {
         flipped(&bytes, bytes.len() - 5),
     ] {
         std::fs::write(&weights, damage).unwrap();
-        let told = output(&["generate", &job]);
+        // asked for by name it is refused
+        let folder = weights.parent().unwrap().display().to_string();
+        let tokenizer = out.join("tokens/tokenizer.json").display().to_string();
+        let args = [
+            "generate",
+            "--checkpoint",
+            &folder,
+            "--tokenizer",
+            &tokenizer,
+        ];
+        let told = output(&args);
         let stderr = String::from_utf8_lossy(&told.stderr);
         assert_eq!(told.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("model.safetensors"), "{stderr}");
         assert!(!stderr.contains("panicked"), "{stderr}");
+        // a job takes the newest one that is whole, and says why it is not the newest
+        let told = succeed(&["generate", &job]);
+        let stderr = String::from_utf8_lossy(&told.stderr);
+        let reason = "checkpoint of step 12 is not used: ";
+        assert!(
+            stderr.contains(reason) && stderr.contains("model.safetensors"),
+            "{stderr}"
+        );
     }
     std::fs::write(&weights, &bytes).unwrap();
     succeed(&["generate", &job]);

@@ -217,8 +217,10 @@ fn a_killed_process_ends_the_others_by_name_and_sigterm_to_one_ends_all_with_a_c
     }
     let children = long_run(&job, &out);
     signal(&children[1], "-TERM");
-    for (is_good, stderr) in children.map(end) {
-        assert!(is_good, "{stderr}");
+    for child in children {
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert_eq!(status.code(), Some(143), "{stderr}");
     }
     let steps = metrics(&out)
         .iter()
