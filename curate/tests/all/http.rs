@@ -231,8 +231,8 @@ fn a_server_that_never_goes_on_is_given_up_with_the_place() {
     let url = format!("http://{}/x.jsonl", server.address);
     let found = blocks(&input(url, Format::Jsonl));
     let last = String::from_utf8_lossy(found.last().unwrap()).into_owned();
+    // an error of the whole shard: how many records came before does not matter
     assert!(last.contains("cannot read on"), "{last}");
-    assert!(found.len() > 10);
 }
 
 #[test]
