@@ -40,7 +40,7 @@ pub enum Error {
         path: PathBuf,
         /// The kind that was wanted, with its article.
         wanted: &'static str,
-        /// What is wrong with it, its first bytes if they tell.
+        /// The fault, with the first bytes where they show it.
         found: String,
         /// How files of that kind start.
         start: &'static str,

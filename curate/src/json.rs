@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What an object that stands for a number starts with. No string of JSON text holds these bytes: a quote in it is
+/// The start of an object that stands for a number. No string of JSON text holds these bytes: a quote in it is
 /// escaped.
 const OPEN: &[u8] = b"{\"\xef\xb7\x90\":\"";
 const CLOSE: &[u8] = b"\"}";

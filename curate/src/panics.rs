@@ -33,7 +33,7 @@ impl Drop for Catching {
     }
 }
 
-/// What `work` returns, or the message of its panic. What it borrows must not be used after a panic.
+/// The result of `work`, or the message of its panic. Nothing that it borrows may be used after a panic.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let _catching = Catching::start();
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message(&*panic))

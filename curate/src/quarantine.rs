@@ -29,7 +29,7 @@ pub(crate) struct Place<'a> {
     pub(crate) number: u64,
 }
 
-/// What has been met.
+/// Bad records so far.
 #[derive(Default)]
 struct Met {
     /// By shard, of those of this process.

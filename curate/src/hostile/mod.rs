@@ -22,7 +22,7 @@ use patterns::patterns;
 /// Bytes of the shorter text at first, and at most.
 const SHORTEST: usize = 2 << 10;
 const LONGEST: usize = 512 << 10;
-/// What is shorter is not worth a ratio.
+/// Shorter times are too rough for a ratio.
 const ENOUGH: Duration = Duration::from_millis(2);
 /// A time that is as long as this for a text of a few megabytes is too long whatever the ratio.
 const TOO_LONG: Duration = Duration::from_secs(4);

@@ -1,4 +1,4 @@
-//! What a page would hold whose author wants to keep a machine busy: short pieces again and again.
+//! Hostile pages, made to keep a machine busy: short pieces again and again.
 
 /// Pieces: each alone, over and over, is a text.
 const PIECES: &[&str] = &[

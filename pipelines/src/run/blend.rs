@@ -131,7 +131,7 @@ impl Blended {
             index::build_blend(&request)?
                 .map(|part| part.map(|blend| PartSamples::Text(TextSamples::new(blend, &reading))))
         } else {
-            super::index_memory::check_masked(&samples, cache.is_some())?;
+            super::index_memory::check_masked(&samples)?;
             let request = masked_request(cx, table, split, cache.as_ref())?;
             start = (table.samples == BlendSamples::T5).then_some(request.tokens.bos);
             index::build_masked(&MaskedBlendRequest {

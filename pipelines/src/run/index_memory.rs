@@ -8,12 +8,12 @@ use anyhow::{Result, bail};
 use index::{BlendRequest, IndexBytes, Part};
 
 /// Smaller arrays are not worth a line.
-const WORTH_TELLING: u64 = 64 << 20;
+const WORTH_A_LINE: u64 = 64 << 20;
 /// Bytes of a masked sample: its row of three numbers, and which sample of which dataset it is.
 const MASKED_BYTES: u64 = 12 + 10;
 
-/// Prints the memory that the order of samples will take, and refuses what the machine does not have. With a cache the
-/// arrays are mapped from files, which may be larger.
+/// Prints the memory that the order of samples will take, and refuses what the machine does not have. With a cache,
+/// too: arrays that it has are read into memory.
 pub(super) fn check(request: &BlendRequest) -> Result<()> {
     let parts = index::index_bytes(request)?;
     let sum = |of: fn(&IndexBytes) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
@@ -24,26 +24,27 @@ pub(super) fn check(request: &BlendRequest) -> Result<()> {
         megabytes(sum(|part| part.order))
     );
     let total = sum(IndexBytes::total);
-    tell((total, &kinds), request.cache.is_some(), memory_limit())
+    report(total, &kinds, memory_limit())
 }
 
 /// As `check`, of masked samples, so many of each part.
-pub(super) fn check_masked(samples: &[u64; 3], has_cache: bool) -> Result<()> {
+pub(super) fn check_masked(samples: &[u64; 3]) -> Result<()> {
     let count = samples.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
     let total = count.saturating_mul(MASKED_BYTES);
     let kinds = format!("{MASKED_BYTES} bytes per sample");
-    tell((total, &kinds), has_cache, memory_limit())
+    report(total, &kinds, memory_limit())
 }
 
-fn tell((total, kinds): (u64, &str), has_cache: bool, limit: u64) -> Result<()> {
-    if total > limit && !has_cache {
+/// `total` and `limit` are bytes.
+fn report(total: u64, kinds: &str, limit: u64) -> Result<()> {
+    if total > limit {
         bail!(
-            "the order of the samples takes {} ({kinds}): found more than the {} of memory here, want fewer train.steps, a smaller train.global_batch, or blend.cache, which maps it from files",
+            "the order of the samples takes {} ({kinds}): found more than the {} of memory here, want fewer train.steps or a smaller train.global_batch",
             megabytes(total),
             megabytes(limit)
         );
     }
-    if total >= WORTH_TELLING {
+    if total >= WORTH_A_LINE {
         log!(
             "blend: the order of the samples takes {} ({kinds})",
             megabytes(total)
@@ -91,15 +92,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_refused_with_both_numbers_unless_it_is_mapped() {
-        let order = (17_000_000_000, "blend 8,000 MB");
-        assert!(tell(order, false, 17_000_000_000).is_ok());
-        let refused = tell(order, false, 16_000_000_000).unwrap_err().to_string();
+    fn what_does_not_fit_is_refused_with_both_numbers() {
+        let order = |limit| report(17_000_000_000, "blend 8,000 MB", limit);
+        assert!(order(17_000_000_000).is_ok());
+        let refused = order(16_000_000_000).unwrap_err().to_string();
         assert!(
             refused.contains("takes 17,000 MB (blend 8,000 MB): found more than the 16,000 MB"),
             "{refused}"
         );
-        assert!(tell(order, true, 16_000_000_000).is_ok());
-        assert!(check_masked(&[u64::MAX, 1, 0], false).is_err());
+        assert!(check_masked(&[u64::MAX, 1, 0]).is_err());
     }
 }
