@@ -19,6 +19,7 @@ mod folder;
 mod full_disk;
 mod hostile_numbers;
 mod hosts;
+mod imports;
 mod jobs;
 mod masked_jobs;
 mod megatron;
