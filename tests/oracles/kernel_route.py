@@ -8,6 +8,7 @@ weights, dense weights, load balance and z-loss, gradient of the logits, what ca
 import torch
 from megatron.core.transformer.moe.moe_utils import (
     apply_router_token_dropping,
+    compute_routing_scores_for_aux_loss,
     switch_load_balancing_loss_func,
     topk_routing_with_score_function,
     z_loss_func,
@@ -34,12 +35,9 @@ for score in ("SoftmaxTopK", "TopKSoftmax", "Sigmoid"):
             score_function="sigmoid" if score == "Sigmoid" else "softmax",
             expert_bias=bias if score == "Sigmoid" else None,
         )
-        if score == "Sigmoid":
-            scores = torch.sigmoid(logits)
-            shares = scores / scores.sum(-1, keepdim=True)
-        else:
-            shares = torch.softmax(logits, -1)
-        balance = switch_load_balancing_loss_func(shares, chosen.sum(0), TOKENS, k, EXPERTS, 1.0)
+        function = "sigmoid" if score == "Sigmoid" else "softmax"
+        largest, shares = compute_routing_scores_for_aux_loss(logits, k, function)
+        balance = switch_load_balancing_loss_func(shares, largest.sum(0), TOKENS, k, EXPERTS, 1.0)
         z = z_loss_func(logits, 1.0)
         ((weights * outer).sum() + 0.5 * balance + 0.25 * z).backward()
         kept = apply_router_token_dropping(weights, chosen, k, 3 * EXPERTS / (TOKENS * k), "probs")[1]

@@ -68,6 +68,13 @@ pub struct MoeConfig {
     pub balance_loss: f64,
     /// Coefficient of the router's z-loss, the mean squared log-sum of its logits. Default: 0.
     pub z_loss: f64,
+    /// Choose experts by score plus a bias per expert, which each step moves by `bias_update_rate` towards an even
+    /// load; weights are made without it. Only with `score = "sigmoid"`. Megatron's
+    /// `moe_router_enable_expert_bias`; Wang et al. 2024, arXiv:2408.15664. Default: false.
+    pub expert_bias: bool,
+    /// How far a step moves the bias of an expert: up if fewer tokens than the mean chose it, down if more.
+    /// Megatron's `moe_router_bias_update_rate`. Default: 0.001.
+    pub bias_update_rate: f32,
     /// What load balance and capacity are over. Default: `sequence`.
     pub scope: RouterScope,
     /// An expert takes at most ceil(factor * tokens * top_k / experts) choices of a scope in
@@ -93,6 +100,8 @@ impl Default for MoeConfig {
             scale: 1.0,
             balance_loss: 0.01,
             z_loss: 0.0,
+            expert_bias: false,
+            bias_update_rate: 1e-3,
             scope: RouterScope::Sequence,
             capacity_factor: 0.0,
             drop: DropPolicy::Position,
@@ -155,6 +164,14 @@ impl MoeConfig {
                 problem(key, value.to_string(), "a finite number, 0 or more");
             }
         }
+        if self.expert_bias && self.score != RouterScore::Sigmoid {
+            let wanted = "false, or score = \"sigmoid\": a bias is added to sigmoid scores only";
+            problem("expert_bias", "true with a softmax score".into(), wanted);
+        }
+        if !(self.bias_update_rate.is_finite() && self.bias_update_rate >= 0.0) {
+            let found = self.bias_update_rate.to_string();
+            problem("bias_update_rate", found, "a finite number, 0 or more");
+        }
         let factor = self.capacity_factor;
         if factor != 0.0 && !(factor.is_finite() && factor >= 1.0) {
             let wanted = "0 for no limit, or at least 1: below it choices are dropped even when \
@@ -209,6 +226,8 @@ mod tests {
             scale: f32::NAN,
             balance_loss: -1.0,
             z_loss: f64::INFINITY,
+            expert_bias: true,
+            bias_update_rate: -1.0,
             capacity_factor: 0.5,
             shared_gate: true,
             ..MoeConfig::default()
@@ -219,6 +238,8 @@ mod tests {
             "scale",
             "balance_loss",
             "z_loss",
+            "expert_bias",
+            "bias_update_rate",
             "capacity_factor",
             "shared_gate",
         ];

@@ -152,7 +152,7 @@ impl Plan {
     pub fn parameters(&self) -> u64 {
         param::specs(self)
             .iter()
-            .map(|spec| spec.live_elements() as u64)
+            .map(|spec| spec.parameters() as u64)
             .sum()
     }
 
@@ -164,7 +164,7 @@ impl Plan {
         };
         let active = param::specs(self).into_iter().map(|spec| {
             let (chosen, all) = share(&spec);
-            (spec.live_elements() as u64 * chosen, all)
+            (spec.parameters() as u64 * chosen, all)
         });
         // experts of a layer have the same size, so only the sum divides
         let (experts, rest): (Vec<_>, Vec<_>) = active.partition(|(_, all)| *all > 1);

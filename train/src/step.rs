@@ -21,9 +21,9 @@ use crate::offload::Scratch;
 use crate::optim::adamw::{Moments, Store};
 use crate::optim::loss_scale::LossScale;
 use crate::optim::muon::Here;
-use crate::optim::{average, clip, guard, narrow};
+use crate::optim::{average, clip, guard, narrow, router_bias};
 use crate::parallel::pipeline::{Held, Trained, Worker};
-use crate::parallel::routing::RoutingRecord;
+use crate::parallel::routing::{RoutingRecord, StepRouting};
 use crate::parallel::shards::Shards;
 use crate::parallel::sums::Sums;
 use crate::parallel::zero::{Holding, Supply};
@@ -59,7 +59,8 @@ pub(crate) struct Trainer<'a> {
     pub held: Held,
     /// Mean square of ln sum exp of the last step's logits.
     squares: f64,
-    pub routing: Option<RoutingRecord>,
+    /// Of the last step, if there are mixtures.
+    pub routing: Option<StepRouting>,
 }
 
 /// Loss and gradient norm of a step, the same bits on every rank.
@@ -214,7 +215,7 @@ impl<'a> Trainer<'a> {
             z_loss: (z > 0.0).then_some(z * self.squares),
             bad,
             is_overflow,
-            routing: self.routing.take(),
+            routing: self.routing.take().map(|routing| routing.record),
         })
     }
 
@@ -306,6 +307,10 @@ impl<'a> Trainer<'a> {
             };
             here.update(&mut self.moments.m, &mut store, gradients, at)
                 .on_rank(self.groups.place.rank(), "Muon")?;
+        }
+        if let (Some(moe), Some(routing)) = (&self.plan.model.moe, &self.routing) {
+            let of = (&self.holding, self.specs);
+            router_bias::update(&mut store, of, &routing.loads, moe.bias_update_rate);
         }
         let decay = self.plan.train.ema_decay;
         average::follow(&mut self.averages, &mut store, &self.holding, decay);

@@ -3,6 +3,7 @@
 
 use kernels::Device;
 
+use crate::checkpoint::state::Exact;
 use crate::claims::layouts::{LAYOUTS, assert_same, train, train_in, with};
 use crate::config::{Family, OptimizerKind};
 use crate::fixtures::{Chain, Log, nth_step, tiny_moe};
@@ -10,7 +11,7 @@ use crate::mesh::Groups;
 use crate::mixture::{MoeConfig, RouterScope, RouterScore};
 use crate::model::param;
 use crate::step::Trainer;
-use crate::{Bf16Sums, Determinism, Error, Plan, Precision, memory, run};
+use crate::{BadStepAction, Bf16Sums, Determinism, Error, Plan, Precision, memory, run};
 
 /// Layouts with experts shared out, crossed with everything else.
 pub(super) const SHARED_OUT: [&str; 20] = [
@@ -36,7 +37,8 @@ pub(super) const SHARED_OUT: [&str; 20] = [
     "dp=12 ep=4 full=1 order=pp-dp-tp-cp-ep mb=1",
 ];
 
-/// Another kind: no limit, many choices, biases and layer norms around.
+/// Another kind: no limit, many choices, a selection bias that moves far enough to change them, biases and layer norms
+/// around.
 fn dropless() -> Plan {
     let mut plan = tiny_moe();
     plan.model.family = Family::Gpt;
@@ -48,6 +50,8 @@ fn dropless() -> Plan {
         dense_first: 1,
         score: RouterScore::Sigmoid,
         scale: 1.5,
+        expert_bias: true,
+        bias_update_rate: 0.05,
         ..MoeConfig::default()
     });
     plan
@@ -73,6 +77,52 @@ fn every_layout_of_a_mixture_gives_the_same_bits() {
         for layout in SHARED_OUT {
             assert_same(&train(&with(plan.clone(), layout)), &want, layout);
         }
+    }
+}
+
+#[test]
+fn a_selection_bias_evens_the_load_and_a_step_that_is_skipped_does_not_move_it() {
+    let largest = |rate: f32| {
+        let mut plan = four_layers(dropless());
+        plan.train.steps = 30;
+        let moe = plan.model.moe.as_mut().unwrap();
+        (moe.bias_update_rate, moe.balance_loss) = (rate, 0.0);
+        let specs = param::specs(&plan);
+        let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
+        let samples = Chain::of(&plan);
+        let mut last = Vec::new();
+        for step in 1..=30 {
+            let next = nth_step(&plan, step);
+            let (_, gradients) = trainer.gradients(&samples, &next).unwrap();
+            trainer.update(&gradients, 1.0, &next).unwrap();
+            last.push(trainer.routing.as_ref().unwrap().record.max_load);
+        }
+        let biases: Vec<f32> = (specs.iter().zip(&trainer.weights))
+            .filter(|(spec, _)| spec.router_bias.is_some())
+            .flat_map(|(_, bias)| bias.f32().to_vec())
+            .collect();
+        assert_eq!(biases.len(), 3 * 8);
+        // 30 steps up or down, or none
+        let far = 30.0 * rate + 1e-5;
+        assert!(biases.iter().all(|bias| bias.abs() <= far), "{biases:?}");
+        assert_eq!(biases.iter().any(|&bias| bias != 0.0), rate > 0.0);
+        last[25..].iter().sum::<f64>() / 5.0
+    };
+    let (without, with) = (largest(0.0), largest(0.05));
+    assert!(with < without, "{with} {without}");
+
+    let mut plan = four_layers(dropless());
+    plan.train.on_bad_step.action = BadStepAction::Skip;
+    (plan.train.on_bad_step.factor, plan.train.on_bad_step.window) = (1.01, 1);
+    let specs = param::specs(&plan);
+    let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
+    let (samples, next) = (Chain::of(&plan), nth_step(&plan, 1));
+    let low = [(Exact(1e-3), Exact(1e-3))];
+    let outcome = trainer.step(&samples, &next, &low).unwrap();
+    assert!(outcome.bad.is_some());
+    let biases = (specs.iter().zip(&trainer.weights)).filter(|(s, _)| s.router_bias.is_some());
+    for (spec, bias) in biases {
+        assert_eq!(bias.f32(), [0.0; 8], "{}", spec.name);
     }
 }
 
@@ -270,7 +320,13 @@ fn a_router_that_breaks_is_told_by_layer_expert_and_token() {
 
 #[test]
 fn a_mixture_goes_on_in_another_layout_with_the_same_bits() {
-    let plan = four_layers(tiny_moe());
+    goes_on_in_other_layouts(&four_layers(tiny_moe()));
+    let mut biased = four_layers(dropless());
+    biased.model.moe.as_mut().unwrap().capacity_factor = 1.0;
+    goes_on_in_other_layouts(&biased);
+}
+
+fn goes_on_in_other_layouts(plan: &Plan) {
     let want = train(&with(plan.clone(), "mb=12"));
     let path = [
         ("dp=4 ep=4 zero=1 mb=3", 1),
@@ -289,7 +345,7 @@ fn a_mixture_goes_on_in_another_layout_with_the_same_bits() {
         let done = run(&plan, &samples, Some(&valid), folder.path(), &log);
         assert!(done.is_err(), "{layout} was to be stopped");
     }
-    let samples = Chain::of(&plan);
-    let found = train_in(&with(plan, "cp=2 mb=2"), folder.path(), &samples);
+    let samples = Chain::of(plan);
+    let found = train_in(&with(plan.clone(), "cp=2 mb=2"), folder.path(), &samples);
     assert_same(&found, &want, "four layouts one after the other");
 }

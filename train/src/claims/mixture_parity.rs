@@ -13,6 +13,11 @@ use crate::model::context::{Context, Slots, Weights};
 use crate::model::gradients::Gradients;
 use crate::model::moe::Moe;
 use crate::model::param::{self, Spec};
+use crate::optim::{adamw::Store, router_bias};
+use crate::parallel::data::Block;
+use crate::parallel::routing::{Load, Reports};
+use crate::parallel::shards::Shards;
+use crate::parallel::zero::Holding;
 
 /// MixtralForCausalLM of the goldens.
 fn mixtral(determinism: Determinism) -> Plan {
@@ -73,7 +78,7 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(plan: Plan, of: impl Fn(&Spec) -> Tensor) -> Layer {
+    fn new(plan: Plan, of: impl FnMut(&Spec) -> Tensor) -> Layer {
         let mut specs = param::specs(&plan);
         specs.retain(is_of_mixture);
         Layer {
@@ -82,6 +87,27 @@ impl Layer {
             specs,
             plan,
         }
+    }
+
+    /// Moves the selection bias as a step of this batch alone does.
+    fn move_bias(&mut self, x: &Tensor) -> Vec<Load> {
+        let (moe, config) = (self.moe(), self.plan.model.moe.clone().unwrap());
+        let (_, saved) = moe
+            .forward(x.try_clone().unwrap(), &self.context())
+            .unwrap();
+        let mut reports = Reports::default();
+        reports.push(&saved.report(), Block { start: 0, size: 1 });
+        let place = self.groups.place;
+        let routing = reports.gather(config.experts, &place, self.groups.world.as_ref());
+        let loads = routing.unwrap().loads;
+        let holding = Holding::of(Shards::of(&self.plan, &self.specs), &self.specs, &place);
+        let mut store = Store {
+            whole: &mut self.weights,
+            shards: &mut [],
+        };
+        let of = (&holding, self.specs.as_slice());
+        router_bias::update(&mut store, of, &loads, config.bias_update_rate);
+        loads
     }
 
     fn moe(&self) -> Moe {
@@ -172,6 +198,47 @@ fn a_layer_gives_megatrons_output_and_gradients_dropless_and_over_capacity() {
                 let name = format!("{name}.{}", spec.name);
                 assert_close(dweight, read(&name, &spec.dims).f32(), &name);
             }
+        }
+    }
+}
+
+#[test]
+fn a_selection_bias_gives_megatrons_choices_gradients_and_updates() {
+    let device = Device::cpu();
+    let mut golden = Reader::open(&oracle("megatron_mixture.safetensors")).unwrap();
+    let mut read = |name: &str, dims: &[usize]| {
+        let mut tensor = Tensor::empty(dims, DType::F32, &device).unwrap();
+        golden.read_part(name, dims, 0, tensor.f32_mut()).unwrap();
+        tensor
+    };
+    for (name, factor) in [("bias", 0.0), ("bias_over_capacity", 1.0)] {
+        let mut plan = one_layer(Determinism::Layout, factor, DropPolicy::Probability);
+        let moe = plan.model.moe.as_mut().unwrap();
+        (moe.score, moe.scale) = (RouterScore::Sigmoid, 1.5);
+        (moe.expert_bias, moe.bias_update_rate) = (true, 0.1);
+        let mut layer = Layer::new(plan, |spec| match spec.router_bias {
+            Some(0) => Tensor::zeros(&spec.dims, DType::F32, &device).unwrap(),
+            _ => read(&spec.name, &spec.dims),
+        });
+        let slot = |part: &str| {
+            let wanted = format!("layers.0.router.{part}");
+            layer.specs.iter().position(|s| s.name == wanted).unwrap()
+        };
+        let (weight, bias) = (slot("weight"), slot("bias"));
+        let dy = read("dy", &[16, 16]);
+        for step in 0..3 {
+            let at = format!("{name}.{step}");
+            let x = read(&format!("x.{step}"), &[16, 16]);
+            let (y, dx, dweights) = layer.run(&x, &dy);
+            assert_close(&y, read(&format!("{at}.y"), &[16, 16]).f32(), &at);
+            assert_close(&dx, read(&format!("{at}.dx"), &[16, 16]).f32(), &at);
+            let router = read(&format!("{at}.layers.0.router.weight"), &[4, 16]);
+            assert_close(&dweights[weight], router.f32(), &at);
+            assert_eq!(dweights[bias].f32(), [0.0; 4], "{at}");
+            let loads = layer.move_bias(&x);
+            let want = read(&format!("{at}.layers.0.router.bias"), &[4]);
+            let found = layer.weights[bias].f32();
+            assert_eq!(found, want.f32(), "{at}: {loads:?}");
         }
     }
 }

@@ -231,8 +231,8 @@ pub(super) fn follows_torch(plan: &Plan, name: &str) {
         let (loss, gradients) = trainer.gradients(&Formula, &next).unwrap();
         golden.scalar("losses", step, loss);
         if let Some(routing) = &trainer.routing {
-            golden.scalar("balance", step, routing.balance_loss);
-            golden.scalar("z", step, routing.z_loss);
+            golden.scalar("balance", step, routing.record.balance_loss);
+            golden.scalar("z", step, routing.record.z_loss);
         }
         if step == 0 {
             let gradients = by_tensor(&trainer, &gradients);

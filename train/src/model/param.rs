@@ -50,6 +50,9 @@ pub(crate) struct Spec {
     pub uses: Vec<usize>,
     /// Updated by Muon: it has a momentum and no second moment.
     pub is_muon: bool,
+    /// Layer of which it is the router's selection bias: a state that token counts update
+    /// (`optim/router_bias.rs`), and no parameter. Its gradient is zero.
+    pub router_bias: Option<usize>,
 }
 
 impl Spec {
@@ -60,6 +63,14 @@ impl Spec {
     /// Elements of one row.
     pub(crate) fn row_elements(&self) -> usize {
         self.dims[1..].iter().product()
+    }
+
+    /// Elements that are parameters of the model: no padding, no state.
+    pub(crate) fn parameters(&self) -> usize {
+        if self.router_bias.is_some() {
+            return 0;
+        }
+        self.live_elements()
     }
 
     pub(crate) fn live_elements(&self) -> usize {
@@ -268,6 +279,7 @@ impl List {
             ep_rank: None,
             uses,
             is_muon: false,
+            router_bias: None,
         });
     }
 }
@@ -369,7 +381,7 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
                 let name = format!("{at}.shared_gate.weight");
                 list.add(name, &[1, s.d_model], false, inner(plan));
             }
-            add_experts(list, plan, moe, &at);
+            add_experts(list, plan, moe, layer);
         }
     }
 }
@@ -470,10 +482,18 @@ fn add_cross(list: &mut List, plan: &Plan, at: &str) {
 }
 
 /// Router and experts. Those of each expert-parallel rank are a unit.
-fn add_experts(list: &mut List, plan: &Plan, moe: &MoeConfig, at: &str) {
+fn add_experts(list: &mut List, plan: &Plan, moe: &MoeConfig, layer: usize) {
+    let at = plan.model.block_name(layer);
     let inner = inner(plan);
     let name = format!("{at}.router.weight");
     list.add(name, &[moe.experts, plan.model.d_model], false, inner);
+    if moe.expert_bias {
+        let name = format!("{at}.router.bias");
+        list.add(name, &[moe.experts], false, Init::Zeros);
+        if let Some(bias) = list.specs.last_mut() {
+            bias.router_bias = Some(layer);
+        }
+    }
     let ep = plan.parallel.ep.max(1);
     let per_rank = moe.experts.div_ceil(ep).max(1);
     for expert in 0..moe.experts {

@@ -1,4 +1,4 @@
-//! From gradients to new weights: learning rate, clipping, AdamW, Muon, averages.
+//! From gradients to new weights: learning rate, clipping, AdamW, Muon, selection biases of routers, averages.
 
 pub(crate) mod adamw;
 pub(crate) mod average;
@@ -6,6 +6,7 @@ pub(crate) mod clip;
 pub(crate) mod guard;
 pub(crate) mod loss_scale;
 pub(crate) mod muon;
+pub(crate) mod router_bias;
 pub(crate) mod schedule;
 
 #[expect(

@@ -16,7 +16,7 @@ use crate::model::stage::{Flow, Pass, Saved, Slope, Stage};
 use crate::offload::{Away, Scratch};
 use crate::optim::narrow;
 use crate::parallel::data::{Block, blocks_of, micro_batches};
-use crate::parallel::routing::{Reports, RoutingRecord};
+use crate::parallel::routing::{Reports, StepRouting};
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::sums::Sums;
 use crate::parallel::zero::Supply;
@@ -68,7 +68,7 @@ pub(crate) struct Trained {
     /// Most bytes held between passes.
     pub held: Held,
     /// What the routers of mixtures did, if there are any.
-    pub routing: Option<RoutingRecord>,
+    pub routing: Option<StepRouting>,
 }
 
 /// Losses that were computed here, by number of their first token in the batch or of their sequence.
@@ -184,7 +184,7 @@ impl Worker<'_> {
         })
     }
 
-    fn routing(&self, reports: Reports) -> Result<Option<RoutingRecord>> {
+    fn routing(&self, reports: Reports) -> Result<Option<StepRouting>> {
         let Some(moe) = &self.plan.model.moe else {
             return Ok(None);
         };

@@ -24,9 +24,24 @@ pub struct RoutingRecord {
     pub dropped: f64,
 }
 
-/// Numbers of one group before the counts of its experts: layer, first sequence, tokens, dropped,
-/// load balance, z-loss.
-const HEAD: usize = 6;
+/// A step's routing over all ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct StepRouting {
+    pub record: RoutingRecord,
+    pub loads: Vec<Load>,
+}
+
+/// Tokens that each expert of a layer worked on in a step: choices without the dropped ones, as Megatron's
+/// `local_tokens_per_expert` summed over ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub layer: usize,
+    pub tokens: Vec<u64>,
+}
+
+/// Numbers of one group before those of its experts: layer, first sequence, tokens, load balance, z-loss. After
+/// them: choices of each expert, and those of them that were dropped.
+const HEAD: usize = 5;
 
 /// One rank's groups during a step.
 #[derive(Default)]
@@ -39,56 +54,78 @@ impl Reports {
     pub(crate) fn push(&mut self, report: &Report, block: Block) {
         let each = (block.size / report.groups.len()).max(1);
         let groups = report.groups.iter().zip(&report.dropped).enumerate();
-        for (number, (group, &dropped)) in groups {
+        for (number, (group, dropped)) in groups {
             let first = block.start + number * each;
             self.numbers.extend([
                 report.layer as f64,
                 first as f64,
                 group.tokens as f64,
-                dropped as f64,
                 group.balance_loss(),
                 group.z_loss(),
             ]);
-            self.numbers
-                .extend(group.counts.iter().map(|&count| count as f64));
+            let counts = group.choices.iter().chain(dropped);
+            self.numbers.extend(counts.map(|&count| count as f64));
         }
     }
 
-    /// The step's record, the same bits on every rank; replicas tell nothing.
+    /// The routing of all ranks, the same bits on every rank; replicas send nothing.
     pub(crate) fn gather(
         self,
         experts: usize,
         place: &Place,
         world: &dyn Collective,
-    ) -> kernels::Result<RoutingRecord> {
+    ) -> kernels::Result<StepRouting> {
         let is_told = (place.tp_rank, place.cp_rank) == (0, 0);
         let mine = if is_told { self.numbers } else { Vec::new() };
         let all = world.all_gather_f64(&mine)?;
         let groups = all
             .iter()
-            .flat_map(|rank| rank.chunks_exact(HEAD + experts));
+            .flat_map(|rank| rank.chunks_exact(HEAD + 2 * experts));
         let mut groups: Vec<&[f64]> = groups.collect();
         let order = |a: &[f64], b: &[f64]| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1]));
         groups.sort_by(|a, b| order(a, b));
         let sum = |of: &dyn Fn(&[f64]) -> f64| groups.iter().fold(0.0, |sum, g| sum + of(g));
         let tokens = sum(&|group| group[2]);
-        let choices = sum(&|group| group[HEAD..].iter().sum());
+        let (chosen, dropped) = (HEAD..HEAD + experts, HEAD + experts..HEAD + 2 * experts);
+        let choices = sum(&|group| group[chosen.clone()].iter().sum());
+        let mut loads = Vec::new();
         let (mut max_load, mut min_load) = (0.0f64, f64::INFINITY);
         for layer in groups.chunk_by(|a, b| a[0] == b[0]) {
-            let count = |expert: usize| layer.iter().fold(0.0, |sum, g| sum + g[HEAD + expert]);
-            let counts: Vec<f64> = (0..experts).map(count).collect();
+            let count = |at: usize| layer.iter().fold(0.0, |sum, g| sum + g[at]);
+            let counts: Vec<f64> = chosen.clone().map(count).collect();
+            loads.push(Load::of(
+                layer[0][0],
+                counts.iter().zip(dropped.clone().map(count)),
+            ));
             let even = counts.iter().sum::<f64>() / experts as f64;
             for count in counts {
                 max_load = max_load.max(count / even);
                 min_load = min_load.min(count / even);
             }
         }
-        Ok(RoutingRecord {
-            balance_loss: sum(&|group| group[4] * group[2]) / tokens,
-            z_loss: sum(&|group| group[5] * group[2]) / tokens,
+        let record = RoutingRecord {
+            balance_loss: sum(&|group| group[3] * group[2]) / tokens,
+            z_loss: sum(&|group| group[4] * group[2]) / tokens,
             max_load,
             min_load,
-            dropped: sum(&|group| group[3]) / choices,
-        })
+            dropped: sum(&|group| group[dropped.clone()].iter().sum()) / choices,
+        };
+        Ok(StepRouting { record, loads })
+    }
+}
+
+impl Load {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole numbers that traveled as f64, exact below 2^53"
+    )]
+    fn of<'a>(layer: f64, counts: impl Iterator<Item = (&'a f64, f64)>) -> Load {
+        Load {
+            layer: layer as usize,
+            tokens: counts
+                .map(|(chosen, dropped)| (chosen - dropped) as u64)
+                .collect(),
+        }
     }
 }

@@ -26,12 +26,18 @@ pub(super) fn forward(
     let parts: Vec<Statistics> = blocks
         .map(|((choices, weights), logits)| {
             let mut statistics = Statistics::new(experts, k);
+            let mut largest = vec![0; k];
             let outs = choices.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
             for ((choices, weights), logits) in outs.zip(logits.chunks_exact(experts)) {
                 let row = Row::new(logits, router.score);
                 choose(choices, &row, logits, bias, router.score);
                 row.weights(choices, router, weights);
-                statistics.token(choices, &row.probabilities, row.log_sum);
+                if bias.is_some() {
+                    choose(&mut largest, &row, logits, None, router.score);
+                } else {
+                    largest.copy_from_slice(choices);
+                }
+                statistics.token(&largest, choices, &row.probabilities, row.log_sum);
             }
             statistics
         })

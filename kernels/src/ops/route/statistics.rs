@@ -17,8 +17,10 @@ pub struct Statistics {
     pub tokens: u64,
     /// Experts per token.
     pub k: usize,
-    /// Choices of each expert, before any drop.
+    /// Choices of each expert by its score alone, which the load balance is about; a bias does not change them.
     pub counts: Vec<u64>,
+    /// Choices of each expert as made, with the bias if there is one, before any drop.
+    pub choices: Vec<u64>,
     /// Probabilities of each expert.
     probabilities: Vec<u64>,
     /// Squared log-sums.
@@ -51,6 +53,7 @@ impl Statistics {
             tokens: 0,
             k,
             counts: vec![0; experts],
+            choices: vec![0; experts],
             probabilities: vec![0; experts],
             squares: 0,
             not_finite: 0,
@@ -61,6 +64,9 @@ impl Statistics {
     pub fn add(&mut self, other: &Statistics) {
         self.tokens += other.tokens;
         for (a, b) in self.counts.iter_mut().zip(&other.counts) {
+            *a += b;
+        }
+        for (a, b) in self.choices.iter_mut().zip(&other.choices) {
             *a += b;
         }
         for (a, b) in self.probabilities.iter_mut().zip(&other.probabilities) {
@@ -84,6 +90,7 @@ impl Statistics {
         push((self.squares >> 64) as u64);
         push((self.squares & u128::from(u64::MAX)) as u64);
         self.counts.iter().for_each(|count| push(*count));
+        self.choices.iter().for_each(|count| push(*count));
         self.probabilities.iter().for_each(|p| push(*p));
         words
     }
@@ -97,7 +104,7 @@ impl Statistics {
     )]
     pub fn from_words(words: &[f64], k: usize) -> Result<Statistics> {
         let is_word = |x: &f64| (0.0..4_294_967_296.0).contains(x) && x.fract() == 0.0;
-        if words.len() < 12 || !words.len().is_multiple_of(4) || !words.iter().all(is_word) {
+        if words.len() < 14 || !(words.len() - 8).is_multiple_of(6) || !words.iter().all(is_word) {
             return Err(Error::Argument {
                 op: "route::Statistics::from_words",
                 name: "words",
@@ -108,26 +115,38 @@ impl Statistics {
         let numbers: Vec<u64> = (words.chunks_exact(2))
             .map(|halves| ((halves[0] as u64) << 32) + halves[1] as u64)
             .collect();
-        let (counts, probabilities) = numbers[4..].split_at((numbers.len() - 4) / 2);
+        let experts = (numbers.len() - 4) / 3;
+        let (counts, rest) = numbers[4..].split_at(experts);
+        let (choices, probabilities) = rest.split_at(experts);
         Ok(Statistics {
             tokens: numbers[0],
             k,
             counts: counts.to_vec(),
+            choices: choices.to_vec(),
             probabilities: probabilities.to_vec(),
             squares: (u128::from(numbers[2]) << 64) + u128::from(numbers[3]),
             not_finite: numbers[1],
         })
     }
 
-    /// Adds one token: choices, probabilities of all experts, log-sum.
+    /// Adds one token: the experts with the largest scores, the choices made, probabilities of all experts, log-sum.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a probability is at most 1; a finite square that is too large saturates"
     )]
-    pub(super) fn token(&mut self, chosen: &[u32], probabilities: &[f64], log_sum: f64) {
+    pub(super) fn token(
+        &mut self,
+        largest: &[u32],
+        chosen: &[u32],
+        probabilities: &[f64],
+        log_sum: f64,
+    ) {
         self.tokens += 1;
-        for expert in chosen {
+        for expert in largest {
             self.counts[*expert as usize] += 1;
+        }
+        for expert in chosen {
+            self.choices[*expert as usize] += 1;
         }
         let square = log_sum * log_sum;
         if !square.is_finite() || probabilities.iter().any(|p| !p.is_finite()) {

@@ -16,6 +16,8 @@ use crate::model::gradients::Gradients;
 
 pub(crate) struct Router {
     weight: Slot,
+    /// Added to scores for the choice alone.
+    bias: Option<Slot>,
     layer: usize,
     /// Of the layer.
     pub experts: usize,
@@ -32,8 +34,8 @@ pub(crate) struct Report {
     pub layer: usize,
     /// Whole groups, also where this rank has a part of each.
     pub groups: Vec<Statistics>,
-    /// Choices dropped in each group.
-    pub dropped: Vec<usize>,
+    /// Choices of each expert that were dropped, by group.
+    pub dropped: Vec<Vec<u64>>,
 }
 
 /// Kept from forward: `[n, experts]`, and `[n, k]` two or three times.
@@ -61,6 +63,7 @@ impl Router {
         };
         Router {
             weight: slots.get(&format!("layers.{layer}.router.weight")),
+            bias: (config.expert_bias).then(|| slots.get(&format!("layers.{layer}.router.bias"))),
             layer,
             experts: config.experts,
             rule: config.router(),
@@ -99,16 +102,17 @@ impl Router {
         let mut weights = Tensor::empty(&[n, k], DType::F32, x.device())?;
         let mut groups = Vec::new();
         let group = self.group(n, cx);
+        let bias = self.bias.map(|slot| cx.weight(slot));
         for first in (0..n).step_by(group) {
             let logits = rows(&logits, first, group)?;
-            let part = route::forward(&logits, None, &self.rule)?;
+            let part = route::forward(&logits, bias, &self.rule)?;
             let at = first * k..(first + group) * k;
             chosen.u32_mut()[at.clone()].copy_from_slice(part.experts.u32());
             weights.f32_mut()[at].copy_from_slice(part.weights.f32());
             groups.push(part.statistics);
         }
         add_over_context(&mut groups, k, cx)?;
-        let mut dropped = vec![0; groups.len()];
+        let mut dropped = vec![vec![0; self.experts]; groups.len()];
         let kept = match self.capacity {
             Some((factor, policy)) if cx.drops => {
                 Some(self.limit((&chosen, &weights), (factor, policy), &mut dropped, cx)?)
@@ -155,7 +159,7 @@ impl Router {
         &self,
         (chosen, weights): (&Tensor, &Tensor),
         (factor, policy): (f64, Drop),
-        dropped: &mut [usize],
+        dropped: &mut [Vec<u64>],
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let (k, n) = (self.rule.k, chosen.dims()[0]);
@@ -173,7 +177,10 @@ impl Router {
             let at = first * k..(first + group) * k;
             let ids: Vec<u32> = ids.f32()[at.clone()].iter().map(|&id| id as u32).collect();
             let mut ids = Tensor::from_u32(&[group, k], &ids, chosen.device())?;
-            *dropped = route::drop_over(&mut ids, &weights, capacity, policy)?;
+            let before = ids.u32().to_vec();
+            route::drop_over(&mut ids, &weights, capacity, policy)?;
+            let gone = before.iter().zip(ids.u32()).filter(|(a, b)| a != b);
+            gone.for_each(|(&expert, _)| dropped[expert as usize] += 1);
             kept.u32_mut()[at].copy_from_slice(ids.u32());
         }
         if parts == 1 {
@@ -216,6 +223,10 @@ impl Router {
             )?;
             let at = first * self.experts..(first + group) * self.experts;
             dlogits.f32_mut()[at].copy_from_slice(part.f32());
+        }
+        if let Some(bias) = self.bias {
+            // no loss depends on it: token counts move it after the step
+            gradients.sums([bias]);
         }
         let (dweight, accumulate) = gradients.target(self.weight);
         let leaf = cx.token_leaf;
