@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::checkpoint::changes::Difference;
+use crate::config::resume::Difference;
 
 /// Result with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -6,15 +6,16 @@ use std::sync::Mutex;
 
 use kernels::rng;
 
+use crate::checkpoint::train_state::Course;
+use crate::config::moe::{DropPolicy, MoeConfig};
+use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, CheckpointConfig, Determinism, Family, ModelConfig, NormKind,
     ParallelConfig, RopeScaling, TrainConfig,
 };
-use crate::course::{Course, Next};
 use crate::data::{Sample, Samples};
 use crate::metrics::{Events, StepRecord};
-use crate::mixture::{DropPolicy, MoeConfig};
-use crate::plan::Plan;
+use crate::optim::next_step::Next;
 
 /// GPT-2 style, 2 layers, every width different, padded vocabulary.
 pub(crate) fn tiny_gpt() -> Plan {

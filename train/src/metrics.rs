@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kernels::CpuPath;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::checkpoint::changes::SettingChange;
+use crate::config::resume::SettingChange;
 use crate::error::{At, Error, Result};
 use crate::parallel::routing::RoutingRecord;
 

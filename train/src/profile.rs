@@ -12,56 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use kernels::trace::{Kind, Label, Recorded, Recorder, Span, span};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::config::{Problem, TrainConfig};
+use crate::config::profile::Profile;
 use crate::error::{At, Result};
-
-/// Steps of a run that `profile = true` traces.
-const STEPS: u64 = 10;
-
-/// Which steps are traced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "want true, false, or a table such as { steps = [20, 25] }"
-)]
-pub enum Profile {
-    /// None, or the first ten of each run of the job.
-    Switch(bool),
-    /// Those of a table.
-    Window(ProfileWindow),
-}
-
-/// From one step to another, by their numbers in the whole job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProfileWindow {
-    /// The first and the last one, counted from 1.
-    pub steps: [u64; 2],
-}
-
-impl Profile {
-    /// Calls `problem` if the window is none of the job's.
-    pub(crate) fn check(self, config: &TrainConfig, problem: Problem<'_>) {
-        if let Profile::Window(ProfileWindow { steps: [from, to] }) = self
-            && (from == 0 || from > to || from > config.steps)
-        {
-            let wanted = format!("[from, to] within 1 to {} (train.steps)", config.steps);
-            problem("profile.steps", format!("[{from}, {to}]"), &wanted);
-        }
-    }
-
-    /// First and last step for a run whose first one is `next`.
-    fn window(self, next: u64) -> Option<(u64, u64)> {
-        match self {
-            Profile::Switch(false) => None,
-            Profile::Switch(true) => Some((next, next + STEPS - 1)),
-            Profile::Window(ProfileWindow { steps: [from, to] }) => Some((from, to)),
-        }
-    }
-}
 
 /// Opens the span of a part of a step.
 pub(crate) fn phase(name: &'static str) -> Span {

@@ -14,10 +14,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::checkpoint::courier::Courier;
+use crate::checkpoint::shard_sender::Courier;
 use crate::checkpoint::snapshot::Pieces;
 use crate::checkpoint::state::State;
-use crate::checkpoint::write::{self, Form};
+use crate::checkpoint::write;
+use crate::checkpoint::write_shards::Form;
 use crate::error::Result;
 use crate::metrics::Journal;
 

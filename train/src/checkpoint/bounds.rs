@@ -1,8 +1,8 @@
 //! Numbers of a foreign configuration against the weights beside it, before any of them is obeyed: a model of a hundred
 //! million layers in a file of 70 KB must be an error and not an allocation.
 
-use crate::architecture::Positions;
-use crate::checkpoint::hf_config::Read;
+use crate::checkpoint::huggingface::described::Read;
+use crate::config::architecture::Positions;
 
 /// Longest sequence of a model whose positions are computed, and so have no table in its files.
 const MOST_POSITIONS: usize = 1 << 31;

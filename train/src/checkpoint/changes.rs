@@ -11,12 +11,12 @@
 //!
 //! More steps alone are free where they change no rate: `schedule = "constant"`, or `decay_steps` given.
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::config::Schedule;
-use crate::plan::Plan;
-use crate::recipe::TrainConfig;
+use crate::config::plan::Plan;
+use crate::config::resume::{Difference, ON_REQUEST, SettingChange};
+use crate::config::train::TrainConfig;
 
 /// Keys of `[train]` that may always differ.
 const FREE: [&str; 16] = [
@@ -39,67 +39,6 @@ const FREE: [&str; 16] = [
     // the weights themselves are compared
     "init_from",
 ];
-
-/// Keys of `[train]` that may differ if `train.resume.allow` names them.
-pub(crate) const ON_REQUEST: [&str; 18] = [
-    "steps",
-    "time_budget",
-    "lr",
-    "min_lr",
-    "warmup_steps",
-    "schedule",
-    "decay_steps",
-    "wsd_decay_steps",
-    "wsd_decay",
-    "muon",
-    "ema_decay",
-    "weight_decay",
-    "beta1",
-    "beta2",
-    "eps",
-    "z_loss",
-    "clip_norm",
-    "on_bad_step",
-];
-
-/// A setting that is another one from a step on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SettingChange {
-    /// Steps done when it changed: it holds from the next one on.
-    pub after_step: u64,
-    /// Key path in the job, such as `train.lr`.
-    pub key: String,
-    /// Value of the checkpoint.
-    pub before: Value,
-    /// Value of the job.
-    pub after: Value,
-}
-
-/// A setting that must not differ and does.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Difference {
-    /// Key path in the job.
-    pub key: String,
-    /// Its value in the checkpoint.
-    pub found: String,
-    /// Its value in the job.
-    pub wanted: String,
-    /// The entry of `train.resume.allow` that would let it differ, if there is one.
-    pub allowed_by: Option<String>,
-}
-
-impl std::fmt::Display for Difference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Difference {
-            key, found, wanted, ..
-        } = self;
-        write!(f, "{key}: {found} there, {wanted} here")?;
-        match &self.allowed_by {
-            Some(entry) => write!(f, " (train.resume.allow = [{entry:?}] allows it)"),
-            None => Ok(()),
-        }
-    }
-}
 
 /// What a checkpoint and a job do not have alike.
 #[derive(Debug, Default)]
@@ -216,8 +155,8 @@ fn shown(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::config::OptimizerKind;
+    use crate::config::train::BatchRampup;
     use crate::fixtures::tiny_gpt;
-    use crate::recipe::BatchRampup;
 
     /// Every key of `[train]`, also those that are left out while they have their defaults.
     fn keys() -> Vec<String> {

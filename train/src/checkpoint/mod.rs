@@ -15,30 +15,22 @@
 pub(crate) mod background;
 mod bounds;
 pub(crate) mod changes;
-pub(crate) mod courier;
 pub(crate) mod files;
-pub(crate) mod hf;
-mod hf_bert;
-pub(crate) mod hf_config;
-mod hf_fields;
-pub(crate) mod hf_import;
-pub(crate) mod hf_mixture;
-pub(crate) mod hf_names;
-mod hf_t5;
-mod megatron;
+pub(crate) mod huggingface;
+pub(crate) mod initial_weights;
+pub(crate) mod megatron;
 pub(crate) mod newest;
-pub(crate) mod origin;
-mod pickle;
 pub(crate) mod read;
 pub(crate) mod reshard;
 pub(crate) mod safetensors;
+pub(crate) mod shard_sender;
 
 pub(crate) mod snapshot;
 pub(crate) mod state;
-mod torch_dist;
-mod torch_save;
+pub(crate) mod torch;
+pub(crate) mod train_state;
 pub(crate) mod write;
-mod zip;
+pub(crate) mod write_shards;
 
 use std::path::{Path, PathBuf};
 

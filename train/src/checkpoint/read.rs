@@ -4,21 +4,22 @@ use std::path::{Path, PathBuf};
 
 use kernels::Tensor;
 
-use crate::checkpoint::changes::{self, Compared, Difference, SettingChange};
+use crate::checkpoint::changes::{self, Compared};
 use crate::checkpoint::files::{Tensors, names_of};
-use crate::checkpoint::origin::Record;
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::snapshot::Kind;
+use crate::checkpoint::state::Record;
 use crate::checkpoint::state::{self, Digests, State};
-use crate::checkpoint::write::first_element;
+use crate::checkpoint::write_shards::first_element;
 use crate::checkpoint::{EMA, MODEL, OPTIMIZER};
-use crate::delayed::Delayed;
+use crate::config::plan::Plan;
+use crate::config::precision::Bf16Sums;
+use crate::config::resume::{Difference, SettingChange};
 use crate::error::{Error, Result};
+use crate::model::fp8_delayed::Delayed;
 use crate::model::param::Spec;
 use crate::optim::adamw::within;
-use crate::plan::Plan;
-use crate::precision::Bf16Sums;
-use crate::step::Trainer;
+use crate::optim::rank_state::RankState;
 
 /// A checkpoint whose state holds together and whose model is verified.
 pub(crate) struct Opened {
@@ -122,20 +123,20 @@ impl Opened {
     }
 
     /// Reads this rank's elements of every tensor on its stage and of its moments.
-    pub(crate) fn load(&self, trainer: &mut Trainer<'_>) -> Result<()> {
+    pub(crate) fn load(&self, state: &mut RankState<'_>) -> Result<()> {
         let mut model = self.tensors(MODEL)?;
         let mut optimizer = self.tensors(OPTIMIZER)?;
-        let mut averages = match trainer.plan.train.ema_decay > 0.0 {
+        let mut averages = match state.plan.train.ema_decay > 0.0 {
             true => Some(self.tensors(EMA)?),
             false => None,
         };
-        load_weights(trainer, &mut |spec, first, out| {
+        load_weights(state, &mut |spec, first, out| {
             model.read_part(&spec.name, &spec.dims, first, out)
         })?;
-        for index in 0..trainer.holding.local.len() {
-            self.load_state(trainer, index, &mut optimizer, &mut averages)?;
+        for index in 0..state.holding.local.len() {
+            self.load_state(state, index, &mut optimizer, &mut averages)?;
         }
-        self.restore_scales(&mut trainer.delayed);
+        self.restore_scales(&mut state.delayed);
         Ok(())
     }
 
@@ -149,26 +150,26 @@ impl Opened {
     /// Reads what the optimizer keeps of local unit `index`.
     fn load_state(
         &self,
-        trainer: &mut Trainer<'_>,
+        state: &mut RankState<'_>,
         index: usize,
         optimizer: &mut Tensors,
         averages: &mut Option<Tensors>,
     ) -> Result<()> {
-        let (holding, specs) = (&trainer.holding, trainer.specs);
+        let (holding, specs) = (&state.holding, state.specs);
         let held = holding.moments(index);
         for piece in holding.shards.units[holding.local[index].unit].pieces(held.clone()) {
             let spec = &specs[piece.spec];
             let first = first_element(spec, &holding.place) + piece.local.start;
             let at = within(&held, &piece);
-            let m = &mut trainer.moments.m[index].f32_mut()[at.clone()];
+            let m = &mut state.moments.m[index].f32_mut()[at.clone()];
             optimizer.read_part(&format!("{}.m", spec.name), &spec.dims, first, m)?;
             if Kind::Second.is_of(spec) {
                 let from = holding.second_at(index, specs, piece.at);
-                let v = &mut trainer.moments.v[index].f32_mut()[from..from + at.len()];
+                let v = &mut state.moments.v[index].f32_mut()[from..from + at.len()];
                 optimizer.read_part(&format!("{}.v", spec.name), &spec.dims, first, v)?;
             }
             if let Some(averages) = averages {
-                let average = &mut trainer.averages[index].f32_mut()[at];
+                let average = &mut state.averages[index].f32_mut()[at];
                 averages.read_part(&spec.name, &spec.dims, first, average)?;
             }
         }
@@ -186,21 +187,21 @@ pub(crate) fn parts_of(checkpoint: &Path) -> (&Path, &'static str) {
 
 /// Fills the weights that a rank holds: `read` gives elements of a whole tensor, from one on.
 pub(crate) fn load_weights(
-    trainer: &mut Trainer<'_>,
+    state: &mut RankState<'_>,
     read: &mut impl FnMut(&Spec, usize, &mut [f32]) -> Result<()>,
 ) -> Result<()> {
-    for index in 0..trainer.holding.local.len() {
-        let (holding, specs) = (&trainer.holding, trainer.specs);
+    for index in 0..state.holding.local.len() {
+        let (holding, specs) = (&state.holding, state.specs);
         let unit = &holding.shards.units[holding.local[index].unit];
         let held = holding.weights(index);
         for piece in unit.pieces(held.clone()) {
             let spec = &specs[piece.spec];
             let out = if holding.has_weight_shards() {
                 let at = piece.at - held.start;
-                &mut trainer.weight_shards[index].f32_mut()[at..at + piece.local.len()]
+                &mut state.weight_shards[index].f32_mut()[at..at + piece.local.len()]
             } else {
                 let slot = holding.slot(index, piece.spec);
-                &mut trainer.weights[slot].f32_mut()[piece.local.clone()]
+                &mut state.weights[slot].f32_mut()[piece.local.clone()]
             };
             let first = first_element(spec, &holding.place) + piece.local.start;
             read(spec, first, out)?;

@@ -10,14 +10,15 @@ use crate::checkpoint::files::Tensors;
 use crate::checkpoint::read::{Opened, parts_of};
 use crate::checkpoint::safetensors::{Digest, Writer};
 use crate::checkpoint::snapshot::{FileOf, files, weights_alone};
-use crate::checkpoint::write::{Form, begin, end, entries, remove, shard_of, sync};
+use crate::checkpoint::write::{begin, end, remove, sync};
+use crate::checkpoint::write_shards::{Form, entries, shard_of};
 use crate::checkpoint::{EMA, MODEL};
 use crate::config::ParallelConfig;
+use crate::config::plan::Plan;
+use crate::dist::mesh::Place;
 use crate::error::{At, Error, Result};
-use crate::mesh::Place;
 use crate::model::param;
 use crate::parallel::shards::Shards;
-use crate::plan::Plan;
 
 /// Elements that are copied at a time.
 const PART: usize = 1 << 18;

@@ -9,11 +9,11 @@ use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 
 use crate::checkpoint::{EMA, MODEL, OPTIMIZER};
-use crate::mesh::Place;
+use crate::config::plan::Plan;
+use crate::dist::mesh::Place;
 use crate::model::param::Spec;
+use crate::optim::rank_state::RankState;
 use crate::parallel::shards::Shards;
-use crate::plan::Plan;
-use crate::step::Trainer;
 
 /// What lies beside the elements of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,32 +169,32 @@ pub(crate) fn shares(
 }
 
 /// Copies of this rank's shares.
-pub(crate) fn take(trainer: &Trainer<'_>) -> Pieces {
-    let copies: Vec<Vec<f32>> = (of_trainer(trainer).iter())
-        .map(|share| copy(trainer, share))
+pub(crate) fn take(state: &RankState<'_>) -> Pieces {
+    let copies: Vec<Vec<f32>> = (of_trainer(state).iter())
+        .map(|share| copy(state, share))
         .collect();
     Pieces::of(copies.into_iter())
 }
 
 /// Hands this rank's shares to `give` and copies one after the other as they are taken. Returns when the last
 /// was, or whoever takes them gave up.
-pub(crate) fn lend(trainer: &Trainer<'_>, give: impl FnOnce(Pieces)) {
+pub(crate) fn lend(state: &RankState<'_>, give: impl FnOnce(Pieces)) {
     let (next, pieces) = sync_channel(0);
     give(Pieces::of(pieces.into_iter()));
-    for share in of_trainer(trainer) {
-        if next.send(copy(trainer, &share)).is_err() {
+    for share in of_trainer(state) {
+        if next.send(copy(state, &share)).is_err() {
             return;
         }
     }
 }
 
-fn of_trainer(trainer: &Trainer<'_>) -> Vec<Share> {
-    let (place, shards) = (&trainer.groups.place, &trainer.holding.shards);
-    shares(files(&trainer.plan), (trainer.specs, shards), place)
+fn of_trainer(state: &RankState<'_>) -> Vec<Share> {
+    let (place, shards) = (&state.groups.place, &state.holding.shards);
+    shares(files(&state.plan), (state.specs, shards), place)
 }
 
-fn copy(trainer: &Trainer<'_>, share: &Share) -> Vec<f32> {
-    values(trainer, share.kind, share.spec, &share.local).to_vec()
+fn copy(state: &RankState<'_>, share: &Share) -> Vec<f32> {
+    values(state, share.kind, share.spec, &share.local).to_vec()
 }
 
 /// Elements of each of the copies that a rank gives, in order.
@@ -214,36 +214,33 @@ pub(crate) fn bytes(plan: &Plan, lengths: &[usize]) -> usize {
 
 /// Numbers of this rank.
 fn values<'a>(
-    trainer: &'a Trainer<'_>,
+    state: &'a RankState<'_>,
     kind: Kind,
     spec: usize,
     local: &Range<usize>,
 ) -> &'a [f32] {
-    let holding = &trainer.holding;
+    let holding = &state.holding;
     let unit = holding.shards.unit_of(spec);
     let index = (holding.local.iter().position(|local| local.unit == unit))
         .expect("an owner has the tensor's unit");
     let start = holding.shards.units[unit].start_of(spec) + local.start;
     let (flat, at) = match kind {
         Kind::Weights if !holding.has_weight_shards() => {
-            return &trainer.weights[holding.slot(index, spec)].f32()[local.clone()];
+            return &state.weights[holding.slot(index, spec)].f32()[local.clone()];
         }
         Kind::Weights => (
-            &trainer.weight_shards[index],
+            &state.weight_shards[index],
             start - holding.weights(index).start,
         ),
         Kind::First => (
-            &trainer.moments.m[index],
+            &state.moments.m[index],
             start - holding.moments(index).start,
         ),
         Kind::Second => (
-            &trainer.moments.v[index],
-            holding.second_at(index, trainer.specs, start),
+            &state.moments.v[index],
+            holding.second_at(index, state.specs, start),
         ),
-        Kind::Average => (
-            &trainer.averages[index],
-            start - holding.moments(index).start,
-        ),
+        Kind::Average => (&state.averages[index], start - holding.moments(index).start),
     };
     &flat.f32()[at..at + local.len()]
 }

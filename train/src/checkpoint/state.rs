@@ -7,21 +7,28 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::checkpoint::STATE;
-use crate::checkpoint::changes::SettingChange;
-use crate::checkpoint::origin::Record;
 use crate::checkpoint::safetensors::Digest;
-use crate::course::Course;
-use crate::delayed::Records;
+use crate::checkpoint::train_state::Course;
+use crate::config::plan::Plan;
+use crate::config::resume::SettingChange;
 use crate::error::{At, Error, Result};
-use crate::plan::Plan;
+use crate::model::fp8_delayed::Records;
 
 /// Name and version of the format.
 const FORMAT: &str = "millrace-checkpoint-1";
+
+/// What a run started from, as its checkpoints tell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub path: String,
+    /// Identity of the weights.
+    pub xxh3: String,
+}
 
 /// Where a run stands after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,23 +79,6 @@ impl Digests {
     pub(crate) fn of(&self, file: &str) -> Option<&Digest> {
         let found = self.0.iter().find(|(name, _)| name == file);
         found.map(|(_, digest)| digest)
-    }
-}
-
-/// A number kept as text: what is read is the number that was written, to the last bit.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Exact(pub f64);
-
-impl Serialize for Exact {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Exact {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Exact).map_err(serde::de::Error::custom)
     }
 }
 
@@ -204,6 +194,7 @@ fn parse_digest(value: &Value) -> Option<Digest> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::exact::Exact;
     use crate::fixtures::tiny_gpt;
 
     fn digests() -> Digests {
@@ -217,7 +208,7 @@ mod tests {
 
     fn state(loss: f64) -> State {
         let mut course = Course::start();
-        use crate::course::Fate;
+        use crate::checkpoint::train_state::Fate;
         course.stepped(&tiny_gpt(), 8, (loss, 1.0), Fate::Done);
         State::new(&tiny_gpt(), &course, None)
     }

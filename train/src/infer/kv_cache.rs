@@ -2,10 +2,10 @@
 
 use kernels::{DType, Tensor, add, attention};
 
+use crate::data::documents::Documents;
 use crate::error::{OnRank, Result};
-use crate::eval::Model;
+use crate::infer::model::Model;
 use crate::model::block::Block;
-use crate::model::context::Documents;
 
 /// A sequence in progress.
 pub(crate) struct Decoder<'a> {

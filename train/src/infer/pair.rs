@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use kernels::{DType, Tensor, add, attention};
 
+use crate::data::documents::Halves;
 use crate::error::{Error, OnRank, Result};
-use crate::eval::Model;
-use crate::infer::{GenerateOptions, sample};
-use crate::model::context::{Context, Halves};
+use crate::infer::model::Model;
+use crate::infer::options::GenerateOptions;
+use crate::infer::sample;
+use crate::model::context::Context;
 
 /// Answers `prompt`, from the token that begins an answer on; calls `on_token` with each token.
 pub(super) fn answer(

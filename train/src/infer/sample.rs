@@ -5,7 +5,7 @@
 use kernels::rng;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::infer::GenerateOptions;
+use crate::infer::options::GenerateOptions;
 
 /// The token after `index` others of this continuation.
 pub(crate) fn choose(logits: &[f32], options: &GenerateOptions, index: u64) -> u32 {

@@ -15,13 +15,14 @@ use kernels::attention::{Bias, Buckets, Call, Keys, Mask, Next, Passed, Running,
 use kernels::rope::{Frequencies, Turn};
 use kernels::{DType, Heads, Tensor, attention, head_norm, reduce, rope};
 
-use crate::architecture::Positions;
-use crate::model::context::{Context, Slot, Slots};
+use crate::config::architecture::Positions;
+use crate::config::numbers;
+use crate::config::plan::Plan;
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, End, RowLinear};
 use crate::model::ring::Ring;
-use crate::plan::Plan;
-use crate::precision;
+use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Attention {
     qkv: ColumnLinear,
@@ -166,7 +167,7 @@ impl Attention {
         }
     }
 
-    /// Norms and positions, and the numbers of `precision.rs`, in place.
+    /// Norms and positions, and the numbers of `model/precision.rs`, in place.
     fn prepare(&self, qkv: &mut Tensor, cx: &Context<'_>) -> kernels::Result<()> {
         if let Some([q, k]) = self.norms {
             head_norm::forward(qkv, &self.heads, (cx.weight(q), cx.weight(k)), self.eps)?;
@@ -359,7 +360,7 @@ impl Attention {
 /// Numbers of four bytes of the queries, keys and values of n rows that a block keeps.
 pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, tp: usize) -> usize {
     let count = n * plan.shape().packed / tp;
-    if !plan.model.architecture().qk_norm && precision::has_bf16_layers(plan, block) {
+    if !plan.model.architecture().qk_norm && numbers::has_bf16_layers(plan, block) {
         return count.div_ceil(2);
     }
     count

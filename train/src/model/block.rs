@@ -9,13 +9,14 @@
 use kernels::{Tensor, add};
 
 use crate::config::Recompute;
+use crate::config::plan::Plan;
 use crate::model::attention::{self, Attention};
-use crate::model::context::{Context, Slots};
+use crate::model::context::Context;
 use crate::model::feed_forward::{self, FeedForward};
 use crate::model::gradients::Gradients;
 use crate::model::moe::router::Report;
 use crate::model::norm::{Norm, Statistics};
-use crate::plan::Plan;
+use crate::model::slots::Slots;
 
 pub(crate) struct Block {
     /// Over the whole model.

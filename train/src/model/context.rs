@@ -5,8 +5,6 @@
 //! the same share of every sequence, `[b * time / tp, d]`, and layers whose features are split
 //! gather the rows before and scatter the sum after (Korthikanti et al. 2022, arXiv:2205.05198).
 
-use std::ops::Range;
-
 use kernels::attention::Dropped;
 use kernels::cast::Format;
 use kernels::comm::Collective;
@@ -15,14 +13,13 @@ use kernels::matmul::{Op, Packed};
 use kernels::rope::Positions;
 use kernels::{DType, Heads, Tensor};
 
-use crate::mesh::{Groups, Place};
-use crate::model::packs::Packs;
-use crate::model::param::Spec;
-use crate::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
-use crate::precision::{Bf16Sums, Fp8};
-
-/// Index into the rank's list of weights; the list of gradients has the same order.
-pub(crate) type Slot = usize;
+use crate::config::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
+use crate::config::precision::Bf16Sums;
+use crate::data::documents::{Documents, Halves};
+use crate::dist::mesh::Groups;
+use crate::model::fp8::Fp8;
+use crate::model::prepacked::Packs;
+use crate::model::slots::Slot;
 
 /// Whole tensors of the rank by slot.
 #[derive(Clone, Copy)]
@@ -40,66 +37,6 @@ pub(crate) struct Noise {
     pub step: u64,
     /// Number of the micro-batch's first sequence in the order of the samples.
     pub sequence: u64,
-}
-
-/// Documents packed into sequences, for each of this rank's `[n]` rows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Documents {
-    /// First position of the row's document and one past its last, if it sees no other.
-    pub bounds: Option<Vec<[u32; 2]>>,
-    /// Position in the row's document, if positions start over.
-    pub positions: Option<Vec<u32>>,
-}
-
-impl Documents {
-    /// Empty, with what the plan wants to be told of documents.
-    pub(crate) fn asked_for(plan: &Plan) -> Option<Documents> {
-        let (bounds, positions) = (
-            plan.train.reset_attention_mask,
-            plan.train.reset_position_ids,
-        );
-        (bounds || positions).then(|| Documents {
-            bounds: bounds.then(Vec::new),
-            positions: positions.then(Vec::new),
-        })
-    }
-
-    /// Adds the rows `rows` of a sequence. The end-of-document token is its document's last.
-    pub(crate) fn push(&mut self, tokens: &[u32], eod: Option<u32>, rows: Range<usize>) {
-        let number = |at: usize| u32::try_from(at).expect("positions are below seq_length");
-        let is_end = |at: usize| Some(tokens[at]) == eod;
-        let mut start = (0..rows.start)
-            .rfind(|&at| is_end(at))
-            .map_or(0, |at| at + 1);
-        let mut end = start;
-        for row in rows {
-            if row > 0 && is_end(row - 1) {
-                start = row;
-            }
-            if row >= end {
-                let last = (row..tokens.len()).find(|&at| is_end(at));
-                end = last.map_or(tokens.len(), |at| at + 1);
-            }
-            if let Some(bounds) = &mut self.bounds {
-                bounds.push([number(start), number(end)]);
-            }
-            if let Some(positions) = &mut self.positions {
-                positions.push(number(row - start));
-            }
-        }
-    }
-}
-
-/// The two sequences of a sample of an encoder-decoder model.
-#[derive(Clone, Copy)]
-pub(crate) struct Halves<'a> {
-    /// Tokens of the encoder's.
-    pub encoder: usize,
-    /// Tokens of the decoder's.
-    pub decoder: usize,
-    /// For each of the decoder's rows on this rank the encoder's positions that it sees; none before a
-    /// batch is known.
-    pub seen: &'a [[u32; 2]],
 }
 
 /// Passed to every layer's forward and backward.
@@ -122,7 +59,7 @@ pub(crate) struct Context<'a> {
     pub key_blocks: [usize; 2],
     /// `None`: one document in each sequence.
     pub documents: Option<&'a Documents>,
-    /// Of an encoder-decoder model, where rows are those of both (`model/halves.rs`).
+    /// Of an encoder-decoder model, where rows are those of both (`model/packed_rows.rs`).
     pub halves: Option<Halves<'a>>,
     /// `None`: nothing is dropped.
     pub noise: Option<Noise>,
@@ -136,7 +73,7 @@ pub(crate) struct Context<'a> {
     pub sequence_weight: f64,
     /// True if experts that are full drop choices.
     pub drops: bool,
-    /// What operands of products are rounded to; `precision.rs` says which ones.
+    /// What operands of products are rounded to; `model/precision.rs` says which ones.
     pub operands: Option<Format>,
     /// How sums of bf16 products are made; open ones in pairs.
     pub sums: Bf16Sums,
@@ -489,63 +426,6 @@ pub(crate) fn scatter_sum_rows(
     let mut sum = Tensor::empty(&[sequences * rows, d], DType::F32, x.device())?;
     group.reduce_scatter_sum(by_rank.f32(), &cuts, sum.f32_mut())?;
     Ok(sum)
-}
-
-/// Names of the tensors on one rank, in slot order.
-pub(crate) struct Slots<'a> {
-    specs: Vec<&'a Spec>,
-    place: Place,
-}
-
-impl<'a> Slots<'a> {
-    pub(crate) fn on(place: &Place, specs: &'a [Spec]) -> Slots<'a> {
-        Slots {
-            specs: specs.iter().filter(|spec| spec.is_on(place)).collect(),
-            place: *place,
-        }
-    }
-
-    /// Weights that are used here more than once: slot and number of each use after the first. Their
-    /// gradients lie in this order after those of all slots.
-    pub(crate) fn further_uses(&self) -> Vec<(Slot, usize)> {
-        let all = self.specs.iter().enumerate();
-        all.flat_map(|(slot, spec)| {
-            let here = self.place;
-            let uses = spec.uses.iter().enumerate();
-            let uses = uses.filter(move |(_, piece)| *piece % here.pp == here.pp_rank);
-            uses.skip(1).map(move |(number, _)| (slot, number))
-        })
-        .collect()
-    }
-
-    /// Where the gradient of use `number` of a tensor goes, counted over the whole model. Each use on a
-    /// rank has a sum of its own, so that no layout changes the order of the whole's.
-    pub(crate) fn gradient(&self, name: &str, number: usize) -> Slot {
-        let (slot, further) = (self.get(name), self.further_uses());
-        let at = further.iter().position(|&use_| use_ == (slot, number));
-        at.map_or(slot, |at| self.specs.len() + at)
-    }
-
-    /// The tensors on this rank, in slot order.
-    pub(crate) fn specs(&self) -> &[&'a Spec] {
-        &self.specs
-    }
-
-    pub(crate) fn find(&self, name: &str) -> Option<Slot> {
-        self.specs.iter().position(|spec| spec.name == name)
-    }
-
-    /// Slots whose names start with one of `prefixes`.
-    pub(crate) fn starting(&self, prefixes: &[&str]) -> Vec<Slot> {
-        let all = self.specs.iter().enumerate();
-        let found = all.filter(|(_, spec)| prefixes.iter().any(|p| spec.name.starts_with(p)));
-        found.map(|(slot, _)| slot).collect()
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Slot {
-        self.find(name)
-            .expect("the list of tensors and the layers are made from one plan")
-    }
 }
 
 #[cfg(test)]

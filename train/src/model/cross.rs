@@ -8,11 +8,12 @@
 use kernels::attention::{Call, Keys, Mask, Passed, Running, Slopes};
 use kernels::{DType, Heads, Tensor, attention};
 
-use crate::model::context::{Context, Slots};
+use crate::config::plan::Plan;
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, End, RowLinear};
 use crate::model::ring::Ring;
-use crate::plan::Plan;
+use crate::model::slots::Slots;
 
 pub(crate) struct CrossAttention {
     q: ColumnLinear,

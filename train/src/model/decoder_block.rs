@@ -9,13 +9,14 @@ use std::sync::Arc;
 use kernels::{Tensor, add};
 
 use crate::config::Recompute;
+use crate::config::plan::Plan;
 use crate::model::attention::{self, Attention};
-use crate::model::context::{Context, Slots};
+use crate::model::context::Context;
 use crate::model::cross::{self, CrossAttention};
 use crate::model::gradients::Gradients;
 use crate::model::mlp::{self, Mlp};
 use crate::model::norm::{Norm, Statistics};
-use crate::plan::Plan;
+use crate::model::slots::Slots;
 
 pub(crate) struct DecoderBlock {
     /// Over the whole model.

@@ -8,11 +8,12 @@
 use kernels::rope::Positions;
 use kernels::{DType, Device, Tensor, add, embedding};
 
-use crate::architecture;
-use crate::model::context::{Context, Slot, Slots};
+use crate::config::architecture;
+use crate::config::plan::Plan;
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::norm::{Norm, Statistics};
-use crate::plan::Plan;
+use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Embedding {
     table: Slot,

@@ -3,10 +3,11 @@
 
 use kernels::Tensor;
 
-use crate::model::context::{Context, Slots};
+use crate::config::plan::Plan;
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::norm::{Norm, Statistics};
-use crate::plan::Plan;
+use crate::model::slots::Slots;
 
 pub(crate) struct EncoderNorm {
     norm: Norm,

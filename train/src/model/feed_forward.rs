@@ -2,12 +2,13 @@
 
 use kernels::Tensor;
 
-use crate::model::context::{Context, Slots};
+use crate::config::plan::Plan;
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::mlp::{self, Mlp};
 use crate::model::moe::router::Report;
 use crate::model::moe::{self, Moe};
-use crate::plan::Plan;
+use crate::model::slots::Slots;
 
 pub(crate) enum FeedForward {
     Dense(Mlp),

@@ -6,10 +6,10 @@
 //! Paper: Narayanan et al. 2021, arXiv:2104.04473, sec. 5.1, without recomputation. Attention is
 //! counted in full, not halved for causality, as there; the padded vocabulary is what is computed.
 
-use crate::plan::Plan;
+use crate::config::plan::Plan;
 
 /// Operations of forward and backward for one token.
-pub(crate) fn per_token(plan: &Plan) -> f64 {
+fn per_token(plan: &Plan) -> f64 {
     let s = plan.shape();
     let width = s.heads * s.d_head;
     let matrices = plan.model.architecture().fc1_widths() + 1;
@@ -47,6 +47,13 @@ fn per_token_of_pair(plan: &Plan, feed_forward: usize) -> f64 {
         + td * head;
     let pairs = encoders * te * te + decoders * (td * td + td * te);
     (6.0 * matrices + 12.0 * width as f64 * pairs) / plan.sample_tokens() as f64
+}
+
+impl Plan {
+    /// Floating-point operations of forward and backward for one token.
+    pub fn flops_per_token(&self) -> f64 {
+        per_token(self)
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use kernels::{DType, Device, Tensor};
 
-use crate::model::context::Slot;
+use crate::model::slots::Slot;
 
 /// Numbers in a line of memory.
 const LINE: usize = 16;

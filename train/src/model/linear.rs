@@ -13,10 +13,11 @@ use kernels::matmul::{Factor, Op, Then, product, product_then};
 use kernels::rope::Turn;
 use kernels::{DType, Tensor, add, reduce};
 
-use crate::model::context::{Context, Slot, Slots};
+use crate::config::precision::Features::{Split, Whole};
+use crate::config::precision::Role;
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
-use crate::precision::Features::{Split, Whole};
-use crate::precision::Role;
+use crate::model::slots::{Slot, Slots};
 
 /// x W^T + b with W by output rows, stored as told: x `[n, in]` -> `[n, out]`.
 fn outputs(

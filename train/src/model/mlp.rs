@@ -10,11 +10,12 @@ use kernels::activation::{self, Kind};
 use kernels::{DType, Tensor, geglu, swiglu};
 
 use crate::config::Activation;
-use crate::model::context::{Context, Slots};
+use crate::config::numbers;
+use crate::config::plan::{FEATURE_CHUNKS, Plan};
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, End, RowLinear};
-use crate::plan::{FEATURE_CHUNKS, Plan};
-use crate::precision;
+use crate::model::slots::Slots;
 
 pub(crate) struct Mlp {
     fc1: ColumnLinear,
@@ -127,7 +128,7 @@ pub(crate) fn kept(
 ) -> [usize; 2] {
     let architecture = plan.model.architecture();
     let all = [n * architecture.fc1_widths() * f, n * f];
-    if !is_f32 && precision::has_bf16_layers(plan, block) {
+    if !is_f32 && numbers::has_bf16_layers(plan, block) {
         return all.map(|count| count.div_ceil(2));
     }
     all

@@ -6,8 +6,9 @@
 
 use kernels::{DType, Tensor, layer_norm, reduce, rms_norm};
 
-use crate::model::context::{Context, Slot, Slots};
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
+use crate::model::slots::{Slot, Slots};
 
 /// Has a bias exactly if it is a layer norm.
 pub(crate) struct Norm {

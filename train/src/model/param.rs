@@ -7,11 +7,11 @@
 use kernels::{DType, Device, Tensor, rng};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::architecture::Positions;
+use crate::config::architecture::Positions;
+use crate::config::moe::MoeConfig;
+use crate::config::plan::Plan;
 use crate::config::{Biases, NormKind, OptimizerKind};
-use crate::mesh::Place;
-use crate::mixture::MoeConfig;
-use crate::plan::Plan;
+use crate::dist::mesh::Place;
 
 /// First values of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -507,6 +507,32 @@ fn add_experts(list: &mut List, plan: &Plan, moe: &MoeConfig, layer: usize) {
             spec.expert = Some(expert);
             spec.ep_rank = (ep > 1).then_some(expert / per_rank);
         }
+    }
+}
+
+impl Plan {
+    /// Trainable numbers, without the padding of the vocabulary.
+    pub fn parameters(&self) -> u64 {
+        specs(self)
+            .iter()
+            .map(|spec| spec.parameters() as u64)
+            .sum()
+    }
+
+    /// Those of them that a token meets: of a mixture only its chosen experts.
+    pub fn active_parameters(&self) -> u64 {
+        let share = |spec: &Spec| match (&self.model.moe, spec.expert) {
+            (Some(moe), Some(_)) => (moe.top_k as u64, moe.experts as u64),
+            _ => (1, 1),
+        };
+        let active = specs(self).into_iter().map(|spec| {
+            let (chosen, all) = share(&spec);
+            (spec.parameters() as u64 * chosen, all)
+        });
+        // experts of a layer have the same size, so only the sum divides
+        let (experts, rest): (Vec<_>, Vec<_>) = active.partition(|(_, all)| *all > 1);
+        let sum = |list: &[(u64, u64)]| list.iter().map(|(count, _)| count).sum::<u64>();
+        sum(&rest) + sum(&experts) / experts.first().map_or(1, |(_, all)| *all)
     }
 }
 

@@ -7,20 +7,21 @@ use std::sync::Arc;
 use kernels::{DType, Tensor};
 
 use crate::config::Recompute;
+use crate::config::plan::Plan;
 use crate::data::{Batch, Picks, Targets};
-use crate::mesh::Place;
+use crate::dist::mesh::Place;
 use crate::model::block::{self, Block};
-use crate::model::context::{Context, Noise, Slot, Slots};
+use crate::model::context::{Context, Noise};
 use crate::model::decoder_block::{self, DecoderBlock};
 use crate::model::embedding::{self, Embedding};
 use crate::model::encoder_norm::{self, EncoderNorm};
 use crate::model::gradients::Gradients;
-use crate::model::halves;
 use crate::model::head::masked::{self, MaskedHead};
 use crate::model::head::{self, Head};
 use crate::model::moe::router::Report;
+use crate::model::packed_rows;
 use crate::model::param::{self, Spec};
-use crate::plan::Plan;
+use crate::model::slots::{Slot, Slots};
 
 /// Parts of one piece; the weights are elsewhere, in slot order.
 pub(crate) struct Stage {
@@ -98,7 +99,7 @@ impl Flow {
         match self {
             Flow::Halves(encoder, decoder) => Ok((encoder, decoder)),
             Flow::Hidden(x) => {
-                let [encoder, decoder] = halves::split(&x, cx)?;
+                let [encoder, decoder] = packed_rows::split(&x, cx)?;
                 Ok((Arc::new(encoder), decoder))
             }
             Flow::Start | Flow::Losses(_) => unreachable!("parts lie in order"),
@@ -109,7 +110,7 @@ impl Flow {
     pub(crate) fn joined(self, cx: &Context<'_>) -> kernels::Result<Flow> {
         match self {
             Flow::Halves(encoder, decoder) => {
-                halves::join([&encoder, &decoder], cx).map(Flow::Hidden)
+                packed_rows::join([&encoder, &decoder], cx).map(Flow::Hidden)
             }
             other => Ok(other),
         }
@@ -121,7 +122,7 @@ impl Slope {
         match self {
             Slope::Halves(encoder, decoder) => Ok((encoder, decoder)),
             Slope::Hidden(dy) => {
-                let [encoder, decoder] = halves::split(&dy, cx)?;
+                let [encoder, decoder] = packed_rows::split(&dy, cx)?;
                 Ok((encoder, decoder))
             }
             Slope::None => unreachable!("only the head starts a gradient"),
@@ -133,7 +134,9 @@ impl Slope {
         match self {
             Slope::None => Ok(None),
             Slope::Hidden(dy) => Ok(Some(dy)),
-            Slope::Halves(encoder, decoder) => halves::join([&encoder, &decoder], cx).map(Some),
+            Slope::Halves(encoder, decoder) => {
+                packed_rows::join([&encoder, &decoder], cx).map(Some)
+            }
         }
     }
 }

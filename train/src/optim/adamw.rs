@@ -7,9 +7,9 @@ use std::ops::Range;
 use kernels::{AdamW, DType, Device, Tensor, adamw};
 
 use crate::config::TrainConfig;
-use crate::course::Next;
+use crate::config::exact::narrow;
 use crate::model::param::Spec;
-use crate::optim::narrow;
+use crate::optim::next_step::Next;
 use crate::parallel::shards::Piece;
 use crate::parallel::zero::Holding;
 

@@ -9,9 +9,9 @@ use kernels::trace::{Kind, Label, span};
 use kernels::{Tensor, reduce};
 use rayon::prelude::*;
 
-use crate::mesh::{Groups, Place};
+use crate::config::exact::narrow;
+use crate::dist::mesh::{Groups, Place};
 use crate::model::param::Spec;
-use crate::optim::narrow;
 use crate::parallel::zero::Holding;
 
 /// L2 norm over all tensors of the model; the same bits on every rank. `gradients` are flat, by local

@@ -2,8 +2,8 @@
 //! the median of the last good steps (PaLM skips such batches by hand: Chowdhery et al. 2022,
 //! arXiv:2204.02311, sec. 5.1). All ranks have the same numbers and come to the same answer.
 
-use crate::checkpoint::state::Exact;
-use crate::recipe::OnBadStep;
+use crate::config::exact::Exact;
+use crate::config::train::OnBadStep;
 
 /// Why the step is bad, if it is; `recent` are losses and norms of good steps before it.
 pub(crate) fn judge(

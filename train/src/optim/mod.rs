@@ -6,13 +6,7 @@ pub(crate) mod clip;
 pub(crate) mod guard;
 pub(crate) mod loss_scale;
 pub(crate) mod muon;
+pub(crate) mod next_step;
+pub(crate) mod rank_state;
 pub(crate) mod router_bias;
 pub(crate) mod schedule;
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "rounds to f32, where weights live"
-)]
-pub(crate) fn narrow(x: f64) -> f32 {
-    x as f32
-}

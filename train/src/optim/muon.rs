@@ -10,11 +10,11 @@
 use kernels::{Collective, DType, Device, Tensor, muon};
 
 use crate::config::TrainConfig;
-use crate::course::Next;
-use crate::mesh::Groups;
+use crate::config::exact::narrow;
+use crate::dist::mesh::Groups;
 use crate::model::param::Spec;
 use crate::optim::adamw::{Store, within};
-use crate::optim::narrow;
+use crate::optim::next_step::Next;
 use crate::parallel::zero::Holding;
 
 /// What a rank has of the model.
@@ -114,7 +114,7 @@ impl Here<'_> {
         mine: Vec<f32>,
     ) -> kernels::Result<Vec<f32>> {
         let unit = &self.holding.shards.units[unit];
-        let data = self.groups.data_of(unit);
+        let data = unit.group(&self.groups);
         if self.holding.shards.zero == 0 || data.size() == 1 {
             return Ok(mine);
         }
@@ -142,7 +142,7 @@ impl Here<'_> {
         iterations: usize,
     ) -> kernels::Result<Vec<Vec<f32>>> {
         let unit = &self.holding.shards.units[self.holding.local[index].unit];
-        let (tp, data) = (self.groups.tp.as_ref(), self.groups.data_of(unit));
+        let (tp, data) = (self.groups.tp.as_ref(), unit.group(&self.groups));
         let shares = gather(tp, share)?;
         let workers = tp.size() * data.size();
         // units start with different ranks, so that all have about as much to do

@@ -1,11 +1,13 @@
-//! What ranks share out: batches and gradient sums (data.rs, sums.rs), elements of weights, gradients
+//! What ranks share out: batches and gradient sums (gradient_tree.rs, gradient_reducer.rs), elements of weights, gradients
 //! and moments (shards.rs, zero.rs), layers (pipeline.rs, schedules). Tensor, sequence and context
 //! parallelism live in the layers that are split.
 
-pub(crate) mod data;
+pub(crate) mod gradient_reducer;
+pub(crate) mod gradient_tree;
+pub(crate) mod offload;
 pub(crate) mod pipeline;
 pub(crate) mod routing;
 pub(crate) mod schedule;
 pub(crate) mod shards;
-pub(crate) mod sums;
+
 pub(crate) mod zero;

@@ -5,22 +5,23 @@ use std::collections::VecDeque;
 
 use kernels::{DType, Device, Tensor};
 
+use crate::config::exact::narrow;
+use crate::config::plan::Plan;
 use crate::data;
 use crate::data::Batch;
-use crate::delayed::Delayed;
+use crate::data::documents::Halves;
+use crate::data::micro_batches::{Block, blocks_of, micro_batches};
+use crate::dist::mesh::{Groups, Place};
 use crate::error::{OnRank, Result};
-use crate::mesh::{Groups, Place};
-use crate::model::context::{Context, Halves, Noise, Weights};
+use crate::model::context::{Context, Noise, Weights};
+use crate::model::fp8_delayed::Delayed;
 use crate::model::head;
 use crate::model::stage::{Flow, Pass, Saved, Slope, Stage};
-use crate::offload::{Away, Scratch};
-use crate::optim::narrow;
-use crate::parallel::data::{Block, blocks_of, micro_batches};
+use crate::parallel::gradient_reducer::Sums;
+use crate::parallel::offload::{Away, Scratch};
 use crate::parallel::routing::{Reports, StepRouting};
 use crate::parallel::schedule::{Action, actions};
-use crate::parallel::sums::Sums;
 use crate::parallel::zero::Supply;
-use crate::plan::Plan;
 use crate::profile;
 
 /// Activations of an evaluation that may wait at the next rank. Nothing else holds a first stage back, which has

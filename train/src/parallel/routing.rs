@@ -5,9 +5,9 @@
 use kernels::comm::Collective;
 use serde::{Deserialize, Serialize};
 
-use crate::mesh::Place;
+use crate::data::micro_batches::Block;
+use crate::dist::mesh::Place;
 use crate::model::moe::router::Report;
-use crate::parallel::data::Block;
 
 /// Of all mixtures of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

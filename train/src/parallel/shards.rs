@@ -10,10 +10,12 @@
 
 use std::ops::Range;
 
-use crate::mesh::Place;
-use crate::model::context::Slot;
+use crate::config::plan::{FEATURE_CHUNKS, Plan};
+use kernels::Collective;
+
+use crate::dist::mesh::{Groups, Place};
 use crate::model::param::Spec;
-use crate::plan::{FEATURE_CHUNKS, Plan};
+use crate::model::slots::Slot;
 
 /// Elements whose squares `reduce::sum_squares` adds as one block.
 pub(crate) const NORM_BLOCK: usize = 4096;
@@ -97,6 +99,15 @@ impl Unit {
     /// True if a data-parallel rank has the unit.
     pub(crate) fn is_of(&self, dp_rank: usize) -> bool {
         self.experts.is_none_or(|(rank, ep)| dp_rank % ep == rank)
+    }
+
+    /// Ranks that share out its weights and moments, by member.
+    pub(crate) fn group<'g>(&self, groups: &'g Groups) -> &'g dyn Collective {
+        if self.is_experts() {
+            groups.expert_dp.as_ref()
+        } else {
+            groups.dp.as_ref()
+        }
     }
 
     /// Data-parallel ranks that have it.

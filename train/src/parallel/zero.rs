@@ -7,10 +7,11 @@ use std::ops::Range;
 
 use kernels::{DType, Device, Tensor, Use};
 
-use crate::mesh::{Groups, Place};
-use crate::model::context::{Slot, Weights};
-use crate::model::packs::Packs;
+use crate::dist::mesh::{Groups, Place};
+use crate::model::context::Weights;
 use crate::model::param::Spec;
+use crate::model::prepacked::Packs;
+use crate::model::slots::Slot;
 use crate::parallel::shards::{Local, Shards};
 
 /// What a rank holds, by the plan alone.
@@ -94,7 +95,7 @@ impl Holding {
                 let slot = self.slot(index, piece.spec);
                 mine.extend_from_slice(&weights[slot].f32()[piece.local]);
             }
-            let group = groups.data_of(unit);
+            let group = unit.group(&groups);
             let here = group.rank();
             group.all_gather_to(&mine, &mut |member, at, part| {
                 let first = unit.shard_of_member(member).start + at;
@@ -163,7 +164,7 @@ impl<'a> Supply<'a> {
                     }
                     let unit = &holding.shards.units[local.unit];
                     let mine = &shards[index].f32()[..holding.weights(index).len()];
-                    let group = groups.data_of(unit);
+                    let group = unit.group(&groups);
                     group.all_gather_to(mine, &mut |member, at, part| {
                         let first = unit.shard_of_member(member).start + at;
                         for piece in unit.pieces(first..first + part.len()) {

@@ -14,8 +14,9 @@
 use kernels::{DType, Tensor, embedding};
 
 use crate::config::Activation;
+use crate::config::plan::Plan;
 use crate::data::{Picks, Targets};
-use crate::model::context::{Context, Slots};
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::head::Losses;
 use crate::model::head::next_sentence::{self, NextSentence};
@@ -23,7 +24,7 @@ use crate::model::head::vocabulary::{self, Vocabulary, total};
 use crate::model::linear::FullLinear;
 use crate::model::mlp::{activate, slope};
 use crate::model::norm::{Norm, Statistics};
-use crate::plan::Plan;
+use crate::model::slots::Slots;
 
 pub(crate) struct MaskedHead {
     norm: Option<Norm>,

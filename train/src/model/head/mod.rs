@@ -8,12 +8,13 @@ pub(crate) mod vocabulary;
 
 use kernels::Tensor;
 
+use crate::config::plan::Plan;
 use crate::data::Targets;
-use crate::model::context::{Context, Slots};
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::head::vocabulary::{Vocabulary, total};
 use crate::model::norm::{Norm, Statistics};
-use crate::plan::Plan;
+use crate::model::slots::Slots;
 
 /// Summed losses of a micro-batch.
 pub(crate) struct Losses {

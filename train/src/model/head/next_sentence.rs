@@ -5,9 +5,10 @@
 use kernels::activation::{self, Kind};
 use kernels::{DType, Tensor, cross_entropy};
 
-use crate::model::context::{Context, Slots};
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::linear::FullLinear;
+use crate::model::slots::Slots;
 
 /// Follows, or is another.
 const CLASSES: usize = 2;

@@ -13,11 +13,12 @@ use std::ops::Range;
 use kernels::matmul::{Op, Then, product};
 use kernels::{DType, Tensor, reduce};
 
+use crate::config::precision::Features::{Split, Whole};
+use crate::config::precision::Role;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, multiply};
-use crate::precision::Features::{Split, Whole};
-use crate::precision::{Operand, Role};
+use crate::model::precision::Operand;
 
 /// x: `[m, in]` -> calls `each` with the first of this rank's features in a slice and its outputs, `[n, slice]`.
 pub(super) fn forward(

@@ -14,13 +14,14 @@
 
 use kernels::{DType, Tensor, cross_entropy, reduce};
 
+use crate::config::plan::{FEATURE_CHUNKS, Plan};
 use crate::data::Targets;
-use crate::model::context::{Context, Slots};
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::head::sliced;
 use crate::model::linear::ColumnLinear;
 use crate::model::param;
-use crate::plan::{FEATURE_CHUNKS, Plan};
+use crate::model::slots::Slots;
 
 pub(crate) struct Vocabulary {
     linear: ColumnLinear,

@@ -6,13 +6,16 @@ use kernels::grouped_matmul;
 use kernels::matmul::Op;
 use kernels::{DType, Tensor, reduce};
 
-use crate::mixture::MoeConfig;
-use crate::model::context::{Context, Slot, Slots};
+use crate::config::moe::MoeConfig;
+use crate::config::plan::Plan;
+use crate::config::precision::Features;
+use crate::config::precision::Role;
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::mlp::Between;
-use crate::model::moe::traffic::Traffic;
-use crate::plan::Plan;
-use crate::precision::{Features, Operand, Role};
+use crate::model::moe::token_dispatcher::Traffic;
+use crate::model::precision::Operand;
+use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Experts {
     /// Of each expert here: `[2f, d]` or `[f, d]`.

@@ -15,20 +15,21 @@
 pub(crate) mod experts;
 pub(crate) mod router;
 pub(crate) mod shared;
-pub(crate) mod traffic;
+pub(crate) mod token_dispatcher;
 
 use kernels::permute::{self, Order};
 use kernels::{Tensor, add};
 
-use crate::mixture::MoeConfig;
-use crate::model::context::{Context, Slots};
+use crate::config::moe::MoeConfig;
+use crate::config::plan::Plan;
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::mlp;
 use crate::model::moe::experts::Experts;
 use crate::model::moe::router::{Report, Routed, Router};
 use crate::model::moe::shared::Shared;
-use crate::model::moe::traffic::Traffic;
-use crate::plan::Plan;
+use crate::model::moe::token_dispatcher::Traffic;
+use crate::model::slots::Slots;
 
 pub(crate) struct Moe {
     router: Router,

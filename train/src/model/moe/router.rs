@@ -10,9 +10,10 @@ use kernels::matmul::{Op, matmul};
 use kernels::route::{self, Coefficients, Drop, Statistics};
 use kernels::{DType, Error, Tensor};
 
-use crate::mixture::{DropPolicy, MoeConfig, RouterScope};
-use crate::model::context::{Context, Slot, Slots, gather_rows};
+use crate::config::moe::{DropPolicy, MoeConfig, RouterScope};
+use crate::model::context::{Context, gather_rows};
 use crate::model::gradients::Gradients;
+use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Router {
     weight: Slot,

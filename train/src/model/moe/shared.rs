@@ -7,11 +7,12 @@
 use kernels::matmul::{Op, matmul};
 use kernels::{DType, Tensor, add};
 
-use crate::mixture::MoeConfig;
-use crate::model::context::{Context, Slot, Slots};
+use crate::config::moe::MoeConfig;
+use crate::config::plan::Plan;
+use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::mlp::{self, Mlp};
-use crate::plan::Plan;
+use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Shared {
     mlp: Mlp,

@@ -2,7 +2,7 @@
 //! Paper: Huang et al. 2019 (GPipe), arXiv:1811.06965, sec. 2.3. Every stage holds all micro-batches.
 //! We differ: backwards run in order of micro-batches, not reversed, as sums of gradients do.
 
-use super::{Action, backward, forward};
+use super::action::{Action, backward, forward};
 
 /// Actions of every stage for `microbatches` micro-batches.
 pub(super) fn gpipe(microbatches: usize) -> Vec<Action> {

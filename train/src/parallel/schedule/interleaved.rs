@@ -6,7 +6,7 @@
 //! We differ: where a last group smaller than p would be left (Megatron refuses such a number of
 //! micro-batches) it is joined to the group before.
 
-use super::Action;
+use super::action::Action;
 
 /// (micro-batch, chunk) in the order of forward passes.
 fn table((stages, chunks): (usize, usize), microbatches: usize) -> Vec<(usize, usize)> {

@@ -2,7 +2,7 @@
 //! Paper: Narayanan et al. 2021, arXiv:2104.04473, sec. 2.2.
 //! Stage s of p holds at most p - s micro-batches at once.
 
-use super::{Action, backward, forward};
+use super::action::{Action, backward, forward};
 
 /// Actions of `stage` (from 0) out of `stages` for `microbatches` micro-batches.
 pub(super) fn one_f_one_b(stage: usize, stages: usize, microbatches: usize) -> Vec<Action> {
@@ -19,8 +19,8 @@ pub(super) fn one_f_one_b(stage: usize, stages: usize, microbatches: usize) -> V
 
 #[cfg(test)]
 mod tests {
-    use super::Action::{Backward, Forward};
     use super::*;
+    use crate::parallel::schedule::Action::{Backward, Forward};
 
     /// One line per stage and column per time slot, a backward taking two slots like in the paper.
     fn drawing(stages: usize, microbatches: usize) -> Vec<String> {

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::{Action, actions};
-use crate::layout::{ParallelConfig, PipelineSchedule};
+use crate::config::parallel::{ParallelConfig, PipelineSchedule};
 
 /// One message: which micro-batch, which piece of the model it is for.
 type Message = (usize, usize);

@@ -1,0 +1,539 @@
+//! `config.json` of Hugging Face's classes for our families, both ways.
+//!
+//! Reading is strict: each field that shapes the model is taken or refused by name, and one that is
+//! not known is refused too; everything wrong is told at once. Fields that say how a model is run or
+//! was made (token ids, caches, number formats, labels) are passed over.
+
+use serde_json::{Map, Value, json};
+
+use crate::checkpoint::huggingface::described::{Read, decimal, function};
+use crate::checkpoint::huggingface::fields::Fields;
+use crate::checkpoint::huggingface::moe::{Class, class_of};
+use crate::checkpoint::huggingface::{bert, moe, t5};
+use crate::config::plan::Plan;
+use crate::config::{
+    Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
+};
+
+/// Model type and class of a family.
+fn class(family: Family) -> (&'static str, &'static str) {
+    match family {
+        Family::Gpt => ("gpt2", "GPT2LMHeadModel"),
+        Family::Llama => ("llama", "LlamaForCausalLM"),
+        Family::Mistral => ("mistral", "MistralForCausalLM"),
+        Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
+        Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
+        Family::Bert => ("bert", "BertForMaskedLM"),
+        Family::T5 => ("t5", "T5ForConditionalGeneration"),
+    }
+}
+
+/// What of the model its class cannot be told, a line each.
+pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
+    let (model, found) = (&plan.model, plan.model.architecture());
+    let mut lines = Vec::new();
+    let mut refuse = |is_wrong: bool, line: String| {
+        if is_wrong {
+            lines.push(line);
+        }
+    };
+    let (kind, _) = class(model.family);
+    let is_gpt = matches!(model.family, Family::Gpt | Family::Bert);
+    let norm = if is_gpt {
+        NormKind::Layer
+    } else {
+        NormKind::Rms
+    };
+    refuse(
+        found.norm != norm,
+        format!("norm = {:?} in {kind}", found.norm),
+    );
+    let gated = found.activation.is_gated();
+    let is_pair = model.family == Family::T5;
+    refuse(
+        gated == is_gpt && !is_pair,
+        format!("activation = {:?} in {kind}", found.activation),
+    );
+    let biases: &[Biases] = match model.family {
+        Family::Gpt | Family::Bert => &[Biases::All],
+        Family::Llama => &[Biases::None, Biases::All],
+        Family::Qwen2 => &[Biases::Qkv],
+        _ => &[Biases::None],
+    };
+    let bias = found.biases;
+    refuse(
+        !biases.contains(&bias),
+        format!("bias = {bias:?} in {kind}"),
+    );
+    let has_norms = model.family == Family::Qwen3;
+    refuse(
+        found.qk_norm != has_norms,
+        format!("qk_norm = {} in {kind}", found.qk_norm),
+    );
+    let may_slide = matches!(
+        model.family,
+        Family::Mistral | Family::Qwen2 | Family::Qwen3
+    );
+    let window = model.sliding_window;
+    refuse(
+        window > 0 && !may_slide,
+        format!("sliding_window = {window} in {kind}"),
+    );
+    let share = model.rotary_percent;
+    refuse(
+        share != 1.0 && !is_gpt,
+        format!("rotary_percent = {share} in {kind}"),
+    );
+    let p = model.dropout;
+    let attention = model.attention_dropout;
+    refuse(
+        p > 0.0 && !is_gpt && !is_pair,
+        format!("dropout = {p} in {kind}"),
+    );
+    refuse(
+        p != attention && is_pair,
+        format!("dropout = {p} beside attention_dropout = {attention} in {kind}"),
+    );
+    let grouped = model.kv_heads() != model.heads;
+    refuse(grouped && is_pair, format!("kv_heads in {kind}"));
+    let own = model.kv_heads() != model.heads || model.head_dim > 0;
+    refuse(own && is_gpt, format!("kv_heads or head_dim in {kind}"));
+    // Qwen MoE with biases is Qwen 2 with experts
+    let may_mix = match model.family {
+        Family::Llama => bias == Biases::None,
+        Family::Qwen2 => model.moe.as_ref().is_some_and(|moe| moe.shared_gate),
+        _ => false,
+    };
+    let mixes = model.moe.is_some() && !may_mix;
+    refuse(mixes, format!("moe in {kind} with bias = {bias:?}"));
+    lines
+}
+
+/// `config.json` of a model that its class can be told.
+///
+/// # Errors
+/// A mixture that is none of the known ones.
+pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
+    let model = &plan.model;
+    let mut config = match model.family {
+        Family::Bert => return Ok(bert::config(plan)),
+        Family::T5 => return Ok(t5::config(plan)),
+        Family::Gpt => gpt(plan),
+        _ => llama(plan),
+    };
+    let (kind, class) = class(model.family);
+    config["architectures"] = json!([class]);
+    config["model_type"] = json!(kind);
+    for field in ["bos_token_id", "eos_token_id"] {
+        config[field] = Value::Null;
+    }
+    config["vocab_size"] = json!(plan.vocab);
+    config["initializer_range"] = json!(decimal(model.init_std));
+    config["tie_word_embeddings"] = json!(model.is_tied());
+    config["dtype"] = json!("float32");
+    match &model.moe {
+        Some(moe) => Ok(moe::config(class_of(model, moe)?, model, moe, config)),
+        None => Ok(config),
+    }
+}
+
+fn gpt(plan: &Plan) -> Value {
+    let model = &plan.model;
+    json!({
+        "n_positions": plan.seq_length,
+        "n_embd": model.d_model,
+        "n_layer": model.layers,
+        "n_head": model.heads,
+        "n_inner": model.d_ffn(),
+        "activation_function": function(model.architecture().activation),
+        "layer_norm_epsilon": decimal(model.norm_eps),
+        "attn_pdrop": decimal(model.attention_dropout),
+        "embd_pdrop": decimal(model.dropout),
+        "resid_pdrop": decimal(model.dropout),
+    })
+}
+
+fn llama(plan: &Plan) -> Value {
+    let (shape, model) = (plan.shape(), &plan.model);
+    let architecture = model.architecture();
+    let mut config = json!({
+        "max_position_embeddings": positions(plan),
+        "hidden_size": shape.d_model,
+        "intermediate_size": shape.d_ffn,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.d_head,
+        "hidden_act": function(architecture.activation),
+        "rms_norm_eps": decimal(model.norm_eps),
+        "rope_theta": decimal(model.rope_theta),
+        "rope_parameters": rope(model),
+        "attention_dropout": decimal(model.attention_dropout),
+    });
+    if positions(plan) != plan.seq_length {
+        // ours; the class passes it over
+        config["seq_length"] = json!(plan.seq_length);
+    }
+    let window = model.sliding_window;
+    match model.family {
+        Family::Llama => {
+            let has_biases = architecture.biases == Biases::All;
+            config["attention_bias"] = json!(has_biases);
+            config["mlp_bias"] = json!(has_biases);
+        }
+        Family::Mistral => {
+            config["sliding_window"] = if window > 0 {
+                json!(window)
+            } else {
+                Value::Null
+            };
+        }
+        _ => {
+            config["use_sliding_window"] = json!(window > 0);
+            config["sliding_window"] = if window > 0 {
+                json!(window)
+            } else {
+                Value::Null
+            };
+            config["max_window_layers"] = json!(if window > 0 { 0 } else { model.layers });
+            let kind = if window > 0 {
+                "sliding_attention"
+            } else {
+                "full_attention"
+            };
+            config["layer_types"] = json!(vec![kind; model.layers]);
+        }
+    }
+    if model.family == Family::Qwen3 {
+        config["attention_bias"] = json!(false);
+    }
+    config
+}
+
+/// The length that the class is given: where dynamic scaling starts, which the class does not read elsewhere; else that of
+/// training.
+fn positions(plan: &Plan) -> usize {
+    match plan.model.rope_scaling {
+        Some(RopeScaling::Dynamic {
+            original_length, ..
+        }) => original_length,
+        _ => plan.seq_length,
+    }
+}
+
+fn rope(model: &ModelConfig) -> Value {
+    let theta = decimal(model.rope_theta);
+    match model.rope_scaling {
+        None => json!({"rope_type": "default", "rope_theta": theta}),
+        Some(RopeScaling::Linear { factor }) => {
+            json!({"rope_type": "linear", "rope_theta": theta, "factor": factor})
+        }
+        Some(RopeScaling::Dynamic {
+            factor,
+            original_length,
+        }) => json!({"rope_type": "dynamic", "rope_theta": theta, "factor": factor,
+            "original_max_position_embeddings": original_length}),
+        Some(RopeScaling::Yarn {
+            factor,
+            original_length,
+            beta_fast,
+            beta_slow,
+            attention_factor,
+        }) => {
+            let mut value = json!({"rope_type": "yarn", "rope_theta": theta, "factor": factor,
+                "original_max_position_embeddings": original_length,
+                "beta_fast": beta_fast, "beta_slow": beta_slow});
+            if let Some(factor) = attention_factor {
+                value["attention_factor"] = json!(factor);
+            }
+            value
+        }
+        Some(RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_length,
+        }) => json!({"rope_type": "llama3", "rope_theta": theta, "factor": factor,
+            "low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor,
+            "original_max_position_embeddings": original_length}),
+    }
+}
+
+/// The model that a `config.json` describes.
+///
+/// # Errors
+/// A line for each field that is missing, unknown, of the wrong kind, or asks for what we lack.
+pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
+    let empty = Map::new();
+    let fields = Fields::of(config.as_object().unwrap_or(&empty), "");
+    let kind = fields.text("model_type");
+    let class = kind.as_deref().and_then(Class::named);
+    let family = match kind.as_deref() {
+        // what Qwen MoE is without its experts
+        Some("qwen2_moe") if fields.flag("qkv_bias", true) => Family::Qwen2,
+        Some("qwen2_moe" | "mixtral") => Family::Llama,
+        Some("gpt2") => Family::Gpt,
+        Some("llama") => Family::Llama,
+        Some("mistral") => Family::Mistral,
+        Some("qwen2") => Family::Qwen2,
+        Some("qwen3") => Family::Qwen3,
+        Some("bert" | "megatron-bert") => Family::Bert,
+        Some("t5" | "mt5") => Family::T5,
+        found => {
+            let found = found.unwrap_or("nothing");
+            let wanted = "gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, bert, \
+                megatron-bert, t5 or mt5";
+            return Err(vec![format!("model_type: found {found}, want {wanted}")]);
+        }
+    };
+    let mut read = match family {
+        Family::T5 => t5::read(&fields, kind.as_deref() == Some("mt5")),
+        _ => read_stack(&fields, family, kind.as_deref() == Some("bert")),
+    };
+    read.model.family = family;
+    read.model.moe = class.map(|class| moe::read(&fields, class, &read.model));
+    let problems = fields.finish();
+    read.notes = fields.notes.take();
+    if problems.is_empty() {
+        Ok(read)
+    } else {
+        Err(problems)
+    }
+}
+
+/// Any family but T5.
+fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
+    let (mut model, seq_length) = match family {
+        Family::Gpt => read_gpt(fields),
+        Family::Bert => bert::read(fields, post_norm),
+        _ => read_llama(fields, family),
+    };
+    let is_tied_unless_told = matches!(family, Family::Gpt | Family::Bert);
+    model.init_std = fields.number("initializer_range", Some(0.02));
+    let is_tied = fields.flag("tie_word_embeddings", is_tied_unless_told);
+    model.tie_embeddings = if is_tied {
+        TieEmbeddings::Tied
+    } else {
+        TieEmbeddings::Untied
+    };
+    Read {
+        model,
+        vocab: fields.count("vocab_size"),
+        seq_length,
+        ..Read::default()
+    }
+}
+
+fn read_gpt(fields: &Fields<'_>) -> (ModelConfig, usize) {
+    let activation = match fields.text_or("activation_function", "gelu_new").as_str() {
+        "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluTanh,
+        "gelu" => Activation::Gelu,
+        "quick_gelu" => Activation::QuickGelu,
+        "relu" => Activation::Relu,
+        "relu2" => Activation::SquaredRelu,
+        other => {
+            let wanted = "gelu_new, gelu, quick_gelu, relu or relu2";
+            fields.wrong("activation_function", other, wanted);
+            Activation::GeluTanh
+        }
+    };
+    let dropout = fields.number("resid_pdrop", Some(0.1));
+    let embedding = fields.number("embd_pdrop", Some(0.1));
+    if dropout != embedding {
+        let wanted = format!("resid_pdrop = {dropout}: there is one dropout for both");
+        fields.wrong("embd_pdrop", &embedding.to_string(), &wanted);
+    }
+    fields.only("scale_attn_weights", true);
+    fields.only("scale_attn_by_inverse_layer_idx", false);
+    fields.only("add_cross_attention", false);
+    let model = ModelConfig {
+        layers: fields.count("n_layer"),
+        d_model: fields.count("n_embd"),
+        heads: fields.count("n_head"),
+        d_ffn: fields.count_or("n_inner", 0),
+        activation: (activation != Activation::GeluTanh).then_some(activation),
+        norm_eps: fields.number("layer_norm_epsilon", Some(1e-5)),
+        attention_dropout: fields.number("attn_pdrop", Some(0.1)),
+        dropout,
+        ..ModelConfig::default()
+    };
+    (model, fields.count("n_positions"))
+}
+
+fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
+    let heads = fields.count("num_attention_heads");
+    let d_model = fields.count("hidden_size");
+    let layers = fields.count("num_hidden_layers");
+    let kv_heads = match family {
+        Family::Llama => fields.count_or("num_key_value_heads", heads),
+        _ => fields.count("num_key_value_heads"),
+    };
+    let head_dim = match family {
+        Family::Qwen3 => fields.count("head_dim"),
+        _ => fields.count_or("head_dim", 0),
+    };
+    let activation = match fields.text_or("hidden_act", "silu").as_str() {
+        "silu" | "swish" => None,
+        "gelu" => Some(Activation::Geglu),
+        "gelu_new" | "gelu_pytorch_tanh" => Some(Activation::GegluTanh),
+        other => {
+            fields.wrong("hidden_act", other, "silu, gelu or gelu_pytorch_tanh");
+            None
+        }
+    };
+    let length = fields.count("max_position_embeddings");
+    let (rope_theta, rope_scaling) = read_rope(fields, length);
+    let seq_length = fields.count_or("seq_length", length);
+    let model = ModelConfig {
+        family,
+        layers,
+        d_model,
+        heads,
+        // what follows from d_model is not said twice
+        head_dim: if head_dim * heads == d_model {
+            0
+        } else {
+            head_dim
+        },
+        kv_heads,
+        d_ffn: fields.count("intermediate_size"),
+        activation,
+        norm_eps: fields.number("rms_norm_eps", Some(1e-6)),
+        attention_dropout: fields.number("attention_dropout", Some(0.0)),
+        bias: read_biases(fields, family),
+        sliding_window: read_window(fields, family, layers),
+        rope_theta,
+        rope_scaling,
+        ..ModelConfig::default()
+    };
+    (model, seq_length)
+}
+
+fn read_biases(fields: &Fields<'_>, family: Family) -> Option<Biases> {
+    match family {
+        Family::Llama => {
+            let attention = fields.flag("attention_bias", false);
+            let mlp = fields.flag("mlp_bias", false);
+            if attention != mlp {
+                let wanted = format!("attention_bias = {attention}: all projections or none");
+                fields.wrong("mlp_bias", &mlp.to_string(), &wanted);
+            }
+            attention.then_some(Biases::All)
+        }
+        Family::Mistral | Family::Qwen3 => {
+            fields.only("attention_bias", false);
+            None
+        }
+        _ => None,
+    }
+}
+
+fn read_window(fields: &Fields<'_>, family: Family, layers: usize) -> usize {
+    let slides = match family {
+        Family::Mistral => true,
+        Family::Qwen2 | Family::Qwen3 => fields.flag("use_sliding_window", false),
+        _ => return 0,
+    };
+    // Mistral's class has a window of 4096 where the field is missing
+    let absent = if family == Family::Mistral { 4096 } else { 0 };
+    let given = if fields.is_null("sliding_window") {
+        0
+    } else {
+        fields.count_or("sliding_window", absent)
+    };
+    let window = if slides { given } else { 0 };
+    let full = fields.count_or("max_window_layers", layers);
+    let kind = if window > 0 {
+        "sliding_attention"
+    } else {
+        "full_attention"
+    };
+    if let Some(kinds) = fields.texts("layer_types")
+        && kinds.iter().any(|found| found != kind)
+    {
+        let wanted = format!("{kind} in every layer");
+        fields.wrong("layer_types", &format!("{kinds:?}"), &wanted);
+    }
+    if family != Family::Mistral && window > 0 && full > 0 {
+        let wanted = "0: every layer has the window";
+        fields.wrong("max_window_layers", &full.to_string(), wanted);
+    }
+    window
+}
+
+/// `rope_parameters`, or `rope_theta` with `rope_scaling` as files before transformers 5 have them.
+fn read_rope(fields: &Fields<'_>, length: usize) -> (f32, Option<RopeScaling>) {
+    let old = fields.number_or("rope_theta");
+    let (mut theta, mut scaling) = (old, None);
+    for name in ["rope_scaling", "rope_parameters"] {
+        let Some(table) = fields.table(name) else {
+            continue;
+        };
+        let table = Fields::of(table, name);
+        if let Some(own) = table.number_or("rope_theta") {
+            if old.is_some_and(|old| old != own) {
+                let wanted = format!("rope_theta = {}", theta.unwrap_or(own));
+                table.wrong("rope_theta", &own.to_string(), &wanted);
+            }
+            theta = Some(own);
+        }
+        let found = read_scaling(&table, length);
+        if name == "rope_parameters" && scaling.is_some() && scaling != found {
+            table.wrong("rope_type", &format!("{found:?}"), "what rope_scaling says");
+        }
+        scaling = found.or(scaling);
+        fields.problems.borrow_mut().extend(table.finish());
+        fields.notes.borrow_mut().extend(table.notes.take());
+    }
+    (theta.unwrap_or(10_000.0), scaling)
+}
+
+fn read_scaling(table: &Fields<'_>, length: usize) -> Option<RopeScaling> {
+    let kind = table.text_or("type", "default");
+    let kind = table.text_or("rope_type", &kind);
+    let wide = |name: &str, default: Option<f64>| table.wide(name, default);
+    let factor = || wide("factor", None);
+    let original = || table.count_or("original_max_position_embeddings", length);
+    match kind.as_str() {
+        "default" => None,
+        "linear" => Some(RopeScaling::Linear { factor: factor() }),
+        "dynamic" => {
+            // transformers reads the model's length alone (`_compute_dynamic_ntk_parameters`)
+            if table.has("original_max_position_embeddings") && original() != length {
+                let line = format!(
+                    "{}.original_max_position_embeddings = {} is ignored, as transformers does: the scaling starts at \
+                     max_position_embeddings = {length}",
+                    table.at,
+                    original()
+                );
+                table.notes.borrow_mut().push(line);
+            }
+            Some(RopeScaling::Dynamic {
+                factor: factor(),
+                original_length: length,
+            })
+        }
+        "yarn" => {
+            let attention_factor = table.has("attention_factor");
+            table.only("truncate", true);
+            Some(RopeScaling::Yarn {
+                factor: factor(),
+                original_length: original(),
+                beta_fast: wide("beta_fast", Some(32.0)),
+                beta_slow: wide("beta_slow", Some(1.0)),
+                attention_factor: attention_factor.then(|| wide("attention_factor", None)),
+            })
+        }
+        "llama3" => Some(RopeScaling::Llama3 {
+            factor: factor(),
+            low_freq_factor: wide("low_freq_factor", None),
+            high_freq_factor: wide("high_freq_factor", None),
+            original_length: original(),
+        }),
+        other => {
+            let wanted = "default, linear, dynamic, yarn or llama3";
+            table.wrong("rope_type", other, wanted);
+            None
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The model that a `config.json` describes.
+
+use crate::config::{Activation, ModelConfig};
+
+/// What a `config.json` tells of a plan.
+#[derive(Default)]
+pub(crate) struct Read {
+    pub model: ModelConfig,
+    pub vocab: usize,
+    pub seq_length: usize,
+    /// As in `Plan`.
+    pub decoder_length: usize,
+    /// As in `Plan`.
+    pub start: Option<u32>,
+    /// Fields that were passed over and might be of interest, a line each.
+    pub notes: Vec<String>,
+}
+
+/// The shortest decimal that is this f32: 1e-5 stays 1e-5 in JSON.
+pub(crate) fn decimal(x: f32) -> f64 {
+    x.to_string().parse().unwrap_or(f64::from(x))
+}
+
+/// Name of the activation, gated or not, as Hugging Face calls its function.
+pub(crate) fn function(activation: Activation) -> &'static str {
+    match activation {
+        Activation::GeluTanh => "gelu_new",
+        Activation::GegluTanh => "gelu_pytorch_tanh",
+        Activation::Gelu | Activation::Geglu => "gelu",
+        Activation::QuickGelu => "quick_gelu",
+        Activation::Relu => "relu",
+        Activation::SquaredRelu => "relu2",
+        Activation::Swiglu => "silu",
+    }
+}

@@ -1,0 +1,203 @@
+//! Export to the Hugging Face layout: `config.json` and `model.safetensors`, or several such files and
+//! their index, that transformers loads as the family's class. What they are made of: `hf_config.rs`, `hf_names.rs`.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use kernels::Tensor;
+use serde_json::{Map, Value, json};
+
+use crate::checkpoint::MODEL;
+use crate::checkpoint::huggingface::config;
+use crate::checkpoint::huggingface::names::pairs;
+use crate::checkpoint::huggingface::pair::Pair;
+use crate::checkpoint::safetensors::{Entry, Writer};
+use crate::checkpoint::write::sync;
+use crate::config::plan::Plan;
+use crate::error::{At, Error, Result};
+use crate::infer::model::Model;
+use crate::model::param::Spec;
+
+/// A matrix or vector under its new name.
+#[cfg(test)]
+pub(crate) struct Out {
+    pub name: String,
+    pub dims: Vec<usize>,
+    pub values: Vec<f32>,
+}
+
+/// All tensors of a model, weights or anything that goes with them.
+pub(crate) struct Source<'a> {
+    pub plan: &'a Plan,
+    pub specs: &'a [Spec],
+    pub tensors: &'a [Tensor],
+}
+
+impl Source<'_> {
+    /// Numbers of one tensor of theirs.
+    fn values(&self, pair: &Pair) -> Vec<f32> {
+        let slot = self.specs.iter().position(|spec| spec.name == pair.ours);
+        let ours = self.tensors[slot.expect("names come from the same plan")].f32();
+        let shape = self.plan.shape();
+        pair.elements_of_ours(&shape).map(|at| ours[at]).collect()
+    }
+}
+
+/// The tensors of the family's class in transformers.
+#[cfg(test)]
+pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
+    let pairs = pairs(source.plan).into_iter().map(|pair| Out {
+        values: source.values(&pair),
+        name: pair.theirs,
+        dims: pair.dims,
+    });
+    pairs.collect()
+}
+
+/// Writes `config.json` and `model.safetensors` under `out`.
+///
+/// # Errors
+/// A damaged checkpoint; a model that the family's class cannot be told; a folder that cannot be written.
+pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
+    export_hf_shards(checkpoint, out, None)
+}
+
+/// As `export_hf`; if the tensors take more than `max_bytes`, in files of at most so many, in order (a
+/// larger tensor is alone), named as by transformers' `save_pretrained`, with
+/// `model.safetensors.index.json`.
+///
+/// # Errors
+/// As `export_hf`.
+pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -> Result<()> {
+    let model = Model::load(checkpoint)?;
+    let lacking = config::inexpressible(&model.plan);
+    if !lacking.is_empty() {
+        return Err(Error::Request {
+            what: "model to export",
+            found: lacking.join("; "),
+            wanted: "what its class in transformers can be told".into(),
+        });
+    }
+    let config = config::to_json(&model.plan)?;
+    fs::create_dir_all(out).at("create", out)?;
+    let pairs = pairs(&model.plan);
+    let shards = cut(&pairs, max_bytes.unwrap_or(u64::MAX));
+    let (mut map, mut names) = (Map::new(), vec![MODEL.to_owned(), INDEX.to_owned()]);
+    for (number, shard) in shards.iter().enumerate() {
+        let name = match shards.len() {
+            1 => MODEL.to_owned(),
+            count => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
+        };
+        write_shard(&model, shard, &out.join(&name))?;
+        map.extend(shard.iter().map(|pair| (pair.theirs.clone(), json!(name))));
+        names.push(name);
+    }
+    if shards.len() > 1 {
+        let bytes: u64 = pairs.iter().map(bytes_of).sum();
+        let index = json!({"metadata": {"total_size": bytes}, "weight_map": map});
+        write_json(&index, &out.join(INDEX))?;
+        names.remove(0);
+    } else {
+        names.remove(1);
+    }
+    remove_others(out, &names)?;
+    write_json(&config, &out.join("config.json"))?;
+    sync(out)
+}
+
+/// Which tensor is in which file.
+const INDEX: &str = "model.safetensors.index.json";
+
+fn bytes_of(pair: &Pair) -> u64 {
+    4 * pair.elements() as u64
+}
+
+/// Tensors file by file.
+fn cut(pairs: &[Pair], max_bytes: u64) -> Vec<&[Pair]> {
+    let (mut shards, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (at, pair) in pairs.iter().enumerate() {
+        if at > start && bytes + bytes_of(pair) > max_bytes {
+            shards.push(&pairs[start..at]);
+            (start, bytes) = (at, 0);
+        }
+        bytes += bytes_of(pair);
+    }
+    shards.push(&pairs[start..]);
+    shards
+}
+
+fn write_shard(model: &Model, shard: &[Pair], path: &Path) -> Result<()> {
+    let entries = shard.iter().map(|pair| Entry {
+        name: pair.theirs.clone(),
+        dims: pair.dims.clone(),
+    });
+    let partial = hidden(path);
+    let format = Some(json!({"format": "pt"}));
+    let mut writer = Writer::create(&partial, entries.collect(), format)?;
+    let source = Source {
+        plan: &model.plan,
+        specs: &model.specs,
+        tensors: &model.weights,
+    };
+    for pair in shard {
+        writer.write(&source.values(pair))?;
+    }
+    writer.finish()?;
+    fs::rename(&partial, path).at("rename", &partial)
+}
+
+fn write_json(value: &Value, path: &Path) -> Result<()> {
+    let partial = hidden(path);
+    let mut file = File::create(&partial).at("create", &partial)?;
+    let text = format!("{value:#}\n");
+    file.write_all(text.as_bytes()).at("write", &partial)?;
+    file.sync_all().at("sync", &partial)?;
+    fs::rename(&partial, path).at("rename", &partial)
+}
+
+fn hidden(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().display();
+    path.with_file_name(format!(".{name}.partial"))
+}
+
+/// Removes tensors of an export before this one: transformers would load them in place of these.
+fn remove_others(out: &Path, names: &[String]) -> Result<()> {
+    for entry in fs::read_dir(out).at("list", out)? {
+        let path = entry.at("list", out)?.path();
+        let name = path.file_name().unwrap_or_default().display().to_string();
+        let numbers = name.strip_prefix("model-");
+        let numbers = numbers.and_then(|rest| rest.strip_suffix(".safetensors"));
+        let is_shard = numbers.is_some_and(|numbers| {
+            let all = numbers.split("-of-").flat_map(str::bytes);
+            numbers.contains("-of-") && all.into_iter().all(|b| b.is_ascii_digit())
+        });
+        let is_ours = is_shard || name == MODEL || name == INDEX;
+        if is_ours && !names.contains(&name) {
+            fs::remove_file(&path).at("remove", &path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// transformers' rule: a file is full when the next tensor would make it larger than asked for.
+    #[test]
+    fn tensors_are_cut_in_order_and_a_large_one_is_alone() {
+        let pair = |elements| Pair::of("theirs".into(), "ours".into(), &[elements]);
+        let pairs: Vec<Pair> = [3, 4, 1, 20, 2, 2, 2].map(pair).into();
+        let sizes = |max_bytes| -> Vec<usize> {
+            cut(&pairs, max_bytes)
+                .iter()
+                .map(|shard| shard.len())
+                .collect()
+        };
+        assert_eq!(sizes(32), [3, 1, 3]);
+        assert_eq!(sizes(16), [1, 1, 1, 1, 2, 1]);
+        assert_eq!(sizes(1), [1; 7]);
+        assert_eq!(sizes(u64::MAX), [7]);
+    }
+}

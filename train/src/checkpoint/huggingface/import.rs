@@ -1,0 +1,471 @@
+//! Import of a Hugging Face folder, `config.json` with `model.safetensors` or `pytorch_model.bin` (or shards and their
+//! `.index.json`), as a checkpoint of step 0: numbers of 16 bits are widened, the
+//! optimizer's state is zero. Fields and tensors that are missing, unknown or of another shape are refused
+//! by name, all at once. Export and import of a model are inverse to the bit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kernels::Device;
+use serde_json::Value;
+
+use crate::checkpoint::huggingface::described::Read;
+use crate::checkpoint::huggingface::names::pairs;
+use crate::checkpoint::huggingface::pair::Pair;
+use crate::checkpoint::huggingface::{config, t5};
+use crate::checkpoint::megatron::import as megatron;
+use crate::checkpoint::megatron::import::Megatron;
+use crate::checkpoint::safetensors::Reader;
+use crate::checkpoint::state::State;
+use crate::checkpoint::torch::save::TorchFile;
+use crate::checkpoint::train_state::Course;
+use crate::checkpoint::write::write;
+use crate::checkpoint::write_shards::Form;
+use crate::checkpoint::{MODEL, bounds, snapshot};
+use crate::config::plan::Plan;
+use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, TrainConfig};
+use crate::dist::launch::cpu_path;
+use crate::dist::mesh::Groups;
+use crate::error::{At, Error, Result};
+use crate::model::param::{self, Spec};
+use crate::optim::rank_state::RankState;
+use crate::parallel::shards::Shards;
+
+/// Formats that are read.
+const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
+
+/// Endings of tensors that older files hold beside weights.
+const NOT_WEIGHTS: [&str; 5] = [
+    "EncDecAttention.relative_attention_bias.weight",
+    ".attn.bias",
+    ".attn.masked_bias",
+    "rotary_emb.inv_freq",
+    "embeddings.position_ids",
+];
+
+/// Beginnings of tensors of BERT that its masked language model does not use, as transformers' class
+/// does not: the pooler and next-sentence head; a second copy of the head's bias.
+const OF_OTHER_HEADS: [&str; 3] = [
+    "bert.pooler.",
+    "cls.seq_relationship.",
+    "cls.predictions.decoder.bias",
+];
+
+/// A head of its own, in classes that have one.
+const HEAD: &str = "lm_head.weight";
+
+/// Names of a head that is kept although it is tied.
+const TIED: &[&str] = &["lm_head.weight", "cls.predictions.decoder.weight"];
+
+/// Names under which files hold the embedding once more.
+fn copies(plan: &Plan) -> impl Iterator<Item = &'static str> {
+    let heads = if plan.model.is_tied() { TIED } else { &[] };
+    let tables = if plan.model.family == Family::T5 {
+        &t5::TABLES[..]
+    } else {
+        &[]
+    };
+    heads.iter().chain(tables).copied()
+}
+
+/// What an import made.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// The checkpoint's folder.
+    pub checkpoint: PathBuf,
+    /// Fields of the configuration that were passed over, a line each.
+    pub notes: Vec<String>,
+}
+
+/// Writes the model in `folder` as a checkpoint of step 0 under `out`.
+///
+/// # Errors
+/// `Foreign` with every field and tensor that does not fit; files that are missing or damaged.
+pub fn import_hf(folder: &Path, out: &Path) -> Result<Imported> {
+    import(Folder::open(folder)?, out)
+}
+
+/// As `import_hf` of a checkpoint of Megatron-core's, format torch_dist: the folder of an iteration, or the one
+/// above with `latest_checkpointed_iteration.txt`. Which model it is `args` in its `common.pt` tell, or a
+/// `config.json` of Hugging Face's form beside it.
+///
+/// # Errors
+/// As `import_hf`.
+pub fn import_megatron(folder: &Path, out: &Path) -> Result<Imported> {
+    import(Folder::open_megatron(folder, None)?, out)
+}
+
+/// Whether `import_megatron` would read it.
+pub fn is_megatron(folder: &Path) -> bool {
+    megatron::find(folder).is_some()
+}
+
+fn import(mut folder: Folder, out: &Path) -> Result<Imported> {
+    let plan = folder.plan.clone();
+    let specs = param::specs(&plan);
+    let device = Device::cpu_with(cpu_path()?.isa());
+    let mut rank_state = RankState::new(&plan, &specs, Groups::single(), device)?;
+    for (spec, weight) in specs.iter().zip(&mut rank_state.weights) {
+        folder.fill(spec, weight.f32_mut())?;
+    }
+    fs::create_dir_all(out).at("create", out)?;
+    let form = Form {
+        specs: &specs,
+        shards: Shards::of(&plan, &specs),
+        place: rank_state.groups.place,
+        folder: out,
+        plan: &plan,
+    };
+    let state = State::new(&plan, &Course::start(), None);
+    let checkpoint = write(&form, &state, &mut [snapshot::take(&rank_state)], None)?;
+    Ok(Imported {
+        checkpoint,
+        notes: folder.notes,
+    })
+}
+
+/// An opened folder: the model that it tells of, and its tensors.
+pub(crate) struct Folder {
+    pub plan: Plan,
+    /// Fields of its configuration that were passed over and might be of interest.
+    pub notes: Vec<String>,
+    tensors: Tensors,
+    pairs: Vec<Pair>,
+}
+
+enum Tensors {
+    HuggingFace(Files),
+    Megatron(Megatron),
+}
+
+fn foreign(path: &Path, problems: Vec<String>) -> Error {
+    Error::Foreign {
+        path: path.to_owned(),
+        problems,
+    }
+}
+
+impl Folder {
+    pub(crate) fn open(folder: &Path) -> Result<Folder> {
+        let path = folder.join("config.json");
+        let text = fs::read(&path).at("read", &path)?;
+        let config: Value = serde_json::from_slice(&text)
+            .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
+        let mut files = Files::open(folder)?;
+        let mut read = config::from_json(&config).map_err(|problems| foreign(&path, problems))?;
+        let problems = bounds::problems(&read, files.tensors.len(), files.elements());
+        if !problems.is_empty() {
+            return Err(foreign(&path, problems));
+        }
+        let notes = std::mem::take(&mut read.notes);
+        let eod = config["eos_token_id"].as_u64();
+        let plan = plan_of(read, eod.and_then(|id| u32::try_from(id).ok()));
+        let problems = plan.problems();
+        if !problems.is_empty() {
+            return Err(foreign(&path, problems));
+        }
+        let pairs = files.matched(&plan, pairs(&plan))?;
+        Ok(Folder {
+            plan,
+            notes,
+            tensors: Tensors::HuggingFace(files),
+            pairs,
+        })
+    }
+
+    /// A checkpoint of Megatron's. Where it does not tell its model or vocabulary, the job's plan does, the
+    /// latter if it is known.
+    pub(crate) fn open_megatron(folder: &Path, job: Option<(&Plan, bool)>) -> Result<Folder> {
+        let found = megatron::find(folder).unwrap_or_else(|| folder.to_owned());
+        let tensors = Megatron::open(&found)?;
+        let rows = tensors.vocab();
+        let of_job = job.and_then(|(plan, is_known)| is_known.then_some(plan.vocab));
+        let fits = of_job.filter(|vocab| rows.is_some_and(|rows| *vocab <= rows));
+        let vocab = |told: Option<usize>| told.or(fits).or(rows).unwrap_or(1);
+        let plan = match (tensors.model()?, job) {
+            (Some((model, told, length)), _) => plan_of(decoder(model, vocab(told), length), None),
+            (None, Some((plan, _))) => {
+                let model = plan.model.clone();
+                plan_of(decoder(model, vocab(of_job), plan.seq_length), None)
+            }
+            (None, None) => {
+                let line = "common.pt: found no args, want those of Megatron-LM, a config.json in Hugging Face's \
+                            form beside it, or to be train.init_from of a job, whose [model] tells";
+                return Err(foreign(&found, vec![line.into()]));
+            }
+        };
+        let problems = plan.problems();
+        if !problems.is_empty() {
+            return Err(foreign(&found, problems));
+        }
+        let pairs = tensors.matched(&plan)?;
+        Ok(Folder {
+            plan,
+            notes: Vec::new(),
+            tensors: Tensors::Megatron(tensors),
+            pairs,
+        })
+    }
+
+    /// Fills a whole tensor of ours; padding is 0.
+    pub(crate) fn fill(&mut self, spec: &Spec, out: &mut [f32]) -> Result<()> {
+        let shape = self.plan.shape();
+        out.fill(0.0);
+        for pair in self.pairs.iter().filter(|pair| pair.ours == spec.name) {
+            let theirs = match &mut self.tensors {
+                Tensors::HuggingFace(files) => files.values(pair)?,
+                Tensors::Megatron(tensors) => tensors.values(pair)?,
+            };
+            for (at, value) in pair.elements_of_ours(&shape).zip(theirs) {
+                out[at] = value;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn decoder(model: ModelConfig, vocab: usize, seq_length: usize) -> Read {
+    Read {
+        model,
+        vocab,
+        seq_length,
+        ..Read::default()
+    }
+}
+
+fn plan_of(read: Read, eod: Option<u32>) -> Plan {
+    let is_masked = read.model.architecture().is_masked;
+    Plan {
+        model: read.model,
+        parallel: ParallelConfig::default(),
+        train: TrainConfig::default(),
+        vocab: read.vocab,
+        predictions: if is_masked { read.seq_length } else { 0 },
+        seq_length: read.seq_length,
+        decoder_length: read.decoder_length,
+        start: read.start,
+        eod,
+        seed: 0,
+        determinism: Determinism::Run,
+        fingerprint: "imported".into(),
+    }
+}
+
+/// A file with tensors.
+enum Weights {
+    Safetensors(Reader),
+    Torch(TorchFile),
+}
+
+/// Where a tensor is.
+struct Held {
+    dims: Vec<usize>,
+    /// Name in its file.
+    name: String,
+    /// Number of its file.
+    file: usize,
+}
+
+/// The folder's files and which tensor is in which.
+struct Files {
+    folder: PathBuf,
+    weights: Vec<Weights>,
+    tensors: BTreeMap<String, Held>,
+    /// What every name starts with here and not in the list of names.
+    prefix: &'static str,
+}
+
+/// Names of the file with all tensors and of the table of several files, by preference as transformers has it.
+const KINDS: [(&str, &str); 2] = [
+    (MODEL, "model.safetensors.index.json"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+];
+
+/// Files of the first kind that the folder has.
+fn files_in(folder: &Path) -> Result<BTreeSet<String>> {
+    for (whole, index) in KINDS {
+        let index = folder.join(index);
+        if index.exists() {
+            return files_of_index(&index);
+        }
+        if folder.join(whole).exists() {
+            return Ok([whole.to_owned()].into());
+        }
+    }
+    let wanted = KINDS.map(|(whole, index)| format!("{whole}, {index}"));
+    Err(foreign(
+        folder,
+        vec![format!(
+            "found no weights, want one of {}",
+            wanted.join(", ")
+        )],
+    ))
+}
+
+fn files_of_index(index: &Path) -> Result<BTreeSet<String>> {
+    let text = fs::read(index).at("read", index)?;
+    let wrong = |found: String| foreign(index, vec![format!("weight_map: {found}")]);
+    let value: Value =
+        serde_json::from_slice(&text).map_err(|error| wrong(format!("not JSON: {error}")))?;
+    let map = value["weight_map"].as_object();
+    let map = map.ok_or_else(|| wrong("found nothing, want a table of files".into()))?;
+    let names = map.values().map(|name| name.as_str().map(str::to_owned));
+    let names: Option<BTreeSet<String>> = names.collect();
+    let names = names.ok_or_else(|| wrong("found other things than names of files".into()))?;
+    // a file of the folder, not of another one
+    let is_plain = |name: &&String| Path::new(name).file_name() == Some(name.as_ref());
+    match names.iter().find(|name| !is_plain(name)) {
+        Some(name) => Err(wrong(format!("found {name:?}, want names of files here"))),
+        None => Ok(names),
+    }
+}
+
+/// The name that transformers gives a tensor today: the first files of BERT have TensorFlow's names of norms.
+fn modern(name: &str) -> String {
+    for (old, new) in [
+        ("LayerNorm.gamma", "LayerNorm.weight"),
+        ("LayerNorm.beta", "LayerNorm.bias"),
+    ] {
+        if let Some(start) = name.strip_suffix(old) {
+            return format!("{start}{new}");
+        }
+    }
+    name.to_owned()
+}
+
+impl Files {
+    fn open(folder: &Path) -> Result<Files> {
+        let mut files = Files {
+            folder: folder.to_owned(),
+            weights: Vec::new(),
+            tensors: BTreeMap::new(),
+            prefix: "",
+        };
+        for file in files_in(folder)? {
+            files.add(&folder.join(file))?;
+        }
+        // the first published GPT-2 files lack it
+        if !files
+            .tensors
+            .keys()
+            .any(|name| name.starts_with("transformer."))
+        {
+            files.prefix = "transformer.";
+        }
+        Ok(files)
+    }
+
+    fn add(&mut self, path: &Path) -> Result<()> {
+        let file = self.weights.len();
+        let mut hold = |name: &str, dims: &[usize]| {
+            let (dims, name) = (dims.to_vec(), name.to_owned());
+            let held = Held { dims, name, file };
+            self.tensors.insert(modern(&held.name), held);
+        };
+        if path.extension().is_some_and(|kind| kind == "bin") {
+            let torch = TorchFile::open(path)?;
+            torch.entries().for_each(|(name, dims)| hold(name, dims));
+            self.weights.push(Weights::Torch(torch));
+        } else {
+            let reader = Reader::open_any(path, &FORMATS)?;
+            let entries = reader.entries();
+            entries.for_each(|entry| hold(&entry.name, &entry.dims));
+            self.weights.push(Weights::Safetensors(reader));
+        }
+        Ok(())
+    }
+
+    /// Elements of all tensors together: no number of the model can be larger.
+    fn elements(&self) -> usize {
+        let counts = self.tensors.values();
+        counts
+            .map(|held| {
+                held.dims
+                    .iter()
+                    .fold(1usize, |n, &dim| n.saturating_mul(dim))
+            })
+            .fold(0, usize::saturating_add)
+    }
+
+    fn name_of<'n>(&self, theirs: &'n str) -> &'n str {
+        theirs.strip_prefix(self.prefix).unwrap_or(theirs)
+    }
+
+    /// The list of tensors, if those of the files are exactly these.
+    fn matched(&mut self, plan: &Plan, mut pairs: Vec<Pair>) -> Result<Vec<Pair>> {
+        // transformers 5 writes a head that equals the embedding as the embedding alone, scaled or not
+        if plan.model.family == Family::T5 && !self.tensors.contains_key(HEAD) {
+            let head = pairs.iter_mut().find(|pair| pair.theirs == HEAD);
+            head.into_iter()
+                .for_each(|head| head.theirs = "shared.weight".into());
+        }
+        let mut problems = Vec::new();
+        let mut unused: BTreeSet<&String> = self.tensors.keys().collect();
+        for pair in &pairs {
+            let name = self.name_of(&pair.theirs);
+            match self.tensors.get_key_value(name) {
+                None => problems.push(format!("{name}: found nothing, want {:?}", pair.dims)),
+                Some((key, held)) => {
+                    unused.remove(key);
+                    if held.dims != pair.dims {
+                        let (found, wanted) = (&held.dims, &pair.dims);
+                        problems.push(format!("{name}: found {found:?}, want {wanted:?}"));
+                    }
+                }
+            }
+        }
+        let is_passed_over = |name: &str| {
+            NOT_WEIGHTS.iter().any(|end| name.ends_with(end))
+                || plan.model.family == Family::Bert
+                    && OF_OTHER_HEADS.iter().any(|start| name.starts_with(start))
+                || copies(plan).any(|copy| copy == name)
+        };
+        let unused = unused.into_iter().filter(|name| !is_passed_over(name));
+        problems.extend(unused.map(|name| format!("{name}: found, want no such tensor")));
+        if problems.is_empty() {
+            self.check_copies(plan, &pairs)?;
+            return Ok(pairs);
+        }
+        Err(Error::Foreign {
+            path: self.folder.clone(),
+            problems,
+        })
+    }
+
+    /// What is held once more must be the embedding.
+    fn check_copies(&mut self, plan: &Plan, pairs: &[Pair]) -> Result<()> {
+        for name in copies(plan) {
+            if !self.tensors.contains_key(name) {
+                continue;
+            }
+            let table = self.values(&pairs[0])?;
+            let mut copy = pairs[0].clone();
+            copy.theirs = name.into();
+            if self.values(&copy)? != table {
+                let wanted = "want the tied embedding's";
+                return Err(Error::Foreign {
+                    path: self.folder.clone(),
+                    problems: vec![format!("{name}: found other numbers, {wanted}")],
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers of a tensor that was matched.
+    fn values(&mut self, pair: &Pair) -> Result<Vec<f32>> {
+        let name = self.name_of(&pair.theirs);
+        let held = self.tensors.get(name);
+        let missing = || foreign(&self.folder, vec![format!("{name}: found nothing")]);
+        let held = held.ok_or_else(missing)?;
+        match &mut self.weights[held.file] {
+            Weights::Safetensors(reader) => {
+                let mut values = vec![0.0; pair.elements()];
+                reader.read_part(&held.name, &pair.dims, 0, &mut values)?;
+                Ok(values)
+            }
+            Weights::Torch(torch) => torch.read(&held.name),
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Hugging Face checkpoints: configurations, tensor names, import and export.
+
+pub(crate) mod bert;
+pub(crate) mod config;
+pub(crate) mod described;
+pub(crate) mod export;
+pub(crate) mod fields;
+pub(crate) mod import;
+pub(crate) mod moe;
+pub(crate) mod names;
+pub(crate) mod pair;
+pub(crate) mod t5;

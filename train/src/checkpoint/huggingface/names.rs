@@ -1,0 +1,140 @@
+//! Which tensor of Hugging Face's is which part of ours, element by element: one list for both ways,
+//! so that what is exported comes back bit for bit.
+//!
+//! Ours differs from theirs in three places: row-parallel matrices are `[in, out]` (as GPT-2's
+//! Conv1D, unlike torch's Linear); queries, keys and values are packed per group of heads; the
+//! gated layer is stored in eight chunks of gate rows and up rows. Vocabulary padding is dropped.
+
+use crate::checkpoint::huggingface::pair::{Own, Pair, Rows, add_gated};
+use crate::checkpoint::huggingface::{bert, moe, t5};
+use crate::config::architecture::Architecture;
+use crate::config::plan::Plan;
+use crate::config::{Biases, Family};
+
+/// All tensors of the family's class, in its order.
+pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
+    match plan.model.family {
+        Family::Gpt => gpt(plan),
+        Family::Bert => bert::pairs(plan),
+        Family::T5 => t5::pairs(plan),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama(plan),
+    }
+}
+
+fn gpt(plan: &Plan) -> Vec<Pair> {
+    let (s, d) = (plan.shape(), plan.model.d_model);
+    let same = |theirs: &str, ours: &str, dims: &[usize]| {
+        Pair::of(format!("transformer.{theirs}"), ours.into(), dims)
+    };
+    let mut pairs = vec![
+        same("wte.weight", "embedding.weight", &[plan.vocab, d]),
+        same("wpe.weight", "position.weight", &[plan.seq_length, d]),
+    ];
+    let width = s.heads * s.d_head;
+    for layer in 0..plan.model.layers {
+        let own = |theirs: &str, ours: &str, dims: &[usize]| {
+            same(
+                &format!("h.{layer}.{theirs}"),
+                &format!("layers.{layer}.{ours}"),
+                dims,
+            )
+        };
+        for kind in ["weight", "bias"] {
+            pairs.push(own(&format!("ln_1.{kind}"), &format!("norm1.{kind}"), &[d]));
+            pairs.push(own(&format!("ln_2.{kind}"), &format!("norm2.{kind}"), &[d]));
+        }
+        let qkv = own("attn.c_attn.weight", "qkv.weight", &[s.packed, d]);
+        let bias = own("attn.c_attn.bias", "qkv.bias", &[s.packed]);
+        pairs.extend([
+            qkv.rows(Rows::Packed, 0).transposed(),
+            bias.rows(Rows::Packed, 0),
+            own("attn.c_proj.weight", "out.weight", &[width, d]),
+            own("attn.c_proj.bias", "out.bias", &[d]),
+            own("mlp.c_fc.weight", "fc1.weight", &[s.d_ffn, d]).transposed(),
+            own("mlp.c_fc.bias", "fc1.bias", &[s.d_ffn]),
+            own("mlp.c_proj.weight", "fc2.weight", &[s.d_ffn, d]),
+            own("mlp.c_proj.bias", "fc2.bias", &[d]),
+        ]);
+    }
+    pairs.push(same("ln_f.weight", "norm.weight", &[d]));
+    pairs.push(same("ln_f.bias", "norm.bias", &[d]));
+    add_head(&mut pairs, plan);
+    pairs
+}
+
+fn llama(plan: &Plan) -> Vec<Pair> {
+    let (d, architecture) = (plan.model.d_model, plan.model.architecture());
+    let table = [plan.vocab, d];
+    let mut pairs = vec![Pair::of(
+        "model.embed_tokens.weight".into(),
+        "embedding.weight".into(),
+        &table,
+    )];
+    for layer in 0..plan.model.layers {
+        let own = |theirs: &str, ours: &str, dims: &[usize]| {
+            let theirs = format!("model.layers.{layer}.{theirs}");
+            Pair::of(theirs, format!("layers.{layer}.{ours}"), dims)
+        };
+        pairs.push(own("input_layernorm.weight", "norm1.weight", &[d]));
+        pairs.push(own("post_attention_layernorm.weight", "norm2.weight", &[d]));
+        add_attention(&mut pairs, plan, &architecture, &own);
+        match plan.model.moe_at(layer) {
+            Some(moe) => moe::add(&mut pairs, plan, moe, &own),
+            None => {
+                let names = ["gate_proj", "up_proj", "down_proj"];
+                let f = plan.shape().d_ffn;
+                add_gated(&mut pairs, &own, (f, d), ("mlp", ""), names);
+                if architecture.biases == Biases::All {
+                    pairs.extend([
+                        own("mlp.gate_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), 0),
+                        own("mlp.up_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), f),
+                        own("mlp.down_proj.bias", "fc2.bias", &[d]),
+                    ]);
+                }
+            }
+        }
+    }
+    pairs.push(Pair::of(
+        "model.norm.weight".into(),
+        "norm.weight".into(),
+        &[d],
+    ));
+    add_head(&mut pairs, plan);
+    pairs
+}
+
+fn add_attention(pairs: &mut Vec<Pair>, plan: &Plan, architecture: &Architecture, own: Own<'_>) {
+    let (s, d) = (plan.shape(), plan.model.d_model);
+    let (width, kv_width) = (s.heads * s.d_head, s.kv_heads * s.d_head);
+    let parts = [
+        ("q_proj", 0, width),
+        ("k_proj", width, kv_width),
+        ("v_proj", width + kv_width, kv_width),
+    ];
+    for (name, first, rows) in parts {
+        let weight = format!("self_attn.{name}.weight");
+        pairs.push(own(&weight, "qkv.weight", &[rows, d]).rows(Rows::Packed, first));
+        if architecture.biases != Biases::None {
+            let bias = format!("self_attn.{name}.bias");
+            pairs.push(own(&bias, "qkv.bias", &[rows]).rows(Rows::Packed, first));
+        }
+    }
+    pairs.push(own("self_attn.o_proj.weight", "out.weight", &[width, d]).transposed());
+    if architecture.biases == Biases::All {
+        pairs.push(own("self_attn.o_proj.bias", "out.bias", &[d]));
+    }
+    if architecture.qk_norm {
+        for name in ["q_norm", "k_norm"] {
+            let ours = format!("{name}.weight");
+            pairs.push(own(&format!("self_attn.{ours}"), &ours, &[s.d_head]));
+        }
+    }
+}
+
+fn add_head(pairs: &mut Vec<Pair>, plan: &Plan) {
+    if !plan.model.is_tied() {
+        let dims = [plan.vocab, plan.model.d_model];
+        let names = ("lm_head.weight".into(), "head.weight".into());
+        pairs.push(Pair::of(names.0, names.1, &dims));
+    }
+}

@@ -1,0 +1,142 @@
+//! One tensor under its name here and in a Hugging Face file.
+
+use crate::config::plan::{FEATURE_CHUNKS, Shape};
+
+/// How rows of theirs lie in ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rows {
+    Same,
+    /// Theirs: all queries, all keys, all values.
+    Packed,
+    /// Theirs: all keys, all values.
+    KeysValues,
+    /// Theirs: all gates, all ups, of this width each.
+    Gated(usize),
+}
+
+/// One tensor of theirs.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub theirs: String,
+    /// Dims of theirs.
+    pub dims: Vec<usize>,
+    pub ours: String,
+    rows: Rows,
+    /// Number of its first row in theirs' order of rows.
+    first: usize,
+    count: usize,
+    /// Elements of a row.
+    cols: usize,
+    is_transposed: bool,
+}
+
+impl Pair {
+    /// Theirs is ours, but for padding rows at its end.
+    pub(crate) fn of(theirs: String, ours: String, dims: &[usize]) -> Pair {
+        Pair {
+            theirs,
+            dims: dims.to_vec(),
+            ours,
+            rows: Rows::Same,
+            first: 0,
+            count: dims[0],
+            cols: dims[1..].iter().product(),
+            is_transposed: false,
+        }
+    }
+
+    /// Theirs is the transpose of ours.
+    pub(crate) fn transposed(mut self) -> Pair {
+        self.dims.reverse();
+        self.is_transposed = true;
+        self
+    }
+
+    /// Its rows are rows `first ..` in an order of theirs.
+    pub(crate) fn rows(self, rows: Rows, first: usize) -> Pair {
+        Pair {
+            rows,
+            first,
+            ..self
+        }
+    }
+
+    pub(crate) fn elements(&self) -> usize {
+        self.count * self.cols
+    }
+
+    /// Element of ours for each element of theirs, in order.
+    pub(crate) fn elements_of_ours(&self, shape: &Shape) -> impl Iterator<Item = usize> + '_ {
+        let starts: Vec<usize> = (self.first..self.first + self.count)
+            .map(|row| self.cols * self.rows.ours(row, shape))
+            .collect();
+        let (outer, inner) = if self.is_transposed {
+            (self.cols, self.count)
+        } else {
+            (self.count, self.cols)
+        };
+        (0..outer).flat_map(move |i| {
+            let starts = starts.clone();
+            (0..inner).map(move |j| {
+                if self.is_transposed {
+                    starts[j] + i
+                } else {
+                    starts[i] + j
+                }
+            })
+        })
+    }
+}
+
+impl Rows {
+    fn ours(self, row: usize, shape: &Shape) -> usize {
+        match self {
+            Rows::Same => row,
+            Rows::Packed => {
+                let (e, kv) = (shape.d_head, shape.kv_heads);
+                let per = shape.heads / kv;
+                let (head, at) = (row / e, row % e);
+                let (group, slot) = match head.checked_sub(shape.heads) {
+                    None => (head / per, head % per),
+                    Some(key) => (key % kv, per + key / kv),
+                };
+                (group * (per + 2) + slot) * e + at
+            }
+            Rows::KeysValues => {
+                let (head, at) = (row / shape.d_head, row % shape.d_head);
+                let (slot, head) = (head / shape.kv_heads, head % shape.kv_heads);
+                (2 * head + slot) * shape.d_head + at
+            }
+            Rows::Gated(width) => {
+                let chunk = width / FEATURE_CHUNKS;
+                let (half, at) = (row / width, row % width);
+                (at / chunk * 2 + half) * chunk + at % chunk
+            }
+        }
+    }
+}
+
+/// Names a tensor of a layer: theirs, ours, dims of ours.
+pub(crate) type Own<'a> = &'a dyn Fn(&str, &str, &[usize]) -> Pair;
+
+/// Gate, up and down matrices of a gated layer of width `f` under these names: theirs start with `to`,
+/// ours with `from`.
+pub(crate) fn add_gated(
+    pairs: &mut Vec<Pair>,
+    own: Own<'_>,
+    (f, d): (usize, usize),
+    (to, from): (&str, &str),
+    [gate, up, down]: [&str; 3],
+) {
+    let fc1 = format!("{from}fc1.weight");
+    for (name, first) in [(gate, 0), (up, f)] {
+        let pair = own(&format!("{to}.{name}.weight"), &fc1, &[f, d]);
+        pairs.push(pair.rows(Rows::Gated(f), first));
+    }
+    let fc2 = own(
+        &format!("{to}.{down}.weight"),
+        &format!("{from}fc2.weight"),
+        &[f, d],
+    );
+    pairs.push(fc2.transposed());
+}

@@ -1,0 +1,310 @@
+//! Where the first weights of a run come from if `train.init_from` names them: a checkpoint of ours, of
+//! any step, form and layout (or the averages in one), a folder of checkpoints, of which the newest
+//! verified one is taken (`newest.rs`), or a model of another program. The run starts at
+//! step 0 with the first sample and an optimizer that knows nothing; averages start as the weights.
+//! Megatron-LM calls this `--load` with `--finetune`.
+//!
+//! The weights' identity is one XXH3 over names, dims and numbers in our order: it is the same
+//! whatever form they lie in. Checkpoints of the run hold it, so that a source that changes is noticed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::checkpoint::STATE;
+use crate::checkpoint::files::Tensors;
+use crate::checkpoint::huggingface::import::{Folder, is_megatron};
+use crate::checkpoint::newest::{SkippedCheckpoint, checkpoint_at, is_folder_of_checkpoints};
+use crate::checkpoint::read::{Opened, load_weights, parts_of};
+use crate::checkpoint::state::Record;
+use crate::config::ModelConfig;
+use crate::config::architecture::Positions;
+use crate::config::plan::Plan;
+use crate::error::{Error, OnRank, Result};
+use crate::metrics::Events;
+use crate::model::param::{self, Spec};
+use crate::optim::rank_state::RankState;
+
+/// Elements that are hashed at a time.
+const PART: usize = 1 << 18;
+
+/// Keys of `[model]` and `[model.moe]` that matter in training only, or stand behind others.
+const FREE: [&str; 9] = [
+    "family",
+    "init_std",
+    "dropout",
+    "attention_dropout",
+    "balance_loss",
+    "z_loss",
+    "scope",
+    "capacity_factor",
+    "drop",
+];
+
+enum Source {
+    Ours(Tensors),
+    Foreign(Box<Foreign>),
+}
+
+/// A model whose tensors are put together from others.
+struct Foreign {
+    folder: Folder,
+    /// The tensor that was made last, for pieces of it that are asked for next.
+    name: String,
+    values: Vec<f32>,
+}
+
+/// An opened source.
+pub(crate) struct Origin {
+    path: PathBuf,
+    /// Damaged checkpoints that were passed over for it.
+    skipped: Vec<SkippedCheckpoint>,
+    plan: Plan,
+    source: Source,
+}
+
+impl Origin {
+    /// Opens and verifies the weights at `path`, for a job with this plan and vocabulary, if it is known yet.
+    pub(crate) fn open(path: &Path, job: (&Plan, bool)) -> Result<Origin> {
+        let mut skipped = Vec::new();
+        let mut path = path.to_owned();
+        let is_foreign = is_megatron(&path) || path.join("config.json").exists();
+        if !is_foreign && is_folder_of_checkpoints(&path) {
+            let newest = checkpoint_at(&path)?;
+            (path, skipped) = (newest.path, newest.skipped);
+        }
+        let (folder, kind) = parts_of(&path);
+        let (plan, source) = if folder.join(STATE).exists() {
+            let opened = Opened::open(folder)?;
+            opened.verify(kind)?;
+            let tensors = opened.tensors(kind)?;
+            (opened.state.plan, Source::Ours(tensors))
+        } else if is_foreign {
+            let folder = match is_megatron(&path) {
+                true => Folder::open_megatron(&path, Some(job))?,
+                false => Folder::open(&path)?,
+            };
+            let foreign = Foreign {
+                name: String::new(),
+                values: Vec::new(),
+                folder,
+            };
+            let plan = foreign.folder.plan.clone();
+            (plan, Source::Foreign(Box::new(foreign)))
+        } else {
+            return Err(Error::Foreign {
+                path,
+                problems: vec![format!(
+                    "found neither {STATE} nor folders step-NNNNNNNN nor config.json nor .metadata, want a checkpoint, a folder of checkpoints, or a model of Hugging Face or Megatron"
+                )],
+            });
+        };
+        Ok(Origin {
+            path,
+            skipped,
+            plan,
+            source,
+        })
+    }
+
+    /// Refuses a model that is not the plan's, with every difference.
+    pub(crate) fn check_fits(&self, plan: &Plan, is_vocab_known: bool) -> Result<()> {
+        let (there, here) = (traits(&self.plan), traits(plan));
+        let mut problems = Vec::new();
+        differences(&there, &here, "", &mut problems);
+        problems.retain(|problem| is_vocab_known || !problem.starts_with("vocab:"));
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Foreign {
+            path: self.path.clone(),
+            problems,
+        })
+    }
+
+    /// What checkpoints tell of it; reads all weights.
+    pub(crate) fn record(&mut self, plan: &Plan) -> Result<Record> {
+        let mut hash = Xxh3Default::new();
+        let mut part = vec![0.0f32; PART];
+        for spec in param::specs(plan) {
+            hash.update(format!("{} {:?}\n", spec.name, spec.dims).as_bytes());
+            let elements: usize = spec.dims.iter().product();
+            for first in (0..elements).step_by(PART) {
+                let out = &mut part[..PART.min(elements - first)];
+                self.read(&spec, first, out)?;
+                hash.update(bytemuck::cast_slice(out));
+            }
+        }
+        Ok(Record {
+            path: self.path.display().to_string(),
+            xxh3: format!("{:016x}", hash.digest()),
+        })
+    }
+
+    /// Gives a rank its weights.
+    pub(crate) fn load(&mut self, state: &mut RankState<'_>) -> Result<()> {
+        load_weights(state, &mut |spec, first, out| self.read(spec, first, out))?;
+        let rank = state.groups.place.rank();
+        state.start_averages().on_rank(rank, "start averages")
+    }
+
+    /// Elements of a whole tensor, from `first` on.
+    fn read(&mut self, spec: &Spec, first: usize, out: &mut [f32]) -> Result<()> {
+        match &mut self.source {
+            Source::Ours(tensors) => tensors.read_part(&spec.name, &spec.dims, first, out),
+            Source::Foreign(foreign) => {
+                if foreign.name != spec.name {
+                    foreign.values.clear();
+                    foreign.values.resize(spec.dims.iter().product(), 0.0);
+                    foreign.folder.fill(spec, &mut foreign.values)?;
+                    foreign.name.clone_from(&spec.name);
+                }
+                out.copy_from_slice(&foreign.values[first..first + out.len()]);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What the plan's `train.init_from` names, opened and known to fit, with its record. A run that goes
+/// on from a checkpoint of its `own` needs the record alone, also if the source is not there any more.
+pub(crate) fn of_plan(
+    plan: &Plan,
+    own: Option<&Opened>,
+    events: &dyn Events,
+) -> Result<(Option<Origin>, Option<Record>)> {
+    if plan.train.init_from.is_empty() {
+        return Ok((None, None));
+    }
+    let path = Path::new(&plan.train.init_from);
+    let known = own.and_then(|own| own.state.init.as_ref());
+    if let Some(known) = known.filter(|_| !parts_of(path).0.exists()) {
+        let path = path.display();
+        events.note(&format!(
+            "{path}, where the weights came from, is not there any more"
+        ));
+        return Ok((None, Some(known.clone())));
+    }
+    let mut origin = Origin::open(path, (plan, true))?;
+    for one in &origin.skipped {
+        let from = path.display();
+        events.note(&format!("{from}: {one}"));
+    }
+    origin.check_fits(plan, true)?;
+    let record = origin.record(plan)?;
+    if own.is_some() {
+        return Ok((None, Some(record)));
+    }
+    if let Source::Foreign(foreign) = &origin.source {
+        let at = origin.path.display();
+        let notes = foreign.folder.notes.iter();
+        notes.for_each(|note| events.note(&format!("{at}: {note}")));
+    }
+    events.note(&format!(
+        "starts from the weights of {} (xxh3 {})",
+        record.path, record.xxh3
+    ));
+    Ok((Some(origin), Some(record)))
+}
+
+/// What two models must have in common for one's weights to be the other's: `[model]` with all
+/// defaults and the family's choices filled in, vocabulary, and the number of learned positions.
+fn traits(plan: &Plan) -> Value {
+    let (model, made) = (&plan.model, plan.model.architecture());
+    // through text, for the decimals that were meant
+    let text = serde_json::to_string(model).expect("a model is plain data");
+    let mut all: Value = serde_json::from_str(&text).expect("just written");
+    let shape = plan.shape();
+    for (key, value) in [
+        ("kv_heads", json!(shape.kv_heads)),
+        ("head_dim", json!(shape.d_head)),
+        ("d_ffn", json!(shape.d_ffn)),
+        ("norm", json!(made.norm)),
+        ("activation", json!(made.activation)),
+        ("bias", json!(made.biases)),
+        ("qk_norm", json!(made.qk_norm)),
+        ("tie_embeddings", json!(made.is_tied)),
+        ("positions", json!(format!("{:?}", made.positions))),
+        ("masked", json!(made.is_masked)),
+        ("encoder_decoder", json!(made.is_encoder_decoder)),
+    ] {
+        all[key] = value;
+    }
+    if model.moe.is_some() {
+        all["moe"]["d_ffn"] = json!(model.d_expert());
+    }
+    if made.positions != Positions::Rotary {
+        for key in ["rope_theta", "rope_scaling", "rotary_percent"] {
+            all.as_object_mut()
+                .and_then(|table| table.shift_remove(key));
+        }
+    }
+    let mut all = json!({"model": all, "vocab": plan.vocab});
+    if made.positions == Positions::Learned {
+        all["seq_length"] = json!(plan.seq_length);
+    }
+    all
+}
+
+/// A line for every leaf that differs.
+fn differences(there: &Value, here: &Value, key: &str, lines: &mut Vec<String>) {
+    let (Some(a), Some(b)) = (there.as_object(), here.as_object()) else {
+        if there != here {
+            lines.push(format!("{key}: found {there} there, want {here}"));
+        }
+        return;
+    };
+    let keys = a
+        .keys()
+        .chain(b.keys().filter(|name| !a.contains_key(*name)));
+    for name in keys.filter(|name| !FREE.contains(&name.as_str())) {
+        let path = match key {
+            "" => name.clone(),
+            _ => format!("{key}.{name}"),
+        };
+        let of = |table: &serde_json::Map<String, Value>| table.get(name).cloned();
+        let (there, here) = (of(a).unwrap_or_default(), of(b).unwrap_or_default());
+        differences(&there, &here, &path, lines);
+    }
+}
+
+/// The model whose weights are at a path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InitialModel {
+    /// Its `[model]` table.
+    pub model: ModelConfig,
+    /// Token ids that its embedding has rows for; tokenizers of published models often have fewer. 0 for Megatron's, whose
+    /// padded rows fit any smaller vocabulary.
+    pub vocab: usize,
+}
+
+/// The model at `path`, as `train.init_from` names it; its weights are not read.
+///
+/// # Errors
+/// `Foreign` if there is no model, or one that does not say its shape; files that are damaged or not there.
+pub fn initial_model(path: &Path) -> Result<InitialModel> {
+    let plan = if is_folder_of_checkpoints(path) {
+        Opened::open(&checkpoint_at(path)?.path)?.state.plan
+    } else if parts_of(path).0.join(STATE).exists() {
+        Opened::open(parts_of(path).0)?.state.plan
+    } else if is_megatron(path) {
+        let plan = Folder::open_megatron(path, None)?.plan;
+        Plan { vocab: 0, ..plan }
+    } else {
+        Folder::open(path)?.plan
+    };
+    Ok(InitialModel {
+        model: plan.model,
+        vocab: plan.vocab,
+    })
+}
+
+/// Whether the weights at `path` can be a run's first ones; `vocab` of the plan is looked at only if
+/// it is known yet.
+///
+/// # Errors
+/// `Foreign` with every difference; a source that is damaged or not there.
+pub fn check_init(path: &Path, plan: &Plan, is_vocab_known: bool) -> Result<()> {
+    Origin::open(path, (plan, is_vocab_known))?.check_fits(plan, is_vocab_known)
+}

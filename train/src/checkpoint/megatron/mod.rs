@@ -1,0 +1,3 @@
+//! Megatron-LM's checkpoints.
+
+pub(crate) mod import;

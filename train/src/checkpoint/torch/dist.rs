@@ -1,0 +1,383 @@
+//! Sharded checkpoints of PyTorch (`torch.distributed.checkpoint`), as Megatron writes them under the
+//! name torch_dist, read only: `.metadata`, a pickle that says which tensors there are and where the
+//! chunks of each lie, and `__R_N.distcp` files, one zip archive of `torch.save` after the other, each with
+//! one chunk. A chunk is a box of the tensor: its offsets and sizes. Numbers of 16 bits are widened.
+//! Source: the classes in torch/distributed/checkpoint/metadata.py and filesystem.py of torch 2.15.
+//!
+//! Nothing of a pickle is run (`pickle.rs`), no more is made room for than files hold, every element
+//! must come from exactly one chunk, and each archive's CRCs are compared.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::checkpoint::torch::pickle::{Pickle, Ref, Value};
+use crate::checkpoint::torch::save;
+use crate::checkpoint::torch::zip::Archive;
+use crate::error::{At, Error, Result};
+
+/// The file that says where everything is.
+pub(crate) const METADATA: &str = ".metadata";
+
+/// A box of a tensor, and the archive that has it.
+#[derive(Clone, Debug)]
+struct Chunk {
+    offsets: Vec<usize>,
+    sizes: Vec<usize>,
+    file: String,
+    /// First byte and length of the archive.
+    range: (u64, u64),
+}
+
+#[derive(Clone, Debug)]
+struct Stored {
+    dims: Vec<usize>,
+    chunks: Vec<Chunk>,
+}
+
+/// An opened checkpoint.
+#[derive(Debug)]
+pub(crate) struct TorchDist {
+    folder: PathBuf,
+    tensors: BTreeMap<String, Stored>,
+}
+
+impl TorchDist {
+    pub(crate) fn open(folder: &Path) -> Result<TorchDist> {
+        let path = folder.join(METADATA);
+        let bytes = fs::read(&path).at("read", &path)?;
+        let tensors = parse(&path, &bytes)?;
+        Ok(TorchDist {
+            folder: folder.to_owned(),
+            tensors,
+        })
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    pub(crate) fn dims(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|stored| stored.dims.as_slice())
+    }
+
+    /// Elements of a tensor of rank 1 or 2, the first rows of it if `dims` has fewer; `layer` is its place in one
+    /// that has those of all layers stacked.
+    pub(crate) fn read(
+        &self,
+        name: &str,
+        layer: Option<usize>,
+        dims: &[usize],
+    ) -> Result<Vec<f32>> {
+        let path = self.folder.join(METADATA);
+        let wrong = |found: String| Error::Damaged {
+            path: path.clone(),
+            offset: 0,
+            what: format!("tensor {name}"),
+            found,
+            wanted: format!("chunks that cover {dims:?} of it once"),
+        };
+        let stored = self.tensors.get(name);
+        let stored = stored.ok_or_else(|| wrong("nothing".into()))?;
+        let is_stacked = layer.is_some();
+        let (Some(whole), Some([_, rows, cols])) =
+            (cube(&stored.dims, is_stacked, 1), cube(dims, false, 1))
+        else {
+            return Err(wrong(format!("{:?}", stored.dims)));
+        };
+        let slab = layer.unwrap_or(0);
+        if slab >= whole[0] || rows > whole[1] || cols != whole[2] {
+            return Err(wrong(format!("{:?}", stored.dims)));
+        }
+        let mut out = vec![0.0; rows * cols];
+        let mut is_filled = vec![false; rows * cols];
+        for chunk in &stored.chunks {
+            let (from, size) = (
+                cube(&chunk.offsets, is_stacked, 0),
+                cube(&chunk.sizes, is_stacked, 1),
+            );
+            let (Some(from), Some(size)) = (from, size) else {
+                return Err(wrong(format!("a chunk of {:?}", chunk.sizes)));
+            };
+            let end = |axis: usize| from[axis].checked_add(size[axis]);
+            if (0..3).any(|axis| end(axis).is_none_or(|end| end > whole[axis])) {
+                return Err(wrong(format!(
+                    "a chunk from {:?} of {:?}",
+                    chunk.offsets, chunk.sizes
+                )));
+            }
+            if !(from[0]..from[0] + size[0]).contains(&slab) || from[1] >= rows {
+                continue;
+            }
+            let values = self.chunk(chunk)?;
+            let values = &values[(slab - from[0]) * size[1] * size[2]..];
+            for row in 0..size[1].min(rows - from[1]) {
+                let at = (from[1] + row) * cols + from[2];
+                let to = at..at + size[2];
+                if is_filled[to.clone()].contains(&true) {
+                    return Err(wrong("two chunks with the same elements".into()));
+                }
+                is_filled[to.clone()].fill(true);
+                out[to].copy_from_slice(&values[row * size[2]..][..size[2]]);
+            }
+        }
+        if is_filled.contains(&false) {
+            return Err(wrong("elements that no chunk has".into()));
+        }
+        Ok(out)
+    }
+
+    /// Numbers of a chunk in order.
+    fn chunk(&self, chunk: &Chunk) -> Result<Vec<f32>> {
+        let path = self.folder.join(&chunk.file);
+        let mut file = File::open(&path).at("open", &path)?;
+        let mut archive = Archive::open(&mut file, &path, chunk.range)?;
+        save::tensor(&mut archive, &chunk.sizes)
+    }
+}
+
+/// Dims (or offsets, or strides) of rank 1 to 3 as layer, row and column; absent ones are `fill`.
+fn cube(dims: &[usize], is_stacked: bool, fill: usize) -> Option<[usize; 3]> {
+    match (dims, is_stacked) {
+        (&[rows], false) => Some([fill, rows, fill]),
+        (&[rows, cols], false) => Some([fill, rows, cols]),
+        (&[layers, rows], true) => Some([layers, rows, fill]),
+        (&[layers, rows, cols], _) => Some([layers, rows, cols]),
+        _ => None,
+    }
+}
+
+const MODULE: &str = "torch.distributed.checkpoint.metadata";
+
+/// The tensors that `.metadata` tells, with the places of their chunks.
+fn parse(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Stored>> {
+    let damaged = |offset: usize, what: &str, found: String, wanted: &str| Error::Damaged {
+        path: path.to_owned(),
+        offset: offset as u64,
+        what: what.to_owned(),
+        found,
+        wanted: wanted.to_owned(),
+    };
+    let pickle =
+        Pickle::read(bytes).map_err(|(at, found, wanted)| damaged(at, "pickle", found, wanted))?;
+    let table = |key: &str| {
+        let (_, state) = pickle.object(pickle.root(), (MODULE, "Metadata"))?;
+        match pickle.value(pickle.get(state?, key)?) {
+            Value::Dict(pairs) => Some(pairs),
+            _ => None,
+        }
+    };
+    let (Some(tensors), Some(places)) = (table("state_dict_metadata"), table("storage_data"))
+    else {
+        let wanted = "the metadata of torch.distributed.checkpoint";
+        return Err(damaged(0, "pickle", "something else".into(), wanted));
+    };
+    let mut known = HashMap::new();
+    for (index, info) in places {
+        // what is no tensor has no offset
+        if let (Some(index), Some(info)) = (index_of(&pickle, *index), info_of(&pickle, *info)) {
+            known.insert(index, info);
+        }
+    }
+    let mut found = BTreeMap::new();
+    for (name, about) in tensors {
+        let Some(name) = pickle.text(*name) else {
+            return Err(damaged(
+                0,
+                "name of a tensor",
+                "something else".into(),
+                "a text",
+            ));
+        };
+        let class = (MODULE, "TensorStorageMetadata");
+        let Some((_, Some(state))) = pickle.object(*about, class) else {
+            continue;
+        };
+        let stored = stored(&pickle, state, |offsets| {
+            known.get(&(name.to_owned(), offsets))
+        });
+        let what = format!("tensor {name}");
+        let stored = stored.map_err(|found| {
+            damaged(0, &what, found.into(), "its size and where its chunks lie")
+        })?;
+        found.insert(name.to_owned(), stored);
+    }
+    Ok(found)
+}
+
+type Place = (String, (u64, u64));
+
+/// One tensor, with `place` of the chunk at some offsets.
+fn stored<'p>(
+    pickle: &Pickle,
+    state: Ref,
+    place: impl Fn(Vec<usize>) -> Option<&'p Place>,
+) -> Result<Stored, &'static str> {
+    let dims = pickle
+        .get(state, "size")
+        .and_then(|size| size_of(pickle, size));
+    let dims = dims.ok_or("no size")?;
+    let chunks = pickle.get(state, "chunks").ok_or("no chunks")?;
+    let Value::List(list) = pickle.value(chunks) else {
+        return Err("no list of chunks");
+    };
+    let mut chunks = Vec::new();
+    for chunk in list {
+        let chunk = pickle.object(*chunk, (MODULE, "ChunkStorageMetadata"));
+        let state = chunk
+            .and_then(|(_, state)| state)
+            .ok_or("another kind of chunk")?;
+        let of = |key| size_of(pickle, pickle.get(state, key)?);
+        let (offsets, sizes) = (
+            of("offsets").ok_or("no offsets")?,
+            of("sizes").ok_or("no sizes")?,
+        );
+        let (file, range) = place(offsets.clone()).ok_or("a chunk that lies nowhere")?;
+        chunks.push(Chunk {
+            offsets,
+            sizes,
+            file: file.clone(),
+            range: *range,
+        });
+    }
+    Ok(Stored { dims, chunks })
+}
+
+/// `torch.Size`.
+fn size_of(pickle: &Pickle, at: Ref) -> Option<Vec<usize>> {
+    let (args, _) = pickle.object(at, ("torch", "Size"))?;
+    pickle.counts(*args.first()?)
+}
+
+/// Tensor and offsets of a chunk.
+fn index_of(pickle: &Pickle, at: Ref) -> Option<(String, Vec<usize>)> {
+    let (_, state) = pickle.object(at, (MODULE, "MetadataIndex"))?;
+    let name = pickle.text(pickle.get(state?, "fqn")?)?;
+    let offsets = size_of(pickle, pickle.get(state?, "offset")?)?;
+    Some((name.to_owned(), offsets))
+}
+
+/// File of a chunk, first byte and length.
+fn info_of(pickle: &Pickle, at: Ref) -> Option<Place> {
+    let class = ("torch.distributed.checkpoint.filesystem", "_StorageInfo");
+    let (_, state) = pickle.object(at, class)?;
+    let get = |key| pickle.get(state?, key);
+    let file = pickle.text(get("relative_path")?)?;
+    // beside the metadata and nowhere else
+    let is_plain = file.ends_with(".distcp") && !file.contains(['/', '\\', '\0']);
+    let transformed = get("transform_descriptors").map(|value| pickle.value(value));
+    if !is_plain || transformed.is_some_and(|value| *value != Value::None) {
+        return None;
+    }
+    let number = |key| u64::try_from(pickle.count(get(key)?)?).ok();
+    Some((file.to_owned(), (number("offset")?, number("length")?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn golden() -> PathBuf {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracles");
+        folder.join("megatron_dist_gpt_tp2")
+    }
+
+    #[test]
+    fn every_cut_and_flip_of_the_metadata_ends_in_tensors_or_errors() {
+        let path = golden().join(METADATA);
+        let whole = fs::read(&path).unwrap();
+        let want = parse(&path, &whole).unwrap();
+        assert!(want.contains_key("decoder.layers.mlp.linear_fc2.weight"));
+        for at in (0..whole.len()).step_by(37) {
+            assert!(parse(&path, &whole[..at]).is_err());
+        }
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            let Ok(tensors) = parse(&path, &bytes) else {
+                continue;
+            };
+            let opened = TorchDist {
+                folder: golden(),
+                tensors,
+            };
+            if at % 16 == 0 {
+                for name in opened.names() {
+                    let dims = opened.dims(name).unwrap();
+                    let (layer, rest) = match dims.len() {
+                        1 => (None, dims),
+                        _ => (Some(0), &dims[1..]),
+                    };
+                    if dims.iter().product::<usize>() < 10_000 {
+                        let _ = opened.read(name, layer, rest);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_cut_and_flip_of_a_tensor_is_noticed_or_does_not_matter() {
+        let opened = TorchDist::open(&golden()).unwrap();
+        let name = "decoder.layers.mlp.linear_fc2.weight";
+        let dims = [16, 64];
+        let want = opened.read(name, Some(1), &dims).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut broken = opened.tensors[name].clone();
+        let chunk = broken.chunks[1].clone();
+        for entry in fs::read_dir(golden()).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+        }
+        let path = dir.path().join(&chunk.file);
+        let whole = fs::read(&path).unwrap();
+        broken
+            .chunks
+            .retain(|other| other.file == chunk.file && other.offsets == chunk.offsets);
+        let opened = TorchDist {
+            folder: dir.path().to_owned(),
+            tensors: opened.tensors.clone(),
+        };
+        let start = usize::try_from(chunk.range.0).unwrap();
+        let end = start + usize::try_from(chunk.range.1).unwrap();
+        for at in start..end {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            fs::write(&path, &bytes).unwrap();
+            if let Ok(found) = opened.read(name, Some(1), &dims) {
+                assert!(found == want, "byte {at}");
+            }
+        }
+        for at in (0..whole.len()).step_by(997) {
+            fs::write(&path, &whole[..at]).unwrap();
+            let _ = opened.read(name, Some(1), &dims);
+        }
+        fs::write(&path, &whole[..start]).unwrap();
+        let error = opened
+            .read(name, Some(chunk.offsets[0]), &dims)
+            .unwrap_err();
+        assert!(error.to_string().contains(&chunk.file), "{error}");
+    }
+
+    #[test]
+    fn gaps_and_overlaps_are_refused_with_the_tensors_name() {
+        let mut opened = TorchDist::open(&golden()).unwrap();
+        let name = "decoder.layers.mlp.linear_fc2.weight";
+        let all = opened.tensors[name].chunks.clone();
+        let mut told = |chunks: Vec<Chunk>| {
+            opened.tensors.get_mut(name).unwrap().chunks = chunks;
+            let error = opened.read(name, Some(0), &[16, 64]).unwrap_err();
+            error.to_string()
+        };
+        let gap = told(all[1..].to_vec());
+        assert!(
+            gap.contains(name) && gap.contains("elements that no chunk has"),
+            "{gap}"
+        );
+        let twice = told([all.clone(), all].concat());
+        assert!(
+            twice.contains("two chunks with the same elements"),
+            "{twice}"
+        );
+    }
+}

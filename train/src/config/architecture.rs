@@ -1,0 +1,59 @@
+//! What a model's blocks are made of: the family's choices with the options of `[model]` laid over
+//! them. Layers, the list of tensors, the formulas and the export ask here and never look at the
+//! family.
+//!
+//! | family  | norm  | positions | activation | biases | head   |
+//! |---------|-------|-----------|------------|--------|--------|
+//! | gpt     | layer | learned   | tanh-GELU  | all    | tied   |
+//! | llama   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | bert    | layer | learned   | erf-GELU   | all    | tied, with transform and bias |
+//! | mistral | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | qwen2   | RMS   | rotary    | SwiGLU     | qkv    | untied |
+//! | qwen3   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | t5      | RMS   | relative  | ReLU       | none   | tied, rows divided by the root of d_model |
+//!
+//! qwen3 also has norms of queries and keys; t5 is an encoder and a decoder.
+
+use crate::config::choices::{Activation, Biases, NormKind};
+
+/// How a model knows where a token stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Positions {
+    /// A table with one row per position, added to the embedding.
+    Learned,
+    /// Queries and keys are turned.
+    Rotary,
+    /// Scores have a bias by distance.
+    Relative,
+}
+
+/// Every choice made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Architecture {
+    /// Of every norm of the model; a layer norm has a bias, an RMS norm has none.
+    pub norm: NormKind,
+    pub positions: Positions,
+    pub activation: Activation,
+    pub biases: Biases,
+    /// RMS norms of queries and keys over the head width.
+    pub qk_norm: bool,
+    /// The head multiplies with the embedding's weights.
+    pub is_tied: bool,
+    /// Norms follow the sums of the residual stream instead of going before each layer.
+    pub is_post_norm: bool,
+    /// Every token sees the whole sequence and the masked ones are to be predicted: tokens have
+    /// segments, the head has a transform.
+    pub is_masked: bool,
+    /// The head also tells whether the second segment follows the first.
+    pub next_sentence: bool,
+    /// Two stacks: the second goes on from its own rows and sees all the first one's. Scores are not
+    /// divided by the root of the head width.
+    pub is_encoder_decoder: bool,
+}
+
+impl Architecture {
+    /// Rows of the first feed-forward matrix per feature of the hidden width: 2 with a gate.
+    pub(crate) fn fc1_widths(&self) -> usize {
+        if self.activation.is_gated() { 2 } else { 1 }
+    }
+}

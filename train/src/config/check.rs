@@ -1,0 +1,96 @@
+//! Whether a plan holds together: every contradiction of its tables, at once.
+
+use crate::config::divisibility;
+use crate::config::plan::{Plan, TOKEN_CHUNKS};
+
+impl Plan {
+    /// Calls `problem` with key path, found and wanted for every contradiction.
+    pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        self.model
+            .check(&mut |key, found, wanted| problem(&format!("model.{key}"), found, wanted));
+        self.parallel
+            .check(&mut |key, found, wanted| problem(&format!("parallel.{key}"), found, wanted));
+        self.train
+            .check(&mut |key, found, wanted| problem(&format!("train.{key}"), found, wanted));
+        if self.vocab == 0 || u32::try_from(self.vocab).is_err() {
+            problem("vocab", self.vocab.to_string(), "from 1 to 2^32 - 1");
+        }
+        if self.seq_length == 0 {
+            problem("seq_length", "0".into(), "at least 1");
+        }
+        let is_masked = self.model.architecture().is_masked;
+        if is_masked && !(1..=self.seq_length).contains(&self.predictions) {
+            let wanted = format!("1 to seq_length = {}", self.seq_length);
+            problem("predictions", self.predictions.to_string(), &wanted);
+        }
+        if !is_masked && self.predictions > 0 {
+            let wanted = "0: only masked samples have a number of predictions";
+            problem("predictions", self.predictions.to_string(), wanted);
+        }
+        self.check_pair(problem);
+        let asks = [
+            ("reset_attention_mask", self.train.reset_attention_mask),
+            ("reset_position_ids", self.train.reset_position_ids),
+            ("eod_mask_loss", self.train.eod_mask_loss),
+        ];
+        for (key, _) in asks.iter().filter(|(_, asks)| *asks) {
+            match self.eod {
+                None => problem(
+                    &format!("train.{key}"),
+                    "true without an end-of-document token".into(),
+                    "a tokenizer that has one",
+                ),
+                Some(id) if id as usize >= self.vocab => {
+                    let wanted = format!("below the vocabulary of {}", self.vocab);
+                    problem("eod", id.to_string(), &wanted);
+                }
+                Some(_) => {}
+            }
+        }
+        divisibility::check(self, problem);
+    }
+
+    /// What an encoder and a decoder ask for.
+    fn check_pair(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        if !self.model.architecture().is_encoder_decoder {
+            if self.decoder_length > 0 {
+                let wanted = "0: only t5 has a decoder's sequence";
+                problem("decoder_length", self.decoder_length.to_string(), wanted);
+            }
+            return;
+        }
+        for (key, length) in [
+            ("seq_length", self.seq_length),
+            ("decoder_length", self.decoder_length),
+        ] {
+            if length == 0 || !length.is_multiple_of(TOKEN_CHUNKS) {
+                let wanted = "a multiple of 8 above 0: both sequences are cut in eighths";
+                problem(key, length.to_string(), wanted);
+            }
+        }
+        if let Some(id) = self.start.filter(|&id| id as usize >= self.vocab) {
+            let wanted = format!("below the vocabulary of {}", self.vocab);
+            problem("start", id.to_string(), &wanted);
+        }
+        let train = &self.train;
+        for (key, is_asked) in [
+            ("reset_attention_mask", train.reset_attention_mask),
+            ("reset_position_ids", train.reset_position_ids),
+            ("eod_mask_loss", train.eod_mask_loss),
+        ] {
+            if is_asked {
+                let wanted = "false: t5 has one text in each sequence";
+                problem(&format!("train.{key}"), "true".into(), wanted);
+            }
+        }
+    }
+
+    /// Every problem as one line.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.check(&mut |key, found, wanted| {
+            lines.push(format!("{key}: found {found}, want {wanted}"));
+        });
+        lines
+    }
+}

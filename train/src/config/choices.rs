@@ -1,0 +1,103 @@
+//! Choices that a model is made of, as `[model]` names them.
+
+use serde::{Deserialize, Serialize};
+
+/// Which published architecture the blocks follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// GPT-2 (Radford et al. 2019): layer norm, learned positions, tanh-GELU, biases, tied head.
+    Gpt,
+    /// LLaMA (Touvron et al. 2023, arXiv:2302.13971): RMS norm, rotary positions, SwiGLU, no
+    /// biases, untied head, grouped queries.
+    Llama,
+    /// BERT (Devlin et al. 2019, arXiv:1810.04805), an encoder that predicts masked tokens: as gpt
+    /// with segments, erf-GELU and a transform before the tied head. Norms go before each layer
+    /// (Megatron's; Izsak et al. 2021) unless `post_norm`.
+    Bert,
+    /// Mistral (Jiang et al. 2023, arXiv:2310.06825): as llama, made for `sliding_window`.
+    Mistral,
+    /// Qwen 2 (Yang et al. 2024, arXiv:2407.10671): as llama, with biases of queries, keys, values.
+    Qwen2,
+    /// Qwen 3 (Yang et al. 2025, arXiv:2505.09388): as llama, with norms of queries and keys.
+    Qwen3,
+    /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that writes what was cut out: RMS norm,
+    /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,
+    /// arXiv:2010.11934): `activation = "geglu_tanh"`, `tie_embeddings = "untied"`.
+    T5,
+}
+
+/// Norm over the width of the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// Layer norm, with a bias (Ba et al. 2016).
+    Layer,
+    /// RMS norm (Zhang & Sennrich 2019).
+    Rms,
+}
+
+/// What the feed-forward layer does between its matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// GELU in tanh form (GPT-2; Hugging Face's `gelu_new`).
+    GeluTanh,
+    /// GELU with erf (BERT; Hugging Face's `gelu`).
+    Gelu,
+    /// x logistic(1.702 x).
+    QuickGelu,
+    /// max(x, 0).
+    Relu,
+    /// max(x, 0)^2 (So et al. 2021).
+    SquaredRelu,
+    /// silu(gate) * up (Shazeer 2020), llama.
+    Swiglu,
+    /// GELU with erf of gate, times up.
+    Geglu,
+    /// GELU in tanh form of gate, times up (T5 v1.1's `gated-gelu`).
+    GegluTanh,
+}
+
+impl Activation {
+    /// The same function without its gate.
+    pub(crate) fn without_gate(self) -> Activation {
+        match self {
+            Activation::Swiglu | Activation::Geglu => Activation::Gelu,
+            Activation::GegluTanh => Activation::GeluTanh,
+            plain => plain,
+        }
+    }
+
+    /// True if the first matrix has a second half that multiplies.
+    pub fn is_gated(self) -> bool {
+        matches!(
+            self,
+            Activation::Swiglu | Activation::Geglu | Activation::GegluTanh
+        )
+    }
+}
+
+/// Which projections have biases. Layer norms always have theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Biases {
+    /// None.
+    None,
+    /// Queries, keys and values (Qwen 2).
+    Qkv,
+    /// Every projection of a block (GPT-2).
+    All,
+}
+
+/// Whether the head shares the embedding's weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TieEmbeddings {
+    /// As the family does: GPT-2 ties, LLaMA does not.
+    Family,
+    /// One matrix for both.
+    Tied,
+    /// Two matrices.
+    Untied,
+}

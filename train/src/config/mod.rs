@@ -1,0 +1,30 @@
+//! The job's tables `[model]`, `[parallel]` and `[train]`, and the plan that joins them with the data's sizes.
+
+pub(crate) mod architecture;
+mod check;
+pub(crate) mod choices;
+mod divisibility;
+pub(crate) mod exact;
+pub(crate) mod loss_scale;
+pub(crate) mod model;
+pub(crate) mod moe;
+pub(crate) mod numbers;
+pub(crate) mod offload;
+pub(crate) mod parallel;
+pub(crate) mod plan;
+pub(crate) mod precision;
+pub(crate) mod profile;
+pub(crate) mod resume;
+pub(crate) mod rope_scaling;
+pub(crate) mod train;
+
+pub use choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
+pub(crate) use model::Problem;
+pub use model::{Determinism, ModelConfig};
+pub(crate) use parallel::Axis;
+pub use parallel::{ParallelConfig, PipelineSchedule, Placement};
+pub use rope_scaling::RopeScaling;
+pub use train::{
+    BadStepAction, BatchRampup, CheckpointConfig, EarlyStop, MuonConfig, OnBadStep, OptimizerKind,
+    Recompute, ResumeConfig, Schedule, TrainConfig, WsdDecay,
+};

@@ -1,0 +1,477 @@
+//! The job's `[model]` table and the words shared by all of a plan; `[parallel]` is in config/parallel.rs, `[train]` in
+//! config/train.rs.
+//!
+//! Vocabulary and sequence length come from the data and are joined to these in `Plan`.
+
+use kernels::rope::{Frequencies, Scaling};
+use serde::{Deserialize, Serialize};
+
+use crate::config::architecture::{Architecture, Positions};
+use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
+use crate::config::moe::MoeConfig;
+use crate::config::rope_scaling::RopeScaling;
+
+/// Receives one contradiction: key path relative to the struct, found, wanted.
+pub(crate) type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);
+
+/// Shape of the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelConfig {
+    /// Architecture. Default: `gpt`.
+    pub family: Family,
+    /// Transformer blocks; of t5 the encoder's. Default: 12, GPT-2 small.
+    pub layers: usize,
+    /// t5: blocks of the decoder; 0 means `layers`. Default: 0.
+    pub decoder_layers: usize,
+    /// t5: rows of the table of relative positions. Default: 32, T5.
+    pub relative_buckets: usize,
+    /// t5: distance from which all share the last bucket. Default: 128, T5.
+    pub relative_max_distance: usize,
+    /// Width of the residual stream. Default: 768, GPT-2 small.
+    pub d_model: usize,
+    /// Query heads. Default: 12, GPT-2 small.
+    pub heads: usize,
+    /// Width of a head; 0 means `d_model / heads`. Default: 0.
+    pub head_dim: usize,
+    /// Key and value heads; 0 means `heads`. Default: 0.
+    pub kv_heads: usize,
+    /// Width of the feed-forward layer; 0 means the family's: 4 `d_model` for gpt, 8/3 `d_model`
+    /// rounded up to a multiple of 64 with a gate. Default: 0.
+    pub d_ffn: usize,
+    /// Added to the variance in norms. Default: 1e-5, GPT-2 and LLaMA 2.
+    pub norm_eps: f32,
+    /// Norms. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm: Option<NormKind>,
+    /// Feed-forward activation. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    /// bert: norms follow the sums, the embedding has one too, the last block has none after it (the
+    /// published BERT). Default: false.
+    pub post_norm: bool,
+    /// bert: also tell whether the second segment is the one that followed the first. Default:
+    /// false, as it does not help (Liu et al. 2019, arXiv:1907.11692).
+    pub next_sentence: bool,
+    /// Biases of projections. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bias: Option<Biases>,
+    /// RMS norms of queries and keys over the head width. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qk_norm: Option<bool>,
+    /// Keys a query sees, itself and those before it; 0: all of them. Default: 0.
+    pub sliding_window: usize,
+    /// Share of embeddings and of what attention and feed-forward layer add that is set to 0 in
+    /// training. Default: 0; GPT-2: 0.1.
+    pub dropout: f32,
+    /// Share of attention probabilities that is set to 0 in training. Default: 0; GPT-2: 0.1.
+    pub attention_dropout: f32,
+    /// How rotary wavelengths are stretched. Absent: not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<RopeScaling>,
+    /// Share of a head's features that is turned, the first ones. Default: 1.
+    pub rotary_percent: f32,
+    /// Base of the rotary wavelengths (not gpt). Default: 10000, Su et al. 2021.
+    pub rope_theta: f32,
+    /// Head and embedding. Default: `family`.
+    pub tie_embeddings: TieEmbeddings,
+    /// Standard deviation of initial weights; projections into the residual stream are divided by
+    /// `sqrt(2 layers)`. Not t5, which starts as published. Default: 0.02, GPT-2.
+    pub init_std: f32,
+    /// Mixture of experts in place of feed-forward layers. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moe: Option<MoeConfig>,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        ModelConfig {
+            family: Family::Gpt,
+            layers: 12,
+            decoder_layers: 0,
+            relative_buckets: 32,
+            relative_max_distance: 128,
+            d_model: 768,
+            heads: 12,
+            head_dim: 0,
+            kv_heads: 0,
+            d_ffn: 0,
+            norm_eps: 1e-5,
+            norm: None,
+            activation: None,
+            post_norm: false,
+            next_sentence: false,
+            bias: None,
+            qk_norm: None,
+            sliding_window: 0,
+            dropout: 0.0,
+            attention_dropout: 0.0,
+            rope_scaling: None,
+            rotary_percent: 1.0,
+            rope_theta: 10_000.0,
+            tie_embeddings: TieEmbeddings::Family,
+            init_std: 0.02,
+            moe: None,
+        }
+    }
+}
+
+impl ModelConfig {
+    /// Every choice of the family and the options.
+    pub(crate) fn architecture(&self) -> Architecture {
+        let gpt = Architecture {
+            norm: NormKind::Layer,
+            positions: Positions::Learned,
+            activation: Activation::GeluTanh,
+            biases: Biases::All,
+            qk_norm: false,
+            is_tied: true,
+            is_post_norm: false,
+            is_masked: false,
+            next_sentence: false,
+            is_encoder_decoder: false,
+        };
+        let llama = Architecture {
+            norm: NormKind::Rms,
+            positions: Positions::Rotary,
+            activation: Activation::Swiglu,
+            biases: Biases::None,
+            qk_norm: false,
+            is_tied: false,
+            ..gpt
+        };
+        let bert = Architecture {
+            activation: Activation::Gelu,
+            is_post_norm: self.post_norm,
+            is_masked: true,
+            next_sentence: self.next_sentence,
+            ..gpt
+        };
+        let family = match self.family {
+            Family::Gpt => gpt,
+            Family::Llama | Family::Mistral => llama,
+            Family::Qwen2 => Architecture {
+                biases: Biases::Qkv,
+                ..llama
+            },
+            Family::Qwen3 => Architecture {
+                qk_norm: true,
+                ..llama
+            },
+            Family::Bert => bert,
+            Family::T5 => Architecture {
+                positions: Positions::Relative,
+                activation: Activation::Relu,
+                is_tied: true,
+                is_encoder_decoder: true,
+                ..llama
+            },
+        };
+        Architecture {
+            norm: self.norm.unwrap_or(family.norm),
+            activation: self.activation.unwrap_or(family.activation),
+            biases: self.bias.unwrap_or(family.biases),
+            qk_norm: self.qk_norm.unwrap_or(family.qk_norm),
+            is_tied: match self.tie_embeddings {
+                TieEmbeddings::Family => family.is_tied,
+                TieEmbeddings::Tied => true,
+                TieEmbeddings::Untied => false,
+            },
+            ..family
+        }
+    }
+
+    /// Key and value heads with the default filled in.
+    pub(crate) fn kv_heads(&self) -> usize {
+        if self.kv_heads == 0 {
+            self.heads
+        } else {
+            self.kv_heads
+        }
+    }
+
+    /// Width of a head with the default filled in.
+    pub(crate) fn d_head(&self) -> usize {
+        if self.head_dim == 0 {
+            self.d_model / self.heads.max(1)
+        } else {
+            self.head_dim
+        }
+    }
+
+    /// Feed-forward width with the default filled in.
+    pub(crate) fn d_ffn(&self) -> usize {
+        match self.d_ffn {
+            0 if self.architecture().activation.is_gated() => {
+                (8 * self.d_model).div_ceil(3).next_multiple_of(64)
+            }
+            0 => 4 * self.d_model,
+            width => width,
+        }
+    }
+
+    /// Blocks of all stacks, numbered one after the other.
+    pub(crate) fn blocks(&self) -> usize {
+        if !self.architecture().is_encoder_decoder {
+            return self.layers;
+        }
+        let decoder = match self.decoder_layers {
+            0 => self.layers,
+            layers => layers,
+        };
+        self.layers.saturating_add(decoder)
+    }
+
+    /// True if a block sees an encoder's rows.
+    pub(crate) fn is_decoder_block(&self, block: usize) -> bool {
+        self.architecture().is_encoder_decoder && block >= self.layers
+    }
+
+    /// True if a decoder follows after the block.
+    pub(crate) fn is_last_of_encoder(&self, block: usize) -> bool {
+        self.architecture().is_encoder_decoder && block + 1 == self.layers
+    }
+
+    /// True if a block's rows see none after them.
+    pub(crate) fn is_causal(&self, block: usize) -> bool {
+        let architecture = self.architecture();
+        !architecture.is_masked
+            && (!architecture.is_encoder_decoder || self.is_decoder_block(block))
+    }
+
+    /// Start of the names of a block's tensors.
+    pub(crate) fn block_name(&self, block: usize) -> String {
+        if self.is_decoder_block(block) {
+            format!("decoder.layers.{}", block - self.layers)
+        } else if self.architecture().is_encoder_decoder {
+            format!("encoder.layers.{block}")
+        } else {
+            format!("layers.{block}")
+        }
+    }
+
+    /// Number of the first of a block's dropouts; 0 is the embedding's.
+    pub(crate) fn first_dropout(&self, block: usize) -> u32 {
+        let of_a_block = if self.architecture().is_encoder_decoder {
+            8
+        } else {
+            4
+        };
+        u32::try_from(1 + of_a_block * block).expect("a model has fewer than 2^29 blocks")
+    }
+
+    /// Name of the norm before the head.
+    pub(crate) fn final_norm(&self) -> &'static str {
+        if self.architecture().is_encoder_decoder {
+            "decoder.norm"
+        } else {
+            "norm"
+        }
+    }
+
+    /// Features of a head that are turned.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a width; other numbers saturate and are refused by check"
+    )]
+    pub(crate) fn rotary(&self) -> usize {
+        (self.d_head() as f64 * f64::from(self.rotary_percent)) as usize
+    }
+
+    /// Angles of positions for texts of `length` tokens.
+    ///
+    /// # Errors
+    /// Numbers that make no angles; `check` tells them.
+    pub(crate) fn frequencies(&self, length: usize) -> kernels::Result<Frequencies> {
+        let scaling = self.rope_scaling.as_ref();
+        let scaling = scaling.map_or(Scaling::Plain, |scaling| scaling.resolve(length));
+        // the decimal that was meant: 1e-1f32 is no tenth in f64
+        let theta = self.rope_theta.to_string().parse();
+        Frequencies::new(theta.unwrap_or(f64::NAN), self.rotary(), &scaling)
+    }
+
+    /// The mixture of layer `layer`, counted from 0, if it is one.
+    pub(crate) fn moe_at(&self, layer: usize) -> Option<&MoeConfig> {
+        self.moe.as_ref().filter(|moe| moe.is_at(layer))
+    }
+
+    /// Width of one of the mixture's experts with the default filled in.
+    pub(crate) fn d_expert(&self) -> usize {
+        match &self.moe {
+            Some(moe) if moe.d_ffn > 0 => moe.d_ffn,
+            _ => self.d_ffn(),
+        }
+    }
+
+    /// True if the head shares the embedding's weights.
+    pub(crate) fn is_tied(&self) -> bool {
+        self.architecture().is_tied
+    }
+
+    /// Calls `problem` for every contradiction within this table.
+    pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        for (key, is_set) in [
+            ("post_norm", self.post_norm),
+            ("next_sentence", self.next_sentence),
+        ] {
+            if is_set && self.family != Family::Bert {
+                let found = format!("true with family = {:?}", self.family);
+                problem(key, found, "false: only bert has it");
+            }
+        }
+        for (key, value) in [
+            ("layers", self.layers),
+            ("d_model", self.d_model),
+            ("heads", self.heads),
+        ] {
+            if value == 0 {
+                problem(key, "0".into(), "at least 1");
+            }
+        }
+        if self.heads > 0 && self.head_dim == 0 && !self.d_model.is_multiple_of(self.heads) {
+            let found = format!("{} with d_model = {}", self.heads, self.d_model);
+            problem("heads", found, "a divisor of d_model, or head_dim");
+        }
+        if self.kv_heads() > 0 && !self.heads.is_multiple_of(self.kv_heads()) {
+            let found = format!("{} with heads = {}", self.kv_heads(), self.heads);
+            problem("kv_heads", found, "a divisor of heads");
+        }
+        if self.architecture().positions == Positions::Rotary {
+            self.check_rotary(problem);
+        }
+        for (key, value) in [
+            ("dropout", self.dropout),
+            ("attention_dropout", self.attention_dropout),
+        ] {
+            if !(0.0..1.0).contains(&value) {
+                problem(key, value.to_string(), "from 0 to below 1");
+            }
+        }
+        for (key, value) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
+            if !(value.is_finite() && value > 0.0) {
+                problem(key, value.to_string(), "a finite number above 0");
+            }
+        }
+        if !(self.init_std.is_finite() && self.init_std >= 0.0) {
+            problem(
+                "init_std",
+                self.init_std.to_string(),
+                "a finite number, 0 or more",
+            );
+        }
+        if self.architecture().is_encoder_decoder {
+            self.check_pair(problem);
+        } else if self.decoder_layers > 0 {
+            let found = format!("{} with family = {:?}", self.decoder_layers, self.family);
+            problem(
+                "decoder_layers",
+                found,
+                "0: only t5 has a decoder beside the encoder",
+            );
+        }
+        if let Some(moe) = &self.moe {
+            moe.check(self.layers, &mut |key, found, wanted| {
+                problem(&format!("moe.{key}"), found, wanted);
+            });
+        }
+    }
+
+    /// What t5 has and what it has not.
+    fn check_pair(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        let buckets = self.relative_buckets;
+        if buckets < 4 || !buckets.is_multiple_of(2) {
+            problem("relative_buckets", buckets.to_string(), "even, at least 4");
+        }
+        if self.relative_max_distance <= buckets / 2 {
+            let found = self.relative_max_distance.to_string();
+            let wanted = format!("above {}, half of relative_buckets", buckets / 2);
+            problem("relative_max_distance", found, &wanted);
+        }
+        let has_bias = self.architecture().biases != Biases::None;
+        for (key, is_set) in [
+            ("bias", has_bias),
+            ("qk_norm", self.architecture().qk_norm),
+            ("sliding_window", self.sliding_window > 0),
+            ("moe", self.moe.is_some()),
+            ("rope_scaling", self.rope_scaling.is_some()),
+            ("init_std", self.init_std != ModelConfig::default().init_std),
+        ] {
+            if is_set {
+                problem(
+                    key,
+                    "a choice of one's own".into(),
+                    "none: t5 is as published there",
+                );
+            }
+        }
+    }
+
+    fn check_rotary(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        if !(self.rotary_percent > 0.0 && self.rotary_percent <= 1.0) {
+            let wanted = "above 0, at most 1";
+            return problem("rotary_percent", self.rotary_percent.to_string(), wanted);
+        }
+        if !self.rotary().is_multiple_of(2) || self.rotary() == 0 {
+            let (key, found) = match (self.head_dim, self.rotary_percent) {
+                (0, 1.0) => ("heads", format!("d_model / heads = {}", self.d_head())),
+                (_, 1.0) => ("head_dim", self.head_dim.to_string()),
+                (_, share) => {
+                    let width = self.d_head();
+                    let found = format!("{share} of a width of {width} = {}", self.rotary());
+                    ("rotary_percent", found)
+                }
+            };
+            let wanted = "an even head width: rotary positions turn pairs";
+            return problem(key, found, wanted);
+        }
+        if let (true, Err(error)) = (self.rope_theta > 0.0, self.frequencies(1)) {
+            let found = format!("{:?}", self.rope_scaling);
+            problem(
+                "rope_scaling",
+                found,
+                &format!("what rotary angles can be made of ({error})"),
+            );
+        }
+    }
+}
+
+/// What is promised about the bits of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Determinism {
+    /// The fastest order of additions. On this backend the same layout still gives the same bits.
+    Off,
+    /// The same bits for the same layout and micro-batch, for any thread count and any resume.
+    Run,
+    /// The same bits for every layout, micro-batch and thread count.
+    Layout,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_lie_over_the_familys_choices() {
+        let mut model = ModelConfig {
+            family: Family::Llama,
+            ..ModelConfig::default()
+        };
+        assert!(!model.architecture().is_tied);
+        (model.norm, model.bias) = (Some(NormKind::Layer), Some(Biases::All));
+        model.activation = Some(Activation::Relu);
+        model.tie_embeddings = TieEmbeddings::Tied;
+        let found = model.architecture();
+        model.family = Family::Gpt;
+        let gpt = model.architecture();
+        assert_eq!(
+            found,
+            Architecture {
+                positions: Positions::Rotary,
+                ..gpt
+            }
+        );
+        assert_eq!(found.fc1_widths(), 1);
+    }
+}

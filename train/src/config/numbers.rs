@@ -1,0 +1,50 @@
+//! Number formats of a plan's products.
+
+use std::ops::Range;
+
+use kernels::Isa;
+use kernels::matmul::Numbers;
+
+use crate::config::plan::Plan;
+use crate::config::precision::{Bf16Sums, Precision};
+
+/// The plan with the sums that it has where ops use `isa`; those of a plan without bf16 products
+/// stay open.
+pub(crate) fn with_sums_on(plan: &Plan, isa: Isa) -> Plan {
+    let mut plan = plan.clone();
+    if plan.train.precision.has_bf16() {
+        plan.train.bf16_sums = plan.train.bf16_sums.on(isa);
+    }
+    plan
+}
+
+/// Whether the linear layers of a block are of bf16.
+pub(crate) fn has_bf16_layers(plan: &Plan, block: usize) -> bool {
+    let is_fp8 = fp8_blocks(plan).contains(&block);
+    plan.train.precision.has_bf16() && !is_fp8
+}
+
+/// Numbers that the blocks' products are given their factors as, of a plan whose sums are chosen: formats that
+/// are emulated are multiplied in f32.
+pub(crate) fn numbers_of(plan: &Plan) -> Numbers {
+    match (plan.train.precision, plan.train.bf16_sums) {
+        (Precision::Bf16, Bf16Sums::Tiles) => Numbers::Bf16Tiles,
+        (Precision::Bf16, Bf16Sums::Pairs | Bf16Sums::Auto) => Numbers::Bf16,
+        (Precision::F32 | Precision::Fp16 | Precision::Fp8, _) => Numbers::F32,
+    }
+}
+
+/// Whether products of all linear layers are of bf16 and summed in tiles.
+pub(crate) fn is_in_tiles(plan: &Plan) -> bool {
+    plan.train.precision == Precision::Bf16 && plan.train.bf16_sums == Bf16Sums::Tiles
+}
+
+/// Blocks whose linear layers compute in eight bits; none without `precision = "fp8"`.
+pub(crate) fn fp8_blocks(plan: &Plan) -> Range<usize> {
+    let (config, blocks) = (plan.train.fp8, plan.model.blocks());
+    if plan.train.precision != Precision::Fp8 {
+        return 0..0;
+    }
+    let end = blocks.saturating_sub(config.num_layers_at_end_in_bf16);
+    config.num_layers_at_start_in_bf16..end
+}

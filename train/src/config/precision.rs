@@ -1,0 +1,182 @@
+//! Number formats that a job chooses: `train.precision`, `train.bf16_sums` and `[train.fp8]`; `model/precision.rs` says which
+//! ops they hold for.
+
+use kernels::Isa;
+use kernels::cast::Format;
+use serde::{Deserialize, Serialize};
+
+/// Number format of the operands of products. Weights, sums and the optimizer are always f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// IEEE single precision throughout.
+    F32,
+    /// bfloat16.
+    Bf16,
+    /// IEEE half precision, with a scaled loss.
+    Fp16,
+    /// Eight bits within blocks by `train.fp8`, bfloat16 elsewhere.
+    Fp8,
+}
+
+/// How sums of bf16 products of linear layers, experts and attention are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bf16Sums {
+    /// In tiles on a machine that uses AMX, else in pairs.
+    #[default]
+    Auto,
+    /// Of pairs of factors, as `vdpbf16ps` does.
+    Pairs,
+    /// Of blocks of 32 factors, as AMX does.
+    Tiles,
+}
+
+impl Bf16Sums {
+    /// Its word in jobs and messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Bf16Sums::Auto => "auto",
+            Bf16Sums::Pairs => "pairs",
+            Bf16Sums::Tiles => "tiles",
+        }
+    }
+
+    /// What it is where ops use `isa`.
+    pub(crate) fn on(self, isa: Isa) -> Bf16Sums {
+        match self {
+            Bf16Sums::Auto if isa == Isa::Amx => Bf16Sums::Tiles,
+            Bf16Sums::Auto => Bf16Sums::Pairs,
+            chosen => chosen,
+        }
+    }
+}
+
+/// What one scale is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fp8Recipe {
+    /// A token's row; a matrix of weights.
+    Current,
+    /// 128 features of a token; 128 x 128 weights.
+    Block,
+    /// A tensor, by what it was in earlier steps.
+    Delayed,
+}
+
+/// What `delayed` takes from a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AmaxAlgo {
+    /// The largest.
+    Max,
+    /// That of the last step.
+    MostRecent,
+}
+
+/// Which eight bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fp8Format {
+    /// E4M3 forward, E5M2 for gradients.
+    Hybrid,
+    /// E4M3 for all.
+    E4m3,
+}
+
+/// Choices of `precision = "fp8"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fp8Config {
+    /// Megatron's `fp8-recipe`. Default: `current`.
+    pub recipe: Fp8Recipe,
+    /// Megatron's `fp8-format`. Default: `hybrid`.
+    pub format: Fp8Format,
+    /// First blocks in bf16. Megatron's name. Default: 0.
+    pub num_layers_at_start_in_bf16: usize,
+    /// Last blocks in bf16. Megatron's name. Default: 0.
+    pub num_layers_at_end_in_bf16: usize,
+    /// Powers of two that scales of `delayed` leave room for. Megatron's `fp8-margin`. Default: 0.
+    pub margin: i32,
+    /// Steps in a history of `delayed`. Megatron's `fp8-amax-history-len`. Default: 1.
+    pub amax_history_len: usize,
+    /// What `delayed` takes from it. Megatron's `fp8-amax-compute-algo`. Default: `most_recent`.
+    pub amax_compute_algo: AmaxAlgo,
+}
+
+impl Default for Fp8Config {
+    fn default() -> Self {
+        Fp8Config {
+            recipe: Fp8Recipe::Current,
+            format: Fp8Format::Hybrid,
+            num_layers_at_start_in_bf16: 0,
+            num_layers_at_end_in_bf16: 0,
+            margin: 0,
+            amax_history_len: 1,
+            amax_compute_algo: AmaxAlgo::MostRecent,
+        }
+    }
+}
+
+impl Fp8Config {
+    /// Calls `problem` for every value that is none.
+    pub(crate) fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        if self.amax_history_len == 0 {
+            problem("fp8.amax_history_len", "0".into(), "at least 1");
+        }
+        if self.margin.unsigned_abs() > 100 {
+            problem("fp8.margin", self.margin.to_string(), "from -100 to 100");
+        }
+    }
+
+    /// What numbers of a role are rounded to.
+    pub(crate) fn format_of(&self, role: Role) -> Format {
+        match (role, self.format) {
+            (Role::Gradient(_), Fp8Format::Hybrid) => Format::E5m2,
+            _ => Format::E4m3,
+        }
+    }
+}
+
+impl Precision {
+    /// Whether some products are of bf16.
+    pub(crate) fn has_bf16(self) -> bool {
+        self.operands() == Some(Format::Bf16)
+    }
+
+    /// What operands of products are rounded to.
+    pub(crate) fn operands(self) -> Option<Format> {
+        match self {
+            Precision::F32 => None,
+            Precision::Bf16 | Precision::Fp8 => Some(Format::Bf16),
+            Precision::Fp16 => Some(Format::F16),
+        }
+    }
+}
+
+/// What an operand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Rows of tokens, forward.
+    Input(Features),
+    /// A matrix whose rows tensor parallelism splits.
+    Weight,
+    /// Gradients of rows of tokens.
+    Gradient(Features),
+}
+
+impl Role {
+    /// Forward, whatever a rank has of it.
+    pub(crate) const INPUT: Role = Role::Input(Features::Whole);
+    /// Backward, likewise.
+    pub(crate) const GRADIENT: Role = Role::Gradient(Features::Whole);
+}
+
+/// What a rank has of each row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Features {
+    /// All of it.
+    Whole,
+    /// Its share over tensor-parallel ranks.
+    Split,
+}

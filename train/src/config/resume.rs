@@ -1,0 +1,65 @@
+//! Settings that differ between a checkpoint and the run that goes on from it; `checkpoint/changes.rs` finds them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Keys of `[train]` that may differ if `train.resume.allow` names them.
+pub(crate) const ON_REQUEST: [&str; 18] = [
+    "steps",
+    "time_budget",
+    "lr",
+    "min_lr",
+    "warmup_steps",
+    "schedule",
+    "decay_steps",
+    "wsd_decay_steps",
+    "wsd_decay",
+    "muon",
+    "ema_decay",
+    "weight_decay",
+    "beta1",
+    "beta2",
+    "eps",
+    "z_loss",
+    "clip_norm",
+    "on_bad_step",
+];
+
+/// A setting that is another one from a step on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SettingChange {
+    /// Steps done when it changed: it holds from the next one on.
+    pub after_step: u64,
+    /// Key path in the job, such as `train.lr`.
+    pub key: String,
+    /// Value of the checkpoint.
+    pub before: Value,
+    /// Value of the job.
+    pub after: Value,
+}
+
+/// A setting that must not differ and does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// Key path in the job.
+    pub key: String,
+    /// Its value in the checkpoint.
+    pub found: String,
+    /// Its value in the job.
+    pub wanted: String,
+    /// The entry of `train.resume.allow` that would let it differ, if there is one.
+    pub allowed_by: Option<String>,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Difference {
+            key, found, wanted, ..
+        } = self;
+        write!(f, "{key}: {found} there, {wanted} here")?;
+        match &self.allowed_by {
+            Some(entry) => write!(f, " (train.resume.allow = [{entry:?}] allows it)"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,528 @@
+//! Samples in, token tensors out. Training never opens a data file: the samples come through a
+//! trait, already in the order in which they are to be used.
+//!
+//! A step's loss is the mean over the tokens that count in its whole batch, not over those of a
+//! micro-batch or a rank: no layout changes it (Megatron's `calculate_per_token_loss`).
+
+pub(crate) mod documents;
+pub(crate) mod micro_batches;
+
+use std::error::Error as StdError;
+use std::ops::Range;
+
+use kernels::{DType, Device, Tensor};
+use serde::Serialize;
+
+use crate::config::plan::Plan;
+use crate::data::documents::Documents;
+use crate::dist::mesh::Place;
+use crate::error::{Error, OnRank, Result};
+
+/// Sequences of tokens by their place in the global order (0, 1, 2, ...: the order of Megatron's
+/// `single` sampler). Called from several threads at once.
+pub trait Samples: Sync {
+    /// Number of samples.
+    fn len(&self) -> u64;
+
+    /// True if there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `sample`, which the trainer has made for its model, with sample `index`. What it held
+    /// before is any other sample.
+    ///
+    /// # Errors
+    /// Whatever keeps the source from giving the sample; it ends the run.
+    fn read(
+        &self,
+        index: u64,
+        sample: &mut Sample,
+    ) -> std::result::Result<(), Box<dyn StdError + Send + Sync>>;
+}
+
+/// What a model learns from at once. The trainer makes one of the right kind and sizes; a source
+/// that has samples of another kind answers with an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Sample {
+    /// For a decoder.
+    Text(TextSample),
+    /// For an encoder of the BERT kind.
+    Masked(MaskedSample),
+    /// For an encoder and a decoder of the T5 kind.
+    Spans(SpanSample),
+}
+
+/// A run of text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TextSample {
+    /// `seq_length + 1` tokens; each but the first is predicted from those before it.
+    pub tokens: Vec<u32>,
+    /// For each token but the first: whether its prediction counts in the loss. All do at first.
+    pub counts: Vec<bool>,
+}
+
+/// A text of which some tokens were replaced and are to be predicted. Every list has `seq_length`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MaskedSample {
+    /// Inputs. Those from `length` on are never seen, but must be ids of the vocabulary.
+    pub tokens: Vec<u32>,
+    /// Segment of each token: 0 or 1.
+    pub segments: Vec<u32>,
+    /// What stood at each place; read where `counts` is true.
+    pub targets: Vec<u32>,
+    /// Whether the token is to be predicted: at most `Plan::predictions` of those before `length`.
+    pub counts: Vec<bool>,
+    /// Tokens without padding, at least 1.
+    pub length: usize,
+    /// Whether the second segment is another than the one that followed the first.
+    pub is_swapped: bool,
+}
+
+/// A text with gaps, and what a decoder is to write of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SpanSample {
+    /// Inputs of the encoder, `seq_length` of them. Those from `length` on are never seen, but must be
+    /// ids of the vocabulary.
+    pub tokens: Vec<u32>,
+    /// The encoder's tokens without padding, at least 1.
+    pub length: usize,
+    /// Inputs of the decoder, `decoder_length` of them; each sees those before it.
+    pub decoder_tokens: Vec<u32>,
+    /// What the decoder is to predict at each; read where `counts` is true.
+    pub targets: Vec<u32>,
+    /// Whether each prediction counts in the loss.
+    pub counts: Vec<bool>,
+}
+
+impl Sample {
+    /// A sample for the model of `plan`.
+    pub fn of(plan: &Plan) -> Sample {
+        let t = plan.seq_length;
+        if plan.model.architecture().is_encoder_decoder {
+            let to = plan.decoder_length;
+            Sample::Spans(SpanSample {
+                tokens: vec![0; t],
+                length: t,
+                decoder_tokens: vec![0; to],
+                targets: vec![0; to],
+                counts: vec![true; to],
+            })
+        } else if plan.model.architecture().is_masked {
+            Sample::Masked(MaskedSample {
+                tokens: vec![0; t],
+                segments: vec![0; t],
+                targets: vec![0; t],
+                counts: vec![false; t],
+                length: t,
+                is_swapped: false,
+            })
+        } else {
+            Sample::Text(TextSample {
+                tokens: vec![0; t + 1],
+                counts: vec![true; t],
+            })
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Sample::Text(_) => "text",
+            Sample::Masked(_) => "masked",
+            Sample::Spans(_) => "spans",
+        }
+    }
+
+    fn not(&self, found: &'static str) -> Error {
+        Error::SampleKind {
+            found,
+            wanted: self.kind(),
+        }
+    }
+
+    /// The text to fill, for sources of text.
+    ///
+    /// # Errors
+    /// `SampleKind` if the model learns from other samples.
+    pub fn text(&mut self) -> Result<&mut TextSample> {
+        match self {
+            Sample::Text(text) => Ok(text),
+            other => Err(other.not("text")),
+        }
+    }
+
+    /// The masked text to fill, for sources of such.
+    ///
+    /// # Errors
+    /// `SampleKind` if the model learns from other samples.
+    pub fn masked(&mut self) -> Result<&mut MaskedSample> {
+        match self {
+            Sample::Masked(masked) => Ok(masked),
+            other => Err(other.not("masked")),
+        }
+    }
+
+    /// The text with gaps to fill, for sources of such.
+    ///
+    /// # Errors
+    /// `SampleKind` if the model learns from other samples.
+    pub fn spans(&mut self) -> Result<&mut SpanSample> {
+        match self {
+            Sample::Spans(spans) => Ok(spans),
+            other => Err(other.not("spans")),
+        }
+    }
+
+    /// The ids whose predictions count in the loss.
+    pub fn predicted(&self) -> impl Iterator<Item = u32> {
+        let targets = match self {
+            Sample::Text(text) => text.tokens.get(1..).unwrap_or_default(),
+            Sample::Masked(masked) => &masked.targets,
+            Sample::Spans(spans) => &spans.targets,
+        };
+        let both = targets.iter().zip(self.counts());
+        both.filter(|(_, counts)| **counts).map(|(id, _)| *id)
+    }
+
+    /// Whether each token's prediction counts.
+    fn counts(&self) -> &[bool] {
+        match self {
+            Sample::Text(text) => &text.counts,
+            Sample::Masked(masked) => &masked.counts,
+            Sample::Spans(spans) => &spans.counts,
+        }
+    }
+
+    /// Position and id of the first token that is not below `vocab`.
+    fn unknown(&self, vocab: usize) -> Option<(usize, u32)> {
+        let find = |tokens: &[u32], counts: &dyn Fn(usize) -> bool| {
+            let is_unknown = |at: &usize| counts(*at) && tokens[*at] as usize >= vocab;
+            let at = (0..tokens.len()).find(is_unknown)?;
+            Some((at, tokens[at]))
+        };
+        match self {
+            Sample::Text(text) => find(&text.tokens, &|_| true),
+            Sample::Masked(masked) => find(&masked.tokens, &|_| true)
+                .or_else(|| find(&masked.targets, &|at| masked.counts[at])),
+            Sample::Spans(spans) => find(&spans.tokens, &|_| true)
+                .or_else(|| find(&spans.decoder_tokens, &|_| true))
+                .or_else(|| find(&spans.targets, &|at| spans.counts[at])),
+        }
+    }
+}
+
+impl MaskedSample {
+    /// What is wrong with it, if anything is.
+    fn problem(&self, predictions: usize) -> Option<String> {
+        let most = self.tokens.len();
+        if self.length == 0 || self.length > most {
+            return Some(format!("a length of {}, want 1 to {most}", self.length));
+        }
+        let places = || (0..most).filter(|&at| self.counts[at]);
+        if let Some(at) = places().find(|&at| at >= self.length) {
+            let length = self.length;
+            return Some(format!(
+                "a prediction at {at}, in the padding after {length} tokens"
+            ));
+        }
+        let count = places().count();
+        if count > predictions {
+            return Some(format!("{count} predictions, want {predictions} at most"));
+        }
+        let segment = self.segments.iter().find(|&&segment| segment > 1)?;
+        Some(format!("segment {segment}, want 0 or 1"))
+    }
+}
+
+/// What one rank needs of a micro-batch: of each sequence the tokens of its context-parallel rank,
+/// `[n]` in all. A rank has what its pieces of the model read.
+pub(crate) struct Batch {
+    /// Ids, for the first piece.
+    pub inputs: Option<Tensor>,
+    /// Their segments, for the first piece of a masked model.
+    pub segments: Option<Tensor>,
+    /// For the last piece.
+    pub targets: Option<Targets>,
+    /// For the last piece of a masked model.
+    pub picks: Option<Picks>,
+    /// Predictions of the whole sequences that count in the loss.
+    pub counted: usize,
+    /// Where documents end, if the model is to know; of a masked model or an encoder where the padding
+    /// begins.
+    pub documents: Option<Documents>,
+    /// Of an encoder-decoder, for each of the decoder's rows the positions of the encoder that it sees.
+    pub seen: Vec<[u32; 2]>,
+}
+
+/// What is to be predicted: `[n]` each (of an encoder-decoder the decoder's rows), or for a masked model `[b * predictions]`.
+pub(crate) struct Targets {
+    pub ids: Tensor,
+    /// 1 where the prediction counts, else 0.
+    pub counts: Tensor,
+}
+
+/// Where the predictions of a masked model are.
+pub(crate) struct Picks {
+    /// `[b * predictions]`: the row among those that the rank has between layers, `NOWHERE` if it is
+    /// another rank's or the place is not used. With `swapped` one more for each sequence: its first.
+    pub rows: Tensor,
+    /// `[b]`: 1 where segments are swapped, if the model is to tell.
+    pub swapped: Option<Tensor>,
+}
+
+/// No row of this rank.
+const NOWHERE: u32 = u32::MAX;
+
+/// Reads samples `[first + range.start, first + range.end)`.
+pub(crate) fn read(
+    samples: &dyn Samples,
+    first: u64,
+    range: Range<usize>,
+    plan: &Plan,
+    (device, place): (&Device, &Place),
+) -> Result<Batch> {
+    let room = Room::of(range.len(), plan, device, place);
+    let mut room = room.on_rank(place.rank(), "allocate a batch")?;
+    let mut sample = Sample::of(plan);
+    for (at, offset) in range.enumerate() {
+        read_one(samples, first + offset as u64, plan, &mut sample)?;
+        room.put(at, &sample, plan.eod);
+    }
+    Ok(room.batch)
+}
+
+/// Reads a sample and refuses one that the model of `plan` cannot take.
+fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample) -> Result<()> {
+    if let Sample::Text(text) = sample {
+        text.counts.fill(true); // sources need not say what is usual
+    }
+    let failed = |source| Error::Sample {
+        sample: index,
+        source,
+    };
+    samples.read(index, sample).map_err(failed)?;
+    if let Some((position, found)) = sample.unknown(plan.vocab) {
+        let vocab = plan.vocab;
+        return Err(Error::Token {
+            sample: index,
+            position,
+            found,
+            vocab,
+        });
+    }
+    match sample {
+        Sample::Masked(masked) => match masked.problem(plan.predictions) {
+            Some(problem) => Err(failed(problem.into())),
+            None => Ok(()),
+        },
+        Sample::Spans(spans) => match spans.length {
+            length if (1..=spans.tokens.len()).contains(&length) => Ok(()),
+            length => {
+                let most = spans.tokens.len();
+                let problem = format!("a length of {length}, want 1 to {most}");
+                Err(failed(problem.into()))
+            }
+        },
+        Sample::Text(text) => {
+            if let (true, Some(eod)) = (plan.train.eod_mask_loss, plan.eod) {
+                let ends = text.tokens.iter().map(|&token| token == eod);
+                for (counts, is_end) in text.counts.iter_mut().zip(ends) {
+                    *counts &= !is_end;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A batch to be filled.
+struct Room {
+    batch: Batch,
+    /// Tokens of a sequence on the rank, and the position of the first.
+    time: usize,
+    from: usize,
+    /// The same of the rows between layers.
+    row_time: usize,
+    row_from: usize,
+    /// Places of a sequence in `targets`.
+    places: usize,
+    /// Where each row of a whole sample comes from, of an encoder-decoder.
+    order: Vec<usize>,
+}
+
+impl Room {
+    fn of(b: usize, plan: &Plan, device: &Device, place: &Place) -> kernels::Result<Room> {
+        let architecture = plan.model.architecture();
+        let (is_masked, is_pair) = (architecture.is_masked, architecture.is_encoder_decoder);
+        let time = plan.sample_tokens() / place.cp;
+        let (row_time, row_rank) = if plan.parallel.sequence {
+            (time / place.tp, place.tp_rank)
+        } else {
+            (time, 0)
+        };
+        let from = place.cp_rank * time;
+        let places = if is_masked {
+            plan.predictions
+        } else if is_pair {
+            plan.decoder_length / place.cp
+        } else {
+            time
+        };
+        let list = |is_there: bool, n, dtype| {
+            let tensor = is_there.then(|| Tensor::empty(&[n], dtype, device));
+            tensor.transpose()
+        };
+        let (is_first, is_last) = (place.is_first_stage(), place.is_last_stage());
+        let ids = list(is_last, b * places, DType::U32)?;
+        let counts = list(is_last, b * places, DType::F32)?;
+        let is_told = architecture.next_sentence;
+        let picked = b * (places + usize::from(is_told));
+        let rows = list(is_last && is_masked, picked, DType::U32)?;
+        let swapped = list(is_last && is_told, b, DType::U32)?;
+        Ok(Room {
+            batch: Batch {
+                inputs: list(is_first, b * time, DType::U32)?,
+                segments: list(is_first && is_masked, b * time, DType::U32)?,
+                targets: ids.zip(counts).map(|(ids, counts)| Targets { ids, counts }),
+                picks: rows.map(|rows| Picks { rows, swapped }),
+                counted: 0,
+                documents: if is_masked || is_pair {
+                    Some(Documents {
+                        bounds: Some(Vec::with_capacity(b * plan.seq_length / place.cp)),
+                        positions: None,
+                    })
+                } else {
+                    Documents::asked_for(plan)
+                },
+                seen: Vec::new(),
+            },
+            time,
+            from,
+            row_time,
+            row_from: from + row_rank * row_time,
+            places,
+            order: if is_pair {
+                documents::order(plan.seq_length, plan.decoder_length).collect()
+            } else {
+                Vec::new()
+            },
+        })
+    }
+
+    /// The sample of sequence `at`.
+    fn put(&mut self, at: usize, sample: &Sample, eod: Option<u32>) {
+        let counts = sample.counts().iter();
+        self.batch.counted += counts.filter(|&&counts| counts).count();
+        match sample {
+            Sample::Text(text) => self.put_text(at, text, eod),
+            Sample::Masked(masked) => self.put_masked(at, masked),
+            Sample::Spans(spans) => self.put_spans(at, spans),
+        }
+    }
+
+    fn put_spans(&mut self, at: usize, spans: &SpanSample) {
+        let (time, from, places) = (self.time, self.from, self.places);
+        let batch = &mut self.batch;
+        if let Some(inputs) = &mut batch.inputs {
+            let to = &mut inputs.u32_mut()[at * time..(at + 1) * time];
+            let split = spans.tokens.len();
+            for (to, &place) in to.iter_mut().zip(&self.order[from..from + time]) {
+                *to = match place.checked_sub(split) {
+                    None => spans.tokens[place],
+                    Some(place) => spans.decoder_tokens[place],
+                };
+            }
+        }
+        let end = u32::try_from(spans.length).expect("a sequence is shorter than 2^32");
+        let encoder = time - places;
+        let bounds = batch.documents.as_mut();
+        if let Some(bounds) = bounds.and_then(|documents| documents.bounds.as_mut()) {
+            bounds.resize(bounds.len() + encoder, [0, end]);
+        }
+        batch.seen.resize(batch.seen.len() + places, [0, end]);
+        if let Some(Targets { ids, counts }) = &mut batch.targets {
+            // a context-parallel rank has the same share of both sequences
+            let from = from / time * places;
+            let here = at * places..(at + 1) * places;
+            ids.u32_mut()[here.clone()].copy_from_slice(&spans.targets[from..from + places]);
+            let from = &spans.counts[from..from + places];
+            for ((weight, id), &is_counted) in counts.f32_mut()[here.clone()]
+                .iter_mut()
+                .zip(&mut ids.u32_mut()[here])
+                .zip(from)
+            {
+                *weight = f32::from(u8::from(is_counted));
+                if !is_counted {
+                    *id = 0;
+                }
+            }
+        }
+    }
+
+    fn put_text(&mut self, at: usize, text: &TextSample, eod: Option<u32>) {
+        let (time, from) = (self.time, self.from);
+        if let Some(documents) = &mut self.batch.documents {
+            let tokens = &text.tokens[..text.counts.len()];
+            documents.push(tokens, eod, from..from + time);
+        }
+        let here = at * time..(at + 1) * time;
+        if let Some(inputs) = &mut self.batch.inputs {
+            inputs.u32_mut()[here.clone()].copy_from_slice(&text.tokens[from..from + time]);
+        }
+        if let Some(Targets { ids, counts }) = &mut self.batch.targets {
+            ids.u32_mut()[here.clone()].copy_from_slice(&text.tokens[from + 1..from + time + 1]);
+            let from = &text.counts[from..from + time];
+            for (weight, &counts) in counts.f32_mut()[here].iter_mut().zip(from) {
+                *weight = f32::from(u8::from(counts));
+            }
+        }
+    }
+
+    fn put_masked(&mut self, at: usize, masked: &MaskedSample) {
+        let (time, from) = (self.time, self.from);
+        let here = at * time..(at + 1) * time;
+        let batch = &mut self.batch;
+        for (to, list) in [
+            (&mut batch.inputs, &masked.tokens),
+            (&mut batch.segments, &masked.segments),
+        ] {
+            if let Some(to) = to {
+                to.u32_mut()[here.clone()].copy_from_slice(&list[from..from + time]);
+            }
+        }
+        let bounds = batch.documents.as_mut();
+        if let Some(bounds) = bounds.and_then(|documents| documents.bounds.as_mut()) {
+            let end = u32::try_from(masked.length).expect("a sequence is shorter than 2^32");
+            bounds.resize(bounds.len() + time, [0, end]);
+        }
+        let (Some(targets), Some(picks)) = (&mut batch.targets, &mut batch.picks) else {
+            return;
+        };
+        let places = at * self.places..(at + 1) * self.places;
+        let ids = &mut targets.ids.u32_mut()[places.clone()];
+        let counts = &mut targets.counts.f32_mut()[places.clone()];
+        let picked = self.places + usize::from(picks.swapped.is_some());
+        let rows = &mut picks.rows.u32_mut()[at * picked..(at + 1) * picked];
+        ids.fill(0);
+        counts.fill(0.0);
+        rows.fill(NOWHERE);
+        let (row_from, row_time) = (self.row_from, self.row_time);
+        let row_of = |position: usize| {
+            let row = position.checked_sub(row_from).filter(|&row| row < row_time);
+            row.map_or(NOWHERE, |row| {
+                u32::try_from(at * row_time + row).expect("a batch has fewer than 2^32 rows")
+            })
+        };
+        let positions = (0..masked.counts.len()).filter(|&position| masked.counts[position]);
+        for (place, position) in positions.enumerate() {
+            (ids[place], counts[place]) = (masked.targets[position], 1.0);
+            rows[place] = row_of(position);
+        }
+        if let Some(swapped) = &mut picks.swapped {
+            swapped.u32_mut()[at] = u32::from(masked.is_swapped);
+            rows[self.places] = row_of(0);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A shell beside each process, which keeps mpirun of MPICH from ending the others before they could tell
+//! who died.
+//!
+//! That mpirun has a proxy on each host. A proxy kills all its processes (SIGKILL, by process group) once the connection
+//! of one to it ends (`PMI_FD`), or once it finds one killed, which it looks for after each output. When all outputs
+//! of its processes are closed it reports their ends, and mpirun ends the other hosts and reads no more of what
+//! they say. All that takes milliseconds.
+//!
+//! A guardian is in a process group of its own, inherits both outputs and the connection, and holds them for
+//! `HOLD_SECS` after its process has died. Until then the proxy knows nothing. The others do, by their lines of life
+//! (`kernels/src/comm/life.rs`): what they say of it goes to mpirun first, since a proxy passes an output on before it
+//! looks who was killed. Other output in the millisecond between would wake it too early; then those on other hosts
+//! alone can tell.
+//! Source: MPICH 5.0.2, src/pm/hydra/proxy: `main` in pmip.c, `pmi_cb` in pmip_cb.c, `PMIP_bcast_signal` in pmip_pg.c.
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+use crate::dist::launch::Launcher;
+
+/// How long a guardian outlives a process that died: lines of life take milliseconds, a busy host more.
+const HOLD_SECS: u32 = 2;
+
+/// The guardian of this process. Dropping it is a good-bye: it ends at once.
+pub(crate) struct Guardian {
+    shell: Child,
+}
+
+impl Guardian {
+    /// Starts one if the launcher calls for it, before MPI opens what is not to be inherited; or what the log should say of there being none.
+    pub(crate) fn under(launcher: &Launcher) -> (Option<Guardian>, Option<String>) {
+        if !launcher.ends_all_at_once() {
+            return (None, None);
+        }
+        match Guardian::holding(HOLD_SECS, Stdio::inherit()) {
+            Ok(guardian) => (Some(guardian), None),
+            Err(error) => {
+                let lack = "if it dies, mpirun may end the others before they can tell";
+                (None, Some(format!("no guardian ({error}); {lack}")))
+            }
+        }
+    }
+
+    fn holding(secs: u32, output: Stdio) -> std::io::Result<Guardian> {
+        let mut shell = Command::new("/bin/sh");
+        let script = format!("read word || exec sleep {secs}");
+        shell
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(output);
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut shell, 0);
+        let shell = shell.spawn()?;
+        Ok(Guardian { shell })
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        // one that is gone by itself holds nothing
+        if let Some(mut word) = self.shell.stdin.take() {
+            let _ = word.write_all(b"bye\n");
+        }
+        let _ = self.shell.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Seconds until nobody holds the output of a guardian, which `end` leaves.
+    fn held(end: impl FnOnce(Guardian)) -> f64 {
+        let mut guardian = Guardian::holding(2, Stdio::piped()).unwrap();
+        let mut output = guardian.shell.stdout.take().unwrap();
+        let since = Instant::now();
+        end(guardian);
+        assert_eq!(output.read_to_string(&mut String::new()).unwrap(), 0);
+        since.elapsed().as_secs_f64()
+    }
+
+    #[test]
+    fn a_guardian_holds_outputs_after_a_death_and_not_after_a_good_bye() {
+        assert!(held(drop) < 1.5);
+        // as the end of its process closes it
+        let died = held(|mut guardian| drop(guardian.shell.stdin.take()));
+        assert!(died >= 2.0, "{died} s");
+    }
+
+    #[test]
+    fn a_guardian_is_out_of_reach_of_what_kills_its_process_group() {
+        let group_of = |pid: u32| -> u32 {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            // after the name: state, parent, group
+            let (_, rest) = stat.rsplit_once(')').unwrap();
+            rest.split_whitespace().nth(2).unwrap().parse().unwrap()
+        };
+        let guardian = Guardian::holding(0, Stdio::null()).unwrap();
+        assert_eq!(group_of(guardian.shell.id()), guardian.shell.id());
+    }
+}

@@ -1,0 +1,8 @@
+//! Processes, ranks and their groups: the launch, the world that ranks live in, the mesh of parallel axes.
+
+pub(crate) mod keep_alive;
+pub(crate) mod launch;
+pub(crate) mod mesh;
+pub(crate) mod secret;
+pub(crate) mod threads;
+pub(crate) mod world;

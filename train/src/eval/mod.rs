@@ -1,0 +1,151 @@
+//! Questions to a checkpoint: mean loss over samples, logits of one sequence, what is in it.
+
+use std::path::Path;
+
+use kernels::{DType, Tensor};
+use serde_json::{Value, json};
+
+use crate::checkpoint::files::names_of;
+use crate::checkpoint::read::Opened;
+use crate::checkpoint::state::State;
+use crate::checkpoint::{MODEL, OPTIMIZER};
+use crate::data::Samples;
+use crate::error::{Error, OnRank, Result};
+use crate::infer::model::Model;
+use crate::infer::pair;
+use crate::parallel::pipeline::Worker;
+use crate::parallel::zero::Supply;
+
+/// Mean loss in nats per token over the first `count` samples (all, if there are fewer). As
+/// everywhere, `ema.safetensors` in a checkpoint's folder stands for the averages in it.
+///
+/// # Errors
+/// A damaged checkpoint, no samples, and what the samples report.
+pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<f64> {
+    let model = Model::load(checkpoint)?;
+    let sequences = usize::try_from(count.min(samples.len())).unwrap_or(usize::MAX);
+    if sequences == 0 {
+        return Err(Error::NoSamples { wanted: count });
+    }
+    let worker = Worker {
+        plan: &model.plan,
+        stages: std::slice::from_ref(&model.stage),
+        groups: &model.groups,
+        device: &model.device,
+        loss_scale: 1.0,
+        scratch: None,
+        supply: Supply::Whole(&model.weights, model.packs.as_ref()),
+        delayed: model.delayed.as_ref(),
+    };
+    worker.evaluate(samples, sequences)
+}
+
+/// Logits after each token of one sequence, or at each for a masked model (all of one segment): `tokens.len()` rows of `vocab` numbers.
+///
+/// # Errors
+/// A damaged checkpoint; an empty or too long sequence; a token outside the vocabulary.
+pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+    let model = Model::load(checkpoint)?;
+    model.expect_pair(false)?;
+    if tokens.is_empty() || tokens.len() > model.plan.seq_length {
+        let wanted = format!("1 to {} tokens", model.plan.seq_length);
+        let found = tokens.len().to_string();
+        return Err(Error::Request {
+            what: "sequence",
+            found,
+            wanted,
+        });
+    }
+    let ids = model.tokens(tokens)?;
+    let logits = forward(&model, &ids, tokens.len()).on_rank(0, "logits")?;
+    let rows = logits.f32().chunks(model.plan.padded_vocab());
+    Ok(rows.map(|row| row[..model.plan.vocab].to_vec()).collect())
+}
+
+/// Logits of an encoder-decoder that is given `tokens` to read and `decoder_tokens` as what was written so
+/// far: `decoder_tokens.len()` rows of `vocab` numbers, each after its token.
+///
+/// # Errors
+/// A damaged checkpoint; a model without an encoder; an empty or too long text; a token outside the
+/// vocabulary.
+pub fn decoder_logits(
+    checkpoint: &Path,
+    tokens: &[u32],
+    decoder_tokens: &[u32],
+) -> Result<Vec<Vec<f32>>> {
+    let model = Model::load(checkpoint)?;
+    model.expect_pair(true)?;
+    if decoder_tokens.is_empty() {
+        let wanted = "at least 1".into();
+        return Err(Error::Request {
+            what: "text for the decoder",
+            found: "0 tokens".into(),
+            wanted,
+        });
+    }
+    let logits = pair::logits(&model, tokens, decoder_tokens)?;
+    let rows = logits.f32().chunks(model.plan.padded_vocab());
+    Ok(rows.map(|row| row[..model.plan.vocab].to_vec()).collect())
+}
+
+fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> {
+    let documents = model.documents(ids.u32());
+    let cx = model.context((0, time), documents.as_ref());
+    let embedding = model
+        .stage
+        .embedding()
+        .expect("the only stage is the first");
+    let segments = Tensor::zeros(ids.dims(), DType::U32, &model.device)?;
+    let (mut x, _) = embedding.forward((ids, Some(&segments)), &cx)?;
+    for block in model.stage.blocks() {
+        (x, _) = block.forward(x, &cx)?;
+    }
+    match (model.stage.head(), model.stage.masked_head()) {
+        (Some(head), _) => head.logits(&x, &cx),
+        (None, Some(head)) => head.logits(&x, &cx),
+        (None, None) => unreachable!("the only stage is the last"),
+    }
+}
+
+/// Describes a checkpoint: step, plan, loss, tensors. Verifies the state and the model.
+///
+/// # Errors
+/// A checkpoint that is damaged or not there.
+pub fn inspect(checkpoint: &Path) -> Result<Value> {
+    let opened = Opened::open(checkpoint)?;
+    let State { plan, course, .. } = &opened.state;
+    let bytes = |kind| {
+        let of = |name: &&str| opened.digests.of(name).map(|digest| digest.bytes);
+        let sizes: Vec<u64> = names_of(&opened.digests, kind)
+            .iter()
+            .filter_map(of)
+            .collect();
+        (!sizes.is_empty()).then(|| sizes.iter().sum::<u64>())
+    };
+    // through text: a value made directly would show 0.02f32 as 0.019999999552965164
+    let text = serde_json::to_string(plan).expect("a plan is plain data");
+    let shown: Value = serde_json::from_str(&text).expect("just written");
+    let tensors = opened.tensors(MODEL)?.entries();
+    let tensors: Vec<Value> = tensors
+        .iter()
+        .map(|entry| json!({"name": entry.name, "shape": entry.dims}))
+        .collect();
+    Ok(json!({
+        "format": opened.state.format,
+        "step": course.step,
+        "consumed_samples": course.consumed_samples,
+        "tokens": course.consumed_samples * plan.sample_tokens() as u64,
+        "skipped_steps": course.skipped,
+        "init": opened.state.init,
+        "loss": course.loss.0,
+        "valid_loss": course.valid_loss(),
+        "best_valid_loss": course.best_valid_loss(),
+        "parameters": plan.parameters(),
+        "active_parameters": plan.active_parameters(),
+        "model_bytes": bytes(MODEL),
+        "optimizer_bytes": bytes(OPTIMIZER),
+        "files": opened.digests.0.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        "plan": shown,
+        "tensors": tensors,
+    }))
+}

@@ -1,0 +1,133 @@
+//! A checkpoint's model on one rank, for questions to it.
+
+use std::path::Path;
+
+use kernels::{DType, Device, Tensor};
+
+use crate::checkpoint::MODEL;
+use crate::checkpoint::read::{Opened, parts_of};
+use crate::config::ParallelConfig;
+use crate::config::numbers;
+use crate::config::plan::Plan;
+use crate::data::documents::Documents;
+use crate::dist::launch::cpu_path;
+use crate::dist::mesh::Groups;
+use crate::error::{Error, OnRank, Result};
+use crate::model::context::{Context, Weights};
+use crate::model::fp8_delayed::Delayed;
+use crate::model::param::{self, Spec};
+use crate::model::prepacked::Packs;
+use crate::model::stage::Stage;
+
+/// A whole model on one rank, for inference.
+pub(crate) struct Model {
+    pub plan: Plan,
+    pub specs: Vec<Spec>,
+    pub stage: Stage,
+    pub weights: Vec<Tensor>,
+    /// Of these weights, if products read them.
+    pub packs: Option<Packs>,
+    pub groups: Groups,
+    pub device: Device,
+    /// Scales of fp8's `delayed` recipe, as they were.
+    pub delayed: Option<Delayed>,
+}
+
+impl Model {
+    /// Verifies and loads the weights of a checkpoint's folder, or the running averages of its file
+    /// `ema.safetensors`.
+    pub(crate) fn load(checkpoint: &Path) -> Result<Model> {
+        let (folder, file) = parts_of(checkpoint);
+        let opened = Opened::open(folder)?;
+        if file != MODEL {
+            opened.verify(file)?;
+        }
+        let mut plan = opened.state.plan.clone();
+        plan.parallel = ParallelConfig::default();
+        let problems = plan.problems();
+        if !problems.is_empty() {
+            return Err(Error::Plan(problems));
+        }
+        let device = Device::cpu_with(cpu_path()?.isa());
+        let (groups, specs) = (Groups::single(), param::specs(&plan));
+        let mut weights = specs
+            .iter()
+            .map(|spec| Tensor::empty(&spec.dims, DType::F32, &device))
+            .collect::<kernels::Result<Vec<_>>>()
+            .on_rank(0, "allocate weights")?;
+        opened.load_whole(file, &specs, &mut weights)?;
+        let stage = Stage::of(&plan, &groups.place, 0, &specs);
+        let mut delayed = Delayed::of(&plan, &specs, &groups.place);
+        opened.restore_scales(&mut delayed);
+        Ok(Model {
+            specs,
+            packs: numbers::is_in_tiles(&plan).then(|| Packs::new(weights.len(), &device)),
+            stage,
+            weights,
+            groups,
+            device,
+            delayed,
+            plan,
+        })
+    }
+
+    /// For sequences of `time` tokens, the first at position `first`.
+    pub(crate) fn context<'a>(
+        &'a self,
+        (first, time): (usize, usize),
+        documents: Option<&'a Documents>,
+    ) -> Context<'a> {
+        let cx = Context::of(
+            &self.plan,
+            Weights::All(&self.weights, self.packs.as_ref()),
+            &self.groups,
+        );
+        Context {
+            time,
+            first,
+            documents,
+            ..cx.with_scales(self.delayed.as_ref(), false)
+        }
+    }
+
+    /// Refuses a model that is not of the kind that a question is for.
+    pub(crate) fn expect_pair(&self, is_pair: bool) -> Result<()> {
+        let model = &self.plan.model;
+        if model.architecture().is_encoder_decoder == is_pair {
+            return Ok(());
+        }
+        let wanted = if is_pair {
+            "an encoder and a decoder"
+        } else {
+            "one stack: `decoder_logits` is for two"
+        };
+        Err(Error::Request {
+            what: "model to ask",
+            found: format!("{:?}", model.family),
+            wanted: wanted.into(),
+        })
+    }
+
+    /// Where documents of one sequence end, if the model is to know.
+    pub(crate) fn documents(&self, tokens: &[u32]) -> Option<Documents> {
+        let mut documents = Documents::asked_for(&self.plan)?;
+        documents.push(tokens, self.plan.eod, 0..tokens.len());
+        Some(documents)
+    }
+
+    /// Token ids as a tensor, if the model knows them all.
+    pub(crate) fn tokens(&self, tokens: &[u32]) -> Result<Tensor> {
+        if let Some(token) = tokens
+            .iter()
+            .find(|&&token| token as usize >= self.plan.vocab)
+        {
+            let wanted = format!("below the vocabulary of {}", self.plan.vocab);
+            return Err(Error::Request {
+                what: "token",
+                found: token.to_string(),
+                wanted,
+            });
+        }
+        Tensor::from_u32(&[tokens.len()], tokens, &self.device).on_rank(0, "allocate tokens")
+    }
+}

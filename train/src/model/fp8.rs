@@ -1,0 +1,61 @@
+//! Eight-bit numbers of a block's linear layers: which blocks have them, and the scales of `delayed`.
+
+use std::ops::Range;
+
+use kernels::Tensor;
+use kernels::cast;
+
+use crate::config::numbers::fp8_blocks;
+use crate::config::plan::Plan;
+use crate::config::precision::{Fp8Config, Precision, Role};
+use crate::model::fp8_delayed::Delayed;
+use crate::model::slots::Slot;
+
+/// Numbers of a block's linear layers.
+#[derive(Clone, Copy)]
+pub(crate) struct Fp8<'a> {
+    pub config: Fp8Config,
+    /// Blocks that are not in bf16.
+    pub blocks: (usize, usize),
+    /// The one that runs.
+    pub block: Option<usize>,
+    /// The weight of the layer that runs.
+    pub weight: Option<Slot>,
+    /// Scales of `delayed`, and whether what they are for is observed.
+    pub scales: Option<(&'a Delayed, bool)>,
+}
+
+impl Fp8<'_> {
+    /// If the plan has any.
+    pub(crate) fn of(plan: &Plan) -> Option<Self> {
+        let blocks = fp8_blocks(plan);
+        (plan.train.precision == Precision::Fp8).then_some(Fp8 {
+            config: plan.train.fp8,
+            blocks: (blocks.start, blocks.end),
+            block: None,
+            weight: None,
+            scales: None,
+        })
+    }
+
+    /// Blocks that are not in bf16.
+    pub(crate) fn blocks(&self) -> Range<usize> {
+        self.blocks.0..self.blocks.1
+    }
+
+    /// x by the scale of earlier steps.
+    pub(crate) fn by_history(&self, x: &Tensor, role: Role) -> kernels::Result<Tensor> {
+        let (delayed, observes) = self.scales.expect("plans with this recipe have scales");
+        let weight = self.weight.expect("a linear layer tells its weight");
+        if observes {
+            delayed.observe(weight, role, most(&cast::row_amax(x)?));
+        }
+        let format = self.config.format_of(role);
+        cast::scaled(x, format, delayed.scale(weight, role))
+    }
+}
+
+/// The largest of a row's or a matrix's.
+pub(crate) fn most(amax: &Tensor) -> f32 {
+    amax.f32().iter().copied().fold(0.0, f32::max)
+}

@@ -1,0 +1,350 @@
+//! fp8's `delayed` recipe: the scale of a tensor follows from the largest sizes of its numbers in the
+//! steps before, so that none has to be known before the numbers are rounded.
+//!
+//! scale = (largest number of the format / amax) / 2^margin in f32, where amax is the largest, or the
+//! newest, of the history; an amax that is 0 or not finite leaves the scale as it was, and one that f32
+//! does not hold becomes f32's largest. Before the first step scales are 1 and histories empty. Formula
+//! and names: Transformer Engine's `DelayedScaling`; Micikevicius et al. 2022, arXiv:2209.05433, sec. 3.
+//!
+//! We differ: a step adds one number, the largest over all its micro-batches and ranks (there each
+//! micro-batch's forward pass adds one), so that no layout changes it; a step that changes no weights adds
+//! none; the inputs of all experts of a layer are one tensor, and so are their gradients.
+//!
+//! Every rank has the histories of the whole model, in the order of its tensors.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use kernels::Collective;
+use kernels::cast::Format;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::config::numbers::fp8_blocks;
+use crate::config::plan::Plan;
+use crate::config::precision::AmaxAlgo;
+use crate::config::precision::Fp8Config;
+use crate::config::precision::Fp8Recipe;
+use crate::config::precision::Precision;
+use crate::config::precision::Role;
+use crate::dist::mesh::Place;
+use crate::model::param::Spec;
+use crate::model::slots::Slot;
+
+/// Linear layers of blocks by the ends of their names.
+const LAYERS: [&str; 7] = [
+    "qkv",
+    "out",
+    "fc1",
+    "fc2",
+    "cross_q",
+    "cross_kv",
+    "cross_out",
+];
+
+/// Scales and histories of a model's tensors.
+pub(crate) struct Delayed {
+    config: Fp8Config,
+    tensors: Vec<Tracked>,
+    /// Tensors of a layer whose weight has the slot: input, weight, gradient of the output.
+    by_slot: Vec<Option<[usize; 3]>>,
+}
+
+struct Tracked {
+    name: String,
+    /// Of its format.
+    largest: f32,
+    scale: f32,
+    /// The newest first.
+    history: VecDeque<f32>,
+    /// Bits of the largest size in this step so far: those of sizes are in the order of the sizes.
+    amax: AtomicU32,
+}
+
+impl Delayed {
+    /// Before the first step; None if the plan has another recipe.
+    pub(crate) fn of(plan: &Plan, specs: &[Spec], place: &Place) -> Option<Delayed> {
+        let config = plan.train.fp8;
+        if plan.train.precision != Precision::Fp8 || config.recipe != Fp8Recipe::Delayed {
+            return None;
+        }
+        let mut delayed = Delayed {
+            config,
+            tensors: Vec::new(),
+            by_slot: Vec::new(),
+        };
+        let blocks: Vec<String> = fp8_blocks(plan)
+            .map(|block| format!("{}.", plan.model.block_name(block)))
+            .collect();
+        for spec in specs {
+            let is_inside = blocks.iter().any(|block| spec.name.starts_with(block));
+            let layer = spec.name.strip_suffix(".weight");
+            let layer = layer.filter(|layer| LAYERS.iter().any(|end| ends_with(layer, end)));
+            let three = layer.filter(|_| is_inside).map(|layer| {
+                let rows = match spec.expert {
+                    Some(expert) => layer.replace(&format!(".experts.{expert}."), ".experts."),
+                    None => layer.to_owned(),
+                };
+                let [input, gradient] = [Role::INPUT, Role::GRADIENT];
+                [
+                    delayed.number(&format!("{rows}.input"), config.format_of(input)),
+                    delayed.number(&spec.name, config.format_of(Role::Weight)),
+                    delayed.number(&format!("{rows}.gradient"), config.format_of(gradient)),
+                ]
+            });
+            if spec.is_on(place) {
+                delayed.by_slot.push(three);
+            }
+        }
+        Some(delayed)
+    }
+
+    /// Of the tensor of a name, which is added if it is not there.
+    fn number(&mut self, name: &str, format: Format) -> usize {
+        let found = self.tensors.iter().position(|one| one.name == name);
+        found.unwrap_or_else(|| {
+            self.tensors.push(Tracked::start(name, format.largest()));
+            self.tensors.len() - 1
+        })
+    }
+
+    fn tensor(&self, weight: Slot, role: Role) -> &Tracked {
+        let three = self.by_slot[weight].expect("only linear layers of blocks are in eight bits");
+        &self.tensors[three[match role {
+            Role::Input(_) => 0,
+            Role::Weight => 1,
+            Role::Gradient(_) => 2,
+        }]]
+    }
+
+    /// What a tensor of the layer whose weight has a slot is multiplied by.
+    pub(crate) fn scale(&self, weight: Slot, role: Role) -> f32 {
+        self.tensor(weight, role).scale
+    }
+
+    /// Takes note of the largest size of some of a tensor's numbers; the same ones may come again.
+    pub(crate) fn observe(&self, weight: Slot, role: Role, amax: f32) {
+        let tensor = self.tensor(weight, role);
+        tensor.amax.fetch_max(amax.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Forgets what was observed, at the start of a step.
+    pub(crate) fn begin(&mut self) {
+        for tensor in &mut self.tensors {
+            *tensor.amax.get_mut() = 0;
+        }
+    }
+
+    /// Takes what all ranks of `world` observed into the histories, at the end of a step.
+    pub(crate) fn follow(&mut self, world: &dyn Collective) -> kernels::Result<()> {
+        let amax = self.tensors.iter_mut().map(|one| *one.amax.get_mut());
+        let mut amax: Vec<f32> = amax.map(f32::from_bits).collect();
+        if world.size() > 1 {
+            world.all_reduce_max(&mut amax)?;
+        }
+        for (tensor, amax) in self.tensors.iter_mut().zip(amax) {
+            tensor.follow(&self.config, amax);
+        }
+        Ok(())
+    }
+
+    /// What a checkpoint keeps.
+    pub(crate) fn records(&self) -> Records {
+        let all = self.tensors.iter().map(|one| {
+            let scale = Singles(vec![one.scale]);
+            let amax = Singles(one.history.iter().copied().collect());
+            (one.name.clone(), Record { scale, amax })
+        });
+        Records(all.collect())
+    }
+
+    /// Goes on from there. Tensors that it does not tell of, as those of blocks that were in bf16, start
+    /// anew.
+    pub(crate) fn restore(&mut self, records: &Records) {
+        for tensor in &mut self.tensors {
+            if let Some(Record { scale, amax }) = records.0.get(&tensor.name) {
+                tensor.scale = scale.0.first().copied().unwrap_or(1.0);
+                tensor.history = amax.0.iter().copied().collect();
+                tensor.history.truncate(self.config.amax_history_len);
+            }
+        }
+    }
+}
+
+/// Whether `end` is the last part of a name.
+fn ends_with(name: &str, end: &str) -> bool {
+    name.strip_suffix(end)
+        .is_some_and(|rest| rest.ends_with('.'))
+}
+
+impl Tracked {
+    fn start(name: &str, largest: f32) -> Tracked {
+        Tracked {
+            name: name.into(),
+            largest,
+            scale: 1.0,
+            history: VecDeque::new(),
+            amax: AtomicU32::new(0),
+        }
+    }
+
+    fn follow(&mut self, config: &Fp8Config, amax: f32) {
+        self.history.push_front(amax);
+        self.history.truncate(config.amax_history_len);
+        let amax = match config.amax_compute_algo {
+            AmaxAlgo::MostRecent => amax,
+            AmaxAlgo::Max => self.history.iter().copied().fold(0.0, f32::max),
+        };
+        if amax > 0.0 && amax.is_finite() {
+            let scale = (self.largest / amax) / 2f32.powi(config.margin);
+            self.scale = scale.min(f32::MAX);
+        }
+    }
+}
+
+/// Scales and histories by the names of tensors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Records(BTreeMap<String, Record>);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Record {
+    scale: Singles,
+    /// The newest first.
+    amax: Singles,
+}
+
+/// Numbers as one text, each with the digits that tell it from all others.
+#[derive(Clone, Debug, PartialEq)]
+struct Singles(Vec<f32>);
+
+impl Serialize for Singles {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let all: Vec<String> = self.0.iter().map(|x| format!("{x:e}")).collect();
+        serializer.serialize_str(&all.join(" "))
+    }
+}
+
+impl<'de> Deserialize<'de> for Singles {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let all = text.split_whitespace().map(str::parse);
+        let all = all.collect::<Result<Vec<f32>, _>>();
+        all.map(Singles).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{tiny_gpt, tiny_moe};
+    use crate::model::param;
+    use crate::{Fp8Format, Precision};
+    use kernels::{Device, Tensor, cast};
+    use serde_json::Value;
+
+    fn delayed(mut plan: Plan) -> Delayed {
+        plan.train.precision = Precision::Fp8;
+        plan.train.fp8.recipe = Fp8Recipe::Delayed;
+        let place = Place::single();
+        Delayed::of(&plan, &param::specs(&plan), &place).unwrap()
+    }
+
+    #[test]
+    fn scales_and_rounded_numbers_are_transformer_engines() {
+        let text = include_str!("../../tests/oracles/fp8_delayed.json");
+        let cases: Vec<Value> = serde_json::from_str(text).unwrap();
+        assert!(cases.len() >= 6);
+        // numbers in JSON are exact f32 as bits
+        let bits = |value: &Value| -> Vec<u32> { serde_json::from_value(value.clone()).unwrap() };
+        let singles =
+            |value: &Value| -> Vec<f32> { bits(value).into_iter().map(f32::from_bits).collect() };
+        for case in &cases {
+            let config: Fp8Config = serde_json::from_value(case["config"].clone()).unwrap();
+            let role = match case["role"].as_str().unwrap() {
+                "forward" => Role::INPUT,
+                _ => Role::GRADIENT,
+            };
+            let format = config.format_of(role);
+            let mut tensor = Tracked::start("x", format.largest());
+            let scales = bits(&case["scales"]);
+            let xs = singles(&case["x"]);
+            let x = Tensor::from_f32(&[xs.len()], &xs, &Device::cpu()).unwrap();
+            for (step, amax) in singles(&case["amax"]).into_iter().enumerate() {
+                let rounded = cast::scaled(&x, format, tensor.scale).unwrap();
+                let found: Vec<u32> = rounded.f32().iter().map(|x| x.to_bits()).collect();
+                assert!(
+                    found == bits(&case["rounded"][step]),
+                    "step {step}: {config:?}"
+                );
+                tensor.follow(&config, amax);
+                assert_eq!(
+                    tensor.scale.to_bits(),
+                    scales[step],
+                    "step {step}: {config:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn tensors_are_those_of_linear_layers_in_eight_bits() {
+        let names = |delayed: &Delayed| -> Vec<String> {
+            delayed.tensors.iter().map(|one| one.name.clone()).collect()
+        };
+        let mut plan = tiny_gpt();
+        plan.train.fp8.num_layers_at_end_in_bf16 = 1;
+        let gpt = delayed(plan);
+        assert_eq!(gpt.tensors.len(), 3 * 4, "{:?}", names(&gpt));
+        let found = names(&gpt);
+        assert!(found.iter().all(|name| name.starts_with("layers.0.")));
+        for name in ["qkv.input", "out.weight", "fc1.gradient", "fc2.weight"] {
+            assert!(found.contains(&format!("layers.0.{name}")), "{found:?}");
+        }
+        let moe = names(&delayed(tiny_moe()));
+        for (name, times) in [
+            ("experts.fc1.input", 1),
+            ("experts.fc2.gradient", 1),
+            ("experts.3.fc1.weight", 1),
+            ("experts.3.fc1.input", 0),
+            ("shared.fc1.weight", 1),
+            ("router.weight", 0),
+            ("shared_gate.weight", 0),
+        ] {
+            let found = moe.iter().filter(|one| one.ends_with(name));
+            assert_eq!(found.count(), times, "{name} in {moe:?}");
+        }
+        let e5m2 = |name: &str| {
+            gpt.tensors
+                .iter()
+                .any(|one| one.name == name && one.largest > 1e4)
+        };
+        assert!(e5m2("layers.0.fc1.gradient") && !e5m2("layers.0.fc1.input"));
+        let mut plan = tiny_gpt();
+        plan.train.fp8.format = Fp8Format::E4m3;
+        assert!(delayed(plan).tensors.iter().all(|one| one.largest == 448.0));
+    }
+
+    #[test]
+    fn records_come_back_to_the_last_bit() {
+        let mut from = delayed(tiny_gpt());
+        from.config.amax_history_len = 3;
+        for step in 0..5 {
+            from.begin();
+            for (at, tensor) in from.tensors.iter_mut().enumerate() {
+                let amax = 1e-30f32 * 7.3f32.powi(step * 20) / (at as f32 + 3.0);
+                *tensor.amax.get_mut() = amax.to_bits();
+            }
+            from.follow(crate::dist::mesh::Groups::single().world.as_ref())
+                .unwrap();
+        }
+        let text = serde_json::to_string(&from.records()).unwrap();
+        let mut to = delayed(tiny_gpt());
+        to.config.amax_history_len = 3;
+        to.restore(&serde_json::from_str(&text).unwrap());
+        for (from, to) in from.tensors.iter().zip(&to.tensors) {
+            assert_eq!(from.scale.to_bits(), to.scale.to_bits());
+            assert!(from.history.len() == 3 && from.history == to.history);
+        }
+        assert_eq!(to.records(), from.records());
+    }
+}

@@ -1,0 +1,72 @@
+//! The rows of an encoder-decoder model between its pieces: both sequences of a sample as one, so that
+//! pipeline, context and sequence parallelism share them out as they do any other.
+//!
+//! A sample's rows are TOKEN_CHUNKS runs, each an eighth of the encoder's rows, then an eighth of the
+//! decoder's: a contiguous share of whole runs holds the same share of both. Embedding and transport work
+//! on all of them; layers on one half at a time.
+
+use kernels::{DType, Tensor};
+
+use crate::config::plan::TOKEN_CHUNKS;
+use crate::model::context::Context;
+
+/// Rows of the two parts of a run.
+fn runs(cx: &Context<'_>) -> [usize; 2] {
+    let halves = cx.halves.expect("only an encoder-decoder has halves");
+    [halves.encoder, halves.decoder].map(|length| length / TOKEN_CHUNKS)
+}
+
+/// `[m, d]` -> the encoder's and the decoder's rows of them.
+pub(crate) fn split(x: &Tensor, cx: &Context<'_>) -> kernels::Result<[Tensor; 2]> {
+    let (runs, d) = (runs(cx), x.dims()[1]);
+    let count = x.dims()[0] / (runs[0] + runs[1]);
+    let mut encoder = Tensor::empty(&[count * runs[0], d], DType::F32, x.device())?;
+    let mut decoder = Tensor::empty(&[count * runs[1], d], DType::F32, x.device())?;
+    let parts = encoder.f32_mut().chunks_mut(runs[0] * d);
+    let parts = parts.zip(decoder.f32_mut().chunks_mut(runs[1] * d));
+    for ((encoder, decoder), rows) in parts.zip(x.f32().chunks((runs[0] + runs[1]) * d)) {
+        encoder.copy_from_slice(&rows[..runs[0] * d]);
+        decoder.copy_from_slice(&rows[runs[0] * d..]);
+    }
+    Ok([encoder, decoder])
+}
+
+/// The opposite of `split`.
+pub(crate) fn join([encoder, decoder]: [&Tensor; 2], cx: &Context<'_>) -> kernels::Result<Tensor> {
+    let (runs, d) = (runs(cx), encoder.dims()[1]);
+    let rows = encoder.dims()[0] + decoder.dims()[0];
+    let mut x = Tensor::empty(&[rows, d], DType::F32, encoder.device())?;
+    let parts = encoder.f32().chunks(runs[0] * d);
+    let parts = parts.zip(decoder.f32().chunks(runs[1] * d));
+    for (rows, (encoder, decoder)) in x.f32_mut().chunks_mut((runs[0] + runs[1]) * d).zip(parts) {
+        rows[..runs[0] * d].copy_from_slice(encoder);
+        rows[runs[0] * d..].copy_from_slice(decoder);
+    }
+    Ok(x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::documents::order;
+    use crate::dist::mesh::Groups;
+    use crate::model::context::Weights;
+
+    #[test]
+    fn what_is_split_and_joined_is_as_before_and_in_the_order_told() {
+        let plan = crate::fixtures::tiny_t5();
+        let (t, groups) = (plan.sample_tokens(), Groups::single());
+        let cx = Context::of(&plan, Weights::All(&[], None), &groups);
+        let order: Vec<usize> = order(plan.seq_length, plan.decoder_length).collect();
+        let rows: Vec<f32> = order.iter().chain(&order).map(|&at| at as f32).collect();
+        let x = Tensor::from_f32(&[2 * t, 1], &rows, &kernels::Device::cpu()).unwrap();
+        let [encoder, decoder] = split(&x, &cx).unwrap();
+        let (te, td) = (plan.seq_length, plan.decoder_length);
+        let wanted = |from: usize, to: usize| -> Vec<f32> {
+            (from..to).chain(from..to).map(|at| at as f32).collect()
+        };
+        assert_eq!(encoder.f32(), wanted(0, te));
+        assert_eq!(decoder.f32(), wanted(te, te + td));
+        assert_eq!(join([&encoder, &decoder], &cx).unwrap().f32(), rows);
+    }
+}

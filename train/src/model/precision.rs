@@ -1,0 +1,220 @@
+//! What each op is computed in, decided in this file alone; layers ask the `Context`.
+//!
+//! | what | bf16, fp16 | fp8 |
+//! |---|---|---|
+//! | products of blocks' linear layers and experts: both operands, each way | rounded | fp8, scaled |
+//! | products of the head's linear layers | rounded | bf16 |
+//! | attention: queries, keys, values, the gradient of the mixed values | rounded | bf16 |
+//! | attention: probabilities, the gradient of scores, as factors | bf16: rounded; fp16: f32 | bf16 |
+//! | sums within products, scores, softmax | f32 | f32 |
+//! | embeddings, norms, activations, residuals, cross entropy, routers, gates of shared experts | f32 | f32 |
+//! | sums of gradients and over ranks, norm, clipping, optimizer, weights, averages | f32 | f32 |
+//!
+//! Operands are rounded once to the nearest, ties to even, and multiplied and added up in f32: what a
+//! matrix unit with f32 accumulation does; bf16 ones of linear layers and experts as they are packed, with the
+//! bits of such a unit (`kernels::matmul::product`, `grouped_matmul`), others by `kernels::cast` before (Micikevicius et al. 2018,
+//! arXiv:1710.03740, Kalamkar et al. 2019, arXiv:1905.12322). Between ops activations stay f32, where Megatron and torch.autocast store
+//! the 16-bit results, but for those that products of bf16, attention and activations between products alone read
+//! (`between_products`): they are rounded as they are written. Attention's factors in bf16 are words of two for its products, as those of linear layers
+//! (`kernels::attention`), and `train.bf16_sums` says how all of them are summed; in fp16 products are of f32 with rounded
+//! operands. An operand is rounded element by element,
+//! so layouts change no bits.
+//!
+//! fp8 (Micikevicius et al. 2022, arXiv:2209.05433): weights and activations in E4M3, gradients in E5M2 or
+//! E4M3. Numbers are rounded to the format's grid times a scale. What one scale is for, by recipe:
+//!
+//! | | activations, gradients | weights | scale |
+//! |---|---|---|---|
+//! | `current` | a token's row, of all tensor-parallel ranks | the matrix, of all ranks | power of two |
+//! | `block` | 128 features of a token | 128 x 128 | power of two |
+//! | `delayed` | a layer's, of all tokens and ranks | the matrix, of all ranks | of earlier steps (`model/fp8_delayed.rs`) |
+//!
+//! With powers of two scaling back is exact, and the f32 product is that of scaled numbers. `delayed` has
+//! Transformer Engine's own scales, whose grids are its own to the last bit; scaling back then rounds to f32
+//! once, by at most 2^-24, where the grids' steps are 2^-4 and more.
+//!
+//! Transformer Engine's current scaling has one scale for a micro-batch's tensor, which layouts change; a
+//! row's (torchao's `rowwise`) none does. Blocks also end at every eighth of a dim that tensor parallelism
+//! splits, so that no rank has part of one (DeepSeek-AI 2024, arXiv:2412.19437, sec. 3.3).
+
+use std::ops::Deref;
+
+use kernels::cast::{self, Blocks, Format};
+use kernels::matmul::Numbers;
+use kernels::{DType, Isa, Tensor};
+
+use crate::config::plan::FEATURE_CHUNKS;
+use crate::config::precision::{Bf16Sums, Features, Fp8Config, Fp8Recipe, Role};
+use crate::model::context::Context;
+use crate::model::fp8::{Fp8, most};
+use crate::model::fp8_delayed::Delayed;
+use crate::model::slots::Slot;
+
+/// A tensor as a product reads it.
+pub(crate) enum Operand<'a> {
+    AsIs(&'a Tensor),
+    Rounded(Tensor),
+}
+
+impl Deref for Operand<'_> {
+    type Target = Tensor;
+
+    fn deref(&self) -> &Tensor {
+        match self {
+            Operand::AsIs(x) => x,
+            Operand::Rounded(x) => x,
+        }
+    }
+}
+
+/// Side of a block of numbers with one scale.
+const SIDE: usize = 128;
+
+impl<'a> Context<'a> {
+    /// For the layers of a block.
+    pub(crate) fn in_block(&self, block: usize) -> Context<'a> {
+        let block = Some(block);
+        Context {
+            fp8: self.fp8.map(|fp8| Fp8 { block, ..fp8 }),
+            ..*self
+        }
+    }
+
+    /// For the layer with this weight.
+    pub(crate) fn of_layer(&self, weight: Slot) -> Context<'a> {
+        let weight = Some(weight);
+        Context {
+            fp8: self.fp8.map(|fp8| Fp8 { weight, ..fp8 }),
+            ..*self
+        }
+    }
+
+    /// With the scales of `delayed`, if the plan has them; `observes`: what is rounded is a step's.
+    pub(crate) fn with_scales(&self, delayed: Option<&'a Delayed>, observes: bool) -> Context<'a> {
+        let scales = delayed.map(|delayed| (delayed, observes));
+        Context {
+            fp8: self.fp8.map(|fp8| Fp8 { scales, ..fp8 }),
+            ..*self
+        }
+    }
+
+    /// Where the layer that runs computes in fp8.
+    fn eight_bits(&self) -> Option<Fp8<'a>> {
+        let is_inside = |fp8: &Fp8<'_>| fp8.block.is_some_and(|at| fp8.blocks().contains(&at));
+        self.fp8.filter(is_inside)
+    }
+
+    /// What products of linear layers and experts are given their factors as: bf16 ones are rounded as they are packed.
+    pub(crate) fn numbers(&self) -> Numbers {
+        match self.eight_bits() {
+            None => self.attention_numbers(),
+            Some(_) => Numbers::F32,
+        }
+    }
+
+    /// What attention's products are given their factors as.
+    pub(crate) fn attention_numbers(&self) -> Numbers {
+        match (self.operands, self.sums) {
+            (Some(Format::Bf16), Bf16Sums::Tiles) => Numbers::Bf16Tiles,
+            (Some(Format::Bf16), Bf16Sums::Pairs | Bf16Sums::Auto) => Numbers::Bf16,
+            _ => Numbers::F32,
+        }
+    }
+
+    /// How what lies between two linear layers, or those of experts, is stored, if they and an activation alone read it.
+    pub(crate) fn between_products(&self) -> DType {
+        match self.numbers() {
+            Numbers::Bf16 | Numbers::Bf16Tiles => DType::Bf16,
+            Numbers::F32 => DType::F32,
+        }
+    }
+
+    /// x as a factor of a product in `numbers`.
+    pub(crate) fn factor<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
+        match self.numbers() {
+            Numbers::Bf16 | Numbers::Bf16Tiles => Ok(Operand::AsIs(x)),
+            Numbers::F32 => self.operand(x, role),
+        }
+    }
+
+    /// x as an operand of a product in f32.
+    pub(crate) fn operand<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
+        let Some(format) = self.operands else {
+            return Ok(Operand::AsIs(x));
+        };
+        let rounded = match self.eight_bits() {
+            None => cast::rounded(x, format)?,
+            Some(fp8) if fp8.config.recipe == Fp8Recipe::Delayed => fp8.by_history(x, role)?,
+            Some(fp8) => self.in_eight_bits(x, role, fp8.config)?,
+        };
+        Ok(Operand::Rounded(rounded))
+    }
+
+    fn in_eight_bits(&self, x: &Tensor, role: Role, config: Fp8Config) -> kernels::Result<Tensor> {
+        let format = config.format_of(role);
+        let is_split = !matches!(
+            role,
+            Role::Input(Features::Whole) | Role::Gradient(Features::Whole)
+        );
+        if config.recipe == Fp8Recipe::Block {
+            let columns = x.dims()[x.dims().len() - 1];
+            let rows = x.elements() / columns.max(1);
+            // slices of which a rank has one or more, whatever the layout
+            let slice = |here: usize| (here * self.tp.size()).div_ceil(FEATURE_CHUNKS);
+            let blocks = match (role, is_split) {
+                (Role::Weight, _) => [(SIDE, slice(rows)), (SIDE, columns)],
+                (_, true) => [(1, rows), (SIDE, slice(columns))],
+                (_, false) => [(1, rows), (SIDE, columns)],
+            };
+            let [rows, columns] = blocks;
+            return cast::scaled_blocks(x, format, &Blocks { rows, columns });
+        }
+        let mut amax = cast::row_amax(x)?;
+        if role == Role::Weight {
+            amax = Tensor::from_f32(&[1], &[most(&amax)], x.device())?;
+        }
+        if is_split && self.tp.size() > 1 {
+            self.tp.all_reduce_max(amax.f32_mut())?;
+        }
+        cast::scaled_rows(x, format, &amax)
+    }
+
+    /// Makes x what attention reads, in place.
+    pub(crate) fn make_operand(&self, x: &mut Tensor) -> kernels::Result<()> {
+        match self.operands {
+            None => Ok(()),
+            Some(format) => cast::round(x, format),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::numbers::with_sums_on;
+    use crate::config::precision::Precision;
+    use crate::fixtures::tiny_gpt;
+
+    #[test]
+    fn auto_is_tiles_with_amx_and_pairs_without_and_choices_stay() {
+        let of = |precision, sums, isa| {
+            let mut plan = tiny_gpt();
+            (plan.train.precision, plan.train.bf16_sums) = (precision, sums);
+            with_sums_on(&plan, isa).train.bf16_sums
+        };
+        for precision in [Precision::Bf16, Precision::Fp8] {
+            for isa in Isa::ALL {
+                let auto = match isa {
+                    Isa::Amx => Bf16Sums::Tiles,
+                    _ => Bf16Sums::Pairs,
+                };
+                assert_eq!(of(precision, Bf16Sums::Auto, isa), auto);
+                for sums in [Bf16Sums::Pairs, Bf16Sums::Tiles] {
+                    assert_eq!(of(precision, sums, isa), sums);
+                }
+            }
+        }
+        let open = of(Precision::F32, Bf16Sums::Auto, Isa::Amx);
+        assert_eq!(open, Bf16Sums::Auto);
+    }
+}

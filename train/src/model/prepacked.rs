@@ -1,0 +1,105 @@
+//! Weights as products in tiles read them: packed when a product first asks for them, and kept for the other
+//! micro-batches of a step, or as long as a model only answers. They are made anew for each step, so that no pack
+//! outlives the weights that it was made of.
+//!
+//! Packs are bf16, of op(W) each way: 4 bytes more per weight in training, 2 where there is no backward pass.
+
+use std::sync::OnceLock;
+
+use kernels::matmul::{Numbers, Op, Packed};
+use kernels::{Device, Tensor, Use};
+
+use crate::config::numbers;
+use crate::config::plan::{FEATURE_CHUNKS, Plan};
+use crate::data::micro_batches::micro_batches;
+use crate::dist::mesh::Place;
+use crate::model::param::{self, Spec};
+use crate::model::slots::Slot;
+
+/// Of a rank's weights, by slot; none at first.
+pub(crate) struct Packs {
+    /// Transposed and plain.
+    by_slot: Vec<[OnceLock<Packed>; 2]>,
+    device: Device,
+}
+
+impl Packs {
+    pub(crate) fn new(slots: usize, device: &Device) -> Packs {
+        let none = |_| [OnceLock::new(), OnceLock::new()];
+        Packs {
+            by_slot: (0..slots).map(none).collect(),
+            device: device.for_use(Use::Weights),
+        }
+    }
+
+    /// op(weight) for products in tiles with these leaves, which are a weight's only ones each way. None if k is too
+    /// long for packs.
+    pub(crate) fn of(
+        &self,
+        slot: Slot,
+        (weight, op): (&Tensor, Op),
+        leaf: usize,
+    ) -> kernels::Result<Option<&Packed>> {
+        let packed = &self.by_slot[slot][usize::from(op == Op::Plain)];
+        if packed.get().is_none() {
+            let made = Packed::new(Numbers::Bf16Tiles, (weight, op), leaf, &self.device)?;
+            if let Some(made) = made {
+                return Ok(Some(packed.get_or_init(|| made)));
+            }
+        }
+        Ok(packed.get())
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let all = self.by_slot.iter().flatten().filter_map(OnceLock::get);
+        all.map(Packed::bytes).sum()
+    }
+}
+
+/// Whether a rank keeps packs over a step: a single micro-batch uses each of them once.
+pub(crate) fn are_kept(plan: &Plan, place: &Place) -> bool {
+    let is_whole = plan.parallel.zero < 3;
+    plan.train.keep_packed
+        && numbers::is_in_tiles(plan)
+        && is_whole
+        && micro_batches(plan, place).len() > 1
+}
+
+/// Linear layers whose output features are rows of their weights, and whose input features are.
+const COLUMN: [&str; 4] = ["qkv", "cross_q", "cross_kv", "fc1"];
+const ROW: [&str; 3] = ["out", "cross_out", "fc2"];
+/// Those that every rank has whole.
+const FULL: [&str; 3] = ["transform", "pooler", "order"];
+
+/// Bytes of a rank's packs once every product has asked.
+pub(crate) fn bytes_of(plan: &Plan, place: &Place, specs: &[Spec]) -> usize {
+    if !are_kept(plan, place) {
+        return 0;
+    }
+    let here = specs.iter().filter(|spec| spec.is_on(place));
+    here.map(|spec| of_weight(plan, place, spec)).sum()
+}
+
+/// Bytes of both packs of a weight; 0 if no product of a linear layer reads it.
+fn of_weight(plan: &Plan, place: &Place, spec: &Spec) -> usize {
+    let name = spec.name.strip_suffix(".weight").unwrap_or_default();
+    let name = name.rsplit('.').next().unwrap_or_default();
+    // in slices the head's matrix is packed slice by slice
+    let is_head = spec.name == param::head_name(plan)
+        && place.is_last_stage()
+        && !plan.train.chunked_cross_entropy;
+    let is_split = is_head || COLUMN.contains(&name) || ROW.contains(&name);
+    if spec.expert.is_some() || !(is_split || FULL.contains(&name)) {
+        return 0;
+    }
+    let (split, whole) = (spec.share(0, place.tp).1, spec.row_elements());
+    let leaf = if plan.is_exact() && is_split {
+        spec.rows() / FEATURE_CHUNKS
+    } else {
+        0
+    };
+    // sums over the split width have leaves: backward where outputs are split, else forward
+    let packs = [((whole, split), 0), ((split, whole), leaf)];
+    let bytes = packs.map(|(size, leaf)| Packed::bytes_of(Numbers::Bf16Tiles, size, leaf));
+    bytes.iter().sum()
+}

@@ -1,0 +1,111 @@
+//! Weights and optimizer state of one rank.
+
+use std::borrow::Cow;
+
+use kernels::{DType, Device, Tensor, Use};
+
+use crate::config::plan::Plan;
+use crate::dist::mesh::Groups;
+use crate::error::{OnRank, Result};
+use crate::model::fp8_delayed::Delayed;
+use crate::model::param::Spec;
+use crate::optim::adamw::{Moments, Store};
+use crate::optim::average;
+use crate::parallel::shards::Shards;
+use crate::parallel::zero::Holding;
+
+/// Everything that a checkpoint keeps of a rank, and the rank's place in the run.
+pub(crate) struct RankState<'a> {
+    /// With the global batch of the last step.
+    pub plan: Cow<'a, Plan>,
+    /// Tensors of the whole model.
+    pub specs: &'a [Spec],
+    pub groups: Groups,
+    pub device: Device,
+    /// Which elements are here.
+    pub holding: Holding,
+    /// In slot order; empty where weights are shared out.
+    pub weights: Vec<Tensor>,
+    /// Flat shards by local unit; empty where they are not.
+    pub weight_shards: Vec<Tensor>,
+    pub moments: Moments,
+    /// Running averages of the weights, flat, by local unit, where the moments are; empty without.
+    pub averages: Vec<Tensor>,
+    /// Scales of fp8's `delayed` recipe, of the whole model.
+    pub delayed: Option<Delayed>,
+}
+
+impl<'a> RankState<'a> {
+    /// With initial weights.
+    pub(crate) fn new(
+        plan: &'a Plan,
+        specs: &'a [Spec],
+        groups: Groups,
+        device: Device,
+    ) -> Result<RankState<'a>> {
+        let (place, rank) = (groups.place, groups.place.rank());
+        let holding = Holding::of(Shards::of(plan, specs), specs, &place);
+        let moments = Moments::zeros(&holding, specs, &device.for_use(Use::Optimizer))
+            .on_rank(rank, "allocate moments")?;
+        let mut state = RankState {
+            plan: Cow::Borrowed(plan),
+            specs,
+            groups,
+            device,
+            holding,
+            weights: Vec::new(),
+            weight_shards: Vec::new(),
+            moments,
+            averages: Vec::new(),
+            delayed: Delayed::of(plan, specs, &place),
+        };
+        state.initialise().on_rank(rank, "initialise weights")?;
+        let averaged = state.start_averages();
+        averaged.on_rank(rank, "allocate averages")?;
+        Ok(state)
+    }
+
+    /// Unit by unit, so that sharded weights are never all whole.
+    fn initialise(&mut self) -> kernels::Result<()> {
+        let (place, seed) = (self.groups.place, self.plan.seed);
+        let device = self.device.for_use(Use::Weights);
+        for (index, local) in self.holding.local.iter().enumerate() {
+            let unit = &self.holding.shards.units[local.unit];
+            let specs = &self.specs[unit.specs.clone()];
+            let whole = specs.iter().map(|spec| spec.initial(seed, &place, &device));
+            let whole: Vec<Tensor> = whole.collect::<kernels::Result<_>>()?;
+            if self.holding.has_weight_shards() {
+                let held = self.holding.weights(index);
+                let mut shard = Tensor::zeros(&[held.len().max(1)], DType::F32, &device)?;
+                for piece in unit.pieces(held.clone()) {
+                    let from = &whole[piece.spec - unit.specs.start].f32()[piece.local];
+                    let at = piece.at - held.start;
+                    shard.f32_mut()[at..at + from.len()].copy_from_slice(from);
+                }
+                self.weight_shards.push(shard);
+            } else {
+                self.weights.extend(whole);
+            }
+        }
+        Ok(())
+    }
+
+    /// Averages start as the weights.
+    pub(crate) fn start_averages(&mut self) -> kernels::Result<()> {
+        if self.plan.train.ema_decay > 0.0 {
+            let device = self.device.for_use(Use::Optimizer);
+            self.averages = self.holding.flat_zeros(&device)?;
+            let mut store = Store {
+                whole: &mut self.weights,
+                shards: &mut self.weight_shards,
+            };
+            average::follow(&mut self.averages, &mut store, &self.holding, 0.0);
+        }
+        Ok(())
+    }
+
+    /// World rank.
+    pub(crate) fn rank(&self) -> usize {
+        self.groups.place.rank()
+    }
+}

@@ -1,0 +1,18 @@
+//! One action of a pipeline schedule.
+
+/// One thing a rank does with one micro-batch and one of its pieces of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Receive (or look up) activations, run the piece, send them on.
+    Forward { micro: usize, chunk: usize },
+    /// Receive (or start) gradients, run the piece backwards, send them back.
+    Backward { micro: usize, chunk: usize },
+}
+
+pub(super) fn forward(micro: usize) -> Action {
+    Action::Forward { micro, chunk: 0 }
+}
+
+pub(super) fn backward(micro: usize) -> Action {
+    Action::Backward { micro, chunk: 0 }
+}

@@ -1,0 +1,641 @@
+//! Memory of each rank: by formula from the plan alone, and as the device counts it in a step.
+//!
+//! Weights, optimizer state and gradients are 4 bytes a number: P, 2 P (P for what Muon updates, and P
+//! more with averages) and P for P parameters of the
+//! rank's stage and tensor-parallel share, each divided by dp from ZeRO 3, 1 and 2 on (Rajbhandari et
+//! al. 2020, arXiv:1910.02054, sec. 3.1, in f32). In layout mode gradients are held once per block of
+//! sequences that waits in the tree. Activations are what forward passes keep for backward
+//! (Korthikanti et al. 2022, arXiv:2205.05198, sec. 4, for these layers), times the micro-batches
+//! in flight by the schedule; those of a mixture as if choices were even and none dropped. Every tensor is rounded up to 64 bytes, as the device does.
+//!
+//! Scratch of the layer that runs and of matrix products is not in the formula but bounded: each rank
+//! gets one arena, sized before the first step, that holds all of it. Pages nobody touches are free.
+
+mod kept;
+
+use std::thread;
+
+use kernels::Device;
+
+use crate::checkpoint::shard_sender::TRANSFER_BYTES;
+use crate::checkpoint::snapshot;
+use crate::checkpoint::train_state::Course;
+use crate::config::OptimizerKind;
+use crate::config::architecture::Positions;
+use crate::config::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
+use crate::config::precision::Bf16Sums;
+use crate::config::precision::Precision;
+use crate::data::Samples;
+use crate::data::micro_batches::{Block, micro_batches};
+use crate::dist::launch::cpu_path;
+use crate::dist::mesh::{Groups, Place};
+use crate::error::{Error, OnRank, Result};
+use crate::model::context::key_block;
+use crate::model::param;
+use crate::model::prepacked;
+use crate::parallel::gradient_reducer::context_cuts;
+use crate::parallel::schedule::{Action, actions};
+use crate::parallel::shards::{Local, Shards};
+use crate::trainer::step::Trainer;
+
+/// Bytes of one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RankMemory {
+    /// Weights held between uses.
+    pub weights: usize,
+    /// The optimizer's state.
+    pub optimizer: usize,
+    /// Most bytes of gradients between two passes.
+    pub gradients: usize,
+    /// Most bytes kept for backward passes.
+    pub activations: usize,
+    /// Weights packed for products, during a step (`train.keep_packed`).
+    pub packs: usize,
+    /// Copies that wait until a checkpoint is written, beside the arena.
+    pub snapshot: usize,
+    /// Parts of whole checkpoints on their way from other processes to process 0, with the first rank of each
+    /// process; beside the arena.
+    pub transfer: usize,
+}
+
+impl RankMemory {
+    /// All of it.
+    pub fn total(&self) -> usize {
+        self.in_arena() + self.snapshot + self.transfer
+    }
+
+    fn in_arena(&self) -> usize {
+        self.weights + self.optimizer + self.gradients + self.activations + self.packs
+    }
+}
+
+/// Memory of every rank by formula.
+///
+/// # Errors
+/// A plan that contradicts itself.
+pub fn predict(plan: &Plan) -> Result<Vec<RankMemory>> {
+    let problems = plan.problems();
+    if !problems.is_empty() {
+        return Err(Error::Plan(problems));
+    }
+    let specs = param::specs(plan);
+    let shards = Shards::of(plan, &specs);
+    let ranks = 0..plan.parallel.world();
+    let places = ranks.map(|rank| Place::of(rank, &plan.parallel));
+    Ok(places
+        .map(|place| {
+            let local = shards.on(&place, &specs);
+            let rank = Rank {
+                plan,
+                place,
+                shards: &shards,
+                local,
+            };
+            rank.memory()
+        })
+        .collect())
+}
+
+/// As `predict` for ranks that are shared out over so many processes.
+///
+/// # Errors
+/// As `predict`.
+pub fn predict_in(plan: &Plan, processes: usize) -> Result<Vec<RankMemory>> {
+    let mut ranks = predict(plan)?;
+    if processes > 1 && !plan.train.checkpoint.sharded {
+        let of_process = ranks.len().div_ceil(processes);
+        for first in ranks.iter_mut().step_by(of_process.max(1)) {
+            first.transfer = TRANSFER_BYTES;
+        }
+    }
+    Ok(ranks)
+}
+
+/// Bytes of every rank's arena: the formulas, and a bound of what comes and goes within a pass.
+pub(crate) fn arenas(plan: &Plan) -> Result<Vec<usize>> {
+    let specs = param::specs(plan);
+    let shards = Shards::of(plan, &specs);
+    let predicted = predict(plan)?.into_iter().enumerate();
+    Ok(predicted
+        .map(|(rank, memory)| {
+            let place = Place::of(rank, &plan.parallel);
+            let local = shards.on(&place, &specs);
+            let rank = Rank {
+                plan,
+                place,
+                shards: &shards,
+                local,
+            };
+            // all tokens may choose one rank's experts
+            let more = memory.activations * (plan.parallel.ep - 1);
+            memory
+                .in_arena()
+                .saturating_add(more)
+                .saturating_add(rank.scratch())
+        })
+        .collect())
+}
+
+/// Memory of every rank as counted in one step on `samples`.
+///
+/// # Errors
+/// As `run`.
+pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
+    let problems = plan.problems();
+    if !problems.is_empty() {
+        return Err(Error::Plan(problems));
+    }
+    let mut plan = plan.clone();
+    // a second thread's sums would be counted at any stage of completion
+    plan.parallel.overlap = false;
+    let specs = param::specs(&plan);
+    let one_rank = |groups: Groups| -> Result<RankMemory> {
+        let rank = groups.place.rank();
+        let device = Device::cpu_with(cpu_path()?.isa());
+        let mut trainer = Trainer::new(&plan, &specs, groups, device)?;
+        let used = |purpose| trainer.state.device.for_use(purpose).used_bytes();
+        let (weights, optimizer) = (used(kernels::Use::Weights), used(kernels::Use::Optimizer));
+        trainer.step(samples, &Course::start().next(&plan), &[])?;
+        // peers must not see this rank end before their own step does
+        let together = trainer.state.groups.world.barrier();
+        together.on_rank(rank, "end a measured step")?;
+        Ok(RankMemory {
+            weights,
+            optimizer,
+            gradients: trainer.held.gradients,
+            activations: trainer.held.activations,
+            packs: trainer.held.packs,
+            snapshot: {
+                let copies = snapshot::take(&trainer.state).map(|piece| piece.len());
+                snapshot::bytes(&plan, &copies.collect::<Vec<_>>())
+            },
+            transfer: 0,
+        })
+    };
+    thread::scope(|scope| {
+        let run = &one_rank;
+        let threads: Vec<_> = Groups::all(&plan.parallel)
+            .into_iter()
+            .map(|groups| scope.spawn(move || run(groups)))
+            .collect();
+        let joined = threads.into_iter().enumerate().map(|(rank, thread)| {
+            thread.join().unwrap_or_else(|_| {
+                let message = "while its memory was measured".into();
+                Err(Error::Panicked { rank, message })
+            })
+        });
+        joined.collect()
+    })
+}
+
+/// What the formulas are about.
+struct Rank<'a> {
+    plan: &'a Plan,
+    place: Place,
+    shards: &'a Shards,
+    local: Vec<Local>,
+}
+
+impl Rank<'_> {
+    fn memory(&self) -> RankMemory {
+        let weights = self.local.iter().map(|local| {
+            if self.shards.zero >= 3 {
+                self.flat(local.unit, true)
+            } else {
+                self.tensors(local.unit)
+            }
+        });
+        let specs = param::specs(self.plan);
+        let has_averages = self.plan.train.ema_decay > 0.0;
+        let optimizer = self.local.iter().map(|local| {
+            let flat = self.flat(local.unit, self.shards.zero >= 1);
+            let averages = if has_averages { flat } else { 0 };
+            flat + self.second(local.unit, &specs) + averages
+        });
+        let (gradients, activations) = self.peaks();
+        RankMemory {
+            weights: weights.sum(),
+            optimizer: optimizer.sum(),
+            gradients,
+            activations,
+            packs: prepacked::bytes_of(self.plan, &self.place, &specs),
+            snapshot: {
+                let of = (&specs[..], self.shards);
+                let lengths = snapshot::lengths(self.plan, of, &self.place);
+                snapshot::bytes(self.plan, &lengths)
+            },
+            transfer: 0,
+        }
+    }
+
+    /// More than the layer that runs, its matrix products and the sums under way take at once, with
+    /// a quarter more for ranges that do not fit.
+    fn scratch(&self) -> usize {
+        let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
+        let blocks = micro_batches(plan, place);
+        let b = blocks.iter().map(|block| block.size).max().unwrap_or(1);
+        let n = b * plan.sample_tokens() / place.cp;
+        // of a mixture every choice is a row, and any rank may get all of them
+        let (choices, d_ffn) = match &plan.model.moe {
+            Some(moe) => (1 + moe.top_k * place.ep, s.d_ffn.max(plan.model.d_expert())),
+            None => (1, s.d_ffn),
+        };
+        let inner = s.packed.max(2 * d_ffn);
+        let layer = n * choices * (16 * s.d_model + 6 * inner);
+        let logits = match plan.train.chunked_cross_entropy {
+            true => s.padded_vocab / FEATURE_CHUNKS,
+            false => s.padded_vocab / place.tp,
+        };
+        let head = if place.is_last_stage() {
+            // with statistics of each slice; of the gradient three blocks wait in the tree over slices
+            n * (2 * logits + 3 * s.d_model + 6 * FEATURE_CHUNKS)
+        } else {
+            0
+        };
+        let widest = inner.max(logits).max(s.d_model);
+        // a pack is rounded up to a power of two and to whole tiles
+        let packs = 2 * ((n * choices + 32) * (widest + 32) + (widest + 32) * (s.d_model + 32));
+        let packs = packs * self.filling();
+        let attention = self.attention(b);
+        let units = self
+            .local
+            .iter()
+            .map(|local| self.shards.units[local.unit].len());
+        let all: usize = units.clone().sum();
+        let largest = units.max().unwrap_or(0);
+        // a matrix that Muon works on is whole, with two of its size and two squares beside it
+        let muon = match plan.train.optimizer {
+            OptimizerKind::Muon => 5 * largest * place.tp,
+            OptimizerKind::Adamw => 0,
+        };
+        let sums = 3 * all + (4 + plan.parallel.ep) * largest + muon;
+        // rounded copies of a product's operands: rows twice, and a matrix or all of a rank's experts
+        let operands = match plan.train.precision {
+            Precision::F32 => 0,
+            _ => 2 * n * choices * widest + largest.max(widest * s.d_model),
+        };
+        let elements = layer + head + packs + attention + sums + operands;
+        elements.saturating_mul(5) + (1 << 20)
+    }
+
+    /// Times as long as their elements that packs for sums in tiles are, whose leaves end with zeros.
+    fn filling(&self) -> usize {
+        let (plan, s) = (self.plan, self.plan.shape());
+        if plan.train.bf16_sums != Bf16Sums::Tiles || !plan.is_exact() {
+            return 1;
+        }
+        let tokens = [plan.sample_tokens(), plan.seq_length, plan.decoder_length];
+        let features = [s.d_ffn, s.d_model, s.packed, s.padded_vocab];
+        let leaves = (tokens.map(|t| t / TOKEN_CHUNKS).into_iter())
+            .chain(features.map(|width| width / FEATURE_CHUNKS));
+        // two elements are a word of a pack
+        let fillings = leaves
+            .filter(|&leaf| leaf > 0)
+            .map(|leaf| (leaf.next_multiple_of(32) / 2).div_ceil(leaf));
+        fillings.max().unwrap_or(1)
+    }
+
+    /// Floats that attention takes for `b` sequences: gradients of keys and values, between ranks also what
+    /// travels of both, query rows on their way over the keys in tiles of 32, and
+    /// for each thread a group of heads both ways round and a tile's scores of a block of keys.
+    fn attention(&self, b: usize) -> usize {
+        let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
+        let length = plan.seq_length.max(plan.decoder_length);
+        let time = length / place.cp;
+        let leaves = if plan.is_exact() {
+            TOKEN_CHUNKS / place.cp
+        } else {
+            1
+        };
+        let rows = leaves * time.div_ceil(leaves).next_multiple_of(32);
+        let (heads, kv_heads) = (s.heads / place.tp, s.kv_heads.div_ceil(place.tp));
+        let width = s.d_head.next_multiple_of(16);
+        let copies = if place.cp > 1 { 6 } else { 2 };
+        let keys = copies * b * time * 2 * kv_heads * width;
+        let under_way = 2 * b * heads * rows * (width + 2);
+        let distances = match plan.model.architecture().positions {
+            Positions::Relative => 2 * heads * (b * leaves + 1) * (time + length + 32),
+            _ => 0,
+        };
+        let block = key_block(length, place.cp);
+        // sums in tiles take the keys of a block in 32s
+        let filled = match plan.train.bf16_sums {
+            Bf16Sums::Tiles => block.next_multiple_of(32),
+            Bf16Sums::Pairs | Bf16Sums::Auto => block,
+        };
+        let keys_of_group = 3 * time + time.div_ceil(block) * filled;
+        let group = heads.div_ceil(kv_heads) * rows * (4 * width + 2) + keys_of_group * width;
+        let scores = 6 * 32 * filled + 64 * width;
+        keys + under_way + distances + rayon::current_num_threads() * (group + scores)
+    }
+
+    /// Bytes of a unit's tensors, each on its own.
+    fn tensors(&self, unit: usize) -> usize {
+        let unit = &self.shards.units[unit];
+        let pieces = unit.pieces(0..unit.len());
+        pieces
+            .map(|piece| Device::bytes_of(piece.local.len()))
+            .sum()
+    }
+
+    /// Bytes of a unit as one run of numbers, or of this rank's shard of it.
+    fn flat(&self, unit: usize, is_shard: bool) -> usize {
+        let unit = &self.shards.units[unit];
+        let len = if is_shard {
+            unit.shard(self.place.dp_rank).len()
+        } else {
+            unit.len()
+        };
+        Device::bytes_of(len.max(1))
+    }
+
+    /// Bytes of this rank's second moments of a unit: Muon's matrices have none.
+    fn second(&self, unit: usize, specs: &[param::Spec]) -> usize {
+        let held = self.shards.moments(unit, self.place.dp_rank);
+        let pieces = self.shards.units[unit].pieces(held);
+        let counts = pieces.filter(|piece| !specs[piece.spec].is_muon);
+        let count: usize = counts.map(|piece| piece.local.len()).sum();
+        Device::bytes_of(count.max(1))
+    }
+
+    /// Units whose gradients each piece of the model on this rank has, once for each use.
+    fn gradient_units(&self) -> Vec<Vec<usize>> {
+        let (pp, plan) = (self.place.pp, self.plan);
+        let specs = param::specs(plan);
+        let of_chunk = |chunk: usize| {
+            let piece = chunk * pp + self.place.pp_rank;
+            let units = 0..self.shards.units.len();
+            let here = units.filter(|&unit| self.shards.units[unit].is_of(self.place.dp_rank));
+            let by_use = here.flat_map(|unit| {
+                let spec = &specs[self.shards.units[unit].specs.start];
+                let uses = spec.uses.iter().filter(|&&use_| use_ == piece);
+                uses.map(move |_| unit)
+            });
+            by_use.collect()
+        };
+        (0..plan.parallel.virtual_stages).map(of_chunk).collect()
+    }
+
+    /// Most bytes of gradients and of activations over the step, played by the schedule.
+    fn peaks(&self) -> (usize, usize) {
+        let (plan, place) = (self.plan, &self.place);
+        let blocks = micro_batches(plan, place);
+        let units = self.gradient_units();
+        // experts that are shared out have a tree of their own
+        let is_experts = |unit: &usize| self.shards.units[*unit].is_experts();
+        let split = units
+            .into_iter()
+            .map(|units| units.into_iter().partition(is_experts));
+        let units: Vec<[Vec<usize>; 2]> = split.map(|(experts, rest)| [rest, experts]).collect();
+        let new = |_: &[Vec<usize>; 2]| [Waiting::default(), Waiting::default()];
+        let mut sums: Vec<[Waiting; 2]> = units.iter().map(new).collect();
+        let mut held = vec![0; units.len()];
+        let (mut kept, mut most) = (self.batches(&blocks), (0, 0));
+        for action in actions(&plan.parallel, place.pp_rank, blocks.len()) {
+            match action {
+                Action::Forward { micro, chunk } => {
+                    kept += self.kept(chunk, blocks[micro].size);
+                    most.1 = most.1.max(kept);
+                }
+                Action::Backward { micro, chunk } => {
+                    kept -= self.kept(chunk, blocks[micro].size);
+                    let is_last = micro + 1 == blocks.len();
+                    let kinds = units[chunk].iter().zip(&mut sums[chunk]);
+                    let kinds =
+                        kinds.map(|(units, sums)| self.summed(units, sums, blocks[micro], is_last));
+                    held[chunk] = kinds.sum();
+                    most.0 = most.0.max(held.iter().sum());
+                }
+            }
+        }
+        most
+    }
+
+    /// Bytes of the step's inputs, targets and what counts of them: all are read before the first
+    /// pass.
+    fn batches(&self, blocks: &[Block]) -> usize {
+        let time = self.plan.sample_tokens() / self.place.cp;
+        let is_masked = self.plan.model.architecture().is_masked;
+        // ids and, masked, segments; ids, what counts and, masked, rows
+        let more = usize::from(is_masked);
+        let places = if is_masked {
+            self.plan.predictions
+        } else if self.plan.decoder_length > 0 {
+            self.plan.decoder_length / self.place.cp
+        } else {
+            time
+        };
+        let is_told = usize::from(self.plan.model.next_sentence);
+        let of = |block: &Block| {
+            let (b, place) = (block.size, &self.place);
+            let first = usize::from(place.is_first_stage()) * (1 + more);
+            let last = usize::from(place.is_last_stage());
+            let targets = 2 * Device::bytes_of(b * places);
+            let rows = more * Device::bytes_of(b * (places + is_told));
+            let swapped = is_told * Device::bytes_of(b);
+            first * Device::bytes_of(b * time) + last * (targets + rows + swapped)
+        };
+        blocks.iter().map(of).sum()
+    }
+
+    /// Bytes of a piece's gradients after a micro-batch.
+    fn summed(&self, units: &[usize], sums: &mut Waiting, block: Block, is_last: bool) -> usize {
+        let (is_exact, zero) = (self.plan.is_exact(), self.shards.zero);
+        let is_by_round = self.plan.parallel.is_summed_by_round();
+        let Some(&unit) = units.first() else { return 0 };
+        let unit = &self.shards.units[unit];
+        let flat = |is_shard| {
+            units
+                .iter()
+                .map(|&unit| self.flat(unit, is_shard))
+                .sum::<usize>()
+        };
+        if !is_by_round && (!is_exact || self.place.cp == 1) {
+            sums.push(block, is_exact);
+            if is_last {
+                return flat(zero >= 1);
+            }
+            // buffers of merged blocks are kept for the next ones
+            let set = units.iter().map(|&unit| self.tensors(unit)).sum::<usize>();
+            return sums.most * set;
+        }
+        let dp = unit.members();
+        if !is_by_round {
+            sums.push(block, is_exact);
+        } else {
+            let each = self.place.dp / dp * block.size;
+            let first = block.start - self.place.dp_rank * block.size;
+            let is_whole = !is_exact || dp.is_power_of_two();
+            let (count, size) = if is_whole { (1, dp * each) } else { (dp, each) };
+            for i in 0..count {
+                let start = first + i * size;
+                sums.push(Block { start, size }, is_exact);
+            }
+        }
+        if !is_by_round {
+            let parts = units.iter().map(|&unit| {
+                let cuts = context_cuts(self.shards.units[unit].len(), self.place.cp);
+                Device::bytes_of(cuts[self.place.cp_rank + 1] - cuts[self.place.cp_rank])
+            });
+            return sums.blocks.len() * parts.sum::<usize>();
+        }
+        sums.blocks.len() * flat(true)
+    }
+}
+
+/// Blocks that wait in a tree, as parallel/gradient_tree.rs merges them.
+#[derive(Default)]
+struct Waiting {
+    blocks: Vec<Block>,
+    /// Most at once.
+    most: usize,
+}
+
+impl Waiting {
+    fn push(&mut self, block: Block, is_exact: bool) {
+        // a block that completes its neighbour is added to it and never waits
+        match self.blocks.last_mut() {
+            Some(top) if !is_exact || top.merges_with(&block) => top.size += block.size,
+            _ => self.blocks.push(block),
+        }
+        self.most = self.most.max(self.blocks.len());
+        while let [.., left, right] = self.blocks.as_slice()
+            && left.merges_with(right)
+        {
+            let right = right.size;
+            self.blocks.pop();
+            if let Some(left) = self.blocks.last_mut() {
+                left.size += right;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Recompute;
+    use crate::fixtures::{Chain, options, tiny_gpt, tiny_llama};
+
+    fn assert_measured(plan: &Plan, what: &str) {
+        let predicted = predict(plan).unwrap();
+        let measured = measure(plan, &Chain::of(plan)).unwrap();
+        assert_eq!(measured, predicted, "{what}");
+    }
+
+    #[test]
+    fn every_rank_holds_the_bytes_that_the_formulas_say() {
+        for mut plan in [tiny_gpt(), tiny_llama()] {
+            plan.model.layers = 4;
+            (plan.train.global_batch, plan.train.micro_batch) = (12, 1);
+            plan.train.recompute = Recompute::None;
+            assert_measured(&plan, "one rank");
+            for zero in 0..=3 {
+                for dp in [2, 3] {
+                    (plan.parallel.zero, plan.parallel.dp) = (zero, dp);
+                    assert_measured(&plan, &format!("zero {zero} dp {dp}"));
+                }
+            }
+            plan.parallel.dp = 1;
+            plan.train.chunked_cross_entropy = true;
+            assert_measured(&plan, "cross entropy in chunks");
+            plan.train.chunked_cross_entropy = false;
+            for (recompute, layers) in [
+                (Recompute::Selective, vec![]),
+                (Recompute::Full, vec![]),
+                (Recompute::Full, vec![1]),
+            ] {
+                (plan.train.recompute, plan.train.recompute_layers) = (recompute, layers);
+                assert_measured(&plan, &format!("{recompute:?}"));
+            }
+            (plan.parallel.tp, plan.parallel.pp) = (2, 2);
+            (plan.parallel.sequence, plan.parallel.virtual_stages) = (true, 2);
+            (plan.train.recompute, plan.train.recompute_layers) = (Recompute::Full, vec![0, 1]);
+            assert_measured(&plan, "tensor, sequence, interleaved");
+            (plan.parallel.virtual_stages, plan.parallel.cp) = (1, 2);
+            (plan.parallel.dp, plan.parallel.zero) = (2, 2);
+            assert_measured(&plan, "tensor, context, pipeline, data");
+            plan.parallel.zero = 0;
+            assert_measured(&plan, "context parts of gradients");
+            plan.determinism = crate::Determinism::Run;
+            plan.parallel.zero = 1;
+            assert_measured(&plan, "the same without layout mode");
+        }
+    }
+
+    #[test]
+    fn a_planned_arena_holds_every_tensor_of_a_run() {
+        for mut plan in [vec![tiny_gpt(), tiny_llama()], options()].concat() {
+            plan.model.layers = 4;
+            (plan.train.global_batch, plan.train.micro_batch) = (12, 2);
+            // (tp, pp, dp, cp, zero)
+            for layout in [
+                (1, 1, 1, 1, 0),
+                (2, 2, 1, 1, 0),
+                (1, 1, 3, 1, 1),
+                (2, 1, 2, 2, 2),
+                (1, 2, 2, 1, 3),
+            ] {
+                let parallel = &mut plan.parallel;
+                (
+                    parallel.tp,
+                    parallel.pp,
+                    parallel.dp,
+                    parallel.cp,
+                    parallel.zero,
+                ) = layout;
+                let folder = tempfile::tempdir().unwrap();
+                let samples = Chain::of(&plan);
+                let log = crate::fixtures::Log::default();
+                crate::run(&plan, &samples, Some(&samples), folder.path(), &log).unwrap();
+                let notes: Vec<String> = log.lines();
+                assert!(
+                    !notes.iter().any(|line| line.contains("arena")),
+                    "{layout:?} {notes:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn zero_divides_what_the_paper_divides() {
+        let mut plan = tiny_gpt();
+        (plan.model.d_model, plan.model.layers) = (256, 2);
+        (plan.train.global_batch, plan.train.micro_batch) = (4, 1);
+        plan.parallel.dp = 4;
+        let of = |zero| {
+            let mut plan = plan.clone();
+            plan.parallel.zero = zero;
+            predict(&plan).unwrap().remove(0)
+        };
+        let close = |found: usize, wanted: usize| {
+            let ratio = found as f64 / wanted as f64;
+            assert!((0.9..1.1).contains(&ratio), "{found} {wanted}");
+        };
+        let none = of(0);
+        assert_eq!(none.optimizer, 2 * none.weights);
+        close(of(1).optimizer, none.optimizer / 4);
+        assert_eq!(of(1).weights, none.weights);
+        close(of(2).gradients, none.gradients / 4);
+        close(of(3).weights, none.weights / 4);
+    }
+
+    #[test]
+    fn recomputation_saves_what_it_does_not_keep() {
+        let mut plan = tiny_gpt();
+        (plan.train.global_batch, plan.train.micro_batch) = (2, 2);
+        let of = |recompute| {
+            let mut plan = plan.clone();
+            plan.train.recompute = recompute;
+            predict(&plan).unwrap()[0].activations
+        };
+        let (s, n) = (plan.shape(), 2 * plan.seq_length);
+        let mixed = 4 * (n * s.d_model + n * s.heads);
+        let none = of(Recompute::None);
+        assert_eq!(none - of(Recompute::Selective), plan.model.layers * mixed);
+        // per token and layer: 3 d rows, 3 d + d + h of attention, 2 * 4 d of the MLP, statistics
+        let inner = 4 * n * (3 * s.d_model + 4 * s.d_model + s.heads + 8 * s.d_model + 4);
+        assert_eq!(none - of(Recompute::Full), plan.model.layers * inner);
+    }
+}

@@ -1,0 +1,8 @@
+//! A training run: its steps, state, records and memory.
+
+pub(crate) mod bad_steps;
+pub(crate) mod endings;
+pub mod memory;
+pub(crate) mod reporter;
+pub(crate) mod run;
+pub(crate) mod step;

@@ -1,0 +1,132 @@
+//! What rank 0 tells about a run: lines of `metrics.jsonl`, events, checkpoints that were tried.
+
+use crate::checkpoint::background::Tried;
+use crate::checkpoint::train_state::Course;
+use crate::config::plan::Plan;
+use crate::config::precision::Precision;
+use crate::error::{Error, Result};
+use crate::metrics::{Events, FailureRecord, Journal, StepRecord, ValidationRecord};
+use crate::optim::next_step::Next;
+use crate::trainer::step::Outcome;
+
+/// What rank 0 alone has.
+pub(crate) struct Lead<'a> {
+    pub events: &'a dyn Events,
+    pub journal: &'a Journal,
+    /// Floating-point operations per second of the whole run at most, if they are known.
+    peak: Option<f64>,
+    /// The journal's lines wait for room, and that was told.
+    is_waiting: bool,
+}
+
+impl<'a> Lead<'a> {
+    pub(crate) fn new(
+        (events, journal): (&'a dyn Events, &'a Journal),
+        peak: Option<f64>,
+    ) -> Lead<'a> {
+        Lead {
+            events,
+            journal,
+            peak,
+            is_waiting: false,
+        }
+    }
+
+    /// A step that is done: `course` counts it already. Measured: its seconds, most bytes so far,
+    /// seconds of the stall before it.
+    pub(crate) fn record(
+        &mut self,
+        plan: &Plan,
+        course: &Course,
+        (next, outcome): (&Next, &Outcome),
+        (seconds, peak_bytes, stall_s): (f64, usize, Option<f64>),
+    ) -> Result<()> {
+        let tokens_per_s = (next.batch * plan.sample_tokens()) as f64 / seconds;
+        let flops = tokens_per_s * plan.flops_per_token();
+        let overflow = || "the gradient overflows with this loss_scale".to_owned();
+        let skipped = outcome.is_overflow.then(overflow);
+        let skipped = skipped.or_else(|| outcome.bad.clone());
+        let record = StepRecord {
+            step: course.step,
+            loss: outcome.loss,
+            grad_norm: outcome.grad_norm,
+            lr: next.rate,
+            tokens: course.consumed_samples * plan.sample_tokens() as u64,
+            consumed_samples: course.consumed_samples,
+            tokens_per_s,
+            tflops: flops / 1e12,
+            mfu: self.peak.map(|peak| flops / peak),
+            step_s: seconds,
+            memory_bytes: peak_bytes as u64,
+            stall_s,
+            z_loss: outcome.z_loss,
+            loss_scale: (plan.train.precision == Precision::Fp16).then_some(next.loss_scale),
+            skipped,
+            routing: outcome.routing.clone(),
+        };
+        self.write(&record)?;
+        if is_due(course.step, plan.train.log_every, plan.train.steps) {
+            self.events.step(&record);
+        }
+        Ok(())
+    }
+
+    /// A set's loss and number of samples after `step`.
+    pub(crate) fn validation(
+        &mut self,
+        set: &str,
+        step: u64,
+        (loss, samples): (f64, u64),
+    ) -> Result<()> {
+        self.write(&ValidationRecord {
+            step,
+            set: (set != "valid").then(|| set.to_owned()),
+            valid_loss: loss,
+            valid_samples: samples,
+        })?;
+        self.events.validation(set, step, loss);
+        Ok(())
+    }
+
+    /// Checkpoints that were tried; `step` is under way. One that failed is told and no more, unless
+    /// it is that of step `last`: there will be none after it.
+    pub(crate) fn tell(&mut self, tried: Vec<Tried>, step: u64, last: Option<u64>) -> Result<()> {
+        for one in tried {
+            match one.result {
+                Ok(path) => self.events.checkpoint(one.step, &path),
+                Err(error) if last == Some(one.step) => return Err(error),
+                Err(error) => {
+                    let reason = error.with_causes();
+                    self.events.note(&format!(
+                        "the checkpoint of step {} could not be written: {reason}; training goes on",
+                        one.step
+                    ));
+                    self.write(&FailureRecord {
+                        step,
+                        checkpoint_step: one.step,
+                        checkpoint_failed: reason,
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, record: &impl serde::Serialize) -> Result<()> {
+        let refused: Option<Error> = self.journal.write(record)?;
+        if let Some(error) = &refused
+            && !self.is_waiting
+        {
+            let reason = error.with_causes();
+            self.events
+                .note(&format!("metrics wait for room: {reason}"));
+        }
+        self.is_waiting = refused.is_some();
+        Ok(())
+    }
+}
+
+/// Every `every` steps (0: never) and after the last.
+pub(crate) fn is_due(step: u64, every: u64, steps: u64) -> bool {
+    step == steps || every > 0 && step.is_multiple_of(every)
+}

@@ -1,0 +1,666 @@
+//! The training run: resume, a thread per rank, steps, validations, checkpoints, metrics.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use kernels::{CpuPath, Device};
+
+use crate::checkpoint::background::{self, Giver};
+use crate::checkpoint::initial_weights::{self, Origin};
+use crate::checkpoint::newest::{self, Found, Newest};
+use crate::checkpoint::path_of;
+use crate::checkpoint::read::Opened;
+use crate::checkpoint::shard_sender::Courier;
+use crate::checkpoint::snapshot;
+use crate::checkpoint::state::Record;
+use crate::checkpoint::state::State;
+use crate::checkpoint::train_state::{Course, Ended};
+use crate::checkpoint::write;
+use crate::checkpoint::write_shards::Form;
+use crate::config::BadStepAction;
+use crate::config::exact::Exact;
+use crate::config::numbers::with_sums_on;
+use crate::config::plan::Plan;
+use crate::config::resume::SettingChange;
+use crate::data::Samples;
+use crate::dist::launch::cpu_path;
+use crate::dist::mesh::{Groups, Place};
+use crate::dist::threads;
+use crate::dist::world::World;
+use crate::error::{At, Error, OnRank, Result};
+use crate::metrics::{ChangeRecord, Events, Journal};
+use crate::model::fp8_delayed::Delayed;
+use crate::model::param::{self, Spec};
+use crate::optim::next_step::Next;
+use crate::parallel::shards::Shards;
+use crate::profile::{self, Tracer};
+use crate::trainer::bad_steps;
+use crate::trainer::endings::{Ending, first_cause, message_of};
+use crate::trainer::memory;
+use crate::trainer::reporter::Lead;
+use crate::trainer::step::{self, Trainer};
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Steps done, all runs of the job together.
+    pub steps: u64,
+    /// Why there were no more.
+    pub ended: Ended,
+    /// Loss of the last step, nats per token.
+    pub loss: f64,
+    /// Last validation loss, nats per token.
+    pub valid_loss: Option<f64>,
+    /// Lowest validation loss, nats per token.
+    pub best_valid_loss: Option<f64>,
+    /// Folder of the last checkpoint.
+    pub checkpoint: PathBuf,
+    /// Tokens trained on, all runs of the job together.
+    pub tokens: u64,
+    /// Seconds of this run alone.
+    pub seconds: f64,
+    /// XXH3 of the weights that `train.init_from` named.
+    pub init: Option<String>,
+    /// Settings that changed when the run went on from a checkpoint, all runs of the job together.
+    pub changes: Vec<SettingChange>,
+}
+
+/// Samples that loss is measured on, never trained on.
+#[derive(Clone, Copy)]
+pub struct ValidationSet<'a> {
+    /// In `metrics.jsonl`, events and `train.early_stop.set`; `valid` for the blend's own.
+    pub name: &'a str,
+    /// The first `train.eval_samples` are used.
+    pub samples: &'a dyn Samples,
+}
+
+/// As `run_with_sets` with no validation set, or one that is called `valid`.
+///
+/// # Errors
+/// As `run_with_sets`.
+pub fn run(
+    plan: &Plan,
+    train_set: &dyn Samples,
+    valid_set: Option<&dyn Samples>,
+    out: &Path,
+    events: &dyn Events,
+) -> Result<Outcome> {
+    let sets: Vec<ValidationSet<'_>> = valid_set
+        .into_iter()
+        .map(|samples| ValidationSet {
+            name: "valid",
+            samples,
+        })
+        .collect();
+    run_with_sets(plan, train_set, &sets, out, events)
+}
+
+/// As `run_in_world` with all ranks in this process.
+///
+/// # Errors
+/// As `run_in_world`.
+pub fn run_with_sets(
+    plan: &Plan,
+    train_set: &dyn Samples,
+    sets: &[ValidationSet<'_>],
+    out: &Path,
+    events: &dyn Events,
+) -> Result<Outcome> {
+    run_in_world(plan, train_set, sets, (out, &World::alone()), events)
+}
+
+/// Trains to the end of the plan, from the newest whole checkpoint under `out` if there is one, else from
+/// `train.resume.from`, else from step 0.
+/// Writes `out/checkpoints/step-NNNNNNNN/`, `out/metrics.jsonl`, and the batches of bad steps under
+/// `out/bad_steps/`. May be killed at any time. Every process of a world of several makes this call
+/// with the same arguments and an `out` that they all see; process 0 alone writes there.
+///
+/// # Errors
+/// A plan that contradicts itself (all problems at once), too few samples, a checkpoint of another
+/// job, no whole checkpoint among existing ones, data, disk, steps that must not be trained through;
+/// what another process failed with, or that it ended.
+pub fn run_in_world(
+    plan: &Plan,
+    train_set: &dyn Samples,
+    sets: &[ValidationSet<'_>],
+    (out, world): (&Path, &World),
+    events: &dyn Events,
+) -> Result<Outcome> {
+    let done = train(plan, train_set, sets, (out, world), events);
+    done.map_err(|error| world.end(error))
+}
+
+fn train(
+    plan: &Plan,
+    train_set: &dyn Samples,
+    sets: &[ValidationSet<'_>],
+    (out, world): (&Path, &World),
+    events: &dyn Events,
+) -> Result<Outcome> {
+    let started = Instant::now();
+    check(plan, train_set, sets)?;
+    let path = cpu_path()?;
+    events.kernels(&path);
+    let plan = &with_sums(plan, &path, (world, events))?;
+    let folder = out.join("checkpoints");
+    let Beginning {
+        opened,
+        origin,
+        init,
+        changes,
+    } = begin(plan, &folder, (world, events))?;
+    let begun = opened.as_ref().map(|opened| opened.state.course.clone());
+    let mut course = begun.unwrap_or_else(Course::start);
+    let journal = match world.is_first() {
+        true => Some(Journal::resume(&out.join("metrics.jsonl"), course.step)?),
+        false => None,
+    };
+    let mut ended = course.ended(plan);
+    let earlier = (opened.as_ref()).map_or(&[][..], |opened| &opened.state.changes);
+    let changes = [earlier, &changes].concat();
+    if ended.is_none() {
+        if let (Some(journal), Some(opened)) = (&journal, &opened) {
+            let step = opened.state.course.step;
+            let changed = changes.get(earlier.len()..).unwrap_or_default();
+            let record = ChangeRecord {
+                step: step + 1,
+                changed,
+            };
+            if !changed.is_empty() {
+                // a disk that is full now is reported with the first step
+                journal.write(&record)?;
+            }
+        }
+        let specs = param::specs(plan);
+        let run = Run {
+            plan,
+            specs: &specs,
+            train_set,
+            sets,
+            out,
+            folder: &folder,
+            opened: &opened,
+            world,
+            events,
+            origin: origin.map(Mutex::new),
+            init: init.as_ref(),
+            changes: &changes,
+            epoch: started,
+            path,
+        };
+        if plan.train.budget_secs().is_some() && world.is_first() {
+            events.note(
+                "with a time budget the schedule follows the clock: bits depend on the machine",
+            );
+        }
+        course = run.all_ranks(journal.as_ref())?;
+        ended = course.ended(plan);
+        if let Some(journal) = &journal {
+            journal.sync()?;
+        }
+        // the last checkpoint is written, or else process 0 does not come here
+        world.exchange("done")?;
+    }
+    Ok(Outcome {
+        steps: course.step,
+        ended: ended.unwrap_or(Ended::Asked),
+        loss: course.loss.0,
+        valid_loss: course.valid_loss(),
+        best_valid_loss: course.best_valid_loss(),
+        checkpoint: path_of(&folder, course.step),
+        tokens: course.consumed_samples * plan.sample_tokens() as u64,
+        seconds: started.elapsed().as_secs_f64(),
+        init: init.map(|init| init.xxh3),
+        changes,
+    })
+}
+
+/// The plan with the sums of bf16 products that this machine makes by it, which all processes must make.
+fn with_sums(plan: &Plan, path: &CpuPath, (world, events): (&World, &dyn Events)) -> Result<Plan> {
+    let plan = with_sums_on(plan, path.isa());
+    if plan.train.precision.has_bf16() {
+        let sums = plan.train.bf16_sums.name();
+        events.note(&format!("sums of bf16 products are made in {sums}"));
+        let what =
+            "sums of bf16 products (train.bf16_sums = \"pairs\" or \"tiles\" runs on every host)";
+        world.compare(what, &serde_json::json!(sums))?;
+    }
+    Ok(plan)
+}
+
+/// How a run begins.
+struct Beginning {
+    /// The checkpoint that it goes on from.
+    opened: Option<Opened>,
+    /// Else what the first weights are read from, if not from the seed.
+    origin: Option<Origin>,
+    /// Identity of the first weights.
+    init: Option<Record>,
+    /// Settings that differ from the checkpoint's, as the job allows.
+    changes: Vec<SettingChange>,
+}
+
+/// Looks for what to go on from. Process 0 finds it, and the others open the same.
+fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> Result<Beginning> {
+    let mut opened = None;
+    let mut place = String::new();
+    if world.is_first() {
+        fs::create_dir_all(folder).at("create", folder)?;
+        write::clean(folder)?;
+        opened = own_or_branched(plan, folder, events)?;
+        place = (opened.as_ref()).map_or(place, |opened| opened.path.display().to_string());
+    }
+    let told = world.exchange(&place)?;
+    if !world.is_first() && !told[0].is_empty() {
+        opened = Some(Opened::open(Path::new(&told[0]))?);
+    }
+    let (origin, init) = initial_weights::of_plan(plan, opened.as_ref(), events)?;
+    world.compare("first weights", &serde_json::json!(init))?;
+    let mut changes = Vec::new();
+    if let Some(opened) = &opened {
+        changes = opened.check_fits(plan, init.as_ref())?;
+        if world.is_first() {
+            events.resumed(opened.state.course.step);
+            for SettingChange {
+                key, before, after, ..
+            } in &changes
+            {
+                events.note(&format!("{key} was {before} so far, from here on {after}"));
+            }
+            if let Some(earlier) = opened.other_sums(plan) {
+                let (earlier, sums) = (earlier.name(), plan.train.bf16_sums.name());
+                events.note(&format!(
+                    "sums of bf16 products were made in {earlier} so far, from here on in {sums}: bits are others than those of a run with one kind"
+                ));
+            }
+        }
+    }
+    Ok(Beginning {
+        opened,
+        origin,
+        init,
+        changes,
+    })
+}
+
+/// The newest checkpoint of the run, or where it branches off another run.
+fn own_or_branched(plan: &Plan, folder: &Path, events: &dyn Events) -> Result<Option<Opened>> {
+    let Found { opened, skipped } = newest::find(folder)?;
+    (skipped.iter()).for_each(|one| events.note(&one.to_string()));
+    let from = &plan.train.resume.from;
+    if opened.is_some() || from.is_empty() {
+        return Ok(opened);
+    }
+    let Newest {
+        path,
+        step,
+        skipped,
+    } = newest::checkpoint_at(Path::new(from))?;
+    for one in skipped {
+        events.note(&format!("{from}: {one}"));
+    }
+    events.note(&format!(
+        "branches off the checkpoint of step {step} in {}",
+        path.display()
+    ));
+    newest::whole(&path).map(Some)
+}
+
+fn check(plan: &Plan, train_set: &dyn Samples, sets: &[ValidationSet<'_>]) -> Result<()> {
+    let mut problems = plan.problems();
+    let names: Vec<&str> = sets.iter().map(|set| set.name).collect();
+    let stop = &plan.train.early_stop;
+    if stop.patience > 0 && !names.contains(&stop.set.as_str()) {
+        let (found, names) = (&stop.set, names.join(", "));
+        problems.push(format!(
+            "train.early_stop.set: found {found:?}, want one of the validation sets: {names}"
+        ));
+    }
+    for (at, name) in names.iter().enumerate() {
+        if names[..at].contains(name) {
+            problems.push(format!(
+                "validation sets: found {name:?} twice, want a name for each"
+            ));
+        }
+    }
+    if !problems.is_empty() {
+        return Err(Error::Plan(problems));
+    }
+    let (found, wanted) = (train_set.len(), plan.train.samples());
+    if found < wanted {
+        let steps = plan.train.steps;
+        return Err(Error::TooFewSamples {
+            found,
+            wanted,
+            steps,
+        });
+    }
+    if plan.train.eval_every > 0 && sets.iter().any(|set| set.samples.is_empty()) {
+        return Err(Error::NoSamples {
+            wanted: plan.train.eval_samples,
+        });
+    }
+    Ok(())
+}
+
+/// What all ranks share.
+struct Run<'a> {
+    plan: &'a Plan,
+    specs: &'a [Spec],
+    train_set: &'a dyn Samples,
+    sets: &'a [ValidationSet<'a>],
+    out: &'a Path,
+    folder: &'a Path,
+    opened: &'a Option<Opened>,
+    world: &'a World,
+    events: &'a dyn Events,
+    /// The first weights, if they are not the seed's; ranks read them in turns.
+    origin: Option<Mutex<Origin>>,
+    init: Option<&'a Record>,
+    /// Settings that changed on the way here.
+    changes: &'a [SettingChange],
+    /// Zero of traces.
+    epoch: Instant,
+    /// What ops run on.
+    path: CpuPath,
+}
+
+impl Run<'_> {
+    /// Runs every rank of this process on its thread and returns where they stand at the end, or the
+    /// first cause of failure. Process 0 has the journal.
+    fn all_ranks(&self, journal: Option<&Journal>) -> Result<Course> {
+        let here = self.world.ranks(self.plan.parallel.world());
+        let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
+        let arenas = arenas.filter(|(rank, _)| here.contains(rank));
+        let devices = arenas.map(|(rank, bytes)| {
+            Device::with_arena(self.path.isa(), bytes)
+                .on_rank(rank, "plan memory before the first step")
+        });
+        let devices: Vec<Device> = devices.collect::<Result<_>>()?;
+        let devices = devices.as_slice();
+        let mut lead = journal.map(|journal| Lead::new((self.events, journal), self.peak()));
+        let (givers, background) = background::ends(devices.len());
+        let (ends, endings) = channel::<Ending>();
+        let course = thread::scope(|scope| {
+            let groups = Groups::here(&self.plan.parallel, self.world);
+            let connect = |name| self.world.of_processes(name);
+            let courier = Courier::new(connect, devices.len());
+            scope.spawn(move || {
+                let form = Form {
+                    specs: self.specs,
+                    shards: Shards::of(self.plan, self.specs),
+                    place: Place::of(0, &self.plan.parallel),
+                    folder: self.folder,
+                    plan: self.plan,
+                };
+                match (journal, courier) {
+                    (Some(journal), courier) => background.serve(&form, courier.as_ref(), journal),
+                    (None, Some(courier)) => background.forward(&form, &courier),
+                    (None, None) => {}
+                }
+            });
+            let ranks = devices.iter().zip(groups).zip(givers).enumerate();
+            for (number, ((device, groups), giver)) in ranks {
+                let (lead, ends) = (lead.take(), ends.clone());
+                scope.spawn(move || {
+                    let rank = groups.place.rank();
+                    let run = || {
+                        let threads = threads::of_rank(number, devices.len());
+                        let threads = threads.map_err(|source| Error::Threads { rank, source })?;
+                        threads::work(&threads, || {
+                            self.one_rank(groups, (device, devices), lead, giver)
+                        })
+                    };
+                    // what a panic leaves behind is not looked at again
+                    let end = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+                        let message = message_of(panic.as_ref());
+                        Err(Error::Panicked { rank, message })
+                    });
+                    // the receiver stays until all have ended
+                    let _ = ends.send((rank, end));
+                });
+            }
+            first_cause((&endings, devices.len()), self.world, self.events)
+        });
+        for (rank, device) in here.zip(devices) {
+            let bytes = device.overflow_bytes();
+            if bytes > 0 {
+                self.events
+                    .note(&format!("rank {rank}: {bytes} bytes did not fit its arena"));
+            }
+        }
+        course
+    }
+
+    fn one_rank(
+        &self,
+        groups: Groups,
+        (device, devices): (&Device, &[Device]),
+        mut lead: Option<Lead<'_>>,
+        mut giver: Giver,
+    ) -> Result<Course> {
+        profile::prepare(self.plan.train.profile, self.epoch);
+        let mut trainer = Trainer::new(self.plan, self.specs, groups, device.clone())?;
+        let mut course = Course::start();
+        if let Some(opened) = self.opened {
+            opened.load(&mut trainer.state)?;
+            course = opened.state.course.clone();
+        } else if let Some(origin) = &self.origin {
+            // a rank that panicked has left nothing half done in it
+            let mut origin = origin.lock().unwrap_or_else(PoisonError::into_inner);
+            origin.load(&mut trainer.state)?;
+        }
+        let done = self.steps(&mut trainer, &mut course, (&mut lead, &mut giver), devices);
+        if let Some(lead) = &mut lead {
+            // a checkpoint that was under way is told even if a step failed meanwhile
+            let last = done.is_ok().then_some(course.step);
+            lead.tell(giver.finish(), course.step, last)?;
+        }
+        done.map(|()| course)
+    }
+
+    /// Steps until the plan is fulfilled or somebody asks to stop.
+    fn steps(
+        &self,
+        trainer: &mut Trainer<'_>,
+        course: &mut Course,
+        (lead, giver): (&mut Option<Lead<'_>>, &mut Giver),
+        devices: &[Device],
+    ) -> Result<()> {
+        let plan = self.plan;
+        let asker = self.world.ranks(plan.parallel.world()).start;
+        let asker = (trainer.state.groups.place.rank() == asker).then_some(self.events);
+        let clock = Clock::start(plan, course, asker);
+        let (rank, next) = (trainer.state.groups.place.rank(), course.step + 1);
+        let tracer = Tracer::of(plan.train.profile, next, rank, self.out);
+        let mut stall_s = None;
+        loop {
+            let (started, next) = (Instant::now(), course.next(plan));
+            self.world.watch().set_step(next.step);
+            if let Some(tracer) = &tracer {
+                tracer.begin(next.step);
+            }
+            let outcome = trainer.step(self.train_set, &next, &course.recent)?;
+            let seconds = started.elapsed().as_secs_f64();
+            self.judge(&next, &outcome, course, lead)?;
+            let numbers = (outcome.loss, outcome.grad_norm);
+            course.stepped(plan, next.batch, numbers, outcome.fate());
+            let peak_bytes = self.peak_bytes(trainer, devices)?;
+            if let Some(lead) = lead {
+                let measured = (seconds, peak_bytes, stall_s.take());
+                lead.record(plan, course, (&next, &outcome), measured)?;
+                // one that was finished during this step
+                lead.tell(giver.tried(), course.step, None)?;
+            }
+            let is_asked = clock.agree(trainer, course)?;
+            let is_out = course.ended(plan).is_some();
+            self.validate(trainer, course, is_out, lead)?;
+            let is_end = is_asked || course.ended(plan).is_some();
+            let every = plan.train.checkpoint.every;
+            let is_due = every > 0 && course.step.is_multiple_of(every);
+            if is_end || is_due {
+                let _span = profile::phase("checkpoint copy");
+                let started = Instant::now();
+                giver.wait();
+                if let Some(lead) = lead {
+                    lead.tell(giver.tried(), course.step, None)?;
+                }
+                let state = lead.as_ref().map(|_| State {
+                    fp8: trainer.state.delayed.as_ref().map(Delayed::records),
+                    changes: self.changes.to_vec(),
+                    is_interrupted: course.ended(plan).is_none() && !is_due,
+                    ..State::new(plan, course, self.init)
+                });
+                if is_end {
+                    snapshot::lend(&trainer.state, |pieces| giver.give(rank, pieces, state));
+                } else {
+                    giver.give(rank, snapshot::take(&trainer.state), state);
+                }
+                stall_s = Some(started.elapsed().as_secs_f64());
+            }
+            if let Some(tracer) = &tracer {
+                // a trace that has no room is not worth the run
+                if let Err(error) = tracer.end(next.step, is_end) {
+                    self.events.note(&error.with_causes());
+                }
+            }
+            if is_end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Floating-point operations per second of all processes at most: as the job says, or as measured.
+    fn peak(&self) -> Option<f64> {
+        let told = self.plan.train.peak_tflops * 1e12;
+        if told > 0.0 {
+            Some(told)
+        } else {
+            self.world.peak()
+        }
+    }
+
+    /// Most bytes that all ranks held, as far as process 0 tells it.
+    fn peak_bytes(&self, trainer: &Trainer<'_>, devices: &[Device]) -> Result<usize> {
+        let here: usize = devices.iter().map(Device::peak_bytes).sum();
+        if !self.world.is_shared() {
+            return Ok(here);
+        }
+        let (place, world) = (&trainer.state.groups.place, &trainer.state.groups.world);
+        let is_first = self.world.ranks(0).start == place.rank();
+        let mine: &[f64] = if is_first { &[here as f64] } else { &[] };
+        let all = world
+            .all_gather_f64(mine)
+            .on_rank(place.rank(), "count memory")?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counts of bytes"
+        )]
+        Ok(all.concat().iter().sum::<f64>() as usize)
+    }
+
+    /// Puts the batch of a bad step aside; an error if it is not to be skipped.
+    fn judge(
+        &self,
+        next: &Next,
+        outcome: &step::Outcome,
+        course: &Course,
+        lead: &mut Option<Lead<'_>>,
+    ) -> Result<()> {
+        let Some(reason) = &outcome.bad else {
+            return Ok(());
+        };
+        let (plan, step) = (self.plan, next.step);
+        if let Some(lead) = lead {
+            let about = (outcome, reason.as_str());
+            let dumped = bad_steps::write(self.out, self.train_set, plan, next, about);
+            let end = match dumped {
+                Ok(()) => String::new(),
+                Err(error) => format!("; its batch is not kept: {}", error.with_causes()),
+            };
+            lead.events
+                .note(&format!("step {step} changes no weights: {reason}{end}"));
+        }
+        let config = &plan.train.on_bad_step;
+        let skipped = course.skipped_in_row;
+        if config.action == BadStepAction::Skip && skipped < config.limit {
+            return Ok(());
+        }
+        Err(Error::BadStep {
+            step,
+            reason: reason.clone(),
+            skipped,
+            dump: bad_steps::path_of(self.out, step),
+        })
+    }
+
+    /// Measures every set if it is time to, or for the last time.
+    fn validate(
+        &self,
+        trainer: &Trainer<'_>,
+        course: &mut Course,
+        is_last: bool,
+        lead: &mut Option<Lead<'_>>,
+    ) -> Result<()> {
+        let config = &self.plan.train;
+        let is_due =
+            config.eval_every > 0 && (is_last || course.step.is_multiple_of(config.eval_every));
+        if !is_due {
+            return Ok(());
+        }
+        for set in self.sets {
+            let count = config.eval_samples.min(set.samples.len());
+            let _span = profile::phase("validation");
+            let sequences = usize::try_from(count).unwrap_or(usize::MAX);
+            let loss = trainer.evaluate(set.samples, sequences)?;
+            course.validated(self.plan, set.name, loss);
+            if let Some(lead) = lead {
+                lead.validation(set.name, course.step, (loss, count))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Wall-clock time of all runs of the job, where it matters.
+struct Clock<'a> {
+    started: Instant,
+    before: f64,
+    is_measured: bool,
+    /// The first rank of each process asks its own.
+    asker: Option<&'a dyn Events>,
+}
+
+impl<'a> Clock<'a> {
+    fn start(plan: &Plan, course: &Course, asker: Option<&'a dyn Events>) -> Clock<'a> {
+        Clock {
+            started: Instant::now(),
+            before: course.seconds.map_or(0.0, |seconds| seconds.0),
+            is_measured: plan.train.budget_secs().is_some(),
+            asker,
+        }
+    }
+
+    /// Whether any process was asked to stop. Every rank hears the answers, and takes rank 0's time
+    /// for its own.
+    fn agree(&self, trainer: &Trainer<'_>, course: &mut Course) -> Result<bool> {
+        let used = self.before + self.started.elapsed().as_secs_f64();
+        let mine = self.asker.map_or(Vec::new(), |events| {
+            vec![f64::from(u8::from(events.is_stop_asked())), used]
+        });
+        let all = trainer.state.groups.world.all_gather_f64(&mine);
+        let all = all.on_rank(trainer.state.groups.place.rank(), "agree on going on")?;
+        if let (true, [_, used]) = (self.is_measured, &all[0][..]) {
+            course.seconds = Some(Exact(*used));
+        }
+        Ok(all
+            .iter()
+            .any(|one| one.first().is_some_and(|&asked| asked > 0.0)))
+    }
+}

@@ -1,0 +1,392 @@
+//! One optimizer step of one rank, in order: forward and backward of its micro-batches, sum over
+//! data-parallel ranks, then over uses of a tensor, norm, whether the step is good, clipping, AdamW.
+
+use index::Sampler;
+use kernels::{Device, Tensor, add};
+
+use crate::checkpoint::train_state::Fate;
+use crate::config::OptimizerKind;
+use crate::config::exact::Exact;
+use crate::config::exact::narrow;
+use crate::config::plan::Plan;
+use crate::config::precision::Precision;
+use crate::data::Samples;
+use crate::dist::mesh::Groups;
+use crate::error::{OnRank, Result};
+use crate::model::param::Spec;
+use crate::model::prepacked::{self, Packs};
+use crate::model::slots::{Slot, Slots};
+use crate::model::stage::Stage;
+use crate::optim::adamw::Store;
+use crate::optim::loss_scale::LossScale;
+use crate::optim::muon::Here;
+use crate::optim::next_step::Next;
+use crate::optim::rank_state::RankState;
+use crate::optim::{average, clip, guard, router_bias};
+use crate::parallel::gradient_reducer::Sums;
+use crate::parallel::offload::Scratch;
+use crate::parallel::pipeline::{Held, Trained, Worker};
+use crate::parallel::routing::{RoutingRecord, StepRouting};
+use crate::parallel::zero::{Holding, Supply};
+use crate::profile;
+
+/// One rank's trainer.
+pub(crate) struct Trainer<'a> {
+    /// Weights and the optimizer's state.
+    pub state: RankState<'a>,
+    /// The rank's model chunks.
+    pub stages: Vec<Stage>,
+    sums: Sums,
+    /// Where activations wait, if any do.
+    scratch: Option<Scratch>,
+    /// Of the last step.
+    pub held: Held,
+    /// Mean square of ln sum exp of the last step's logits.
+    squares: f64,
+    /// Of the last step, if there are mixtures.
+    pub routing: Option<StepRouting>,
+}
+
+/// Loss and gradient norm of a step, the same bits on every rank.
+pub(crate) struct Outcome {
+    /// Mean over tokens, nats.
+    pub loss: f64,
+    /// Before clipping.
+    pub grad_norm: f64,
+    /// The z-loss, if there is one.
+    pub z_loss: Option<f64>,
+    /// Why the step is a bad one, if it is: the weights are as they were before.
+    pub bad: Option<String>,
+    /// True if the gradient overflowed, and that may be for the scale of the loss: the weights are as
+    /// they were before.
+    pub is_overflow: bool,
+    /// What the routers of mixtures did, if there are any.
+    pub routing: Option<RoutingRecord>,
+}
+
+impl Outcome {
+    pub(crate) fn fate(&self) -> Fate {
+        if self.is_overflow {
+            Fate::Overflow
+        } else if self.bad.is_some() {
+            Fate::Bad
+        } else {
+            Fate::Done
+        }
+    }
+}
+
+impl<'a> Trainer<'a> {
+    /// With initial weights.
+    pub(crate) fn new(
+        plan: &'a Plan,
+        specs: &'a [Spec],
+        groups: Groups,
+        device: Device,
+    ) -> Result<Trainer<'a>> {
+        let (place, rank) = (groups.place, groups.place.rank());
+        let state = RankState::new(plan, specs, groups, device)?;
+        let chunks = 0..plan.parallel.virtual_stages;
+        let stages: Vec<Stage> = chunks
+            .map(|chunk| Stage::of(plan, &place, chunk, specs))
+            .collect();
+        let of = (&state.groups, &state.holding, stages.as_slice());
+        let sums = sums((plan, specs), of, &state.device);
+        Ok(Trainer {
+            state,
+            stages,
+            sums,
+            scratch: Scratch::of(&plan.train.offload, rank)?,
+            held: Held::default(),
+            squares: 0.0,
+            routing: None,
+        })
+    }
+
+    /// One step, after the good ones in `recent`.
+    pub(crate) fn step(
+        &mut self,
+        samples: &dyn Samples,
+        next: &Next,
+        recent: &[(Exact, Exact)],
+    ) -> Result<Outcome> {
+        let _span = profile::numbered("step", next.step);
+        if let Some(delayed) = &mut self.state.delayed {
+            delayed.begin();
+        }
+        let (loss, gradients) = self.gradients(samples, next)?;
+        let grad_norm = self.norm(&gradients)?;
+        let z = self.state.plan.train.z_loss;
+        let config = &self.state.plan.train;
+        // a loss that is not finite has not met the scale, and a gradient that overflows with the least
+        // scale is not to be helped
+        let is_overflow = config.precision == Precision::Fp16
+            && loss.is_finite()
+            && !grad_norm.is_finite()
+            && !LossScale::is_least(&config.loss_scale, next.loss_scale);
+        let bad = if is_overflow {
+            None
+        } else {
+            guard::judge(&config.on_bad_step, recent, loss, grad_norm)
+        };
+        if bad.is_none() && !is_overflow {
+            self.update(&gradients, grad_norm, next)?;
+            if let Some(delayed) = &mut self.state.delayed {
+                let followed = delayed.follow(self.state.groups.world.as_ref());
+                followed.on_rank(self.state.groups.place.rank(), "follow the scales of fp8")?;
+            }
+        }
+        Ok(Outcome {
+            loss,
+            grad_norm,
+            z_loss: (z > 0.0).then_some(z * self.squares),
+            bad,
+            is_overflow,
+            routing: self.routing.take().map(|routing| routing.record),
+        })
+    }
+
+    /// Loss of the step's batch and its gradient, summed over all ranks that share a weight: flat,
+    /// by local unit, of the elements that this rank updates.
+    pub(crate) fn gradients(
+        &mut self,
+        samples: &dyn Samples,
+        next: &Next,
+    ) -> Result<(f64, Vec<Tensor>)> {
+        if self.state.plan.train.global_batch != next.batch {
+            // a batch that grows: what depends on its size is made again
+            self.state.plan.to_mut().train.global_batch = next.batch;
+            let of = (
+                &self.state.groups,
+                &self.state.holding,
+                self.stages.as_slice(),
+            );
+            self.sums = sums((&self.state.plan, self.state.specs), of, &self.state.device);
+        }
+        let range = Sampler::new(samples.len(), next.batch as u64, next.first).next();
+        let first = range
+            .expect("the plan's steps fit the samples, checked before the first")
+            .start;
+        let packs = self.packs();
+        let worker = Worker {
+            plan: &self.state.plan,
+            stages: &self.stages,
+            groups: &self.state.groups,
+            device: &self.state.device,
+            loss_scale: next.loss_scale,
+            scratch: self.scratch.as_ref(),
+            delayed: self.state.delayed.as_ref(),
+            supply: supply(
+                (
+                    &self.state.weights,
+                    packs.as_ref(),
+                    &self.state.weight_shards,
+                ),
+                &self.state.holding,
+                &self.state.groups,
+                &self.state.device,
+            ),
+        };
+        let Trained {
+            losses: [loss, squares],
+            held,
+            routing,
+        } = worker.train(samples, (first, next.step), &mut self.sums)?;
+        self.held = Held {
+            packs: packs.map_or(0, |packs| packs.bytes()),
+            ..held
+        };
+        self.routing = routing;
+        self.squares = squares;
+        let _span = profile::phase("last sums of gradients");
+        let gradients = self.sums.finish();
+        let mut gradients = gradients.on_rank(self.state.rank(), "sum gradients over ranks")?;
+        self.join_uses(&mut gradients)?;
+        if next.loss_scale != 1.0 {
+            let factor = narrow(1.0 / next.loss_scale);
+            let all = gradients.iter_mut().flat_map(|sum| sum.f32_mut());
+            all.for_each(|x| *x *= factor);
+        }
+        Ok((loss, gradients))
+    }
+
+    /// Norm of the whole gradient.
+    pub(crate) fn norm(&self, gradients: &[Tensor]) -> Result<f64> {
+        let _span = profile::phase("gradient norm");
+        clip::global_norm(
+            self.state.specs,
+            gradients,
+            &self.state.holding,
+            &self.state.groups,
+        )
+        .on_rank(self.state.rank(), "gradient norm")
+    }
+
+    /// Clips the gradient, whose norm is `grad_norm`, and applies it.
+    pub(crate) fn update(
+        &mut self,
+        gradients: &[Tensor],
+        grad_norm: f64,
+        next: &Next,
+    ) -> Result<()> {
+        let _span = profile::phase("optimizer");
+        let factor = clip::factor(grad_norm, self.state.plan.train.clip_norm);
+        let mut store = Store {
+            whole: &mut self.state.weights,
+            shards: &mut self.state.weight_shards,
+        };
+        let of = (&self.state.holding, self.state.specs);
+        let at = (&self.state.plan.train, next, factor);
+        self.state.moments.update(&mut store, gradients, of, at);
+        if self.state.plan.train.optimizer == OptimizerKind::Muon {
+            let here = Here {
+                specs: self.state.specs,
+                holding: &self.state.holding,
+                groups: &self.state.groups,
+                device: &self.state.device,
+            };
+            here.update(&mut self.state.moments.m, &mut store, gradients, at)
+                .on_rank(self.state.groups.place.rank(), "Muon")?;
+        }
+        if let (Some(moe), Some(routing)) = (&self.state.plan.model.moe, &self.routing) {
+            let of = (&self.state.holding, self.state.specs);
+            router_bias::update(&mut store, of, &routing.loads, moe.bias_update_rate);
+        }
+        let decay = self.state.plan.train.ema_decay;
+        average::follow(
+            &mut self.state.averages,
+            &mut store,
+            &self.state.holding,
+            decay,
+        );
+        self.state
+            .holding
+            .gather_updated(&mut self.state.weights, &self.state.groups)
+            .on_rank(self.state.groups.place.rank(), "gather updated weights")
+    }
+
+    /// Mean loss over the first `count` samples, the same bits on every rank and layout.
+    pub(crate) fn evaluate(&self, samples: &dyn Samples, count: usize) -> Result<f64> {
+        let packs = self.packs();
+        let worker = Worker {
+            plan: &self.state.plan,
+            stages: &self.stages,
+            groups: &self.state.groups,
+            device: &self.state.device,
+            loss_scale: 1.0,
+            scratch: None,
+            delayed: self.state.delayed.as_ref(),
+            supply: supply(
+                (
+                    &self.state.weights,
+                    packs.as_ref(),
+                    &self.state.weight_shards,
+                ),
+                &self.state.holding,
+                &self.state.groups,
+                &self.state.device,
+            ),
+        };
+        worker.evaluate(samples, count)
+    }
+
+    /// For the micro-batches of a step, or of an evaluation.
+    fn packs(&self) -> Option<Packs> {
+        let are_kept = prepacked::are_kept(&self.state.plan, &self.state.groups.place);
+        are_kept.then(|| Packs::new(self.state.weights.len(), &self.state.device))
+    }
+
+    /// Adds up the gradients of tensors that are used more than once, as a tied embedding is, over the
+    /// stages that have them. They are apart until here, so that it is the same chain over the uses
+    /// wherever they are.
+    fn join_uses(&self, gradients: &mut Vec<Tensor>) -> Result<()> {
+        let (place, rank, world) = (
+            self.state.groups.place,
+            self.state.rank(),
+            &self.state.groups.world,
+        );
+        let slots = Slots::on(&place, self.state.specs);
+        let mut further = gradients
+            .split_off(self.state.holding.local.len())
+            .into_iter();
+        for (local, sum) in self.state.holding.local.iter().zip(gradients) {
+            let spec = slots.specs()[local.slots.start];
+            let stages: Vec<usize> = spec.uses.iter().map(|piece| piece % place.pp).collect();
+            if stages.len() == 1 {
+                continue;
+            }
+            let here = stages.iter().filter(|&&stage| stage == place.pp_rank);
+            if here.clone().count() == stages.len() {
+                for next in further.by_ref().take(stages.len() - 1) {
+                    let added = add::add_into(sum, &next);
+                    added.on_rank(rank, "add gradients of a shared tensor")?;
+                }
+                continue;
+            }
+            let mut by_stage: Vec<Vec<f32>> = vec![Vec::new(); place.pp];
+            let mine = &mut by_stage[place.pp_rank];
+            mine.extend_from_slice(sum.f32());
+            for _ in 1..here.count() {
+                let next = further.next().expect("every use has its own gradient");
+                mine.extend_from_slice(next.f32());
+            }
+            let others = (0..place.pp).filter(|stage| *stage != place.pp_rank);
+            let others: Vec<usize> = others.filter(|stage| stages.contains(stage)).collect();
+            for &stage in &others {
+                let sent = world.send(place.on_stage(stage), &by_stage[place.pp_rank]);
+                sent.on_rank(rank, "send gradients of a shared tensor")?;
+            }
+            let len = sum.elements();
+            for stage in others {
+                let count = stages.iter().filter(|&&other| other == stage).count();
+                by_stage[stage] = vec![0.0; count * len];
+                let got = world.recv(place.on_stage(stage), &mut by_stage[stage]);
+                got.on_rank(rank, "receive gradients of a shared tensor")?;
+            }
+            let mut next = vec![0; place.pp];
+            for (number, &stage) in stages.iter().enumerate() {
+                let part = &by_stage[stage][next[stage]..next[stage] + len];
+                next[stage] += len;
+                if number == 0 {
+                    sum.f32_mut().copy_from_slice(part);
+                    continue;
+                }
+                let both = sum.f32_mut().iter_mut().zip(part);
+                both.for_each(|(sum, x)| *sum += x);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn supply<'a>(
+    (weights, packs, shards): (&'a [Tensor], Option<&'a Packs>, &'a [Tensor]),
+    holding: &'a Holding,
+    groups: &'a Groups,
+    device: &'a Device,
+) -> Supply<'a> {
+    if holding.has_weight_shards() {
+        Supply::Shards {
+            shards,
+            holding,
+            groups,
+            device,
+        }
+    } else {
+        Supply::Whole(weights, packs)
+    }
+}
+
+/// Sums of gradients for the batch of `plan`.
+fn sums(
+    (plan, specs): (&Plan, &[Spec]),
+    (groups, holding, stages): (&Groups, &Holding, &[Stage]),
+    device: &Device,
+) -> Sums {
+    let mut dims = holding.dims.clone();
+    let slots = Slots::on(&groups.place, specs);
+    let further: Vec<Slot> = slots.further_uses().iter().map(|(slot, _)| *slot).collect();
+    dims.extend(further.iter().map(|&slot| holding.dims[slot].clone()));
+    let of = (&holding.shards, holding.local.as_slice());
+    Sums::new(plan, groups, of, (stages, dims, &further), device)
+}
