@@ -108,8 +108,9 @@ fn a_selection_bias_evens_the_load_and_a_step_that_is_skipped_does_not_move_it()
         assert_eq!(biases.iter().any(|&bias| bias != 0.0), rate > 0.0);
         last[25..].iter().sum::<f64>() / 5.0
     };
-    let (without, with) = (largest(0.0), largest(0.05));
-    assert!(with < without, "{with} {without}");
+    // scores of a new router are some 0.02 apart: the rate is small beside that, its steps reach further
+    let (without, with) = (largest(0.0), largest(0.002));
+    assert!(with < 0.8 * without, "{with} {without}");
 
     let mut plan = four_layers(dropless());
     plan.train.on_bad_step.action = BadStepAction::Skip;
