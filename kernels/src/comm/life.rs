@@ -18,8 +18,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::door::Door;
+use super::failure::Failure;
 use super::frame::{self, Header, Kind, Payload};
-use super::network::{Failure, unmet};
+use super::network::unmet;
 use super::post::Post;
 use super::secret::{HANDSHAKE, Refusal, Secret, introduce, nonce};
 use super::watch::Watch;

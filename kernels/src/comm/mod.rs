@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod claims;
 mod door;
+mod failure;
 mod frame;
 mod life;
 pub mod local;
@@ -18,9 +19,11 @@ pub mod socket;
 mod sum;
 mod traced;
 mod watch;
+mod wire;
 
+pub use failure::Failure;
 pub use nested::Nested;
-pub use network::{Failure, Network};
+pub use network::Network;
 pub use secret::Secret;
 pub use traced::Traced;
 pub use watch::{Roster, Watch};

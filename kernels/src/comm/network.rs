@@ -8,66 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::failure::Failure;
 use super::frame::{Header, Kind, Payload};
 use super::post::Post;
 use super::remote::{Member, Remote};
 use super::watch::{Roster, Watch};
+use super::wire::{Shared, Wire};
 use super::{Collective, local};
 use crate::{Error, Result};
-
-/// Carries frames to other processes. What comes from them goes to the process's post by itself, so a
-/// process that sends never waits for one that computes.
-pub(super) trait Wire: Send + Sync {
-    /// Returns once the frame is under way. To a process that has ended it is lost.
-    fn send(&self, process: usize, header: &Header, payload: &Payload);
-    /// Tells why this process ends by other ways than frames, if there are any.
-    fn fail(&self, _failure: &Failure) {}
-    /// Says good-bye, gives frames that are under way a moment, and ends.
-    fn close(&self);
-}
-
-/// The first cause of the end of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Rank or ranks and host.
-    pub who: String,
-    /// Its own error, or how it went.
-    pub reason: String,
-}
-
-impl Failure {
-    /// As frames carry it.
-    pub(super) fn payload(&self) -> Payload {
-        let text = format!("{}\n{}", self.who, self.reason);
-        Payload::Bytes(Arc::new(text.into_bytes()))
-    }
-
-    /// What a frame carried.
-    pub(super) fn of(payload: &Payload) -> Failure {
-        let text = String::from_utf8_lossy(payload.bytes()).into_owned();
-        let (who, reason) = text.split_once('\n').unwrap_or(("a rank", &text));
-        Failure {
-            who: who.to_owned(),
-            reason: reason.to_owned(),
-        }
-    }
-}
-
-pub(super) struct Shared {
-    pub process: usize,
-    pub wire: Box<dyn Wire>,
-    pub post: Arc<Post>,
-    pub watch: Arc<Watch>,
-    ranks_per_process: usize,
-    processes: usize,
-}
-
-impl Shared {
-    /// Process of a world rank.
-    pub(super) fn home(&self, rank: usize) -> usize {
-        rank / self.ranks_per_process
-    }
-}
 
 /// A process's end of a run's connections. Dropping it ends them.
 pub struct Network {

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::failure::Failure;
 use super::frame::{EVERYONE, HEADER, Header, Kind, Payload};
-use super::network::Failure;
 use super::watch::left;
 
 /// A member's part of a collective.

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::frame::{EVERYONE, Header, Kind, Payload};
-use super::network::Shared;
 use super::post::{Inbox, Letter};
 use super::sum::{SHARED_FROM, largest, tree_sum};
 use super::watch::Roster;
+use super::wire::Shared;
 use super::{Collective, Take, check_cuts, check_parts, check_peer};
 use crate::{Error, Result};
 

@@ -11,12 +11,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::failure::Failure;
 use super::frame::{self, Header, Kind, Payload};
 use super::meeting;
 pub use super::meeting::Meeting;
-use super::network::{Connected, Failure, Network, Wire, take};
+use super::network::{Connected, Network, take};
 use super::post::Post;
 use super::watch::Watch;
+use super::wire::Wire;
 use crate::Result;
 
 /// Frames up to this size leave in one piece with their header.

@@ -57,8 +57,8 @@ pub(crate) struct Tanh;
 /// Evaluates an expression with a curve's type for the kind of an activation.
 macro_rules! by_kind {
     ($kind:expr, $curve:ident => $do:expr) => {{
-        use $crate::activation::Kind;
         use $crate::cpu::curve;
+        use $crate::descriptor::activation::Kind;
         macro_rules! with {
             ($type:ident) => {{
                 type $curve = curve::$type;

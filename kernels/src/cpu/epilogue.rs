@@ -12,7 +12,7 @@ use super::output::{Data, DataMut, Shared};
 use super::rotary::Rotary;
 use super::simd::Lanes;
 use crate::Bf16;
-use crate::activation::Kind;
+use crate::descriptor::activation::Kind;
 use std::marker::PhantomData;
 
 /// A bias and an activation, each if there is one; for an output whose rows follow each other.

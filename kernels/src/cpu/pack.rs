@@ -8,6 +8,7 @@
 
 use super::bf16::{Step, Task, perform};
 use super::element::Element;
+use super::output::Data;
 use super::simd::{LANES, Lanes};
 use super::{Isa, Numbers};
 use crate::Bf16;
@@ -92,6 +93,19 @@ macro_rules! each_kind {
 pub(crate) use each_kind;
 
 impl<'a> Matrix<'a> {
+    /// Rows of an operand that start `stride` apart, from element `first` on.
+    pub(crate) fn of(
+        data: Data<'a>,
+        first: usize,
+        (rows, cols): (usize, usize),
+        stride: usize,
+    ) -> Matrix<'a> {
+        match data {
+            Data::F32(x) => Matrix::F32(View::new(&x[first..], rows, cols, stride)),
+            Data::Bf16(x) => Matrix::Bf16(View::new(&x[first..], rows, cols, stride)),
+        }
+    }
+
     pub(crate) fn rows(&self) -> usize {
         each_kind!(self, x => x.rows)
     }

@@ -16,11 +16,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::failure::Failure;
 use super::frame::{self, HEADER, Header, Kind, Payload};
 use super::life::{self, Life, Lines, Seat};
-use super::network::{Connected, Failure, Network, Wire, take, unmet};
+use super::network::{Connected, Network, take, unmet};
 use super::post::Post;
 use super::watch::Watch;
+use super::wire::Wire;
 use crate::{Error, Result};
 use library::Mpi;
 pub use library::{Found, found};

@@ -6,8 +6,8 @@
 )]
 
 use super::super::epilogue::Epilogue;
-use super::super::gemm::{Plan, ViewMut};
 use super::super::pack::View;
+use super::super::plan::{Plan, ViewMut};
 use super::super::strip::Strip;
 use super::super::tile::Finish;
 use super::super::words::join_row;
@@ -47,9 +47,15 @@ const SIZES: [[(u32, u32); 2]; 5] = [
     [(180, 12), (195, 6)],
 ];
 
+/// Whether the processor's unit passes, which must be there.
+#[cfg(target_arch = "x86_64")]
+pub(in crate::cpu) fn native_passes() -> bool {
+    passes::<super::amx::Native>(Isa::Avx512Bf16)
+}
+
 /// Whether `U` passes, with the vectors of `isa`.
 pub(super) fn passes<U: Units>(isa: Isa) -> bool {
-    let device = Device::cpu_with(isa);
+    let device = Device::unchecked(isa);
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut numbers = |(first, count): (u32, u32), len: usize| -> Vec<f32> {
         let one = |_| {

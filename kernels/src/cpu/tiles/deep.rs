@@ -4,10 +4,12 @@
 //! is packed into L2, used by all tiles of their square, and dropped; sums wait in memory from block to block.
 
 use super::super::pack::Matrix;
+use super::super::pieces;
 use super::super::rooms::Rooms;
+use super::panels::{each_panel, room};
+use super::rect::{Columns, Rect, Rows, Work};
 use super::sums::Waiting;
 use super::unit::{BOTH, SIDE, Sums, Units};
-use super::{Columns, Rect, Rows, Work, each_panel, pieces, room};
 use crate::{Device, Result};
 use rayon::prelude::*;
 

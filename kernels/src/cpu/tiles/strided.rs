@@ -107,7 +107,8 @@ unsafe fn all<T: Unit>(unit: &mut T, of: Strip<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::strip::{Strips, steps};
+    use super::super::super::small_gemm::Strips;
+    use super::super::super::strip::steps;
     use super::super::super::words::{join_pairs, join_rows};
     use super::super::tests::{bf16, number, tdpbf16ps};
     use super::*;

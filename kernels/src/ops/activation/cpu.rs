@@ -1,10 +1,10 @@
 //! Activations on the CPU, row by row.
 
-use super::Kind;
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::curve::{Curve, by_kind};
 use crate::cpu::simd::{Lanes, vector_fn};
+use crate::descriptor::activation::Kind;
 use rayon::prelude::*;
 
 pub(super) fn forward(y: &mut Tensor, x: &Tensor, bias: Option<&Tensor>, kind: Kind) {

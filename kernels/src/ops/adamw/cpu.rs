@@ -1,6 +1,6 @@
 //! AdamW on the CPU; memory bound: 16 bytes read and 12 written per weight.
 
-use super::AdamW;
+use super::settings::AdamW;
 use crate::cpu::Isa;
 use crate::cpu::simd::{AHEAD, vector_fn};
 use rayon::prelude::*;

@@ -17,10 +17,8 @@
 //! rows in the tree of `reduce`, so that parts aligned with it add up to the whole's bits. Keys that no
 //! row of a tile sees are not visited. No result is -0.0.
 
-mod bias;
 #[cfg(test)]
 mod biased;
-mod call;
 mod cpu;
 #[cfg(test)]
 mod cross;
@@ -33,13 +31,13 @@ mod tests;
 #[cfg(test)]
 mod tiles;
 
-use crate::cpu::Numbers;
-use crate::rope::Turn;
+use crate::descriptor::heads::{check_number_rows, check_rows};
+use crate::error::refuse;
 use crate::{DType, Device, Error, Result, Tensor};
 
-pub use bias::{Bias, Buckets};
-pub use call::{Call, Dropped, Heads, Keys, Mask};
-use call::{check_number_rows, check_rows, refuse};
+pub use crate::descriptor::attention::{Call, Dropped, Keys, Mask, Next, Passed};
+pub use crate::descriptor::heads::Heads;
+pub use crate::descriptor::position_bias::{Bias, Buckets};
 
 /// Returns out and the log of each row's sum of exponentials (0 where a row sees no key). With
 /// `Keys::Part` they are the bits of those rows of the whole.
@@ -95,21 +93,6 @@ impl Running {
         dispatch!(device, forward_end(self.0, (&mut out, &mut lse), call));
         Ok((out, lse))
     }
-}
-
-/// What backward needs of forward, and the gradient of its result.
-#[derive(Clone, Copy)]
-pub struct Passed<'a> {
-    /// `[b*t, heads*width]`, f32 or, if the call's numbers are, bf16.
-    pub dout: &'a Tensor,
-    /// `[b*t, heads*width]`
-    pub out: &'a Tensor,
-    /// `[b, heads, t]`
-    pub lse: &'a Tensor,
-    /// As forward's: `[b*t, packed]`, or `[b*t, heads*width]` with keys of another sequence.
-    pub qkv: &'a Tensor,
-    /// How packed queries and keys were turned before: their gradients turn back, in f32, before they are stored.
-    pub turn: Option<Turn<'a>>,
 }
 
 /// Returns dqkv, packed and stored as qkv. Gradients of k and v are sums over leaves of `leaf` query rows (0: one
@@ -287,25 +270,6 @@ fn check_passed(op: &'static str, passed: &Passed<'_>, call: &Call<'_>) -> Resul
     passed
         .lse
         .expect_f32(op, "lse", &[call.b, heads.heads, call.t])
-}
-
-/// The next position of every sequence, for `decode`.
-#[derive(Clone, Copy)]
-pub struct Next<'a> {
-    /// Heads and the layout of packed rows.
-    pub heads: &'a Heads,
-    /// Rows that the caches hold already.
-    pub position: usize,
-    /// First key that is seen.
-    pub first_key: usize,
-    /// As in `Call`.
-    pub block: usize,
-    /// As in `Call`.
-    pub numbers: Numbers,
-    /// As in `Call`.
-    pub is_scaled: bool,
-    /// As in `Call`.
-    pub bias: Option<Bias<'a>>,
 }
 
 /// Appends one row per sequence to the caches at `next.position` and returns its attention over the keys

@@ -3,6 +3,7 @@
 use super::biased::{Passes, biased, both_ways};
 use super::masks::{DROPPED, HEADS, cut, documents, masks};
 use super::*;
+use crate::cpu::Numbers;
 use crate::testing::{assert_same_bits, bits, random, tree, wide};
 use crate::{Device, tolerance};
 

@@ -1,6 +1,8 @@
 //! Against f64 loops and finite differences; parts, tiles, threads and instruction sets against the whole.
 
 use super::*;
+use crate::cpu::Numbers;
+use crate::rope::Turn;
 use crate::rope::{self, Frequencies, Positions, Scaling};
 use crate::testing::{
     assert_same_bits, bits, devices, differences, error, random, stored_as, wide, widened,

@@ -1,9 +1,9 @@
 //! Head norm on the CPU: the row loops of `rms_norm` on slices of packed rows.
 
-use super::Heads;
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::vector_fn;
+use crate::descriptor::heads::Heads;
 use crate::ops::rms_norm::cpu::{inverse, normalise, slope};
 use rayon::prelude::*;
 

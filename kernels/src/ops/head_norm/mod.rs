@@ -7,7 +7,7 @@
 
 mod cpu;
 
-use super::attention::Heads;
+use crate::descriptor::heads::Heads;
 use crate::{DType, Error, Result, Tensor};
 
 /// Normalises each head of q and k.

@@ -4,21 +4,23 @@
 
 use super::bias::Expanded;
 use super::operand::{Operand, Read};
+use super::rows::{Rows, Span, block_of, expand, lay, lay_turned, scale};
 use super::softmax::{self, Made};
+use super::tile::{TILE, Tile};
 use super::turn::{Columns, Place, turn_back};
-use super::{Rows, Span, TILE, Tile, block_of, expand, lay, lay_turned, scale};
 use crate::cpu::output::Data;
 use crate::cpu::pack::View;
 use crate::cpu::rooms::Rooms;
-use crate::cpu::strip::{Strip, Strips, steps};
+use crate::cpu::small_gemm::Strips;
+use crate::cpu::strip::{Strip, steps};
 use crate::cpu::{Isa, Numbers, pieces};
-use crate::ops::attention::{Call, Mask, Next};
-use crate::ops::dropout::Constants;
+use crate::descriptor::attention::{Call, Mask, Next};
+use crate::descriptor::dropout::Constants;
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
 /// Query rows on their way over the keys, turned: lanes are rows.
-pub(in crate::ops::attention) struct Running {
+pub(crate) struct Running {
     /// Weighted values, `[b, heads, tiles, width, 32]`.
     values: Tensor,
     /// Largest score and sum of exponentials, `[b, heads, tiles, 2, 32]`.
@@ -33,7 +35,7 @@ struct State<'a> {
 }
 
 impl Running {
-    pub(in crate::ops::attention) fn new(call: &Call<'_>, device: &Device) -> Result<Running> {
+    pub(crate) fn new(call: &Call<'_>, device: &Device) -> Result<Running> {
         let tiles = call.b * call.heads.heads * call.t.div_ceil(TILE);
         let width = call.heads.width;
         let mut sums = Tensor::zeros(&[tiles * 2 * TILE], DType::F32, device)?;
@@ -46,7 +48,7 @@ impl Running {
         })
     }
 
-    pub(in crate::ops::attention) fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &Device {
         self.sums.device()
     }
 
@@ -140,7 +142,7 @@ impl State<'_> {
 }
 
 /// Forward with all keys at hand: each tile is written as soon as it has met them.
-pub(in crate::ops::attention) fn forward_whole(
+pub(crate) fn forward_whole(
     (out, lse): (&mut Tensor, &mut Tensor),
     qkv: &Tensor,
     call: &Call<'_>,
@@ -185,15 +187,11 @@ pub(in crate::ops::attention) fn forward_whole(
     Ok(())
 }
 
-pub(in crate::ops::attention) fn forward(
-    running: &mut Running,
-    qkv: &Tensor,
-    call: &Call<'_>,
-) -> Result<()> {
+pub(crate) fn forward(running: &mut Running, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
     running.visit(qkv, call)
 }
 
-pub(in crate::ops::attention) fn forward_end(
+pub(crate) fn forward_end(
     running: Running,
     (out, lse): (&mut Tensor, &mut Tensor),
     call: &Call<'_>,
@@ -391,7 +389,7 @@ fn attend(
     }
 }
 
-pub(in crate::ops::attention) fn decode(
+pub(crate) fn decode(
     out: &mut Tensor,
     packed: &Tensor,
     (k_cache, v_cache): (&mut Tensor, &mut Tensor),

@@ -1,7 +1,7 @@
 //! Keys or values of a group as products read them: by rows (a key's numbers are the steps) and by columns
 //! (keys are the steps, block by block).
 
-use super::lay;
+use super::rows::lay;
 use crate::cpu::Numbers;
 use crate::cpu::pack::Matrix;
 use crate::cpu::strip::steps;

@@ -64,9 +64,9 @@ pub enum Scaling {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frequencies {
     /// Radians per position, one per pair.
-    pub(super) steps: Vec<f64>,
+    steps: Vec<f64>,
     /// Factor of cosines and sines.
-    pub(super) magnitude: f64,
+    magnitude: f64,
 }
 
 impl Frequencies {
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     /// Lines of `name, numbers of the scaling, | , frequencies, magnitude`.
-    const GOLDEN: &str = include_str!("../../../tests/data/rope.txt");
+    const GOLDEN: &str = include_str!("../../tests/data/rope.txt");
 
     fn parsed(line: &str) -> (f64, usize, Scaling, Vec<f64>) {
         let (left, right) = line.split_once('|').unwrap();

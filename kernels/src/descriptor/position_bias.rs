@@ -10,7 +10,7 @@
 //! per sequence, leaf of query rows and head, a chain over ascending rows for each distance, then a chain
 //! over ascending distances for each bucket; leaves, then sequences, are merged in the tree of `reduce`.
 
-use super::call::refuse;
+use crate::error::refuse;
 use crate::{DType, Error, Result, Tensor};
 
 /// How distances become buckets.
@@ -76,7 +76,7 @@ impl Buckets {
 
 impl Bias<'_> {
     /// Checks the buckets, and that `table` (or its gradient) is `[heads, buckets]`.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         op: &'static str,
         (name, table): (&'static str, &Tensor),
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     /// Lines of `buckets max_distance bidirectional | buckets of key - query = -300 .. 300`.
-    const GOLDEN: &str = include_str!("../../../tests/data/t5_buckets.txt");
+    const GOLDEN: &str = include_str!("../../tests/data/t5_buckets.txt");
 
     #[test]
     fn buckets_are_those_of_transformers() {

@@ -4,59 +4,13 @@
 //! We differ from libraries with a mask tensor: a row sees one range of keys, told by two numbers, and a
 //! bias is a table of buckets; nothing of the size queries x keys is ever held.
 
-use super::bias::Bias;
-use crate::cpu::Numbers;
-use crate::ops::dropout::{Constants, Dropout};
+use super::dropout::{Constants, Dropout};
+use super::heads::{Heads, check_number_rows, check_rows};
+use super::numbers::Numbers;
+use super::position_bias::Bias;
+use super::rope::Turn;
+use crate::error::refuse;
 use crate::{DType, Error, Result, Tensor};
-
-/// Heads of one rank and how a packed row lays them out: for each kv head, its heads / kv_heads query
-/// heads, then its k, then its v, each `width` wide (Megatron's order).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heads {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads; divides `heads`.
-    pub kv_heads: usize,
-    /// Floats per head.
-    pub width: usize,
-}
-
-impl Heads {
-    /// Floats in a packed row.
-    pub fn packed(&self) -> usize {
-        self.kv_heads * self.group_width()
-    }
-
-    /// Query heads per kv head.
-    pub(crate) fn per_group(&self) -> usize {
-        self.heads / self.kv_heads
-    }
-
-    /// Floats of one kv head's group in a packed row.
-    pub(crate) fn group_width(&self) -> usize {
-        (self.per_group() + 2) * self.width
-    }
-
-    /// Floats of a row's keys and values alone: each kv head's k, then its v.
-    pub fn kv_width(&self) -> usize {
-        2 * self.kv_heads * self.width
-    }
-
-    /// Checks that the counts make sense together.
-    pub(crate) fn check(&self, op: &'static str) -> Result<()> {
-        let whole = self.kv_heads > 0 && self.heads > 0 && self.heads.is_multiple_of(self.kv_heads);
-        if whole && self.width > 0 {
-            return Ok(());
-        }
-        let wanted = "heads a multiple of kv_heads, none of them 0".to_owned();
-        Err(Error::Argument {
-            op,
-            name: "heads",
-            found: format!("{self:?}"),
-            wanted,
-        })
-    }
-}
 
 /// Which keys a query row sees: the intersection of these ranges of positions. A row that sees none
 /// has 0 as its result.
@@ -113,7 +67,7 @@ pub enum Keys<'a> {
 
 impl Keys<'_> {
     /// Position of each sequence's first query row.
-    pub(super) fn first(&self) -> usize {
+    pub(crate) fn first(&self) -> usize {
         match *self {
             Keys::Own => 0,
             Keys::Part { first, .. } | Keys::Other { first, .. } => first,
@@ -121,7 +75,7 @@ impl Keys<'_> {
     }
 
     /// Position of the first key at hand.
-    pub(super) fn start(&self) -> usize {
+    pub(crate) fn start(&self) -> usize {
         match *self {
             Keys::Own => 0,
             Keys::Part { start, .. } | Keys::Other { start, .. } => start,
@@ -145,7 +99,7 @@ impl Dropped {
         clippy::cast_possible_truncation,
         reason = "check_dropout holds heads below 2^32"
     )]
-    pub(super) fn of_head(&self, head: usize) -> Constants {
+    pub(crate) fn of_head(&self, head: usize) -> Constants {
         self.dropout.of_head(self.first_head + head as u32)
     }
 }
@@ -195,7 +149,7 @@ impl<'a> Call<'a> {
     }
 
     /// Floats in a row of queries.
-    pub(super) fn query_width(&self) -> usize {
+    pub(crate) fn query_width(&self) -> usize {
         match self.keys {
             Keys::Other { .. } => self.heads.heads * self.heads.width,
             Keys::Own | Keys::Part { .. } => self.heads.packed(),
@@ -203,7 +157,7 @@ impl<'a> Call<'a> {
     }
 
     /// Keys at hand of each sequence.
-    pub(super) fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         match self.keys {
             Keys::Own => self.t,
             Keys::Part { kv, .. } | Keys::Other { kv, .. } => kv.dims()[0] / self.b.max(1),
@@ -211,7 +165,7 @@ impl<'a> Call<'a> {
     }
 
     /// Keys of a whole sequence.
-    pub(super) fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         match self.keys {
             Keys::Own => self.t,
             Keys::Part { time, .. } | Keys::Other { time, .. } => time,
@@ -219,7 +173,7 @@ impl<'a> Call<'a> {
     }
 
     /// One past the last key at hand that some row may see, whatever the bounds; at least the first.
-    pub(super) fn visible(&self) -> usize {
+    pub(crate) fn visible(&self) -> usize {
         let (start, first) = (self.keys.start(), self.keys.first());
         let end = start + self.held();
         if self.mask.is_causal {
@@ -230,7 +184,7 @@ impl<'a> Call<'a> {
     }
 
     /// Checks all of the call and the queries' tensor.
-    pub(super) fn check(&self, op: &'static str, qkv: &Tensor) -> Result<()> {
+    pub(crate) fn check(&self, op: &'static str, qkv: &Tensor) -> Result<()> {
         self.check_factor(op, ("qkv", qkv), self.query_width())?;
         self.check_keys(op)?;
         if let Some(bounds) = self.mask.bounds
@@ -246,7 +200,7 @@ impl<'a> Call<'a> {
     }
 
     /// Checks rows that products read, one a query: f32, or bf16 if the products are of that.
-    pub(super) fn check_factor(
+    pub(crate) fn check_factor(
         &self,
         op: &'static str,
         x: (&'static str, &Tensor),
@@ -346,46 +300,36 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Checks heads and a tensor's rows and columns.
-pub(super) fn check_rows(
-    op: &'static str,
-    (name, x): (&'static str, &Tensor),
-    heads: &Heads,
-    (rows, cols): (usize, usize),
-) -> Result<()> {
-    x.expect(op, name, DType::F32)?;
-    check_number_rows(op, (name, x), heads, (rows, cols))
+/// What backward needs of forward, and the gradient of its result.
+#[derive(Clone, Copy)]
+pub struct Passed<'a> {
+    /// `[b*t, heads*width]`, f32 or, if the call's numbers are, bf16.
+    pub dout: &'a Tensor,
+    /// `[b*t, heads*width]`
+    pub out: &'a Tensor,
+    /// `[b, heads, t]`
+    pub lse: &'a Tensor,
+    /// As forward's: `[b*t, packed]`, or `[b*t, heads*width]` with keys of another sequence.
+    pub qkv: &'a Tensor,
+    /// How packed queries and keys were turned before: their gradients turn back, in f32, before they are stored.
+    pub turn: Option<Turn<'a>>,
 }
 
-/// As `check_rows`, of f32 or bf16.
-pub(super) fn check_number_rows(
-    op: &'static str,
-    (name, x): (&'static str, &Tensor),
-    heads: &Heads,
-    (rows, cols): (usize, usize),
-) -> Result<()> {
-    heads.check(op)?;
-    if x.expect_number_rows(op, name)? == (rows, cols) {
-        return Ok(());
-    }
-    Err(Error::Shape {
-        op,
-        name,
-        found: x.dims().to_vec(),
-        wanted: format!("[{rows}, {cols}]"),
-    })
-}
-
-pub(super) fn refuse<T>(
-    op: &'static str,
-    name: &'static str,
-    found: String,
-    wanted: String,
-) -> Result<T> {
-    Err(Error::Argument {
-        op,
-        name,
-        found,
-        wanted,
-    })
+/// The next position of every sequence, for `decode`.
+#[derive(Clone, Copy)]
+pub struct Next<'a> {
+    /// Heads and the layout of packed rows.
+    pub heads: &'a Heads,
+    /// Rows that the caches hold already.
+    pub position: usize,
+    /// First key that is seen.
+    pub first_key: usize,
+    /// As in `Call`.
+    pub block: usize,
+    /// As in `Call`.
+    pub numbers: Numbers,
+    /// As in `Call`.
+    pub is_scaled: bool,
+    /// As in `Call`.
+    pub bias: Option<Bias<'a>>,
 }
