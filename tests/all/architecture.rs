@@ -156,7 +156,7 @@ fn every_file_opens_with_its_purpose() {
 /// Files of each crate that import each other in a circle. The numbers may only fall, to 0.
 const MOST_IN_CIRCLES: [(&str, usize); 5] = [
     ("curate", 135),
-    ("index", 30),
+    ("index", 0),
     ("kernels", 0),
     ("pipelines", 30),
     ("train", 93),

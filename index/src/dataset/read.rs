@@ -3,32 +3,15 @@
 //! Opening reads and verifies the index alone, so that it takes as long for a `.bin` of any size. Tokens are verified as
 //! they are read: a `.bin` that has been cut, or an id that the vocabulary does not have, is an error of that read.
 
+use crate::dataset::format::TokenType;
+use crate::dataset::ids;
+use crate::dataset::index_file::Index;
+use crate::dataset::paths::{bin_path, idx_path};
+use crate::dataset::stored::StoredFile;
 use crate::error::{Error, Result};
-use crate::format::TokenType;
-use crate::ids;
-use crate::index_file::Index;
-use crate::sidecar::Sidecar;
-use crate::stored::StoredFile;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// `PREFIX.bin`.
-pub(crate) fn bin_path(prefix: &Path) -> PathBuf {
-    with_suffix(prefix, ".bin")
-}
-
-/// `PREFIX.idx`.
-pub(crate) fn idx_path(prefix: &Path) -> PathBuf {
-    with_suffix(prefix, ".idx")
-}
-
-/// Prefixes may hold dots, so `Path::with_extension` would eat part of them.
-pub(crate) fn with_suffix(prefix: &Path, suffix: &str) -> PathBuf {
-    let mut name = prefix.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
 
 /// An opened dataset.
 pub struct Dataset {
@@ -256,7 +239,7 @@ const LOOKED_AT_BYTES: usize = 64 << 10;
 const LOOKS: u64 = 16;
 
 /// Counts of an index in memory fit `usize`.
-fn at(offset: u64) -> usize {
+pub(super) fn at(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
@@ -312,77 +295,13 @@ fn decode_tokens(token_type: TokenType, bytes: &[u8], out: &mut [u32]) {
     }
 }
 
-/// What `millrace inspect PREFIX.idx --json` prints. `tokens_sha256` is over the ids as little-endian u32 (floating-point
-/// values cut to whole numbers).
-///
-/// # Errors
-/// As [`Dataset::open`].
-pub fn inspect(prefix: &Path) -> Result<serde_json::Value> {
-    use sha2::{Digest, Sha256};
-    let data = Dataset::open(prefix)?;
-    let sidecar = Sidecar::read(prefix)?;
-    if let Some(sidecar) = &sidecar {
-        sidecar.check(&data)?;
-    }
-    let mut hash = Sha256::new();
-    let mut tokens = vec![0u32; 1 << 16];
-    let mut bytes = Vec::with_capacity(4 << 16);
-    for i in 0..at(data.sequences()) {
-        let length = u64::from(data.length(i));
-        let mut from = 0;
-        while from < length {
-            let n = at((length - from).min(1 << 16));
-            data.read(i, from, &mut tokens[..n])?;
-            bytes.clear();
-            tokens[..n]
-                .iter()
-                .for_each(|t| bytes.extend_from_slice(&t.to_le_bytes()));
-            hash.update(&bytes);
-            from += n as u64;
-        }
-    }
-    let show = |d: Option<usize>| -> Result<Vec<u32>> {
-        let mut shown = Vec::new();
-        for s in d.map_or(0..0, |d| data.document(d)) {
-            let n = at(u64::from(data.length(at(s))).min(64 - shown.len() as u64));
-            let from = shown.len();
-            shown.resize(from + n, 0);
-            data.read(at(s), 0, &mut shown[from..])?;
-        }
-        Ok(shown)
-    };
-    let sha256 = |file: &StoredFile| -> Result<_> {
-        let mut hash = Sha256::new();
-        file.stream(0..file.len(), |piece| {
-            hash.update(piece);
-            Ok(())
-        })?;
-        Ok(hash.finalize())
-    };
-    let documents = at(data.documents());
-    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    Ok(serde_json::json!({
-        "kind": "token dataset",
-        "dtype": data.token_type().name(),
-        "sequences": data.sequences(),
-        "documents": data.documents(),
-        "tokens": data.tokens(),
-        "tokens_sha256": hex(&hash.finalize()),
-        "bin_sha256": hex(&sha256(data.bin())?),
-        "idx_sha256": hex(&sha256(data.idx())?),
-        "first": show((documents > 0).then_some(0))?,
-        "last": show(documents.checked_sub(1))?,
-        "modes": data.modes().is_some(),
-        "sidecar": sidecar,
-    }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dataset::inspect::inspect;
+    use crate::dataset::write::{DatasetWriter, put_tokens};
     use crate::samples::{GptSamples, Request};
     use crate::split::Part;
-    use crate::write::{DatasetWriter, put_tokens};
     use std::fs::OpenOptions;
     use std::sync::Arc;
     use std::time::Instant;
@@ -430,7 +349,9 @@ mod tests {
         );
         assert!(data.read(0, 0, &mut out).is_ok());
         assert!(data.read(1, 0, &mut out).is_err());
-        assert!(inspect(&prefix).is_err() && crate::stats::statistics(&data, 50_000).is_err());
+        assert!(
+            inspect(&prefix).is_err() && crate::dataset::stats::statistics(&data, 50_000).is_err()
+        );
         // the index was read when the dataset was opened
         std::fs::write(idx_path(&prefix), b"").unwrap();
         assert_eq!(data.length(1), 50_000);

@@ -1,6 +1,6 @@
 //! The search for ids that a vocabulary does not have, at memory speed.
 
-use crate::format::TokenType;
+use crate::dataset::format::TokenType;
 
 /// Tokens that are looked at before the first bad one is searched.
 const BLOCK: usize = 4096;

@@ -4,9 +4,10 @@
 //! One pass over the index and one over the tokens, in parallel; memory is one counter for each id that occurs and
 //! thread, and one for each distinct length.
 
+use crate::dataset::format::TokenType;
+use crate::dataset::paths::bin_path;
+use crate::dataset::read::Dataset;
 use crate::error::{Error, Result};
-use crate::format::TokenType;
-use crate::read::{Dataset, bin_path};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -279,7 +280,7 @@ fn count(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::write::{DatasetWriter, put_tokens};
+    use crate::dataset::write::{DatasetWriter, put_tokens};
 
     fn dataset(token_type: TokenType, documents: &[&[&[u32]]]) -> (tempfile::TempDir, Dataset) {
         let dir = tempfile::tempdir().unwrap();

@@ -6,9 +6,9 @@
 //! used, whatever happens to the file afterwards.
 
 use crate::array::Array;
+use crate::dataset::format::{HEADER_BYTES, Header};
+use crate::dataset::stored::StoredFile;
 use crate::error::{Error, Result};
-use crate::format::{HEADER_BYTES, Header};
-use crate::stored::StoredFile;
 use std::ops::Range;
 
 /// Sequences between two offsets that are kept.
@@ -188,8 +188,8 @@ fn documents(file: &StoredFile, header: &Header) -> Result<Option<Array<u64>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::TokenType;
-    use crate::write::DatasetWriter;
+    use crate::dataset::format::TokenType;
+    use crate::dataset::write::DatasetWriter;
     use proptest::prelude::*;
 
     proptest! {
@@ -210,7 +210,7 @@ mod tests {
                 w.append(&bytes, d, &[u32::try_from(d.len()).unwrap()]).unwrap();
             }
             w.finish().unwrap();
-            let file = StoredFile::open(&crate::read::idx_path(&prefix)).unwrap();
+            let file = StoredFile::open(&crate::dataset::paths::idx_path(&prefix)).unwrap();
             let index = Index::read(&file).unwrap();
             prop_assert_eq!(index.ends.is_none(), documents.iter().all(|d| d.len() == 1));
             let (mut token, mut sequence) = (0, 0);

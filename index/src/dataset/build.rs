@@ -4,13 +4,13 @@
 //! follows the last sequence of a document that has tokens and counts in its length, a document without tokens leaves a
 //! repeated boundary.
 
-use crate::batch::{TextBatch, TextSource};
+use crate::dataset::batch::{TextBatch, TextSource};
+use crate::dataset::format::TokenType;
+use crate::dataset::read::Dataset;
+use crate::dataset::write::{DatasetWriter, Written, put_tokens};
 use crate::error::{Error, Result};
-use crate::format::TokenType;
-use crate::read::Dataset;
 use crate::sentences::Punkt;
 use crate::tokenizer::{Encoder, SpecialTokens, Tokenizer};
-use crate::write::{DatasetWriter, Written, put_tokens};
 use rayon::prelude::*;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -321,7 +321,7 @@ pub fn whole_fingerprint(dataset: &Dataset) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::Texts;
+    use crate::dataset::batch::Texts;
 
     /// Documents given as sequences of numbers in text; document d is of group d % 2.
     struct Numbers(Vec<Vec<String>>, usize);

@@ -4,9 +4,10 @@
 //! The result equals Megatron's `tools/merge_datasets.py` over the same prefixes in the same order.
 //! We differ: the order is the caller's (Megatron's tool sorts names), and inputs are verified before a byte is written.
 
+use crate::dataset::paths::idx_path;
+use crate::dataset::read::Dataset;
+use crate::dataset::write::{DatasetWriter, Written};
 use crate::error::{Error, Result};
-use crate::read::{Dataset, idx_path};
-use crate::write::{DatasetWriter, Written};
 use std::path::{Path, PathBuf};
 
 /// Merges `parts` (prefixes) into `prefix`.
@@ -66,8 +67,8 @@ pub fn merge(parts: &[PathBuf], prefix: &Path) -> Result<Written> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::TokenType;
-    use crate::write::put_tokens;
+    use crate::dataset::format::TokenType;
+    use crate::dataset::write::put_tokens;
 
     fn write(prefix: &Path, token_type: TokenType, documents: &[&[u32]], modes: bool) {
         let mut w = DatasetWriter::create(prefix, token_type).unwrap();

@@ -3,10 +3,10 @@
 //! Both files are written under temporary names in the same folder, synced and renamed, the `.idx` last: a reader that
 //! finds an `.idx` finds a whole dataset. Bytes equal Megatron's `IndexedDatasetBuilder` (tested against megatron-core).
 
+use crate::dataset::atomic::{folder_of, persist, temporary_in};
+use crate::dataset::format::{Header, TokenType};
+use crate::dataset::paths::{bin_path, idx_path, with_suffix};
 use crate::error::{At, Error, Result};
-use crate::format::{Header, TokenType};
-use crate::read::{bin_path, idx_path, with_suffix};
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -103,7 +103,7 @@ impl DatasetWriter {
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn dataset(&mut self, other: &crate::read::Dataset) -> Result<()> {
+    pub(crate) fn dataset(&mut self, other: &crate::dataset::read::Dataset) -> Result<()> {
         let before = self.lengths.len() as u64;
         for i in 0..usize::try_from(other.sequences()).unwrap_or(usize::MAX) {
             self.lengths.push(other.length(i));
@@ -224,49 +224,10 @@ pub(crate) fn put_tokens(token_type: TokenType, ids: &[u32], out: &mut Vec<u8>) 
     Ok(())
 }
 
-/// A bare file name has the empty parent, which is the current folder.
-pub(crate) fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    }
-}
-
-/// A temporary file `.millrace-*.tmp`, which a later run recognizes, with the mode that the umask gives new files.
-pub(crate) fn temporary_in(folder: &Path) -> std::io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".millrace-").suffix(".tmp");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(folder)
-}
-
-/// Sync, rename, sync the folder: after a crash the name holds either the old file or all of this one.
-pub(crate) fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
-    file.as_file().sync_all().at(path)?;
-    file.persist(path).map_err(|e| Error::Io {
-        path: path.to_path_buf(),
-        source: e.error,
-    })?;
-    let folder = folder_of(path);
-    File::open(folder).and_then(|f| f.sync_all()).at(folder)
-}
-
-/// Writes a small file the same way.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = folder_of(path);
-    let mut file = temporary_in(folder).at(folder)?;
-    file.write_all(bytes).at(path)?;
-    persist(file, path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::Dataset;
+    use crate::dataset::read::Dataset;
 
     fn dataset(documents: &[&[u32]], token_type: TokenType) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();

@@ -2,13 +2,14 @@
 //!
 //! Readers other than Millrace ignore it; a dataset without one is a dataset of unknown origin.
 
-use crate::build::{BuildOptions, Built, GroupCounts};
+use crate::dataset::atomic::write_atomically;
+use crate::dataset::build::{BuildOptions, Built, GroupCounts};
+use crate::dataset::format::TokenType;
+use crate::dataset::paths::with_suffix;
+use crate::dataset::read::Dataset;
+use crate::dataset::stats::Statistics;
 use crate::error::{At, Error, Result};
-use crate::format::TokenType;
-use crate::read::{Dataset, with_suffix};
-use crate::stats::Statistics;
 use crate::tokenizer::{ENCODER, SpecialTokens, Tokenizer};
-use crate::write::write_atomically;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
