@@ -158,7 +158,7 @@ const MOST_IN_CIRCLES: [(&str, usize); 5] = [
     ("curate", 135),
     ("index", 0),
     ("kernels", 0),
-    ("pipelines", 30),
+    ("pipelines", 0),
     ("train", 93),
 ];
 

@@ -250,7 +250,7 @@ impl Pieces {
             }
             tokens.clear();
             self.model
-                .encode_into(word, &super::options(false), &mut tokens)
+                .encode_into(word, &options(false), &mut tokens)
                 .map_err(|e| e.to_string())?;
             out.extend_from_slice(PipelineToken::cast_slice(&tokens));
         }
