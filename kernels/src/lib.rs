@@ -28,7 +28,7 @@ pub use ops::attention::Heads;
 pub use ops::copy::copy;
 pub use ops::{
     activation, adamw, add, attention, cast, cross_entropy, dropout, embedding, geglu,
-    grouped_matmul, head_norm, layer_norm, lerp, matmul, muon, permute, reduce, rms_norm, rope,
+    grouped_matmul, layer_norm, lerp, matmul, muon, permute, qk_norm, reduce, rms_norm, rope,
     route, swiglu,
 };
 pub use tensor::Tensor;

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::failure::Failure;
 use super::frame::{Header, Kind, Payload};
-use super::post::Post;
+use super::mailbox::Mailbox;
 use super::remote::{Member, Remote};
-use super::watch::{Roster, Watch};
+use super::watchdog::{Roster, Watch};
 use super::wire::{Shared, Wire};
 use super::{Collective, local};
 use crate::{Error, Result};
@@ -32,7 +32,7 @@ pub(super) struct Connected {
     pub processes: usize,
     pub ranks_per_process: usize,
     pub wire: Box<dyn Wire>,
-    pub post: Arc<Post>,
+    pub mailbox: Arc<Mailbox>,
     pub watch: Arc<Watch>,
     pub remarks: Vec<String>,
 }
@@ -44,14 +44,14 @@ impl Network {
             processes,
             ranks_per_process,
             wire,
-            post,
+            mailbox,
             watch,
             remarks,
         } = connected;
         let shared = Shared {
             process,
             wire,
-            post,
+            mailbox,
             watch,
             ranks_per_process,
             processes,
@@ -173,7 +173,7 @@ impl Network {
                 .send(process, &Header::of(Kind::Failed), &payload);
         }
         // also waits without a deadline end, which a host that is cut off would leave for ever
-        self.shared.post.give_up();
+        self.shared.mailbox.give_up();
     }
 
     /// What the log of the run should say of the connections.
@@ -183,12 +183,12 @@ impl Network {
 
     /// Calls `tell` as soon as a process ends without a word, before the ranks here notice; once.
     pub fn on_loss(&self, tell: impl Fn(&Failure) + Send + Sync + 'static) {
-        self.shared.post.on_loss(Arc::new(tell));
+        self.shared.mailbox.on_loss(Arc::new(tell));
     }
 
     /// Why a peer ended, waiting a moment for its own words.
     pub fn cause(&self, patience: Duration) -> Option<Failure> {
-        self.shared.post.cause(patience)
+        self.shared.mailbox.cause(patience)
     }
 }
 
@@ -204,19 +204,19 @@ impl Drop for Network {
 /// # Errors
 /// `InvalidData` if it is nothing that a process of this program sends.
 pub(super) fn take(
-    post: &Post,
+    mailbox: &Mailbox,
     process: usize,
     (header, payload): (Header, Payload),
 ) -> std::io::Result<bool> {
     match header.kind {
-        Kind::Turn | Kind::Mail | Kind::Gone => post.deliver(header, payload)?,
-        // who else is gone is told on lines of life alone (life.rs)
+        Kind::Turn | Kind::Mail | Kind::Gone => mailbox.deliver(header, payload)?,
+        // who else is gone is reported on liveness connections alone (liveness.rs)
         Kind::Ping | Kind::Lost => {}
         Kind::Failed => {
-            post.end(process, Some(Failure::of(&payload)), None);
+            mailbox.end(process, Some(Failure::of(&payload)), None);
         }
         Kind::Bye => {
-            post.end(process, None, None);
+            mailbox.end(process, None, None);
             return Ok(false);
         }
     }
@@ -241,20 +241,20 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::super::claims::{each, meetings};
     use super::super::socket::connect;
+    use super::super::tests::{each, rendezvous_of};
     use super::*;
 
     #[test]
     fn nobody_is_more_than_one_collective_ahead_of_a_slow_member() {
         const ROUNDS: usize = 40;
-        let most = each(meetings(4, 1), |meeting| {
-            let network = connect(&meeting).unwrap();
+        let most = each(rendezvous_of(4, 1), |rendezvous| {
+            let network = connect(&rendezvous).unwrap();
             let member = network.processes_group("test");
             let mut most = 0;
             for round in 0..ROUNDS {
                 // each is the slow one for a while; what the others may send is there by then
-                if round * 4 / ROUNDS == meeting.process {
+                if round * 4 / ROUNDS == rendezvous.process {
                     thread::sleep(Duration::from_millis(5));
                 }
                 most = most.max(member.waiting());

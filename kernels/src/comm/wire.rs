@@ -2,11 +2,11 @@
 
 use super::failure::Failure;
 use super::frame::{Header, Payload};
-use super::post::Post;
-use super::watch::Watch;
+use super::mailbox::Mailbox;
+use super::watchdog::Watch;
 use std::sync::Arc;
 
-/// Carries frames to other processes. What comes from them goes to the process's post by itself, so a
+/// Carries frames to other processes. What comes from them goes to the process's mailbox by itself, so a
 /// process that sends never waits for one that computes.
 pub(super) trait Wire: Send + Sync {
     /// Returns once the frame is under way. To a process that has ended it is lost.
@@ -20,7 +20,7 @@ pub(super) trait Wire: Send + Sync {
 pub(super) struct Shared {
     pub process: usize,
     pub wire: Box<dyn Wire>,
-    pub post: Arc<Post>,
+    pub mailbox: Arc<Mailbox>,
     pub watch: Arc<Watch>,
     pub ranks_per_process: usize,
     pub processes: usize,

@@ -4,7 +4,7 @@
 use crate::{Device, Isa, Result};
 
 #[cfg(target_arch = "x86_64")]
-use super::tiles::{amx, check};
+use super::tiles::{amx, self_check};
 
 /// Why tiles are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(super) fn tiles_used() -> std::result::Result<(), Lack> {
         if !amx::has_leave() {
             return Err(Lack::Leave);
         }
-        match check::native_passes() {
+        match self_check::native_passes() {
             true => Ok(()),
             false => Err(Lack::Check),
         }

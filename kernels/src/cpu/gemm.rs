@@ -559,7 +559,7 @@ impl Task for Tiles<'_> {
                 let is_last = end == rect.cuts.k;
                 if is_last && t.second.is_null() {
                     // The chain leaves time for them to come.
-                    whole.ask_for_second::<L>(&rect.epilogue);
+                    whole.prefetch_second::<L>(&rect.epilogue);
                 }
                 // SAFETY: panels have a row per k of the block; sums of the block's tiles follow each other;
                 // tiles of different (i, j) are disjoint and each (i, j) belongs to one task.

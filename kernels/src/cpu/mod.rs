@@ -1,9 +1,9 @@
 //! The CPU backend's own parts: vectors of 16 floats, elementary functions, the matrix product.
 //! Every instruction set runs the same operations in the same order, so results are the same bits.
 
-mod ahead;
+pub(crate) mod activation;
 pub(crate) mod bf16;
-pub(crate) mod curve;
+pub(crate) mod bf16_pack;
 mod detect;
 pub(crate) mod element;
 pub(crate) mod epilogue;
@@ -15,14 +15,14 @@ pub(crate) mod pack;
 pub(crate) mod path;
 mod peak;
 pub(crate) mod plan;
-pub(crate) mod rooms;
+mod prefetch;
 pub(crate) mod rotary;
+pub(crate) mod scratch;
 pub(crate) mod simd;
 pub(crate) mod small_gemm;
 pub(crate) mod strip;
 pub(crate) mod tile;
 pub(crate) mod tiles;
-pub(crate) mod words;
 
 use rayon::iter::{IndexedParallelIterator, MaxLen};
 

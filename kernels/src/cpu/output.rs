@@ -72,16 +72,16 @@ unsafe impl Sync for Shared {}
 impl Shared {
     /// Asks for the lines of elements first .. first + len.
     #[inline(always)]
-    pub(crate) fn ask_for<L: Lanes>(self, first: usize, len: usize) {
+    pub(crate) fn prefetch<L: Lanes>(self, first: usize, len: usize) {
         match self {
             Shared::F32(x) => {
                 for at in (first..first + len).step_by(LINE / size_of::<f32>()) {
-                    L::ask_far(x.wrapping_add(at));
+                    L::prefetch_to_l2(x.wrapping_add(at));
                 }
             }
             Shared::Bf16(x) => {
                 for at in (first..first + len).step_by(LINE / size_of::<Bf16>()) {
-                    L::ask_far(x.wrapping_add(at).cast());
+                    L::prefetch_to_l2(x.wrapping_add(at).cast());
                 }
             }
         }
@@ -114,16 +114,16 @@ impl<'a> Data<'a> {
 
     /// Asks for the lines of elements first .. first + len.
     #[inline(always)]
-    pub(crate) fn ask_for<L: Lanes>(self, first: usize, len: usize) {
+    pub(crate) fn prefetch<L: Lanes>(self, first: usize, len: usize) {
         match self {
             Data::F32(x) => {
                 for at in (first..first + len).step_by(LINE / size_of::<f32>()) {
-                    L::ask_far(x.as_ptr().wrapping_add(at));
+                    L::prefetch_to_l2(x.as_ptr().wrapping_add(at));
                 }
             }
             Data::Bf16(x) => {
                 for at in (first..first + len).step_by(LINE / size_of::<Bf16>()) {
-                    L::ask_far(x.as_ptr().wrapping_add(at).cast());
+                    L::prefetch_to_l2(x.as_ptr().wrapping_add(at).cast());
                 }
             }
         }

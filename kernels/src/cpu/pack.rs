@@ -287,9 +287,9 @@ fn several<L: Lanes, N: Step<L>, E: Element, const WIDTH: usize, const COUNT: us
             even
         };
         for line in (0..WIDTH * COUNT).step_by(E::LINE) {
-            L::ask_for(even.as_ptr().wrapping_add(line + soon).cast());
+            L::prefetch(even.as_ptr().wrapping_add(line + soon).cast());
             if N::PER_WORD == 2 {
-                L::ask_for(odd.as_ptr().wrapping_add(line + soon).cast());
+                L::prefetch(odd.as_ptr().wrapping_add(line + soon).cast());
             }
         }
         for panel in 0..COUNT {
@@ -415,9 +415,9 @@ fn turn<L: Lanes, N: Step<L>, E: Element, const ROWS: usize, const WIDTH: usize>
     for (r, words) in square.iter_mut().enumerate().take(ROWS) {
         let row = &rows[r * stride..][..N::PER_WORD * LANES];
         let soon = row.as_ptr().wrapping_add(soon);
-        L::ask_for(soon.cast());
+        L::prefetch(soon.cast());
         if N::PER_WORD * LANES > E::LINE {
-            L::ask_for(soon.wrapping_add(LANES).cast());
+            L::prefetch(soon.wrapping_add(LANES).cast());
         }
         *words = E::join::<L, N>(row);
     }

@@ -20,19 +20,19 @@ pub(super) const ONE: u32 = 0x3f80_0000;
 macro_rules! prefetches {
     () => {
         #[inline(always)]
-        fn ask_for(x: *const f32) {
+        fn prefetch(x: *const f32) {
             // SAFETY: called only inside `run`; a prefetch reads nothing and faults nowhere.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(x.cast()) }
         }
 
         #[inline(always)]
-        fn ask_to_write(x: *const f32) {
+        fn prefetch_to_write(x: *const f32) {
             // SAFETY: as in `ask_for`.
             unsafe { _mm_prefetch::<_MM_HINT_ET0>(x.cast()) }
         }
 
         #[inline(always)]
-        fn ask_far(x: *const f32) {
+        fn prefetch_to_l2(x: *const f32) {
             // SAFETY: as in `ask_for`.
             unsafe { _mm_prefetch::<_MM_HINT_T1>(x.cast()) }
         }
@@ -132,16 +132,16 @@ pub(crate) trait Lanes: Copy {
 
     /// Asks for the line of memory at `x`, if there is one.
     #[inline(always)]
-    fn ask_for(_: *const f32) {}
+    fn prefetch(_: *const f32) {}
 
     /// As `ask_for`, for a line that will be written.
     #[inline(always)]
-    fn ask_to_write(_: *const f32) {}
+    fn prefetch_to_write(_: *const f32) {}
 
     /// Asks for the line at `x` no nearer than L2, to write or read it a product later: until a line comes to L1 it
     /// takes one of the few places that panels' lines pass through.
     #[inline(always)]
-    fn ask_far(_: *const f32) {}
+    fn prefetch_to_l2(_: *const f32) {}
 
     #[inline(always)]
     fn load(x: &[f32]) -> Self {

@@ -52,17 +52,17 @@ impl Lanes for Quad {
     const TILE_VECTORS: usize = 1;
 
     #[inline(always)]
-    fn ask_for(x: *const f32) {
+    fn prefetch(x: *const f32) {
         prefetch!("pldl1keep", x);
     }
 
     #[inline(always)]
-    fn ask_to_write(x: *const f32) {
+    fn prefetch_to_write(x: *const f32) {
         prefetch!("pstl1keep", x);
     }
 
     #[inline(always)]
-    fn ask_far(x: *const f32) {
+    fn prefetch_to_l2(x: *const f32) {
         prefetch!("pldl2keep", x);
     }
 

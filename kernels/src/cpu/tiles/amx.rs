@@ -2,7 +2,7 @@
 //!
 //! Tiles are there if the processor has them and their products of bf16, the system keeps them over
 //! switches of threads, and it gives this process leave (Linux: asked for once, for all threads, those started
-//! before too). Devices use them only if a self-check (`check.rs`) finds the bits of the emulation as well.
+//! before too). Devices use them only if a self-check (`self_check.rs`) finds the bits of the emulation as well.
 //! Source: Intel SDM, CPUID leaf 7, XGETBV, LDTILECFG; Linux, Documentation/arch/x86/xstate.rst.
 #![expect(unsafe_code, reason = "instructions without intrinsics on stable Rust")]
 

@@ -11,18 +11,18 @@
 //! A tile of the output is up to 32 x 32 sums in four of eight tiles (`unit.rs`), which are the processor's with AMX
 //! (`amx.rs`) and emulated anywhere else. A row of such tiles is made at a time: a block of k of a panel of A stays in L1
 //! while panels of B from L2 meet it, and rows of the output are written on and on. Between two blocks sums lie in memory
-//! (`sums.rs`); a long k goes over squares of the output (`deep.rs`).
+//! (`sums.rs`); a long k goes over squares of the output (`long_k.rs`).
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod amx;
-#[cfg(any(test, target_arch = "x86_64"))]
-pub(super) mod check;
-mod deep;
+mod long_k;
 mod pack;
 mod panels;
+#[cfg(any(test, target_arch = "x86_64"))]
+mod peak_loop;
 mod rect;
 #[cfg(any(test, target_arch = "x86_64"))]
-mod speed;
+pub(super) mod self_check;
 pub(super) mod strided;
 mod sums;
 #[cfg(test)]
@@ -39,7 +39,7 @@ use rect::{Columns, GROUP_BYTES, GROUP_LEAST, Rect, Rows};
 use std::marker::PhantomData;
 use unit::{BOTH, Emulation, SIDE, Units};
 
-/// Words of k above which panels of B are too long for that (`deep.rs`).
+/// Words of k above which panels of B are too long for that (`long_k.rs`).
 const DEEP: usize = GROUP_BYTES / (4 * BOTH * GROUP_LEAST);
 
 /// The second factor.
@@ -78,7 +78,7 @@ pub(super) fn gemm(c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) 
 /// adds.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn busy(steps: usize) -> f64 {
-    speed::work::<amx::Native>(Isa::Amx, steps)
+    peak_loop::work::<amx::Native>(Isa::Amx, steps)
 }
 
 fn multiply<U: Units>(
@@ -133,7 +133,7 @@ fn multiply<U: Units>(
         }
     };
     if steps > DEEP {
-        return deep::multiply(&rect, (a, b), plan.device, parallel);
+        return long_k::multiply(&rect, (a, b), plan.device, parallel);
     }
     let whole_heads = BOTH * plan.epilogue.unit(BOTH);
     let n_block = block(n, BOTH, steps, PACK_B_BYTES).next_multiple_of(whole_heads);

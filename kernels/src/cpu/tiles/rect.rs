@@ -1,14 +1,14 @@
 //! A block of the output in tiles: which panels meet, in which order, and what becomes of whole sums.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
-use super::super::ahead::Ahead;
 use super::super::bf16::{Step, Task};
 use super::super::epilogue::{Epilogue, Whole};
 use super::super::output::Shared;
 use super::super::pack::Matrix;
 use super::super::plan::{FEW_PANELS, share};
-use super::super::rooms::Rooms;
+use super::super::prefetch::Prefetch;
 use super::super::rotary::{Part, Rotary};
+use super::super::scratch::ScratchPool;
 use super::super::simd::{LANES, Lanes};
 use super::super::tile::Finish;
 use super::super::{Isa, pieces};
@@ -124,14 +124,14 @@ impl<U: Units> Rect<'_, U> {
             None => 0,
         };
         let threads = if parallel { across * down } else { 1 };
-        let rooms = Rooms::new(threads, || {
+        let scratch_pool = ScratchPool::new(threads, || {
             let waiting = Waiting::new(self.order.cuts(), tiles, device)?;
             let panel = |floats| Tensor::empty(&[floats], DType::F32, device);
             Ok((waiting, panel(panel_a)?, panel(panel_b)?, panel(strip)?))
         })?;
         let one = |task: usize| {
             let (x, y) = (task / down, task % down);
-            rooms.with(|(waiting, panel_a, panel_b, strip)| {
+            scratch_pool.with(|(waiting, panel_a, panel_b, strip)| {
                 let (own, shared) = waiting.parts();
                 let work = Work {
                     rect,
@@ -273,11 +273,11 @@ impl<U> Rect<'_, U> {
             };
             // Where the next panel comes from; leaves that fill their last step only shift it.
             let mut ahead = match self.a {
-                Rows::Packed(_) => Ahead::none(),
+                Rows::Packed(_) => Prefetch::none(),
                 Rows::Apart(a) => {
                     let first = self.at.0 + (i + 1) * self.height;
                     let end = (first + self.height).min(self.at.0 + self.m);
-                    Ahead::of(a, first..end, 2 * from..2 * to)
+                    Prefetch::of(a, first..end, 2 * from..2 * to)
                 }
             };
             let is_here = |&(start, end): &(usize, usize)| start >= from && end <= to;
@@ -352,7 +352,7 @@ impl<U> Rect<'_, U> {
         let is_last = block.end == block.cuts.k;
         let mut soon = self.soon(block, (row, col));
         if is_last && matches!(self.c, Shared::F32(_)) {
-            self.whole(row, col).ask_for_second::<L>(&self.epilogue);
+            self.whole(row, col).prefetch_second::<L>(&self.epilogue);
         }
         let tall = self.height.next_multiple_of(SIDE);
         block.add::<L, _>(unit, sums, (self.height, tall), &mut soon);

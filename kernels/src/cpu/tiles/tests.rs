@@ -476,11 +476,11 @@ impl<A: Arithmetic> Unit for Singles<A> {
 #[test]
 fn the_self_check_lets_the_promised_arithmetic_pass_and_no_other() {
     let isa = Device::cpu().isa();
-    assert!(check::passes::<Emulation>(isa));
-    assert!(check::passes::<Singles<Manual>>(isa));
-    assert!(!check::passes::<Singles<Chain>>(isa));
-    assert!(!check::passes::<Singles<Unflushed>>(isa));
-    assert!(!check::passes::<Singles<Unfused>>(isa));
+    assert!(self_check::passes::<Emulation>(isa));
+    assert!(self_check::passes::<Singles<Manual>>(isa));
+    assert!(!self_check::passes::<Singles<Chain>>(isa));
+    assert!(!self_check::passes::<Singles<Unflushed>>(isa));
+    assert!(!self_check::passes::<Singles<Unfused>>(isa));
 }
 
 #[test]

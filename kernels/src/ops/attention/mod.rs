@@ -65,15 +65,15 @@ fn outputs(call: &Call<'_>, device: &Device) -> Result<(Tensor, Tensor)> {
 
 /// Query rows on their way over keys that come in parts, in ascending order: the bits of `forward` with
 /// all of them, if every part but the last ends a block.
-pub struct Running(cpu::Running);
+pub struct RunningForward(cpu::Running);
 
-impl Running {
+impl RunningForward {
     /// Rows that have seen nothing; b*t*heads*(width + 2) floats, t rounded up to 32.
     /// # Errors
     /// As `forward`.
-    pub fn new(qkv: &Tensor, call: &Call<'_>) -> Result<Running> {
+    pub fn new(qkv: &Tensor, call: &Call<'_>) -> Result<RunningForward> {
         call.check("attention::forward", qkv)?;
-        Ok(Running(cpu::Running::new(call, qkv.device())?))
+        Ok(RunningForward(cpu::Running::new(call, qkv.device())?))
     }
 
     /// Takes the rows over the call's keys.
@@ -122,22 +122,26 @@ pub fn backward(
         dispatch!(device, backward_whole(outs, passed, call, leaf))?;
         return Ok((dqkv, None));
     }
-    let mut slopes = Slopes::new(passed, call, leaf)?;
+    let mut slopes = RunningBackward::new(passed, call, leaf)?;
     let dkv = slopes.visit(passed, call)?;
     let dqkv = slopes.finish(passed, call, None, dtable)?;
     Ok((dqkv, Some(dkv_rows(&dkv, call.heads)?)))
 }
 
-/// Gradients of query rows on their way over keys that come in parts, as in `Running`.
-pub struct Slopes(cpu::Slopes);
+/// Gradients of query rows on their way over keys that come in parts, as in `RunningForward`.
+pub struct RunningBackward(cpu::Slopes);
 
-impl Slopes {
+impl RunningBackward {
     /// Nothing yet; b*t*heads*width floats, leaves of t rounded up to 32.
     /// # Errors
     /// As `backward`.
-    pub fn new(passed: &Passed<'_>, call: &Call<'_>, leaf: usize) -> Result<Slopes> {
+    pub fn new(passed: &Passed<'_>, call: &Call<'_>, leaf: usize) -> Result<RunningBackward> {
         check_passed(OP_BACKWARD, passed, call)?;
-        Ok(Slopes(cpu::Slopes::new(call, leaf, passed.qkv.device())?))
+        Ok(RunningBackward(cpu::Slopes::new(
+            call,
+            leaf,
+            passed.qkv.device(),
+        )?))
     }
 
     /// Adds what the call's keys give to the queries' gradients; returns the keys' and values' own from

@@ -10,7 +10,7 @@ use super::tile::{TILE, Tile};
 use super::turn::{Columns, Place, turn_back};
 use crate::cpu::output::Data;
 use crate::cpu::pack::View;
-use crate::cpu::rooms::Rooms;
+use crate::cpu::scratch::ScratchPool;
 use crate::cpu::small_gemm::Strips;
 use crate::cpu::strip::{Strip, steps};
 use crate::cpu::{Isa, Numbers, pieces};
@@ -62,7 +62,7 @@ impl Running {
         let of = Rows::of(qkv, call, bias.as_ref(), 0);
         let is_dropped = call.dropout.is_some();
         let tasks = call.b * heads.kv_heads;
-        let rooms = Rooms::new(tasks, || Room::new(&of, is_dropped, device))?;
+        let scratch_pool = ScratchPool::new(tasks, || Room::new(&of, is_dropped, device))?;
         let values = self.values.f32_mut();
         let tasks = values
             .par_chunks_mut(tiles * heads.width * TILE)
@@ -73,7 +73,7 @@ impl Running {
             if rows.keys.len() == 0 {
                 return;
             }
-            rooms.with(|room| {
+            scratch_pool.with(|room| {
                 let mut group = Group::new(&rows, (group, call), room, device);
                 let states = values.chunks_exact_mut(heads.width * TILE);
                 let states = states.zip(sums.chunks_exact_mut(2 * TILE));
@@ -155,7 +155,7 @@ pub(crate) fn forward_whole(
     }
     let of = Rows::of(qkv, call, bias.as_ref(), 0);
     let is_dropped = call.dropout.is_some();
-    let rooms = Rooms::new(call.b * heads.kv_heads, || {
+    let scratch_pool = ScratchPool::new(call.b * heads.kv_heads, || {
         let values = Tensor::empty(&[(width + 2) * TILE], DType::F32, device)?;
         Ok((Room::new(&of, is_dropped, device)?, values))
     })?;
@@ -165,7 +165,7 @@ pub(crate) fn forward_whole(
         let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
         let rows = Rows::of(qkv, call, bias.as_ref(), sequence);
         let out = columns.from(sequence * t, group * per * width);
-        rooms.with(|(room, state)| {
+        scratch_pool.with(|(room, state)| {
             let (values, sums) = state.f32_mut().split_at_mut(width * TILE);
             let (max, sum) = sums.split_at_mut(TILE);
             let mut state = State { values, max, sum };

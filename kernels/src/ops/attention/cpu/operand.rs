@@ -3,9 +3,9 @@
 
 use super::rows::lay;
 use crate::cpu::Numbers;
+use crate::cpu::bf16_pack::{join_columns, join_rows};
 use crate::cpu::pack::Matrix;
 use crate::cpu::strip::steps;
-use crate::cpu::words::{join_columns, join_rows};
 use crate::{DType, Device, Result, Tensor};
 
 /// Keys or values that lie in memory row after row, or as words of pairs.

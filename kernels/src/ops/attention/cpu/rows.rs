@@ -2,10 +2,10 @@
 
 use super::bias::Expanded;
 use super::tile::{TILE, Tile};
+use crate::cpu::bf16_pack::join_pairs;
 use crate::cpu::output::Data;
 use crate::cpu::pack::{Matrix, Panels, View, pack};
 use crate::cpu::strip::steps;
-use crate::cpu::words::join_pairs;
 use crate::cpu::{Isa, Numbers};
 use crate::descriptor::attention::{Call, Keys, Mask};
 use crate::descriptor::dropout::Constants;

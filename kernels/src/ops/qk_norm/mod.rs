@@ -21,7 +21,7 @@ pub fn forward(
     (wq, wk): (&Tensor, &Tensor),
     eps: f32,
 ) -> Result<()> {
-    check("head_norm::forward", qkv, heads, (wq, wk))?;
+    check("qk_norm::forward", qkv, heads, (wq, wk))?;
     let device = qkv.device().clone();
     dispatch!(device, forward(qkv, heads, (wq, wk), eps));
     Ok(())
@@ -40,7 +40,7 @@ pub fn backward(
     (wq, wk): (&Tensor, &Tensor),
     (eps, leaf): (f32, usize),
 ) -> Result<(Tensor, Tensor)> {
-    const OP: &str = "head_norm::backward";
+    const OP: &str = "qk_norm::backward";
     let n = check(OP, qkv, heads, (wq, wk))?;
     dqkv.expect_f32(OP, "dqkv", qkv.dims())?;
     let leaf = if leaf == 0 { n.max(1) } else { leaf };

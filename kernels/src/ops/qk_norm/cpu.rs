@@ -1,4 +1,4 @@
-//! Head norm on the CPU: the row loops of `rms_norm` on slices of packed rows.
+//! Norm of query and key heads on the CPU: the row loops of `rms_norm` on slices of packed rows.
 
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;

@@ -5,12 +5,12 @@
     reason = "products of operands as they lie trust their caller"
 )]
 
+use super::super::bf16_pack::join_row;
 use super::super::epilogue::Epilogue;
 use super::super::pack::View;
 use super::super::plan::{Plan, ViewMut};
 use super::super::strip::Strip;
 use super::super::tile::Finish;
-use super::super::words::join_row;
 use super::super::{Isa, Numbers};
 use super::unit::{Emulation, Units};
 use super::{Right, multiply, strided};

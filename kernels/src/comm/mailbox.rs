@@ -5,7 +5,7 @@
 //! this process has yet to make are bounded by number and bytes besides: processes make the same groups in
 //! the same order within moments. What waits of each group:
 //! - A member is at most one collective ahead of every other, since it cannot end one without a part of
-//!   each: two letters wait of each member at most.
+//!   each: two messages wait of each member at most.
 //! - Messages between two ranks are those of the micro-batches that a training schedule keeps in flight,
 //!   two activations of an evaluation, one part of keys and values of a ring (their receivers tell when
 //!   they have taken one), the shared tensors of one step, and the shares of one checkpoint.
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use super::failure::Failure;
 use super::frame::{EVERYONE, HEADER, Header, Kind, Payload};
-use super::watch::left;
+use super::watchdog::left;
 
 /// A member's part of a collective.
-pub(super) struct Letter {
+pub(super) struct Message {
     pub op: &'static str,
     pub whole: u64,
     pub payload: Payload,
@@ -30,7 +30,7 @@ pub(super) struct Letter {
 /// What one member sent another.
 #[derive(Default)]
 pub(super) struct Queue {
-    pub turns: VecDeque<Letter>,
+    pub turns: VecDeque<Message>,
     pub mail: VecDeque<Payload>,
     pub is_gone: bool,
 }
@@ -76,7 +76,7 @@ impl Inbox {
         let mut queues = self.queues();
         let queue = queues.entry(header.from as usize).or_default();
         match header.kind {
-            Kind::Turn => queue.turns.push_back(Letter {
+            Kind::Turn => queue.turns.push_back(Message {
                 op: header.op,
                 whole: header.whole,
                 payload,
@@ -110,7 +110,7 @@ const MOST_EARLY_BYTES: usize = 1 << 30;
 const MOST_EARLY_GROUPS: usize = 1 << 12;
 
 /// A process's inboxes and what is known of the other processes.
-pub(super) struct Post {
+pub(super) struct Mailbox {
     groups: Mutex<Groups>,
     /// By process.
     gone: Vec<AtomicBool>,
@@ -135,9 +135,9 @@ struct Ends {
 
 type Tell = Arc<dyn Fn(&Failure) + Send + Sync>;
 
-impl Post {
-    pub(super) fn new(processes: usize) -> Post {
-        Post {
+impl Mailbox {
+    pub(super) fn new(processes: usize) -> Mailbox {
+        Mailbox {
             groups: Mutex::default(),
             gone: (0..processes).map(|_| AtomicBool::new(false)).collect(),
             died: (0..processes).map(|_| AtomicBool::new(false)).collect(),
@@ -294,8 +294,8 @@ mod tests {
 
     #[test]
     fn early_frames_are_bounded_by_bytes_and_by_groups() {
-        let post = Post::new(2);
-        let deliver = |(header, payload)| post.deliver(header, payload);
+        let mailbox = Mailbox::new(2);
+        let deliver = |(header, payload)| mailbox.deliver(header, payload);
         for _ in 0..3 {
             // what a group takes over makes room for others
             for group in 0..15 {
@@ -307,9 +307,9 @@ mod tests {
                 "too much for groups that are not there yet"
             );
             for group in 0..15 {
-                post.open(group, &[0]);
+                mailbox.open(group, &[0]);
                 deliver(frame(group, 64 << 20)).unwrap();
-                held(&post.groups).here.remove(&group);
+                held(&mailbox.groups).here.remove(&group);
             }
         }
         for group in 0..u32::try_from(MOST_EARLY_GROUPS).unwrap() {

@@ -1,5 +1,5 @@
 //! Processes over MPI with a library that is queues between threads of one test: bits, ends, bounds, and
-//! the line of life. Real libraries are the matter of `tests/clusters/train_hosts.sh`.
+//! liveness connections. Real libraries are the matter of `tests/clusters/train_hosts.sh`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use super::library::Mpi;
 use super::{GOOD_BYE, MOST_WAITING, Network, Start, connect_by};
 use crate::comm::Failure;
-use crate::comm::claims::{each, everything};
 use crate::comm::frame::{Header, Kind, Payload};
-use crate::comm::life::{Life, Lines, Seat, meet};
+use crate::comm::liveness::{Lines, Liveness, Seat, meet};
 use crate::comm::local::{LocalComm, group};
-use crate::comm::post::Post;
-use crate::comm::watch::Watch;
+use crate::comm::mailbox::Mailbox;
+use crate::comm::tests::{each, everything};
+use crate::comm::watchdog::Watch;
 use crate::{Error, Result};
 
 type Messages = VecDeque<(usize, Arc<Vec<u8>>)>;
@@ -269,10 +269,11 @@ fn words_on_the_line_count_before_the_end_that_follows_them() {
     let found = each((0..3).collect(), |process| {
         if process == 1 {
             let (_, lines, _) = meet_as(&fabric, process);
-            let post = Arc::new(Post::new(3));
-            let life = Life::start(process, lines, (&post, &Arc::new(Watch::default()))).unwrap();
-            life.fail(&words);
-            life.close();
+            let mailbox = Arc::new(Mailbox::new(3));
+            let liveness =
+                Liveness::start(process, lines, (&mailbox, &Arc::new(Watch::default()))).unwrap();
+            liveness.fail(&words);
+            liveness.close();
             return None;
         }
         let network = connect(&fabric, process);
@@ -307,7 +308,7 @@ fn a_process_without_a_line_is_told_and_the_run_goes_on() {
         let network = connect(&fabric, process);
         network.remarks().to_vec()
     });
-    let want = "no line of life to process 1 on host-1: no way to 10.0.0.1:9 (no route); if it dies, mpirun alone can tell";
+    let want = "no line of liveness to process 1 on host-1: no way to 10.0.0.1:9 (no route); if it dies, mpirun alone can tell";
     assert_eq!(found, [vec![want.to_owned()], vec![], vec![]]);
 }
 

@@ -10,7 +10,7 @@ const LINE: usize = 64;
 
 /// Lines of stretches of memory that lie evenly apart, and how far the asking has come.
 #[derive(Clone, Copy)]
-pub(crate) struct Ahead {
+pub(crate) struct Prefetch {
     /// The next stretch.
     at: *const u8,
     /// Its bytes, and those from its start to the next one's.
@@ -22,10 +22,10 @@ pub(crate) struct Ahead {
     stretches: usize,
 }
 
-impl Ahead {
+impl Prefetch {
     /// Nothing.
-    pub(crate) fn none() -> Ahead {
-        Ahead {
+    pub(crate) fn none() -> Prefetch {
+        Prefetch {
             at: std::ptr::null(),
             len: 0,
             apart: 0,
@@ -35,25 +35,25 @@ impl Ahead {
     }
 
     /// Rows and columns of a matrix, as far as it goes, if rows or columns lie next to each other.
-    pub(crate) fn of(x: Matrix<'_>, rows: Range<usize>, columns: Range<usize>) -> Ahead {
-        each_kind!(x, x => Ahead::of_view(x, rows, columns))
+    pub(crate) fn of(x: Matrix<'_>, rows: Range<usize>, columns: Range<usize>) -> Prefetch {
+        each_kind!(x, x => Prefetch::of_view(x, rows, columns))
     }
 
-    fn of_view<E>(x: View<'_, E>, rows: Range<usize>, columns: Range<usize>) -> Ahead {
+    fn of_view<E>(x: View<'_, E>, rows: Range<usize>, columns: Range<usize>) -> Prefetch {
         let (rows, columns) = (
             rows.start..rows.end.min(x.rows),
             columns.start..columns.end.min(x.cols),
         );
         if rows.is_empty() || columns.is_empty() {
-            return Ahead::none();
+            return Prefetch::none();
         }
         let start = rows.start * x.row_stride + columns.start * x.col_stride;
         let (len, stretches, apart) = match (x.row_stride, x.col_stride) {
             (_, 1) => (columns.len(), rows.len(), x.row_stride),
             (1, _) => (rows.len(), columns.len(), x.col_stride),
-            _ => return Ahead::none(),
+            _ => return Prefetch::none(),
         };
-        Ahead {
+        Prefetch {
             at: x.data.as_ptr().wrapping_add(start).cast(),
             len: len * size_of::<E>(),
             apart: apart * size_of::<E>(),
@@ -77,12 +77,12 @@ impl Ahead {
     #[inline(always)]
     pub(crate) fn ask<L: Lanes>(&mut self, count: usize) {
         for line in self.by_ref().take(count) {
-            L::ask_far(line.cast());
+            L::prefetch_to_l2(line.cast());
         }
     }
 }
 
-impl Iterator for Ahead {
+impl Iterator for Prefetch {
     type Item = *const u8;
 
     #[inline(always)]
@@ -131,8 +131,8 @@ mod tests {
             (3, 3, 0, 9),
         ] {
             let wanted = wanted(&data, cols + 7, first..end.min(rows), from..to.min(cols));
-            let along = Ahead::of(x.into(), first..end, from..to);
-            let across = Ahead::of(x.transposed().into(), from..to, first..end);
+            let along = Prefetch::of(x.into(), first..end, from..to);
+            let across = Prefetch::of(x.transposed().into(), from..to, first..end);
             for mut ahead in [along, across] {
                 let each = ahead.each(4);
                 let mut found = BTreeSet::new();

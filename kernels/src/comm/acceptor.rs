@@ -18,7 +18,7 @@ const MOST_HEARD: usize = 64;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Somebody who knows the secret.
-pub(super) struct Visitor {
+pub(super) struct Admitted {
     pub stream: TcpStream,
     pub from: SocketAddr,
     pub words: String,
@@ -33,15 +33,15 @@ struct State {
 }
 
 /// A listener that is being served. Dropping it closes it.
-pub(super) struct Door {
+pub(super) struct Acceptor {
     state: Arc<State>,
-    visitors: Receiver<Visitor>,
+    callers: Receiver<Admitted>,
     keeper: Option<JoinHandle<()>>,
 }
 
-impl Door {
+impl Acceptor {
     /// Serves a listener.
-    pub(super) fn open(listener: TcpListener, secret: Secret) -> io::Result<Door> {
+    pub(super) fn open(listener: TcpListener, secret: Secret) -> io::Result<Acceptor> {
         listener.set_nonblocking(true)?;
         let state = Arc::new(State {
             secret,
@@ -49,22 +49,22 @@ impl Door {
             heard: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
         });
-        let (inside, visitors) = channel();
+        let (inside, callers) = channel();
         let keeper = thread::Builder::new().name("callers".into());
         let of_keeper = Arc::clone(&state);
         let keeper = keeper.spawn(move || keep(&listener, &of_keeper, &inside))?;
-        Ok(Door {
+        Ok(Acceptor {
             state,
-            visitors,
+            callers,
             keeper: Some(keeper),
         })
     }
 
-    /// The next visitor; None if there is none until then.
-    pub(super) fn next(&self, until: Instant) -> Option<Visitor> {
+    /// The next caller who knows the secret; None if none comes until then.
+    pub(super) fn next(&self, until: Instant) -> Option<Admitted> {
         let left = until.saturating_duration_since(Instant::now());
-        match self.visitors.recv_timeout(left) {
-            Ok(visitor) => Some(visitor),
+        match self.callers.recv_timeout(left) {
+            Ok(caller) => Some(caller),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
                 // it cannot listen any more: nobody comes
@@ -80,7 +80,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for Acceptor {
     fn drop(&mut self) {
         self.state.is_closed.store(true, Ordering::SeqCst);
         if let Some(keeper) = self.keeper.take() {
@@ -89,7 +89,7 @@ impl Drop for Door {
     }
 }
 
-fn keep(listener: &TcpListener, state: &Arc<State>, inside: &Sender<Visitor>) {
+fn keep(listener: &TcpListener, state: &Arc<State>, inside: &Sender<Admitted>) {
     while !state.is_closed.load(Ordering::SeqCst) {
         if state.heard.load(Ordering::SeqCst) >= MOST_HEARD {
             thread::sleep(PAUSE);
@@ -112,14 +112,14 @@ fn keep(listener: &TcpListener, state: &Arc<State>, inside: &Sender<Visitor>) {
     }
 }
 
-fn hear(mut stream: TcpStream, from: SocketAddr, state: &State, inside: &Sender<Visitor>) {
+fn hear(mut stream: TcpStream, from: SocketAddr, state: &State, inside: &Sender<Admitted>) {
     let admitted = stream
         .set_nonblocking(false)
         .and_then(|()| admit(&mut stream, &state.secret));
     match admitted {
         Ok(Some(words)) => {
-            // when the door is closed meanwhile, the caller sees its connection end
-            let _ = inside.send(Visitor {
+            // when the listener is closed meanwhile, the caller sees its connection end
+            let _ = inside.send(Admitted {
                 stream,
                 from,
                 words,

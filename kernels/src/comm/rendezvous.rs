@@ -2,7 +2,7 @@
 //! MASTER_PORT), each other one tells it its number and where it listens itself, and gets the list of all.
 //! Then each two are connected, the higher number calling. Both ends of every connection first show that
 //! they know the run's secret (`secret.rs`); who does not is counted and changes nothing. Callers are heard
-//! side by side (`door.rs`). Words of callers, and what process 0 then says:
+//! side by side (`acceptor.rs`). Words of callers, and what process 0 then says:
 //!
 //! ```text
 //! to process 0      PROCESS PROCESSES RANKS PORT HOST
@@ -10,14 +10,14 @@
 //! between others    PROCESS, by the secret that follows from the run's and TOKEN
 //! ```
 //!
-//! The token, new for each meeting, keeps processes of an earlier run with the same secret out.
+//! The token, new for each rendezvous, keeps processes of an earlier run with the same secret out.
 
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::door::{Door, Visitor};
+use super::acceptor::{Acceptor, Admitted};
 use super::network::unmet;
 use super::secret::{HANDSHAKE, Refusal, Secret, introduce, nonce, read_line};
 use crate::{Error, Result};
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Who meets where.
 #[derive(Clone, Debug)]
-pub struct Meeting {
+pub struct Rendezvous {
     /// This process, from 0.
     pub process: usize,
     /// Processes of the run.
@@ -62,19 +62,23 @@ pub(super) struct Met {
 }
 
 /// Connects to all other processes.
-pub(super) fn meet(meeting: &Meeting) -> Result<Met> {
-    let until = Instant::now() + meeting.patience;
-    let at = format!("{}:{}", meeting.address, meeting.port);
-    let addresses = resolve(meeting, &meeting.address)?;
-    if meeting.process == 0 {
-        Host { meeting, at: &at }.gather(&addresses, until)
+pub(super) fn meet(rendezvous: &Rendezvous) -> Result<Met> {
+    let until = Instant::now() + rendezvous.patience;
+    let at = format!("{}:{}", rendezvous.address, rendezvous.port);
+    let addresses = resolve(rendezvous, &rendezvous.address)?;
+    if rendezvous.process == 0 {
+        Host {
+            rendezvous,
+            at: &at,
+        }
+        .gather(&addresses, until)
     } else {
-        join(meeting, &at, &addresses, until)
+        join(rendezvous, &at, &addresses, until)
     }
 }
 
-fn resolve(meeting: &Meeting, name: &str) -> Result<Vec<SocketAddr>> {
-    let port = meeting.port;
+fn resolve(rendezvous: &Rendezvous, name: &str) -> Result<Vec<SocketAddr>> {
+    let port = rendezvous.port;
     let wanted = "the name or address of process 0's host";
     let found = match (name, port).to_socket_addrs() {
         Ok(addresses) => {
@@ -86,7 +90,7 @@ fn resolve(meeting: &Meeting, name: &str) -> Result<Vec<SocketAddr>> {
         }
         Err(error) => error.to_string(),
     };
-    let (process, host) = (meeting.process, &meeting.host);
+    let (process, host) = (rendezvous.process, &rendezvous.host);
     Err(unmet(
         format!("process {process} on {host}: name {name:?}"),
         found,
@@ -111,7 +115,7 @@ impl Caller {
 
 /// Process 0.
 struct Host<'a> {
-    meeting: &'a Meeting,
+    rendezvous: &'a Rendezvous,
     at: &'a str,
 }
 
@@ -124,15 +128,15 @@ fn is_inside(name: &str) -> bool {
 impl Host<'_> {
     /// Listens at the address that the others call, not at all of this host. Returns a remark if it must.
     fn listen(&self, addresses: &[SocketAddr]) -> Result<(TcpListener, Option<String>)> {
-        let Meeting {
+        let Rendezvous {
             address,
             port,
             bind,
             host,
             ..
-        } = self.meeting;
+        } = self.rendezvous;
         if let Some(name) = bind {
-            let chosen = resolve(self.meeting, name)?;
+            let chosen = resolve(self.rendezvous, name)?;
             let listener = TcpListener::bind(&chosen[..]);
             return Ok((listener.map_err(|error| self.deaf(&error))?, None));
         }
@@ -160,7 +164,7 @@ impl Host<'_> {
             ErrorKind::AddrInUse => "in use".to_owned(),
             _ => error.to_string(),
         };
-        let (host, port) = (&self.meeting.host, self.meeting.port);
+        let (host, port) = (&self.rendezvous.host, self.rendezvous.port);
         unmet(
             format!("process 0 on {host}: port {port}"),
             found,
@@ -170,16 +174,16 @@ impl Host<'_> {
 
     fn gather(&self, addresses: &[SocketAddr], until: Instant) -> Result<Met> {
         let (listener, remark) = self.listen(addresses)?;
-        let door = Door::open(listener, self.meeting.secret.clone());
-        let door = door.map_err(|error| self.deaf(&error))?;
+        let acceptor = Acceptor::open(listener, self.rendezvous.secret.clone());
+        let acceptor = acceptor.map_err(|error| self.deaf(&error))?;
         let mut callers: Vec<Caller> = Vec::new();
-        while callers.len() + 1 < self.meeting.processes {
-            let Some(visitor) = door.next(until) else {
-                let reason = self.absent(&callers, door.refused());
+        while callers.len() + 1 < self.rendezvous.processes {
+            let Some(admitted) = acceptor.next(until) else {
+                let reason = self.absent(&callers, acceptor.refused());
                 return Err(refuse(&mut callers, reason));
             };
             // who knows the secret and not the words is another version of this program
-            let Some((caller, processes, ranks)) = greeted(visitor) else {
+            let Some((caller, processes, ranks)) = greeted(admitted) else {
                 continue;
             };
             // one whose connection broke before it heard that it is known calls again
@@ -190,7 +194,7 @@ impl Host<'_> {
                 return Err(refuse(&mut callers, problem));
             }
         }
-        let refused = match door.refused() {
+        let refused = match acceptor.refused() {
             0 => None,
             count => Some(format!(
                 "process 0 refused {count} callers that did not know the run's secret"
@@ -203,20 +207,20 @@ impl Host<'_> {
 
     fn absent(&self, callers: &[Caller], refused: usize) -> Error {
         let is_there = |process: &usize| callers.iter().any(|caller| caller.process == *process);
-        let missing = (1..self.meeting.processes).filter(|process| !is_there(process));
+        let missing = (1..self.rendezvous.processes).filter(|process| !is_there(process));
         let missing: Vec<String> = missing.map(|process| process.to_string()).collect();
-        let seconds = self.meeting.patience.as_secs_f64();
+        let seconds = self.rendezvous.patience.as_secs_f64();
         let strangers = match refused {
             0 => String::new(),
             count => format!(" but {count} callers that did not know the run's secret"),
         };
         unmet(
-            format!("process 0 on {} at {}", self.meeting.host, self.at),
+            format!("process 0 on {} at {}", self.rendezvous.host, self.at),
             format!("nobody for {seconds:.0} s{strangers}"),
             format!(
                 "process {} of {}",
                 missing.join(", "),
-                self.meeting.processes
+                self.rendezvous.processes
             ),
         )
     }
@@ -227,12 +231,12 @@ impl Host<'_> {
         callers: &[Caller],
         (caller, processes, ranks): (&Caller, usize, usize),
     ) -> Option<Error> {
-        let Meeting {
+        let Rendezvous {
             processes: all,
             ranks_per_process: each,
             host,
             ..
-        } = self.meeting;
+        } = self.rendezvous;
         let at = format!("process {} on {}", caller.process, caller.host);
         if (processes, ranks) != (*all, *each) {
             let found = format!("a run of {processes} processes with {ranks} ranks each");
@@ -260,24 +264,24 @@ impl Host<'_> {
     fn introduce(&self, mut callers: Vec<Caller>) -> Result<Met> {
         callers.sort_by_key(|caller| caller.process);
         let token = nonce().map_err(|error| {
-            let at = format!("process 0 on {}", self.meeting.host);
+            let at = format!("process 0 on {}", self.rendezvous.host);
             unmet(at, error.to_string(), "random numbers of the system")
         })?;
         let is_spread = callers.iter().any(|caller| !caller.address.is_loopback());
         let mut text = format!(
             "go {token}\n{} 0 {}\n",
-            self.meeting.address, self.meeting.host
+            self.rendezvous.address, self.rendezvous.host
         );
         for caller in &callers {
             // who called from the host itself is reached where the host is
             let address = match caller.address.is_loopback() && is_spread {
-                true => self.meeting.address.clone(),
+                true => self.rendezvous.address.clone(),
                 false => caller.address.to_string(),
             };
             text.push_str(&format!("{address} {} {}\n", caller.port, caller.host));
         }
         let mut links = vec![None];
-        let mut hosts = vec![self.meeting.host.clone()];
+        let mut hosts = vec![self.rendezvous.host.clone()];
         for mut caller in callers {
             caller.stream.write_all(text.as_bytes()).map_err(|error| {
                 let at = format!("process {} on {}", caller.process, caller.host);
@@ -306,17 +310,17 @@ fn refuse(callers: &mut [Caller], reason: Error) -> Error {
 /// A caller, processes of its run, ranks of each.
 type Greeted = (Caller, usize, usize);
 
-fn greeted(visitor: Visitor) -> Option<Greeted> {
-    let words: Vec<&str> = visitor.words.splitn(5, ' ').collect();
+fn greeted(admitted: Admitted) -> Option<Greeted> {
+    let words: Vec<&str> = admitted.words.splitn(5, ' ').collect();
     let [process, processes, ranks, port, host] = words[..] else {
         return None;
     };
     let caller = Caller {
         process: process.parse().ok()?,
-        address: visitor.from.ip().to_canonical(),
+        address: admitted.from.ip().to_canonical(),
         port: port.parse().ok()?,
         host: host.to_owned(),
-        stream: visitor.stream,
+        stream: admitted.stream,
     };
     Some((caller, processes.parse().ok()?, ranks.parse().ok()?))
 }
@@ -340,11 +344,16 @@ fn call(addresses: &[SocketAddr], until: Instant) -> std::io::Result<TcpStream> 
 }
 
 /// Any other process.
-fn join(meeting: &Meeting, at: &str, addresses: &[SocketAddr], until: Instant) -> Result<Met> {
-    let me = format!("process {} on {}", meeting.process, meeting.host);
-    let (mut host, listener) = join_host(meeting, (&me, at), addresses, until)?;
+fn join(
+    rendezvous: &Rendezvous,
+    at: &str,
+    addresses: &[SocketAddr],
+    until: Instant,
+) -> Result<Met> {
+    let me = format!("process {} on {}", rendezvous.process, rendezvous.host);
+    let (mut host, listener) = join_host(rendezvous, (&me, at), addresses, until)?;
     // process 0 waits for all, and says no if somebody does not come
-    let patience = Instant::now() + meeting.patience + 2 * HANDSHAKE;
+    let patience = Instant::now() + rendezvous.patience + 2 * HANDSHAKE;
     let left = |error: std::io::Error| {
         let found = format!("no list of processes from {at} ({error})");
         unmet(me.clone(), found, "process 0 there")
@@ -368,7 +377,7 @@ fn join(meeting: &Meeting, at: &str, addresses: &[SocketAddr], until: Instant) -
         }
     };
     let mut peers = Vec::new();
-    for _ in 0..meeting.processes {
+    for _ in 0..rendezvous.processes {
         let line = read_line(&mut host, patience).map_err(left)?;
         let words: Vec<&str> = line.splitn(3, ' ').collect();
         let [address, port, host] = words[..] else {
@@ -385,15 +394,15 @@ fn join(meeting: &Meeting, at: &str, addresses: &[SocketAddr], until: Instant) -
         ));
     }
     host.set_read_timeout(None).map_err(left)?;
-    let mut links: Vec<Option<TcpStream>> = (0..meeting.processes).map(|_| None).collect();
+    let mut links: Vec<Option<TcpStream>> = (0..rendezvous.processes).map(|_| None).collect();
     links[0] = Some(host);
-    let secret = meeting.secret.derived(&token);
+    let secret = rendezvous.secret.derived(&token);
     // those behind this one may call as soon as they have the list
-    let door = Door::open(listener, secret.clone());
-    let door =
-        door.map_err(|error| unmet(me.clone(), error.to_string(), "a thread for callers"))?;
-    call_lower(meeting, &secret, &peers, (&mut links, until))?;
-    hear_higher(meeting, &door, (&mut links, until))?;
+    let acceptor = Acceptor::open(listener, secret.clone());
+    let acceptor =
+        acceptor.map_err(|error| unmet(me.clone(), error.to_string(), "a thread for callers"))?;
+    call_lower(rendezvous, &secret, &peers, (&mut links, until))?;
+    hear_higher(rendezvous, &acceptor, (&mut links, until))?;
     Ok(Met {
         links,
         hosts: peers.into_iter().map(|(_, _, host)| host).collect(),
@@ -404,14 +413,14 @@ fn join(meeting: &Meeting, at: &str, addresses: &[SocketAddr], until: Instant) -
 /// Introduces this process to process 0. Returns the connection, and where this process listens: at the address
 /// by which it reached process 0, which sees the same one.
 fn join_host(
-    meeting: &Meeting,
+    rendezvous: &Rendezvous,
     (me, at): (&str, &str),
     addresses: &[SocketAddr],
     until: Instant,
 ) -> Result<(TcpStream, TcpListener)> {
     let deaf =
         |error: std::io::Error| unmet(me.to_owned(), error.to_string(), "a port to listen at");
-    let seconds = meeting.patience.as_secs_f64();
+    let seconds = rendezvous.patience.as_secs_f64();
     let mut listener: Option<(IpAddr, TcpListener)> = None;
     loop {
         let silent = |error: std::io::Error| {
@@ -420,7 +429,7 @@ fn join_host(
         };
         let mut host = call(addresses, until).map_err(silent)?;
         let mut own = host.local_addr().map_err(silent)?.ip();
-        if own.is_loopback() && !is_inside(&meeting.address) {
+        if own.is_loopback() && !is_inside(&rendezvous.address) {
             // processes of other hosts cannot reach that
             own = IpAddr::from([0, 0, 0, 0]);
         }
@@ -429,14 +438,14 @@ fn join_host(
             None => (own, TcpListener::bind((own, 0)).map_err(deaf)?),
         };
         let port = listening.local_addr().map_err(deaf)?.port();
-        let Meeting {
+        let Rendezvous {
             process,
             processes,
             ranks_per_process: ranks,
             host: name,
             secret,
             ..
-        } = meeting;
+        } = rendezvous;
         let words = format!("{process} {processes} {ranks} {port} {name}");
         match introduce(&mut host, secret, &words) {
             Ok(()) => return Ok((host, listening)),
@@ -462,15 +471,15 @@ type Streams<'a> = (&'a mut Vec<Option<TcpStream>>, Instant);
 
 /// Connects to the processes between 0 and this one.
 fn call_lower(
-    meeting: &Meeting,
+    rendezvous: &Rendezvous,
     secret: &Secret,
     peers: &[(String, u16, String)],
     (links, until): Streams<'_>,
 ) -> Result<()> {
-    for process in 1..meeting.process {
+    for process in 1..rendezvous.process {
         let (address, port, host) = &peers[process];
         let lost = |why: String| {
-            let at = format!("process {} on {}", meeting.process, meeting.host);
+            let at = format!("process {} on {}", rendezvous.process, rendezvous.host);
             let found = format!("no way to {address}:{port} ({why})");
             unmet(at, found, format!("process {process} on {host} there"))
         };
@@ -478,7 +487,7 @@ fn call_lower(
         let resolved: Vec<SocketAddr> = resolved.map_err(|e| lost(e.to_string()))?.collect();
         links[process] = loop {
             let mut stream = call(&resolved, until).map_err(|error| lost(error.to_string()))?;
-            match introduce(&mut stream, secret, &meeting.process.to_string()) {
+            match introduce(&mut stream, secret, &rendezvous.process.to_string()) {
                 Ok(()) => break Some(stream),
                 Err(Refusal::Connection(error)) if Instant::now() >= until => {
                     return Err(lost(error.to_string()));
@@ -494,20 +503,24 @@ fn call_lower(
 }
 
 /// Takes the calls of the processes behind this one.
-fn hear_higher(meeting: &Meeting, door: &Door, (links, until): Streams<'_>) -> Result<()> {
-    let expected = meeting.process + 1..meeting.processes;
+fn hear_higher(
+    rendezvous: &Rendezvous,
+    acceptor: &Acceptor,
+    (links, until): Streams<'_>,
+) -> Result<()> {
+    let expected = rendezvous.process + 1..rendezvous.processes;
     while expected.clone().any(|process| links[process].is_none()) {
-        let Some(visitor) = door.next(until) else {
+        let Some(admitted) = acceptor.next(until) else {
             let missing = expected.clone().filter(|&process| links[process].is_none());
             let missing: Vec<String> = missing.map(|process| process.to_string()).collect();
             let wanted = format!("process {}", missing.join(", "));
-            let me = format!("process {} on {}", meeting.process, meeting.host);
+            let me = format!("process {} on {}", rendezvous.process, rendezvous.host);
             return Err(unmet(me, "no connection in time", wanted));
         };
-        let process = visitor.words.parse().ok();
+        let process = admitted.words.parse().ok();
         if let Some(process) = process.filter(|process| expected.contains(process)) {
             // the last one counts: who calls again did not hear that it is known
-            links[process] = Some(visitor.stream);
+            links[process] = Some(admitted.stream);
         }
     }
     Ok(())

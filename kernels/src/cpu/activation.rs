@@ -1,10 +1,10 @@
-//! Activation functions on 16 lanes, value and slope, for the ops that use them.
+//! Activation functions on 16 lanes, value and derivative, for the ops that use them.
 //!
 //! GELU, erf form: x Phi(x). For x <= 0, Phi(x) = exp(-x^2/2) m(-x), m the scaled tail (Mills' ratio over
 //! sqrt(2 pi)); m(z) (z + 4) is a polynomial in t = (z - 4) / (z + 4), fitted here at Chebyshev
 //! points of [0, 16] to 2e-8. Phi(x) = 1 - Phi(-x) above 0. Slope: Phi(x) + x phi(x).
-//! tanh: (1 - e) / (1 + e) of |x| with e = exp(-2 |x|), slope 4 e / (1 + e)^2.
-//! GELU, tanh form, and quick GELU: x logistic(u), slope s + x s (1 - s) u'; SiLU, with u = x, so, too.
+//! tanh: (1 - e) / (1 + e) of |x| with e = exp(-2 |x|), derivative 4 e / (1 + e)^2.
+//! GELU, tanh form, and quick GELU: x logistic(u), derivative s + x s (1 - s) u'; SiLU, with u = x, so, too.
 
 use super::math::{exp_of_score, logistic};
 use super::simd::Lanes;
@@ -30,9 +30,9 @@ const TAIL: [f32; 10] = [
     0.755_285_14,
 ];
 
-/// A function of one number and its slope, lane by lane.
-pub(crate) trait Curve {
-    /// The value, and the slope.
+/// A function of one number and its derivative, lane by lane.
+pub(crate) trait Activation {
+    /// The value, and the derivative.
     fn both<L: Lanes>(x: L) -> (L, L);
 
     #[inline(always)]
@@ -41,7 +41,7 @@ pub(crate) trait Curve {
     }
 
     #[inline(always)]
-    fn slope<L: Lanes>(x: L) -> L {
+    fn derivative<L: Lanes>(x: L) -> L {
         Self::both(x).1
     }
 }
@@ -57,11 +57,11 @@ pub(crate) struct Tanh;
 /// Evaluates an expression with a curve's type for the kind of an activation.
 macro_rules! by_kind {
     ($kind:expr, $curve:ident => $do:expr) => {{
-        use $crate::cpu::curve;
+        use $crate::cpu::activation;
         use $crate::descriptor::activation::Kind;
         macro_rules! with {
             ($type:ident) => {{
-                type $curve = curve::$type;
+                type $curve = activation::$type;
                 $do
             }};
         }
@@ -77,19 +77,20 @@ macro_rules! by_kind {
 }
 pub(crate) use by_kind;
 
-impl Curve for GeluTanh {
+impl Activation for GeluTanh {
     #[inline(always)]
     fn both<L: Lanes>(x: L) -> (L, L) {
         // Past 16 both are settled, and x^2 could overflow.
         let near = near(x);
         let square = near.mul(near);
-        let (s, rest) = logistic_and_slope(near.mul(square.fma(L::splat(CUBIC), L::splat(LINEAR))));
+        let (s, rest) =
+            logistic_and_derivative(near.mul(square.fma(L::splat(CUBIC), L::splat(LINEAR))));
         let du = square.fma(L::splat(3.0 * CUBIC), L::splat(LINEAR));
         (x.mul(s), near.fma(rest.mul(du), s))
     }
 }
 
-impl Curve for GeluErf {
+impl Activation for GeluErf {
     #[inline(always)]
     fn both<L: Lanes>(x: L) -> (L, L) {
         let (share, bell) = normal(x);
@@ -97,15 +98,15 @@ impl Curve for GeluErf {
     }
 }
 
-impl Curve for QuickGelu {
+impl Activation for QuickGelu {
     #[inline(always)]
     fn both<L: Lanes>(x: L) -> (L, L) {
-        let (s, rest) = logistic_and_slope(x.mul(L::splat(QUICK)));
+        let (s, rest) = logistic_and_derivative(x.mul(L::splat(QUICK)));
         (x.mul(s), x.fma(rest.mul(L::splat(QUICK)), s))
     }
 }
 
-impl Curve for Silu {
+impl Activation for Silu {
     #[inline(always)]
     fn both<L: Lanes>(x: L) -> (L, L) {
         let s = logistic(x);
@@ -114,17 +115,17 @@ impl Curve for Silu {
     }
 }
 
-impl Curve for Relu {
+impl Activation for Relu {
     #[inline(always)]
     fn both<L: Lanes>(x: L) -> (L, L) {
         let zero = L::splat(0.0);
-        // NaN is not less than 0, so it goes on; the slope is 0 at 0, as torch has it.
-        let slope = zero.select_less(x, L::splat(1.0), zero);
-        (x.select_less(zero, zero, x), slope)
+        // NaN is not less than 0, so it goes on; the derivative is 0 at 0, as torch has it.
+        let derivative = zero.select_less(x, L::splat(1.0), zero);
+        (x.select_less(zero, zero, x), derivative)
     }
 }
 
-impl Curve for SquaredRelu {
+impl Activation for SquaredRelu {
     #[inline(always)]
     fn both<L: Lanes>(x: L) -> (L, L) {
         let y = Relu::value(x);
@@ -132,16 +133,16 @@ impl Curve for SquaredRelu {
     }
 }
 
-impl Curve for Tanh {
+impl Activation for Tanh {
     #[inline(always)]
     fn both<L: Lanes>(x: L) -> (L, L) {
         let (zero, one) = (L::splat(0.0), L::splat(1.0));
         let e = exp_of_score(x.select_less(zero, x, zero.sub(x)).mul(L::splat(2.0)));
         let y = one.sub(e).div(one.add(e));
-        let slope = logistic_and_slope(x.mul(L::splat(2.0))).1;
+        let derivative = logistic_and_derivative(x.mul(L::splat(2.0))).1;
         (
             x.select_less(zero, zero.sub(y), y),
-            slope.mul(L::splat(4.0)),
+            derivative.mul(L::splat(4.0)),
         )
     }
 }
@@ -155,7 +156,7 @@ fn near<L: Lanes>(x: L) -> L {
 /// s = logistic(u) and s (1 - s), neither with cancellation: e = exp(-|u|), and the two shares are
 /// 1 / (1 + e) and e / (1 + e).
 #[inline(always)]
-fn logistic_and_slope<L: Lanes>(u: L) -> (L, L) {
+fn logistic_and_derivative<L: Lanes>(u: L) -> (L, L) {
     let (zero, one) = (L::splat(0.0), L::splat(1.0));
     let e = exp_of_score(u.min(zero.sub(u)));
     let large = one.div(one.add(e));

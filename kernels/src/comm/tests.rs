@@ -3,7 +3,7 @@
 
 use super::local::{LocalComm, group};
 use super::secret::{Secret, introduce, read_line};
-use super::socket::{Meeting, connect};
+use super::socket::{Rendezvous, connect};
 use super::{Collective, Failure, Network};
 use crate::testing::bits;
 use crate::{Error, Result};
@@ -18,9 +18,9 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-pub(super) fn meetings(processes: usize, ranks_per_process: usize) -> Vec<Meeting> {
+pub(super) fn rendezvous_of(processes: usize, ranks_per_process: usize) -> Vec<Rendezvous> {
     let port = free_port();
-    let meeting = |process| Meeting {
+    let rendezvous = |process| Rendezvous {
         process,
         processes,
         ranks_per_process,
@@ -32,7 +32,7 @@ pub(super) fn meetings(processes: usize, ranks_per_process: usize) -> Vec<Meetin
         patience: Duration::from_secs(10),
         timeout: Duration::from_secs(20),
     };
-    (0..processes).map(meeting).collect()
+    (0..processes).map(rendezvous).collect()
 }
 
 /// Runs one thread per item and returns their results in order.
@@ -47,12 +47,12 @@ pub(super) fn each<C: Send, T: Send>(items: Vec<C>, run: impl Fn(C) -> T + Sync)
 
 /// Runs every member of a group of all ranks, by rank.
 fn over_sockets<T: Send>(
-    meetings: Vec<Meeting>,
+    rendezvous_of: Vec<Rendezvous>,
     run: impl Fn(&dyn Collective) -> T + Sync,
 ) -> Vec<T> {
-    let results = each(meetings, |meeting| {
-        let network = connect(&meeting).unwrap();
-        let all: Vec<usize> = (0..meeting.processes * meeting.ranks_per_process).collect();
+    let results = each(rendezvous_of, |rendezvous| {
+        let network = connect(&rendezvous).unwrap();
+        let all: Vec<usize> = (0..rendezvous.processes * rendezvous.ranks_per_process).collect();
         let members = network.group("world", &all);
         each(members, |comm| run(comm.as_ref()))
     });
@@ -113,18 +113,18 @@ fn processes_over_sockets_have_the_bits_of_threads() {
         let want = each(group(processes * each_has), |comm: LocalComm| {
             everything(&comm)
         });
-        let found = over_sockets(meetings(processes, each_has), everything);
+        let found = over_sockets(rendezvous_of(processes, each_has), everything);
         assert!(found == want, "{processes} processes of {each_has}");
     }
 }
 
 #[test]
 fn groups_of_some_ranks_do_not_meet_each_other() {
-    let results = each(meetings(3, 2), |meeting| {
-        let network = connect(&meeting).unwrap();
+    let results = each(rendezvous_of(3, 2), |rendezvous| {
+        let network = connect(&rendezvous).unwrap();
         assert_eq!(
             network.ranks(),
-            meeting.process * 2..meeting.process * 2 + 2
+            rendezvous.process * 2..rendezvous.process * 2 + 2
         );
         let mut found = Vec::new();
         // within a process, over two, over all; two at once
@@ -138,7 +138,10 @@ fn groups_of_some_ranks_do_not_meet_each_other() {
                 .flat_map(|list| network.group("some", list))
                 .collect();
             found.extend(each(groups, |comm| {
-                let x = comm.all_gather(&[meeting.process as f32]).unwrap().concat();
+                let x = comm
+                    .all_gather(&[rendezvous.process as f32])
+                    .unwrap()
+                    .concat();
                 (comm.rank(), x)
             }));
         }
@@ -162,10 +165,10 @@ fn groups_of_some_ranks_do_not_meet_each_other() {
 
 #[test]
 fn texts_reach_every_process() {
-    let found = each(meetings(3, 1), |meeting| {
-        let network = connect(&meeting).unwrap();
+    let found = each(rendezvous_of(3, 1), |rendezvous| {
+        let network = connect(&rendezvous).unwrap();
         network
-            .exchange(&format!("facts of {}\n", meeting.host))
+            .exchange(&format!("facts of {}\n", rendezvous.host))
             .unwrap()
     });
     let want: Vec<String> = (0..3).map(|p| format!("facts of host-{p}\n")).collect();
@@ -174,7 +177,7 @@ fn texts_reach_every_process() {
 
 #[test]
 fn different_lengths_and_different_calls_name_both_ranks() {
-    let found = over_sockets(meetings(3, 1), |comm| {
+    let found = over_sockets(rendezvous_of(3, 1), |comm| {
         let mut x = vec![0.0; if comm.rank() == 2 { 4 } else { 3 }];
         comm.all_reduce_sum(&mut x)
     });
@@ -188,7 +191,7 @@ fn different_lengths_and_different_calls_name_both_ranks() {
         other_len,
     };
     assert_eq!(found, vec![Err(want); 3]);
-    let found = over_sockets(meetings(2, 1), |comm| match comm.rank() {
+    let found = over_sockets(rendezvous_of(2, 1), |comm| match comm.rank() {
         0 => comm.barrier(),
         _ => comm.all_reduce_max(&mut [1.0]),
     });
@@ -205,7 +208,7 @@ fn different_lengths_and_different_calls_name_both_ranks() {
             2
         ]
     );
-    let found = over_sockets(meetings(2, 1), |comm| {
+    let found = over_sockets(rendezvous_of(2, 1), |comm| {
         comm.send(1 - comm.rank(), &[1.0, 2.0]).unwrap();
         let wrong = comm.recv(1 - comm.rank(), &mut [0.0]);
         assert!(matches!(
@@ -233,11 +236,11 @@ fn a_process_that_leaves_makes_the_others_return_with_its_words() {
         reason: "failed: no more samples".into(),
     };
     for told in [Some(words), None] {
-        let found = each(meetings(3, 1), |meeting| {
-            let network = connect(&meeting).unwrap();
+        let found = each(rendezvous_of(3, 1), |rendezvous| {
+            let network = connect(&rendezvous).unwrap();
             let comm = network.group("world", &[0, 1, 2]).remove(0);
             comm.barrier().unwrap();
-            if meeting.process == 1 {
+            if rendezvous.process == 1 {
                 comm.send(0, &[7.0]).unwrap();
                 if let Some(told) = &told {
                     network.fail(told);
@@ -252,7 +255,7 @@ fn a_process_that_leaves_makes_the_others_return_with_its_words() {
                     op: "all_reduce_sum"
                 }
             );
-            if meeting.process == 0 {
+            if rendezvous.process == 0 {
                 // what was sent before still counts
                 let mut x = [0.0];
                 comm.recv(1, &mut x).unwrap();
@@ -273,16 +276,16 @@ fn a_process_that_leaves_makes_the_others_return_with_its_words() {
 }
 
 /// Meets as process 1 of 2, then does as it is told.
-fn false_peer(meeting: &Meeting, then: impl FnOnce(&mut TcpStream)) {
+fn false_peer(rendezvous: &Rendezvous, then: impl FnOnce(&mut TcpStream)) {
     let until = Instant::now() + Duration::from_secs(10);
     let mut stream = loop {
-        match TcpStream::connect(("127.0.0.1", meeting.port)) {
+        match TcpStream::connect(("127.0.0.1", rendezvous.port)) {
             Ok(stream) => break stream,
             Err(_) => assert!(Instant::now() < until),
         }
         thread::sleep(Duration::from_millis(10));
     };
-    introduce(&mut stream, &meeting.secret, "1 2 1 1 host-1").unwrap();
+    introduce(&mut stream, &rendezvous.secret, "1 2 1 1 host-1").unwrap();
     let mut answer = [0; 3];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"go ");
@@ -300,14 +303,14 @@ fn a_process_that_is_killed_cut_off_or_mad_is_named() {
     let cases: [(Then, &str); 3] = [
         (|_| {}, "ended (connection closed)"),
         (madness, "sent bytes that are no frame"),
-        (silence, "gave no sign of life for 0 s"),
+        (silence, "gave no sign of liveness for 0 s"),
     ];
     for (then, reason) in cases {
-        let mut meeting = meetings(2, 1).remove(0);
-        meeting.timeout = Duration::from_millis(200);
+        let mut rendezvous = rendezvous_of(2, 1).remove(0);
+        rendezvous.timeout = Duration::from_millis(200);
         thread::scope(|scope| {
-            scope.spawn(|| false_peer(&meeting, then));
-            let network = connect(&meeting).unwrap();
+            scope.spawn(|| false_peer(&rendezvous, then));
+            let network = connect(&rendezvous).unwrap();
             assert_eq!(
                 network.exchange("facts").unwrap_err(),
                 Error::PeerGone {
@@ -326,12 +329,12 @@ fn a_process_that_is_killed_cut_off_or_mad_is_named() {
 
 #[test]
 fn the_watchdog_names_rank_host_collective_step_and_who_is_missing() {
-    let mut meetings = meetings(2, 2);
-    for meeting in &mut meetings {
-        meeting.timeout = Duration::from_millis(300);
+    let mut rendezvous_of = rendezvous_of(2, 2);
+    for rendezvous in &mut rendezvous_of {
+        rendezvous.timeout = Duration::from_millis(300);
     }
-    let found = each(meetings, |meeting| {
-        let network = connect(&meeting).unwrap();
+    let found = each(rendezvous_of, |rendezvous| {
+        let network = connect(&rendezvous).unwrap();
         network.watch().set_step(12);
         let comms = network.group("tensor", &[0, 1, 2, 3]);
         let late = each(comms, |comm| {
@@ -345,12 +348,12 @@ fn the_watchdog_names_rank_host_collective_step_and_who_is_missing() {
         text.starts_with("barrier: rank ") || text.contains("waited 0 s in barrier"),
         "{text}"
     );
-    let lone = each(self::meetings(2, 1), |mut meeting| {
-        meeting.timeout = Duration::from_millis(300);
-        let network = connect(&meeting).unwrap();
+    let lone = each(self::rendezvous_of(2, 1), |mut rendezvous| {
+        rendezvous.timeout = Duration::from_millis(300);
+        let network = connect(&rendezvous).unwrap();
         network.watch().set_step(12);
         let comm = network.group("tensor", &[0, 1]).remove(0);
-        if meeting.process == 1 {
+        if rendezvous.process == 1 {
             thread::sleep(Duration::from_millis(600));
             return String::new();
         }
@@ -360,17 +363,17 @@ fn the_watchdog_names_rank_host_collective_step_and_who_is_missing() {
     assert_eq!(lone[0], want);
 }
 
-fn failure(meeting: &Meeting) -> String {
-    let met: Result<Network> = connect(meeting);
+fn failure(rendezvous: &Rendezvous) -> String {
+    let met: Result<Network> = connect(rendezvous);
     met.err().unwrap().to_string()
 }
 
 #[test]
 fn processes_that_do_not_meet_say_why_on_each() {
     // nobody comes, nobody answers
-    let mut alone = meetings(3, 1);
-    for meeting in &mut alone {
-        meeting.patience = Duration::from_millis(200);
+    let mut alone = rendezvous_of(3, 1);
+    for rendezvous in &mut alone {
+        rendezvous.patience = Duration::from_millis(200);
     }
     let port = alone[0].port;
     let text = failure(&alone[0]);
@@ -397,7 +400,7 @@ fn processes_that_do_not_meet_say_why_on_each() {
     let want = format!("process 0 on host-0: port {}: found in use", alone[0].port);
     assert!(failure(&alone[0]).starts_with(&want));
     // another number of processes; one number twice; a number too high
-    type Spoil = fn(&mut Meeting);
+    type Spoil = fn(&mut Rendezvous);
     let spoilt: [(Spoil, &str); 3] = [
         (
             |m| m.processes = 4,
@@ -413,16 +416,16 @@ fn processes_that_do_not_meet_say_why_on_each() {
         ),
     ];
     for (spoil, reason) in spoilt {
-        let mut meetings = meetings(3, 1);
-        spoil(&mut meetings[2]);
-        let texts = each(meetings, |meeting| {
+        let mut rendezvous_of = rendezvous_of(3, 1);
+        spoil(&mut rendezvous_of[2]);
+        let texts = each(rendezvous_of, |rendezvous| {
             // the odd one is the last to come
-            thread::sleep(Duration::from_millis(if meeting.host == "host-2" {
+            thread::sleep(Duration::from_millis(if rendezvous.host == "host-2" {
                 300
             } else {
                 0
             }));
-            failure(&meeting)
+            failure(&rendezvous)
         });
         assert!(
             texts.iter().all(|text| text.contains(reason)),
@@ -437,15 +440,15 @@ fn processes_that_do_not_meet_say_why_on_each() {
 
 #[test]
 fn strangers_do_not_disturb_a_meeting() {
-    let meetings = meetings(2, 1);
-    let port = meetings[0].port;
-    let found = each(meetings, |meeting| {
-        if meeting.process == 1 {
+    let rendezvous_of = rendezvous_of(2, 1);
+    let port = rendezvous_of[0].port;
+    let found = each(rendezvous_of, |rendezvous| {
+        if rendezvous.process == 1 {
             thread::sleep(Duration::from_millis(100));
             let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
             stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         }
-        let network = connect(&meeting).unwrap();
+        let network = connect(&rendezvous).unwrap();
         network.exchange("x").unwrap().len()
     });
     assert_eq!(found, [2, 2]);
@@ -509,17 +512,17 @@ fn attack(port: u16, kind: usize) -> Vec<TcpStream> {
 #[test]
 fn who_does_not_know_the_secret_takes_no_seat_and_no_time() {
     for kind in 0..5 {
-        let meetings = meetings(2, 1);
-        let port = meetings[0].port;
-        let found = each(meetings, |meeting| {
+        let rendezvous_of = rendezvous_of(2, 1);
+        let port = rendezvous_of[0].port;
+        let found = each(rendezvous_of, |rendezvous| {
             let started = Instant::now();
-            let open = (meeting.process == 1).then(|| attack(port, kind));
-            let network = connect(&meeting).unwrap();
+            let open = (rendezvous.process == 1).then(|| attack(port, kind));
+            let network = connect(&rendezvous).unwrap();
             // 80 silent callers are more than are heard at once: they hold the others up for one deadline
             let most = if kind == 0 { 8 } else { 2 };
             let took = started.elapsed();
             assert!(took < Duration::from_secs(most), "{kind}: {took:?}");
-            let texts = network.exchange(&format!("from {}", meeting.process));
+            let texts = network.exchange(&format!("from {}", rendezvous.process));
             drop(open);
             texts.unwrap()
         });
@@ -529,10 +532,10 @@ fn who_does_not_know_the_secret_takes_no_seat_and_no_time() {
 
 #[test]
 fn another_secret_is_named_on_both_sides() {
-    let mut meetings = meetings(2, 1);
-    meetings[0].patience = Duration::from_millis(500);
-    meetings[1].secret = Secret::of("another one");
-    let texts = each(meetings, |meeting| failure(&meeting));
+    let mut rendezvous_of = rendezvous_of(2, 1);
+    rendezvous_of[0].patience = Duration::from_millis(500);
+    rendezvous_of[1].secret = Secret::of("another one");
+    let texts = each(rendezvous_of, |rendezvous| failure(&rendezvous));
     assert!(
         texts[0].contains("found nobody for 0 s but 1 callers that did not know the run's secret"),
         "{texts:?}"
@@ -568,16 +571,16 @@ fn listening(port: u16) -> Vec<String> {
 #[test]
 fn process_0_listens_at_its_address_and_not_at_all() {
     for bind in [None, Some("127.0.0.1".to_owned())] {
-        let mut meeting = meetings(2, 1).remove(0);
-        meeting.patience = Duration::from_millis(600);
-        meeting.bind = bind;
-        if meeting.bind.is_some() {
+        let mut rendezvous = rendezvous_of(2, 1).remove(0);
+        rendezvous.patience = Duration::from_millis(600);
+        rendezvous.bind = bind;
+        if rendezvous.bind.is_some() {
             // a name that others know this host by
-            meeting.address = "0.0.0.0".into();
+            rendezvous.address = "0.0.0.0".into();
         }
-        let port = meeting.port;
+        let port = rendezvous.port;
         thread::scope(|scope| {
-            let waits = scope.spawn(|| failure(&meeting));
+            let waits = scope.spawn(|| failure(&rendezvous));
             let caller = stranger(port);
             assert_eq!(listening(port), ["0100007F"]);
             drop(caller);

@@ -5,7 +5,7 @@
 
 use super::super::pack::Matrix;
 use super::super::pieces;
-use super::super::rooms::Rooms;
+use super::super::scratch::ScratchPool;
 use super::panels::{each_panel, room};
 use super::rect::{Columns, Rect, Rows, Work};
 use super::sums::Waiting;
@@ -37,7 +37,7 @@ pub(super) fn multiply<U: Units>(
     let mut packed_b = room(wide * longest * BOTH, device)?;
     let mut waiting = Waiting::new(cuts, high * wide, device)?;
     let threads = if parallel { high } else { 1 };
-    let shared = Rooms::new(threads, || Waiting::new(cuts, 0, device))?;
+    let shared = ScratchPool::new(threads, || Waiting::new(cuts, 0, device))?;
     for j in (0..cols).step_by(wide) {
         let j = j..cols.min(j + wide);
         for i in (0..rows).step_by(high) {

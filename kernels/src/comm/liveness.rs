@@ -1,4 +1,4 @@
-//! The line of life beside MPI: a TCP connection of each other process to process 0 that carries nothing
+//! Liveness connections beside MPI: a TCP connection of each other process to process 0 that carries nothing
 //! but how processes end. One that ends without a good-bye is a process that died; process 0 tells the
 //! rest. MPI says nothing of the kind, and mpirun ends all without a name.
 //!
@@ -17,13 +17,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::door::Door;
+use super::acceptor::Acceptor;
 use super::failure::Failure;
 use super::frame::{self, Header, Kind, Payload};
+use super::mailbox::Mailbox;
 use super::network::unmet;
-use super::post::Post;
 use super::secret::{HANDSHAKE, Refusal, Secret, introduce, nonce};
-use super::watch::Watch;
+use super::watchdog::Watch;
 use crate::Result;
 
 /// How long processes try to reach process 0 before they go on without.
@@ -75,9 +75,9 @@ pub(super) fn meet(
         let port = listener.as_ref().ok().and_then(|l| l.local_addr().ok());
         let place = port.map(|at| place(&token, at.port(), &hosts[0]));
         exchange(place.as_deref().unwrap_or_default())?;
-        let door = listener.and_then(|listener| Door::open(listener, Secret::of(&token)));
-        let mut lines = match &door {
-            Ok(door) => hear(door, hosts.len()),
+        let acceptor = listener.and_then(|listener| Acceptor::open(listener, Secret::of(&token)));
+        let mut lines = match &acceptor {
+            Ok(acceptor) => hear(acceptor, hosts.len()),
             Err(_) => hosts.iter().map(|_| None).collect(),
         };
         let mut without = Vec::new();
@@ -133,18 +133,18 @@ fn local_addresses(tree: &str) -> Vec<Ipv4Addr> {
 }
 
 /// Takes the calls of the others, until all have called or their time is over.
-fn hear(door: &Door, processes: usize) -> Lines {
+fn hear(acceptor: &Acceptor, processes: usize) -> Lines {
     // whoever was let in at the end of its own patience has a line: else it would take this process for dead
     let until = Instant::now() + PATIENCE + 3 * HANDSHAKE;
     let mut lines: Lines = (0..processes).map(|_| None).collect();
     let mut left = processes - 1;
     while left > 0 {
-        let Some(visitor) = door.next(until) else {
+        let Some(admitted) = acceptor.next(until) else {
             break;
         };
-        let process: Option<usize> = visitor.words.parse().ok();
+        let process: Option<usize> = admitted.words.parse().ok();
         if let Some(process) = process.filter(|process| (1..processes).contains(process))
-            && lines[process].replace(visitor.stream).is_none()
+            && lines[process].replace(admitted.stream).is_none()
         {
             left -= 1;
         }
@@ -201,7 +201,7 @@ fn greet(
 }
 
 /// The lines of a process, and the threads that read them.
-pub(super) struct Life {
+pub(super) struct Liveness {
     links: Arc<Links>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -209,19 +209,19 @@ pub(super) struct Life {
 struct Links {
     process: usize,
     streams: Vec<Option<Mutex<TcpStream>>>,
-    post: Arc<Post>,
+    mailbox: Arc<Mailbox>,
     watch: Arc<Watch>,
     /// This process has said good-bye: how others end is nothing to it any more.
     is_over: AtomicBool,
 }
 
-impl Life {
+impl Liveness {
     /// Begins to listen.
     pub(super) fn start(
         process: usize,
         lines: Lines,
-        (post, watch): (&Arc<Post>, &Arc<Watch>),
-    ) -> std::io::Result<Life> {
+        (mailbox, watch): (&Arc<Mailbox>, &Arc<Watch>),
+    ) -> std::io::Result<Liveness> {
         let mut readers = Vec::new();
         for (other, stream) in lines.iter().enumerate() {
             if let Some(stream) = stream {
@@ -235,17 +235,17 @@ impl Life {
         let links = Arc::new(Links {
             process,
             streams: streams.collect(),
-            post: Arc::clone(post),
+            mailbox: Arc::clone(mailbox),
             watch: Arc::clone(watch),
             is_over: AtomicBool::new(false),
         });
         let mut threads = Vec::new();
         for (other, stream) in readers {
             let links = Arc::clone(&links);
-            let thread = thread::Builder::new().name(format!("life of process {other}"));
+            let thread = thread::Builder::new().name(format!("liveness of process {other}"));
             threads.push(thread.spawn(move || links.read(other, stream))?);
         }
-        Ok(Life {
+        Ok(Liveness {
             links,
             threads: Mutex::new(threads),
         })
@@ -336,13 +336,13 @@ impl Links {
     fn ended(&self, (kind, of): (Kind, usize), payload: &Payload) {
         // its own words may have come by MPI before, but not to everybody. First of all: once ranks here
         // know, they end, and this process's good-bye must not go before
-        if self.process == 0 && (kind == Kind::Failed || !self.post.has_ended(of)) {
+        if self.process == 0 && (kind == Kind::Failed || !self.mailbox.has_ended(of)) {
             self.tell_all((kind, of), payload);
         }
         let failure = Failure::of(payload);
         match kind {
-            Kind::Failed => self.post.end(of, Some(failure), None),
-            _ => self.post.end(of, None, Some(failure)),
+            Kind::Failed => self.mailbox.end(of, Some(failure), None),
+            _ => self.mailbox.end(of, None, Some(failure)),
         }
     }
 }
@@ -390,7 +390,7 @@ Local:
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let door = Door::open(listener, Secret::of("5eed")).unwrap();
+        let acceptor = Acceptor::open(listener, Secret::of("5eed")).unwrap();
         thread::scope(|scope| {
             let calls = scope.spawn(|| {
                 let mut stranger = TcpStream::connect(at).unwrap();
@@ -403,7 +403,7 @@ Local:
                 line
             });
             let started = Instant::now();
-            let lines = hear(&door, 2);
+            let lines = hear(&acceptor, 2);
             assert!(lines[0].is_none() && lines[1].is_some());
             assert!(started.elapsed() < HANDSHAKE, "the silent one held it up");
             calls.join().unwrap().unwrap();
