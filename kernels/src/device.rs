@@ -6,9 +6,7 @@
 
 use crate::arena::Arena;
 use crate::buffer::Buffer;
-use crate::cpu::Isa;
-use crate::ops::rope::Frequencies;
-use crate::{Error, Result};
+use crate::{Error, Isa, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,11 +36,12 @@ pub(crate) enum Kind {
 struct Shared {
     isa: Isa,
     memory: Mutex<Memory>,
-    rope: Mutex<Option<(RopeKey, Arc<Vec<f32>>)>>,
+    /// The last table of rotary angles: a step asks for the same one again and again.
+    table: Mutex<Option<CachedTable>>,
 }
 
-/// What a table of rotary angles depends on: positions, offset, angles per position.
-pub(crate) type RopeKey = (usize, usize, Frequencies);
+/// All that a table depends on, as words, and the table.
+type CachedTable = (Vec<u64>, Arc<Vec<f32>>);
 
 #[derive(Default)]
 struct Memory {
@@ -59,42 +58,29 @@ struct Memory {
 }
 
 impl Device {
-    /// Returns the CPU, using the widest instruction set it has.
-    pub fn cpu() -> Device {
-        Device::cpu_with(Isa::detect())
-    }
-
-    /// Returns the CPU restricted to `isa`, or to plain code if the machine lacks it. Results are the
-    /// same bits with every instruction set.
-    pub fn cpu_with(isa: Isa) -> Device {
-        let isa = if isa.is_available() {
-            isa
-        } else {
-            Isa::Portable
-        };
+    /// A CPU that runs ops with `isa`, which the caller has found on this machine (`cpu/detect.rs`).
+    pub(crate) fn unchecked(isa: Isa) -> Device {
         Device(
             Arc::new(Shared {
                 isa,
                 memory: Mutex::default(),
-                rope: Mutex::new(None),
+                table: Mutex::new(None),
             }),
             Use::Work,
         )
     }
 
-    /// Returns the CPU as `cpu_with` does, with one block of `bytes` from which tensors are cut. Pages that no tensor
-    /// touches cost nothing.
+    /// Takes one block of `bytes` from the system, from which tensors are cut from now on.
     /// # Errors
-    /// `Memory` if the system does not give the block.
-    pub fn with_arena(isa: Isa, bytes: usize) -> Result<Device> {
-        let device = Device::cpu_with(isa);
+    /// `Memory` if the system does not give it.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<()> {
         let lacking = || Error::Memory {
-            device: device.name().to_owned(),
+            device: self.name().to_owned(),
             bytes,
         };
         let size = Buffer::round_up(bytes).ok_or_else(lacking)?;
-        device.memory().arena = Some(Arena::of(size).ok_or_else(lacking)?);
-        Ok(device)
+        self.memory().arena = Some(Arena::of(size).ok_or_else(lacking)?);
+        Ok(())
     }
 
     /// Most bytes that did not fit the arena at any time so far; 0 without one.
@@ -147,21 +133,18 @@ impl Device {
         self.0.isa
     }
 
-    /// Returns the cached rotary table of `key`, made by `make` when another was cached.
-    pub(crate) fn rope_table(
+    /// Returns the table that a backend cached under `key`, made by `make` if another one was.
+    pub(crate) fn cached_table(
         &self,
-        (t, offset, frequencies): (usize, usize, &Frequencies),
+        key: impl Iterator<Item = u64> + Clone,
         make: impl FnOnce() -> Vec<f32>,
     ) -> Arc<Vec<f32>> {
-        let mut cached = self.0.rope.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
         match &*cached {
-            Some(((a, b, found), table)) if (*a, *b) == (t, offset) && found == frequencies => {
-                Arc::clone(table)
-            }
+            Some((found, table)) if found.iter().copied().eq(key.clone()) => Arc::clone(table),
             _ => {
                 let table = Arc::new(make());
-                let key = (t, offset, frequencies.clone());
-                *cached = Some((key, Arc::clone(&table)));
+                *cached = Some((key.collect(), Arc::clone(&table)));
                 table
             }
         }

@@ -116,3 +116,18 @@ pub enum Error {
         wanted: String,
     },
 }
+
+/// An argument that an op cannot take.
+pub(crate) fn refuse<T>(
+    op: &'static str,
+    name: &'static str,
+    found: String,
+    wanted: String,
+) -> Result<T> {
+    Err(Error::Argument {
+        op,
+        name,
+        found,
+        wanted,
+    })
+}

@@ -4,9 +4,11 @@ mod arena;
 mod buffer;
 pub mod comm;
 mod cpu;
+mod descriptor;
 mod device;
 mod dtype;
 mod error;
+mod isa;
 pub mod ops;
 pub mod rng;
 mod tensor;
@@ -16,16 +18,17 @@ pub mod tolerance;
 pub mod trace;
 
 pub use comm::Collective;
-pub use cpu::{CpuPath, Isa, peak_flops};
+pub use cpu::{CpuPath, peak_flops};
 pub use device::{Device, Use};
 pub use dtype::{Bf16, DType};
 pub use error::{Error, Result};
+pub use isa::Isa;
 pub use ops::adamw::AdamW;
 pub use ops::attention::Heads;
 pub use ops::copy::copy;
 pub use ops::{
     activation, adamw, add, attention, cast, cross_entropy, dropout, embedding, geglu,
-    grouped_matmul, head_norm, layer_norm, lerp, matmul, muon, permute, reduce, rms_norm, rope,
+    grouped_matmul, layer_norm, lerp, matmul, muon, permute, qk_norm, reduce, rms_norm, rope,
     route, swiglu,
 };
 pub use tensor::Tensor;

@@ -1,6 +1,8 @@
 //! The command line: verbs and the few flags they have. Everything else is a key of the job file.
 
+use crate::context::Context;
 use crate::job::{self, Executor, Job};
+use crate::signals::Interrupted;
 use crate::{executor, run};
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
@@ -171,26 +173,14 @@ pub(crate) fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match dispatch(cli.verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            if let Some(stopped) = e.downcast_ref::<run::Interrupted>() {
+            if let Some(stopped) = e.downcast_ref::<Interrupted>() {
                 return ExitCode::from(128 + stopped.signal);
             }
-            log!("error: {}", message(&e));
+            log!("error: {}", crate::log::message(&e));
             let bad_job = e.downcast_ref::<job::LoadError>().is_some();
             ExitCode::from(if bad_job { 2 } else { 1 })
         }
     }
-}
-
-/// The error and its causes; a cause that a message already holds is not said twice.
-pub(crate) fn message(e: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in e.chain().map(ToString::to_string) {
-        if !text.contains(&cause) {
-            let separator = if text.is_empty() { "" } else { ": " };
-            text.push_str(&format!("{separator}{cause}"));
-        }
-    }
-    text
 }
 
 fn dispatch(verb: Verb) -> anyhow::Result<()> {
@@ -202,7 +192,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             index,
             of,
         } => {
-            let cx = run::Context::open_for_task(job::load(&job.job, &job.set)?)?;
+            let cx = Context::open_for_task(job::load(&job.job, &job.set)?)?;
             run::task(&cx, &stage, index, of)
         }
         Verb::Status { job, set, json } => run::status(&job::load(&job, &set)?, json),
@@ -264,8 +254,8 @@ fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
         None => Ok(()),
         Some(job) if job.executor != Executor::Local => {
             let cx = match dry_run {
-                true => run::Context::open_to_read(job)?,
-                false => run::Context::open_to_submit(job)?,
+                true => Context::open_to_read(job)?,
+                false => Context::open_to_submit(job)?,
             };
             executor::submit(&cx, dry_run)
         }
@@ -277,12 +267,9 @@ fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
 }
 
 /// Runs a verb that trains: in as many processes as a launcher started.
-fn with_ranks(
-    job: Job,
-    verb: impl FnOnce(&run::Context) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+fn with_ranks(job: Job, verb: impl FnOnce(&Context) -> anyhow::Result<()>) -> anyhow::Result<()> {
     if job.train.is_none() {
-        return verb(&run::Context::open(job)?);
+        return verb(&Context::open(job)?);
     }
     let world = run::join(&job)?;
     if world.is_first() {
@@ -294,10 +281,10 @@ fn with_ranks(
 
 fn with_job(
     args: &JobArgs,
-    verb: impl FnOnce(&run::Context) -> anyhow::Result<()>,
+    verb: impl FnOnce(&Context) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     match checked(args)? {
-        Some(job) => verb(&run::Context::open(job)?),
+        Some(job) => verb(&Context::open(job)?),
         None => Ok(()),
     }
 }
@@ -314,6 +301,6 @@ fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
         let path = args.job.clone();
         return Err(job::LoadError::Problems { path, problems }.into());
     }
-    run::print(&job.to_toml())?;
+    crate::log::print(&job.to_toml())?;
     Ok(None)
 }

@@ -5,6 +5,7 @@
 mod log;
 
 mod cli;
+mod context;
 mod executor;
 mod job;
 mod machine;
@@ -14,6 +15,7 @@ mod progress;
 mod report;
 mod run;
 mod signals;
+mod submission;
 
 pub use job::{Job, Problem, load};
 

@@ -1,9 +1,11 @@
-//! Lines for people, on stderr.
+//! Lines for people, on stderr, and results, on stdout.
 //!
 //! `eprintln!` panics when stderr cannot be written, as on a full disk under a log file or after `2>&1 | head -1`. A job must
 //! not end because nobody reads its log, so a line that cannot be written is lost. Lints refuse `eprintln!` everywhere else.
 
-use std::io::Write;
+use anyhow::{Context as _, Result};
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
 
 /// Writes a line to stderr; control characters of foreign text, which could steer a terminal, are escaped.
 pub(crate) fn line(text: &str) {
@@ -29,6 +31,32 @@ pub(crate) fn printable(text: &str) -> String {
 /// A line on stderr, with the arguments of `format!`.
 macro_rules! log {
     ($($arg:tt)*) => { $crate::log::line(&format!($($arg)*)) };
+}
+
+/// Text to stdout, where results go. A terminal gets control characters of foreign text escaped.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let text = match out.is_terminal() {
+        true => Cow::from(printable(text)),
+        false => Cow::from(text),
+    };
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // the reader of a pipe may leave early; that is its right
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to stdout"),
+    }
+}
+
+/// The error and its causes; a cause that a message already holds is not said twice.
+pub(crate) fn message(e: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in e.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let separator = if text.is_empty() { "" } else { ": " };
+            text.push_str(&format!("{separator}{cause}"));
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! SIGTERM and SIGINT while a model trains: the step is finished, a checkpoint written, and the process ends with
 //! exit code 128 + the signal's number, as a shell reports a process that a signal ended. A second signal ends it at once, as any does outside of training; nothing is lost that a checkpoint has.
 
-use crate::run::Interrupted;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -47,4 +46,17 @@ impl Drop for Signals {
     fn drop(&mut self) {
         self.asked.store(true, Ordering::SeqCst);
     }
+}
+
+/// A signal ended a stage before its end. Finished work is kept; the same command continues.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped by {}; the same command continues", signal_name(*.signal))]
+pub(crate) struct Interrupted {
+    /// Number of the signal, as in `128 + signal` of the exit code.
+    pub signal: u8,
+}
+
+fn signal_name(signal: u8) -> String {
+    let name = signal_hook::low_level::signal_name(i32::from(signal));
+    name.map_or_else(|| format!("signal {signal}"), str::to_string)
 }

@@ -156,9 +156,9 @@ fn every_file_opens_with_its_purpose() {
 /// Files of each crate that import each other in a circle. The numbers may only fall, to 0.
 const MOST_IN_CIRCLES: [(&str, usize); 5] = [
     ("curate", 135),
-    ("index", 30),
-    ("kernels", 49),
-    ("pipelines", 30),
+    ("index", 0),
+    ("kernels", 0),
+    ("pipelines", 0),
     ("train", 93),
 ];
 

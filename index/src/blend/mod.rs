@@ -18,8 +18,8 @@ pub use size::{IndexBytes, index_bytes};
 pub use weights::AboveCap;
 
 use crate::cache::Cache;
+use crate::dataset::read::Dataset;
 use crate::error::{Error, Result};
-use crate::read::Dataset;
 use crate::samples::{Fim, FimText, GptSamples, Order, Request};
 use crate::split::{self, Bounds, Part};
 use rayon::prelude::*;

@@ -113,8 +113,8 @@ impl Opening<'_> {
 mod tests {
     use super::*;
     use crate::blend::build;
+    use crate::dataset::write::DatasetWriter;
     use crate::samples::GptSamples;
-    use crate::write::DatasetWriter;
     use crate::{Dataset, TokenType};
     use std::path::Path;
     use std::sync::Arc;

@@ -15,8 +15,8 @@ mod npy;
 mod python_json;
 
 use crate::array::Array;
+use crate::dataset::read::Dataset;
 use crate::error::{At, Error, Result};
-use crate::read::Dataset;
 use crate::samples::{GptIndices, Order, Places, Request, Sizes, Starts};
 use crate::split::{Bounds, Part};
 use npy::Element;
@@ -195,7 +195,7 @@ impl Cache {
     ) -> Result<()> {
         let path = self.path(base, affix);
         std::fs::create_dir_all(&self.folder).at(&self.folder)?;
-        let file = crate::write::temporary_in(&self.folder).at(&self.folder)?;
+        let file = crate::dataset::atomic::temporary_in(&self.folder).at(&self.folder)?;
         let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
         write(&mut out)?;
         let file = out

@@ -8,8 +8,8 @@
 //! so that the files are numpy's byte for byte. Source: numpy 2.2 `numpy/lib/format.py` (facts).
 
 use crate::array::Array;
+use crate::dataset::stored::StoredFile;
 use crate::error::{At, Error, Result};
-use crate::stored::StoredFile;
 use bytemuck::Pod;
 use std::io::Write;
 use std::path::Path;

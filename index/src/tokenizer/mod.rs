@@ -18,7 +18,10 @@
 //!
 //! `LoadOptions::eod` overrides all of them.
 
+mod alphabet;
 mod byte_bpe;
+mod engine;
+mod format;
 #[cfg(test)]
 mod kinds;
 mod load;
@@ -32,39 +35,27 @@ mod torture;
 mod train;
 mod unicode9;
 mod vocabulary;
+mod wrong;
 
-use load::Later;
-pub use load::{Kind, LoadOptions, Split};
+pub use format::{Kind, LoadOptions, Split};
 pub use special::Special;
 pub use special_tokens::SpecialTokens;
 pub use train::{TrainKind, TrainSettings, Trainer};
 
 use crate::error::{Error, Result};
-use byte_bpe::{ByteBpe, ByteEncoder};
+use byte_bpe::ByteEncoder;
+use engine::Engine;
 use null::Null;
 use pieces::Pieces;
 use sentencepiece::SentencePiece;
-use special_tokens::{Added, Around, Part, Search};
+use special_tokens::{Added, Around, Part, Search, options};
 use std::path::{Path, PathBuf};
-use tokenizers::pipeline::{EncodeOptions, Override, PipelineToken, PipelineTokenizer};
+use tokenizers::pipeline::{PipelineToken, PipelineTokenizer};
 use vocabulary::Vocabulary;
+use wrong::wrong;
 
 /// The version of the encoder, part of every dataset's lineage: ids may change with its Unicode tables.
 pub(crate) const ENCODER: &str = "tokenizers 1.0.0-rc.3 (Unicode 17)";
-
-/// What turns text into ids. Every engine gives the ids of its reference program.
-enum Engine {
-    /// Hugging Face's own library, for everything a `tokenizer.json` can describe.
-    Library(Box<PipelineTokenizer>),
-    /// The library's models behind our own way to cut words, for files that it cannot cut.
-    Pieces(Box<Pieces>),
-    /// Our own encoder for the files that it does exactly; the library decodes.
-    ByteBpe { bpe: Box<ByteBpe>, library: Later },
-    /// A SentencePiece model.
-    SentencePiece(Box<SentencePiece>),
-    /// Text that is numbers already.
-    Null(Null),
-}
 
 /// A loaded tokenizer. Shared by threads.
 pub struct Tokenizer {
@@ -92,14 +83,6 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Loads a tokenizer of any kind, told apart by what the file holds; `load/mod.rs` says how.
-    ///
-    /// # Errors
-    /// `Io`; `Tokenizer` with the place in the file, what was found and what was wanted.
-    pub fn load(path: &Path) -> Result<Tokenizer> {
-        Tokenizer::load_with(path, &LoadOptions::default())
-    }
-
     /// Where it came from.
     pub fn path(&self) -> &Path {
         &self.path
@@ -232,7 +215,7 @@ impl Tokenizer {
 
     /// Decodes a byte-level vocabulary whose special tokens have the lowest ids, which the library takes for other tokens.
     fn decode_bytes(&self, ids: &[u32]) -> String {
-        let alphabet = load::byte_alphabet();
+        let alphabet = alphabet::byte_alphabet();
         let bytes_of: rustc_hash::FxHashMap<char, u8> = alphabet.into_iter().zip(0..=255).collect();
         let mut bytes = Vec::new();
         for token in ids.iter().filter_map(|id| Some((*id, self.token(*id)?))) {
@@ -264,13 +247,6 @@ impl Tokenizer {
     }
 }
 
-fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Error {
-    Error::Tokenizer {
-        path: path.to_path_buf(),
-        why: why.to_string(),
-    }
-}
-
 /// Encodes many texts with one set of buffers.
 pub struct Encoder<'a> {
     tokenizer: &'a Tokenizer,
@@ -278,16 +254,6 @@ pub struct Encoder<'a> {
     around: Option<&'a Around>,
     names: Option<Search>,
     ids: Vec<u32>,
-}
-
-/// The library's options: nothing is added, cut or filled up, whatever the file says; `parse` finds names.
-fn options(parse: bool) -> EncodeOptions {
-    EncodeOptions {
-        encode_special_tokens: !parse,
-        padding: Override::Off,
-        truncation: Override::Off,
-        ..EncodeOptions::no_specials()
-    }
 }
 
 /// Buffers of one thread, by engine.

@@ -8,8 +8,8 @@
 //! normalised in the text, the others in what the normalisers made of it. Source: tokenizers 0.23.3 (facts), compared with
 //! it in `kinds.rs`.
 
-use super::load::byte_alphabet;
-use super::special_tokens::{Added, Part, Search};
+use super::alphabet::byte_alphabet;
+use super::special_tokens::{Added, Part, Search, options};
 use super::unicode9;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -161,7 +161,7 @@ impl Pieces {
         if let Some(native) = self.native.as_ref().filter(|_| !unicode9::is_in(text)) {
             let mut tokens = Vec::new();
             native
-                .encode_into(text, &super::options(parse), &mut tokens)
+                .encode_into(text, &options(parse), &mut tokens)
                 .map_err(|e| e.to_string())?;
             out.extend_from_slice(PipelineToken::cast_slice(&tokens));
             return Ok(());
@@ -250,7 +250,7 @@ impl Pieces {
             }
             tokens.clear();
             self.model
-                .encode_into(word, &super::options(false), &mut tokens)
+                .encode_into(word, &options(false), &mut tokens)
                 .map_err(|e| e.to_string())?;
             out.extend_from_slice(PipelineToken::cast_slice(&tokens));
         }

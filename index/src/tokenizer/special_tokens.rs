@@ -8,6 +8,7 @@
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokenizers::pipeline::{EncodeOptions, Override};
 
 /// How special tokens are treated. Default: none is added, and their names in a text are text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,6 +193,16 @@ impl Search {
 /// `\w`.
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || unicode_normalization::char::is_combining_mark(c)
+}
+
+/// The library's options: nothing is added, cut or filled up, whatever the file says; `parse` finds names.
+pub(super) fn options(parse: bool) -> EncodeOptions {
+    EncodeOptions {
+        encode_special_tokens: !parse,
+        padding: Override::Off,
+        truncation: Override::Off,
+        ..EncodeOptions::no_specials()
+    }
 }
 
 #[cfg(test)]

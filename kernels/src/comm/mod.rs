@@ -1,29 +1,32 @@
 //! Collectives between the ranks of a group. Sums are the binary-counter tree by rank number, so every
 //! rank gets the same bits; gathers copy and never add (-0.0 stays -0.0).
 
-#[cfg(test)]
-mod claims;
-mod door;
+mod acceptor;
+mod failure;
 mod frame;
-mod life;
+mod liveness;
 pub mod local;
-mod meeting;
+mod mailbox;
 pub mod mpi;
 mod nested;
 mod network;
-mod post;
 mod remote;
+mod rendezvous;
 mod secret;
 pub mod socket;
 mod sum;
+#[cfg(test)]
+mod tests;
 mod traced;
-mod watch;
+mod watchdog;
+mod wire;
 
+pub use failure::Failure;
 pub use nested::Nested;
-pub use network::{Failure, Network};
+pub use network::Network;
 pub use secret::Secret;
 pub use traced::Traced;
-pub use watch::{Roster, Watch};
+pub use watchdog::{Roster, Watch};
 
 use crate::{Error, Result};
 

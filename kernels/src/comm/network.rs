@@ -8,66 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::failure::Failure;
 use super::frame::{Header, Kind, Payload};
-use super::post::Post;
+use super::mailbox::Mailbox;
 use super::remote::{Member, Remote};
-use super::watch::{Roster, Watch};
+use super::watchdog::{Roster, Watch};
+use super::wire::{Shared, Wire};
 use super::{Collective, local};
 use crate::{Error, Result};
-
-/// Carries frames to other processes. What comes from them goes to the process's post by itself, so a
-/// process that sends never waits for one that computes.
-pub(super) trait Wire: Send + Sync {
-    /// Returns once the frame is under way. To a process that has ended it is lost.
-    fn send(&self, process: usize, header: &Header, payload: &Payload);
-    /// Tells why this process ends by other ways than frames, if there are any.
-    fn fail(&self, _failure: &Failure) {}
-    /// Says good-bye, gives frames that are under way a moment, and ends.
-    fn close(&self);
-}
-
-/// The first cause of the end of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Rank or ranks and host.
-    pub who: String,
-    /// Its own error, or how it went.
-    pub reason: String,
-}
-
-impl Failure {
-    /// As frames carry it.
-    pub(super) fn payload(&self) -> Payload {
-        let text = format!("{}\n{}", self.who, self.reason);
-        Payload::Bytes(Arc::new(text.into_bytes()))
-    }
-
-    /// What a frame carried.
-    pub(super) fn of(payload: &Payload) -> Failure {
-        let text = String::from_utf8_lossy(payload.bytes()).into_owned();
-        let (who, reason) = text.split_once('\n').unwrap_or(("a rank", &text));
-        Failure {
-            who: who.to_owned(),
-            reason: reason.to_owned(),
-        }
-    }
-}
-
-pub(super) struct Shared {
-    pub process: usize,
-    pub wire: Box<dyn Wire>,
-    pub post: Arc<Post>,
-    pub watch: Arc<Watch>,
-    ranks_per_process: usize,
-    processes: usize,
-}
-
-impl Shared {
-    /// Process of a world rank.
-    pub(super) fn home(&self, rank: usize) -> usize {
-        rank / self.ranks_per_process
-    }
-}
 
 /// A process's end of a run's connections. Dropping it ends them.
 pub struct Network {
@@ -84,7 +32,7 @@ pub(super) struct Connected {
     pub processes: usize,
     pub ranks_per_process: usize,
     pub wire: Box<dyn Wire>,
-    pub post: Arc<Post>,
+    pub mailbox: Arc<Mailbox>,
     pub watch: Arc<Watch>,
     pub remarks: Vec<String>,
 }
@@ -96,14 +44,14 @@ impl Network {
             processes,
             ranks_per_process,
             wire,
-            post,
+            mailbox,
             watch,
             remarks,
         } = connected;
         let shared = Shared {
             process,
             wire,
-            post,
+            mailbox,
             watch,
             ranks_per_process,
             processes,
@@ -225,7 +173,7 @@ impl Network {
                 .send(process, &Header::of(Kind::Failed), &payload);
         }
         // also waits without a deadline end, which a host that is cut off would leave for ever
-        self.shared.post.give_up();
+        self.shared.mailbox.give_up();
     }
 
     /// What the log of the run should say of the connections.
@@ -235,12 +183,12 @@ impl Network {
 
     /// Calls `tell` as soon as a process ends without a word, before the ranks here notice; once.
     pub fn on_loss(&self, tell: impl Fn(&Failure) + Send + Sync + 'static) {
-        self.shared.post.on_loss(Arc::new(tell));
+        self.shared.mailbox.on_loss(Arc::new(tell));
     }
 
     /// Why a peer ended, waiting a moment for its own words.
     pub fn cause(&self, patience: Duration) -> Option<Failure> {
-        self.shared.post.cause(patience)
+        self.shared.mailbox.cause(patience)
     }
 }
 
@@ -256,19 +204,19 @@ impl Drop for Network {
 /// # Errors
 /// `InvalidData` if it is nothing that a process of this program sends.
 pub(super) fn take(
-    post: &Post,
+    mailbox: &Mailbox,
     process: usize,
     (header, payload): (Header, Payload),
 ) -> std::io::Result<bool> {
     match header.kind {
-        Kind::Turn | Kind::Mail | Kind::Gone => post.deliver(header, payload)?,
-        // who else is gone is told on lines of life alone (life.rs)
+        Kind::Turn | Kind::Mail | Kind::Gone => mailbox.deliver(header, payload)?,
+        // who else is gone is reported on liveness connections alone (liveness.rs)
         Kind::Ping | Kind::Lost => {}
         Kind::Failed => {
-            post.end(process, Some(Failure::of(&payload)), None);
+            mailbox.end(process, Some(Failure::of(&payload)), None);
         }
         Kind::Bye => {
-            post.end(process, None, None);
+            mailbox.end(process, None, None);
             return Ok(false);
         }
     }
@@ -293,20 +241,20 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::super::claims::{each, meetings};
     use super::super::socket::connect;
+    use super::super::tests::{each, rendezvous_of};
     use super::*;
 
     #[test]
     fn nobody_is_more_than_one_collective_ahead_of_a_slow_member() {
         const ROUNDS: usize = 40;
-        let most = each(meetings(4, 1), |meeting| {
-            let network = connect(&meeting).unwrap();
+        let most = each(rendezvous_of(4, 1), |rendezvous| {
+            let network = connect(&rendezvous).unwrap();
             let member = network.processes_group("test");
             let mut most = 0;
             for round in 0..ROUNDS {
                 // each is the slow one for a while; what the others may send is there by then
-                if round * 4 / ROUNDS == meeting.process {
+                if round * 4 / ROUNDS == rendezvous.process {
                     thread::sleep(Duration::from_millis(5));
                 }
                 most = most.max(member.waiting());

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::frame::{EVERYONE, Header, Kind, Payload};
-use super::network::Shared;
-use super::post::{Inbox, Letter};
+use super::mailbox::{Inbox, Message};
 use super::sum::{SHARED_FROM, largest, tree_sum};
-use super::watch::Roster;
+use super::watchdog::Roster;
+use super::wire::Shared;
 use super::{Collective, Take, check_cuts, check_parts, check_peer};
 use crate::{Error, Result};
 
@@ -53,7 +53,7 @@ impl Remote {
     /// The members `here` of a group.
     pub(super) fn all(network: &Arc<Shared>, group: Member, here: &[usize]) -> Vec<Remote> {
         let numbers: Vec<u32> = here.iter().map(|&member| narrow(member)).collect();
-        let inboxes = network.post.open(group.number, &numbers);
+        let inboxes = network.mailbox.open(group.number, &numbers);
         let mut processes = group.homes.clone();
         processes.sort_unstable();
         processes.dedup();
@@ -89,7 +89,7 @@ impl Remote {
     }
 
     /// Puts a frame into a member's inbox, wherever it is.
-    fn post(&self, to: usize, header: &Header, payload: Payload) {
+    fn send_to(&self, to: usize, header: &Header, payload: Payload) {
         let home = self.group.homes[to];
         match self.beside.iter().find(|(other, _)| *other == to) {
             Some((_, inbox)) => inbox.put(header, payload),
@@ -98,8 +98,8 @@ impl Remote {
         }
     }
 
-    /// As `post`, to all others.
-    fn post_all(&self, header: &Header, payload: &Payload) {
+    /// As `send_to`, to all others.
+    fn send_to_all(&self, header: &Header, payload: &Payload) {
         // each member begins behind itself, so that not all send to the first at once
         let start = self
             .processes
@@ -114,20 +114,20 @@ impl Remote {
     }
 
     /// Gives this member's part, a call about `whole` elements, and returns every member's.
-    fn exchange(&self, op: &'static str, whole: usize, given: Given) -> Result<Vec<Letter>> {
+    fn exchange(&self, op: &'static str, whole: usize, given: Given) -> Result<Vec<Message>> {
         let size = self.size();
         let mut header = self.header(Kind::Turn, op, EVERYONE);
         header.whole = whole as u64;
         let own = match given {
             Given::Same(payload) => {
-                self.post_all(&header, &payload);
+                self.send_to_all(&header, &payload);
                 payload
             }
             Given::Parts(mut parts) => {
                 for step in 1..size {
                     let to = (self.rank + step) % size;
                     header.to = narrow(to);
-                    self.post(
+                    self.send_to(
                         to,
                         &header,
                         std::mem::replace(&mut parts[to], Payload::none()),
@@ -137,27 +137,30 @@ impl Remote {
             }
         };
         self.turn.fetch_add(1, Ordering::Relaxed);
-        let letters = self.collect(
+        let messages = self.collect(
             op,
-            Letter {
+            Message {
                 op,
                 whole: whole as u64,
                 payload: own,
             },
         )?;
-        match letters.iter().position(|letter| letter.op != letters[0].op) {
-            None => Ok(letters),
+        match messages
+            .iter()
+            .position(|message| message.op != messages[0].op)
+        {
+            None => Ok(messages),
             Some(other) => Err(Error::Calls {
                 rank: 0,
-                op: letters[0].op,
+                op: messages[0].op,
                 other,
-                other_op: letters[other].op,
+                other_op: messages[other].op,
             }),
         }
     }
 
     /// Waits for the others' parts of a turn.
-    fn collect(&self, op: &'static str, own: Letter) -> Result<Vec<Letter>> {
+    fn collect(&self, op: &'static str, own: Message) -> Result<Vec<Message>> {
         let (size, deadline) = (self.size(), self.group.roster.deadline());
         let mut queues = self.inbox.queues();
         loop {
@@ -169,7 +172,7 @@ impl Remote {
             }
             let is_gone = |from: &usize| queues.get(from).is_some_and(|q| q.is_gone);
             let is_lost = |from: &&usize| {
-                is_gone(from) || self.network.post.is_gone(self.group.homes[**from])
+                is_gone(from) || self.network.mailbox.is_gone(self.group.homes[**from])
             };
             if let Some(&rank) = missing.iter().find(is_lost) {
                 return Err(Error::PeerGone { rank, op });
@@ -180,29 +183,29 @@ impl Remote {
             queues = changed;
         }
         let mut own = Some(own);
-        let letters = (0..size).map(|from| {
+        let messages = (0..size).map(|from| {
             let sent = queues
                 .get_mut(&from)
                 .and_then(|queue| queue.turns.pop_front());
             sent.or_else(|| own.take())
                 .expect("every member's part is there")
         });
-        Ok(letters.collect())
+        Ok(messages.collect())
     }
 
     /// As `exchange` for calls about equally many elements.
-    fn exchange_alike(&self, op: &'static str, whole: usize, given: Given) -> Result<Vec<Letter>> {
-        let letters = self.exchange(op, whole, given)?;
-        let len = letters[0].whole;
+    fn exchange_alike(&self, op: &'static str, whole: usize, given: Given) -> Result<Vec<Message>> {
+        let messages = self.exchange(op, whole, given)?;
+        let len = messages[0].whole;
         let count = |x: u64| usize::try_from(x).unwrap_or(usize::MAX);
-        match letters.iter().position(|letter| letter.whole != len) {
-            None => Ok(letters),
+        match messages.iter().position(|message| message.whole != len) {
+            None => Ok(messages),
             Some(other) => Err(Error::Lengths {
                 op,
                 rank: 0,
                 len: count(len),
                 other,
-                other_len: count(letters[other].whole),
+                other_len: count(messages[other].whole),
             }),
         }
     }
@@ -217,12 +220,15 @@ impl Remote {
     ) -> Result<()> {
         let part = |to: usize| Payload::F32(Arc::new(x[cuts[to]..cuts[to + 1]].to_vec()));
         let parts = (0..self.size()).map(part).collect();
-        let letters = self.exchange_alike(op, x.len(), Given::Parts(parts))?;
-        self.add(op, sum, &letters)
+        let messages = self.exchange_alike(op, x.len(), Given::Parts(parts))?;
+        self.add(op, sum, &messages)
     }
 
-    fn add(&self, op: &'static str, sum: &mut [f32], letters: &[Letter]) -> Result<()> {
-        let parts: Vec<&[f32]> = letters.iter().map(|letter| letter.payload.f32()).collect();
+    fn add(&self, op: &'static str, sum: &mut [f32], messages: &[Message]) -> Result<()> {
+        let parts: Vec<&[f32]> = messages
+            .iter()
+            .map(|message| message.payload.f32())
+            .collect();
         let wrong = parts.iter().position(|part| part.len() != sum.len());
         if let Some(other) = wrong {
             let (rank, len, other_len) = (self.rank, sum.len(), parts[other].len());
@@ -238,7 +244,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Most letters of one member that wait here.
+    /// Most messages of one member that wait here.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         let queues = self.inbox.queues();
@@ -252,9 +258,10 @@ impl Remote {
     /// Every member's text.
     pub(super) fn exchange_text(&self, text: &str) -> Result<Vec<String>> {
         let payload = Payload::Bytes(Arc::new(text.as_bytes().to_vec()));
-        let letters = self.exchange("exchange", 0, Given::Same(payload))?;
-        let text = |letter: &Letter| String::from_utf8_lossy(letter.payload.bytes()).into_owned();
-        Ok(letters.iter().map(text).collect())
+        let messages = self.exchange("exchange", 0, Given::Same(payload))?;
+        let text =
+            |message: &Message| String::from_utf8_lossy(message.payload.bytes()).into_owned();
+        Ok(messages.iter().map(text).collect())
     }
 }
 
@@ -275,8 +282,8 @@ impl Collective for Remote {
         const OP: &str = "all_reduce_sum";
         let size = self.size();
         if x.len() < SHARED_FROM {
-            let letters = self.exchange_alike(OP, x.len(), same(x))?;
-            return self.add(OP, x, &letters);
+            let messages = self.exchange_alike(OP, x.len(), same(x))?;
+            return self.add(OP, x, &messages);
         }
         let share = x.len().div_ceil(size);
         let cuts: Vec<usize> = (0..=size).map(|r| x.len().min(r * share)).collect();
@@ -295,35 +302,35 @@ impl Collective for Remote {
     }
 
     fn all_reduce_max(&self, x: &mut [f32]) -> Result<()> {
-        let letters = self.exchange_alike("all_reduce_max", x.len(), same(x))?;
-        largest(x, letters.iter().map(|letter| letter.payload.f32()));
+        let messages = self.exchange_alike("all_reduce_max", x.len(), same(x))?;
+        largest(x, messages.iter().map(|message| message.payload.f32()));
         Ok(())
     }
 
     fn all_gather_to(&self, x: &[f32], take: &mut Take<'_>) -> Result<()> {
-        let letters = self.exchange("all_gather", x.len(), same(x))?;
-        for (member, letter) in letters.iter().enumerate() {
-            take(member, 0, letter.payload.f32());
+        let messages = self.exchange("all_gather", x.len(), same(x))?;
+        for (member, message) in messages.iter().enumerate() {
+            take(member, 0, message.payload.f32());
         }
         Ok(())
     }
 
     fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>> {
         let given = Given::Same(Payload::F64(Arc::new(x.to_vec())));
-        let letters = self.exchange("all_gather_f64", x.len(), given)?;
-        Ok(letters
+        let messages = self.exchange("all_gather_f64", x.len(), given)?;
+        Ok(messages
             .iter()
-            .map(|letter| letter.payload.f64().to_vec())
+            .map(|message| message.payload.f64().to_vec())
             .collect())
     }
 
     fn all_to_all(&self, parts: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
         check_parts(parts.len(), self.size())?;
         let parts = parts.into_iter().map(|part| Payload::F32(Arc::new(part)));
-        let letters = self.exchange("all_to_all", 0, Given::Parts(parts.collect()))?;
-        Ok(letters
+        let messages = self.exchange("all_to_all", 0, Given::Parts(parts.collect()))?;
+        Ok(messages
             .iter()
-            .map(|letter| letter.payload.f32().to_vec())
+            .map(|message| message.payload.f32().to_vec())
             .collect())
     }
 
@@ -333,15 +340,15 @@ impl Collective for Remote {
             true => same(x),
             false => Given::Same(Payload::none()),
         };
-        let letters = self.exchange_alike("broadcast", x.len(), given)?;
-        x.copy_from_slice(letters[root].payload.f32());
+        let messages = self.exchange_alike("broadcast", x.len(), given)?;
+        x.copy_from_slice(messages[root].payload.f32());
         Ok(())
     }
 
     fn send(&self, to: usize, x: &[f32]) -> Result<()> {
         check_peer("send", "to", (to, self.size()))?;
         let header = self.header(Kind::Mail, "exchange", narrow(to));
-        self.post(to, &header, Payload::F32(Arc::new(x.to_vec())));
+        self.send_to(to, &header, Payload::F32(Arc::new(x.to_vec())));
         Ok(())
     }
 
@@ -355,7 +362,7 @@ impl Collective for Remote {
             if let Some(message) = queue.mail.pop_front() {
                 break message;
             }
-            if queue.is_gone || self.network.post.is_gone(self.group.homes[from]) {
+            if queue.is_gone || self.network.mailbox.is_gone(self.group.homes[from]) {
                 return Err(Error::PeerGone { rank: from, op: OP });
             }
             let Some(changed) = self.inbox.wait(queues, deadline) else {
@@ -386,8 +393,10 @@ impl Collective for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        self.network.post.shut(self.group.number, narrow(self.rank));
-        self.post_all(
+        self.network
+            .mailbox
+            .shut(self.group.number, narrow(self.rank));
+        self.send_to_all(
             &self.header(Kind::Gone, "exchange", EVERYONE),
             &Payload::none(),
         );

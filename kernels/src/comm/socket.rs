@@ -1,4 +1,4 @@
-//! Frames over TCP: a connection between each two processes, made at the start (`meeting.rs`). A rank
+//! Frames over TCP: a connection between each two processes, made at the start (`rendezvous.rs`). A rank
 //! writes to it on its own thread; a thread for each connection reads, so that writing never waits for
 //! a peer that computes.
 //!
@@ -11,12 +11,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::failure::Failure;
 use super::frame::{self, Header, Kind, Payload};
-use super::meeting;
-pub use super::meeting::Meeting;
-use super::network::{Connected, Failure, Network, Wire, take};
-use super::post::Post;
-use super::watch::Watch;
+use super::mailbox::Mailbox;
+use super::network::{Connected, Network, take};
+use super::rendezvous;
+pub use super::rendezvous::Rendezvous;
+use super::watchdog::Watch;
+use super::wire::Wire;
 use crate::Result;
 
 /// Frames up to this size leave in one piece with their header.
@@ -31,16 +33,20 @@ const GOOD_BYE: Duration = Duration::from_secs(5);
 /// # Errors
 /// `Network`: a name that does not resolve, a port in use, processes that do not come in time, two with
 /// one number, another number of processes.
-pub fn connect(meeting: &Meeting) -> Result<Network> {
-    let meeting::Met {
+pub fn connect(rendezvous: &Rendezvous) -> Result<Network> {
+    let rendezvous::Met {
         links,
         hosts,
         remarks,
-    } = meeting::meet(meeting)?;
-    let watch = Watch::new(Some(meeting.timeout), hosts, meeting.ranks_per_process);
+    } = rendezvous::meet(rendezvous)?;
+    let watch = Watch::new(
+        Some(rendezvous.timeout),
+        hosts,
+        rendezvous.ranks_per_process,
+    );
     let watch = Arc::new(watch);
-    let post = Arc::new(Post::new(meeting.processes));
-    let wire = Sockets::start(links, &post, &watch).map_err(|error| {
+    let mailbox = Arc::new(Mailbox::new(rendezvous.processes));
+    let wire = Sockets::start(links, &mailbox, &watch).map_err(|error| {
         super::network::unmet(
             "connections to the other processes",
             error.to_string(),
@@ -48,15 +54,15 @@ pub fn connect(meeting: &Meeting) -> Result<Network> {
         )
     })?;
     Ok(Network::new(Connected {
-        process: meeting.process,
-        processes: meeting.processes,
-        ranks_per_process: meeting.ranks_per_process,
+        process: rendezvous.process,
+        processes: rendezvous.processes,
+        ranks_per_process: rendezvous.ranks_per_process,
         wire: Box::new(Ends {
             links: Arc::clone(&wire.links),
-            post: Arc::clone(&post),
+            mailbox: Arc::clone(&mailbox),
             wire: Mutex::new(Some(wire)),
         }),
-        post,
+        mailbox,
         watch,
         remarks,
     }))
@@ -65,7 +71,7 @@ pub fn connect(meeting: &Meeting) -> Result<Network> {
 /// Connections by process.
 struct Links {
     streams: Vec<Option<Mutex<TcpStream>>>,
-    post: Arc<Post>,
+    mailbox: Arc<Mailbox>,
     watch: Arc<Watch>,
 }
 
@@ -95,13 +101,14 @@ impl Links {
         let reason = match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 let seconds = self.watch.timeout().unwrap_or_default().as_secs_f64() * 1.5;
-                format!("gave no sign of life for {seconds:.0} s")
+                format!("gave no sign of liveness for {seconds:.0} s")
             }
             ErrorKind::InvalidData => format!("sent {error}"),
             _ => "ended (connection closed)".to_owned(),
         };
         let who = self.watch.ranks_of(process);
-        self.post.end(process, None, Some(Failure { who, reason }));
+        self.mailbox
+            .end(process, None, Some(Failure { who, reason }));
     }
 
     fn others(&self) -> impl Iterator<Item = usize> {
@@ -135,7 +142,7 @@ struct Sockets {
 impl Sockets {
     fn start(
         streams: Vec<Option<TcpStream>>,
-        post: &Arc<Post>,
+        mailbox: &Arc<Mailbox>,
         watch: &Arc<Watch>,
     ) -> std::io::Result<Sockets> {
         // a rank that waits gives up first, and can say for what
@@ -154,7 +161,7 @@ impl Sockets {
                 .into_iter()
                 .map(|stream| stream.map(Mutex::new))
                 .collect(),
-            post: Arc::clone(post),
+            mailbox: Arc::clone(mailbox),
             watch: Arc::clone(watch),
         });
         let stop = Arc::new(Stop::default());
@@ -172,7 +179,7 @@ impl Sockets {
             .timeout()
             .map_or(PAUSE, |timeout| PAUSE.min(timeout / 4));
         let (of_pulse, until) = (Arc::clone(&links), Arc::clone(&stop));
-        let pulse = thread::Builder::new().name("signs of life".into());
+        let pulse = thread::Builder::new().name("signs of liveness".into());
         threads.push(pulse.spawn(move || show_life(&of_pulse, &until, pause))?);
         Ok(Sockets {
             links,
@@ -186,7 +193,7 @@ fn read(links: &Links, process: usize, stream: TcpStream) {
     let mut stream = BufReader::new(stream);
     loop {
         match frame::read(&mut stream) {
-            Ok(frame) => match take(&links.post, process, frame) {
+            Ok(frame) => match take(&links.mailbox, process, frame) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
@@ -208,7 +215,7 @@ fn show_life(links: &Links, stop: &Stop, pause: Duration) {
             drop(is_over);
             for process in links
                 .others()
-                .filter(|&process| !links.post.is_gone(process))
+                .filter(|&process| !links.mailbox.is_gone(process))
             {
                 links.send(process, &Header::of(Kind::Ping), &Payload::none());
             }
@@ -220,7 +227,7 @@ fn show_life(links: &Links, stop: &Stop, pause: Duration) {
 /// What a network holds of them.
 struct Ends {
     links: Arc<Links>,
-    post: Arc<Post>,
+    mailbox: Arc<Mailbox>,
     wire: Mutex<Option<Sockets>>,
 }
 
@@ -247,7 +254,7 @@ impl Wire for Ends {
             links.send(process, &Header::of(Kind::Bye), &Payload::none());
         }
         // closing at once could throw away what is still under way to them
-        self.post.wait_for_all(GOOD_BYE);
+        self.mailbox.wait_for_all(GOOD_BYE);
         *stop.is_over() = true;
         stop.changed.notify_all();
         for stream in links.streams.iter().flatten() {

@@ -1,7 +1,7 @@
 //! Numbers as matrices hold them in memory, f32 or bf16, and what vectors of them are.
 
 use super::bf16::Step;
-use super::output::{Data, Shared};
+use super::output::{Data, LINE, Shared};
 use super::simd::{LANES, Lanes};
 use crate::Bf16;
 
@@ -13,7 +13,7 @@ pub(crate) trait Element: Copy + Default + Send + Sync {
     /// Whether words of `bf16.rs` hold them as they are.
     const IN_PAIRS: bool;
     /// Numbers in a line of memory.
-    const LINE: usize = 64 / size_of::<Self>();
+    const LINE: usize = LINE / size_of::<Self>();
 
     /// The first 16.
     fn load<L: Lanes>(x: &[Self]) -> L;

@@ -5,14 +5,14 @@
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 use super::Isa;
+use super::activation::{Activation, by_kind};
 use super::bf16::{Step, Task, perform};
-use super::curve::{Curve, by_kind};
 use super::element::{Element, TWO};
 use super::output::{Data, DataMut, Shared};
 use super::rotary::Rotary;
 use super::simd::Lanes;
 use crate::Bf16;
-use crate::activation::Kind;
+use crate::descriptor::activation::Kind;
 use std::marker::PhantomData;
 
 /// A bias and an activation, each if there is one; for an output whose rows follow each other.
@@ -28,7 +28,7 @@ pub(crate) struct Epilogue<'a> {
 pub(crate) enum Then<'a> {
     #[default]
     Nothing,
-    /// The function of each element, into an output of the same form; the output has its slope.
+    /// The function of each element, into an output of the same form; the output has its derivative.
     Activation(Kind, Second<'a>),
     /// Each element times that of an input of the same form.
     Times(Data<'a>),
@@ -78,7 +78,7 @@ impl Whole {
 
     /// Asks for the lines of a second matrix that will be needed.
     #[inline(always)]
-    pub(crate) fn ask_for_second<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
+    pub(crate) fn prefetch_second<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
         if let Then::Nothing | Then::Rotary(_) = epilogue.then {
             return;
         }
@@ -86,8 +86,8 @@ impl Whole {
             let start = row * self.stride + self.column;
             match epilogue.then {
                 Then::Nothing | Then::Rotary(_) => {}
-                Then::Activation(_, second) => second.data.ask_for::<L>(start, self.columns),
-                Then::Times(by) => by.ask_for::<L>(start, self.columns),
+                Then::Activation(_, second) => second.data.prefetch::<L>(start, self.columns),
+                Then::Times(by) => by.prefetch::<L>(start, self.columns),
             }
         }
     }

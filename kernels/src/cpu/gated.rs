@@ -1,8 +1,8 @@
 //! Gated activations of rows [gate | up]: y = f(gate) up, dgate = dy up f'(gate), dup = dy f(gate).
 //! All of it is computed in f32; what is stored in bf16 is widened as it is read and rounded last.
 
+use super::activation::Activation;
 use super::bf16::{Step, Task, perform};
-use super::curve::Curve;
 use super::element::{Element, TWO};
 use super::simd::Lanes;
 use super::{Isa, ROW_BLOCK};
@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use std::marker::PhantomData;
 
 /// y: rows of f, gate_up: rows of 2f, of one type.
-pub(crate) fn forward<C: Curve>(y: &mut Tensor, gate_up: &Tensor) {
+pub(crate) fn forward<C: Activation>(y: &mut Tensor, gate_up: &Tensor) {
     let (isa, (_, f)) = (y.device().isa(), y.rows_cols());
     match gate_up.dtype() {
         DType::Bf16 => values::<C, _>(isa, f, y.bf16_mut(), gate_up.bf16()),
@@ -20,22 +20,22 @@ pub(crate) fn forward<C: Curve>(y: &mut Tensor, gate_up: &Tensor) {
 }
 
 /// dx, gate_up: rows of 2f, dy: rows of f, of one type.
-pub(crate) fn backward<C: Curve>(dx: &mut Tensor, dy: &Tensor, gate_up: &Tensor) {
+pub(crate) fn backward<C: Activation>(dx: &mut Tensor, dy: &Tensor, gate_up: &Tensor) {
     let (isa, (_, f)) = (dy.device().isa(), dy.rows_cols());
     match gate_up.dtype() {
-        DType::Bf16 => slopes::<C, _>(isa, f, dx.bf16_mut(), (dy.bf16(), gate_up.bf16())),
-        _ => slopes::<C, _>(isa, f, dx.f32_mut(), (dy.f32(), gate_up.f32())),
+        DType::Bf16 => derivatives::<C, _>(isa, f, dx.bf16_mut(), (dy.bf16(), gate_up.bf16())),
+        _ => derivatives::<C, _>(isa, f, dx.f32_mut(), (dy.f32(), gate_up.f32())),
     }
 }
 
-fn values<C: Curve, E: Element>(isa: Isa, f: usize, y: &mut [E], x: &[E]) {
+fn values<C: Activation, E: Element>(isa: Isa, f: usize, y: &mut [E], x: &[E]) {
     let curve = PhantomData::<fn() -> C>;
     let parts = y.par_chunks_mut(f * ROW_BLOCK);
     let parts = parts.zip(x.par_chunks(2 * f * ROW_BLOCK));
     parts.for_each(|(y, x)| perform(isa, E::IN_PAIRS, Values { f, y, x, curve }));
 }
 
-fn slopes<C: Curve, E: Element>(isa: Isa, f: usize, dx: &mut [E], (dy, x): (&[E], &[E])) {
+fn derivatives<C: Activation, E: Element>(isa: Isa, f: usize, dx: &mut [E], (dy, x): (&[E], &[E])) {
     let curve = PhantomData::<fn() -> C>;
     let parts = dx.par_chunks_mut(2 * f * ROW_BLOCK);
     let parts = parts
@@ -51,7 +51,7 @@ struct Values<'a, E, C> {
     curve: PhantomData<fn() -> C>,
 }
 
-impl<E: Element, C: Curve> Task for Values<'_, E, C> {
+impl<E: Element, C: Activation> Task for Values<'_, E, C> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let rows = self.y.chunks_exact_mut(self.f);
@@ -75,7 +75,7 @@ struct Slopes<'a, E, C> {
     curve: PhantomData<fn() -> C>,
 }
 
-impl<E: Element, C: Curve> Task for Slopes<'_, E, C> {
+impl<E: Element, C: Activation> Task for Slopes<'_, E, C> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let rows = self.d.0.chunks_exact_mut(2 * self.f);

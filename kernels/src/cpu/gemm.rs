@@ -11,8 +11,11 @@
 
 use super::bf16::{Step, Task, perform};
 use super::epilogue::{Epilogue, Whole};
-use super::output::{DataMut, Shared};
+use super::output::Shared;
 use super::pack::{Matrix, Panels, pack};
+use super::plan::{
+    FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, share,
+};
 use super::rotary::{Part, Rotary};
 use super::simd::{LANES, Lanes};
 use super::tile::{Cuts, Finish, Stack, Tile, tile};
@@ -20,42 +23,10 @@ use super::{Isa, Numbers, pieces, tiles};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
-/// Bytes of a block of A; each goes through a whole block of B.
-pub(super) const PACK_A_BYTES: usize = 4 << 20;
-/// Bytes of one packed block of B: half of a usual last cache level of 32 MiB.
-pub(super) const PACK_B_BYTES: usize = 16 << 20;
 /// Bytes of the A panels one task goes through per B panel: half of a 1 MiB L2.
 const GROUP_BYTES: usize = 512 << 10;
 /// Panels that it takes even if the threads then do not end together: B comes from further away.
 const GROUP_LEAST: usize = 8;
-/// Panels of rows up to which B is packed panel by panel inside the tasks.
-pub(super) const FEW_PANELS: usize = 3;
-/// Below this many multiply-adds one thread is faster than waking others.
-pub(super) const PARALLEL_ABOVE: usize = 1 << 18;
-
-/// How to multiply.
-#[derive(Clone, Copy)]
-pub(crate) struct Plan<'a> {
-    /// Gives scratch memory and the instruction set.
-    pub(crate) device: &'a Device,
-    pub(crate) numbers: Numbers,
-    /// Elements of k per leaf; 0 is one leaf.
-    pub(crate) leaf: usize,
-    pub(crate) finish: Finish,
-    /// What is done with whole elements; only if rows of the output follow each other.
-    pub(crate) epilogue: Epilogue<'a>,
-    /// Whether to use the thread pool; tasks of other parallel loops do not.
-    pub(crate) parallel: bool,
-}
-
-/// Output matrix: row-major, rows `row_stride` apart.
-pub(crate) struct ViewMut<'a> {
-    pub(crate) data: DataMut<'a>,
-    pub(crate) rows: usize,
-    pub(crate) cols: usize,
-    pub(crate) row_stride: usize,
-}
-
 /// Sums that tasks keep, each its own tiles'.
 #[derive(Clone, Copy)]
 struct Waiting(*mut f32);
@@ -304,18 +275,6 @@ fn shape(isa: Isa, m: usize) -> (usize, usize) {
         [1, 2, 4].into_iter().find(|&r| m <= r).unwrap_or(tall),
         cols,
     )
-}
-
-/// Part `number` of `parts`, none of which has more than one more than another.
-pub(super) fn share(len: usize, (number, parts): (usize, usize)) -> Range {
-    number * len / parts..(number + 1) * len / parts
-}
-
-/// Lanes per packed block: a multiple of `width` whose pack has about `bytes`.
-pub(super) fn block(lanes: usize, width: usize, k: usize, bytes: usize) -> usize {
-    let fit = bytes / (4 * k.max(1));
-    fit.clamp(width * 8, lanes.max(width * 8))
-        .next_multiple_of(width)
 }
 
 /// Packs `span` of k of some lanes.
@@ -600,7 +559,7 @@ impl Task for Tiles<'_> {
                 let is_last = end == rect.cuts.k;
                 if is_last && t.second.is_null() {
                     // The chain leaves time for them to come.
-                    whole.ask_for_second::<L>(&rect.epilogue);
+                    whole.prefetch_second::<L>(&rect.epilogue);
                 }
                 // SAFETY: panels have a row per k of the block; sums of the block's tiles follow each other;
                 // tiles of different (i, j) are disjoint and each (i, j) belongs to one task.

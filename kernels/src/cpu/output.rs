@@ -1,10 +1,11 @@
 //! Memory that products write, of either kind of number.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
-use super::element::Element;
-use super::pack::{Matrix, View};
 use super::simd::Lanes;
 use crate::{Bf16, DType, Tensor};
+
+/// Bytes of a line of memory.
+pub(crate) const LINE: usize = 64;
 
 /// Borrowed for a whole product.
 pub(crate) enum DataMut<'a> {
@@ -71,16 +72,16 @@ unsafe impl Sync for Shared {}
 impl Shared {
     /// Asks for the lines of elements first .. first + len.
     #[inline(always)]
-    pub(crate) fn ask_for<L: Lanes>(self, first: usize, len: usize) {
+    pub(crate) fn prefetch<L: Lanes>(self, first: usize, len: usize) {
         match self {
             Shared::F32(x) => {
-                for at in (first..first + len).step_by(f32::LINE) {
-                    L::ask_far(x.wrapping_add(at));
+                for at in (first..first + len).step_by(LINE / size_of::<f32>()) {
+                    L::prefetch_to_l2(x.wrapping_add(at));
                 }
             }
             Shared::Bf16(x) => {
-                for at in (first..first + len).step_by(Bf16::LINE) {
-                    L::ask_far(x.wrapping_add(at).cast());
+                for at in (first..first + len).step_by(LINE / size_of::<Bf16>()) {
+                    L::prefetch_to_l2(x.wrapping_add(at).cast());
                 }
             }
         }
@@ -111,31 +112,18 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Rows that start `stride` apart, from element `first` on.
-    pub(crate) fn rows(
-        self,
-        first: usize,
-        (rows, cols): (usize, usize),
-        stride: usize,
-    ) -> Matrix<'a> {
-        match self {
-            Data::F32(x) => Matrix::F32(View::new(&x[first..], rows, cols, stride)),
-            Data::Bf16(x) => Matrix::Bf16(View::new(&x[first..], rows, cols, stride)),
-        }
-    }
-
     /// Asks for the lines of elements first .. first + len.
     #[inline(always)]
-    pub(crate) fn ask_for<L: Lanes>(self, first: usize, len: usize) {
+    pub(crate) fn prefetch<L: Lanes>(self, first: usize, len: usize) {
         match self {
             Data::F32(x) => {
-                for at in (first..first + len).step_by(f32::LINE) {
-                    L::ask_far(x.as_ptr().wrapping_add(at));
+                for at in (first..first + len).step_by(LINE / size_of::<f32>()) {
+                    L::prefetch_to_l2(x.as_ptr().wrapping_add(at));
                 }
             }
             Data::Bf16(x) => {
-                for at in (first..first + len).step_by(Bf16::LINE) {
-                    L::ask_far(x.as_ptr().wrapping_add(at).cast());
+                for at in (first..first + len).step_by(LINE / size_of::<Bf16>()) {
+                    L::prefetch_to_l2(x.as_ptr().wrapping_add(at).cast());
                 }
             }
         }

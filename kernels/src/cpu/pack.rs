@@ -8,6 +8,7 @@
 
 use super::bf16::{Step, Task, perform};
 use super::element::Element;
+use super::output::Data;
 use super::simd::{LANES, Lanes};
 use super::{Isa, Numbers};
 use crate::Bf16;
@@ -92,6 +93,19 @@ macro_rules! each_kind {
 pub(crate) use each_kind;
 
 impl<'a> Matrix<'a> {
+    /// Rows of an operand that start `stride` apart, from element `first` on.
+    pub(crate) fn of(
+        data: Data<'a>,
+        first: usize,
+        (rows, cols): (usize, usize),
+        stride: usize,
+    ) -> Matrix<'a> {
+        match data {
+            Data::F32(x) => Matrix::F32(View::new(&x[first..], rows, cols, stride)),
+            Data::Bf16(x) => Matrix::Bf16(View::new(&x[first..], rows, cols, stride)),
+        }
+    }
+
     pub(crate) fn rows(&self) -> usize {
         each_kind!(self, x => x.rows)
     }
@@ -273,9 +287,9 @@ fn several<L: Lanes, N: Step<L>, E: Element, const WIDTH: usize, const COUNT: us
             even
         };
         for line in (0..WIDTH * COUNT).step_by(E::LINE) {
-            L::ask_for(even.as_ptr().wrapping_add(line + soon).cast());
+            L::prefetch(even.as_ptr().wrapping_add(line + soon).cast());
             if N::PER_WORD == 2 {
-                L::ask_for(odd.as_ptr().wrapping_add(line + soon).cast());
+                L::prefetch(odd.as_ptr().wrapping_add(line + soon).cast());
             }
         }
         for panel in 0..COUNT {
@@ -401,9 +415,9 @@ fn turn<L: Lanes, N: Step<L>, E: Element, const ROWS: usize, const WIDTH: usize>
     for (r, words) in square.iter_mut().enumerate().take(ROWS) {
         let row = &rows[r * stride..][..N::PER_WORD * LANES];
         let soon = row.as_ptr().wrapping_add(soon);
-        L::ask_for(soon.cast());
+        L::prefetch(soon.cast());
         if N::PER_WORD * LANES > E::LINE {
-            L::ask_for(soon.wrapping_add(LANES).cast());
+            L::prefetch(soon.wrapping_add(LANES).cast());
         }
         *words = E::join::<L, N>(row);
     }

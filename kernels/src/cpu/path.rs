@@ -4,10 +4,8 @@
 use std::env::consts::ARCH;
 use std::fmt;
 
-use crate::cpu::Isa;
-use crate::cpu::tiles::Lack;
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::tiles::amx;
+use super::detect::{Lack, tiles_of_cpu, tiles_used};
+use crate::Isa;
 
 /// The choice, with what speaks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,26 +87,6 @@ impl fmt::Display for CpuPath {
 fn names(all: &[Isa]) -> String {
     let names: Vec<&str> = all.iter().map(|isa| isa.name()).collect();
     names.join(", ")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn tiles_used() -> Result<(), Lack> {
-    amx::state()
-}
-
-#[cfg(target_arch = "x86_64")]
-fn tiles_of_cpu() -> Result<(), Lack> {
-    amx::is_there().then_some(()).ok_or(Lack::Cpu)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn tiles_used() -> Result<(), Lack> {
-    Err(Lack::Cpu)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn tiles_of_cpu() -> Result<(), Lack> {
-    Err(Lack::Cpu)
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use crate::cpu::{Isa, Numbers};
+use crate::Isa;
+use crate::cpu::Numbers;
 
 /// Multiply-adds in flight: above latency times throughput of the CPUs at hand.
 const CHAINS: usize = 16;
@@ -40,10 +41,10 @@ enum Loop {
 }
 
 /// Returns the most floating-point operations per second (a multiply-add is two) for products of `numbers`
-/// with `isa`, which this machine has, on all threads of the current pool together. Where sums of bf16 are
-/// emulated with f32, that of f32. None where no such loop is written: plain Rust. Takes about 60 ms.
+/// with `isa` on all threads of the current pool together. Where sums of bf16 are emulated with f32, that of f32. None
+/// if this machine lacks `isa`, and where no such loop is written: plain Rust. Takes about 60 ms.
 pub fn peak_flops(isa: Isa, numbers: Numbers) -> Option<f64> {
-    let which = loop_of(isa, numbers)?;
+    let which = isa.is_available().then(|| loop_of(isa, numbers))??;
     let mut best = 0.0f64;
     rate(which, WARM_UP);
     for _ in 0..WINDOWS {
@@ -101,7 +102,7 @@ impl Loop {
             // SAFETY: `loop_of` chooses by a path that this machine has.
             Loop::Pairs => unsafe { x86::pairs() },
             #[cfg(target_arch = "x86_64")]
-            Loop::Tiles => crate::cpu::tiles::busy(black_box(ROUNDS)).unwrap_or(0.0),
+            Loop::Tiles => crate::cpu::tiles::busy(black_box(ROUNDS)),
             #[cfg(target_arch = "aarch64")]
             // SAFETY: as above.
             Loop::Neon => unsafe { arm::quad() },

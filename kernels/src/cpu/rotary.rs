@@ -7,18 +7,11 @@ use super::element::{Element, TWO};
 use super::output::{DataMut, Shared};
 use super::simd::{LANES, Lanes};
 use super::{Isa, ROW_BLOCK};
-use crate::rope::{Frequencies, Positions, Turn};
+use crate::descriptor::frequencies::Frequencies;
+use crate::descriptor::rope::{Positions, Turn, Way};
 use crate::{Device, Tensor};
 use rayon::prelude::*;
 use std::sync::Arc;
-
-/// Which way queries and keys turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    Forward,
-    /// The transpose, for gradients.
-    Back,
-}
 
 /// Angles of all rows.
 pub(crate) struct Rotary<'a> {
@@ -45,7 +38,7 @@ impl<'a> Rotary<'a> {
             Positions::Each { limit, .. } => (limit, 0),
         };
         let angles = turn.frequencies;
-        let table = device.rope_table((t, offset, angles), || table(t, offset, angles));
+        let table = device.cached_table(key(t, offset, angles), || table(t, offset, angles));
         Rotary { turn, table, way }
     }
 
@@ -219,6 +212,13 @@ impl<E: Element> Task for Settled<'_, '_, E> {
             }
         }
     }
+}
+
+/// All that a table of angles depends on.
+fn key(t: usize, offset: usize, angles: &Frequencies) -> impl Iterator<Item = u64> + Clone {
+    let numbers = angles.steps().iter().copied().chain([angles.magnitude()]);
+    let place = [t as u64, offset as u64];
+    place.into_iter().chain(numbers.map(f64::to_bits))
 }
 
 #[expect(

@@ -9,10 +9,9 @@
     reason = "the inner loop reads its operands through pointers"
 )]
 
-use super::bf16::{Step, Task, perform};
+use super::Numbers;
+use super::bf16::{Step, Task};
 use super::simd::{LANES, Lanes};
-use super::tiles::strided::Held;
-use super::{Isa, Numbers};
 
 /// One product; every number is a word of its operands.
 pub(crate) struct Strip<'a> {
@@ -33,44 +32,9 @@ pub(crate) struct Strip<'a> {
     pub(crate) goes_on: bool,
 }
 
-/// Multiplies products of one kind of numbers on the thread that made it, one after another: nothing else there
-/// may work in tiles while it lives.
-pub(crate) struct Strips {
-    isa: Isa,
-    numbers: Numbers,
-    tiles: Option<Held>,
-}
-
-impl Strips {
-    pub(crate) fn new(isa: Isa, numbers: Numbers) -> Strips {
-        Strips {
-            isa,
-            numbers,
-            tiles: (numbers == Numbers::Bf16Tiles).then(|| Held::new(isa)),
-        }
-    }
-
-    /// Multiplies on this thread.
-    /// # Panics
-    /// If an operand is too short; in tiles, if blocks are not whole or words of A not side by side.
-    pub(crate) fn multiply(&mut self, strip: Strip<'_>) {
-        if strip.rows == 0 || strip.lanes == 0 {
-            return;
-        }
-        strip.check();
-        match &mut self.tiles {
-            Some(tiles) => {
-                strip.check_blocks();
-                // SAFETY: the operands are checked.
-                unsafe { tiles.multiply(strip) }
-            }
-            None => perform(self.isa, self.numbers.are_pairs(), strip),
-        }
-    }
-}
-
 impl Strip<'_> {
-    fn check(&self) {
+    /// Panics if an operand is too short.
+    pub(super) fn check(&self) {
         assert!(
             self.lanes.is_multiple_of(LANES) && self.lanes <= self.c_at,
             "rows of whole vectors"
@@ -87,7 +51,8 @@ impl Strip<'_> {
         }
     }
 
-    fn check_blocks(&self) {
+    /// Panics if blocks are not whole or words of A not side by side, as tiles have them.
+    pub(super) fn check_blocks(&self) {
         assert!(
             self.steps.is_multiple_of(LANES) && self.a_at.1 == 1,
             "whole blocks of words side by side"

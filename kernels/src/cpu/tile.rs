@@ -243,11 +243,11 @@ impl Soon {
     fn ask<L: Lanes, const V: usize>(&mut self) {
         if self.rows > 0 {
             for v in 0..V {
-                L::ask_to_write(self.at.wrapping_add(v * LANES));
+                L::prefetch_to_write(self.at.wrapping_add(v * LANES));
             }
             if !self.second.is_null() {
                 for v in 0..V {
-                    L::ask_far(self.second.wrapping_add(v * LANES));
+                    L::prefetch_to_l2(self.second.wrapping_add(v * LANES));
                 }
                 self.second = self.second.wrapping_add(self.stride);
             }

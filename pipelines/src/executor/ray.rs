@@ -3,42 +3,14 @@
 //! Ray's jobs know no dependencies, so this process waits: it shows how far the tasks are, submits failed ones again, and
 //! when it is killed the same command finds the jobs that are still under way and goes on watching them.
 
-use super::{Submission, SubmittedJob, Work, quoted, shell};
-use crate::job::Problem;
+use super::work::{Work, quoted, shell};
+use crate::job::Ray;
+use crate::log::print;
 use crate::progress::Progress;
-use crate::run::print;
+use crate::submission::{Submission, SubmittedJob};
 use anyhow::{Context as _, Result, anyhow, bail};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::time::Duration;
-
-/// `[ray]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Ray {
-    /// Of the dashboard, `http://HOST:PORT`.
-    pub address: String,
-    /// Tasks that the shards are dealt to; 0: one a shard.
-    pub tasks: usize,
-    /// Tasks that are submitted at once; 0: all. Ray queues those that find no processors.
-    pub at_once: usize,
-    /// Processors of a task, which is also the number of threads.
-    pub cpus: usize,
-    /// How often a failed task is submitted again.
-    pub retries: usize,
-}
-
-impl Default for Ray {
-    fn default() -> Self {
-        Ray {
-            address: "http://127.0.0.1:8265".into(),
-            tasks: 0,
-            at_once: 0,
-            cpus: 1,
-            retries: 3,
-        }
-    }
-}
 
 /// Between two looks at the jobs.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -54,27 +26,6 @@ struct Running {
 }
 
 impl Ray {
-    /// Reports every contradiction.
-    pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
-        let mut add = |key: &str, found: String, wanted: &str| {
-            problems.push(Problem {
-                key: format!("ray.{key}"),
-                found,
-                wanted: wanted.into(),
-            });
-        };
-        if !self.address.starts_with("http://") {
-            add(
-                "address",
-                format!("{:?}", self.address),
-                "http://HOST:PORT of the dashboard",
-            );
-        }
-        if self.cpus == 0 {
-            add("cpus", "0".into(), "1 or more");
-        }
-    }
-
     pub(super) fn submit(&self, work: &Work, dry_run: bool) -> Result<()> {
         if dry_run {
             let mut text = String::new();

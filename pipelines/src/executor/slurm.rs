@@ -4,68 +4,19 @@
 //! same command after a failure runs what is missing. Written for `sbatch --parsable` and environment variables, which
 //! Slurm 22.05 and later share.
 
-use super::{Submission, SubmittedJob, Work, check_line, quoted, ranges, shell};
-use crate::job::Problem;
+use super::work::{Work, quoted, ranges, shell};
+use crate::job::Slurm;
+use crate::log::print;
 use crate::machine::write_atomically;
-use crate::run::print;
+use crate::submission::{Submission, SubmittedJob};
 use anyhow::{Context as _, Result, bail};
-use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Command;
-
-/// `[slurm]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Slurm {
-    /// Tasks that the shards are dealt to; 0: one a shard.
-    pub tasks: usize,
-    /// Tasks that may run at once, all arrays together; 0: as many as Slurm allows.
-    pub at_once: usize,
-    /// Longest array of the site; 0: as `scontrol show config` tells, or 1001.
-    pub max_array: usize,
-    /// `--partition`; empty: the site's default, likewise for the next three.
-    pub partition: String,
-    /// `--account`.
-    pub account: String,
-    /// `--qos`.
-    pub qos: String,
-    /// `--time` of a task and of the rest.
-    pub time: String,
-    /// `--cpus-per-task`, which is also the number of threads; 0: Slurm's default.
-    pub cpus_per_task: usize,
-    /// `--mem` of a task in MiB; 0: Slurm's default.
-    pub mem_mb: u64,
-    /// More options of sbatch, one each, such as `--constraint=local`.
-    pub options: Vec<String>,
-    /// Lines of shell before the program starts, such as `module load zstd`.
-    pub setup: String,
-}
 
 /// `MaxArraySize` where nothing says otherwise: Slurm's own default.
 const MAX_ARRAY: usize = 1001;
 
 impl Slurm {
-    /// Reports every contradiction.
-    pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
-        for (i, option) in self.options.iter().enumerate() {
-            if !option.starts_with('-') || option.chars().any(char::is_control) {
-                problems.push(Problem {
-                    key: format!("slurm.options[{i}]"),
-                    found: format!("{option:?}"),
-                    wanted: "an option of sbatch, such as --constraint=local".into(),
-                });
-            }
-        }
-        for (key, value) in [
-            ("partition", &self.partition),
-            ("account", &self.account),
-            ("qos", &self.qos),
-            ("time", &self.time),
-        ] {
-            check_line(&format!("slurm.{key}"), value, problems);
-        }
-    }
-
     pub(super) fn submit(&self, work: &Work, dry_run: bool) -> Result<()> {
         let out = work.out();
         if !dry_run {

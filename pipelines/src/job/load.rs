@@ -5,7 +5,8 @@
 //! table. As a last guard the loader compares the key paths of the input with those of the resolved job: a key that was
 //! read by nobody is a problem too.
 
-use super::{Job, Problem};
+use super::problem::Problem;
+use super::table::Job;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};

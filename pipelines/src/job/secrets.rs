@@ -1,6 +1,6 @@
 //! Secrets of stores and servers in a job: never printed, so neither in `job.toml` nor in the report.
 
-use super::{Executor, Job};
+use super::table::{Executor, Job};
 use curate::{HIDDEN, is_written_out, without_passwords};
 use std::collections::BTreeMap;
 

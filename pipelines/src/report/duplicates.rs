@@ -1,9 +1,9 @@
 //! The section on duplicates: counts, verification, sizes of clusters, members and pairs to look at.
 
-use super::Material;
 use super::html::{excerpt, section, table};
-use super::sections::{number, percent, text_value};
+use super::material::Material;
 use super::svg::{Bar, bars};
+use super::values::{number, percent, text_value};
 use crate::machine::grouped;
 use serde_json::Value;
 

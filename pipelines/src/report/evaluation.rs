@@ -1,8 +1,8 @@
 //! Evaluation sets: how often each was met in the documents, what became of these, and some of them.
 
-use super::Material;
 use super::html::{excerpt, section, table};
-use super::sections::{number, text_value};
+use super::material::Material;
+use super::values::{number, text_value};
 use crate::machine::grouped;
 use serde_json::Value;
 

@@ -3,125 +3,18 @@
 mod duplicates;
 mod evaluation;
 mod html;
+mod material;
 mod profile;
 mod sections;
 mod stages;
 mod statistics;
 mod svg;
 mod tokens;
+mod trace;
+mod values;
 mod what_if;
 
-use crate::job::Job;
-use serde_json::Value;
-use std::path::{Path, PathBuf};
-
-/// Everything the page is made from. Missing files are `null`: a job may have only some stages.
-pub(crate) struct Material {
-    pub job: Job,
-    /// `manifest.json`.
-    pub manifest: Value,
-    /// `blend.json`.
-    pub blend: Value,
-    /// Sidecars of the job's token datasets.
-    pub sidecars: Vec<index::Sidecar>,
-    /// The job's tokenizer, to show ids as text.
-    pub tokenizer: Option<index::Tokenizer>,
-    /// `eval.json`.
-    pub eval: Value,
-    /// `generated.json`.
-    pub generated: Value,
-    /// Lines of `metrics.jsonl`.
-    pub metrics: Vec<Value>,
-    /// Traces of the training's ranks.
-    pub profiles: Vec<profile::Profile>,
-    /// Lines of `keep/clusters.jsonl`.
-    pub clusters: Vec<Value>,
-    /// `decontaminate/report.json`, if the job has evaluation sets.
-    pub decontamination: Value,
-    /// Lines of `keep/pairs.jsonl`.
-    pub pairs: Vec<Value>,
-    /// `statistics.json`.
-    pub statistics: Value,
-    /// Figures of all documents, if the job keeps them; or why they cannot be read.
-    pub what_if: Result<curate::WhatIf, String>,
-}
-
-impl Material {
-    /// Reads what is there under `out`.
-    pub(crate) fn read(job: &Job, out: &Path) -> Material {
-        let text = |name: &str| std::fs::read_to_string(out.join(name)).unwrap_or_default();
-        let value = |name: &str| serde_json::from_str(&text(name)).unwrap_or_default();
-        let lines = |name: &str| {
-            let text = text(name);
-            text.lines()
-                .filter_map(|l| serde_json::from_str(l).ok())
-                .collect()
-        };
-        Material {
-            job: job.clone(),
-            manifest: value("manifest.json"),
-            blend: value("blend.json"),
-            sidecars: job
-                .datasets()
-                .iter()
-                .filter_map(|d| index::Sidecar::read(&out.join("tokens").join(&d.name)).ok()?)
-                .collect(),
-            tokenizer: index::Tokenizer::load(&out.join("tokens/tokenizer.json")).ok(),
-            eval: value("eval.json"),
-            generated: value("generated.json"),
-            metrics: lines("metrics.jsonl"),
-            profiles: profile::read(out, job.parallel.world()),
-            clusters: lines("keep/clusters.jsonl"),
-            decontamination: match job.decontaminate {
-                Some(_) => value("decontaminate/report.json"),
-                None => Value::Null,
-            },
-            pairs: lines("keep/pairs.jsonl"),
-            statistics: value("statistics.json"),
-            what_if: figures(job, out),
-        }
-    }
-
-    /// Counts that a stage recorded.
-    fn counts(&self, stage: &str) -> &Value {
-        &self.manifest[stage]["counts"]
-    }
-}
-
-/// What other limits would keep: the figures are read once to choose limits and once to count.
-fn figures(job: &Job, out: &Path) -> Result<curate::WhatIf, String> {
-    let mut candidates = curate::Candidates::default();
-    each_figure(job, out, |measures, lost| candidates.add(measures, lost))?;
-    let mut what_if = curate::WhatIf::new(candidates.limits());
-    each_figure(job, out, |measures, lost| what_if.add(measures, lost))?;
-    Ok(what_if)
-}
-
-/// Calls `each` for the figures of every document, shard by shard; for none if the job keeps none.
-pub(crate) fn each_figure(
-    job: &Job,
-    out: &Path,
-    mut each: impl FnMut(&[curate::Measure], bool),
-) -> Result<(), String> {
-    let keeps = job.curate.as_ref().is_some_and(|c| c.figures);
-    for file in shard_files(out, "figures").iter().filter(|_| keeps) {
-        curate::read_figures(file, &mut each).map_err(|e| e.to_string())?;
-    }
-    Ok(())
-}
-
-/// Files of all shards in a folder, in their order.
-fn shard_files(out: &Path, folder: &str) -> Vec<PathBuf> {
-    let mut files: Vec<_> = std::fs::read_dir(out.join(folder))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "zst"))
-        .collect();
-    files.sort();
-    files
-}
+pub(crate) use material::{Material, each_figure};
 
 /// The page.
 pub(crate) fn render(m: &Material) -> String {

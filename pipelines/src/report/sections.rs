@@ -1,23 +1,16 @@
 //! The sections of the page. Each returns an empty string if its stage has not run.
 
-use super::Material;
 use super::html::{escape, excerpt, section, table, tile};
+use super::material::Material;
 use super::svg::{Bar, Curve, bars, columns, lines};
 use super::tokens::dataset_counts;
+use super::values::{is_stage, number, percent, text_value};
 use crate::machine::{grouped, megabytes};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Rows of a ranking that are shown; the rest is summed up in one row.
 const RANKS: usize = 12;
-
-pub(super) fn number(v: &Value) -> u64 {
-    v.as_u64().unwrap_or(0)
-}
-
-pub(super) fn percent(part: u64, whole: u64) -> String {
-    format!("{:.1}%", 100.0 * part as f64 / whole.max(1) as f64)
-}
 
 /// A map of counts, largest first, ties by name.
 fn ranked(v: &Value) -> Vec<(String, u64)> {
@@ -128,11 +121,6 @@ pub(super) fn tiles(m: &Material) -> String {
     out += &tile(&format!("{seconds:.0} s"), "work, all stages");
     out += &tile(&megabytes(memory), "peak memory");
     out + "</div>"
-}
-
-/// Whole stages, not the parts that a stage sums up (`curate/00003`).
-pub(super) fn is_stage(name: &str) -> bool {
-    !name.contains('/') || name == "tokenize/tokenizer"
 }
 
 fn kept(m: &Material) -> u64 {
@@ -298,14 +286,6 @@ fn lengths(v: &Value) -> Vec<(String, f64)> {
     rows.into_iter()
         .map(|(n, count)| (name(n), count))
         .collect()
-}
-
-pub(super) fn text_value(v: &Value) -> String {
-    match v {
-        Value::String(s) => s.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
 }
 
 fn curve(m: &Material, key: &str) -> Vec<(f64, f64)> {

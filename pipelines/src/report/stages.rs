@@ -1,9 +1,9 @@
 //! Time and memory of the stages, and the job itself.
 
-use super::Material;
 use super::html::{escape, section, table};
-use super::sections::{is_stage, number, text_value};
+use super::material::Material;
 use super::svg::{Bar, bars};
+use super::values::{is_stage, number, text_value};
 use crate::machine::megabytes;
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
 //! How the documents are made: figures of kept and dropped ones, by source and language, hosts and suffixes
 //! (`curate.statistics = true`).
 
-use super::Material;
 use super::html::{escape, section, table};
-use super::sections::{number, percent, text_value};
+use super::material::Material;
 use super::svg::{Bar, bars, columns, tick};
+use super::values::{number, percent, text_value};
 use crate::machine::grouped;
 use serde_json::Value;
 

@@ -1,9 +1,9 @@
 //! The section on tokens: datasets, their lengths and vocabularies, and what the blend reads of them.
 
-use super::Material;
 use super::html::{escape, section, table};
-use super::sections::{number, percent, text_value};
+use super::material::Material;
 use super::svg::{Bar, bars};
+use super::values::{number, percent, text_value};
 use crate::machine::{grouped, megabytes};
 use index::{Lengths, Sidecar, Tokenizer};
 use serde_json::Value;

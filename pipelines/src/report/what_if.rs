@@ -1,8 +1,8 @@
 //! What other limits would keep, from the figures of every document (`curate.figures = true`).
 
-use super::Material;
 use super::html::{section, table};
-use super::sections::percent;
+use super::material::Material;
+use super::values::percent;
 use crate::machine::grouped;
 use curate::Side;
 

@@ -1,8 +1,9 @@
 //! `blend`: datasets, weights and split to samples; shows asked and realised shares.
 
-use super::Context;
 use super::text_samples::{Reading, TextSamples};
+use crate::context::Context;
 use crate::job::{BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights};
+use crate::log::print;
 use crate::machine::{grouped, write_atomically};
 use anyhow::{Context as _, Result, bail};
 use index::{
@@ -605,7 +606,7 @@ pub(crate) fn blend(cx: &Context, dump: Option<u64>, as_json: bool) -> Result<()
         report["splits"] = dump_splits(&blended, k)?;
     }
     if as_json || dump.is_some() {
-        return super::print(&format!("{report:#}\n"));
+        return print(&format!("{report:#}\n"));
     }
     let mut text = String::new();
     for part in report["parts"].as_array().into_iter().flatten() {
@@ -614,7 +615,7 @@ pub(crate) fn blend(cx: &Context, dump: Option<u64>, as_json: bool) -> Result<()
             text.push_str(&format!("  {}\n", share(d)));
         }
     }
-    super::print(&text)
+    print(&text)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -694,4 +695,24 @@ fn dump_splits(blended: &Blended, k: u64) -> Result<Value> {
         );
     }
     Ok(Value::Object(splits))
+}
+
+/// Datasets of which training takes more than one epoch, as a line; none if there are none.
+pub(super) fn repeated(cx: &Context, blended: &Blended) -> Result<Option<String>> {
+    if blended.cyclic(cx)?.is_some() {
+        // the sampler goes through all samples again and again
+        let all = blended.part(Part::Train)?.len();
+        let epochs = blended.samples[Part::Train as usize] as f64 / all.max(1) as f64;
+        return Ok((epochs > 1.0).then(|| format!("all samples {epochs:.2}")));
+    }
+    let report = describe(blended);
+    let part = report["parts"].as_array().into_iter().flatten();
+    let part = part.filter(|part| part["part"] == Part::Train.name());
+    let datasets = part.flat_map(|part| part["datasets"].as_array().into_iter().flatten());
+    let texts: Vec<String> = datasets
+        .filter_map(|d| Some((d["name"].as_str()?, d["epochs"].as_f64()?)))
+        .filter(|(_, epochs)| *epochs > 1.0)
+        .map(|(name, epochs)| format!("{name} {epochs:.2}"))
+        .collect();
+    Ok((!texts.is_empty()).then(|| texts.join(", ")))
 }

@@ -1,6 +1,6 @@
 //! `curate`: every input shard through the curation pass, several at once, each skipped if it is done.
 
-use super::Context;
+use crate::context::Context;
 use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;

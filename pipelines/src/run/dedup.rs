@@ -1,6 +1,6 @@
 //! `dedup`: signatures to keep-lists. Documents are not rewritten.
 
-use super::Context;
+use crate::context::Context;
 use crate::machine::grouped;
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;

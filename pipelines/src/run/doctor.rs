@@ -1,5 +1,6 @@
 //! `doctor`: what this machine offers and what would be used.
 
+use crate::log::print;
 use crate::machine::{grouped, memory_bytes, processor};
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -129,7 +130,7 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
         "would_use": {"device": "cpu", "threads": cores, "kernels": path.isa().name(), "why": path.to_string()},
     });
     if as_json {
-        return super::print(&format!("{report}\n"));
+        return print(&format!("{report}\n"));
     }
     let or_none = |v: &Value| v.as_str().unwrap_or("not found").to_string();
     let mut text = format!(
@@ -157,7 +158,7 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
     text.push_str(&format!(
         "would use  CPU, {cores} threads, kernels: {path}\n"
     ));
-    super::print(&text)
+    print(&text)
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -3,8 +3,9 @@
 //! The unigram entropy H = - sum p log p, with p the frequencies of the predicted validation tokens themselves, is the
 //! least loss that any model without context can reach on them: a model that learnt nothing from context stays above.
 
+use super::blend::Blended;
 use super::train::{BlendSamples, newest_checkpoint, plan};
-use super::{Blended, Context};
+use crate::context::Context;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result};

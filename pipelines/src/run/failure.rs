@@ -2,24 +2,12 @@
 //!
 //! It never decides anything: a stage without a record in the manifest is run again, whether it failed or was killed.
 
-use super::Context;
+use crate::context::Context;
 use crate::machine::write_atomically;
+use crate::signals::Interrupted;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-
-/// A signal ended a stage before its end. Finished work is kept; the same command continues.
-#[derive(Debug, thiserror::Error)]
-#[error("stopped by {}; the same command continues", signal_name(*.signal))]
-pub(crate) struct Interrupted {
-    /// Number of the signal, as in `128 + signal` of the exit code.
-    pub signal: u8,
-}
-
-fn signal_name(signal: u8) -> String {
-    let name = signal_hook::low_level::signal_name(i32::from(signal));
-    name.map_or_else(|| format!("signal {signal}"), str::to_string)
-}
 
 /// Why a stage failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,7 +58,7 @@ pub(super) fn watched(
         && !error.is::<Interrupted>()
     {
         let failure = Failure {
-            error: crate::cli::message(error),
+            error: crate::log::message(error),
         };
         // a disk that is full is reported by the failure itself
         let _ = note(cx, &path, stage, &failure);

@@ -1,9 +1,10 @@
 //! `generate` and `convert`: what a checkpoint is for.
 
-use super::Context;
 use super::tokenize::tokenizer_of;
 use super::train::newest_checkpoint;
+use crate::context::Context;
 use crate::job::Generate;
+use crate::log::print;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result, bail};
@@ -143,7 +144,7 @@ fn show(tokenizer: &Tokenizer, checkpoint: &Path, table: &Generate, seed: u32) -
     for (number, prompt) in (0u32..).zip(&table.prompts) {
         let seed = seed.wrapping_add(number);
         let text = continued(tokenizer, checkpoint, prompt, table, seed, &mut |_| {})?;
-        super::print(&format!("{prompt}{text}\n"))?;
+        print(&format!("{prompt}{text}\n"))?;
     }
     Ok(())
 }

@@ -2,17 +2,14 @@
 //! command; process 0 runs the stages of the job, and when it comes to the training the others take their share of the ranks.
 //! Before that they compare program, job and data. Whoever fails tells the others.
 
-use super::{Context, train};
+use super::failure::watched;
+use super::told::{DONE, TRAIN, told};
+use crate::context::Context;
 use crate::job::Job;
 use crate::machine::checksum;
 use ::train::World;
 use anyhow::{Context as _, Result};
 use serde_json::json;
-
-/// What process 0 says when it comes to the training.
-pub(super) const TRAIN: &str = "train";
-/// What it says when there is nothing to train.
-pub(super) const DONE: &str = "done";
 
 /// Connects to the other processes of the job, if a launcher started several, and makes sure that they run the same.
 pub(crate) fn join(job: &Job) -> Result<World> {
@@ -45,17 +42,6 @@ fn same(world: &World, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The result; a failure is told to the other processes, and one that comes from them gets their words.
-pub(super) fn told<T>(world: &World, result: Result<T>) -> Result<T> {
-    result.map_err(|error| match error.downcast::<::train::Error>() {
-        Ok(error) => world.end(error).into(),
-        Err(error) => {
-            world.fail(&format!("{error:#}"));
-            error
-        }
-    })
-}
-
 /// What a process other than 0 does: waits for the training and takes its part.
 pub(crate) fn follow(job: Job, world: World) -> Result<()> {
     let word = told(&world, world.exchange("").map_err(Into::into))?;
@@ -64,7 +50,7 @@ pub(crate) fn follow(job: Job, world: World) -> Result<()> {
     }
     let cx = told(&world, Context::open_to_read(job))?;
     cx.set_world(world);
-    train(&cx)
+    watched(&cx, "train", super::train::run)
 }
 
 /// Runs stages as process 0.

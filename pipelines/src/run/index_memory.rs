@@ -1,11 +1,9 @@
 //! What a job's samples cost beside the model: the arrays of the sample order, which grow with the samples asked for and
 //! are predicted before they are built, and the epochs of each dataset.
 
-use super::blend::describe;
-use super::{Blended, Context};
 use crate::machine::{grouped, memory_bytes};
 use anyhow::{Result, bail};
-use index::{BlendRequest, IndexBytes, Part};
+use index::{BlendRequest, IndexBytes};
 
 /// Smaller arrays are not worth a line.
 const WORTH_A_LINE: u64 = 64 << 20;
@@ -65,26 +63,6 @@ fn memory_limit() -> u64 {
         0 => group,
         machine => group.min(machine),
     }
-}
-
-/// Datasets of which training takes more than one epoch, as a line; none if there are none.
-pub(super) fn repeated(cx: &Context, blended: &Blended) -> Result<Option<String>> {
-    if blended.cyclic(cx)?.is_some() {
-        // the sampler goes through all samples again and again
-        let all = blended.part(Part::Train)?.len();
-        let epochs = blended.samples[Part::Train as usize] as f64 / all.max(1) as f64;
-        return Ok((epochs > 1.0).then(|| format!("all samples {epochs:.2}")));
-    }
-    let report = describe(blended);
-    let part = report["parts"].as_array().into_iter().flatten();
-    let part = part.filter(|part| part["part"] == Part::Train.name());
-    let datasets = part.flat_map(|part| part["datasets"].as_array().into_iter().flatten());
-    let texts: Vec<String> = datasets
-        .filter_map(|d| Some((d["name"].as_str()?, d["epochs"].as_f64()?)))
-        .filter(|(_, epochs)| *epochs > 1.0)
-        .map(|(name, epochs)| format!("{name} {epochs:.2}"))
-        .collect();
-    Ok((!texts.is_empty()).then(|| texts.join(", ")))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `inspect` and `extract`: look at one file.
 
+use crate::log::print;
 use crate::log::printable;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
@@ -56,11 +57,11 @@ fn job_folder(path: &Path) -> Result<Value> {
 pub(crate) fn inspect(path: &Path, as_json: bool) -> Result<()> {
     let value = describe(path)?;
     if as_json {
-        super::print(&format!("{value}\n"))?;
+        print(&format!("{value}\n"))?;
     } else {
         let mut text = String::new();
         lines(&value, 0, &mut text);
-        super::print(&printable(&text))?;
+        print(&printable(&text))?;
     }
     match value["bad"].as_u64() {
         Some(bad) if bad > 0 => Err(damaged(path, bad, &value)),
@@ -113,7 +114,7 @@ pub(crate) fn extract(path: &Path) -> Result<()> {
         "warc" => return extract_warc(path),
         "text" => {
             let text = String::from_utf8_lossy(&bytes);
-            return super::print(&format!("{}\n", text.trim_end()));
+            return print(&format!("{}\n", text.trim_end()));
         }
         kind => bail!(
             "{}: found {kind}, wanted an HTML page or a WARC file",
@@ -121,7 +122,7 @@ pub(crate) fn extract(path: &Path) -> Result<()> {
         ),
     }
     let page = curate::extract_html(&bytes, None);
-    super::print(&format!("{}\n", page.text))
+    print(&format!("{}\n", page.text))
 }
 
 /// Every page of a WARC, through the same pass as a job with extraction alone.
@@ -152,7 +153,7 @@ fn extract_warc(path: &Path) -> Result<()> {
         for document in curate::documents(folder.path(), shard.number)? {
             let document = document?;
             let name = document.url.unwrap_or(document.id);
-            super::print(&format!("=== {name}\n{}\n\n", document.text))?;
+            print(&format!("=== {name}\n{}\n\n", document.text))?;
         }
     }
     Ok(())

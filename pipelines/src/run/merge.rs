@@ -1,6 +1,7 @@
 //! `merge`: token datasets to one, with a sidecar if all parts have sidecars that agree; or indexes of earlier crawls
 //! (`*.index`) to one.
 
+use crate::log::print;
 use crate::machine::grouped;
 use anyhow::{Context as _, Result, bail};
 use index::{Dataset, Group, Sidecar};
@@ -31,7 +32,7 @@ pub(crate) fn merge(out: &Path, parts: &[PathBuf]) -> Result<()> {
         sidecar.statistics = Some(statistics);
         sidecar.write(out)?;
     }
-    super::print(&format!(
+    print(&format!(
         "{}: {} datasets, {} documents, {} sequences, {} tokens\n",
         out.display(),
         grouped(prefixes.len() as u64),
@@ -55,7 +56,7 @@ fn merge_indexes(out: &Path, parts: &[PathBuf]) -> Result<()> {
         bail!("{} is both a part and the result", same.display());
     }
     let (_, documents) = curate::merge_indexes(out, &files, &curate::Silent)?;
-    super::print(&format!(
+    print(&format!(
         "{}: {} indexes, {} documents\n",
         out.display(),
         grouped(files.len() as u64),

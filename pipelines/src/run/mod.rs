@@ -19,13 +19,13 @@ mod task;
 mod text_samples;
 mod texts;
 mod tokenize;
+mod told;
 mod train;
 
 pub(crate) use self::curate::shards_left;
-pub(crate) use blend::{Blended, PartSamples, blend};
+pub(crate) use blend::blend;
 pub(crate) use convert::{Convert, convert};
 pub(crate) use doctor::doctor;
-pub(crate) use failure::Interrupted;
 pub(crate) use generate::{generate_for_job, generate_from};
 pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};
@@ -35,205 +35,10 @@ pub(crate) use report::refilter;
 pub(crate) use status::status;
 pub(crate) use task::task;
 
-use crate::job::Job;
-use crate::machine::{grouped, peak_rss_bytes, write_atomically};
-use crate::manifest::Manifest;
-use ::curate::Shard;
-use anyhow::{Context as _, Result, bail};
+use crate::context::Context;
+use crate::machine::{grouped, peak_rss_bytes};
+use anyhow::Result;
 use failure::watched;
-use std::borrow::Cow;
-use std::fs::File;
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
-
-/// An opened job: its folder, its manifest, and the lock that keeps a second process out.
-pub(crate) struct Context {
-    pub job: Job,
-    pub out: PathBuf,
-    pub manifest: Manifest,
-    shards: OnceLock<Vec<Shard>>,
-    /// The processes that train together, until they have.
-    world: Mutex<Option<::train::World>>,
-    /// None in a process that only trains beside the one that has it.
-    _lock: Option<File>,
-}
-
-impl Context {
-    /// Makes the folder, takes the lock, starts the threads, writes the resolved job.
-    pub(crate) fn open(job: Job) -> Result<Context> {
-        let lock = lock_in(&job.out, ".lock")?.with_context(|| {
-            format!("another process is running a job in {}", job.out.display())
-        })?;
-        sweep(&job.out);
-        Context::begin(job, lock)
-    }
-
-    /// For handing a job to its executor: what that starts has to find the folder free, and some of it may be at work.
-    pub(crate) fn open_to_submit(job: Job) -> Result<Context> {
-        let lock = lock_in(&job.out, ".submit.lock")?.with_context(|| {
-            format!(
-                "another process is handing over the job in {}",
-                job.out.display()
-            )
-        })?;
-        // nobody is at work
-        if lock_in(&job.out, ".lock")?.is_some() {
-            sweep(&job.out);
-        }
-        Context::begin(job, lock)
-    }
-
-    fn begin(job: Job, lock: File) -> Result<Context> {
-        let out = job.out.clone();
-        start_threads(&job)?;
-        write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
-        let manifest = Manifest::open(&out, job.store()?)?;
-        manifest.share("job.toml")?;
-        Ok(Context {
-            job,
-            out,
-            manifest,
-            shards: OnceLock::new(),
-            world: Mutex::new(None),
-            _lock: Some(lock),
-        })
-    }
-
-    /// For a task of an executor: others of its kind may be at work in the folder, a whole job not.
-    pub(crate) fn open_for_task(job: Job) -> Result<Context> {
-        let out = job.out.clone();
-        let lock_path = out.join(".lock");
-        let manifest = Manifest::open(&out, job.store()?)?;
-        if job.store.is_some() {
-            // the folder is this machine's own
-            lock_in(&out, ".lock")?;
-            manifest.bring(SHARDS)?;
-        }
-        let lock = File::open(&lock_path).with_context(|| {
-            format!(
-                "{} is not there; the job has not been submitted",
-                lock_path.display()
-            )
-        })?;
-        if lock.try_lock_shared().is_err() {
-            bail!(
-                "another process is running the whole job in {}",
-                out.display()
-            );
-        }
-        let shards = match submitted_shards(&out)? {
-            Some(shards) => OnceLock::from(shards),
-            None => bail!(
-                "{} has no shards.json; the job has not been submitted",
-                out.display()
-            ),
-        };
-        start_threads(&job)?;
-        Ok(Context {
-            job,
-            out,
-            manifest,
-            shards,
-            world: Mutex::new(None),
-            _lock: Some(lock),
-        })
-    }
-
-    /// For a process that does not own the job's folder and writes nothing there: one that trains beside the one that
-    /// does, or only shows what an executor would be given.
-    pub(crate) fn open_to_read(job: Job) -> Result<Context> {
-        start_threads(&job)?;
-        let out = job.out.clone();
-        Ok(Context {
-            manifest: Manifest::open(&out, job.store()?)?,
-            job,
-            out,
-            shards: OnceLock::new(),
-            world: Mutex::new(None),
-            _lock: None,
-        })
-    }
-
-    /// Trains with these processes.
-    fn set_world(&self, world: ::train::World) {
-        *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
-    }
-
-    /// The processes to train with; this one alone if nobody set others.
-    fn take_world(&self) -> Option<::train::World> {
-        self.world
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-    }
-
-    /// The shards of the curation, listed once a process.
-    pub(crate) fn shards(&self) -> Result<&[Shard]> {
-        if let Some(shards) = self.shards.get() {
-            return Ok(shards);
-        }
-        let config = self
-            .job
-            .curate
-            .as_ref()
-            .context("the job has no [curate] table")?;
-        let shards = ::curate::shards(config)?;
-        Ok(self.shards.get_or_init(|| shards))
-    }
-
-    /// Seconds of all recorded stages.
-    fn recorded_seconds(&self, stages: &[&str]) -> f64 {
-        stages
-            .iter()
-            .filter_map(|s| self.manifest.get(s).ok()?)
-            .map(|r| r.seconds)
-            .sum()
-    }
-}
-
-/// Makes the folder and locks a file in it; None if another process holds it.
-fn lock_in(out: &Path, name: &str) -> Result<Option<File>> {
-    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let lock = lock_file(&out.join(name))?;
-    Ok(lock.try_lock().is_ok().then_some(lock))
-}
-
-/// Opens a file to lock. Its bytes stay as they are, and a symbolic link is refused: in a folder that others may write, it
-/// could name any file of this user's.
-pub(super) fn lock_file(path: &Path) -> Result<File> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        options.custom_flags(libc::O_NOFOLLOW);
-    }
-    let lock = options.open(path);
-    lock.with_context(|| format!("cannot open the lock file {}", path.display()))
-}
-
-/// The list of shards that tasks share.
-pub(crate) const SHARDS: &str = "shards.json";
-
-/// The shards that an executor's tasks share, if the job has been submitted.
-pub(crate) fn submitted_shards(out: &Path) -> Result<Option<Vec<Shard>>> {
-    let path = out.join(SHARDS);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => serde_json::from_str(&text)
-            .map(Some)
-            .with_context(|| format!("{} is no list of shards", path.display())),
-        Err(_) => Ok(None),
-    }
-}
-
-/// Starts the threads that all stages share.
-fn start_threads(job: &Job) -> Result<()> {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(job.threads)
-        .build_global()
-        .with_context(|| format!("cannot start {} threads", job.threads))
-}
 
 /// `run`: every table of the job, in order.
 pub(crate) fn all(cx: &Context) -> Result<()> {
@@ -296,74 +101,4 @@ fn generated(cx: &Context) -> Result<()> {
 }
 pub(crate) fn report(cx: &Context) -> Result<()> {
     watched(cx, "report", report::run)
-}
-
-/// Text to stdout, where results go. A terminal gets control characters of foreign text escaped.
-pub(crate) fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    let text = match out.is_terminal() {
-        true => Cow::from(crate::log::printable(text)),
-        false => Cow::from(text),
-    };
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // the reader of a pipe may leave early; that is its right
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write to stdout"),
-    }
-}
-
-/// Folders that stages write in, below the job's own.
-const FOLDERS: [&str; 16] = [
-    "bad_steps",
-    "checkpoints",
-    "clean",
-    "decontaminate",
-    "dropped",
-    "errors",
-    "figures",
-    "journal",
-    "keep",
-    "kubernetes",
-    "profile",
-    "records",
-    "slurm",
-    "statistics",
-    "tmp",
-    "tokens",
-];
-
-/// Removes the temporary files of a killed run: files whose names are ours, in folders that are ours. The lock says that
-/// nobody is writing them. Other programs' files and those of jobs in folders below stay.
-fn sweep(out: &Path) {
-    sweep_files(out);
-    FOLDERS.iter().for_each(|name| sweep_below(&out.join(name)));
-}
-
-fn sweep_below(folder: &Path) {
-    // a job of its own, which may be running
-    if folder.join(".lock").exists() {
-        return;
-    }
-    sweep_files(folder);
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            sweep_below(&entry.path());
-        }
-    }
-}
-
-fn sweep_files(folder: &Path) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_ours = name.starts_with(".millrace-") && name.ends_with(".tmp");
-        if is_ours && entry.file_type().is_ok_and(|t| t.is_file()) {
-            // one that cannot be removed does no harm
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
-/// `path` relative to `out`, as the manifest stores it.
-pub(crate) fn relative(out: &Path, path: &Path) -> PathBuf {
-    path.strip_prefix(out).unwrap_or(path).to_path_buf()
 }

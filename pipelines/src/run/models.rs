@@ -1,5 +1,6 @@
 //! `classifier`, `ngram`, `dsir`: models of quality, trained from texts and used by steps of `[curate]`.
 
+use crate::log::print;
 use crate::progress::Progress as Bar;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
@@ -213,7 +214,7 @@ fn shown(stage: &str) -> Shown {
 /// A report to stdout, a line about it to stderr.
 fn done(shown: Shown, report: &impl Serialize, said: &str) -> Result<()> {
     shown.0.finish(said);
-    super::print(&format!("{}\n", serde_json::to_string_pretty(report)?))
+    print(&format!("{}\n", serde_json::to_string_pretty(report)?))
 }
 
 /// `classifier`.

@@ -1,6 +1,7 @@
 //! `report`: the page, always written anew since it costs milliseconds; with `--limit` the filters asked again.
 
-use super::Context;
+use crate::context::Context;
+use crate::log::print;
 use crate::machine::{grouped, megabytes, write_atomically};
 use crate::report::{Material, each_figure, render};
 use anyhow::{Result, anyhow, bail};
@@ -58,5 +59,5 @@ pub(crate) fn refilter(cx: &Context, limits: &[(String, f64)]) -> Result<()> {
     }
     line("dropped by rules without a limit", now.lost, then.lost);
     line("documents", now.documents, then.documents);
-    super::print(&text)
+    print(&text)
 }

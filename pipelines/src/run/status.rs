@@ -2,11 +2,13 @@
 
 use super::failure::Failure;
 use super::task::{TaskState, is_alive, read_state};
-use crate::executor::Submission;
+use crate::context::{SHARDS, submitted_shards};
 use crate::job::Job;
+use crate::log::print;
 use crate::log::printable;
 use crate::machine::{grouped, megabytes};
 use crate::manifest::{Manifest, Record};
+use crate::submission::Submission;
 use anyhow::{Context as _, Result, bail};
 use curate::{Shard, ShardReport};
 use serde_json::json;
@@ -25,7 +27,7 @@ const STAGES: [&str; 7] = [
 pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     let out = &job.out;
     let manifest = Manifest::open(out, job.store()?)?;
-    for name in ["job.toml", super::SHARDS, Submission::FILE] {
+    for name in ["job.toml", SHARDS, Submission::FILE] {
         manifest.bring(name)?;
     }
     manifest.bring_folder(TASKS)?;
@@ -85,7 +87,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
             "records": sum.records, "kept": sum.kept, "quarantined": sum.quarantined,
             "tasks_running": alive, "tasks_died": died, "submitted": submitted,
         });
-        return super::print(&format!("{told}\n"));
+        return print(&format!("{told}\n"));
     }
     let mut text = String::new();
     if !shards.is_empty() {
@@ -120,12 +122,12 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     for (stage, record) in &done {
         text += &format!("{stage:<9} done, {:.1} s\n", record.seconds);
     }
-    super::print(&printable(&text))
+    print(&printable(&text))
 }
 
 /// The shards as they were submitted, or as they are listed now.
 fn shards(job: &Job, out: &Path) -> Result<Vec<Shard>> {
-    if let Some(listed) = super::submitted_shards(out)? {
+    if let Some(listed) = submitted_shards(out)? {
         return Ok(listed);
     }
     match &job.curate {

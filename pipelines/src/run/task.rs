@@ -1,7 +1,7 @@
 //! `task`: one task of a stage, for executors. It holds a lock of its own, so that a second one of the same number is
 //! refused, and leaves the finishing of the stage to the job.
 
-use super::{Context, lock_file};
+use crate::context::{Context, lock_file, relative};
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -61,13 +61,13 @@ pub(crate) fn task(cx: &Context, stage: &str, index: usize, of: usize) -> Result
         let path = file.with_extension("json");
         write_atomically(&path, text.as_bytes())?;
         cx.manifest
-            .share(&super::relative(&cx.out, &path).to_string_lossy())
+            .share(&relative(&cx.out, &path).to_string_lossy())
     };
     tell(&state)?;
     let done = super::curate::run_task(cx, index, of);
     tell(&TaskState {
         is_done: done.is_ok(),
-        error: done.as_ref().err().map(crate::cli::message),
+        error: done.as_ref().err().map(crate::log::message),
         ..state
     })?;
     done

@@ -1,7 +1,7 @@
 //! Where the tokenizer's texts come from: clean shards with their keep-lists, or files as they are, cut among tasks.
 
+use crate::context::Context;
 use crate::job::{Job, TokenDataset};
-use crate::run::Context;
 use anyhow::{Result, bail};
 use curate::{Format, Found, TextReader};
 use index::{Group, GroupCounts, TextBatch, TextSource};

@@ -3,8 +3,8 @@
 //! A dataset may be cut in parts (`tasks`), each a run of documents with its own record in the manifest; merged they
 //! are the bytes of one part. The sidecar and the statistics are made from the sums, so they too are the same.
 
-use super::Context;
 use super::texts::{self, Reader};
+use crate::context::{Context, relative};
 use crate::job::{TokenDataset, Tokenize};
 use crate::machine::{grouped, write_atomically};
 use crate::manifest::{Record, fingerprint, identity};
@@ -391,7 +391,7 @@ impl Stage<'_> {
             built,
         };
         let file = |suffix: &str| Path::new("tokens").join(format!("{name}{suffix}"));
-        let errors = super::relative(&self.cx.out, &self.errors_of_part(dataset, task));
+        let errors = relative(&self.cx.out, &self.errors_of_part(dataset, task));
         let files = [file(".bin"), file(".idx"), errors];
         let seconds = started.elapsed().as_secs_f64();
         let counts = serde_json::to_value(&counts)?;

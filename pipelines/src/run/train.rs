@@ -1,10 +1,12 @@
 //! `train`: the blend's samples into the trainer, which resumes by itself; its events onto the bar.
 
-use super::hosts::{DONE, TRAIN, told};
-use super::{Blended, Context, Interrupted, PartSamples, index_memory};
+use super::blend::{Blended, PartSamples};
+use super::told::{DONE, TRAIN, told};
+use crate::context::{Context, relative};
 use crate::machine::grouped;
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
+use crate::signals::Interrupted;
 use crate::signals::Signals;
 use anyhow::{Context as _, Result};
 use index::{BertItem, Cyclic, Part, T5Item};
@@ -244,7 +246,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         parallel.zero
     );
     print_memory(&plan, world.processes());
-    if let Some(epochs) = index_memory::repeated(cx, &blended)? {
+    if let Some(epochs) = super::blend::repeated(cx, &blended)? {
         log!("train: more than one epoch of the data: {epochs}");
     }
     let progress = Progress::start("train", "steps", plan.train.steps);
@@ -268,13 +270,13 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let mut inside: Vec<PathBuf> = std::fs::read_dir(&outcome.checkpoint)
         .with_context(|| outcome.checkpoint.display().to_string())?
         .flatten()
-        .map(|e| super::relative(&cx.out, &e.path()))
+        .map(|e| relative(&cx.out, &e.path()))
         .collect();
     inside.sort();
     files.extend(inside);
     let counts = json!({"steps": outcome.steps, "loss": outcome.loss, "valid_loss": outcome.valid_loss,
         "best_valid_loss": outcome.best_valid_loss, "tokens": outcome.tokens,
-        "checkpoint": super::relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters(),
+        "checkpoint": relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters(),
         "init_from": (!plan.train.init_from.is_empty()).then_some(&plan.train.init_from), "init_xxh3": outcome.init,
         "changes": (!outcome.changes.is_empty()).then_some(&outcome.changes)});
     let seconds = progress.seconds();

@@ -1,5 +1,5 @@
 //! `[model] rope_scaling`: ways to reach beyond the length a model was made for. Formulas and papers:
-//! `kernels/src/ops/rope/frequencies.rs`; names of numbers as in Hugging Face's `rope_parameters`,
+//! `kernels/src/descriptor/frequencies.rs`; names of numbers as in Hugging Face's `rope_parameters`,
 //! `original_length` for `original_max_position_embeddings`.
 
 use kernels::rope::Scaling;

@@ -8,7 +8,7 @@
 //!
 //! A guardian is in a process group of its own, inherits both outputs and the connection, and holds them for
 //! `HOLD_SECS` after its process has died. Until then the proxy knows nothing. The others do, by their lines of life
-//! (`kernels/src/comm/life.rs`): what they say of it goes to mpirun first, since a proxy passes an output on before it
+//! (`kernels/src/comm/liveness.rs`): what they say of it goes to mpirun first, since a proxy passes an output on before it
 //! looks who was killed. Other output in the millisecond between would wake it too early; then those on other hosts
 //! alone can tell.
 //! Source: MPICH 5.0.2, src/pm/hydra/proxy: `main` in pmip.c, `pmi_cb` in pmip_cb.c, `PMIP_bcast_signal` in pmip_pg.c.

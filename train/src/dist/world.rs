@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use kernels::comm::socket::{self, Meeting};
+use kernels::comm::socket::{self, Rendezvous};
 use kernels::comm::{Collective, Failure, Network, Roster, Watch};
 use kernels::comm::{local, mpi};
 use kernels::peak_flops;
@@ -140,7 +140,7 @@ impl World {
             };
             let (secret, told) = secret::of_run(config, (launcher.process, out), patience)?;
             remarks.extend((launcher.process == 0).then_some(told));
-            socket::connect(&Meeting {
+            socket::connect(&Rendezvous {
                 bind: (!config.bind.is_empty()).then(|| config.bind.clone()),
                 secret,
                 process: launcher.process,

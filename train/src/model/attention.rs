@@ -11,9 +11,11 @@
 //! another (`ring.rs`), which any number of heads allows, and a row's softmax is the one of a single rank.
 //! Their gradients are summed over ranks as leaves of query rows.
 
-use kernels::attention::{Bias, Buckets, Call, Keys, Mask, Next, Passed, Running, Slopes};
+use kernels::attention::{
+    Bias, Buckets, Call, Keys, Mask, Next, Passed, RunningBackward, RunningForward,
+};
 use kernels::rope::{Frequencies, Turn};
-use kernels::{DType, Heads, Tensor, attention, head_norm, reduce, rope};
+use kernels::{DType, Heads, Tensor, attention, qk_norm, reduce, rope};
 
 use crate::config::architecture::Positions;
 use crate::config::numbers;
@@ -170,7 +172,7 @@ impl Attention {
     /// Norms and positions, and the numbers of `model/precision.rs`, in place.
     fn prepare(&self, qkv: &mut Tensor, cx: &Context<'_>) -> kernels::Result<()> {
         if let Some([q, k]) = self.norms {
-            head_norm::forward(qkv, &self.heads, (cx.weight(q), cx.weight(k)), self.eps)?;
+            qk_norm::forward(qkv, &self.heads, (cx.weight(q), cx.weight(k)), self.eps)?;
         }
         if let Some(turn) = self.turn(cx) {
             rope::forward(qkv, &turn)?;
@@ -203,7 +205,7 @@ impl Attention {
         };
         let own = attention::take_kv(qkv, &self.heads)?;
         let call = self.call(qkv, Some((&own, cx.first)), cx);
-        let mut running = Running::new(qkv, &call)?;
+        let mut running = RunningForward::new(qkv, &call)?;
         let visit = |start, kv: &Tensor| running.visit(qkv, &self.call(qkv, Some((kv, start)), cx));
         ring.travel(&own, visit, |_, ()| Ok(()))?;
         running.finish(&call)
@@ -223,7 +225,7 @@ impl Attention {
         };
         let own = attention::take_kv(qkv, &self.heads)?;
         let call = self.call(qkv, Some((&own, cx.first)), cx);
-        let mut slopes = Slopes::new(passed, &call, cx.token_leaf)?;
+        let mut slopes = RunningBackward::new(passed, &call, cx.token_leaf)?;
         let mut dkv = None;
         let visit =
             |start, kv: &Tensor| slopes.visit(passed, &self.call(qkv, Some((kv, start)), cx));
@@ -347,7 +349,7 @@ impl Attention {
     ) -> kernels::Result<()> {
         let weights = (cx.weight(q), cx.weight(k));
         let numbers = (self.eps, cx.token_leaf);
-        let (dq, dk) = head_norm::backward(dqkv, raw, &self.heads, weights, numbers)?;
+        let (dq, dk) = qk_norm::backward(dqkv, raw, &self.heads, weights, numbers)?;
         for (slot, by_head) in [(q, dq), (k, dk)] {
             let sums = add_heads(&by_head, self.heads.width, cx)?;
             let (dweight, accumulate) = gradients.target(slot);

@@ -5,7 +5,7 @@
 //! Tensor parallel: heads are split, as those of `attention`. Context parallel: a rank has its rows of
 //! both sequences; the encoder's keys and values come by one part after another (`ring.rs`).
 
-use kernels::attention::{Call, Keys, Mask, Passed, Running, Slopes};
+use kernels::attention::{Call, Keys, Mask, Passed, RunningBackward, RunningForward};
 use kernels::{DType, Heads, Tensor, attention};
 
 use crate::config::plan::Plan;
@@ -133,7 +133,7 @@ impl CrossAttention {
             return attention::forward(q, &self.call(Far::of(kv, 0, &far), b, &near));
         };
         let call = self.call(Far::of(kv, far.first, &far), b, &near);
-        let mut running = Running::new(q, &call)?;
+        let mut running = RunningForward::new(q, &call)?;
         let visit =
             |start, kv: &Tensor| running.visit(q, &self.call(Far::of(kv, start, &far), b, &near));
         ring.travel(kv, visit, |_, ()| Ok(()))?;
@@ -150,7 +150,7 @@ impl CrossAttention {
         let (near, far) = (cx.decoder(), cx.encoder());
         let b = passed.qkv.dims()[0] / near.time;
         let call = self.call(Far::of(kv, far.first, &far), b, &near);
-        let mut slopes = Slopes::new(passed, &call, near.token_leaf)?;
+        let mut slopes = RunningBackward::new(passed, &call, near.token_leaf)?;
         let mut visit = |start, kv: &Tensor| {
             slopes.visit(passed, &self.call(Far::of(kv, start, &far), b, &near))
         };

@@ -7,7 +7,7 @@
 //! 0.19's `inter_document_masking`.
 //! We differ: attention is one number a row (the first column it sees) instead of an L x L mask, which is made on demand.
 
-use super::{GptSamples, PAD, indices::index};
+use super::{GptSamples, PAD, request::index};
 use crate::error::Result;
 
 /// What [`GptSamples::item`] makes of a sample.

@@ -4,19 +4,21 @@
 
 mod indices;
 mod item;
+mod request;
 mod walk;
 
-pub use indices::{GptIndices, Order, Places, Request, Starts};
+pub use indices::GptIndices;
 pub use item::{GptItem, ItemOptions};
+pub use request::{Order, Places, Request, Starts};
 
-pub(crate) use indices::Sizes;
+pub(crate) use request::Sizes;
 pub(crate) use walk::tokens as epoch_tokens;
 
 use crate::cache::Cache;
+use crate::dataset::read::Dataset;
 use crate::error::{Error, Result};
-use crate::read::Dataset;
 use crate::split::{self, Bounds, Part};
-use indices::index;
+use request::index;
 use std::ops::Range;
 use std::sync::Arc;
 

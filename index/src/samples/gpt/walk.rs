@@ -5,7 +5,7 @@
 //! tokens before it: a wave of chunks is measured by all threads, summed up, and its rows are written by all threads. Rows
 //! past the last token (a padded last sample) are the last document's end. Source: megatron-core 0.16.1 `helpers.cpp` (`build_sample_idx`).
 
-use super::indices::{Request, Sizes, Starts, index};
+use super::request::{Request, Sizes, Starts, index};
 use crate::array::Array;
 use crate::error::Result;
 use bytemuck::Pod;

@@ -9,9 +9,9 @@
 //! We differ: an epoch without a sample is an error (Megatron goes through 2^31 epochs); more than 2^32 - 1 sentences are
 //! refused (Megatron then stores 64 bits).
 
+use crate::dataset::read::Dataset;
 use crate::error::{Error, Result};
 use crate::numpy_random::{Mt64, RandomState};
-use crate::read::Dataset;
 use std::ops::Range;
 
 /// Documents with a longer sentence are left out.

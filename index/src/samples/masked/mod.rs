@@ -18,9 +18,9 @@ pub use t5::{T5Item, T5Samples};
 
 use crate::array::Array;
 use crate::cache::Cache;
+use crate::dataset::read::Dataset;
 use crate::error::{Error, Result};
 use crate::numpy_random::RandomState;
-use crate::read::Dataset;
 use crate::samples::Request;
 use crate::split::{self, Bounds, Part, numpy_sum};
 use crate::tokenizer::Tokenizer;

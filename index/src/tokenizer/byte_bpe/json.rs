@@ -135,6 +135,6 @@ fn split_of(pre_tokenizer: &Value) -> Option<Split> {
 
 /// The byte for which each character of GPT-2's alphabet stands.
 fn bytes_of_alphabet() -> FxHashMap<char, u8> {
-    let alphabet = crate::tokenizer::load::byte_alphabet();
+    let alphabet = crate::tokenizer::alphabet::byte_alphabet();
     alphabet.into_iter().zip(0..=255).collect()
 }

@@ -221,7 +221,7 @@ pub(super) fn prefetch<T>(table: &[T], at: usize) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     //! The two SIMD levels.
-    use super::{Ascii, Masks, fill_with};
+    use crate::tokenizer::byte_bpe::masks::{Ascii, Masks, fill_with};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt,lzcnt")]

@@ -3,9 +3,10 @@
 //! Facts: Radford et al. 2019 and Hugging Face's `GPT2Tokenizer`: bytes are written as printable characters; `merges.txt`
 //! has one join a line in order of rank, after an optional `#version` line.
 
-use super::{Parts, library};
+use super::library;
+use super::source::Parts;
 use crate::error::Result as PathResult;
-use crate::tokenizer::wrong;
+use crate::tokenizer::wrong::wrong;
 use rustc_hash::FxHashSet;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -79,26 +80,9 @@ pub(super) fn parts(files: &[Vec<u8>]) -> Result<Parts, String> {
     library::parts(tokenizer_json(&vocab, &pairs, &[END]))
 }
 
-/// GPT-2's printable stand-in for each byte: itself if printable, else the next free code point from 256 on.
-pub(in super::super) fn byte_alphabet() -> Vec<char> {
-    let printable = |b: u32| matches!(b, 33..=126 | 161..=172 | 174..=255);
-    let mut next = 256;
-    (0..256u32)
-        .map(|b| {
-            let code = if printable(b) {
-                b
-            } else {
-                next += 1;
-                next - 1
-            };
-            char::from_u32(code).unwrap_or('\u{fffd}')
-        })
-        .collect()
-}
-
 /// A `tokenizer.json` as Hugging Face writes it for GPT-2's tokenizer; `special` tokens that the vocabulary has are
 /// added tokens.
-pub(in super::super) fn tokenizer_json(
+pub(crate) fn tokenizer_json(
     vocab: &[(String, u32)],
     merges: &[(String, String)],
     special: &[&str],

@@ -1,14 +1,12 @@
 //! Hugging Face's `tokenizer.json`, read by their own library (older forms are upgraded in memory).
 
-use super::Parts;
+use super::source::Parts;
+use crate::tokenizer::engine::{Engine, Later, read};
 use crate::tokenizer::pieces::{self, Pieces};
 use crate::tokenizer::special_tokens::{Added, Around};
 use crate::tokenizer::vocabulary::refuse_sparse;
-use crate::tokenizer::{Engine, byte_bpe, unicode9};
+use crate::tokenizer::{byte_bpe, unicode9};
 use serde_json::Value;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
-use tokenizers::pipeline::PipelineTokenizer;
 
 /// From the file's text. The error is the library's, or names the entry of the vocabulary.
 pub(super) fn parts(json: String) -> Result<Parts, String> {
@@ -46,38 +44,6 @@ fn has_metaspace(value: &Value) -> bool {
     let pre = &value["pre_tokenizer"];
     let mut members = pre["pretokenizers"].as_array().into_iter().flatten();
     pre["type"] == "Metaspace" || members.any(|m| m["type"] == "Metaspace")
-}
-
-fn read(json: &str) -> Result<Box<PipelineTokenizer>, String> {
-    // A release candidate's reader may panic on what it did not expect; nothing it touched is used afterwards.
-    catch_unwind(AssertUnwindSafe(|| {
-        let canonical = tokenizers::canonicalize_str(json).map_err(|e| e.to_string())?;
-        let pipeline = tokenizers::from_json(&canonical).map_err(|e| e.to_string())?;
-        Ok(Box::new(pipeline))
-    }))
-    .unwrap_or_else(|_| Err("the tokenizers library panicked on this file".into()))
-}
-
-/// The library's tokenizer of a file that it reads when something is to be decoded: reading a vocabulary of 50 000 with
-/// it takes as long as encoding tens of megabytes.
-pub(in super::super) struct Later {
-    json: String,
-    made: OnceLock<Result<Box<PipelineTokenizer>, String>>,
-}
-
-impl Later {
-    pub(super) fn new(json: String) -> Later {
-        Later {
-            json,
-            made: OnceLock::new(),
-        }
-    }
-
-    /// The tokenizer, or why the library refuses the file.
-    pub(in super::super) fn get(&self) -> Result<&PipelineTokenizer, &String> {
-        let made = self.made.get_or_init(|| read(&self.json));
-        made.as_deref()
-    }
 }
 
 /// Every (token, id): the model's vocabulary (an object, or Unigram's array of pairs) and the added tokens.

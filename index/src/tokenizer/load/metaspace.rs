@@ -3,11 +3,7 @@
 use serde_json::json;
 
 /// `pieces` with their scores, the unknown one first; `special` are added tokens with the ids after them.
-pub(in super::super) fn json(
-    pieces: &[(String, f64)],
-    lowercase: bool,
-    special: &[&str],
-) -> String {
+pub(crate) fn json(pieces: &[(String, f64)], lowercase: bool, special: &[&str]) -> String {
     let mut steps = vec![json!({"type": "Nmt"}), json!({"type": "NFKC"})];
     if lowercase {
         steps.push(json!({"type": "Lowercase"}));

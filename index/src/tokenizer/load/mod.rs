@@ -13,6 +13,7 @@ mod library;
 mod metaspace;
 mod packed;
 mod roles;
+mod source;
 mod tekken;
 #[cfg(test)]
 mod tests;
@@ -21,108 +22,36 @@ mod wordpiece;
 
 #[cfg(test)]
 pub(super) use base64::decode as decode_base64;
-pub(super) use byte_level::{byte_alphabet, tokenizer_json};
-pub(super) use library::Later;
+pub(super) use byte_level::tokenizer_json;
 pub(super) use metaspace::json as metaspace_json;
 pub(super) use wordpiece::json as wordpiece_json;
 
+use super::Tokenizer;
+use super::engine::Engine;
+use super::format::{Kind, LoadOptions};
 use super::null::Null;
 use super::sentencepiece::SentencePiece;
 use super::special::Special;
 use super::special_tokens::{Added, Around};
 use super::vocabulary::Vocabulary;
-use super::{Engine, Tokenizer, wrong};
+use super::wrong::wrong;
 use crate::error::{At, Result};
-use serde::{Deserialize, Serialize};
+use source::{Parts, Source};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// No tokenizer file is larger; guards against naming a corpus.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// What a tokenizer file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Hugging Face's `tokenizer.json`.
-    #[serde(rename = "tokenizer_json")]
-    TokenizerJson,
-    /// GPT-2's `vocab.json` and `merges.txt`.
-    Gpt2,
-    /// BERT's `vocab.txt`.
-    WordPiece,
-    /// A SentencePiece `.model`.
-    SentencePiece,
-    /// OpenAI's rank file.
-    Tiktoken,
-    /// Mistral's `tekken.json`.
-    Tekken,
-    /// No file: texts are numbers.
-    Null,
-}
-
-/// Pattern that cuts text into words before merges, for files that do not say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Split {
-    /// GPT-2, r50k, p50k, GPT-NeoX.
-    Gpt2,
-    /// GPT-4.
-    Cl100k,
-    /// GPT-4o.
-    O200k,
-    /// LLaMA 3.
-    Llama3,
-    /// Qwen.
-    Qwen,
-}
-
-/// What a tokenizer's files do not say. All of it may be left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LoadOptions {
-    /// What the file is. Default: told by its content.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<Kind>,
-    /// WordPiece: fold case and strip accents first. Default: `do_lower_case` of the `tokenizer_config.json` beside the
-    /// file, else whether no token holds an upper-case letter (names in brackets aside).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lowercase: Option<bool>,
-    /// tiktoken: the pattern. Default: by the file's name (cl100k, o200k, r50k, p50k, gpt2, neox, llama, qwen).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub split: Option<Split>,
-    /// Special tokens that the file lacks, with their ids. Default: what OpenAI gives the vocabularies known by name.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub special: Vec<(String, u32)>,
-    /// The token that ends a document. Default: by kind, see the table of the tokenizer module.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub eod: Option<String>,
-}
-
-/// Everything that makes a tokenizer: what is packed, and what its identity covers.
-#[derive(Debug)]
-struct Source {
-    kind: Kind,
-    /// Main file first.
-    files: Vec<Vec<u8>>,
-    options: LoadOptions,
-    /// Role (bos, eos, ...) to token, as a configuration beside the file says.
-    roles: BTreeMap<String, String>,
-}
-
-/// An engine with its vocabulary, before special tokens are added.
-struct Parts {
-    engine: Engine,
-    entries: Vec<(String, u32)>,
-    /// The whole as a `tokenizer.json`, if it can be written as one.
-    json: Option<String>,
-    /// What its post-processor adds.
-    around: Result<Around, String>,
-    /// Its special tokens.
-    named: Vec<(String, Added)>,
-}
-
 impl Tokenizer {
+    /// Loads a tokenizer of any kind, told apart by what the file holds; this module says how.
+    ///
+    /// # Errors
+    /// `Io`; `Tokenizer` with the place in the file, what was found and what was wanted.
+    pub fn load(path: &Path) -> Result<Tokenizer> {
+        Tokenizer::load_with(path, &LoadOptions::default())
+    }
+
     /// Same as [`Tokenizer::load`], told what the files do not say.
     ///
     /// # Errors

@@ -3,9 +3,11 @@
 //! `{"millrace_tokenizer": 1, "options": LoadOptions, "roles": {ROLE: TOKEN}, "files": [BASE64, ...]}`; the main file
 //! comes first. The options say the kind and everything that was found out when the files were read.
 
-use super::{Kind, LoadOptions, Source, base64};
+use super::base64;
+use super::source::Source;
 use crate::error::Result;
-use crate::tokenizer::wrong;
+use crate::tokenizer::format::{Kind, LoadOptions};
+use crate::tokenizer::wrong::wrong;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;

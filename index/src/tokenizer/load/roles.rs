@@ -1,11 +1,13 @@
 //! Which token has which role: from Hugging Face's `tokenizer_config.json` beside the file, the SentencePiece model
 //! itself, or known names.
 
-use super::{Kind, Source};
+use super::source::Source;
 use crate::error::{At, Result};
+use crate::tokenizer::engine::Engine;
+use crate::tokenizer::format::Kind;
 use crate::tokenizer::special::Special;
 use crate::tokenizer::vocabulary::Vocabulary;
-use crate::tokenizer::{Engine, wrong};
+use crate::tokenizer::wrong::wrong;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;

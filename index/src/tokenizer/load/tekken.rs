@@ -5,7 +5,8 @@
 //! twenty below; what is missing up to S is `<SPECIAL_n>`. The name of a special token in a text is text.
 //! Source: mistral_common 1.13 `tekken.py` (facts).
 
-use super::{Parts, base64, tiktoken};
+use super::source::Parts;
+use super::{base64, tiktoken};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
 

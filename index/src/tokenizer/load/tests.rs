@@ -1,6 +1,8 @@
 //! What the loaders make of files that are broken, mixed up or random.
 
 use super::*;
+use crate::tokenizer::Split;
+use crate::tokenizer::alphabet::byte_alphabet;
 use proptest::prelude::*;
 
 fn loaded(name: &str, bytes: &[u8], options: &LoadOptions) -> Result<Tokenizer> {

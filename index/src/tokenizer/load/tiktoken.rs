@@ -5,9 +5,13 @@
 //! leftmost first. Inside a token's bytes lower ranks join in the same order whatever stands around it, so each token is
 //! made from one pair: the last two parts of its own joins; that turns ranks into the usual list of merges.
 
-use super::{Later, Parts, Split, base64, byte_alphabet, library};
+use super::source::Parts;
+use super::{base64, library};
+use crate::tokenizer::alphabet::byte_alphabet;
 use crate::tokenizer::byte_bpe::{self, ByteBpe, Merges};
-use crate::tokenizer::{Engine, vocabulary};
+use crate::tokenizer::engine::{Engine, Later};
+use crate::tokenizer::format::Split;
+use crate::tokenizer::vocabulary;
 use rustc_hash::FxHashMap;
 use serde_json::json;
 

@@ -3,7 +3,8 @@
 //! Facts: Devlin et al. 2018, arXiv:1810.04805, and Hugging Face's `BertTokenizer`: clean and split around punctuation and
 //! CJK, longest piece first, `##` inside a word, words of more than 100 characters unknown. Lower case also strips accents.
 
-use super::{Parts, library};
+use super::library;
+use super::source::Parts;
 use rustc_hash::FxHashMap;
 use serde_json::json;
 
@@ -49,7 +50,7 @@ pub(super) fn parts(text: &str, lowercase: bool) -> Result<Parts, String> {
 }
 
 /// A `tokenizer.json` as Hugging Face writes it for BERT.
-pub(in super::super) fn json(vocab: &[(String, u32)], lowercase: bool, special: &[&str]) -> String {
+pub(crate) fn json(vocab: &[(String, u32)], lowercase: bool, special: &[&str]) -> String {
     let id_of = |token: &str| vocab.iter().find(|(t, _)| t == token).map(|(_, id)| *id);
     let added: Vec<_> = (special.iter())
         .filter_map(|t| Some((t, id_of(t)?)))

@@ -9,8 +9,8 @@
 
 use super::normalize::SPACE;
 use super::proto::{Kind, Piece};
+use super::sink::{Sink, char_len};
 use super::trie::Trie;
-use super::{Sink, char_len};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

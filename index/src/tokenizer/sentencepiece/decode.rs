@@ -4,13 +4,14 @@
 //! blank; the first piece that is not empty loses its leading blank if the model adds or removes such; runs of byte
 //! pieces are read as UTF-8, each byte that fits nowhere becoming U+FFFD; a denormaliser, if any, runs last.
 
+use super::SentencePiece;
 use super::normalize::SPACE;
 use super::proto::Kind;
-use super::{SentencePiece, byte_of};
+use super::sink::byte_of;
 
 impl SentencePiece {
     /// Text of `ids`; the error names an id that the vocabulary does not have.
-    pub(in super::super) fn decode(&self, ids: &[u32]) -> Result<String, String> {
+    pub(crate) fn decode(&self, ids: &[u32]) -> Result<String, String> {
         let spec = &self.model.normalizer;
         let strips = spec.add_dummy_prefix || spec.remove_extra_whitespaces;
         let (mut text, mut bytes) = (String::new(), Vec::new());

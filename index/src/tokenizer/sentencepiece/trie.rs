@@ -4,7 +4,7 @@
 //! algorithm by using a double-array structure". Four words a node, so that one cache line answers a step whole.
 
 /// No value ends here / no such node.
-pub(in super::super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Places tried in one search for a base before the array grows instead: bounds building time.
 const TRIES: usize = 512;
@@ -29,17 +29,17 @@ const FREE: Unit = Unit {
 
 /// Keys of bytes with a value and a score each.
 #[derive(Debug)]
-pub(in super::super) struct Trie {
+pub(crate) struct Trie {
     units: Vec<Unit>,
 }
 
 impl Trie {
     /// The start of every walk.
-    pub(in super::super) const ROOT: u32 = 0;
+    pub(crate) const ROOT: u32 = 0;
 
     /// Builds from any order of keys; of equal keys the last counts. Empty keys are ignored. Fails when there are too
     /// many to index.
-    pub(in super::super) fn new<'k>(
+    pub(crate) fn new<'k>(
         entries: impl IntoIterator<Item = (&'k [u8], u32, f32)>,
     ) -> Result<Trie, String> {
         let mut entries: Vec<_> = entries
@@ -69,7 +69,7 @@ impl Trie {
 
     /// The child of `node` by `byte`, with the value and score that end there.
     #[inline]
-    pub(in super::super) fn step(&self, node: u32, byte: u8) -> Option<(u32, u32, f32)> {
+    pub(crate) fn step(&self, node: u32, byte: u8) -> Option<(u32, u32, f32)> {
         let from = self.units.get(node as usize)?;
         let to = from.base ^ u32::from(byte);
         let unit = self.units.get(to as usize)?;
@@ -77,7 +77,7 @@ impl Trie {
     }
 
     /// Length and value of the longest key that `text` starts with.
-    pub(in super::super) fn longest(&self, text: &[u8]) -> Option<(usize, u32)> {
+    pub(crate) fn longest(&self, text: &[u8]) -> Option<(usize, u32)> {
         let (mut node, mut found) = (Trie::ROOT, None);
         for (depth, byte) in text.iter().enumerate() {
             let Some((next, value, _)) = self.step(node, *byte) else {

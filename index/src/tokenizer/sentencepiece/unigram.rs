@@ -7,8 +7,8 @@
 //! sum depends on all that came before. (0.2.1 compared in f64 and never reset: it differs on near ties.)
 
 use super::proto::{Kind, Piece};
+use super::sink::{Sink, char_len};
 use super::trie::{NONE, Trie};
-use super::{Sink, char_len};
 
 /// Added below the lowest score for what no piece covers.
 const UNKNOWN_PENALTY: f32 = 10.0;

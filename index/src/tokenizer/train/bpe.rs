@@ -3,8 +3,9 @@
 //! Papers: Sennrich et al. 2016, arXiv:1508.07909; byte alphabet and pattern: Radford et al. 2019 (GPT-2). Ties in pair
 //! counts go to the smaller ids.
 
-use super::TrainSettings;
-use crate::tokenizer::load::{byte_alphabet, tokenizer_json};
+use super::settings::TrainSettings;
+use crate::tokenizer::alphabet::byte_alphabet;
+use crate::tokenizer::load::tokenizer_json;
 use ahash::AHashMap;
 use compact_str::CompactString;
 use tokenizers::vocab::bucket_added_vocabulary::AddedToken;

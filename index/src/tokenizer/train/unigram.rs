@@ -6,7 +6,7 @@
 //! Characters always stay. We differ: candidates are substrings (2 to 16 characters) of the 200,000 most frequent words,
 //! not of a suffix array; the words' expected counts are summed in 64 fixed parts, so threads change nothing.
 
-use super::TrainSettings;
+use super::settings::TrainSettings;
 use crate::tokenizer::load::metaspace_json;
 use crate::tokenizer::sentencepiece::trie::{NONE, Trie};
 use rayon::prelude::*;

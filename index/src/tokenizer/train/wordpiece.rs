@@ -5,7 +5,7 @@
 //! smaller pair of ids. At most 1000 characters (Hugging Face's limit for BERT) make the alphabet, the most frequent ones;
 //! a word with another character is unknown as a whole and teaches nothing.
 
-use super::TrainSettings;
+use super::settings::TrainSettings;
 use crate::tokenizer::load::wordpiece_json;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;

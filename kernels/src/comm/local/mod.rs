@@ -11,7 +11,7 @@ mod tests;
 
 use self::buffers::{AT_ONCE, Buffer, Buffers};
 use super::sum::{SHARED_FROM, largest, tree_sum};
-use super::watch::{Overdue, Roster, left};
+use super::watchdog::{Overdue, Roster, left};
 use super::{Collective, Take, check_cuts, check_parts, check_peer};
 use crate::trace::{self, Label, span};
 use crate::{Error, Result};

@@ -1,14 +1,14 @@
 //! Frames over MPI, for hosts whose fast network or launcher wants it. One thread makes all calls of
 //! MPI: it sends what ranks leave in its queue, in order, takes what comes, and lets the processor go in
 //! between. MPI moves bytes alone; sums are ours, so that their bits are those of threads.
-//! That a process dies MPI does not tell: a line of life beside it does (`life.rs`).
+//! That a process dies MPI does not tell: a liveness connection beside it does (`liveness.rs`).
 //!
 //! No cargo feature: the library is opened when a run asks for it (`library.rs`), and a program
 //! without it is the same program.
 
-#[cfg(test)]
-mod claims;
 mod library;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,11 +16,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::failure::Failure;
 use super::frame::{self, HEADER, Header, Kind, Payload};
-use super::life::{self, Life, Lines, Seat};
-use super::network::{Connected, Failure, Network, Wire, take, unmet};
-use super::post::Post;
-use super::watch::Watch;
+use super::liveness::{self, Lines, Liveness, Seat};
+use super::mailbox::Mailbox;
+use super::network::{Connected, Network, take, unmet};
+use super::watchdog::Watch;
+use super::wire::Wire;
 use crate::{Error, Result};
 use library::Mpi;
 pub use library::{Found, found};
@@ -77,12 +79,12 @@ fn connect_by(
         changed: Condvar::new(),
         most_bytes: most_waiting,
     });
-    let post = Arc::new(Post::new(start.processes));
+    let mailbox = Arc::new(Mailbox::new(start.processes));
     let (told, met) = channel();
     let engine = Engine {
         start: start.clone(),
         queue: Arc::clone(&queue),
-        post: Arc::clone(&post),
+        mailbox: Arc::clone(&mailbox),
     };
     let thread = thread::Builder::new().name("MPI".into());
     let thread = thread.spawn(move || engine.run(open, &told));
@@ -95,8 +97,8 @@ fn connect_by(
     } = wait(start, &met)?;
     let watch = Watch::new(Some(start.timeout), hosts, start.ranks_per_process);
     let watch = Arc::new(watch);
-    let life = Life::start(start.process, lines, (&post, &watch)).map_err(no_thread)?;
-    let remark = |who| format!("no line of life to {who}; if it dies, mpirun alone can tell");
+    let liveness = Liveness::start(start.process, lines, (&mailbox, &watch)).map_err(no_thread)?;
+    let remark = |who| format!("no line of liveness to {who}; if it dies, mpirun alone can tell");
     Ok(Network::new(Connected {
         process: start.process,
         processes: start.processes,
@@ -106,9 +108,9 @@ fn connect_by(
             thread: Mutex::new(Some(thread)),
             process: start.process,
             processes: start.processes,
-            life,
+            liveness,
         }),
-        post,
+        mailbox,
         watch,
         remarks: without.into_iter().map(remark).collect(),
     }))
@@ -118,7 +120,7 @@ fn connect_by(
 struct Met {
     hosts: Vec<String>,
     lines: Lines,
-    /// Who has no line of life, and why.
+    /// Who has no liveness connection, and why.
     without: Vec<String>,
 }
 
@@ -180,7 +182,7 @@ impl Queue {
 struct Engine {
     start: Start,
     queue: Arc<Queue>,
-    post: Arc<Post>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl Engine {
@@ -195,7 +197,7 @@ impl Engine {
             let done = self.serve(mpi);
             drop(at_end);
             if let Err(error) = done {
-                let cause = self.post.cause(LAST_WORDS);
+                let cause = self.mailbox.cause(LAST_WORDS);
                 let (process, host) = (self.start.process, &self.start.host);
                 let mine = Failure {
                     who: format!("MPI of process {process} on {host}"),
@@ -203,7 +205,7 @@ impl Engine {
                 };
                 let failure = cause.unwrap_or(mine);
                 for other in (0..self.start.processes).filter(|&p| p != process) {
-                    self.post.end(other, None, Some(failure.clone()));
+                    self.mailbox.end(other, None, Some(failure.clone()));
                 }
             }
         }
@@ -242,7 +244,7 @@ impl Engine {
             process: *process,
             hosts: &hosts,
         };
-        let (lines, without) = life::meet(&seat, &mut |text| mpi.exchange(text))?;
+        let (lines, without) = liveness::meet(&seat, &mut |text| mpi.exchange(text))?;
         let met = Met {
             hosts,
             lines,
@@ -258,7 +260,7 @@ impl Engine {
         is_open[self.start.process] = false;
         let (mut idle, mut until) = (0, None);
         // what is on its way to the dead never ends
-        let lives = |process| !self.post.has_died(process);
+        let lives = |process| !self.mailbox.has_died(process);
         let mut under_way = 0;
         loop {
             let (messages, is_closed) = self.next(idle, under_way);
@@ -273,7 +275,7 @@ impl Engine {
             while let Some((process, bytes)) = mpi.receive()? {
                 is_news = true;
                 if let Some(frame) = assemble(&mut parts[process], bytes)? {
-                    is_open[process] = take(&self.post, process, frame).map_err(damaged)?;
+                    is_open[process] = take(&self.mailbox, process, frame).map_err(damaged)?;
                 }
             }
             idle = if is_news { 0 } else { idle + 1 };
@@ -361,7 +363,7 @@ struct Ends {
     thread: Mutex<Option<JoinHandle<()>>>,
     process: usize,
     processes: usize,
-    life: Life,
+    liveness: Liveness,
 }
 
 impl Wire for Ends {
@@ -385,7 +387,7 @@ impl Wire for Ends {
         let Some(thread) = thread else {
             return;
         };
-        self.life.say_good_bye();
+        self.liveness.say_good_bye();
         for process in 0..self.processes {
             if process != self.process {
                 self.send(process, &Header::of(Kind::Bye), &Payload::none());
@@ -394,10 +396,10 @@ impl Wire for Ends {
         self.queue.close();
         // it ends by itself, at the latest when it has waited for the others
         let _ = thread.join();
-        self.life.close();
+        self.liveness.close();
     }
 
     fn fail(&self, failure: &Failure) {
-        self.life.fail(failure);
+        self.liveness.fail(failure);
     }
 }

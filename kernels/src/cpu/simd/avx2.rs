@@ -4,7 +4,7 @@
     reason = "vector intrinsics and calls into functions with target features"
 )]
 
-use super::{Kernel, LANES, Lanes, ONE, prefetches};
+use super::lanes::{Kernel, LANES, Lanes, ONE, prefetches};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx2,fma")]

@@ -4,7 +4,7 @@
     reason = "vector intrinsics and calls into functions with target features"
 )]
 
-use super::{Kernel, LANES, Lanes, ONE};
+use super::lanes::{Kernel, LANES, Lanes, ONE};
 use crate::Bf16;
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -52,17 +52,17 @@ impl Lanes for Quad {
     const TILE_VECTORS: usize = 1;
 
     #[inline(always)]
-    fn ask_for(x: *const f32) {
+    fn prefetch(x: *const f32) {
         prefetch!("pldl1keep", x);
     }
 
     #[inline(always)]
-    fn ask_to_write(x: *const f32) {
+    fn prefetch_to_write(x: *const f32) {
         prefetch!("pstl1keep", x);
     }
 
     #[inline(always)]
-    fn ask_far(x: *const f32) {
+    fn prefetch_to_l2(x: *const f32) {
         prefetch!("pldl2keep", x);
     }
 

@@ -1,7 +1,7 @@
 //! Lanes in plain Rust, for every processor.
 #![expect(unsafe_code, reason = "vectors are read and written through pointers")]
 
-use super::{LANES, Lanes, ONE};
+use super::lanes::{LANES, Lanes, ONE};
 
 /// Plain Rust: an array, which compilers map to whatever vectors the target has.
 #[derive(Clone, Copy)]

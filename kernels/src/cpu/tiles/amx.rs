@@ -1,9 +1,8 @@
 //! The processor's tile unit: whether it may be used, and its instructions.
 //!
 //! Tiles are there if the processor has them and their products of bf16, the system keeps them over
-//! switches of threads, it gives this process leave (Linux: asked for once, for all threads, those started
-//! before too), and a self-check finds the bits of the emulation: other numbers than those promised are never
-//! computed.
+//! switches of threads, and it gives this process leave (Linux: asked for once, for all threads, those started
+//! before too). Devices use them only if a self-check (`self_check.rs`) finds the bits of the emulation as well.
 //! Source: Intel SDM, CPUID leaf 7, XGETBV, LDTILECFG; Linux, Documentation/arch/x86/xstate.rst.
 #![expect(unsafe_code, reason = "instructions without intrinsics on stable Rust")]
 
@@ -13,38 +12,20 @@ use super::super::simd::Lanes;
 use super::unit::{
     SIDE, Soon, Stretch, Unit, Units, flat_slim, flat_wide, rows_of_tiles, tall_slim, tall_wide,
 };
-use super::{Lack, check};
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::OnceLock;
-
-/// Whether tiles are used, found out once.
-pub(in crate::cpu) fn state() -> Result<(), Lack> {
-    static STATE: OnceLock<Result<(), Lack>> = OnceLock::new();
-    *STATE.get_or_init(|| {
-        if !is_there() {
-            return Err(Lack::Cpu);
-        }
-        if !has_leave() {
-            return Err(Lack::Leave);
-        }
-        match check::passes::<Native>(Isa::Avx512Bf16) {
-            true => Ok(()),
-            false => Err(Lack::Check),
-        }
-    })
-}
 
 /// Whether the processor has tiles, products of bf16 in them and vectors of bf16 pairs.
 pub(in crate::cpu) fn is_there() -> bool {
     let (tiles_bf16, tiles) = (1 << 22, 1 << 24);
     let both = tiles_bf16 | tiles;
     let has_tiles = __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & both == both;
-    has_tiles && Isa::Avx512Bf16.is_available()
+    has_tiles && Isa::Avx512Bf16.has_vectors()
 }
 
 /// Whether the system keeps tiles for this process; asks it, once.
-fn has_leave() -> bool {
+pub(in crate::cpu) fn has_leave() -> bool {
     static LEAVE: OnceLock<bool> = OnceLock::new();
     *LEAVE.get_or_init(|| is_there() && keeps_tiles() && ask())
 }

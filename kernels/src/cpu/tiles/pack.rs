@@ -199,9 +199,9 @@ fn whole_along<L: Lanes, N: Step<L>, E: Element>(
     for (r, words) in words.iter_mut().enumerate() {
         let elements = &a.data[(row + r) * a.row_stride + k..][..STEP];
         let soon = elements.as_ptr().wrapping_add(SOON_ALONG);
-        L::ask_for(soon.cast());
+        L::prefetch(soon.cast());
         if STEP > E::LINE {
-            L::ask_for(soon.wrapping_add(LANES).cast());
+            L::prefetch(soon.wrapping_add(LANES).cast());
         }
         *words = E::join::<L, N>(elements);
     }
@@ -223,8 +223,8 @@ fn whole_across<L: Lanes, N: Step<L>, E: Element>(
             &a.data[start + a.col_stride..][..SIDE],
         );
         let soon = SOON_ACROSS * a.col_stride;
-        L::ask_for(even.as_ptr().wrapping_add(soon).cast());
-        L::ask_for(odd.as_ptr().wrapping_add(soon).cast());
+        L::prefetch(even.as_ptr().wrapping_add(soon).cast());
+        L::prefetch(odd.as_ptr().wrapping_add(soon).cast());
         *words = N::weave(E::load(even), E::load(odd));
     }
     L::transpose(words)

@@ -107,13 +107,14 @@ unsafe fn all<T: Unit>(unit: &mut T, of: Strip<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::strip::{Strips, steps};
-    use super::super::super::words::{join_pairs, join_rows};
+    use super::super::super::bf16_pack::{join_pairs, join_rows};
+    use super::super::super::small_gemm::Strips;
+    use super::super::super::strip::steps;
     use super::super::tests::{bf16, number, tdpbf16ps};
     use super::*;
     use crate::cpu::Numbers;
+    use crate::cpu::bf16_pack::join_columns;
     use crate::cpu::pack::View;
-    use crate::cpu::words::join_columns;
     use crate::testing::devices;
     use proptest::prelude::*;
 

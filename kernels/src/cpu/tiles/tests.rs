@@ -1,10 +1,18 @@
 //! Products in tiles against the manual's text, element by element; the self-check against other arithmetics.
+#![expect(unsafe_code, reason = "units read and write through pointers")]
 
-use super::super::bf16::perform;
-use super::unit::{Distances, Stretch, rows_of_tiles};
+use super::super::Isa;
+use super::super::bf16::{Task, perform};
+use super::super::epilogue::Epilogue;
+use super::super::output::Shared;
+use super::super::simd::Lanes;
+use super::super::tile::Finish;
+use super::sums::Block;
+use super::unit::{Distances, SIDE, Soon, Stretch, Unit, rows_of_tiles};
 use super::*;
 use crate::matmul::{Numbers, Op, product};
 use crate::testing::{bits, devices, random, tree};
+use crate::{Bf16, DType, Device, Tensor};
 use proptest::prelude::*;
 
 /// With exponents unbounded below: a product of two bf16 is exact in f64 and the sum nearly so, which is
@@ -468,11 +476,11 @@ impl<A: Arithmetic> Unit for Singles<A> {
 #[test]
 fn the_self_check_lets_the_promised_arithmetic_pass_and_no_other() {
     let isa = Device::cpu().isa();
-    assert!(check::passes::<Emulation>(isa));
-    assert!(check::passes::<Singles<Manual>>(isa));
-    assert!(!check::passes::<Singles<Chain>>(isa));
-    assert!(!check::passes::<Singles<Unflushed>>(isa));
-    assert!(!check::passes::<Singles<Unfused>>(isa));
+    assert!(self_check::passes::<Emulation>(isa));
+    assert!(self_check::passes::<Singles<Manual>>(isa));
+    assert!(!self_check::passes::<Singles<Chain>>(isa));
+    assert!(!self_check::passes::<Singles<Unflushed>>(isa));
+    assert!(!self_check::passes::<Singles<Unfused>>(isa));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Activations on the CPU, row by row.
 
-use super::Kind;
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
-use crate::cpu::curve::{Curve, by_kind};
+use crate::cpu::activation::{Activation, by_kind};
 use crate::cpu::simd::{Lanes, vector_fn};
+use crate::descriptor::activation::Kind;
 use rayon::prelude::*;
 
 pub(super) fn forward(y: &mut Tensor, x: &Tensor, bias: Option<&Tensor>, kind: Kind) {
@@ -39,7 +39,7 @@ pub(super) fn backward(
     parts.for_each(|((dx, dy), x)| {
         let rows = dx.chunks_exact_mut(d).zip(dy.chunks_exact(d));
         for ((dx, dy), x) in rows.zip(x.chunks_exact(d)) {
-            slopes(isa, dx, dy, x, bias, kind);
+            derivatives(isa, dx, dy, x, bias, kind);
         }
     });
 }
@@ -51,24 +51,24 @@ vector_fn! {
 }
 
 vector_fn! {
-    fn slopes<L>(dx: &mut [f32], dy: &[f32], x: &[f32], bias: Option<&[f32]>, kind: Kind) {
+    fn derivatives<L>(dx: &mut [f32], dy: &[f32], x: &[f32], bias: Option<&[f32]>, kind: Kind) {
         by_kind!(kind, C => slope_row::<L, C>(dx, dy, x, bias));
     }
 }
 
 #[inline(always)]
-fn value_row<L: Lanes, C: Curve>(y: &mut [f32], x: &[f32], bias: Option<&[f32]>) {
+fn value_row<L: Lanes, C: Activation>(y: &mut [f32], x: &[f32], bias: Option<&[f32]>) {
     for (i, (y, x)) in y.chunks_mut(16).zip(x.chunks(16)).enumerate() {
         C::value(shifted::<L>(x, bias, i)).store_part(y);
     }
 }
 
 #[inline(always)]
-fn slope_row<L: Lanes, C: Curve>(dx: &mut [f32], dy: &[f32], x: &[f32], bias: Option<&[f32]>) {
+fn slope_row<L: Lanes, C: Activation>(dx: &mut [f32], dy: &[f32], x: &[f32], bias: Option<&[f32]>) {
     let rows = dx.chunks_mut(16).zip(dy.chunks(16)).zip(x.chunks(16));
     for (i, ((dx, dy), x)) in rows.enumerate() {
-        let slope = C::slope(shifted::<L>(x, bias, i));
-        L::load_part(dy, 0.0).mul(slope).store_part(dx);
+        let derivative = C::derivative(shifted::<L>(x, bias, i));
+        L::load_part(dy, 0.0).mul(derivative).store_part(dx);
     }
 }
 

@@ -1,28 +1,12 @@
 //! Activations of a feed-forward layer, with its bias: y = f(x + bias).
 //! GELU: Hendrycks & Gimpel 2016, arXiv:1606.08415, in tanh and erf form; quick GELU is its x logistic(1.702 x).
-//! Squared ReLU: So et al. 2021, arXiv:2109.08668. The slope of ReLU at 0 is 0, as in torch.
+//! Squared ReLU: So et al. 2021, arXiv:2109.08668. The derivative of ReLU at 0 is 0, as in torch.
 //! The bias's gradient is `reduce::sum_rows` of dx.
 
 mod cpu;
 
+pub use crate::descriptor::activation::Kind;
 use crate::{DType, Error, Result, Tensor};
-
-/// Which function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
-    GeluTanh,
-    /// x/2 (1 + erf(x / sqrt 2)).
-    GeluErf,
-    /// x / (1 + exp(-1.702 x)).
-    QuickGelu,
-    /// max(x, 0).
-    Relu,
-    /// max(x, 0)^2.
-    SquaredRelu,
-    /// (e^x - e^-x) / (e^x + e^-x).
-    Tanh,
-}
 
 /// Returns y, dims of x.
 /// # Shapes
@@ -100,10 +84,10 @@ mod tests {
     }
 
     #[test]
-    fn values_and_slopes_are_those_of_torch() {
+    fn values_and_derivatives_are_those_of_torch() {
         let device = Device::cpu();
         for kind in KINDS {
-            let [x, y, slope] = golden(kind);
+            let [x, y, derivative] = golden(kind);
             let n = x.len();
             let x = Tensor::from_f32(&[n], &narrow(&x), &device).unwrap();
             let one = Tensor::from_f32(&[n], &vec![1.0; n], &device).unwrap();
@@ -120,7 +104,7 @@ mod tests {
                     found.f32()[i],
                     y[i]
                 );
-                assert!(near(dx.f32()[i], slope[i]), "{kind:?} at {at}");
+                assert!(near(dx.f32()[i], derivative[i]), "{kind:?} at {at}");
             }
             // Must fail: another function.
             let other = KINDS.into_iter().filter(|k| *k != kind);

@@ -1,6 +1,6 @@
 //! AdamW on the CPU; memory bound: 16 bytes read and 12 written per weight.
 
-use super::AdamW;
+use super::settings::AdamW;
 use crate::cpu::Isa;
 use crate::cpu::simd::{AHEAD, vector_fn};
 use rayon::prelude::*;
@@ -62,9 +62,9 @@ vector_fn! {
         let (m, v) = moments;
         let ins = w.chunks_mut(16).zip(g.chunks(16));
         for ((w, g), (m, v)) in ins.zip(m.chunks_mut(16).zip(v.chunks_mut(16))) {
-            L::ask_for(g.as_ptr().wrapping_add(AHEAD));
+            L::prefetch(g.as_ptr().wrapping_add(AHEAD));
             for written in [&*w, &*m, &*v] {
-                L::ask_to_write(written.as_ptr().wrapping_add(AHEAD));
+                L::prefetch_to_write(written.as_ptr().wrapping_add(AHEAD));
             }
             let g = L::load_part(g, 0.0).mul(L::splat(f.grad_scale));
             let old_m = L::load_part(m, 0.0);

@@ -4,27 +4,10 @@
 //! Paper: Loshchilov & Hutter 2019, arXiv:1711.05101. Scalars are made in f64 and rounded once.
 
 mod cpu;
+mod settings;
 
 use crate::Device;
-
-/// Settings of one step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamW {
-    /// Learning rate of this step.
-    pub lr: f32,
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the root of the second moment.
-    pub eps: f32,
-    /// Decoupled weight decay, times lr per step.
-    pub weight_decay: f32,
-    /// Factor on every gradient: the clip coefficient, 1 for none.
-    pub grad_scale: f32,
-    /// Number of this step, from 1.
-    pub step: u64,
-}
+pub use settings::AdamW;
 
 /// Updates weights and both moments, with the instruction set of `device`.
 /// # Panics

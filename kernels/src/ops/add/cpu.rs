@@ -31,8 +31,8 @@ vector_fn! {
     /// x += y.
     pub(crate) fn add<L>(x: &mut [f32], y: &[f32]) {
         for (x, y) in x.chunks_mut(16).zip(y.chunks(16)) {
-            L::ask_to_write(x.as_ptr().wrapping_add(AHEAD));
-            L::ask_for(y.as_ptr().wrapping_add(AHEAD));
+            L::prefetch_to_write(x.as_ptr().wrapping_add(AHEAD));
+            L::prefetch(y.as_ptr().wrapping_add(AHEAD));
             L::load_part(x, 0.0).add(L::load_part(y, 0.0)).store_part(x);
         }
     }

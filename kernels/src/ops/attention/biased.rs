@@ -3,6 +3,7 @@
 
 use super::masks::{DROPPED, Factor, HEADS, cut, documents, factor, kept, masks, ranges};
 use super::*;
+use crate::cpu::Numbers;
 use crate::testing::{assert_same_bits, bits, differences, error, random, tree, wide};
 use crate::{Device, tolerance};
 use std::ops::Range;

@@ -17,10 +17,8 @@
 //! rows in the tree of `reduce`, so that parts aligned with it add up to the whole's bits. Keys that no
 //! row of a tile sees are not visited. No result is -0.0.
 
-mod bias;
 #[cfg(test)]
 mod biased;
-mod call;
 mod cpu;
 #[cfg(test)]
 mod cross;
@@ -33,13 +31,13 @@ mod tests;
 #[cfg(test)]
 mod tiles;
 
-use crate::cpu::Numbers;
-use crate::rope::Turn;
+use crate::descriptor::heads::{check_number_rows, check_rows};
+use crate::error::refuse;
 use crate::{DType, Device, Error, Result, Tensor};
 
-pub use bias::{Bias, Buckets};
-pub use call::{Call, Dropped, Heads, Keys, Mask};
-use call::{check_number_rows, check_rows, refuse};
+pub use crate::descriptor::attention::{Call, Dropped, Keys, Mask, Next, Passed};
+pub use crate::descriptor::heads::Heads;
+pub use crate::descriptor::position_bias::{Bias, Buckets};
 
 /// Returns out and the log of each row's sum of exponentials (0 where a row sees no key). With
 /// `Keys::Part` they are the bits of those rows of the whole.
@@ -67,15 +65,15 @@ fn outputs(call: &Call<'_>, device: &Device) -> Result<(Tensor, Tensor)> {
 
 /// Query rows on their way over keys that come in parts, in ascending order: the bits of `forward` with
 /// all of them, if every part but the last ends a block.
-pub struct Running(cpu::Running);
+pub struct RunningForward(cpu::Running);
 
-impl Running {
+impl RunningForward {
     /// Rows that have seen nothing; b*t*heads*(width + 2) floats, t rounded up to 32.
     /// # Errors
     /// As `forward`.
-    pub fn new(qkv: &Tensor, call: &Call<'_>) -> Result<Running> {
+    pub fn new(qkv: &Tensor, call: &Call<'_>) -> Result<RunningForward> {
         call.check("attention::forward", qkv)?;
-        Ok(Running(cpu::Running::new(call, qkv.device())?))
+        Ok(RunningForward(cpu::Running::new(call, qkv.device())?))
     }
 
     /// Takes the rows over the call's keys.
@@ -95,21 +93,6 @@ impl Running {
         dispatch!(device, forward_end(self.0, (&mut out, &mut lse), call));
         Ok((out, lse))
     }
-}
-
-/// What backward needs of forward, and the gradient of its result.
-#[derive(Clone, Copy)]
-pub struct Passed<'a> {
-    /// `[b*t, heads*width]`, f32 or, if the call's numbers are, bf16.
-    pub dout: &'a Tensor,
-    /// `[b*t, heads*width]`
-    pub out: &'a Tensor,
-    /// `[b, heads, t]`
-    pub lse: &'a Tensor,
-    /// As forward's: `[b*t, packed]`, or `[b*t, heads*width]` with keys of another sequence.
-    pub qkv: &'a Tensor,
-    /// How packed queries and keys were turned before: their gradients turn back, in f32, before they are stored.
-    pub turn: Option<Turn<'a>>,
 }
 
 /// Returns dqkv, packed and stored as qkv. Gradients of k and v are sums over leaves of `leaf` query rows (0: one
@@ -139,22 +122,26 @@ pub fn backward(
         dispatch!(device, backward_whole(outs, passed, call, leaf))?;
         return Ok((dqkv, None));
     }
-    let mut slopes = Slopes::new(passed, call, leaf)?;
+    let mut slopes = RunningBackward::new(passed, call, leaf)?;
     let dkv = slopes.visit(passed, call)?;
     let dqkv = slopes.finish(passed, call, None, dtable)?;
     Ok((dqkv, Some(dkv_rows(&dkv, call.heads)?)))
 }
 
-/// Gradients of query rows on their way over keys that come in parts, as in `Running`.
-pub struct Slopes(cpu::Slopes);
+/// Gradients of query rows on their way over keys that come in parts, as in `RunningForward`.
+pub struct RunningBackward(cpu::Slopes);
 
-impl Slopes {
+impl RunningBackward {
     /// Nothing yet; b*t*heads*width floats, leaves of t rounded up to 32.
     /// # Errors
     /// As `backward`.
-    pub fn new(passed: &Passed<'_>, call: &Call<'_>, leaf: usize) -> Result<Slopes> {
+    pub fn new(passed: &Passed<'_>, call: &Call<'_>, leaf: usize) -> Result<RunningBackward> {
         check_passed(OP_BACKWARD, passed, call)?;
-        Ok(Slopes(cpu::Slopes::new(call, leaf, passed.qkv.device())?))
+        Ok(RunningBackward(cpu::Slopes::new(
+            call,
+            leaf,
+            passed.qkv.device(),
+        )?))
     }
 
     /// Adds what the call's keys give to the queries' gradients; returns the keys' and values' own from
@@ -287,25 +274,6 @@ fn check_passed(op: &'static str, passed: &Passed<'_>, call: &Call<'_>) -> Resul
     passed
         .lse
         .expect_f32(op, "lse", &[call.b, heads.heads, call.t])
-}
-
-/// The next position of every sequence, for `decode`.
-#[derive(Clone, Copy)]
-pub struct Next<'a> {
-    /// Heads and the layout of packed rows.
-    pub heads: &'a Heads,
-    /// Rows that the caches hold already.
-    pub position: usize,
-    /// First key that is seen.
-    pub first_key: usize,
-    /// As in `Call`.
-    pub block: usize,
-    /// As in `Call`.
-    pub numbers: Numbers,
-    /// As in `Call`.
-    pub is_scaled: bool,
-    /// As in `Call`.
-    pub bias: Option<Bias<'a>>,
 }
 
 /// Appends one row per sequence to the caches at `next.position` and returns its attention over the keys

@@ -3,6 +3,7 @@
 use super::biased::{Passes, biased, both_ways};
 use super::masks::{DROPPED, HEADS, cut, documents, masks};
 use super::*;
+use crate::cpu::Numbers;
 use crate::testing::{assert_same_bits, bits, random, tree, wide};
 use crate::{Device, tolerance};
 
@@ -53,7 +54,7 @@ fn around(
     };
     let seen = |number: usize| number <= part || !whole.mask.is_causal;
     let (qkv, dout) = (at.of(qkv), at.of(dout));
-    let mut running = Running::new(&qkv, &call(part)).unwrap();
+    let mut running = RunningForward::new(&qkv, &call(part)).unwrap();
     for number in (0..parts).filter(|&number| seen(number)) {
         running.visit(&qkv, &call(number)).unwrap();
     }
@@ -65,7 +66,7 @@ fn around(
         qkv: &qkv,
         turn: None,
     };
-    let mut slopes = Slopes::new(&passed, &call(part), leaf).unwrap();
+    let mut slopes = RunningBackward::new(&passed, &call(part), leaf).unwrap();
     let visit = |number| seen(number).then(|| slopes.visit(&passed, &call(number)).unwrap());
     let dkv: Vec<Option<Tensor>> = (0..parts).map(visit).collect();
     let zeros = |bias: Bias<'_>| Tensor::zeros(bias.table.dims(), DType::F32, qkv.device());

@@ -1,6 +1,8 @@
 //! Against f64 loops and finite differences; parts, tiles, threads and instruction sets against the whole.
 
 use super::*;
+use crate::cpu::Numbers;
+use crate::rope::Turn;
 use crate::rope::{self, Frequencies, Positions, Scaling};
 use crate::testing::{
     assert_same_bits, bits, devices, differences, error, random, stored_as, wide, widened,
@@ -412,7 +414,7 @@ fn gradients_turn_back_as_they_do_afterwards() {
             let passed = passed(&qkv, Some(turn));
             let (found, _) = backward(&passed, &call, leaf, None).unwrap();
             assert!(found.bytes() == want.bytes(), "{device:?} {numbers:?}");
-            let mut slopes = Slopes::new(&passed, &call, leaf).unwrap();
+            let mut slopes = RunningBackward::new(&passed, &call, leaf).unwrap();
             let dkv = slopes.visit(&passed, &call).unwrap();
             let found = slopes.finish(&passed, &call, Some(&dkv), None).unwrap();
             assert!(found.bytes() == want.bytes(), "{device:?} {numbers:?}");

@@ -5,6 +5,7 @@ use super::biased::both_ways;
 use super::masks::{HEADS, documents, masks, ranges};
 use super::tests::next;
 use super::*;
+use crate::cpu::Numbers;
 use crate::cpu::bf16::rounded;
 use crate::cpu::math::exp_of_score;
 use crate::cpu::simd::{Lanes, Plain};

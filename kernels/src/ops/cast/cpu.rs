@@ -1,26 +1,12 @@
 //! Rounding on the CPU, elementwise, in integers: bits below the format's last are rounded off, and the
 //! carry runs into the exponent by itself.
 
+use super::format::{Grid, INFINITE, NAN};
 use crate::Tensor;
 use crate::cpu::simd::vector_fn;
 use rayon::prelude::*;
 
 const CHUNK: usize = 1 << 14;
-
-/// The numbers of a format, as bits of positive f32.
-#[derive(Clone, Copy)]
-pub(super) struct Grid {
-    /// Fraction bits that f32 has more.
-    pub dropped: u32,
-    /// Smallest normal number.
-    pub least: u32,
-    /// 2^23 steps of the numbers below it.
-    pub steps: f32,
-    /// Largest finite number.
-    pub largest: u32,
-    /// What larger ones become.
-    pub beyond: u32,
-}
 
 pub(super) fn round(x: &mut Tensor, grid: Grid) {
     let isa = x.device().isa();
@@ -62,11 +48,7 @@ fn nearest(x: f32, grid: Grid) -> f32 {
     } else {
         near
     };
-    let near = if size > super::INFINITE {
-        super::NAN
-    } else {
-        near
-    };
+    let near = if size > INFINITE { NAN } else { near };
     f32::from_bits(x.to_bits() & 0x8000_0000 | near)
 }
 

@@ -15,8 +15,8 @@ pub(super) fn copy(to: &mut [f32], from: &[f32], device: &Device) {
 vector_fn! {
     fn all<L>(to: &mut [f32], from: &[f32]) {
         for (to, from) in to.chunks_mut(16).zip(from.chunks(16)) {
-            L::ask_to_write(to.as_ptr().wrapping_add(AHEAD));
-            L::ask_for(from.as_ptr().wrapping_add(AHEAD));
+            L::prefetch_to_write(to.as_ptr().wrapping_add(AHEAD));
+            L::prefetch(from.as_ptr().wrapping_add(AHEAD));
             L::load_part(from, 0.0).store_part(to);
         }
     }

@@ -1,9 +1,9 @@
 //! Dropout on the CPU: Philox over 16 counters at a time, 64 features per call.
 
-use super::{Constants, Place};
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::vector_fn;
+use crate::descriptor::dropout::{Constants, Place};
 use rayon::prelude::*;
 
 /// Features whose words one call makes.

@@ -2,7 +2,7 @@
 
 use super::Form;
 use crate::Tensor;
-use crate::cpu::curve::{GeluErf, GeluTanh};
+use crate::cpu::activation::{GeluErf, GeluTanh};
 use crate::cpu::gated;
 
 pub(super) fn forward(y: &mut Tensor, gate_up: &Tensor, form: Form) {

@@ -1,14 +1,15 @@
 //! Matrix product on the CPU: views for `cpu/gemm.rs`.
 
-use super::{Factor, Numbers, Op, Then};
+use super::operand::{Factor, Op, Then};
 use crate::cpu::epilogue::{self, Epilogue, Second};
-use crate::cpu::gemm::{Plan, ViewMut, gemm, gemm_packed, turns};
+use crate::cpu::gemm::{gemm, gemm_packed, turns};
 use crate::cpu::output::{Data, DataMut};
 use crate::cpu::pack::{Matrix, View};
-use crate::cpu::rotary::{Rotary, Way};
+use crate::cpu::plan::{Plan, ViewMut};
+use crate::cpu::rotary::Rotary;
 use crate::cpu::tile::Finish;
-use crate::cpu::tiles;
-use crate::rope::Turn;
+use crate::cpu::{Numbers, tiles};
+use crate::descriptor::rope::{Turn, Way};
 use crate::{DType, Device, Result, Tensor};
 
 pub(super) fn product(

@@ -8,22 +8,13 @@
 //! blocks of 32 of k (`cpu/tiles/`). Nothing else (m, n, threads, instruction set) touches the bits.
 
 mod cpu;
+mod operand;
 mod packed;
 
-use crate::activation::Kind;
-pub use crate::cpu::Numbers;
-use crate::rope::Turn;
+pub use crate::descriptor::numbers::Numbers;
 use crate::{DType, Error, Result, Tensor};
-pub use packed::{Factor, Packed};
-
-/// How an operand is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// As the product uses it.
-    Plain,
-    /// With rows and columns swapped.
-    Transposed,
-}
+use operand::flattened;
+pub use operand::{Factor, Op, Packed, Then};
 
 /// Computes c = op(a) op(b), or adds to c (one rounding) when `accumulate`. `leaf` is in elements of
 /// k; 0 or anything from k up is one leaf.
@@ -61,31 +52,6 @@ pub fn product<'b>(
     check((numbers, leaf, accumulate), c, a, b)?;
     let device = c.device().clone();
     dispatch!(device, product(numbers, c, a, b, leaf, accumulate))
-}
-
-/// What becomes of a product's elements before they leave the cache.
-#[derive(Debug)]
-pub enum Then<'a> {
-    /// c = product + bias.
-    Bias(&'a Tensor),
-    /// values = f(x), c = f'(x) of x = product, plus bias if there is one: what a backward pass needs of x.
-    Activation {
-        /// The function f.
-        kind: Kind,
-        /// `[n]`
-        bias: Option<&'a Tensor>,
-        /// Dims and type of c.
-        values: &'a mut Tensor,
-    },
-    /// c = product times these numbers: dims and type of c.
-    Times(&'a Tensor),
-    /// c = packed queries, keys and values, product plus bias if there is one, with queries and keys turned.
-    Rotary {
-        /// `[n]`
-        bias: Option<&'a Tensor>,
-        /// Of m rows and n columns.
-        turn: Turn<'a>,
-    },
 }
 
 /// As `product`, and what follows it in the same pass, with the bits of `add::bias`, `activation` and `rope::forward`.
@@ -183,18 +149,11 @@ fn check(
     Ok((m, n))
 }
 
-fn flattened((x, op): (&Tensor, Op)) -> (usize, usize) {
-    let (rows, cols) = x.rows_cols();
-    if op == Op::Plain {
-        (rows, cols)
-    } else {
-        (cols, rows)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::activation::Kind;
+    use crate::rope::Turn;
     use crate::rope::{self, Frequencies, Positions, Scaling};
     use crate::testing::{bits, devices, random, stored_as, tree, widened};
     use crate::{Device, Heads, activation, add};

@@ -1,6 +1,6 @@
 //! Permutation on the CPU: one task per block of rows or tokens.
 
-use super::Order;
+use super::order::Order;
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::vector_fn;

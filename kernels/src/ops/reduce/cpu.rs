@@ -134,7 +134,7 @@ impl<E: Element> Kernel<Rows<'_, E>> for Chain {
             for r in 0..rows {
                 let x = &x[r * stride..r * stride + COLUMNS];
                 for line in (0..COLUMNS).step_by(E::LINE) {
-                    L::ask_for(x.as_ptr().wrapping_add(line + ROWS_AHEAD * stride).cast());
+                    L::prefetch(x.as_ptr().wrapping_add(line + ROWS_AHEAD * stride).cast());
                 }
                 for (acc, x) in acc.iter_mut().zip(x.chunks_exact(16)) {
                     *acc = acc.add(E::load(x));
@@ -179,7 +179,7 @@ vector_fn! {
         let whole = x.chunks_exact(16);
         let rest = whole.remainder();
         for chunk in whole {
-            L::ask_for(chunk.as_ptr().wrapping_add(AHEAD));
+            L::prefetch(chunk.as_ptr().wrapping_add(AHEAD));
             for (lane, x) in lanes.iter_mut().zip(chunk) {
                 let x = f64::from(*x);
                 *lane += x * x;

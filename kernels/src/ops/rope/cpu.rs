@@ -1,9 +1,9 @@
 //! Rotary positions on the CPU, as an op of its own.
 
-use super::Turn;
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
-use crate::cpu::rotary::{Part, Rotary, Way};
+use crate::cpu::rotary::{Part, Rotary};
+use crate::descriptor::rope::{Turn, Way};
 use rayon::prelude::*;
 
 pub(super) fn turn(qkv: &mut Tensor, turn: &Turn<'_>, way: Way) {

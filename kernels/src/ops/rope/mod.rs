@@ -7,42 +7,11 @@
 //! the halves of the first r, the rest untouched; cosines and sines times the magnitude.
 
 mod cpu;
-mod frequencies;
 
-use super::attention::Heads;
-use crate::cpu::rotary::Way;
-use crate::{Error, Result, Tensor};
-pub use frequencies::{Frequencies, Scaling};
-
-/// Where rows stand.
-#[derive(Clone, Copy, Debug)]
-pub enum Positions<'a> {
-    /// Row r is at position r % t + offset.
-    Run {
-        /// Rows per sequence.
-        t: usize,
-        /// Position of each sequence's first row.
-        offset: usize,
-    },
-    /// One for each row, all below `limit`.
-    Each {
-        /// As many as rows.
-        of: &'a [u32],
-        /// One past the largest possible.
-        limit: usize,
-    },
-}
-
-/// How the queries and keys of packed rows turn.
-#[derive(Clone, Copy, Debug)]
-pub struct Turn<'a> {
-    /// What a row holds.
-    pub heads: &'a Heads,
-    /// Where rows stand.
-    pub positions: Positions<'a>,
-    /// Angles of the pairs.
-    pub frequencies: &'a Frequencies,
-}
+pub use crate::descriptor::frequencies::{Frequencies, Scaling};
+use crate::descriptor::rope::Way;
+pub use crate::descriptor::rope::{Positions, Turn};
+use crate::{Result, Tensor};
 
 /// Turns q and k by their angles per position.
 /// # Shapes
@@ -70,60 +39,12 @@ fn run(op: &'static str, qkv: &mut Tensor, turn: &Turn<'_>, way: Way) -> Result<
     Ok(())
 }
 
-impl Turn<'_> {
-    /// Checks that packed rows fit.
-    /// # Errors
-    /// `Shape` or `Argument` if not, or if more features are rotated than a head has.
-    pub(crate) fn check(&self, op: &'static str, name: &'static str, qkv: &Tensor) -> Result<()> {
-        let Turn {
-            heads,
-            positions,
-            frequencies,
-        } = *self;
-        heads.check(op)?;
-        let (rows, packed) = qkv.rows_cols();
-        let (fits, wanted) = match positions {
-            Positions::Run { t, .. } => (t > 0 && rows % t == 0, format!("b * {t}")),
-            Positions::Each { of, .. } => (rows == of.len(), of.len().to_string()),
-        };
-        if packed != heads.packed() || !fits {
-            let wanted = format!("[{wanted}, {}]", heads.packed());
-            return Err(Error::Shape {
-                op,
-                name,
-                found: qkv.dims().to_vec(),
-                wanted,
-            });
-        }
-        let rotary = 2 * frequencies.steps.len();
-        if rotary > heads.width {
-            let (found, wanted) = (rotary.to_string(), format!("at most {}", heads.width));
-            return Err(Error::Argument {
-                op,
-                name: "rotary",
-                found,
-                wanted,
-            });
-        }
-        if let Positions::Each { of, limit } = positions
-            && let Some(found) = of.iter().find(|&&position| position as usize >= limit)
-        {
-            return Err(Error::Argument {
-                op,
-                name: "positions",
-                found: found.to_string(),
-                wanted: format!("below {limit}"),
-            });
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{assert_same_bits, error, random, wide};
     use crate::{Device, tolerance};
+    use crate::{Error, Heads};
 
     const HEADS: Heads = Heads {
         heads: 4,

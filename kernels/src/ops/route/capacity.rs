@@ -2,7 +2,7 @@
 //! Over all tokens of the group that shares the limit, in (sequence, position) order: what is dropped
 //! must not depend on who holds which tokens.
 
-use crate::permute::DROPPED;
+use crate::ops::permute::DROPPED;
 use crate::{Error, Result, Tensor};
 
 /// Which choices of a full expert are dropped.

@@ -1,7 +1,7 @@
 //! Router on the CPU: rows in f64, one task per block of rows.
 
-use super::statistics::Slopes;
-use super::{Router, Score, Statistics};
+use super::router::{Router, Score};
+use super::statistics::{Slopes, Statistics};
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use rayon::prelude::*;

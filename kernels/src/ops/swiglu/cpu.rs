@@ -1,7 +1,7 @@
 //! SwiGLU on the CPU: dgate = dy up (s + g s (1 - s)), dup = dy g s, s = logistic(g).
 
 use crate::Tensor;
-use crate::cpu::curve::Silu;
+use crate::cpu::activation::Silu;
 use crate::cpu::gated;
 
 pub(super) fn forward(y: &mut Tensor, gate_up: &Tensor) {

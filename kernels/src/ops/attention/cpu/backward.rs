@@ -11,25 +11,28 @@
 use super::bias::{Expanded, settle};
 use super::operand::{Operand, Read};
 use super::queries::{Plan, Queries, Saved};
+use super::rows::{Rows, expand, lay_turned};
 use super::softmax::{self, Made, OfRows};
+use super::tile::{TILE, Tile};
 use super::tree::{Lines, Tree};
 use super::turn::{Columns, Place, side_by_side, turn_back};
-use super::{Rows, TILE, Tile, expand, lay_turned};
+use crate::cpu::bf16_pack::join_row;
 use crate::cpu::element::Element;
 use crate::cpu::pack::View;
-use crate::cpu::rooms::Rooms;
-use crate::cpu::rotary::{Part, Rotary, Way};
+use crate::cpu::rotary::{Part, Rotary};
+use crate::cpu::scratch::ScratchPool;
 use crate::cpu::simd::LANES;
-use crate::cpu::strip::{Strip, Strips, steps};
-use crate::cpu::words::join_row;
+use crate::cpu::small_gemm::Strips;
+use crate::cpu::strip::{Strip, steps};
 use crate::cpu::{Isa, Numbers, pieces};
-use crate::ops::attention::{Call, Keys, Passed};
+use crate::descriptor::attention::{Call, Keys, Passed};
+use crate::descriptor::rope::Way;
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
 
 /// Gradients of query rows on their way over the keys.
-pub(in crate::ops::attention) struct Slopes {
+pub(crate) struct Slopes {
     /// Turned: `[b, heads, tiles, width, 32]`, tiles leaf by leaf.
     dq: Tensor,
     /// Sums of slopes by distance, `[b, kv_heads, leaves, heads of a group, distances]`.
@@ -39,11 +42,7 @@ pub(in crate::ops::attention) struct Slopes {
 
 impl Slopes {
     /// `leaf` query rows a leaf; 0: one leaf.
-    pub(in crate::ops::attention) fn new(
-        call: &Call<'_>,
-        leaf: usize,
-        device: &Device,
-    ) -> Result<Slopes> {
+    pub(crate) fn new(call: &Call<'_>, leaf: usize, device: &Device) -> Result<Slopes> {
         let plan = Plan::new(call, leaf);
         let heads = call.b * call.heads.heads;
         let dq = heads * plan.tiles() * call.heads.width * TILE;
@@ -67,7 +66,7 @@ impl Slopes {
         let of = Rows::of(passed.qkv, call, bias.as_ref(), 0);
         let is_dropped = call.dropout.is_some();
         let count = call.b * heads.kv_heads;
-        let rooms = Rooms::new(count, || Room::new(&of, (plan, is_dropped), device))?;
+        let scratch_pool = ScratchPool::new(count, || Room::new(&of, (plan, is_dropped), device))?;
         let tasks = dkv.f32_mut().par_chunks_mut(2 * call.held() * width);
         let tasks = tasks.zip(
             self.dq
@@ -84,7 +83,8 @@ impl Slopes {
                 by_distance,
             };
             // SAFETY: the gradients of its keys and values are the task's.
-            rooms.with(|room| unsafe { one_group(sums, &saved, (group, plan), room, device) });
+            scratch_pool
+                .with(|room| unsafe { one_group(sums, &saved, (group, plan), room, device) });
         };
         if plan.distances == 0 {
             let tasks = tasks.enumerate();
@@ -155,7 +155,7 @@ impl Slopes {
     }
 }
 
-pub(in crate::ops::attention) fn backward(
+pub(crate) fn backward(
     (slopes, dkv): (&mut Slopes, &mut Tensor),
     passed: &Passed<'_>,
     call: &Call<'_>,
@@ -163,7 +163,7 @@ pub(in crate::ops::attention) fn backward(
     slopes.visit(dkv, passed, call)
 }
 
-pub(in crate::ops::attention) fn backward_end(
+pub(crate) fn backward_end(
     slopes: Slopes,
     outs: (&mut Tensor, Option<&mut Tensor>),
     dkv: Option<&Tensor>,
@@ -173,7 +173,7 @@ pub(in crate::ops::attention) fn backward_end(
 }
 
 /// Backward with the sequences' own keys: gradients are written as soon as they are whole.
-pub(in crate::ops::attention) fn backward_whole(
+pub(crate) fn backward_whole(
     (dqkv, dtable): (&mut Tensor, Option<&mut Tensor>),
     passed: &Passed<'_>,
     call: &Call<'_>,
@@ -207,7 +207,7 @@ fn whole<E: Element>(
         let rotary = passed.turn.map(|turn| Rotary::new(turn, Way::Back, device));
         let group_width = heads.group_width();
         let rows = rotary.as_ref().map_or(0, |_| t * group_width);
-        let rooms = Rooms::new(count, || {
+        let scratch_pool = ScratchPool::new(count, || {
             let room = Room::new(&of, (plan, is_dropped), device)?;
             let empty = |floats| Tensor::empty(&[floats], DType::F32, device);
             let dq = empty(per * plan.tiles() * width * TILE)?;
@@ -218,7 +218,7 @@ fn whole<E: Element>(
             let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
             let saved = Saved::of(passed, call, bias.as_ref(), sequence);
             let out = columns.from(sequence * t, group * group_width);
-            rooms.with(|(room, dq, rows)| {
+            scratch_pool.with(|(room, dq, rows)| {
                 let sums = (dq.f32_mut(), by_distance);
                 let Some(rotary) = &rotary else {
                     // SAFETY: a task has the columns of its group in the rows of its sequence.

@@ -2,8 +2,8 @@
 //! distance, once per call; turned scores take 32 of them a key. Numbers of distances count from the last
 //! key seen from the first query row: a row later is a number more, a key later one less.
 
-use super::TILE;
-use crate::ops::attention::Bias;
+use super::tile::TILE;
+use crate::descriptor::position_bias::Bias;
 use crate::{DType, Result, Tensor};
 use std::ops::Range;
 

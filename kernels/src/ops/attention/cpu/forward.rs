@@ -4,21 +4,23 @@
 
 use super::bias::Expanded;
 use super::operand::{Operand, Read};
+use super::rows::{Rows, Span, block_of, expand, lay, lay_turned, scale};
 use super::softmax::{self, Made};
+use super::tile::{TILE, Tile};
 use super::turn::{Columns, Place, turn_back};
-use super::{Rows, Span, TILE, Tile, block_of, expand, lay, lay_turned, scale};
 use crate::cpu::output::Data;
 use crate::cpu::pack::View;
-use crate::cpu::rooms::Rooms;
-use crate::cpu::strip::{Strip, Strips, steps};
+use crate::cpu::scratch::ScratchPool;
+use crate::cpu::small_gemm::Strips;
+use crate::cpu::strip::{Strip, steps};
 use crate::cpu::{Isa, Numbers, pieces};
-use crate::ops::attention::{Call, Mask, Next};
-use crate::ops::dropout::Constants;
+use crate::descriptor::attention::{Call, Mask, Next};
+use crate::descriptor::dropout::Constants;
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
 /// Query rows on their way over the keys, turned: lanes are rows.
-pub(in crate::ops::attention) struct Running {
+pub(crate) struct Running {
     /// Weighted values, `[b, heads, tiles, width, 32]`.
     values: Tensor,
     /// Largest score and sum of exponentials, `[b, heads, tiles, 2, 32]`.
@@ -33,7 +35,7 @@ struct State<'a> {
 }
 
 impl Running {
-    pub(in crate::ops::attention) fn new(call: &Call<'_>, device: &Device) -> Result<Running> {
+    pub(crate) fn new(call: &Call<'_>, device: &Device) -> Result<Running> {
         let tiles = call.b * call.heads.heads * call.t.div_ceil(TILE);
         let width = call.heads.width;
         let mut sums = Tensor::zeros(&[tiles * 2 * TILE], DType::F32, device)?;
@@ -46,7 +48,7 @@ impl Running {
         })
     }
 
-    pub(in crate::ops::attention) fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &Device {
         self.sums.device()
     }
 
@@ -60,7 +62,7 @@ impl Running {
         let of = Rows::of(qkv, call, bias.as_ref(), 0);
         let is_dropped = call.dropout.is_some();
         let tasks = call.b * heads.kv_heads;
-        let rooms = Rooms::new(tasks, || Room::new(&of, is_dropped, device))?;
+        let scratch_pool = ScratchPool::new(tasks, || Room::new(&of, is_dropped, device))?;
         let values = self.values.f32_mut();
         let tasks = values
             .par_chunks_mut(tiles * heads.width * TILE)
@@ -71,7 +73,7 @@ impl Running {
             if rows.keys.len() == 0 {
                 return;
             }
-            rooms.with(|room| {
+            scratch_pool.with(|room| {
                 let mut group = Group::new(&rows, (group, call), room, device);
                 let states = values.chunks_exact_mut(heads.width * TILE);
                 let states = states.zip(sums.chunks_exact_mut(2 * TILE));
@@ -140,7 +142,7 @@ impl State<'_> {
 }
 
 /// Forward with all keys at hand: each tile is written as soon as it has met them.
-pub(in crate::ops::attention) fn forward_whole(
+pub(crate) fn forward_whole(
     (out, lse): (&mut Tensor, &mut Tensor),
     qkv: &Tensor,
     call: &Call<'_>,
@@ -153,7 +155,7 @@ pub(in crate::ops::attention) fn forward_whole(
     }
     let of = Rows::of(qkv, call, bias.as_ref(), 0);
     let is_dropped = call.dropout.is_some();
-    let rooms = Rooms::new(call.b * heads.kv_heads, || {
+    let scratch_pool = ScratchPool::new(call.b * heads.kv_heads, || {
         let values = Tensor::empty(&[(width + 2) * TILE], DType::F32, device)?;
         Ok((Room::new(&of, is_dropped, device)?, values))
     })?;
@@ -163,7 +165,7 @@ pub(in crate::ops::attention) fn forward_whole(
         let (sequence, group) = (task / heads.kv_heads, task % heads.kv_heads);
         let rows = Rows::of(qkv, call, bias.as_ref(), sequence);
         let out = columns.from(sequence * t, group * per * width);
-        rooms.with(|(room, state)| {
+        scratch_pool.with(|(room, state)| {
             let (values, sums) = state.f32_mut().split_at_mut(width * TILE);
             let (max, sum) = sums.split_at_mut(TILE);
             let mut state = State { values, max, sum };
@@ -185,15 +187,11 @@ pub(in crate::ops::attention) fn forward_whole(
     Ok(())
 }
 
-pub(in crate::ops::attention) fn forward(
-    running: &mut Running,
-    qkv: &Tensor,
-    call: &Call<'_>,
-) -> Result<()> {
+pub(crate) fn forward(running: &mut Running, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
     running.visit(qkv, call)
 }
 
-pub(in crate::ops::attention) fn forward_end(
+pub(crate) fn forward_end(
     running: Running,
     (out, lse): (&mut Tensor, &mut Tensor),
     call: &Call<'_>,
@@ -391,7 +389,7 @@ fn attend(
     }
 }
 
-pub(in crate::ops::attention) fn decode(
+pub(crate) fn decode(
     out: &mut Tensor,
     packed: &Tensor,
     (k_cache, v_cache): (&mut Tensor, &mut Tensor),

@@ -1,11 +1,11 @@
 //! Keys or values of a group as products read them: by rows (a key's numbers are the steps) and by columns
 //! (keys are the steps, block by block).
 
-use super::lay;
+use super::rows::lay;
 use crate::cpu::Numbers;
+use crate::cpu::bf16_pack::{join_columns, join_rows};
 use crate::cpu::pack::Matrix;
 use crate::cpu::strip::steps;
-use crate::cpu::words::{join_columns, join_rows};
 use crate::{DType, Device, Result, Tensor};
 
 /// Keys or values that lie in memory row after row, or as words of pairs.

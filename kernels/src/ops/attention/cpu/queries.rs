@@ -1,12 +1,14 @@
 //! How backward cuts query rows into leaves and tiles, and their numbers as its products read them.
 
 use super::bias::Expanded;
+use super::rows::{Rows, lay, lay_turned};
 use super::softmax::{OfRows, dot};
-use super::{Rows, TILE, Tile, lay, lay_turned};
+use super::tile::{TILE, Tile};
 use crate::cpu::output::Data;
+use crate::cpu::pack::Matrix;
 use crate::cpu::simd::LANES;
 use crate::cpu::strip::steps;
-use crate::ops::attention::{Call, Passed};
+use crate::descriptor::attention::{Call, Passed};
 use crate::{DType, Device, Result, Tensor};
 
 /// How the query rows are cut.
@@ -171,7 +173,7 @@ impl Queries {
                 let number = query * plan.tiles() + i;
                 let q = rows.queries(group, query, (tile.first, tile.len));
                 let at = tile.first * stride + head * width;
-                let dout = saved.dout.rows(at, (tile.len, width), stride);
+                let dout = Matrix::of(saved.dout, at, (tile.len, width), stride);
                 let of = [
                     (q, &mut queries.q, &mut queries.q_rows),
                     (dout, &mut queries.dout, &mut queries.dout_rows),

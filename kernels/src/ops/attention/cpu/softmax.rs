@@ -1,6 +1,6 @@
 //! What happens to a block's turned scores, 32 query rows a key, between two products.
 
-use super::{Seen, TILE};
+use super::tile::{Seen, TILE};
 use crate::cpu::Isa;
 use crate::cpu::element::Element;
 use crate::cpu::math::exp_of_score;

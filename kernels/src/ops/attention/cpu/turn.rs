@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "tasks write disjoint columns of one output")]
 
-use super::TILE;
+use super::tile::TILE;
 use crate::Tensor;
 use crate::cpu::Isa;
 use crate::cpu::bf16::{Step, Task, perform};
@@ -226,11 +226,7 @@ impl<E: Element> Task for Sides<'_, E> {
 }
 
 /// Gradients of keys and values, `[b, kv_heads, t, 2*width]`, as rows: `[b * t, kv_width]`.
-pub(in crate::ops::attention) fn settle_rows(
-    rows: &mut Tensor,
-    dkv: &Tensor,
-    (t, width): (usize, usize),
-) {
+pub(crate) fn settle_rows(rows: &mut Tensor, dkv: &Tensor, (t, width): (usize, usize)) {
     let dkv = dkv.f32();
     let row = rows.dims()[1];
     let kv_heads = row / (2 * width);

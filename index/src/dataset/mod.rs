@@ -1,0 +1,16 @@
+//! Token datasets in Megatron's format (MMIDIDX) and what the two files cannot say (`sidecar.rs`).
+
+pub(crate) mod atomic;
+pub(crate) mod batch;
+pub(crate) mod build;
+pub(crate) mod format;
+pub(crate) mod ids;
+pub(crate) mod index_file;
+pub(crate) mod inspect;
+pub(crate) mod merge;
+pub(crate) mod paths;
+pub(crate) mod read;
+pub(crate) mod sidecar;
+pub(crate) mod stats;
+pub(crate) mod stored;
+pub(crate) mod write;

@@ -1,0 +1,103 @@
+//! Which instruction sets this machine has, and the CPU as a device: it gets only those that are here and whose bits are
+//! those promised.
+
+use crate::{Device, Isa, Result};
+
+#[cfg(target_arch = "x86_64")]
+use super::tiles::{amx, self_check};
+
+/// Why tiles are not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(test, target_arch = "x86_64")),
+    expect(dead_code, reason = "other architectures lack them for one reason")
+)]
+pub(super) enum Lack {
+    /// The processor has none, or no vectors of bf16 pairs beside them.
+    Cpu,
+    /// The system does not give them.
+    Leave,
+    /// Their bits are not those promised.
+    Check,
+}
+
+impl Isa {
+    /// Returns the widest instruction set of this machine.
+    pub fn detect() -> Isa {
+        Isa::ALL
+            .into_iter()
+            .find(|isa| isa.is_available())
+            .unwrap_or(Isa::Portable)
+    }
+
+    /// Whether this machine has it, and its bits are those promised.
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Amx => tiles_used().is_ok(),
+            isa => isa.has_vectors(),
+        }
+    }
+}
+
+impl Device {
+    /// Returns the CPU, using the widest instruction set it has.
+    pub fn cpu() -> Device {
+        Device::cpu_with(Isa::detect())
+    }
+
+    /// Returns the CPU restricted to `isa`, or to plain code if the machine lacks it. Results are the
+    /// same bits with every instruction set.
+    pub fn cpu_with(isa: Isa) -> Device {
+        let isa = if isa.is_available() {
+            isa
+        } else {
+            Isa::Portable
+        };
+        Device::unchecked(isa)
+    }
+
+    /// Returns the CPU as `cpu_with` does, with one block of `bytes` from which tensors are cut. Pages that no tensor
+    /// touches cost nothing.
+    /// # Errors
+    /// `Memory` if the system does not give the block.
+    pub fn with_arena(isa: Isa, bytes: usize) -> Result<Device> {
+        let device = Device::cpu_with(isa);
+        device.reserve(bytes)?;
+        Ok(device)
+    }
+}
+
+/// Whether tiles are used, found out once.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn tiles_used() -> std::result::Result<(), Lack> {
+    use std::sync::OnceLock;
+    static STATE: OnceLock<std::result::Result<(), Lack>> = OnceLock::new();
+    *STATE.get_or_init(|| {
+        if !amx::is_there() {
+            return Err(Lack::Cpu);
+        }
+        if !amx::has_leave() {
+            return Err(Lack::Leave);
+        }
+        match self_check::native_passes() {
+            true => Ok(()),
+            false => Err(Lack::Check),
+        }
+    })
+}
+
+/// Whether the processor has tiles, whatever the system says.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn tiles_of_cpu() -> std::result::Result<(), Lack> {
+    amx::is_there().then_some(()).ok_or(Lack::Cpu)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn tiles_used() -> std::result::Result<(), Lack> {
+    Err(Lack::Cpu)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn tiles_of_cpu() -> std::result::Result<(), Lack> {
+    Err(Lack::Cpu)
+}

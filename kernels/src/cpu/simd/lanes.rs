@@ -1,0 +1,232 @@
+//! The trait of sixteen f32 lanes, and the kernels that are written over it.
+//!
+//! Element i of a row is in lane i % 16; a row's sum is 16 lane sums and one fixed tree over lanes.
+#![expect(unsafe_code, reason = "loads and stores through pointers")]
+
+use crate::Bf16;
+
+/// Lanes of a vector, on every instruction set.
+pub(crate) const LANES: usize = 16;
+
+/// 3 * 2^22: a number below 2^22 that it is added to, and that it is taken from again, is rounded to the nearest
+/// integer, ties to even; in between the integer is what the lowest bits hold.
+pub(crate) const NEAREST: f32 = 12_582_912.0;
+
+/// Bits of 1.0.
+pub(super) const ONE: u32 = 0x3f80_0000;
+
+/// How vectors of x86-64 ask for lines of memory, whatever their width.
+#[cfg(target_arch = "x86_64")]
+macro_rules! prefetches {
+    () => {
+        #[inline(always)]
+        fn prefetch(x: *const f32) {
+            // SAFETY: called only inside `run`; a prefetch reads nothing and faults nowhere.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(x.cast()) }
+        }
+
+        #[inline(always)]
+        fn prefetch_to_write(x: *const f32) {
+            // SAFETY: as in `ask_for`.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(x.cast()) }
+        }
+
+        #[inline(always)]
+        fn prefetch_to_l2(x: *const f32) {
+            // SAFETY: as in `ask_for`.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(x.cast()) }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use prefetches;
+
+/// Sixteen f32. All methods act lane by lane.
+pub(crate) trait Lanes: Copy {
+    /// Vectors in a row of the matrix product's tile.
+    const TILE_VECTORS: usize;
+
+    fn splat(x: f32) -> Self;
+    /// Float i of those at `x` in all lanes.
+    /// # Safety
+    /// LEN floats can be read at `x`; i < LEN.
+    #[inline(always)]
+    unsafe fn splat_of<const LEN: usize>(x: *const f32, i: usize) -> Self {
+        // SAFETY: by the caller's word.
+        Self::splat(unsafe { *x.add(i) })
+    }
+    /// # Safety
+    /// Sixteen floats can be read at `x`.
+    unsafe fn load_at(x: *const f32) -> Self;
+    /// # Safety
+    /// Sixteen floats can be written at `out`.
+    unsafe fn store_at(self, out: *mut f32);
+    fn add(self, b: Self) -> Self;
+    fn sub(self, b: Self) -> Self;
+    fn mul(self, b: Self) -> Self;
+    fn div(self, b: Self) -> Self;
+    /// `self * b + c`, rounded once.
+    fn fma(self, b: Self, c: Self) -> Self;
+    /// `self > b ? self : b`; so `b` when either is NaN.
+    fn max(self, b: Self) -> Self;
+    /// `self < b ? self : b`; so `b` when either is NaN.
+    fn min(self, b: Self) -> Self;
+    fn sqrt(self) -> Self;
+    /// `2^n` where `self` is n + `NEAREST`, n integral in `[-126, 127]`.
+    fn pow2(self) -> Self;
+    /// `self < b ? then : other`; `other` when either is NaN.
+    fn select_less(self, b: Self, then: Self, other: Self) -> Self;
+    /// Lane j of result i is lane i of input j.
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES];
+
+    /// The first 16 numbers.
+    #[inline(always)]
+    fn widen(x: &[Bf16]) -> Self {
+        let mut lanes = [0.0; LANES];
+        (lanes.iter_mut().zip(&x[..LANES])).for_each(|(lane, x)| *lane = (*x).into());
+        Self::load(&lanes)
+    }
+
+    /// The first 32 numbers as words of two, the even one below.
+    #[inline(always)]
+    fn load_words(x: &[Bf16]) -> Self {
+        let mut words = [0.0; LANES];
+        for (word, x) in words.iter_mut().zip(x[..2 * LANES].chunks_exact(2)) {
+            *word = f32::from_bits(u32::from(x[1].0) << 16 | u32::from(x[0].0));
+        }
+        Self::load(&words)
+    }
+
+    /// As `load_words`, the other way.
+    #[inline(always)]
+    fn store_words(self, out: &mut [Bf16]) {
+        let words = self.to_array();
+        for (word, out) in words.iter().zip(out[..2 * LANES].chunks_exact_mut(2)) {
+            let [a, b, c, d] = word.to_bits().to_le_bytes();
+            (out[0], out[1]) = (
+                Bf16(u16::from_le_bytes([a, b])),
+                Bf16(u16::from_le_bytes([c, d])),
+            );
+        }
+    }
+
+    /// Writes a + b, `len` numbers in couples of vectors; returns whether one of a or b is zero, of either sign.
+    /// # Safety
+    /// As many can be read at `a` and `b` and written at `out`, which may be one of them.
+    #[inline(always)]
+    unsafe fn add_all(a: *const f32, b: *const f32, out: *mut f32, len: usize) -> bool {
+        let mut has_zero = false;
+        for at in (0..len).step_by(LANES) {
+            // SAFETY: by the caller's word.
+            unsafe {
+                let (a, b) = (Self::load_at(a.add(at)), Self::load_at(b.add(at)));
+                for (a, b) in a.to_array().into_iter().zip(b.to_array()) {
+                    has_zero |= a == 0.0 || b == 0.0;
+                }
+                a.add(b).store_at(out.add(at));
+            }
+        }
+        has_zero
+    }
+
+    /// Asks for the line of memory at `x`, if there is one.
+    #[inline(always)]
+    fn prefetch(_: *const f32) {}
+
+    /// As `ask_for`, for a line that will be written.
+    #[inline(always)]
+    fn prefetch_to_write(_: *const f32) {}
+
+    /// Asks for the line at `x` no nearer than L2, to write or read it a product later: until a line comes to L1 it
+    /// takes one of the few places that panels' lines pass through.
+    #[inline(always)]
+    fn prefetch_to_l2(_: *const f32) {}
+
+    #[inline(always)]
+    fn load(x: &[f32]) -> Self {
+        assert!(x.len() >= LANES, "a full vector is read");
+        // SAFETY: sixteen floats are there by the assert.
+        unsafe { Self::load_at(x.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, out: &mut [f32]) {
+        assert!(out.len() >= LANES, "a full vector is written");
+        // SAFETY: there is room for sixteen floats by the assert.
+        unsafe { self.store_at(out.as_mut_ptr()) }
+    }
+
+    /// Loads 1 to 16 floats; the lanes past the end get `fill`.
+    #[inline(always)]
+    fn load_part(x: &[f32], fill: f32) -> Self {
+        if x.len() >= LANES {
+            return Self::load(x);
+        }
+        Self::load(&tail(x, fill))
+    }
+
+    /// Stores the first `out.len()` lanes, at most 16.
+    #[inline(always)]
+    fn store_part(self, out: &mut [f32]) {
+        if out.len() >= LANES {
+            return self.store(out);
+        }
+        store_tail(&self.to_array(), out);
+    }
+
+    #[inline(always)]
+    fn to_array(self) -> [f32; LANES] {
+        let mut lanes = [0.0; LANES];
+        self.store(&mut lanes);
+        lanes
+    }
+
+    /// Sum of the lanes: halves added until one is left.
+    #[inline(always)]
+    fn sum(self) -> f32 {
+        let mut lanes = self.to_array();
+        let mut width = LANES / 2;
+        while width > 0 {
+            for i in 0..width {
+                lanes[i] += lanes[i + width];
+            }
+            width /= 2;
+        }
+        lanes[0]
+    }
+
+    /// Largest lane.
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        self.to_array()
+            .into_iter()
+            .fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
+    }
+}
+
+/// Out of line, so that the loops over whole vectors keep their registers.
+#[cold]
+#[inline(never)]
+fn tail(x: &[f32], fill: f32) -> [f32; LANES] {
+    let mut lanes = [fill; LANES];
+    lanes[..x.len()].copy_from_slice(x);
+    lanes
+}
+
+/// As `tail`, the other way.
+#[cold]
+#[inline(never)]
+fn store_tail(lanes: &[f32; LANES], out: &mut [f32]) {
+    out.copy_from_slice(&lanes[..out.len()]);
+}
+
+/// A computation written over `Lanes`, to be compiled once per instruction set.
+pub(crate) trait Kernel<Args> {
+    type Out;
+    /// Implementations are `#[inline(always)]`, so that they take on the caller's target features.
+    fn run<L: Lanes>(args: Args) -> Self::Out;
+}
+
+/// Floats between asking for a line and using it, where memory is gone through once.
+pub(crate) const AHEAD: usize = 32 * LANES;

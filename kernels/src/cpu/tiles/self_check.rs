@@ -1,0 +1,175 @@
+//! Whether a unit computes the promised bits: products of awkward shapes, of numbers of all sizes, packed and as they
+//! lie, against the emulation, which tests compare with the definition.
+#![expect(
+    unsafe_code,
+    reason = "products of operands as they lie trust their caller"
+)]
+
+use super::super::bf16_pack::join_row;
+use super::super::epilogue::Epilogue;
+use super::super::pack::View;
+use super::super::plan::{Plan, ViewMut};
+use super::super::strip::Strip;
+use super::super::tile::Finish;
+use super::super::{Isa, Numbers};
+use super::unit::{Emulation, Units};
+use super::{Right, multiply, strided};
+use crate::Device;
+
+/// Rows, columns, k, elements per leaf: flat and tall sums, parts of tiles, sums that go on; steps that ask for one, two
+/// and three lines.
+const SHAPES: [[usize; 4]; 7] = [
+    [1, 33, 65, 0],
+    [5, 64, 64, 32],
+    [16, 40, 97, 24],
+    [17, 33, 67, 0],
+    [35, 70, 96, 7],
+    [33, 34, 640, 32],
+    [40, 45, 1300, 0],
+];
+
+/// Rows, columns and words of k of products as they lie, whether they go on.
+const STRIPS: [(usize, usize, usize, bool); 5] = [
+    (1, 16, 16, false),
+    (16, 32, 32, true),
+    (21, 48, 16, true),
+    (64, 32, 48, false),
+    (40, 80, 32, true),
+];
+
+/// First exponent and how many: near 1, any, whose products are subnormal, whose products overflow; with
+/// zeros.
+const SIZES: [[(u32, u32); 2]; 5] = [
+    [(120, 14), (120, 14)],
+    [(0, 255), (0, 255)],
+    [(40, 30), (50, 40)],
+    [(64, 6), (55, 9)],
+    [(180, 12), (195, 6)],
+];
+
+/// Whether the processor's unit passes, which must be there.
+#[cfg(target_arch = "x86_64")]
+pub(in crate::cpu) fn native_passes() -> bool {
+    passes::<super::amx::Native>(Isa::Avx512Bf16)
+}
+
+/// Whether `U` passes, with the vectors of `isa`.
+pub(super) fn passes<U: Units>(isa: Isa) -> bool {
+    let device = Device::unchecked(isa);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut numbers = |(first, count): (u32, u32), len: usize| -> Vec<f32> {
+        let one = |_| {
+            // xorshift
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let bytes = state.to_le_bytes();
+            let [fraction, exponent] = [0, 4].map(|at| {
+                u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+            });
+            if exponent.is_multiple_of(31) {
+                return f32::from_bits(fraction & 0x8000_0000);
+            }
+            f32::from_bits((fraction & 0x807f_ffff) | (first + exponent % count) << 23)
+        };
+        (0..len).map(one).collect()
+    };
+    let is_same = |(x, y): (&f32, &f32)| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan();
+    let are_same = |x: &[f32], y: &[f32]| x.len() == y.len() && x.iter().zip(y).all(is_same);
+    SIZES.into_iter().all(|[size_a, size_b]| {
+        let are_packed = SHAPES.into_iter().all(|shape @ [m, n, k, _]| {
+            let (a, b) = (numbers(size_a, m * k), numbers(size_b, k * n));
+            let found = product::<U>(&device, shape, &a, &b);
+            let wanted = product::<Emulation>(&device, shape, &a, &b);
+            match (found, wanted) {
+                (Some(found), Some(wanted)) => are_same(&found, &wanted),
+                // nobody can tell
+                _ => false,
+            }
+        });
+        are_packed
+            && STRIPS.into_iter().all(|shape @ (rows, lanes, steps, _)| {
+                let apart = Apart::of(shape);
+                let words = |x: Vec<f32>| {
+                    let mut words = vec![0.0; x.len() / 2];
+                    join_row(isa, &x, &mut words);
+                    words
+                };
+                let a = words(numbers(size_a, 2 * rows * apart.a));
+                let b = words(numbers(size_b, 2 * steps * apart.b));
+                let c = numbers((120, 14), rows * apart.c);
+                let found = as_it_lies::<U>(isa, shape, (&a, &b, &c));
+                let wanted = as_it_lies::<Emulation>(isa, shape, (&a, &b, &c));
+                lanes <= apart.c && are_same(&found, &wanted)
+            })
+    })
+}
+
+/// Words between rows of operands, more than they have.
+struct Apart {
+    a: usize,
+    b: usize,
+    c: usize,
+}
+
+impl Apart {
+    fn of((_, lanes, steps, _): (usize, usize, usize, bool)) -> Apart {
+        Apart {
+            a: steps + 5,
+            b: lanes + 16,
+            c: lanes + 3,
+        }
+    }
+}
+
+/// A B, or c + A B, with what lies between rows of c.
+fn as_it_lies<U: Units>(
+    isa: Isa,
+    shape @ (rows, lanes, steps, goes_on): (usize, usize, usize, bool),
+    (a, b, c): (&[f32], &[f32], &[f32]),
+) -> Vec<f32> {
+    let apart = Apart::of(shape);
+    let mut c = c.to_vec();
+    let strip = Strip {
+        a,
+        a_at: (apart.a, 1),
+        b,
+        b_at: apart.b,
+        c: &mut c,
+        c_at: apart.c,
+        rows,
+        lanes,
+        steps,
+        goes_on,
+    };
+    // SAFETY: `passes` makes operands of so many rows, each as long as it is apart from the next.
+    unsafe { strided::multiply::<U>(isa, strip) }
+    c
+}
+
+/// A B; None without memory.
+fn product<U: Units>(
+    device: &Device,
+    [m, n, k, leaf]: [usize; 4],
+    a: &[f32],
+    b: &[f32],
+) -> Option<Vec<f32>> {
+    let mut c = vec![0.0; m * n];
+    let view = ViewMut {
+        data: c.as_mut_slice().into(),
+        rows: m,
+        cols: n,
+        row_stride: n,
+    };
+    let plan = Plan {
+        device,
+        numbers: Numbers::Bf16Tiles,
+        leaf,
+        finish: Finish::Store,
+        epilogue: Epilogue::default(),
+        parallel: false,
+    };
+    let (a, b) = (View::new(a, m, k, k), View::new(b, k, n, n));
+    multiply::<U>(view, a.into(), Right::Matrix(b.into()), plan).ok()?;
+    Some(c)
+}

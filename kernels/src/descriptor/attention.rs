@@ -1,0 +1,335 @@
+//! What a call of attention is about beside its numbers: heads, who sees what, where the keys lie, the
+//! bias of distances, dropout; and the checks of all of it.
+//!
+//! We differ from libraries with a mask tensor: a row sees one range of keys, told by two numbers, and a
+//! bias is a table of buckets; nothing of the size queries x keys is ever held.
+
+use super::dropout::{Constants, Dropout};
+use super::heads::{Heads, check_number_rows, check_rows};
+use super::numbers::Numbers;
+use super::position_bias::Bias;
+use super::rope::Turn;
+use crate::error::refuse;
+use crate::{DType, Error, Result, Tensor};
+
+/// Which keys a query row sees: the intersection of these ranges of positions. A row that sees none
+/// has 0 as its result.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mask<'a> {
+    /// Hides keys after the row's position.
+    pub is_causal: bool,
+    /// Hides keys `window` or more positions before the row's; 0: none.
+    pub window: usize,
+    /// For each query row, `b * t`: the first key and one past the last, as of its document or without
+    /// padding.
+    pub bounds: Option<&'a [[u32; 2]]>,
+}
+
+impl Mask<'_> {
+    /// Every key up to the row.
+    pub const CAUSAL: Mask<'static> = Mask {
+        is_causal: true,
+        window: 0,
+        bounds: None,
+    };
+}
+
+/// Where the keys and values lie. `kv` is `[b * held, kv_width]`, as `take_kv` gives it: keys `start ..
+/// start + held` of each sequence of `time`; `first` is the position of each sequence's first query row.
+#[derive(Clone, Copy)]
+pub enum Keys<'a> {
+    /// In the queries' packed rows, which are whole sequences.
+    Own,
+    /// The query rows are a part of their sequences (context parallelism); their packed keys are not read.
+    Part {
+        /// `[b * held, kv_width]`
+        kv: &'a Tensor,
+        /// Rows of a whole sequence.
+        time: usize,
+        /// Position of the first key at hand; starts a block.
+        start: usize,
+        /// Position of the first query row.
+        first: usize,
+    },
+    /// Those of another sequence (cross attention): query rows are `[heads*width]`, heads in order. The
+    /// mask may have bounds only; the position of a query row counts for dropout alone.
+    Other {
+        /// `[b * held, kv_width]`
+        kv: &'a Tensor,
+        /// Rows of a whole sequence of keys.
+        time: usize,
+        /// Position of the first key at hand; starts a block.
+        start: usize,
+        /// Position of the first query row.
+        first: usize,
+    },
+}
+
+impl Keys<'_> {
+    /// Position of each sequence's first query row.
+    pub(crate) fn first(&self) -> usize {
+        match *self {
+            Keys::Own => 0,
+            Keys::Part { first, .. } | Keys::Other { first, .. } => first,
+        }
+    }
+
+    /// Position of the first key at hand.
+    pub(crate) fn start(&self) -> usize {
+        match *self {
+            Keys::Own => 0,
+            Keys::Part { start, .. } | Keys::Other { start, .. } => start,
+        }
+    }
+}
+
+/// Dropout of probabilities: random bits by (seed, step, tensor, sequence, head, query, key).
+#[derive(Clone, Copy)]
+pub struct Dropped {
+    /// What all heads share.
+    pub dropout: Dropout,
+    /// Global number of the first sequence.
+    pub sequence: u64,
+    /// Number of this rank's first head.
+    pub first_head: u32,
+}
+
+impl Dropped {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "check_dropout holds heads below 2^32"
+    )]
+    pub(crate) fn of_head(&self, head: usize) -> Constants {
+        self.dropout.of_head(self.first_head + head as u32)
+    }
+}
+
+/// What a call is about beside its tensors: `b` sequences of `t` query rows.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    /// Heads and the layout of packed rows.
+    pub heads: &'a Heads,
+    /// Sequences.
+    pub b: usize,
+    /// Query rows of each.
+    pub t: usize,
+    /// Where keys and values lie.
+    pub keys: Keys<'a>,
+    /// Keys after which a softmax under way takes stock: a row's bits depend on it. 0: once, at the end
+    /// of the keys at hand.
+    pub block: usize,
+    /// What the factors of products are rounded to: queries, keys, values, the gradient of the result,
+    /// probabilities and their gradients.
+    pub numbers: Numbers,
+    /// Whether scores are q k / sqrt(width), else q k.
+    pub is_scaled: bool,
+    /// Added to the scores.
+    pub bias: Option<Bias<'a>>,
+    /// Who sees what.
+    pub mask: Mask<'a>,
+    /// `None` or p = 0 in evaluation.
+    pub dropout: Option<Dropped>,
+}
+
+impl<'a> Call<'a> {
+    /// Every key up to the row, scaled, nothing added, nothing dropped.
+    pub fn causal(heads: &'a Heads, b: usize, t: usize) -> Call<'a> {
+        Call {
+            heads,
+            b,
+            t,
+            keys: Keys::Own,
+            block: 0,
+            numbers: Numbers::F32,
+            is_scaled: true,
+            bias: None,
+            mask: Mask::CAUSAL,
+            dropout: None,
+        }
+    }
+
+    /// Floats in a row of queries.
+    pub(crate) fn query_width(&self) -> usize {
+        match self.keys {
+            Keys::Other { .. } => self.heads.heads * self.heads.width,
+            Keys::Own | Keys::Part { .. } => self.heads.packed(),
+        }
+    }
+
+    /// Keys at hand of each sequence.
+    pub(crate) fn held(&self) -> usize {
+        match self.keys {
+            Keys::Own => self.t,
+            Keys::Part { kv, .. } | Keys::Other { kv, .. } => kv.dims()[0] / self.b.max(1),
+        }
+    }
+
+    /// Keys of a whole sequence.
+    pub(crate) fn total(&self) -> usize {
+        match self.keys {
+            Keys::Own => self.t,
+            Keys::Part { time, .. } | Keys::Other { time, .. } => time,
+        }
+    }
+
+    /// One past the last key at hand that some row may see, whatever the bounds; at least the first.
+    pub(crate) fn visible(&self) -> usize {
+        let (start, first) = (self.keys.start(), self.keys.first());
+        let end = start + self.held();
+        if self.mask.is_causal {
+            end.min(first + self.t).max(start)
+        } else {
+            end
+        }
+    }
+
+    /// Checks all of the call and the queries' tensor.
+    pub(crate) fn check(&self, op: &'static str, qkv: &Tensor) -> Result<()> {
+        self.check_factor(op, ("qkv", qkv), self.query_width())?;
+        self.check_keys(op)?;
+        if let Some(bounds) = self.mask.bounds
+            && bounds.len() != self.b * self.t
+        {
+            let wanted = format!("{} * {}, one per query row", self.b, self.t);
+            return refuse(op, "bounds", bounds.len().to_string(), wanted);
+        }
+        if let Some(bias) = &self.bias {
+            bias.check(op, ("table", bias.table), self.heads.heads)?;
+        }
+        self.check_dropout(op)
+    }
+
+    /// Checks rows that products read, one a query: f32, or bf16 if the products are of that.
+    pub(crate) fn check_factor(
+        &self,
+        op: &'static str,
+        x: (&'static str, &Tensor),
+        cols: usize,
+    ) -> Result<()> {
+        let dims = (self.b * self.t, cols);
+        if self.numbers.are_pairs() {
+            return check_number_rows(op, x, self.heads, dims);
+        }
+        check_rows(op, x, self.heads, dims)
+    }
+
+    fn check_keys(&self, op: &'static str) -> Result<()> {
+        match self.keys {
+            Keys::Own => return Ok(()),
+            Keys::Part { time, first, .. } => {
+                if first.saturating_add(self.t) > time {
+                    let wanted = format!("at most {time} - {}, the part's rows", self.t);
+                    return refuse(op, "first", first.to_string(), wanted);
+                }
+            }
+            Keys::Other { time, .. } => {
+                if time == 0 {
+                    return refuse(op, "time", "0".to_owned(), "at least 1".to_owned());
+                }
+                let mask = Mask {
+                    bounds: None,
+                    ..self.mask
+                };
+                if mask.is_causal || mask.window > 0 {
+                    let wanted = "bounds alone for keys of another sequence".to_owned();
+                    return refuse(op, "mask", format!("{mask:?}"), wanted);
+                }
+                if self.bias.is_some() {
+                    let found = "keys of another sequence".to_owned();
+                    return refuse(
+                        op,
+                        "bias",
+                        found,
+                        "keys with distances to queries".to_owned(),
+                    );
+                }
+            }
+        }
+        let (Keys::Part {
+            kv, time, start, ..
+        }
+        | Keys::Other {
+            kv, time, start, ..
+        }) = self.keys
+        else {
+            return Ok(());
+        };
+        kv.expect(op, "kv", DType::F32)?;
+        let width = self.heads.kv_width();
+        if kv.expect_rows(op, "kv")?.1 != width || !kv.dims()[0].is_multiple_of(self.b.max(1)) {
+            return Err(Error::Shape {
+                op,
+                name: "kv",
+                found: kv.dims().to_vec(),
+                wanted: format!("[{} * keys at hand, {width}]", self.b),
+            });
+        }
+        if start.saturating_add(self.held()) > time {
+            let wanted = format!("at most {time} - {}, the keys at hand", self.held());
+            return refuse(op, "start", start.to_string(), wanted);
+        }
+        if self.block > 0 && !start.is_multiple_of(self.block) {
+            let wanted = format!("a multiple of {}, the keys of a block", self.block);
+            return refuse(op, "start", start.to_string(), wanted);
+        }
+        Ok(())
+    }
+
+    fn check_dropout(&self, op: &'static str) -> Result<()> {
+        let Some(dropped) = self.dropout else {
+            return Ok(());
+        };
+        let p = dropped.dropout.p;
+        if !(0.0..1.0).contains(&p) {
+            return refuse(op, "p", p.to_string(), "at least 0 and below 1".to_owned());
+        }
+        let end = self.keys.first().saturating_add(self.t).max(self.total());
+        if u32::try_from(end).is_err() {
+            return refuse(op, "t", end.to_string(), "positions below 2^32".to_owned());
+        }
+        let heads = u32::try_from(self.heads.heads).ok();
+        if (heads.and_then(|heads| dropped.first_head.checked_add(heads))).is_none() {
+            let found = dropped.first_head.to_string();
+            return refuse(op, "first_head", found, "below 2^32 - heads".to_owned());
+        }
+        if dropped.sequence.checked_add(self.b as u64).is_none() {
+            let found = dropped.sequence.to_string();
+            return refuse(op, "sequence", found, "below 2^64".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// What backward needs of forward, and the gradient of its result.
+#[derive(Clone, Copy)]
+pub struct Passed<'a> {
+    /// `[b*t, heads*width]`, f32 or, if the call's numbers are, bf16.
+    pub dout: &'a Tensor,
+    /// `[b*t, heads*width]`
+    pub out: &'a Tensor,
+    /// `[b, heads, t]`
+    pub lse: &'a Tensor,
+    /// As forward's: `[b*t, packed]`, or `[b*t, heads*width]` with keys of another sequence.
+    pub qkv: &'a Tensor,
+    /// How packed queries and keys were turned before: their gradients turn back, in f32, before they are stored.
+    pub turn: Option<Turn<'a>>,
+}
+
+/// The next position of every sequence, for `decode`.
+#[derive(Clone, Copy)]
+pub struct Next<'a> {
+    /// Heads and the layout of packed rows.
+    pub heads: &'a Heads,
+    /// Rows that the caches hold already.
+    pub position: usize,
+    /// First key that is seen.
+    pub first_key: usize,
+    /// As in `Call`.
+    pub block: usize,
+    /// As in `Call`.
+    pub numbers: Numbers,
+    /// As in `Call`.
+    pub is_scaled: bool,
+    /// As in `Call`.
+    pub bias: Option<Bias<'a>>,
+}

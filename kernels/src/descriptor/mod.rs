@@ -1,0 +1,11 @@
+//! What an op is asked to do beside its tensors, as plain structs: ops check them and backends read them. A struct that only
+//! one op knows is in the op's folder.
+
+pub(crate) mod activation;
+pub(crate) mod attention;
+pub(crate) mod dropout;
+pub(crate) mod frequencies;
+pub(crate) mod heads;
+pub(crate) mod numbers;
+pub(crate) mod position_bias;
+pub(crate) mod rope;

@@ -1,0 +1,56 @@
+//! Tiles of query rows and the keys that they see.
+
+use crate::cpu::Numbers;
+use std::ops::Range;
+
+/// Query rows per tile: two vectors.
+pub(super) const TILE: usize = 32;
+
+/// Query rows that are worked on together and the keys they see.
+pub(super) struct Tile {
+    pub(super) first: usize,
+    pub(super) len: usize,
+    /// First key of each row and one past its last; both 0 where it sees none.
+    pub(super) starts: [usize; TILE],
+    pub(super) ends: [usize; TILE],
+    /// From the first key that any row sees to the last.
+    pub(super) visited: Range<usize>,
+}
+
+/// Numbers of keys within a visited range: first seen and one past the last, as floats for compares.
+pub(super) struct Seen {
+    pub(super) starts: [f32; TILE],
+    pub(super) ends: [f32; TILE],
+}
+
+impl Tile {
+    /// The part of a block that is visited.
+    pub(super) fn within(&self, block: usize, len: usize, numbers: Numbers) -> Range<usize> {
+        let grain = match numbers {
+            Numbers::F32 | Numbers::Bf16 => 2,
+            Numbers::Bf16Tiles => 32,
+        };
+        let start = self.visited.start.max(block);
+        let start = block + (start - block) / grain * grain;
+        start..self.visited.end.min(block + len)
+    }
+
+    /// Who sees what of a visited range; `None` if all see all of it.
+    pub(super) fn seen(&self, keys: &Range<usize>) -> Option<Seen> {
+        let len = keys.len();
+        let number = |key: usize| key.saturating_sub(keys.start).min(len);
+        let all = |r: usize| self.starts[r] <= keys.start && self.ends[r] >= keys.end;
+        if self.len == TILE && (0..TILE).all(all) {
+            return None;
+        }
+        Some(Seen {
+            starts: self.starts.map(|key| number(key) as f32),
+            ends: self.ends.map(|key| number(key) as f32),
+        })
+    }
+
+    /// Lanes that hold rows, in whole vectors.
+    pub(super) fn lanes(&self) -> usize {
+        self.len.next_multiple_of(TILE / 2)
+    }
+}

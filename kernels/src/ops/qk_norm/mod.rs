@@ -1,0 +1,183 @@
+//! RMS norm of each query and key head in packed rows, in place, before positions turn them; v is untouched.
+//! Dehghani et al. 2023, arXiv:2302.05442 (norms of queries and keys); as Qwen 3: over the head width, one
+//! weight for all query heads and one for all key heads.
+//!
+//! The weights' gradients come head by head and leaf by leaf, as chains over a leaf's rows: ranks that
+//! share out heads put them together and add them in one order.
+
+mod cpu;
+
+use crate::descriptor::heads::Heads;
+use crate::{DType, Error, Result, Tensor};
+
+/// Normalises each head of q and k.
+/// # Shapes
+/// qkv: `[n, packed]`, see `Heads`; wq and wk: `[width]`.
+/// # Errors
+/// `Shape` or `DType` if they do not fit.
+pub fn forward(
+    qkv: &mut Tensor,
+    heads: &Heads,
+    (wq, wk): (&Tensor, &Tensor),
+    eps: f32,
+) -> Result<()> {
+    check("qk_norm::forward", qkv, heads, (wq, wk))?;
+    let device = qkv.device().clone();
+    dispatch!(device, forward(qkv, heads, (wq, wk), eps));
+    Ok(())
+}
+
+/// Turns the gradient of the output into that of the input, in place; returns the gradients of wq and wk
+/// of each leaf of `leaf` rows (0: one leaf) and head: `[leaves, heads * width]`, `[leaves, kv_heads * width]`.
+/// # Shapes
+/// qkv: `[n, packed]`, forward's input; n a multiple of `leaf`.
+/// # Errors
+/// `Shape` or `DType` if they do not fit.
+pub fn backward(
+    dqkv: &mut Tensor,
+    qkv: &Tensor,
+    heads: &Heads,
+    (wq, wk): (&Tensor, &Tensor),
+    (eps, leaf): (f32, usize),
+) -> Result<(Tensor, Tensor)> {
+    const OP: &str = "qk_norm::backward";
+    let n = check(OP, qkv, heads, (wq, wk))?;
+    dqkv.expect_f32(OP, "dqkv", qkv.dims())?;
+    let leaf = if leaf == 0 { n.max(1) } else { leaf };
+    if !n.is_multiple_of(leaf) {
+        return Err(Error::Argument {
+            op: OP,
+            name: "leaf",
+            found: leaf.to_string(),
+            wanted: format!("a divisor of {n} rows"),
+        });
+    }
+    let device = dqkv.device().clone();
+    let room = |heads: usize| Tensor::empty(&[n / leaf, heads], DType::F32, &device);
+    let mut dwq = room(heads.heads * heads.width)?;
+    let mut dwk = room(heads.kv_heads * heads.width)?;
+    dispatch!(
+        device,
+        backward(
+            (dqkv, &mut dwq, &mut dwk),
+            qkv,
+            heads,
+            (wq, wk),
+            (eps, leaf)
+        )
+    );
+    Ok((dwq, dwk))
+}
+
+fn check(
+    op: &'static str,
+    qkv: &Tensor,
+    heads: &Heads,
+    (wq, wk): (&Tensor, &Tensor),
+) -> Result<usize> {
+    heads.check(op)?;
+    let (n, packed) = qkv.expect_rows(op, "qkv")?;
+    if packed != heads.packed() {
+        return Err(Error::Shape {
+            op,
+            name: "qkv",
+            found: qkv.dims().to_vec(),
+            wanted: format!("[n, {}]", heads.packed()),
+        });
+    }
+    wq.expect_f32(op, "wq", &[heads.width])?;
+    wk.expect_f32(op, "wk", &[heads.width])?;
+    Ok(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_same_bits, differences, error, random, wide};
+    use crate::{Device, tolerance};
+
+    const HEADS: Heads = Heads {
+        heads: 4,
+        kv_heads: 2,
+        width: 20,
+    };
+    const EPS: f32 = 1e-5;
+
+    /// Slots of a group are q, q, k, v.
+    fn reference(qkv: &[f64], wq: &[f64], wk: &[f64]) -> Vec<f64> {
+        let mut out = qkv.to_vec();
+        for (i, head) in out.chunks_mut(20).enumerate().filter(|(i, _)| i % 4 != 3) {
+            let w = if i % 4 == 2 { wk } else { wq };
+            let mean = head.iter().map(|x| x * x).sum::<f64>() / 20.0;
+            let by = 1.0 / (mean + f64::from(EPS)).sqrt();
+            head.iter_mut().zip(w).for_each(|(x, w)| *x *= by * w);
+        }
+        out
+    }
+
+    fn sum(parts: &Tensor, heads: usize) -> Vec<f32> {
+        let mut out = vec![0.0; 20];
+        for row in parts.f32().chunks(20 * heads) {
+            for head in row.chunks(20) {
+                out.iter_mut().zip(head).for_each(|(o, x)| *o += x);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn forward_and_backward_match_f64_and_finite_differences() {
+        let device = Device::cpu();
+        let mut qkv = random(&[6, HEADS.packed()], 1, &device).unwrap();
+        let before = qkv.try_clone().unwrap();
+        let (wq, wk) = (
+            random(&[20], 2, &device).unwrap(),
+            random(&[20], 3, &device).unwrap(),
+        );
+        let mut dqkv = random(&[6, HEADS.packed()], 4, &device).unwrap();
+        let dy = wide(dqkv.f32());
+        forward(&mut qkv, &HEADS, (&wq, &wk), EPS).unwrap();
+        let (x, q, k) = (wide(before.f32()), wide(wq.f32()), wide(wk.f32()));
+        assert!(error(qkv.f32(), &reference(&x, &q, &k)) < tolerance::sum(20));
+        // Must fail: the weights swapped.
+        assert!(error(qkv.f32(), &reference(&x, &k, &q)) > tolerance::sum(20));
+        let numbers = (EPS, 2);
+        let (dwq, dwk) = backward(&mut dqkv, &before, &HEADS, (&wq, &wk), numbers).unwrap();
+        assert_eq!((dwq.dims(), dwk.dims()), (&[3, 80][..], &[3, 40][..]));
+        let bound = tolerance::sum(480) + tolerance::central_difference(1e-5);
+        let loss = |out: Vec<f64>| out.iter().zip(&dy).map(|(o, d)| o * d).sum::<f64>();
+        let want = differences(&x, 1e-5, |x| loss(reference(x, &q, &k)));
+        assert!(error(dqkv.f32(), &want) < bound);
+        let want = differences(&q, 1e-5, |q| loss(reference(&x, q, &k)));
+        assert!(error(&sum(&dwq, 4), &want) < bound);
+        let want = differences(&k, 1e-5, |k| loss(reference(&x, &q, k)));
+        assert!(error(&sum(&dwk, 2), &want) < bound);
+    }
+
+    #[test]
+    fn bits_are_the_same_on_every_instruction_set() {
+        assert_same_bits(|device| {
+            let mut qkv = random(&[40, HEADS.packed()], 1, device).unwrap();
+            let w = random(&[20], 2, device).unwrap();
+            let mut dqkv = random(&[40, HEADS.packed()], 3, device).unwrap();
+            let (a, b) = backward(&mut dqkv, &qkv, &HEADS, (&w, &w), (EPS, 10)).unwrap();
+            forward(&mut qkv, &HEADS, (&w, &w), EPS).unwrap();
+            vec![qkv, dqkv, a, b]
+        });
+    }
+
+    #[test]
+    fn widths_and_leaves_that_do_not_fit_are_refused() {
+        let device = Device::cpu();
+        let mut qkv = random(&[6, HEADS.packed()], 1, &device).unwrap();
+        let (w, short) = (
+            random(&[20], 2, &device).unwrap(),
+            random(&[19], 2, &device).unwrap(),
+        );
+        let found = forward(&mut qkv, &HEADS, (&w, &short), EPS);
+        assert!(matches!(found, Err(Error::Shape { name: "wk", .. })));
+        let x = qkv.try_clone().unwrap();
+        let found = backward(&mut qkv, &x, &HEADS, (&w, &w), (EPS, 4));
+        assert!(matches!(found, Err(Error::Argument { name: "leaf", .. })));
+    }
+}

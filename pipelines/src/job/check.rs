@@ -1,0 +1,353 @@
+//! What a job says: its resolved form, its inputs and datasets, the plan of its training, and every contradiction.
+
+use super::blend::BlendTable;
+use super::executors::Kubernetes;
+use super::problem::Problem;
+use super::secrets;
+use super::table::{Executor, Job, StoreTable};
+use super::tokenize::TokenDataset;
+use std::path::Path;
+
+impl Job {
+    /// The resolved job as TOML; loading it gives the same job. A secret that is written into the job stands there as
+    /// [`curate::HIDDEN`], and loading that is a problem of its key.
+    pub fn to_toml(&self) -> String {
+        let shown = secrets::hidden(self);
+        toml::to_string(&shown).expect("a job holds only tables, arrays, strings and numbers")
+    }
+
+    /// The store that the job's files are shared through, if it has one.
+    pub(crate) fn store(&self) -> curate::Result<Option<curate::ObjectFolder>> {
+        let open = |t: &StoreTable| curate::ObjectFolder::open(&t.url, &t.options);
+        self.store.as_ref().map(open).transpose()
+    }
+
+    /// Whether the dedup stage runs: for duplicates, or for evaluation texts to cut. It writes keep-lists.
+    pub(crate) fn has_keep_lists(&self) -> bool {
+        self.dedup.is_some() || self.cutting().is_some()
+    }
+
+    /// `[decontaminate]` where it cuts documents after deduplication.
+    pub(crate) fn cutting(&self) -> Option<&curate::DecontaminateConfig> {
+        self.decontaminate.as_ref().filter(|d| d.cuts())
+    }
+
+    /// `[decontaminate]` where it drops documents in the curation pass.
+    pub(crate) fn dropping(&self) -> Option<&curate::DecontaminateConfig> {
+        self.decontaminate.as_ref().filter(|d| !d.cuts())
+    }
+
+    /// Inputs that documents come from: those of `[curate]`, else those of `[tokenize]`.
+    pub(crate) fn inputs(&self) -> &[curate::Input] {
+        match (&self.curate, &self.tokenize) {
+            (Some(c), _) => &c.inputs,
+            (None, Some(t)) => &t.inputs,
+            (None, None) => &[],
+        }
+    }
+
+    /// Inputs that are not there, each a problem of its key.
+    pub(crate) fn missing_inputs(&self) -> Vec<Problem> {
+        let table = if self.curate.is_some() {
+            "curate"
+        } else {
+            "tokenize"
+        };
+        let missing = curate::missing_inputs(self.inputs());
+        let told = missing.into_iter().map(|(i, why)| Problem {
+            key: format!("{table}.inputs[{i}].path"),
+            found: format!(
+                "{:?}: {}",
+                curate::without_passwords(&self.inputs()[i].path),
+                curate::without_passwords(&why)
+            ),
+            wanted: "a file, folder, pattern, list or URL that is there".into(),
+        });
+        told.collect()
+    }
+
+    /// The model whose weights training starts from, if there is one. Once training has begun its own checkpoints tell it
+    /// as well, in case the source is gone.
+    pub(crate) fn initial_model(&self) -> Option<train::Result<train::InitialModel>> {
+        let train = self.train.as_ref().filter(|t| !t.init_from.is_empty())?;
+        let source = Path::new(&train.init_from);
+        let own = self.out.join("checkpoints");
+        let is_gone = !source.exists() && own.exists();
+        Some(train::initial_model(if is_gone { &own } else { source }))
+    }
+
+    /// Fills in `[model]` from `train.init_from` where the job has no such table.
+    pub(super) fn take_initial_model(&mut self, problems: &mut Vec<Problem>) {
+        if self.model.is_some() {
+            return;
+        }
+        match self.initial_model() {
+            None => {}
+            Some(Ok(found)) => self.model = Some(found.model),
+            Some(Err(error)) => problems.push(Problem {
+                key: "model".into(),
+                found: format!(
+                    "no table, and train.init_from tells none: {}",
+                    error.with_causes()
+                ),
+                wanted: "a table, or the model of train.init_from".into(),
+            }),
+        }
+    }
+
+    /// Whether the weights that `train.init_from` names fit the model, all but the vocabulary, which only the tokenizer tells.
+    pub(crate) fn init_problems(&self) -> Vec<Problem> {
+        let (Some(model), Some(train)) = (&self.model, &self.train) else {
+            return Vec::new();
+        };
+        if train.init_from.is_empty() {
+            return Vec::new();
+        }
+        let seq_length = self.blend.as_ref().map_or(0, |b| b.seq_length);
+        let ids = (self.vocab_hint(), None);
+        let plan = self.plan(model, train, seq_length, ids, String::new());
+        let lines = match train::check_init(Path::new(&train.init_from), &plan, false) {
+            Ok(()) => Vec::new(),
+            Err(train::Error::Foreign { problems, .. }) => problems,
+            Err(error) => vec![format!("{:#}", anyhow::Error::from(error))],
+        };
+        let told = lines.into_iter().map(|line| Problem {
+            key: "train.init_from".into(),
+            found: format!("{}: {line}", train.init_from),
+            wanted: "weights of this model".into(),
+        });
+        told.collect()
+    }
+
+    /// The datasets that `[tokenize]` writes.
+    pub(crate) fn datasets(&self) -> Vec<TokenDataset> {
+        self.tokenize
+            .as_ref()
+            .map_or_else(Vec::new, |t| t.datasets(self.inputs()))
+    }
+
+    /// Every contradiction between tables and within them.
+    pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
+        if let Some(slurm) = &self.slurm {
+            slurm.check(problems);
+        }
+        if let Some(ray) = &self.ray {
+            ray.check(problems);
+        }
+        let kubernetes = match (&self.kubernetes, self.executor) {
+            (None, Executor::Kubernetes) => Some(Kubernetes::default()),
+            (table, _) => table.clone(),
+        };
+        if let Some(kubernetes) = kubernetes {
+            kubernetes.check(self.store.is_some(), problems);
+        }
+        let mut add = |key: &str, found: String, wanted: &str| {
+            problems.push(Problem {
+                key: key.into(),
+                found,
+                wanted: wanted.into(),
+            });
+        };
+        if self.threads > MOST_THREADS {
+            add(
+                "threads",
+                self.threads.to_string(),
+                &format!("at most {MOST_THREADS}; 0 is one per core"),
+            );
+        }
+        if self.executor != Executor::Local
+            && self.out.to_string_lossy().chars().any(char::is_control)
+        {
+            let wanted = "a path without control characters, as scripts of clusters hold it";
+            add("out", format!("{:?}", self.out), wanted);
+        }
+        if self.out.as_os_str().is_empty() {
+            add(
+                "out",
+                "\"\"".into(),
+                "a folder for everything the job writes",
+            );
+        }
+        if let Some(store) = &self.store
+            && !curate::is_url(Path::new(&store.url))
+        {
+            let wanted = "a folder in a store: s3://bucket/folder, gs://... or az://...";
+            let found = curate::without_passwords(&store.url);
+            add("store.url", format!("{found:?}"), wanted);
+        }
+        if self.name.is_empty() {
+            add("name", "\"\"".into(), "a name to show in reports");
+        }
+        if let Some(c) = &self.curate {
+            c.check(&mut |k, f, w| add(&format!("curate.{k}"), f, w));
+        }
+        self.launch
+            .check(&mut |k, f, w| add(&format!("launch.{k}"), f, w));
+        if let Some(d) = &self.dedup {
+            d.check(&mut |k, f, w| add(&format!("dedup.{k}"), f, w));
+            self.check_priority(d, &mut add);
+        }
+        if let Some(d) = &self.decontaminate {
+            d.check(&mut |k, f, w| add(&format!("decontaminate.{k}"), f, w));
+        }
+        let needs = [
+            (
+                "dedup",
+                self.dedup.is_some(),
+                "curate",
+                self.curate.is_some(),
+            ),
+            (
+                "decontaminate",
+                self.decontaminate.is_some(),
+                "curate",
+                self.curate.is_some(),
+            ),
+            ("train", self.train.is_some(), "blend", self.blend.is_some()),
+            ("train", self.train.is_some(), "model", self.model.is_some()),
+            ("eval", self.eval.is_some(), "train", self.train.is_some()),
+            (
+                "generate",
+                self.generate.is_some(),
+                "train",
+                self.train.is_some(),
+            ),
+        ];
+        for (table, has, needed, there) in needs {
+            if has && !there {
+                add(
+                    table,
+                    format!("[{table}] without [{needed}]"),
+                    "both tables",
+                );
+            }
+        }
+        secrets::check(self, &mut add);
+        self.check_datasets(&mut add);
+        self.check_training(&mut add);
+    }
+
+    /// A source that no input has would never come first.
+    fn check_priority(&self, dedup: &curate::DedupConfig, add: &mut dyn FnMut(&str, String, &str)) {
+        let inputs = self.curate.iter().flat_map(|c| &c.inputs);
+        let sources: Vec<&str> = inputs.map(|i| i.source.as_str()).collect();
+        for (i, name) in dedup.priority.iter().enumerate() {
+            let source = name.split('/').next().unwrap_or_default();
+            if !name.is_empty() && !sources.contains(&source) {
+                let wanted = format!("a source of [curate]: {}", sources.join(", "));
+                add(
+                    &format!("dedup.priority[{i}]"),
+                    format!("{name:?}"),
+                    &wanted,
+                );
+            }
+        }
+    }
+
+    fn check_datasets(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        if let Some(t) = &self.tokenize {
+            t.check(self.curate.is_some(), self.inputs(), add);
+        }
+        let Some(b) = &self.blend else { return };
+        let written: Vec<String> = self.datasets().into_iter().map(|d| d.name).collect();
+        if b.seq_length == 0 {
+            add("blend.seq_length", "0".into(), "1 or more");
+        }
+        if let Err(e) = index::parse_split(&b.split) {
+            add("blend.split", format!("{:?}", b.split), &e.to_string());
+        }
+        b.check(&written, add);
+    }
+
+    fn check_training(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        if let (Some(model), Some(train), Some(blend)) = (&self.model, &self.train, &self.blend) {
+            let plan = self.plan(
+                model,
+                train,
+                blend.seq_length,
+                // whether there is an end-of-document token only the tokenizer tells
+                (self.vocab_hint(), Some(0)),
+                String::new(),
+            );
+            plan.check(&mut |k, f, w| match k {
+                "seq_length" => add("blend.seq_length", f, w),
+                "decoder_length"
+                    if model.family == train::Family::T5 && plan.decoder_length > 0 =>
+                {
+                    add("blend.decoder_length", f, w);
+                }
+                "predictions" | "decoder_length" => {
+                    let found =
+                        format!("{:?} with model.family = {:?}", blend.samples, model.family);
+                    let wanted = "bert for family bert, t5 for family t5, text for decoders";
+                    add("blend.samples", found, wanted);
+                }
+                _ => add(k, f, w),
+            });
+        }
+        let keeps = self.train.as_ref().is_some_and(|t| t.ema_decay > 0.0);
+        if self.eval.as_ref().is_some_and(|e| e.use_ema) && !keeps {
+            let found = "true with train.ema_decay = 0".into();
+            add("eval.use_ema", found, "false, or train.ema_decay above 0");
+        }
+        if let (Some(model), Some(_)) = (&self.model, &self.generate)
+            && model.family == train::Family::Bert
+        {
+            let found = "a table with model.family = bert".into();
+            add(
+                "generate",
+                found,
+                "none: a masked model does not continue text",
+            );
+        }
+        if let Some(g) = &self.generate {
+            if !(g.temperature >= 0.0 && g.temperature.is_finite()) {
+                add(
+                    "generate.temperature",
+                    g.temperature.to_string(),
+                    "0 or more",
+                );
+            }
+            if !(g.top_p > 0.0 && g.top_p <= 1.0) {
+                add("generate.top_p", g.top_p.to_string(), "above 0, at most 1");
+            }
+        }
+    }
+
+    /// Vocabulary as far as the job file tells; the tokenizer itself decides when there is one.
+    fn vocab_hint(&self) -> usize {
+        let train = self
+            .tokenize
+            .as_ref()
+            .and_then(|t| t.tokenizer.train.as_ref());
+        train.map_or(50_257, |t| t.vocab.max(1))
+    }
+
+    /// The plan of training with the numbers that only the data can tell.
+    pub(crate) fn plan(
+        &self,
+        model: &train::ModelConfig,
+        train: &train::TrainConfig,
+        seq_length: usize,
+        (vocab, eod): (usize, Option<u32>),
+        fingerprint: String,
+    ) -> train::Plan {
+        train::Plan {
+            model: model.clone(),
+            parallel: self.parallel.clone(),
+            train: train.clone(),
+            vocab,
+            seq_length,
+            decoder_length: self.blend.as_ref().map_or(0, BlendTable::decoder_tokens),
+            predictions: self.blend.as_ref().map_or(0, BlendTable::predictions),
+            start: None,
+            eod,
+            seed: u64::from(self.seed),
+            determinism: self.determinism,
+            fingerprint,
+        }
+    }
+}
+
+/// No machine has more processors than this; a larger number is a slip.
+const MOST_THREADS: usize = 4096;

@@ -1,0 +1,24 @@
+//! Values of JSON files as numbers and text.
+
+use serde_json::Value;
+
+pub(super) fn number(v: &Value) -> u64 {
+    v.as_u64().unwrap_or(0)
+}
+
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1}%", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
+pub(super) fn text_value(v: &Value) -> String {
+    match v {
+        Value::String(s) => s.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// Whole stages, not the parts that a stage sums up (`curate/00003`).
+pub(super) fn is_stage(name: &str) -> bool {
+    !name.contains('/') || name == "tokenize/tokenizer"
+}
