@@ -38,7 +38,7 @@ pub(crate) use task::task;
 use crate::job::Job;
 use crate::machine::{grouped, peak_rss_bytes, write_atomically};
 use crate::manifest::Manifest;
-use ::curate::Shard;
+use ::curate::read::Shard;
 use anyhow::{Context as _, Result, bail};
 use failure::watched;
 use std::borrow::Cow;
@@ -178,7 +178,7 @@ impl Context {
             .curate
             .as_ref()
             .context("the job has no [curate] table")?;
-        let shards = ::curate::shards(config)?;
+        let shards = ::curate::pipeline::shards(config)?;
         Ok(self.shards.get_or_init(|| shards))
     }
 
