@@ -10,10 +10,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use curate::{
-    CurateConfig, Curator, DedupConfig, Dsir, ExactConfig, FastText, Format, Input, MinhashConfig,
-    NgramModel, OutputFormat, Silent, documents, inspect, shards,
-};
+use curate::Silent;
+use curate::corpus::documents;
+use curate::dedup::{DedupConfig, ExactConfig, MinhashConfig};
+use curate::pipeline::{CurateConfig, Curator, inspect, shards};
+use curate::quality::dsir::Dsir;
+use curate::quality::fasttext::FastText;
+use curate::quality::ngram::NgramModel;
+use curate::read::{Format, Input};
+use curate::write::OutputFormat;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -301,7 +306,7 @@ fn our_files(folder: &Path) -> Vec<PathBuf> {
     curator
         .run_shard(&shards(&config).unwrap()[0], &out, &Silent)
         .unwrap();
-    curate::dedup(&dedup, &out, 1, &Silent).unwrap();
+    curate::dedup::dedup(&dedup, &out, 1, &Silent).unwrap();
     assert!(documents(&out, 0).unwrap().count() > 0);
     ["clean/00000.sig", "keep/00000.keep", "keep/kept.index"]
         .map(|name| out.join(name))

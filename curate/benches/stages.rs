@@ -9,11 +9,15 @@ use std::io::BufRead;
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use curate::{
-    C4Quality, Dclm, Dolma, FinewebQuality, GopherQuality, GopherRepetition, Judge, MassiveText,
-    MinhashConfig, MinhashPreset, MinhashScratch, Minhasher, Nemo, Redpajama, RedpajamaSignals,
-    Scratch, Splitter, Verdict, extract_html, identify,
+use curate::dedup::{MinhashConfig, MinhashPreset, MinhashScratch, Minhasher};
+use curate::extract::extract_html;
+use curate::filter::{
+    C4Quality, Dclm, Dolma, FinewebQuality, GopherQuality, GopherRepetition, MassiveText, Nemo,
+    Redpajama, RedpajamaSignals,
 };
+use curate::language::identify;
+use curate::text::{Scratch, Splitter};
+use curate::verdict::{Judge, Verdict};
 
 /// Seconds that this thread has been on a processor, or of a clock where the system does not tell.
 fn seconds() -> f64 {

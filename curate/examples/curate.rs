@@ -7,11 +7,14 @@
 use std::path::Path;
 use std::time::Instant;
 
-use curate::{
-    C4Quality, CurateConfig, Curator, DedupConfig, ExtractConfig, FinewebQuality, Format,
-    GopherQuality, GopherRepetition, Input, KeepPolicy, LanguageConfig, MinhashConfig, ShardReport,
-    Silent, Step, dedup, shards,
-};
+use curate::Silent;
+use curate::dedup::{DedupConfig, KeepPolicy, MinhashConfig, dedup};
+use curate::extract::ExtractConfig;
+use curate::filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition};
+use curate::language::LanguageConfig;
+use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
+use curate::read::{Format, Input};
+use curate::steps::Step;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

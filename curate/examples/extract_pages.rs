@@ -10,7 +10,7 @@
 use std::io::{Read, Write};
 use std::time::Instant;
 
-use curate::{PageSource, block_features, extract_html};
+use curate::extract::{PageSource, block_features, extract_html};
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -11,7 +11,8 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 use std::time::Instant;
 
-use curate::{FastText, FastTextScratch, Identifier, LanguageScratch};
+use curate::language::{Identifier, LanguageScratch};
+use curate::quality::fasttext::{FastText, FastTextScratch};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

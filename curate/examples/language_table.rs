@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
-use curate::{Identifier, LanguageScratch};
+use curate::language::{Identifier, LanguageScratch};
 
 /// lid.176 labels that stand for one of our codes.
 const SAME: &[(&str, &str)] = &[

@@ -8,7 +8,7 @@
 
 use std::io::BufRead;
 
-use curate::NormalizeConfig;
+use curate::text::repair::NormalizeConfig;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let repeat: usize = std::env::args().nth(1).map_or(Ok(1), |n| n.parse())?;

@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use curate::{Format, Input, each_record};
+use curate::read::{Format, Input, each_record};
 use xxhash_rust::xxh3::xxh3_128;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

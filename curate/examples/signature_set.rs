@@ -11,7 +11,9 @@ use std::fs::File;
 use std::io::{BufWriter, Error, Result, Write};
 use std::path::Path;
 
-use curate::{DedupConfig, ExactConfig, Fate, KeepList, MinhashConfig, MinhashPreset, Silent};
+use curate::Silent;
+use curate::corpus::{Fate, KeepList};
+use curate::dedup::{DedupConfig, ExactConfig, MinhashConfig, MinhashPreset};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 const BANDS: u64 = 14;
@@ -170,7 +172,8 @@ fn main() -> Result<()> {
                 ..DedupConfig::default()
             };
             let shards = usize::try_from(shards).map_err(Error::other)?;
-            let report = curate::dedup(&config, out, shards, &Silent).map_err(Error::other)?;
+            let report =
+                curate::dedup::dedup(&config, out, shards, &Silent).map_err(Error::other)?;
             println!(
                 "{} documents: {} kept, {} exact, {} near, {} sets, largest {}, {} without signature",
                 report.documents,

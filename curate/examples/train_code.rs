@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-use curate::{CODE_LABELS, CodeExamples, CodeTraining, identify_code};
+use curate::quality::code::{CODE_LABELS, CodeExamples, CodeTraining, identify_code};
 
 type Texts = Vec<(String, String)>;
 

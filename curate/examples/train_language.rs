@@ -8,7 +8,7 @@
 
 use std::io::BufRead;
 
-use curate::{LanguageExamples, LanguageTraining};
+use curate::language::{LanguageExamples, LanguageTraining};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

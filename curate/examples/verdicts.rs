@@ -6,10 +6,11 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 
-use curate::{
-    C4Quality, FinewebQuality, GopherQuality, GopherRepetition, Judge, MinhashConfig,
-    MinhashScratch, Minhasher, Scratch, Splitter, Step, Verdict,
-};
+use curate::dedup::{MinhashConfig, MinhashScratch, Minhasher};
+use curate::filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition};
+use curate::steps::Step;
+use curate::text::{Scratch, Splitter};
+use curate::verdict::{Judge, Verdict};
 use serde_json::{Value, json};
 
 fn told(verdict: Verdict) -> Value {

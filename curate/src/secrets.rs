@@ -5,11 +5,12 @@
 //! elsewhere.
 
 use std::borrow::Cow;
+use std::path::Path;
+
 #[cfg(any(test, feature = "object-store"))]
 use std::collections::BTreeMap;
 #[cfg(any(test, feature = "object-store"))]
 use std::io;
-use std::path::Path;
 
 /// What is printed in the place of a secret.
 pub const HIDDEN: &str = "***";

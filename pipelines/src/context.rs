@@ -3,7 +3,7 @@
 use crate::job::Job;
 use crate::machine::write_atomically;
 use crate::manifest::Manifest;
-use ::curate::Shard;
+use ::curate::read::Shard;
 use anyhow::{Context as _, Result, bail};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -140,7 +140,7 @@ impl Context {
             .curate
             .as_ref()
             .context("the job has no [curate] table")?;
-        let shards = ::curate::shards(config)?;
+        let shards = ::curate::pipeline::shards(config)?;
         Ok(self.shards.get_or_init(|| shards))
     }
 

@@ -10,7 +10,7 @@
 
 use crate::machine::{checksum, checksum_bytes, peak_rss_bytes, publish, write_atomically};
 use anyhow::{Context, Result, bail};
-use curate::{ObjectFolder, Put};
+use curate::store::{ObjectFolder, Put};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -194,7 +194,7 @@ impl Manifest {
         };
         // a record from a store is another machine's word: its files are in the job's folder or it is not trusted
         let is_ours = |output: &Output| {
-            output.path.is_relative() && curate::is_inside(&name_of(&output.path))
+            output.path.is_relative() && curate::store::is_inside(&name_of(&output.path))
         };
         if !record.outputs.iter().all(is_ours) {
             log!("{stage}: its record names files outside of the job's folder");

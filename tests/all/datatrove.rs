@@ -110,10 +110,10 @@ fn removed(files: usize, all: &[String]) -> BTreeSet<String> {
     let mut removed = BTreeSet::new();
     for shard in 0..files {
         let keep = dir.path().join(format!("out/keep/{shard:05}.keep"));
-        let keep = curate::KeepList::read(&keep).unwrap();
+        let keep = curate::corpus::KeepList::read(&keep).unwrap();
         let documents = lines(&dir.path().join(format!("out/clean/{shard:05}.jsonl.zst")));
         assert_eq!(keep.len(), documents.len());
-        let gone = (0..keep.len()).filter(|i| keep.fate(*i) != curate::Fate::Kept);
+        let gone = (0..keep.len()).filter(|i| keep.fate(*i) != curate::corpus::Fate::Kept);
         removed.extend(gone.map(|i| id(&documents[i])));
     }
     removed

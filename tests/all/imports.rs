@@ -349,6 +349,34 @@ impl Imports {
         found
     }
 
+    /// Arrows from a file to one of a higher layer, and files that no layer has. `layers` are the groups of folders (with a
+    /// slash behind them) and files, the lowest first; of several that fit the longest counts. `lib.rs` is above all.
+    pub(crate) fn upward(&self, layers: &[&[&str]]) -> Vec<String> {
+        let layer_of = |file: &str| {
+            let named = layers.iter().enumerate().flat_map(|(layer, names)| {
+                let fits = move |name: &&&str| match name.strip_suffix('/') {
+                    Some(_) => file.starts_with(**name),
+                    None => file == **name,
+                };
+                names
+                    .iter()
+                    .filter(fits)
+                    .map(move |name| (name.len(), layer))
+            });
+            named.max().map(|(_, layer)| layer)
+        };
+        let mut found = Vec::new();
+        for (from, to) in self.edges.iter().filter(|(from, _)| *from != "lib.rs") {
+            let Some(layer) = layer_of(from) else {
+                found.push(format!("{from} is in no layer"));
+                continue;
+            };
+            let above = to.iter().filter(|t| layer_of(t).is_none_or(|l| l > layer));
+            found.extend(above.map(|to| format!("{from} -> {to}")));
+        }
+        found
+    }
+
     fn reachable(&self, from: &str) -> BTreeSet<&String> {
         let mut seen = BTreeSet::new();
         let mut open: Vec<&String> = self.edges[from].iter().collect();
@@ -464,4 +492,32 @@ fn a_planted_circle_is_found_and_a_re_export_or_a_test_is_none() {
         let found = Imports::read(&files(circle)).circles();
         assert_eq!(found, [["low.rs", "top/mod.rs"]], "{circle}");
     }
+}
+
+#[test]
+fn a_planted_arrow_up_is_found_and_so_is_a_file_without_a_layer() {
+    let upward = |low: &str, layers: &[&[&str]]| {
+        let files = [
+            ("lib.rs", "pub mod top; mod low; mod side;"),
+            ("top/mod.rs", "mod part; use crate::low::Low;"),
+            ("top/part.rs", "use crate::side::Side;"),
+            ("low.rs", low),
+            ("side.rs", "use crate::low::Low;"),
+        ];
+        let files = files.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        Imports::read(&files.into()).upward(layers)
+    };
+    let layers: &[&[&str]] = &[&["low.rs", "side.rs"], &["top/"]];
+    assert_eq!(upward("", layers), [""; 0]);
+    // inside a layer only circles are forbidden
+    assert_eq!(upward("use crate::side::Side;", layers), [""; 0]);
+    let found = upward("use crate::top::part::Part;", layers);
+    assert_eq!(found, ["low.rs -> top/part.rs"]);
+    // a file of a folder can have a layer of its own
+    let split: &[&[&str]] = &[&["top/part.rs", "low.rs", "side.rs"], &["top/"]];
+    assert_eq!(upward("use crate::top::part::Part;", split), [""; 0]);
+    let found = upward("use crate::top;", split);
+    assert_eq!(found, ["low.rs -> top/mod.rs"]);
+    let found = upward("", &[&["low.rs"], &["top/"]]);
+    assert_eq!(found, ["side.rs is in no layer", "top/part.rs -> side.rs"]);
 }

@@ -1,6 +1,6 @@
 """Named character references of HTML (WHATWG, section 13.5), from Python's standard library.
 
-    python3 html_entities.py > curate/src/extract/html/entities.txt
+    python3 html_entities.py > curate/src/text/entities.txt
 
 One a line, sorted by bytes: name with its semicolon if it has one, then its code points in hex.
 """

@@ -6,8 +6,8 @@
 
 use xxhash_rust::xxh64::xxh64;
 
-use crate::dedup::simplify;
-use crate::words::{Splitter, Word};
+use crate::text::simplify::simplify;
+use crate::text::words::{Splitter, Word};
 
 /// Buffers for one text.
 #[derive(Default)]

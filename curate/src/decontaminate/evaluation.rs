@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::config::{DecontaminateConfig, DecontaminateProfile};
+use crate::decontaminate::config::{DecontaminateConfig, DecontaminateProfile};
 use crate::error::{Error, Result};
 use crate::read::{Batch, Reader};
 
@@ -67,7 +67,7 @@ fn each_of_file(
                 return Err(wrong(format!(": {why}")));
             }
             let bytes = batch.bytes(raw);
-            let parsed = crate::json::from_slice::<Value>(bytes);
+            let parsed = crate::text::json::from_slice::<Value>(bytes);
             let (task, entry) = match &parsed {
                 Ok(Value::Object(map)) => {
                     let named = map.get(&config.task_field).and_then(Value::as_str);

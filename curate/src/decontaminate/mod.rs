@@ -11,9 +11,11 @@
 //! The rule of a drop is `decontaminate.TASK`, so the counts by rule say how often each task was met. A task is named by a
 //! field of the record or by its file; an n-gram of several tasks counts for the first of them.
 
+mod config;
 mod datatrove;
 mod evaluation;
 mod megatron;
+mod report;
 mod sampled;
 
 use std::collections::BTreeMap;
@@ -23,17 +25,18 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::config::{DecontaminateConfig, DecontaminateProfile};
-use crate::dedup::TaskHits;
 use crate::error::{Error, Result};
 use crate::text::narrow;
-use crate::unicode::{self, DIGIT, LETTER, MARK};
+use crate::text::unicode::{self, DIGIT, LETTER, MARK};
 use crate::verdict::{KEEP, Verdict, broken};
 use datatrove::Words;
 use evaluation::{Entry, each_entry, each_text};
+use sampled::Index;
+
+pub use config::{DecontaminateConfig, DecontaminateProfile};
 pub use megatron::CutRules;
 pub(crate) use megatron::{CutNgrams, Cutting, Outcome};
-use sampled::Index;
+pub use report::{Contaminated, Decontamination, TaskHits};
 pub use sampled::SampledRules;
 
 /// N-grams of all evaluation texts.

@@ -17,7 +17,7 @@ use super::index;
 use super::numbering::{Flags, Numbering};
 use super::signature::SignatureFile;
 use super::union_find::UnionFind;
-use crate::document::documents;
+use crate::corpus::documents;
 use crate::error::{At, Result};
 use crate::text::excerpt;
 use crate::write::{AtomicFile, OutputFile};

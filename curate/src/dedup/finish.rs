@@ -5,61 +5,16 @@
 //! kept document (`KeepList::cluster_size`) and tell what the repetition would yield; nothing is repeated here. Exact
 //! duplicates count as well, as they do where MinHash alone finds them.
 
-use std::path::Path;
-
-use serde::{Deserialize, Serialize};
-
+use super::DedupReport;
 use super::cluster::{self, Sizes};
-use super::keep::{EARLIER, KeepList};
 use super::numbering::Numbering;
+use super::rehydration::{rehydrate, rehydration};
 use super::signature::SignatureFile;
-use super::{DedupReport, Result, Stage, shard_file};
+use super::stage::Stage;
+use crate::corpus::{EARLIER, KeepList};
+use crate::error::Result;
 use crate::progress::Progress;
-
-/// From how many documents on that a document stands for it is repeated how often.
-pub const REHYDRATION: [(u64, u64); 6] = [(1, 1), (2, 2), (3, 3), (5, 5), (100, 8), (1000, 1)];
-
-/// Kept documents that stand for `from` documents or more (below the next row's).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rehydrated {
-    /// Least size of the cluster.
-    pub from: u64,
-    /// How often each is repeated.
-    pub times: u64,
-    /// Kept documents.
-    pub documents: u64,
-}
-
-/// The table, still empty.
-fn rehydration() -> Vec<Rehydrated> {
-    let rows = REHYDRATION.into_iter();
-    rows.map(|(from, times)| Rehydrated {
-        from,
-        times,
-        documents: 0,
-    })
-    .collect()
-}
-
-/// Adds a shard's kept documents.
-fn rehydrate(table: &mut [Rehydrated], list: &KeepList) {
-    for document in 0..list.len() {
-        let size = list.cluster_size(document);
-        if let Some(row) = table.iter_mut().rev().find(|row| row.from <= size) {
-            row.documents += 1;
-        }
-    }
-}
-
-/// The table of the keep lists as they are now.
-pub(super) fn rehydration_of(out: &Path, shards: usize) -> Result<Vec<Rehydrated>> {
-    let mut table = rehydration();
-    for shard in 0..shards {
-        let list = KeepList::read(&out.join(shard_file("keep", shard, "keep")))?;
-        rehydrate(&mut table, &list);
-    }
-    Ok(table)
-}
+use crate::write::shard_file;
 
 impl Stage<'_> {
     /// Writes keep lists and clusters; what is needed afterwards.

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::keep::{Fate, KeepList};
 use super::numbering::Numbering;
-use super::signature::{SignatureColumn, SignatureFile, SignatureShape, SignatureWriter, word};
-use super::{Progress, shard_file};
+use super::signature::{SignatureColumn, SignatureFile, SignatureShape, SignatureWriter};
+use crate::corpus::{Fate, KeepList};
 use crate::error::{At, Error, Result, damaged};
+use crate::progress::Progress;
 use crate::text::narrow;
-use crate::write::OutputFile;
+use crate::write::{OutputFile, shard_file, word};
 
 /// What a crawl's index is called.
 pub(super) const NAME: &str = "keep/kept.index";

@@ -6,59 +6,11 @@
 //! whatever comes first, and from those that sort by one score: sources are compared before figures.
 
 use super::numbering::Numbering;
-use super::signature::{self, SignatureColumn, SignatureFile, word};
-use crate::config::{DedupConfig, KeepPolicy};
+use super::priority::Priority;
+use super::signature::{SignatureColumn, SignatureFile};
+use crate::dedup::{DedupConfig, KeepPolicy};
 use crate::error::Result;
-use crate::text::narrow;
-
-/// A named source and subset; no subset: any.
-struct Name {
-    source: u32,
-    subset: Option<u32>,
-}
-
-/// Lower and upper half.
-fn halves(number: u64) -> (u32, u32) {
-    let [a, b, c, d, e, f, g, h] = number.to_le_bytes();
-    (
-        u32::from_le_bytes([a, b, c, d]),
-        u32::from_le_bytes([e, f, g, h]),
-    )
-}
-
-impl Name {
-    fn of(name: &str) -> Name {
-        let (source, subset) = match name.split_once('/') {
-            Some((source, subset)) => (source, Some(subset)),
-            None => (name, None),
-        };
-        let (low, high) = halves(signature::source(source, subset));
-        Name {
-            source: low,
-            subset: subset.map(|_| high),
-        }
-    }
-
-    fn is(&self, source: u64) -> bool {
-        let (low, high) = halves(source);
-        self.source == low && self.subset.is_none_or(|subset| subset == high)
-    }
-}
-
-/// The sources in the order in which their documents are kept.
-pub(super) struct Priority(Vec<Name>);
-
-impl Priority {
-    pub(super) fn of(config: &DedupConfig) -> Priority {
-        Priority(config.priority.iter().map(|n| Name::of(n)).collect())
-    }
-
-    /// The place of a source from 1 on; behind all for one that is not named.
-    pub(super) fn place(&self, source: u64) -> u32 {
-        let found = self.0.iter().position(|name| name.is(source));
-        1 + narrow(found.unwrap_or(self.0.len()))
-    }
-}
+use crate::write::word;
 
 /// More figures come first; no number comes last.
 fn quality(bytes: [u8; 4]) -> u32 {
@@ -86,7 +38,7 @@ pub(super) fn ranks(
     if !by_figure && config.priority.is_empty() {
         return Ok(None);
     }
-    let priority = Priority::of(config);
+    let priority = Priority::of(&config.priority);
     let place = |source| u64::from(priority.place(source));
     let mut ranks = vec![0; usize::try_from(numbering.earlier).unwrap_or(usize::MAX)];
     for file in &files[numbering.indexes..] {
@@ -124,14 +76,5 @@ mod tests {
         assert!(falling.windows(2).all(|w| rank(w[0]) < rank(w[1])));
         assert_eq!(rank(0.0), rank(-0.0));
         assert!(rank(f32::NEG_INFINITY) < rank(f32::NAN));
-    }
-
-    #[test]
-    fn a_name_without_a_subset_is_every_subset() {
-        let books = signature::source("pile", Some("Books3"));
-        let plain = signature::source("pile", None);
-        assert!(Name::of("pile").is(books) && Name::of("pile").is(plain));
-        assert!(Name::of("pile/Books3").is(books) && !Name::of("pile/Books3").is(plain));
-        assert!(!Name::of("pile/ArXiv").is(books) && !Name::of("crawl").is(plain));
     }
 }

@@ -1,11 +1,5 @@
 //! All documents of a deduplication in a row: those of the indexes of earlier crawls, then those of the shards.
 
-use std::path::Path;
-
-use super::signature::{SignatureFile, SignatureShape};
-use super::{index, shard_file};
-use crate::error::{Result, damaged};
-
 /// Numbers all documents of all files in a row.
 pub(crate) struct Numbering {
     /// First number of each file.
@@ -74,53 +68,4 @@ impl Flags {
     pub(super) fn get(&self, number: u64) -> bool {
         self.bits[usize::try_from(number / 64).unwrap_or(usize::MAX)] >> (number % 64) & 1 == 1
     }
-}
-
-/// Opens the indexes of a folder and the signatures of all shards: each must be its shard's, all of one run and, if it
-/// matters, of this shape.
-pub(super) fn open_all(
-    out: &Path,
-    shards: usize,
-    earlier: Option<&Path>,
-    shape: Option<SignatureShape>,
-) -> Result<(Vec<SignatureFile>, Numbering)> {
-    let mut own = Vec::<SignatureFile>::new();
-    for shard in 0..shards {
-        let path = out.join(shard_file("clean", shard, "sig"));
-        let file = SignatureFile::open(&path)?;
-        if let Some(shape) = shape {
-            file.expect_shape(shape)?;
-        }
-        let origin = file.origin();
-        if origin.shard as usize != shard {
-            let found = format!("the signatures of shard {}", origin.shard);
-            return Err(damaged(&path, 40, found, format!("those of shard {shard}")));
-        }
-        let run = own.first().map_or(origin.run, |first| first.origin().run);
-        if origin.run != run {
-            let found = format!("signatures of another run, {:032x}", origin.run);
-            let wanted = format!("those of the run that made shard 0, {run:032x}");
-            return Err(damaged(&path, 44, found, wanted));
-        }
-        own.push(file);
-    }
-    let mut files = match earlier {
-        Some(folder) => index::open_folder(folder, shape, index::crawl_of(&own))?,
-        None => Vec::new(),
-    };
-    let indexes = files.len();
-    let earlier = files.iter().map(SignatureFile::count).sum();
-    files.append(&mut own);
-    let (mut starts, mut total) = (Vec::new(), 0);
-    for file in &files {
-        starts.push(total);
-        total += file.count();
-    }
-    let numbering = Numbering {
-        starts,
-        total,
-        indexes,
-        earlier,
-    };
-    Ok((files, numbering))
 }

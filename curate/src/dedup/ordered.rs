@@ -5,10 +5,12 @@
 //! minima. The files then hold all minima of a band, at most eight.
 
 use super::numbering::Numbering;
-use super::signature::{self, NO_SIGNATURE, SignatureColumn};
+use super::signature::{NO_SIGNATURE, SignatureColumn};
 use super::sort::Sorter;
-use super::{Result, Stage};
+use super::stage::Stage;
+use crate::error::Result;
 use crate::progress::Progress;
+use crate::write::word;
 
 /// Bytes of an ordered key: eight hashes, the most a band may have with `keep = "datatrove"`.
 const ORDERED: usize = 64;
@@ -68,7 +70,7 @@ fn record(minima: &[u8], shard: u32, document: u32) -> [u8; ORDERED + 8] {
 }
 
 fn number_of(record: &[u8; ORDERED + 8], numbering: &Numbering) -> u64 {
-    let shard = u32::from_be_bytes(signature::word(record, ORDERED));
-    let document = u32::from_be_bytes(signature::word(record, ORDERED + 4));
+    let shard = u32::from_be_bytes(word(record, ORDERED));
+    let document = u32::from_be_bytes(word(record, ORDERED + 4));
     numbering.number(shard, document)
 }

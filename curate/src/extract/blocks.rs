@@ -5,10 +5,11 @@
 //! but what never is text (scripts, form fields, players); what is furniture is decided later.
 //! Tables of data give a block a row, layout tables a block a cell; two line breaks end a paragraph.
 
+use super::buckets::class_words;
 use super::counts::{Counts, count};
-use super::html::{BLOCK, HEADING, Id, Node, SKIPPED, Tag, Tree, push_decoded};
-use super::linear::class_words;
+use super::html::{BLOCK, HEADING, Id, Node, SKIPPED, Tag, Tree};
 use super::marks::{MARKS, Marker, mark, phrases};
+use crate::text::entity::push_decoded;
 use crate::text::narrow;
 
 /// How a block is laid out.

@@ -10,9 +10,9 @@
 use rustc_hash::FxHashSet;
 
 use super::blocks::{Block, Page, Shape};
+use super::config::{ExtractConfig, Favour};
 use super::features::triples;
 use super::marks::mark;
-use super::{ExtractConfig, Favour};
 
 /// The model is surer than it should be: logits are divided by 1.5.
 const CALM: (i32, i32) = (2, 3);

@@ -15,83 +15,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::areas::Areas;
 use super::blocks::{Block, Page, Shape};
+use super::columns::{Columns, distances, least, log, share, sums};
 use super::counts::is_unspaced;
 use super::html::Tag;
 use super::marks::{MARKS, PHRASES, WORD_SEED, word_hash};
 use super::meta::{Hints, PageMeta};
 use super::{linear, model};
-
-/// Columns of one byte a block.
-#[derive(Default)]
-pub(super) struct Columns {
-    rows: usize,
-    data: Vec<u8>,
-}
-
-impl Columns {
-    pub(super) fn new(rows: usize) -> Columns {
-        Columns {
-            rows,
-            data: Vec::with_capacity(rows * 320),
-        }
-    }
-
-    /// Number of blocks.
-    pub(super) fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Number of columns.
-    pub(super) fn len(&self) -> usize {
-        self.data.len() / self.rows.max(1)
-    }
-
-    /// One column.
-    pub(super) fn column(&self, number: usize) -> &[u8] {
-        &self.data[number * self.rows..(number + 1) * self.rows]
-    }
-
-    pub(super) fn push(&mut self, value: impl FnMut(usize) -> u8) {
-        self.data.extend((0..self.rows).map(value));
-    }
-
-    fn push_constant(&mut self, value: u8) {
-        self.push(|_| value);
-    }
-}
-
-/// Logarithmic scale: 0 for 0, then four steps a doubling.
-pub(super) fn log(x: u64) -> u8 {
-    let Some(power) = x.checked_ilog2() else {
-        return 0;
-    };
-    let quarter = if power >= 2 {
-        x >> (power - 2) & 3
-    } else {
-        x << (2 - power) & 3
-    };
-    u8::try_from(u64::from(power) * 4 + quarter + 1).unwrap_or(u8::MAX)
-}
-
-/// Sixtieths of `part` in `whole`; 0 if there is nothing.
-pub(super) fn share(part: u64, whole: u64) -> u8 {
-    u8::try_from((part * 60 / whole.max(1)).min(60)).unwrap_or(60)
-}
-
-fn least(x: u64, most: u8) -> u8 {
-    u8::try_from(x).unwrap_or(most).min(most)
-}
-
-/// Sums over blocks 0..i at index i.
-pub(super) fn sums(page: &Page, value: impl Fn(&Block) -> u64) -> Vec<u64> {
-    let mut sum = 0;
-    let mut all = vec![0];
-    all.extend(page.blocks.iter().map(|b| {
-        sum += value(b);
-        sum
-    }));
-    all
-}
 
 /// Everything the first look knows.
 pub(super) fn first(page: &Page, areas: &Areas, meta: &PageMeta, hints: &Hints) -> Columns {
@@ -254,33 +183,6 @@ fn places(columns: &mut Columns, page: &Page) {
             log(bytes[b] - bytes[a])
         });
     }
-}
-
-/// Steps to the nearest true before and behind each block.
-pub(super) fn distances(columns: &mut Columns, is_it: &[bool]) {
-    let far = 1 << 20;
-    let mut since = far;
-    let before: Vec<u64> = is_it
-        .iter()
-        .map(|&it| {
-            let now = since;
-            since = if it { 1 } else { (since + 1).min(far) };
-            now
-        })
-        .collect();
-    since = far;
-    let mut behind: Vec<u64> = is_it
-        .iter()
-        .rev()
-        .map(|&it| {
-            let now = since;
-            since = if it { 1 } else { (since + 1).min(far) };
-            now
-        })
-        .collect();
-    behind.reverse();
-    columns.push(|i| log(before[i]));
-    columns.push(|i| log(behind[i]));
 }
 
 /// What the nearest heading above says, and how far it is.
@@ -454,7 +356,7 @@ fn agreement(columns: &mut Columns, page: &Page, meta: &PageMeta, hints: &Hints)
 }
 
 /// What kind of page it is.
-fn whole(columns: &mut Columns, page: &Page, areas: &Areas, hints: &Hints) {
+pub(crate) fn whole(columns: &mut Columns, page: &Page, areas: &Areas, hints: &Hints) {
     let all = areas.totals(0);
     let articles = page.areas.iter().filter(|a| a.tag == Tag::Article).count();
     let headings = page

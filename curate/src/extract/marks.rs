@@ -15,33 +15,33 @@ use super::html::{Key, Node, Tag, Tree};
 
 /// Marks by tag or role.
 pub(super) mod mark {
-    pub(in crate::extract) const NAV: usize = 0;
-    pub(in crate::extract) const HEADER: usize = 1;
-    pub(in crate::extract) const FOOTER: usize = 2;
-    pub(in crate::extract) const ASIDE: usize = 3;
-    pub(in crate::extract) const ARTICLE: usize = 4;
-    pub(in crate::extract) const MAIN: usize = 5;
-    pub(in crate::extract) const FORM: usize = 6;
-    pub(in crate::extract) const TABLE: usize = 7;
-    pub(in crate::extract) const CELL: usize = 8;
-    pub(in crate::extract) const ITEM: usize = 9;
-    pub(in crate::extract) const QUOTE: usize = 10;
-    pub(in crate::extract) const FIGURE: usize = 11;
-    pub(in crate::extract) const CAPTION: usize = 12;
-    pub(in crate::extract) const PRE: usize = 13;
-    pub(in crate::extract) const TERMS: usize = 14;
-    pub(in crate::extract) const DETAILS: usize = 15;
-    pub(in crate::extract) const BUTTON: usize = 16;
-    pub(in crate::extract) const HIDDEN: usize = 17;
-    pub(in crate::extract) const SECTION: usize = 18;
-    pub(in crate::extract) const LINK: usize = 19;
-    pub(in crate::extract) const PARAGRAPH: usize = 20;
-    pub(in crate::extract) const ADDRESS: usize = 21;
-    pub(in crate::extract) const BODY_PROPERTY: usize = 22;
-    pub(in crate::extract) const COMMENT_TYPE: usize = 23;
-    pub(in crate::extract) const ARTICLE_TYPE: usize = 24;
+    pub(crate) const NAV: usize = 0;
+    pub(crate) const HEADER: usize = 1;
+    pub(crate) const FOOTER: usize = 2;
+    pub(crate) const ASIDE: usize = 3;
+    pub(crate) const ARTICLE: usize = 4;
+    pub(crate) const MAIN: usize = 5;
+    pub(crate) const FORM: usize = 6;
+    pub(crate) const TABLE: usize = 7;
+    pub(crate) const CELL: usize = 8;
+    pub(crate) const ITEM: usize = 9;
+    pub(crate) const QUOTE: usize = 10;
+    pub(crate) const FIGURE: usize = 11;
+    pub(crate) const CAPTION: usize = 12;
+    pub(crate) const PRE: usize = 13;
+    pub(crate) const TERMS: usize = 14;
+    pub(crate) const DETAILS: usize = 15;
+    pub(crate) const BUTTON: usize = 16;
+    pub(crate) const HIDDEN: usize = 17;
+    pub(crate) const SECTION: usize = 18;
+    pub(crate) const LINK: usize = 19;
+    pub(crate) const PARAGRAPH: usize = 20;
+    pub(crate) const ADDRESS: usize = 21;
+    pub(crate) const BODY_PROPERTY: usize = 22;
+    pub(crate) const COMMENT_TYPE: usize = 23;
+    pub(crate) const ARTICLE_TYPE: usize = 24;
     /// The first category of class_words.txt.
-    pub(in crate::extract) const CLASSES: usize = 25;
+    pub(crate) const CLASSES: usize = 25;
 }
 
 /// Number of marks; categories past it would be an error of the list, see the tests.

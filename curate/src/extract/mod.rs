@@ -7,8 +7,11 @@
 
 mod areas;
 mod blocks;
+mod buckets;
 mod charset;
 mod choose;
+mod columns;
+mod config;
 mod counts;
 mod features;
 mod html;
@@ -18,72 +21,10 @@ mod meta;
 mod model;
 mod render;
 
-use serde::{Deserialize, Serialize};
-
-use crate::config::{Problem, range};
 use areas::Areas;
-pub(crate) use html::named_reference;
+
+pub use config::{ExtractConfig, Favour, TextForm};
 pub use meta::PageMeta;
-
-/// Settings of main-content extraction.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ExtractConfig {
-    /// How the text is written.
-    pub format: TextForm,
-    /// What a doubtful block counts as.
-    pub favour: Favour,
-    /// Readers' comments behind the text. Default: left out.
-    pub comments: bool,
-    /// Pages are read up to this many bytes. Default: browsers show such pages, no reader does.
-    pub max_page_bytes: usize,
-}
-
-impl Default for ExtractConfig {
-    fn default() -> Self {
-        ExtractConfig {
-            format: TextForm::Text,
-            favour: Favour::Balance,
-            comments: false,
-            max_page_bytes: 16 << 20,
-        }
-    }
-}
-
-/// How extracted text is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TextForm {
-    /// Plain text: blank lines between paragraphs, "- " before list items.
-    Text,
-    /// Markdown: also marks of headings, code, quotes, tables, ordered lists.
-    Markdown,
-}
-
-/// What a block counts as that may or may not be main text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Favour {
-    /// Only what is likely text: less furniture, some text lost.
-    Precision,
-    /// What gives the best F1 as far as can be told.
-    Balance,
-    /// Also what is less likely: little text lost, some furniture.
-    Recall,
-}
-
-impl ExtractConfig {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        range(
-            problem,
-            "max_page_bytes",
-            self.max_page_bytes as f64,
-            1024.0,
-            1e9,
-        );
-    }
-}
 
 /// A page as it was fetched.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,7 +106,7 @@ pub fn block_features(source: &PageSource<'_>, logits: Option<&[i32]>) -> BlockF
     }
     let words = |i: usize| {
         let mut text = Vec::new();
-        linear::text_words(page.text_of(&page.blocks[i]), &mut text);
+        buckets::text_words(page.text_of(&page.blocks[i]), &mut text);
         let (own, around) = linear::class_words_around(&page, i);
         [text, own, around]
     };

@@ -15,8 +15,9 @@ use std::sync::LazyLock;
 
 use super::areas::Areas;
 use super::blocks::Page;
-use super::features::{Columns, distances, log, share};
-use super::linear::{CLASS_WEIGHTS, TEXT_WEIGHTS, Weights};
+use super::buckets::{CLASS_WEIGHTS, TEXT_WEIGHTS};
+use super::columns::{Columns, distances, log, share};
+use super::linear::Weights;
 
 struct Tree {
     /// Column, and the least value that sets the level's bit.
@@ -59,7 +60,7 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(head)
 }
 
-fn word(bytes: &mut &[u8]) -> Option<u16> {
+pub(crate) fn word(bytes: &mut &[u8]) -> Option<u16> {
     Some(u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?))
 }
 

@@ -6,8 +6,8 @@
 //! reads it is a model and not a browser.
 
 use super::blocks::{Block, Page, Shape};
+use super::config::{ExtractConfig, TextForm};
 use super::marks::mark;
-use super::{ExtractConfig, TextForm};
 
 /// Joins the blocks with these numbers.
 pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> String {

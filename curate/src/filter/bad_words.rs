@@ -13,10 +13,11 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::plain::{self, share};
-use crate::config::{Problem, range};
+use crate::check::{Problem, range};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{At, Error, Result};
-use crate::unicode::is_word;
+use crate::text::plain::{self, share};
+use crate::text::unicode::is_word;
 use crate::verdict::{Judge, KEEP, Verdict};
 
 /// Bad words.
@@ -51,21 +52,8 @@ impl Default for BadWords {
 }
 
 impl BadWords {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        if self.lists.is_empty() {
-            problem(
-                "lists",
-                "\"\"".to_string(),
-                "a list of words, or a folder of them",
-            );
-        }
-        range(problem, "max_ratio", self.max_ratio, 0.0, 1.0);
-        range(problem, "keep_fraction", self.keep_fraction, 0.0, 1.0);
-    }
-
     /// Files of the lists; a folder that cannot be read stands for itself.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
+    fn list_files(&self) -> Vec<PathBuf> {
         let path = Path::new(&self.lists);
         if !self.language.is_empty() {
             return vec![list_of(path, &self.language)];
@@ -124,7 +112,7 @@ impl BadWordsFilter {
     /// `Io` for a list that cannot be read; `Config` for a language that has none; `Input` for one that holds no word.
     pub fn open(config: &BadWords) -> Result<BadWordsFilter> {
         let mut lists = FxHashMap::default();
-        let files = config.files();
+        let files = config.list_files();
         let missing = !config.language.is_empty() && files.iter().any(|f| !f.exists());
         if missing && Path::new(&config.lists).is_dir() {
             return Err(Error::Config {
@@ -212,7 +200,7 @@ fn read(file: &Path, config: &BadWords) -> Result<AhoCorasick> {
     })?;
     let words: Vec<&str> = text
         .lines()
-        .map(crate::unicode::strip)
+        .map(crate::text::unicode::strip)
         .filter(|w| !w.is_empty() && !COMMON.contains(w))
         .filter(|w| !config.allow.iter().any(|a| a == w))
         .collect();
@@ -241,6 +229,42 @@ fn count(list: &AhoCorasick, text: &str, anywhere: bool, only_one: bool) -> usiz
         }
     }
     found
+}
+
+impl StepConfig for BadWords {
+    fn name(&self) -> &'static str {
+        "bad_words"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        if self.lists.is_empty() {
+            problem(
+                "lists",
+                "\"\"".to_string(),
+                "a list of words, or a folder of them",
+            );
+        }
+        range(problem, "max_ratio", self.max_ratio, 0.0, 1.0);
+        range(problem, "keep_fraction", self.keep_fraction, 0.0, 1.0);
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(BadWordsFilter::open(self)?))
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.list_files()
+    }
+}
+
+impl Filter for BadWordsFilter {
+    fn apply(&self, draft: &mut Draft, _scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, &draft.id, &draft.language, judge)
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        vec!["bad_words.ratio".to_string()]
+    }
 }
 
 #[cfg(test)]

@@ -8,11 +8,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Profile;
 use super::gopher_repetition::duplicates;
-use crate::config::{Problem, range};
+use super::profile::Profile;
+use crate::check::{Problem, range};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::text::unicode::{self, TERMINAL};
 use crate::text::{Scratch, chars};
-use crate::unicode::{self, TERMINAL};
 use crate::verdict::{Judge, KEEP, Verdict, empty};
 
 /// FineWeb quality.
@@ -50,20 +52,6 @@ impl Default for FinewebQuality {
 }
 
 impl FinewebQuality {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        range(problem, "line_punct_thr", self.line_punct_thr, 0.0, 1.0);
-        range(problem, "short_line_thr", self.short_line_thr, 0.0, 1.0);
-        range(
-            problem,
-            "char_duplicates_ratio",
-            self.char_duplicates_ratio,
-            0.0,
-            1.0,
-        );
-        range(problem, "new_line_ratio", self.new_line_ratio, 0.0, 1e9);
-    }
-
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
         self.measure(text, scratch, &mut Judge::strict())
@@ -99,5 +87,34 @@ impl FinewebQuality {
         let share = feeds as f64 / scratch.words().len() as f64;
         judge.at_most("fineweb.list_ratio", share, self.new_line_ratio)?;
         KEEP
+    }
+}
+
+impl StepConfig for FinewebQuality {
+    fn name(&self) -> &'static str {
+        "fineweb"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        range(problem, "line_punct_thr", self.line_punct_thr, 0.0, 1.0);
+        range(problem, "short_line_thr", self.short_line_thr, 0.0, 1.0);
+        range(
+            problem,
+            "char_duplicates_ratio",
+            self.char_duplicates_ratio,
+            0.0,
+            1.0,
+        );
+        range(problem, "new_line_ratio", self.new_line_ratio, 0.0, 1e9);
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Filter for FinewebQuality {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, &mut scratch.text, judge)
     }
 }

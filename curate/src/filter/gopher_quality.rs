@@ -9,10 +9,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Profile;
-use crate::config::{Problem, range};
+use super::profile::Profile;
+use crate::check::{Problem, range};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::text::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
 use crate::text::{Scratch, chars};
-use crate::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
 
 /// A bit for each of the words of which some must occur; 0 for any other word.
@@ -74,59 +76,6 @@ impl Default for GopherQuality {
 }
 
 impl GopherQuality {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        if self.max_doc_words != 0 && self.min_doc_words > self.max_doc_words {
-            let found = format!(
-                "{} above max_doc_words {}",
-                self.min_doc_words, self.max_doc_words
-            );
-            problem("min_doc_words", found, "at most max_doc_words");
-        }
-        if self.max_avg_word_length != 0.0 && self.min_avg_word_length > self.max_avg_word_length {
-            let found = format!(
-                "{} above max_avg_word_length {}",
-                self.min_avg_word_length, self.max_avg_word_length
-            );
-            problem("min_avg_word_length", found, "at most max_avg_word_length");
-        }
-        range(
-            problem,
-            "max_symbol_word_ratio",
-            self.max_symbol_word_ratio,
-            0.0,
-            1e9,
-        );
-        range(
-            problem,
-            "max_bullet_lines_ratio",
-            self.max_bullet_lines_ratio,
-            0.0,
-            1.0,
-        );
-        range(
-            problem,
-            "max_ellipsis_lines_ratio",
-            self.max_ellipsis_lines_ratio,
-            0.0,
-            1.0,
-        );
-        range(
-            problem,
-            "min_alpha_words_ratio",
-            self.min_alpha_words_ratio,
-            0.0,
-            1.0,
-        );
-        range(
-            problem,
-            "min_stop_words",
-            self.min_stop_words as f64,
-            0.0,
-            8.0,
-        );
-    }
-
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
         self.measure(text, scratch, &mut Judge::strict())
@@ -285,4 +234,72 @@ impl WordCounts {
 fn ellipses(text: &str) -> usize {
     memchr::memmem::find_iter(text.as_bytes(), "...").count()
         + memchr::memmem::find_iter(text.as_bytes(), "\u{2026}").count()
+}
+
+impl StepConfig for GopherQuality {
+    fn name(&self) -> &'static str {
+        "gopher_quality"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        if self.max_doc_words != 0 && self.min_doc_words > self.max_doc_words {
+            let found = format!(
+                "{} above max_doc_words {}",
+                self.min_doc_words, self.max_doc_words
+            );
+            problem("min_doc_words", found, "at most max_doc_words");
+        }
+        if self.max_avg_word_length != 0.0 && self.min_avg_word_length > self.max_avg_word_length {
+            let found = format!(
+                "{} above max_avg_word_length {}",
+                self.min_avg_word_length, self.max_avg_word_length
+            );
+            problem("min_avg_word_length", found, "at most max_avg_word_length");
+        }
+        range(
+            problem,
+            "max_symbol_word_ratio",
+            self.max_symbol_word_ratio,
+            0.0,
+            1e9,
+        );
+        range(
+            problem,
+            "max_bullet_lines_ratio",
+            self.max_bullet_lines_ratio,
+            0.0,
+            1.0,
+        );
+        range(
+            problem,
+            "max_ellipsis_lines_ratio",
+            self.max_ellipsis_lines_ratio,
+            0.0,
+            1.0,
+        );
+        range(
+            problem,
+            "min_alpha_words_ratio",
+            self.min_alpha_words_ratio,
+            0.0,
+            1.0,
+        );
+        range(
+            problem,
+            "min_stop_words",
+            self.min_stop_words as f64,
+            0.0,
+            8.0,
+        );
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Filter for GopherQuality {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, &mut scratch.text, judge)
+    }
 }

@@ -10,10 +10,11 @@
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{HashCounts, Profile};
-use crate::config::{Problem, range};
-use crate::text::{Scratch, chars};
-use crate::unicode;
+use super::profile::Profile;
+use crate::check::{Problem, range};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::text::{HashCounts, Scratch, chars, unicode};
 use crate::verdict::{Judge, KEEP, Verdict, empty};
 
 /// Gopher repetition.
@@ -58,27 +59,6 @@ impl Default for GopherRepetition {
 }
 
 impl GopherRepetition {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        for (key, value) in [
-            ("dup_line_frac", self.dup_line_frac),
-            ("dup_para_frac", self.dup_para_frac),
-            ("dup_line_char_frac", self.dup_line_char_frac),
-            ("dup_para_char_frac", self.dup_para_char_frac),
-        ] {
-            range(problem, key, value, 0.0, 1.0);
-        }
-        for (key, list) in [
-            ("top_n_grams", &self.top_n_grams),
-            ("dup_n_grams", &self.dup_n_grams),
-        ] {
-            for (i, &(n, share)) in list.iter().enumerate() {
-                range(problem, &format!("{key}[{i}][0]"), n as f64, 1.0, 64.0);
-                range(problem, &format!("{key}[{i}][1]"), share, 0.0, 1.0);
-            }
-        }
-    }
-
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
         self.measure(text, scratch, &mut Judge::strict())
@@ -233,4 +213,40 @@ fn top_n_gram(n: usize, scratch: &mut Scratch) -> Option<usize> {
     let words = word_chars[first..first + n].iter();
     let length: usize = words.map(|&c| c as usize).sum();
     Some((length + n - 1) * most as usize)
+}
+
+impl StepConfig for GopherRepetition {
+    fn name(&self) -> &'static str {
+        "gopher_repetition"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        for (key, value) in [
+            ("dup_line_frac", self.dup_line_frac),
+            ("dup_para_frac", self.dup_para_frac),
+            ("dup_line_char_frac", self.dup_line_char_frac),
+            ("dup_para_char_frac", self.dup_para_char_frac),
+        ] {
+            range(problem, key, value, 0.0, 1.0);
+        }
+        for (key, list) in [
+            ("top_n_grams", &self.top_n_grams),
+            ("dup_n_grams", &self.dup_n_grams),
+        ] {
+            for (i, &(n, share)) in list.iter().enumerate() {
+                range(problem, &format!("{key}[{i}][0]"), n as f64, 1.0, 64.0);
+                range(problem, &format!("{key}[{i}][1]"), share, 0.0, 1.0);
+            }
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Filter for GopherRepetition {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, &mut scratch.text, judge)
+    }
 }

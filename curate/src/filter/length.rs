@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Problem;
+use crate::check::Problem;
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
 use crate::text::chars;
 use crate::verdict::{Judge, KEEP, Verdict};
 
@@ -26,17 +28,6 @@ impl Default for Length {
 }
 
 impl Length {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        if self.min_chars > self.max_chars {
-            problem(
-                "min_chars",
-                format!("{} above max_chars {}", self.min_chars, self.max_chars),
-                "at most max_chars",
-            );
-        }
-    }
-
     /// Judges a text.
     pub fn judge(&self, text: &str) -> Verdict {
         self.measure(text, &mut Judge::strict())
@@ -48,5 +39,31 @@ impl Length {
         judge.at_least("length.min_chars", n, self.min_chars as f64)?;
         judge.at_most("length.max_chars", n, self.max_chars as f64)?;
         KEEP
+    }
+}
+
+impl StepConfig for Length {
+    fn name(&self) -> &'static str {
+        "length"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        if self.min_chars > self.max_chars {
+            problem(
+                "min_chars",
+                format!("{} above max_chars {}", self.min_chars, self.max_chars),
+                "at most max_chars",
+            );
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Filter for Length {
+    fn apply(&self, draft: &mut Draft, _scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, judge)
     }
 }

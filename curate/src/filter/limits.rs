@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Problem;
+use crate::check::Problem;
 use crate::verdict::{Judge, KEEP, Side, Verdict};
 
 /// One rule of a recipe.

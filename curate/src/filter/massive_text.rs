@@ -9,10 +9,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::limits::{Limits, Rule};
-use super::plain::{Copies, covered_chars, most_frequent, share};
-use crate::config::Problem;
+use crate::check::Problem;
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
 use crate::text::Scratch;
-use crate::unicode::{self, LETTER};
+use crate::text::plain::{Copies, covered_chars, most_frequent, share};
+use crate::text::unicode::{self, LETTER};
 use crate::verdict::{Judge, KEEP, Verdict, empty};
 
 /// MassiveText's rules.
@@ -53,11 +55,6 @@ const RULES: [Rule; 23] = [
 const STOP_WORDS: [&str; 8] = ["the", "be", "to", "of", "and", "that", "have", "with"];
 
 impl MassiveText {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        self.limits.check(&RULES, problem);
-    }
-
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
         self.measure(text, scratch, &mut Judge::strict())
@@ -124,6 +121,26 @@ fn pieces<'a>(text: &'a str, separator: &'a str) -> impl Iterator<Item = &'a str
     text.split(separator)
         .map(unicode::strip)
         .filter(|p| !p.is_empty())
+}
+
+impl StepConfig for MassiveText {
+    fn name(&self) -> &'static str {
+        "massive_text"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        self.limits.check(&RULES, problem);
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Filter for MassiveText {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, &mut scratch.text, judge)
+    }
 }
 
 #[cfg(test)]

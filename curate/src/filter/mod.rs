@@ -6,7 +6,6 @@
 
 mod bad_words;
 mod c4;
-mod counts;
 mod dclm;
 mod dolma;
 mod fineweb;
@@ -17,16 +16,15 @@ mod length;
 mod limits;
 mod lines;
 mod massive_text;
-mod n_grams;
 mod nemo;
+mod normalize;
 mod openwebtext;
-mod plain;
+mod profile;
 mod redpajama;
 mod url;
 
 pub use bad_words::{BadWords, BadWordsFilter};
 pub use c4::{C4Profile, C4Quality};
-pub(crate) use counts::HashCounts;
 pub use dclm::Dclm;
 pub use dolma::{Dolma, DolmaGopher};
 pub use fineweb::FinewebQuality;
@@ -39,20 +37,8 @@ pub use length::Length;
 pub use limits::{Limit, Limits};
 pub use lines::{LineAction, LineEdit, LineEditor, Lines};
 pub use massive_text::MassiveText;
-pub(crate) use n_grams::NGrams;
 pub use nemo::Nemo;
 pub use openwebtext::Openwebtext;
-pub(crate) use plain::PlainWords;
+pub use profile::Profile;
 pub use redpajama::{QualitySignal, Redpajama, RedpajamaSignals};
 pub use url::{UrlConfig, UrlFilter};
-
-use serde::{Deserialize, Serialize};
-
-/// Whose definition of a rule set is followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Profile {
-    /// datatrove 0.10.1.
-    #[default]
-    Datatrove,
-}

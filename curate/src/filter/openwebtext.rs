@@ -9,9 +9,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Problem;
+use crate::check::Problem;
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
 use crate::text::chars;
-use crate::unicode::is_word;
+use crate::text::unicode::is_word;
 use crate::verdict::{Judge, KEEP, Verdict, broken};
 
 /// Megatron-LM's clean-up of OpenWebText. Numbers of 0 switch a rule off.
@@ -43,14 +45,6 @@ impl Default for Openwebtext {
 }
 
 impl Openwebtext {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        if self.min_foreign_chars > 0 && self.language.is_empty() {
-            let wanted = "a label of the step `language`";
-            problem("language", "\"\"".to_string(), wanted);
-        }
-    }
-
     /// Judges a text in a language; `out` is what it becomes.
     pub fn judge(&self, text: &str, language: &str, out: &mut String) -> Verdict {
         self.measure(text, language, out, &mut Judge::strict())
@@ -121,6 +115,31 @@ fn join(text: &str, out: &mut String) {
             rest = &rest[c.len_utf8()..];
             before = c;
         }
+    }
+}
+
+impl StepConfig for Openwebtext {
+    fn name(&self) -> &'static str {
+        "openwebtext"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        if self.min_foreign_chars > 0 && self.language.is_empty() {
+            let wanted = "a label of the step `language`";
+            problem("language", "\"\"".to_string(), wanted);
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Filter for Openwebtext {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, &draft.language, &mut scratch.rewritten, judge)?;
+        draft.text.clone_from(&scratch.rewritten);
+        KEEP
     }
 }
 

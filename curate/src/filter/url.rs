@@ -12,9 +12,10 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::config::Problem;
+use crate::check::Problem;
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{At, Error, Result};
-use crate::verdict::{KEEP, Verdict, broken};
+use crate::verdict::{Judge, KEEP, Verdict, broken};
 
 /// The step's settings. Lists may be given in the job, in files, or both.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -52,45 +53,6 @@ impl Default for UrlConfig {
 
 /// Lists grow no larger than this; what UT1 calls adult has 4.6 million domains in 100 MB.
 const MOST_BYTES: u64 = 4 << 30;
-
-impl UrlConfig {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        let lists = [
-            &self.lists,
-            &self.domains,
-            &self.words,
-            &self.soft_words,
-            &self.subwords,
-        ];
-        if lists.iter().all(|l| l.is_empty()) && !self.require {
-            problem("lists", "[]".to_string(), "a list, or require = true");
-        }
-        for (key, words) in [
-            ("words", &self.words),
-            ("soft_words", &self.soft_words),
-            ("subwords", &self.subwords),
-        ] {
-            for (i, word) in words.iter().enumerate() {
-                if normal(word).is_empty() {
-                    let key = format!("{key}[{i}]");
-                    problem(&key, format!("{word:?}"), "letters or digits");
-                }
-            }
-        }
-        if self.soft_word_threshold == 0 {
-            problem("soft_word_threshold", "0".to_string(), "at least 1");
-        }
-    }
-}
-
-impl UrlConfig {
-    /// Files of the lists; a folder that cannot be read stands for itself.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let files = |list: &String| files_of(Path::new(list)).unwrap_or_else(|_| vec![list.into()]);
-        self.lists.iter().flat_map(files).collect()
-    }
-}
 
 /// The lists, ready.
 #[derive(Debug, Default)]
@@ -264,6 +226,55 @@ fn plain(address: &str) -> String {
 fn normal(word: &str) -> String {
     let kept = word.chars().filter(char::is_ascii_alphanumeric);
     kept.map(|c| c.to_ascii_lowercase()).collect()
+}
+
+impl StepConfig for UrlConfig {
+    fn name(&self) -> &'static str {
+        "url"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        let lists = [
+            &self.lists,
+            &self.domains,
+            &self.words,
+            &self.soft_words,
+            &self.subwords,
+        ];
+        if lists.iter().all(|l| l.is_empty()) && !self.require {
+            problem("lists", "[]".to_string(), "a list, or require = true");
+        }
+        for (key, words) in [
+            ("words", &self.words),
+            ("soft_words", &self.soft_words),
+            ("subwords", &self.subwords),
+        ] {
+            for (i, word) in words.iter().enumerate() {
+                if normal(word).is_empty() {
+                    let key = format!("{key}[{i}]");
+                    problem(&key, format!("{word:?}"), "letters or digits");
+                }
+            }
+        }
+        if self.soft_word_threshold == 0 {
+            problem("soft_word_threshold", "0".to_string(), "at least 1");
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(UrlFilter::open(self)?))
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let files = |list: &String| files_of(Path::new(list)).unwrap_or_else(|_| vec![list.into()]);
+        self.lists.iter().flat_map(files).collect()
+    }
+}
+
+impl Filter for UrlFilter {
+    fn apply(&self, draft: &mut Draft, _scratch: &mut StepScratch, _judge: &mut Judge) -> Verdict {
+        self.judge(draft.url.as_deref())
+    }
 }
 
 #[cfg(test)]

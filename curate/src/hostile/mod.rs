@@ -13,9 +13,10 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use crate::config::{DecontaminateConfig, DecontaminateProfile, Step};
-use crate::fasttext::FastText;
-use crate::steps::{Draft, StepScratch, Steps};
+use crate::contract::{Draft, StepScratch};
+use crate::decontaminate::{DecontaminateConfig, DecontaminateProfile};
+use crate::quality::fasttext::FastText;
+use crate::steps::{Step, Steps};
 use crate::verdict::KEEP;
 use patterns::patterns;
 

@@ -2,18 +2,16 @@
 
 use std::io;
 
-use crate::code::identify_code;
-use crate::config::{Format, Input};
 use crate::decontaminate::Decontaminator;
 use crate::dedup::{MinhashConfig, MinhashScratch, Minhasher, words_digest};
 use crate::extract::{ExtractConfig, PageSource, TextForm, extract_page};
-use crate::json;
 use crate::language::{identify, script_shares};
+use crate::quality::code::identify_code;
 use crate::read::hostile::{parse_http_body, read_records};
-use crate::read::{JsonScratch, parse_record, parse_response, read_fields};
+use crate::read::{Format, Input, JsonScratch, parse_record, parse_response, read_fields};
 use crate::statistics::measure;
-use crate::text::Scratch;
-use crate::words::{Splitter, Word};
+use crate::text::words::{Splitter, Word};
+use crate::text::{Scratch, json};
 
 type Work = Box<dyn FnMut(&str)>;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Buffers, UNDETERMINED, best};
 use crate::error::Result;
-use crate::fasttext::{FastText, FastTextScratch};
+use crate::quality::fasttext::{FastText, FastTextScratch};
 
 /// Identifies languages with the built-in model or a fastText model.
 pub struct Identifier {

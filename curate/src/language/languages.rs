@@ -4,14 +4,14 @@
 //! et al. 2022, arXiv:2303.03915) but Tumbuka, for which no free text was at hand; those of CLD3 and
 //! of Common Crawl's statistics; Akan stands for Twi and Fante.
 
-use super::script::Script;
-
 use Script::{
     Arabic, Armenian, Bengali, Burmese, Canadian, Cherokee, Cyrillic, Devanagari, Ethiopic,
     Georgian, Greek, Gujarati, Gurmukhi, Han, Hangul, Hebrew, Kana, Kannada, Khmer, Lao, Latin,
     Malayalam, Mongolian, Nko, Odia, OlChiki, Sinhala, Syriac, Tamil, Telugu, Thaana, Thai,
     Tibetan, Tifinagh, Vai, Yi,
 };
+
+use super::script::Script;
 
 /// Scripts with several languages: the model decides.
 const SHARED: &[(Script, &str)] = &[

@@ -8,6 +8,7 @@
 //!
 //! A fastText model (lid.176, GlotLID) may take the built-in one's place.
 
+mod config;
 mod features;
 mod identifier;
 mod languages;
@@ -19,14 +20,14 @@ mod train;
 use std::path::Path;
 use std::sync::LazyLock;
 
-pub(crate) use self::identifier::BUILT_IN;
+use self::model::{Model, Sums};
+
+pub use self::config::LanguageConfig;
 pub use self::identifier::{Identifier, LanguageScratch};
 pub use self::languages::languages;
 pub use self::paragraphs::{Mixture, MixtureScratch, mixture};
 pub use self::script::{Script, script_shares};
 pub use self::train::{LanguageExamples, LanguageTraining};
-
-use self::model::{Model, Sums};
 
 /// A guess.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -230,7 +231,7 @@ mod tests {
             let guess = identify(&text);
             proptest::prop_assert!(is_known(guess.code));
             proptest::prop_assert!((0.0..=1.0 + 1e-6).contains(&guess.confidence));
-            crate::code::identify_code(&text, Some(&text));
+            crate::quality::code::identify_code(&text, Some(&text));
             let shares: f64 = script_shares(&text).iter().map(|s| s.1).sum();
             proptest::prop_assert!(shares == 0.0 || (shares - 1.0).abs() < 1e-9);
         }

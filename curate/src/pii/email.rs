@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::unicode::{self, DIGIT, LETTER};
+use crate::text::unicode::{self, DIGIT, LETTER};
 
 /// What follows the `@`.
 static DOMAIN: LazyLock<Option<Regex>> = LazyLock::new(|| {

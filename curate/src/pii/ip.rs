@@ -10,6 +10,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::boundary::ends_word;
+
 static IPV4: LazyLock<Option<Regex>> = LazyLock::new(|| {
     const OCTET: &str = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)";
     Regex::new(&format!(r"(?-u)(?:{OCTET}\.){{3}}{OCTET}")).ok()
@@ -97,8 +99,8 @@ fn v6(text: &str, range: Range<usize>, public: bool, out: &mut Vec<Range<usize>>
         if end - start > 2 && bytes[end - 1] == b':' && bytes[end - 2] != b':' {
             end -= 1;
         }
-        let alone = super::ends_word(start.checked_sub(1).and_then(|i| bytes.get(i)))
-            && super::ends_word(bytes.get(end));
+        let alone =
+            ends_word(start.checked_sub(1).and_then(|i| bytes.get(i))) && ends_word(bytes.get(end));
         let Some(address) = alone
             .then(|| text[start..end].parse::<Ipv6Addr>().ok())
             .flatten()

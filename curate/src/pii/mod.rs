@@ -6,6 +6,7 @@
 //! goes round a list from document to document. Replacements are names and numbers reserved for examples: RFC 2606
 //! (example.com), RFC 5737 and RFC 3849 (addresses), 555-01xx (telephones); kinds without such numbers become tags.
 
+mod boundary;
 mod email;
 mod ip;
 mod numbers;
@@ -16,8 +17,10 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::config::Problem;
-use crate::verdict::{KEEP, Verdict, at_most};
+use crate::check::Problem;
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::verdict::{Judge, KEEP, Verdict, at_most};
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -86,20 +89,6 @@ impl Default for PiiConfig {
 }
 
 impl PiiConfig {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        if self.kinds.is_empty() {
-            problem("kinds", "[]".to_string(), "at least one kind");
-        }
-        if self.max_matches > 0 && self.action != PiiAction::Drop {
-            problem(
-                "max_matches",
-                self.max_matches.to_string(),
-                "0 unless action is \"drop\"",
-            );
-        }
-    }
-
     /// Every match in `text`, in order, none overlapping another.
     pub fn find(&self, text: &str) -> Vec<(PiiKind, Range<usize>)> {
         let mut found: Vec<(PiiKind, Range<usize>)> = Vec::new();
@@ -133,7 +122,7 @@ impl PiiConfig {
     /// Judges a text, or writes it to `out` with its matches replaced. Matches are counted by rule, `pii.email`.
     ///
     /// Returns whether `out` holds a new text.
-    pub fn apply(
+    pub fn apply_to(
         &self,
         text: &str,
         out: &mut String,
@@ -224,9 +213,40 @@ impl PiiKind {
     }
 }
 
-/// Whether `text[at..]` is at the end of a word: nothing before it or behind it that could go on.
-pub(super) fn ends_word(byte: Option<&u8>) -> bool {
-    !byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b >= 0x80)
+impl StepConfig for PiiConfig {
+    fn name(&self) -> &'static str {
+        "pii"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        if self.kinds.is_empty() {
+            problem("kinds", "[]".to_string(), "at least one kind");
+        }
+        if self.max_matches > 0 && self.action != PiiAction::Drop {
+            problem(
+                "max_matches",
+                self.max_matches.to_string(),
+                "0 unless action is \"drop\"",
+            );
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Filter for PiiConfig {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, _judge: &mut Judge) -> Verdict {
+        let found = &mut draft.personal;
+        let is_changed = self.apply_to(&draft.text, &mut scratch.rewritten, &mut |rule| {
+            found.push(rule.to_string());
+        })?;
+        if is_changed {
+            draft.text.clone_from(&scratch.rewritten);
+        }
+        KEEP
+    }
 }
 
 #[cfg(test)]

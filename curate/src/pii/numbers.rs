@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use super::boundary::ends_word;
+
 /// Country codes, each with the length of its IBANs.
 const IBANS: &str = "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18 DO28 EE20 EG29 \
     ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HN28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 \
@@ -43,7 +45,7 @@ pub(super) fn ibans(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>
 fn iban(bytes: &[u8], at: usize) -> Option<usize> {
     let country: &[u8; 2] = bytes[at..].first_chunk()?;
     let length = iban_length(country)?;
-    if !super::ends_word(at.checked_sub(1).and_then(|i| bytes.get(i))) {
+    if !ends_word(at.checked_sub(1).and_then(|i| bytes.get(i))) {
         return None;
     }
     // modulo 97 of the number that letters make as 10 to 35, the first four characters last
@@ -72,7 +74,7 @@ fn iban(bytes: &[u8], at: usize) -> Option<usize> {
     }
     // two letters and two digits are six digits: the rest moves up by as many
     let sum = (rest * (1_000_000 % 97) + head) % 97;
-    (sum == 1 && super::ends_word(bytes.get(i))).then_some(i)
+    (sum == 1 && ends_word(bytes.get(i))).then_some(i)
 }
 
 /// Digits, with single blanks or hyphens between them, from `at` on; their number and where they end.
@@ -102,12 +104,11 @@ pub(super) fn cards(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>
         let (count, end) = digits(bytes, start, &mut digit);
         at = end;
         let before = start.checked_sub(1).and_then(|i| bytes.get(i));
-        let inside =
-            |b: Option<&u8>| !super::ends_word(b) || matches!(b, Some(b'.' | b',' | b'-' | b'+'));
+        let inside = |b: Option<&u8>| !ends_word(b) || matches!(b, Some(b'.' | b',' | b'-' | b'+'));
         let known = digit.get(..count).is_some_and(is_card);
         let goes_on =
             bytes.get(end) == Some(&b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit);
-        if known && !inside(before) && super::ends_word(bytes.get(end)) && !goes_on {
+        if known && !inside(before) && ends_word(bytes.get(end)) && !goes_on {
             out.push(start..end);
         }
     }
@@ -179,7 +180,7 @@ pub(super) fn phones(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>
 /// `+` and 8 to 15 digits, between which stand single separators or a pair of brackets.
 fn international(bytes: &[u8], plus: usize) -> Option<usize> {
     let before = plus.checked_sub(1).and_then(|i| bytes.get(i));
-    if !super::ends_word(before)
+    if !ends_word(before)
         || !bytes
             .get(plus + 1)
             .is_some_and(|b| matches!(b, b'1'..=b'9'))
@@ -199,13 +200,13 @@ fn international(bytes: &[u8], plus: usize) -> Option<usize> {
         i += 1;
     }
     let fits = (8..=15).contains(&count) && groups <= 7;
-    (fits && super::ends_word(bytes.get(end))).then_some(end)
+    (fits && ends_word(bytes.get(end))).then_some(end)
 }
 
 /// `(212) 555-0100`, `212-555-0100`, `1.212.555.0100`: ten digits in three groups with a separator between each.
 fn north_american(bytes: &[u8], start: usize) -> Option<usize> {
     let before = start.checked_sub(1).and_then(|i| bytes.get(i));
-    if !super::ends_word(before) || matches!(before, Some(b'.' | b'-' | b'/' | b',' | b'$')) {
+    if !ends_word(before) || matches!(before, Some(b'.' | b'-' | b'/' | b',' | b'$')) {
         return None;
     }
     let mut i = start;
@@ -238,6 +239,5 @@ fn north_american(bytes: &[u8], start: usize) -> Option<usize> {
     let end = i + 5;
     let goes_on = matches!(bytes.get(end), Some(b'-' | b'.' | b'/'))
         && bytes.get(end + 1).is_some_and(u8::is_ascii_digit);
-    (last.iter().all(u8::is_ascii_digit) && super::ends_word(bytes.get(end)) && !goes_on)
-        .then_some(end)
+    (last.iter().all(u8::is_ascii_digit) && ends_word(bytes.get(end)) && !goes_on).then_some(end)
 }

@@ -10,6 +10,8 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
 
+use super::boundary::ends_word;
+
 /// What a key is made of: letters and digits, and more.
 #[derive(Clone, Copy)]
 enum Alphabet {
@@ -98,7 +100,7 @@ pub(super) fn find(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>)
     {
         let end = match KEYS.get(hit.pattern().as_usize()) {
             Some(&(head, alphabet, fewest, most)) => {
-                let alone = super::ends_word(hit.start().checked_sub(1).and_then(|i| bytes.get(i)));
+                let alone = ends_word(hit.start().checked_sub(1).and_then(|i| bytes.get(i)));
                 // one character more than fits tells that it is too long
                 let rest = bytes[hit.end()..range.end].iter().take(most + 1);
                 let length = rest.take_while(|b| alone && alphabet.has(**b)).count();

@@ -1,7 +1,8 @@
 //! Spans against datatrove's (`tests/oracles/datatrove_pii.py` wrote them), the checks of numbers against python-stdnum's.
 
-use super::{PiiAction, PiiConfig, PiiKind};
 use serde_json::Value;
+
+use super::{PiiAction, PiiConfig, PiiKind};
 
 fn golden() -> Value {
     serde_json::from_str(include_str!("../../tests/data/pii.json")).unwrap()
@@ -17,7 +18,7 @@ fn all(action: PiiAction) -> PiiConfig {
 
 fn applied(config: &PiiConfig, text: &str) -> String {
     let mut out = String::new();
-    match config.apply(text, &mut out, &mut |_| ()) {
+    match config.apply_to(text, &mut out, &mut |_| ()) {
         std::ops::ControlFlow::Continue(true) => out,
         _ => text.to_string(),
     }
@@ -231,7 +232,7 @@ fn a_document_is_dropped_by_the_rule_of_its_first_match() {
         max_matches: 1,
         ..all(PiiAction::Drop)
     };
-    let verdict = |text: &str| config.apply(text, &mut String::new(), &mut |_| ());
+    let verdict = |text: &str| config.apply_to(text, &mut String::new(), &mut |_| ());
     assert!(verdict("a@b.com").is_continue());
     let reason = verdict("8.8.8.8 and a@b.com").break_value().unwrap();
     assert_eq!((reason.rule.as_str(), reason.value), ("pii.ip", 2.0.into()));

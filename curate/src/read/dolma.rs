@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use super::format::Mismatch;
 use super::lines::LineReader;
-use super::{Batch, place};
-use crate::config::Input;
+use super::{Batch, storage};
+use crate::read::Input;
 
 /// Lines one by one.
 struct Lines {
@@ -24,7 +24,7 @@ struct Lines {
 
 impl Lines {
     fn open(name: &str, path: &Path, input: &Input, max: usize) -> io::Result<Lines> {
-        let blob = place::open(path, &input.options)
+        let blob = storage::open(path, &input.options)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
         Ok(Lines {
             name: name.to_string(),

@@ -7,10 +7,10 @@ use std::path::Path;
 use super::compression::{Source, decode_body};
 use super::lines::LineReader;
 use super::pages::PageReader;
-use super::place::Blob;
+use super::storage::Blob;
 use super::warc::WarcReader;
 use super::{Batch, Kind, Reader};
-use crate::config::Format;
+use crate::read::Format;
 
 /// A file in memory.
 struct Bytes(Cursor<Vec<u8>>);

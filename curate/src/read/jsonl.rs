@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::json;
+use crate::text::json;
 
 /// The fields of a line.
 #[derive(Debug, Default, Deserialize)]

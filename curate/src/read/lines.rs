@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::Batch;
 use super::compression::{Piece, Source};
 use super::format::{Mismatch, starts_with};
-use super::place::Blob;
+use super::storage::Blob;
 
 /// Reads lines (or one whole text).
 pub(crate) struct LineReader {

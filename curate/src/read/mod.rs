@@ -6,156 +6,50 @@
 //! (place), what they are compressed with (compression) and how records stand in them (warc, lines,
 //! pages, parquet, dolma) are three separate things.
 
+mod batch;
 mod compression;
 mod dolma;
 mod fields;
 mod format;
 mod http;
+mod input;
 mod jsonl;
 mod lines;
+mod names;
 mod pages;
 mod parquet;
-mod place;
+mod parse;
+mod shards;
+mod storage;
 mod warc;
 mod wat;
+mod web;
 mod wikitext;
 
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-pub(crate) use compression::decode_body;
-pub(crate) use fields::{Fields, Unread, read_fields};
-pub(crate) use http::parse_response;
-pub(crate) use jsonl::{JsonScratch, reason};
-pub(crate) use lines::LineReader;
-#[cfg(feature = "object-store")]
-pub(crate) use place::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
-pub(crate) use place::{Options, find as find_files, is_remote};
-pub(crate) use warc::parse_record;
-
-use crate::config::{Format, Input, OutputFormat};
 use crate::error::{At, Error, Result};
-use crate::text::narrow;
-use compression::Source;
+use crate::write::OutputFormat;
 use format::Mismatch;
 
-/// What was wrong with a record that could be read all the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// Name in reports.
-    pub(crate) name: &'static str,
-    /// In words.
-    pub(crate) why: &'static str,
-}
+pub(crate) use fields::{Fields, Unread};
+#[cfg(test)]
+pub(crate) use http::parse_response;
+pub use input::{Format, Input};
+pub(crate) use jsonl::{JsonScratch, reason};
+pub(crate) use lines::LineReader;
+pub(crate) use parse::read_fields;
+pub use shards::{Shard, input_files, missing_inputs};
+#[cfg(feature = "object-store")]
+pub(crate) use storage::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
+pub(crate) use storage::{Options, find as find_files, is_remote};
+pub(crate) use warc::parse_record;
+pub(crate) use web::{Content, parse_page};
 
-/// One record of a batch: a slice of the batch's bytes, or why there is none.
-pub(crate) struct Raw {
-    /// Byte offset in the file (of the gzip member for WARC, in the decompressed text for lines).
-    pub(crate) offset: u64,
-    /// Number of the record in its file (of its part of the file), from 0, bad ones included.
-    pub(crate) number: u64,
-    /// Number among the records of the same offset.
-    nth: u32,
-    start: u32,
-    end: u32,
-    /// Why the record cannot be read.
-    pub(crate) bad: Option<String>,
-    /// The fault it was read in spite of.
-    pub(crate) repaired: Option<Fault>,
-}
-
-/// Some records of a file.
-#[derive(Default)]
-pub(crate) struct Batch {
-    data: Vec<u8>,
-    pub(crate) records: Vec<Raw>,
-    /// File bytes consumed for this batch.
-    pub(crate) consumed: u64,
-    /// Numbers count inside a part of a file: records are named by their offset.
-    by_offset: bool,
-    /// Offset of the last record and its number among those of this offset.
-    last: Option<(u64, u32)>,
-}
-
-impl Batch {
-    /// An empty batch; `part`: of a part of a file.
-    pub(crate) fn of_part(part: bool) -> Batch {
-        Batch {
-            by_offset: part,
-            ..Batch::default()
-        }
-    }
-
-    /// What names a record in its file: its number, or its place where numbers are not known.
-    pub(crate) fn label(&self, raw: &Raw) -> String {
-        match raw.nth {
-            _ if !self.by_offset => raw.number.to_string(),
-            0 => format!("@{}", raw.offset),
-            nth => format!("@{}.{nth}", raw.offset),
-        }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.data.clear();
-        self.records.clear();
-        self.consumed = 0;
-    }
-
-    /// The bytes of a record.
-    pub(crate) fn bytes(&self, raw: &Raw) -> &[u8] {
-        &self.data[raw.start as usize..raw.end as usize]
-    }
-
-    fn push(&mut self, offset: u64, number: u64, bytes: &[u8], repaired: Option<Fault>) {
-        let start = self.data.len();
-        self.data.extend_from_slice(bytes);
-        self.push_read(offset, number, start, repaired);
-    }
-
-    /// A record whose bytes are the batch's from `start` on.
-    fn push_read(&mut self, offset: u64, number: u64, start: usize, repaired: Option<Fault>) {
-        let nth = self.nth(offset);
-        self.records.push(Raw {
-            offset,
-            number,
-            nth,
-            start: narrow(start),
-            end: narrow(self.data.len()),
-            bad: None,
-            repaired,
-        });
-    }
-
-    fn push_bad(&mut self, offset: u64, number: u64, why: String) {
-        let nth = self.nth(offset);
-        self.records.push(Raw {
-            offset,
-            number,
-            nth,
-            start: 0,
-            end: 0,
-            bad: Some(why),
-            repaired: None,
-        });
-    }
-
-    /// Records of a member follow each other, in this batch and from the one before.
-    fn nth(&mut self, offset: u64) -> u32 {
-        let same = self.last.is_some_and(|(last, _)| last == offset);
-        let nth = self.last.filter(|_| same).map_or(0, |(_, nth)| nth + 1);
-        self.last = Some((offset, nth));
-        nth
-    }
-
-    fn is_full(&self) -> bool {
-        self.data.len() >= BATCH_BYTES || self.records.len() >= BATCH_RECORDS
-    }
-}
-
-/// A batch is closed once it holds this much; one record may exceed it.
-const BATCH_BYTES: usize = 4 << 20;
-const BATCH_RECORDS: usize = 2048;
+pub(crate) use batch::{Batch, Fault, Raw};
+pub(crate) use compression::{Source, decode_body};
 
 /// A file being read.
 pub(crate) struct Reader {
@@ -199,7 +93,8 @@ impl Reader {
     /// # Errors
     /// `Io`.
     pub(crate) fn open_lines(path: &Path, options: &Options, max: usize) -> Result<Reader> {
-        let lines = place::open(path, options).and_then(|blob| LineReader::open(blob, max, false));
+        let lines =
+            storage::open(path, options).and_then(|blob| LineReader::open(blob, max, false));
         Ok(Reader::new(path, Kind::Lines(Box::new(lines.at(path)?))))
     }
 
@@ -256,7 +151,7 @@ fn open(
     part: Option<&Range<u64>>,
     max: usize,
 ) -> io::Result<Result<Kind, Mismatch>> {
-    let blob = || place::open(path, &input.options);
+    let blob = || storage::open(path, &input.options);
     let has_start = part.is_none_or(|range| range.start == 0);
     let mut other = None;
     let kind = match input.format {
@@ -363,7 +258,7 @@ const FIRST_STREAMS: usize = 4 << 20;
 
 /// True if parts of a file can be read without what comes before them.
 pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
-    let open = || Source::open(place::open(path, &input.options)?, false);
+    let open = || Source::open(storage::open(path, &input.options)?, false);
     match input.format {
         Format::Warc | Format::Wet | Format::Wat | Format::Parquet => Ok(true),
         // attributes lie in other files, whose lines are told by counting

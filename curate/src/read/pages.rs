@@ -19,7 +19,7 @@ use super::Batch;
 use super::compression::{Piece, Source};
 use super::fields::{Fields, Unread};
 use super::format::{Mismatch, starts_with};
-use super::place::Blob;
+use super::storage::Blob;
 use super::wikitext::{self, Wiki};
 use crate::verdict::{Reason, broken, empty};
 
@@ -338,7 +338,7 @@ impl PageReader {
 }
 
 /// What ends a page: its own end, or the start of the next one where that is missing.
-enum Tag {
+pub(crate) enum Tag {
     Open,
     Close,
 }

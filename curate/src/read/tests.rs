@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use super::compression::Source;
 use super::lines::LineReader;
 use super::pages::PageReader;
-use super::place::Blob;
+use super::storage::Blob;
 use super::warc::WarcReader;
 use super::{Batch, Kind, Reader};
 

@@ -25,7 +25,7 @@ pub(super) fn read_wat(bytes: &[u8]) -> Result<Fields, Unread> {
         let reason = broken("read.record_type", record.kind, "metadata");
         return Err(Unread::Drop(Box::new(fields), reason));
     }
-    let value: Value = crate::json::from_slice(record.body)
+    let value: Value = crate::text::json::from_slice(record.body)
         .map_err(|e| Unread::Bad(format!("broken WAT metadata: {e}")))?;
     let payload = &value["Envelope"]["Payload-Metadata"];
     let response = &payload["HTTP-Response-Metadata"];

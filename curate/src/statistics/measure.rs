@@ -3,9 +3,9 @@
 //! `DocStats`, `LineStats`, `ParagraphStats` and `WordStats` with their default thresholds; words are spaCy's, as in the
 //! filters; a share of nothing is 0. Added: `bytes`. Left out: sentences, and what needs a model.
 
-use crate::filter::{HashCounts, duplicates, stop_word};
-use crate::text::{Scratch, chars};
-use crate::unicode::{self, DIGIT, LETTER, SPACE, TRANSLATED};
+use crate::filter::{duplicates, stop_word};
+use crate::text::unicode::{self, DIGIT, LETTER, SPACE, TRANSLATED};
+use crate::text::{HashCounts, Scratch, chars};
 
 /// Names of the figures.
 pub const FIGURES: [&str; 33] = [

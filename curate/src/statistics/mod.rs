@@ -4,11 +4,13 @@
 //! a summary adds the shards up without a text being read again. Memory is bounded: a distribution holds at most some
 //! thousand buckets, names and groups are limited, and what does not fit is counted under a name that says so.
 
+pub(crate) mod boxed;
 mod distinct;
 mod distribution;
 mod frequent;
 mod measure;
 mod summary;
+mod what_if;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -25,6 +27,7 @@ pub use distribution::Distribution;
 pub use frequent::Frequent;
 pub use measure::{FIGURES, TextFigures, measure};
 pub use summary::{QUANTILES, Row};
+pub use what_if::{Candidates, Choice, Refilter, WhatIf};
 
 /// Pairs of source and language beyond these are counted under one name.
 const GROUPS: usize = 2048;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::Put;
+use super::put::Put;
 
 /// Never made.
 pub(super) enum Objects {}

@@ -9,6 +9,9 @@
 mod absent;
 #[cfg(feature = "object-store")]
 mod objects;
+mod put;
+
+pub use put::Put;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,15 +36,6 @@ pub fn is_url(path: &Path) -> bool {
 pub fn is_inside(name: &str) -> bool {
     let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['\\', '\0']);
     name.is_empty() || name.split('/').all(is_plain)
-}
-
-/// What became of a conditional put.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Put {
-    /// The object is there, in this version.
-    Done(Option<String>),
-    /// Another one is there than the one expected; nothing was changed.
-    Other,
 }
 
 /// A folder in an object store. Names are paths below it, with slashes.

@@ -11,7 +11,7 @@ use object_store::{
     Error, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, UpdateVersion,
 };
 
-use super::Put;
+use super::put::Put;
 use crate::read::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
 
 /// Files above this go in parts of this size: stores want 5 MiB at least, and 10,000 parts at most.

@@ -2,11 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::parquet::ParquetLines;
 use super::{JsonLines, OutputFile};
-use crate::config::OutputFormat;
-use crate::dedup::shard_file;
 use crate::error::{At, Result};
+use crate::write::shard_file;
+
+/// How clean documents are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputFormat {
+    /// JSON lines under zstd.
+    #[default]
+    JsonlZst,
+    /// JSON lines under gzip.
+    JsonlGz,
+    /// Parquet: `id`, `text`, `url`, `source`, `subset`, `language`, `metadata` (JSON text).
+    Parquet,
+}
 
 const ALL: [OutputFormat; 3] = [
     OutputFormat::JsonlZst,

@@ -6,6 +6,7 @@
 //! behind is for the job to sweep.
 
 mod clean;
+mod digest;
 mod lines;
 mod parquet;
 
@@ -19,7 +20,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{At, Result};
 
+pub use clean::OutputFormat;
 pub(crate) use clean::{CleanWriter, clean_file};
+pub(crate) use digest::{check_digest, verify, word};
 pub(crate) use lines::JsonLines;
 
 /// A finished output file.
@@ -133,4 +136,9 @@ fn temporary(path: &Path) -> PathBuf {
         .unwrap_or_default();
     let random = RandomState::new().build_hasher().finish();
     path.with_file_name(format!(".millrace-{name}.{random:016x}.tmp"))
+}
+
+/// Name of a shard's file.
+pub(crate) fn shard_file(folder: &str, shard: usize, extension: &str) -> String {
+    format!("{folder}/{shard:05}.{extension}")
 }

@@ -18,7 +18,7 @@ use parquet::schema::parser::parse_message_type;
 use super::{AtomicFile, OutputFile};
 use crate::document::CleanDocument;
 use crate::error::{At, Result, damaged};
-use crate::json;
+use crate::text::json;
 
 const SCHEMA: &str = "message document {
     required binary id (UTF8);

@@ -5,10 +5,10 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use curate::{
-    CurateConfig, Curator, Format, Input, ShardReport, Silent, documents, each_record, inspect,
-    shards,
-};
+use curate::Silent;
+use curate::corpus::documents;
+use curate::pipeline::{CurateConfig, Curator, ShardReport, inspect, shards};
+use curate::read::{Format, Input, each_record};
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_128;
 

@@ -3,12 +3,18 @@
 
 use std::time::Duration;
 
-use curate::{
-    BadWords, BadWordsFilter, C4Profile, C4Quality, CurateConfig, Curator, Dclm, Dolma,
-    DolmaGopher, Fineweb2, Fineweb2Filter, FinewebQuality, GopherQuality, GopherRepetition, Input,
-    Judge, Length, LineEditor, Lines, MassiveText, Nemo, Openwebtext, Redpajama, RedpajamaSignals,
-    Scratch, Silent, Step, documents, shards,
+use curate::Silent;
+use curate::corpus::documents;
+use curate::filter::{
+    BadWords, BadWordsFilter, C4Profile, C4Quality, Dclm, Dolma, DolmaGopher, Fineweb2,
+    Fineweb2Filter, FinewebQuality, GopherQuality, GopherRepetition, Length, LineEditor, Lines,
+    MassiveText, Nemo, Openwebtext, Redpajama, RedpajamaSignals,
 };
+use curate::pipeline::{CurateConfig, Curator, shards};
+use curate::read::Input;
+use curate::steps::Step;
+use curate::text::Scratch;
+use curate::verdict::Judge;
 use rustix::time::{ClockId, clock_gettime};
 
 type Filter = Box<dyn Fn(&str, &mut Scratch, &mut Judge)>;

@@ -3,7 +3,9 @@
 use std::io::Write;
 use std::path::Path;
 
-use curate::{CurateConfig, Curator, Format, Input, ShardReport, Silent, shards};
+use curate::Silent;
+use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
+use curate::read::{Format, Input};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
@@ -266,23 +268,23 @@ fn megabytes_without_a_space_take_no_more_than_seconds() {
     }
     let path = folder.path().join("in.jsonl");
     std::fs::write(&path, lines).unwrap();
-    let off = curate::GopherQuality {
+    let off = curate::filter::GopherQuality {
         min_doc_words: 0,
-        ..curate::GopherQuality::default()
+        ..curate::filter::GopherQuality::default()
     };
     let input = Input {
         path: path.to_string_lossy().into_owned(),
         ..Input::default()
     };
     for step in [
-        curate::Step::GopherRepetition(curate::GopherRepetition::default()),
-        curate::Step::GopherQuality(off),
-        curate::Step::C4(curate::C4Quality {
+        curate::steps::Step::GopherRepetition(curate::filter::GopherRepetition::default()),
+        curate::steps::Step::GopherQuality(off),
+        curate::steps::Step::C4(curate::filter::C4Quality {
             max_word_length: 0,
-            ..curate::C4Quality::default()
+            ..curate::filter::C4Quality::default()
         }),
-        curate::Step::Fineweb(curate::FinewebQuality::default()),
-        curate::Step::Length(curate::Length::default()),
+        curate::steps::Step::Fineweb(curate::filter::FinewebQuality::default()),
+        curate::steps::Step::Length(curate::filter::Length::default()),
     ] {
         let config = CurateConfig {
             inputs: vec![input.clone()],

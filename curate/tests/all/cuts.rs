@@ -3,12 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use curate::{
-    BloomConfig, BloomRemove, CurateConfig, Curator, DedupConfig, DedupReport, EditList, Error,
-    Fate, Found, Input, KeepList, LineHash, LineKeep, LineUnit, LinesConfig, Silent,
-    SubstringConfig, SubstringUnit, TextReader, UrlDedupConfig, UrlKeep, checksum, dedup,
-    documents, inspect, kept_documents, shards,
+use curate::corpus::{EditList, Fate, Found, KeepList, TextReader, documents, kept_documents};
+use curate::dedup::{
+    BloomConfig, BloomRemove, DedupConfig, DedupReport, LineHash, LineKeep, LineUnit, LinesConfig,
+    SubstringConfig, SubstringUnit, UrlDedupConfig, UrlKeep, dedup,
 };
+use curate::pipeline::{CurateConfig, Curator, inspect, shards};
+use curate::read::Input;
+use curate::write::checksum;
+use curate::{Error, Silent};
 use serde_json::{Value, json};
 
 /// Curates one shard a list of records.
@@ -154,7 +157,7 @@ fn a_document_that_loses_more_than_its_share_is_dropped_and_told() {
     }
     // a later job without this pass leaves nothing of it
     let plain = DedupConfig {
-        exact: Some(curate::ExactConfig::default()),
+        exact: Some(curate::dedup::ExactConfig::default()),
         ..DedupConfig::default()
     };
     dedup(&plain, &out, count, &Silent).unwrap();
@@ -538,7 +541,7 @@ fn everything(memory_mb: u64) -> DedupConfig {
         }),
         memory_mb,
         ..DedupConfig {
-            exact: Some(curate::ExactConfig::default()),
+            exact: Some(curate::dedup::ExactConfig::default()),
             ..substring(40)
         }
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use curate::{Dclm, Scratch, Verdict};
+use curate::filter::Dclm;
+use curate::text::Scratch;
+use curate::verdict::Verdict;
 use serde_json::Value;
 
 #[test]

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
-use curate::{
-    CurateConfig, Curator, CutRules, DecontaminateConfig, DecontaminateProfile, Decontaminator,
-    DedupConfig, DedupReport, EditList, Fate, Found, Input, KeepList, LinesConfig, Silent,
-    TextReader, Verdict, checksum, decontaminate, dedup, kept_documents, shards,
-};
+use curate::Silent;
+use curate::corpus::{EditList, Fate, Found, KeepList, TextReader, kept_documents};
+use curate::decontaminate::{CutRules, DecontaminateConfig, DecontaminateProfile, Decontaminator};
+use curate::dedup::{DedupConfig, DedupReport, LinesConfig, decontaminate, dedup};
+use curate::pipeline::{CurateConfig, Curator, shards};
+use curate::read::Input;
+use curate::verdict::Verdict;
+use curate::write::checksum;
 use serde_json::{Value, json};
 
 fn lines(path: &Path, records: &[Value]) -> String {

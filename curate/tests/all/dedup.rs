@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use curate::{
-    CurateConfig, Curator, DedupConfig, Fate, Format, Input, KeepList, MinhashConfig,
-    MinhashPreset, Silent, dedup, documents, shards,
-};
+use curate::Silent;
+use curate::corpus::{Fate, KeepList, documents};
+use curate::dedup::{DedupConfig, MinhashConfig, MinhashPreset, dedup};
+use curate::pipeline::{CurateConfig, Curator, shards};
+use curate::read::{Format, Input};
 use serde_json::{Value, json};
 
 const DOCUMENTS: usize = 600;
@@ -199,7 +200,7 @@ fn texts_of_the_same_words_are_exact_duplicates_where_that_is_asked_for() {
         (true, 4, Of::This("a".to_string())),
     ] {
         let settings = DedupConfig {
-            exact: Some(curate::ExactConfig { normalized }),
+            exact: Some(curate::dedup::ExactConfig { normalized }),
             ..DedupConfig::default()
         };
         let (left, told) = of_two_sources(&settings, [&first, &again]);
@@ -213,7 +214,7 @@ fn texts_of_the_same_words_are_exact_duplicates_where_that_is_asked_for() {
 fn signatures_of_raw_texts_are_refused_where_words_are_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let of = |normalized| DedupConfig {
-        exact: Some(curate::ExactConfig { normalized }),
+        exact: Some(curate::dedup::ExactConfig { normalized }),
         ..DedupConfig::default()
     };
     let count = signed(folder.path(), &records(), 2, &of(false));
@@ -231,15 +232,15 @@ fn of_one_address_the_best_source_stays() {
     let first = [record("a", "longer than any other")];
     let again = [record("b", "short"), record("c", "longer")];
     for (priority, keep, stays) in [
-        (vec![], curate::UrlKeep::First, "a"),
-        (vec!["again"], curate::UrlKeep::First, "b"),
-        (vec!["again"], curate::UrlKeep::Longest, "c"),
-        (vec!["first", "again"], curate::UrlKeep::Longest, "a"),
+        (vec![], curate::dedup::UrlKeep::First, "a"),
+        (vec!["again"], curate::dedup::UrlKeep::First, "b"),
+        (vec!["again"], curate::dedup::UrlKeep::Longest, "c"),
+        (vec!["first", "again"], curate::dedup::UrlKeep::Longest, "a"),
     ] {
         let settings = DedupConfig {
-            url: Some(curate::UrlDedupConfig {
+            url: Some(curate::dedup::UrlDedupConfig {
                 keep,
-                ..curate::UrlDedupConfig::default()
+                ..curate::dedup::UrlDedupConfig::default()
             }),
             priority: priority.iter().map(ToString::to_string).collect(),
             ..DedupConfig::default()

@@ -1,6 +1,6 @@
 //! Extraction of hostile and broken pages: no panic, no hang, and what can be read is read.
 
-use curate::{ExtractConfig, PageSource, TextForm, extract_html, extract_page};
+use curate::extract::{ExtractConfig, PageSource, TextForm, extract_html, extract_page};
 use proptest::prelude::*;
 
 /// An article that every extractor should find.
@@ -140,7 +140,7 @@ fn markdown_keeps_headings_lists_tables_code_and_quotes() {
         };
         extract_page(&source, &config).text
     };
-    let markdown = text(TextForm::Markdown, curate::Favour::Recall);
+    let markdown = text(TextForm::Markdown, curate::extract::Favour::Recall);
     for part in [
         "# Pumps\n\n",
         "\n\n## Parts\n\n",
@@ -152,7 +152,7 @@ fn markdown_keeps_headings_lists_tables_code_and_quotes() {
     ] {
         assert!(markdown.contains(part), "{part:?} is not in\n{markdown}");
     }
-    let plain = text(TextForm::Text, curate::Favour::Recall);
+    let plain = text(TextForm::Text, curate::extract::Favour::Recall);
     for part in [
         "Pumps\n\n",
         "\n\n- A valve that opens, and closes again, when the pressure falls.\n- A pipe",

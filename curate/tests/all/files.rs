@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use curate::{
-    CurateConfig, Curator, DedupConfig, Error, Format, Input, KeepList, MinhashConfig,
-    MinhashPreset, SignatureFile, Silent, checksum, dedup, inspect, shards,
-};
+use curate::corpus::KeepList;
+use curate::dedup::{DedupConfig, MinhashConfig, MinhashPreset, SignatureFile, dedup};
+use curate::pipeline::{CurateConfig, Curator, inspect, shards};
+use curate::read::{Format, Input};
+use curate::write::checksum;
+use curate::{Error, Silent};
 
 /// Near duplicates in `files` JSONL files, from a counter.
 fn inputs(folder: &Path, files: usize, documents: usize) {
@@ -157,7 +159,7 @@ fn signatures_of_another_shape_are_refused() {
     other.minhash.as_mut().unwrap().seed = 2;
     assert_eq!(refused(&other), 8);
     let mut other = crate::both();
-    other.keep = curate::KeepPolicy::Datatrove;
+    other.keep = curate::dedup::KeepPolicy::Datatrove;
     assert_eq!(refused(&other), 8);
     let mut other = crate::both();
     other.minhash = Some(MinhashConfig::of(MinhashPreset::Native));

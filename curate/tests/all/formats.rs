@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use curate::{
-    CleanDocument, CurateConfig, Curator, Format, Found, Input, OutputFormat, ShardReport, Silent,
-    TextReader, documents, each_record, missing_inputs, shards,
-};
+use curate::Silent;
+use curate::corpus::{Found, TextReader, documents};
+use curate::document::CleanDocument;
+use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
+use curate::read::{Format, Input, each_record, missing_inputs};
+use curate::write::OutputFormat;
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -1,9 +1,9 @@
 //! datatrove's own answers, recorded by tests/oracles/datatrove_golden.py, against ours.
 
-use curate::{
-    C4Quality, FinewebQuality, GopherQuality, GopherRepetition, MinhashConfig, MinhashScratch,
-    Minhasher, Scratch, Splitter, Verdict,
-};
+use curate::dedup::{MinhashConfig, MinhashScratch, Minhasher};
+use curate::filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition};
+use curate::text::{Scratch, Splitter};
+use curate::verdict::Verdict;
 use serde_json::Value;
 
 /// The recorded rows, without the line of versions.

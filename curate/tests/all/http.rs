@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use curate::{Format, Input, each_record, input_files};
+use curate::read::{Format, Input, each_record, input_files};
 
 /// What the server does wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -242,11 +242,15 @@ fn an_address_without_an_object_is_an_error_before_anything_runs() {
         format!("http://{}/gone.jsonl", server.address),
         Format::Jsonl,
     );
-    let told = curate::missing_inputs(&[missing]);
+    let told = curate::read::missing_inputs(&[missing]);
     assert_eq!(told.len(), 1);
     assert!(told[0].1.contains("not found"), "{told:?}");
     let nobody = input("http://127.0.0.1:1/x?y=1".to_string(), Format::Jsonl);
-    assert!(curate::missing_inputs(&[nobody])[0].1.contains("query"));
+    assert!(
+        curate::read::missing_inputs(&[nobody])[0]
+            .1
+            .contains("query")
+    );
 }
 
 #[test]
@@ -323,6 +327,6 @@ fn lists_and_buckets_give_their_objects() {
     }
     let mut wrong = input("s3://bucket/crawl/".to_string(), Format::Warc);
     wrong.options = BTreeMap::from([("aws_colour".to_string(), "red".to_string())]);
-    let told = curate::missing_inputs(&[wrong]);
+    let told = curate::read::missing_inputs(&[wrong]);
     assert!(told[0].1.contains("aws_colour"), "{told:?}");
 }

@@ -4,10 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use curate::{
-    CurateConfig, Curator, DedupConfig, Format, Input, Length, MinhashConfig, MinhashPreset,
-    OutputFormat, PiiConfig, Progress, Shard, Silent, Step, shards,
-};
+use curate::dedup::{DedupConfig, MinhashConfig, MinhashPreset};
+use curate::filter::Length;
+use curate::pii::PiiConfig;
+use curate::pipeline::{CurateConfig, Curator, shards};
+use curate::read::{Format, Input, Shard};
+use curate::steps::Step;
+use curate::write::OutputFormat;
+use curate::{Progress, Silent};
 
 use crate::files::tree;
 

@@ -3,10 +3,15 @@
 use std::io::Write;
 use std::path::Path;
 
-use curate::{
-    CleanDocument, CodeConfig, CurateConfig, Curator, Error, Format, Input, LanguageConfig,
-    NormalizeConfig, ShardReport, Silent, Step, documents, shards,
-};
+use curate::corpus::documents;
+use curate::document::CleanDocument;
+use curate::language::LanguageConfig;
+use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
+use curate::quality::CodeConfig;
+use curate::read::{Format, Input};
+use curate::steps::Step;
+use curate::text::repair::NormalizeConfig;
+use curate::{Error, Silent};
 
 const ENGLISH: &str = "The house is on the hill and the children play in the garden every day.";
 const GERMAN: &str = "Das Haus steht auf dem Berg und die Kinder spielen jeden Tag im Garten.";

@@ -27,10 +27,10 @@ mod store;
 mod verify;
 
 /// Exact and MinHash deduplication with the defaults of each.
-fn both() -> curate::DedupConfig {
-    curate::DedupConfig {
-        exact: Some(curate::ExactConfig::default()),
-        minhash: Some(curate::MinhashConfig::default()),
-        ..curate::DedupConfig::default()
+fn both() -> curate::dedup::DedupConfig {
+    curate::dedup::DedupConfig {
+        exact: Some(curate::dedup::ExactConfig::default()),
+        minhash: Some(curate::dedup::MinhashConfig::default()),
+        ..curate::dedup::DedupConfig::default()
     }
 }

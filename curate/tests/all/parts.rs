@@ -5,9 +5,10 @@ use std::io::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use curate::{
-    CurateConfig, Curator, Format, Input, ShardReport, Silent, documents, each_record, shards,
-};
+use curate::Silent;
+use curate::corpus::documents;
+use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
+use curate::read::{Format, Input, each_record};
 use proptest::prelude::*;
 
 const HEAD: &str = "<mediawiki>\n  <siteinfo>\n    <base>https://en.wikipedia.org/wiki/Main_Page</base>\n  </siteinfo>\n";

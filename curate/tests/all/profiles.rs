@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use curate::{
+use curate::filter::{
     BadWords, BadWordsFilter, C4Profile, C4Quality, Dclm, Dolma, DolmaGopher, Fineweb2,
-    Fineweb2Filter, Judge, Measure, Nemo, Redpajama, RedpajamaSignals, Scratch, Verdict,
+    Fineweb2Filter, Nemo, Redpajama, RedpajamaSignals,
 };
+use curate::text::Scratch;
+use curate::verdict::{Judge, Measure, Verdict};
 use serde_json::Value;
 
 fn rows(packed: &[u8]) -> Vec<Value> {

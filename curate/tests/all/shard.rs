@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::path::Path;
 
-use curate::{
-    CurateConfig, Curator, DedupConfig, Format, Input, KeepPolicy, ShardReport, Silent, Step,
-    dedup, kept_documents, shards,
-};
+use curate::Silent;
+use curate::corpus::kept_documents;
+use curate::dedup::{DedupConfig, KeepPolicy, dedup};
+use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
+use curate::read::{Format, Input};
+use curate::steps::Step;
 
 /// Runs all shards of `config` and returns their reports.
 fn run(config: &CurateConfig, dedup: &DedupConfig, out: &Path) -> Vec<ShardReport> {
@@ -108,7 +110,7 @@ fn files_of_one_name_give_ids_of_their_own_whatever_the_order() {
         let out = folder.path().join(format!("out{turn}"));
         let count = run(&config, &crate::both(), &out).len();
         let mut found: Vec<(String, String)> = (0..count)
-            .flat_map(|s| curate::documents(&out, s).unwrap())
+            .flat_map(|s| curate::corpus::documents(&out, s).unwrap())
             .map(|d| d.map(|d| (d.id, d.text)).unwrap())
             .collect();
         found.sort();
@@ -141,7 +143,7 @@ fn bad_lines_are_quarantined_with_offset_and_the_rest_is_read() {
             ..Input::default()
         }],
         max_record_bytes: 4096,
-        step: vec![Step::Length(curate::Length::default())],
+        step: vec![Step::Length(curate::filter::Length::default())],
         ..CurateConfig::default()
     };
     let out = folder.path().join("out");
@@ -217,7 +219,7 @@ fn shown_samples_are_those_with_the_smallest_hashes_whatever_the_shards() {
         assert_eq!(kept.len(), 8);
         // by the definition: XXH3 of the first 400 characters, seeded with XXH3 of the id
         let mut all: Vec<(u64, String)> = (0..parts)
-            .flat_map(|s| curate::documents(&out, s).unwrap())
+            .flat_map(|s| curate::corpus::documents(&out, s).unwrap())
             .map(|d| {
                 let d = d.unwrap();
                 let excerpt: String = d.text.chars().take(400).collect();

@@ -1,6 +1,7 @@
 //! datatrove's statistics of texts, recorded by tests/oracles/datatrove_statistics.py, against ours.
 
-use curate::{FIGURES, Scratch, measure};
+use curate::statistics::{FIGURES, measure};
+use curate::text::Scratch;
 use serde_json::Value;
 
 /// Texts of the golden rows, then the awkward ones.

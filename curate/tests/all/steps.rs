@@ -3,11 +3,15 @@
 use std::io::Write;
 use std::path::Path;
 
-use curate::{
-    CleanDocument, CurateConfig, Curator, Dclm, Error, ExpressionConfig, GopherQuality, Input,
-    PerplexityConfig, PiiAction, PiiConfig, PiiKind, QualityConfig, ShardReport, Silent, Step,
-    UrlConfig, documents, shards,
-};
+use curate::corpus::documents;
+use curate::document::CleanDocument;
+use curate::filter::{Dclm, GopherQuality, UrlConfig};
+use curate::pii::{PiiAction, PiiConfig, PiiKind};
+use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
+use curate::quality::{ExpressionConfig, PerplexityConfig, QualityConfig};
+use curate::read::Input;
+use curate::steps::Step;
+use curate::{Error, Silent};
 use serde_json::{Value, json};
 
 fn config(folder: &Path, records: &[Value], step: Vec<Step>) -> CurateConfig {
@@ -214,7 +218,7 @@ fn figures_tell_what_filtering_again_with_another_limit_keeps_and_change_nothing
     let curated = |name: &str, figures: bool, quality: GopherQuality| {
         let steps = vec![
             Step::GopherQuality(quality),
-            Step::C4(curate::C4Quality::default()),
+            Step::C4(curate::filter::C4Quality::default()),
             Step::Dclm(Dclm::default()),
         ];
         let config = CurateConfig {
@@ -255,14 +259,15 @@ fn figures_tell_what_filtering_again_with_another_limit_keeps_and_change_nothing
     );
     let (least, most) = ([30, 60, 120, 250, 400], [0.05, 0.5, 1.0]);
     let figures = with.join("figures/00000.jsonl.zst");
-    let mut what_if = curate::WhatIf::new(
+    let mut what_if = curate::statistics::WhatIf::new(
         [
             (words.to_string(), least.map(|n| n as f64).to_vec()),
             (dots.to_string(), most.to_vec()),
         ]
         .into(),
     );
-    curate::read_figures(&figures, |measures, lost| what_if.add(measures, lost)).unwrap();
+    curate::quality::signals::read_figures(&figures, |measures, lost| what_if.add(measures, lost))
+        .unwrap();
     assert_eq!(what_if.kept(), counted.kept);
     let mut differ = 0;
     let quality = |least, most| GopherQuality {
@@ -286,8 +291,9 @@ fn figures_tell_what_filtering_again_with_another_limit_keeps_and_change_nothing
 
     // both at once, and where every other document goes
     let changes = [(words.to_string(), 120.0), (dots.to_string(), 0.05)];
-    let mut both = curate::Refilter::new(changes.into());
-    curate::read_figures(&figures, |measures, lost| both.add(measures, lost)).unwrap();
+    let mut both = curate::statistics::Refilter::new(changes.into());
+    curate::quality::signals::read_figures(&figures, |measures, lost| both.add(measures, lost))
+        .unwrap();
     let (_, again) = curated("both", false, quality(120, 0.05));
     assert_eq!(both.kept, again.kept);
     for (rule, limit) in both.known() {

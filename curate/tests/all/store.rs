@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use curate::{ObjectFolder, Put};
+use curate::store::{ObjectFolder, Put};
 
 /// What the server does wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use curate::{
-    DedupConfig, DedupReport, Error, KeepList, KeepPolicy, MinhashConfig, MinhashPreset, Shingle,
-    ShingleKind, Silent, dedup, inspect, merge_indexes,
+use curate::corpus::KeepList;
+use curate::dedup::{
+    DedupConfig, DedupReport, KeepPolicy, MinhashConfig, MinhashPreset, Shingle, ShingleKind,
+    dedup, merge_indexes,
 };
+use curate::pipeline::inspect;
+use curate::{Error, Silent};
 use serde_json::{Value, json};
 
 use crate::dedup::{Of, signed, told};
@@ -252,7 +255,7 @@ fn sources_then_the_policy_decide_who_stays_verified_or_not() {
     let records = records(&texts(400));
     let folder = tempfile::tempdir().unwrap();
     let base = DedupConfig {
-        exact: Some(curate::ExactConfig::default()),
+        exact: Some(curate::dedup::ExactConfig::default()),
         ..settings(0.0)
     };
     let shards = signed(folder.path(), &records, 5, &base);
@@ -313,7 +316,7 @@ fn of_equal_texts_the_best_source_stays_and_is_no_duplicate() {
     ];
     for verify in [0.0, 0.5] {
         let settings = DedupConfig {
-            exact: Some(curate::ExactConfig::default()),
+            exact: Some(curate::dedup::ExactConfig::default()),
             priority: vec!["input/ArXiv".to_string()],
             ..settings(verify)
         };
@@ -342,7 +345,7 @@ fn a_kept_document_tells_how_many_it_stands_for_and_rehydration_follows() {
             };
             *sizes.entry(keeper.clone()).or_default() += 1;
         }
-        let mut table = curate::REHYDRATION.map(|(from, times)| (from, times, 0));
+        let mut table = curate::dedup::REHYDRATION.map(|(from, times)| (from, times, 0));
         for size in sizes.values() {
             table.iter_mut().rev().find(|row| row.0 <= *size).unwrap().2 += 1;
         }
@@ -385,7 +388,7 @@ fn with_index(settings: DedupConfig, folder: &Path) -> DedupConfig {
     std::fs::create_dir_all(folder).unwrap();
     DedupConfig {
         index: Some(folder.to_path_buf()),
-        exact: Some(curate::ExactConfig::default()),
+        exact: Some(curate::dedup::ExactConfig::default()),
         ..settings
     }
 }

@@ -10,15 +10,15 @@ use std::path::Path;
 
 impl Job {
     /// The resolved job as TOML; loading it gives the same job. A secret that is written into the job stands there as
-    /// [`curate::HIDDEN`], and loading that is a problem of its key.
+    /// [`curate::secrets::HIDDEN`], and loading that is a problem of its key.
     pub fn to_toml(&self) -> String {
         let shown = secrets::hidden(self);
         toml::to_string(&shown).expect("a job holds only tables, arrays, strings and numbers")
     }
 
     /// The store that the job's files are shared through, if it has one.
-    pub(crate) fn store(&self) -> curate::Result<Option<curate::ObjectFolder>> {
-        let open = |t: &StoreTable| curate::ObjectFolder::open(&t.url, &t.options);
+    pub(crate) fn store(&self) -> curate::Result<Option<curate::store::ObjectFolder>> {
+        let open = |t: &StoreTable| curate::store::ObjectFolder::open(&t.url, &t.options);
         self.store.as_ref().map(open).transpose()
     }
 
@@ -28,17 +28,17 @@ impl Job {
     }
 
     /// `[decontaminate]` where it cuts documents after deduplication.
-    pub(crate) fn cutting(&self) -> Option<&curate::DecontaminateConfig> {
+    pub(crate) fn cutting(&self) -> Option<&curate::decontaminate::DecontaminateConfig> {
         self.decontaminate.as_ref().filter(|d| d.cuts())
     }
 
     /// `[decontaminate]` where it drops documents in the curation pass.
-    pub(crate) fn dropping(&self) -> Option<&curate::DecontaminateConfig> {
+    pub(crate) fn dropping(&self) -> Option<&curate::decontaminate::DecontaminateConfig> {
         self.decontaminate.as_ref().filter(|d| !d.cuts())
     }
 
     /// Inputs that documents come from: those of `[curate]`, else those of `[tokenize]`.
-    pub(crate) fn inputs(&self) -> &[curate::Input] {
+    pub(crate) fn inputs(&self) -> &[curate::read::Input] {
         match (&self.curate, &self.tokenize) {
             (Some(c), _) => &c.inputs,
             (None, Some(t)) => &t.inputs,
@@ -53,13 +53,13 @@ impl Job {
         } else {
             "tokenize"
         };
-        let missing = curate::missing_inputs(self.inputs());
+        let missing = curate::read::missing_inputs(self.inputs());
         let told = missing.into_iter().map(|(i, why)| Problem {
             key: format!("{table}.inputs[{i}].path"),
             found: format!(
                 "{:?}: {}",
-                curate::without_passwords(&self.inputs()[i].path),
-                curate::without_passwords(&why)
+                curate::secrets::without_passwords(&self.inputs()[i].path),
+                curate::secrets::without_passwords(&why)
             ),
             wanted: "a file, folder, pattern, list or URL that is there".into(),
         });
@@ -169,10 +169,10 @@ impl Job {
             );
         }
         if let Some(store) = &self.store
-            && !curate::is_url(Path::new(&store.url))
+            && !curate::store::is_url(Path::new(&store.url))
         {
             let wanted = "a folder in a store: s3://bucket/folder, gs://... or az://...";
-            let found = curate::without_passwords(&store.url);
+            let found = curate::secrets::without_passwords(&store.url);
             add("store.url", format!("{found:?}"), wanted);
         }
         if self.name.is_empty() {
@@ -228,7 +228,11 @@ impl Job {
     }
 
     /// A source that no input has would never come first.
-    fn check_priority(&self, dedup: &curate::DedupConfig, add: &mut dyn FnMut(&str, String, &str)) {
+    fn check_priority(
+        &self,
+        dedup: &curate::dedup::DedupConfig,
+        add: &mut dyn FnMut(&str, String, &str),
+    ) {
         let inputs = self.curate.iter().flat_map(|c| &c.inputs);
         let sources: Vec<&str> = inputs.map(|i| i.source.as_str()).collect();
         for (i, name) in dedup.priority.iter().enumerate() {

@@ -85,12 +85,13 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
 
 /// The text of a job file, which may be an object of a store that the environment tells how to reach.
 fn read(path: &Path) -> Result<String, String> {
-    if !curate::is_url(path) {
+    if !curate::store::is_url(path) {
         return std::fs::read_to_string(path).map_err(|e| e.to_string());
     }
     let url = path.to_string_lossy();
     let (folder, name) = url.rsplit_once('/').ok_or("no path")?;
-    let folder = curate::ObjectFolder::open(folder, &BTreeMap::new()).map_err(|e| e.to_string())?;
+    let folder =
+        curate::store::ObjectFolder::open(folder, &BTreeMap::new()).map_err(|e| e.to_string())?;
     let object = folder.read(name).map_err(|e| e.to_string())?;
     let (bytes, _) = object.ok_or("no such object")?;
     String::from_utf8(bytes).map_err(|e| e.to_string())

@@ -1,7 +1,9 @@
 //! Secrets of stores and servers in a job: never printed, so neither in `job.toml` nor in the report.
 
 use super::table::{Executor, Job};
-use curate::{HIDDEN, is_written_out, without_passwords};
+use curate::secrets::HIDDEN;
+use curate::secrets::is_written_out;
+use curate::secrets::without_passwords;
 use std::collections::BTreeMap;
 
 /// The job with a placeholder where a secret is written.

@@ -37,13 +37,13 @@ pub struct Job {
     pub kubernetes: Option<Kubernetes>,
     /// Read, extract, filter.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub curate: Option<curate::CurateConfig>,
+    pub curate: Option<curate::pipeline::CurateConfig>,
     /// Drop documents that hold evaluation texts (part of the curation pass), or cut these out (part of the dedup stage).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub decontaminate: Option<curate::DecontaminateConfig>,
+    pub decontaminate: Option<curate::decontaminate::DecontaminateConfig>,
     /// Drop duplicates.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dedup: Option<curate::DedupConfig>,
+    pub dedup: Option<curate::dedup::DedupConfig>,
     /// Text to token datasets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenize: Option<Tokenize>,

@@ -11,7 +11,7 @@ pub struct Tokenize {
     pub tokenizer: TokenizerTable,
     /// Files to tokenize as they are (`jsonl`, `text`), in a job without `[curate]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub inputs: Vec<curate::Input>,
+    pub inputs: Vec<curate::read::Input>,
     /// Fields of a JSON line that hold text, a string or an array of strings; each makes its own datasets.
     pub json_keys: Vec<String>,
     /// Cut documents in sentences. Default: no, a document is one sequence.
@@ -228,7 +228,7 @@ pub(crate) struct TokenDataset {
 
 impl Tokenize {
     /// Every dataset: tables (or sources) times keys.
-    pub(crate) fn datasets(&self, inputs: &[curate::Input]) -> Vec<TokenDataset> {
+    pub(crate) fn datasets(&self, inputs: &[curate::read::Input]) -> Vec<TokenDataset> {
         let mut tables = self.dataset.clone();
         if tables.is_empty() {
             for input in inputs {
@@ -276,7 +276,7 @@ impl Tokenize {
     pub(crate) fn check(
         &self,
         curated: bool,
-        inputs: &[curate::Input],
+        inputs: &[curate::read::Input],
         add: &mut dyn FnMut(&str, String, &str),
     ) {
         match (&self.tokenizer.file, &self.tokenizer.train) {
@@ -321,7 +321,7 @@ impl Tokenize {
                     "a name without slashes",
                 );
             }
-            use curate::Format::{Dolma, Jsonl, Parquet, Text};
+            use curate::read::Format::{Dolma, Jsonl, Parquet, Text};
             if !matches!(input.format, Jsonl | Dolma | Parquet | Text) {
                 let wanted = "jsonl, dolma, parquet or text: other formats are for [curate]";
                 add(

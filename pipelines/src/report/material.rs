@@ -33,7 +33,7 @@ pub(crate) struct Material {
     /// `statistics.json`.
     pub statistics: Value,
     /// Figures of all documents, if the job keeps them; or why they cannot be read.
-    pub what_if: Result<curate::WhatIf, String>,
+    pub what_if: Result<curate::statistics::WhatIf, String>,
 }
 
 impl Material {
@@ -79,10 +79,10 @@ impl Material {
 }
 
 /// What other limits would keep: the figures are read once to choose limits and once to count.
-fn figures(job: &Job, out: &Path) -> Result<curate::WhatIf, String> {
-    let mut candidates = curate::Candidates::default();
+fn figures(job: &Job, out: &Path) -> Result<curate::statistics::WhatIf, String> {
+    let mut candidates = curate::statistics::Candidates::default();
     each_figure(job, out, |measures, lost| candidates.add(measures, lost))?;
-    let mut what_if = curate::WhatIf::new(candidates.limits());
+    let mut what_if = curate::statistics::WhatIf::new(candidates.limits());
     each_figure(job, out, |measures, lost| what_if.add(measures, lost))?;
     Ok(what_if)
 }
@@ -91,11 +91,11 @@ fn figures(job: &Job, out: &Path) -> Result<curate::WhatIf, String> {
 pub(crate) fn each_figure(
     job: &Job,
     out: &Path,
-    mut each: impl FnMut(&[curate::Measure], bool),
+    mut each: impl FnMut(&[curate::verdict::Measure], bool),
 ) -> Result<(), String> {
     let keeps = job.curate.as_ref().is_some_and(|c| c.figures);
     for file in shard_files(out, "figures").iter().filter(|_| keeps) {
-        curate::read_figures(file, &mut each).map_err(|e| e.to_string())?;
+        curate::quality::signals::read_figures(file, &mut each).map_err(|e| e.to_string())?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::html::{section, table};
 use super::material::Material;
 use super::values::percent;
 use crate::machine::grouped;
-use curate::Side;
+use curate::verdict::Side;
 
 /// A table for every rule: limits, and the documents that the filters keep with them.
 pub(super) fn what_if(m: &Material) -> String {

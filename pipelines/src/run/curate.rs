@@ -5,7 +5,8 @@ use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, anyhow, bail};
-use curate::{Curator, Shard, ShardReport};
+use curate::pipeline::{Curator, ShardReport};
+use curate::read::Shard;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::json;
 use std::collections::HashSet;
@@ -62,7 +63,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         .chain(of_steps)
         .map(|f| identity(&f))
         .collect();
-    let signatures = curate::SignatureShape::of(job.dedup.as_ref());
+    let signatures = curate::dedup::SignatureShape::of(job.dedup.as_ref());
     fingerprint(&json!([
         "curate",
         shard.number,
@@ -79,7 +80,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
     ]))
 }
 
-fn table(cx: &Context) -> Result<&curate::CurateConfig> {
+fn table(cx: &Context) -> Result<&curate::pipeline::CurateConfig> {
     let table = cx.job.curate.as_ref();
     table.ok_or_else(|| anyhow!("the job has no [curate] table"))
 }
@@ -137,7 +138,7 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
     Ok(())
 }
 
-fn curator(cx: &Context, config: &curate::CurateConfig) -> Result<Curator> {
+fn curator(cx: &Context, config: &curate::pipeline::CurateConfig) -> Result<Curator> {
     let (decontaminate, dedup) = (cx.job.dropping(), cx.job.dedup.as_ref());
     Ok(Curator::new(
         config,
@@ -164,7 +165,11 @@ fn bad_before(cx: &Context, shards: &[Shard], todo: &[usize]) -> Result<u64> {
 
 /// A stage with more bad records than allowed, or with nothing but bad ones, has failed: it is not recorded, so that the
 /// same command fails again.
-fn check_bad(cx: &Context, config: &curate::CurateConfig, sum: &ShardReport) -> Result<()> {
+fn check_bad(
+    cx: &Context,
+    config: &curate::pipeline::CurateConfig,
+    sum: &ShardReport,
+) -> Result<()> {
     let errors = cx.out.join("errors.jsonl");
     let (bad, most) = (sum.quarantined, config.max_bad_records);
     if bad > most {
@@ -355,7 +360,7 @@ const NAMED: usize = 10;
 
 /// One error of all shards that have failed: the others are done, and these are tried again by the next run.
 fn all_of(shards: &[Shard], mut failed: Vec<(usize, anyhow::Error)>) -> anyhow::Error {
-    let name = |i: usize| format!("shard {i} ({})", curate::shown(&shards[i].path));
+    let name = |i: usize| format!("shard {i} ({})", curate::secrets::shown(&shards[i].path));
     if failed.len() == 1 {
         let (i, e) = failed.remove(0);
         return e.context(name(i));
@@ -407,7 +412,7 @@ fn merge_errors(cx: &Context, shards: usize) -> Result<PathBuf> {
 }
 
 /// `decontaminate/report.json` of documents that were dropped.
-fn report_dropped(cx: &Context, found: &curate::Decontamination) -> Result<PathBuf> {
+fn report_dropped(cx: &Context, found: &curate::decontaminate::Decontamination) -> Result<PathBuf> {
     let path = PathBuf::from("decontaminate/report.json");
     let mut text = serde_json::to_string_pretty(found)?;
     text.push('\n');
@@ -420,7 +425,7 @@ fn report_dropped(cx: &Context, found: &curate::Decontamination) -> Result<PathB
 
 /// `statistics.json` and `statistics.parquet` for the job.
 fn merge_statistics(cx: &Context, shards: usize) -> Result<[PathBuf; 2]> {
-    let mut sum = curate::Statistics::default();
+    let mut sum = curate::statistics::Statistics::default();
     for i in 0..shards {
         sum.read(&cx.out.join(format!("statistics/{i:05}.jsonl.zst")))?;
     }

@@ -26,13 +26,13 @@ pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
 }
 
 /// Names and checksums of the indexes of earlier crawls; null without any.
-fn indexes(config: &curate::DedupConfig) -> Result<serde_json::Value> {
+fn indexes(config: &curate::dedup::DedupConfig) -> Result<serde_json::Value> {
     let Some(folder) = &config.index else {
         return Ok(serde_json::Value::Null);
     };
-    let files = curate::index_files(folder)?;
+    let files = curate::dedup::index_files(folder)?;
     let sums = files.iter().map(|path| {
-        let (bytes, sum) = curate::checksum(path)?;
+        let (bytes, sum) = curate::write::checksum(path)?;
         Ok(json!([
             path.file_name().map(|n| n.to_string_lossy()),
             bytes,
@@ -74,9 +74,9 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     cx.manifest.forget("dedup");
     let progress = Progress::start("dedup", "documents", 0);
     let watcher = Watcher(&progress);
-    let mut report = curate::dedup(config, &cx.out, shards, &watcher)?;
+    let mut report = curate::dedup::dedup(config, &cx.out, shards, &watcher)?;
     if let Some(sets) = cutting {
-        report = curate::decontaminate(sets, config.memory_mb, &cx.out, report, &watcher)?;
+        report = curate::dedup::decontaminate(sets, config.memory_mb, &cx.out, report, &watcher)?;
     }
     let files: Vec<PathBuf> = report
         .outputs
@@ -104,7 +104,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
 }
 
 /// What verification left, what earlier crawls had, and what went by address and by lines and substrings, if anything did.
-fn later(report: &curate::DedupReport) -> String {
+fn later(report: &curate::dedup::DedupReport) -> String {
     let mut told = String::new();
     if let Some(verify) = &report.verify {
         let (candidates, rejected) = (grouped(verify.candidates), grouped(verify.rejected));

@@ -42,7 +42,7 @@ fn describe(path: &Path) -> Result<Value> {
         let folder = path.parent().unwrap_or(Path::new("."));
         return Ok(train::inspect(folder)?);
     }
-    Ok(curate::inspect(path)?)
+    Ok(curate::pipeline::inspect(path)?)
 }
 
 fn job_folder(path: &Path) -> Result<Value> {
@@ -109,7 +109,7 @@ pub(crate) fn extract(path: &Path) -> Result<()> {
     std::fs::File::open(path)
         .and_then(|mut f| f.read_to_end(&mut bytes))
         .with_context(|| format!("cannot read {}", path.display()))?;
-    match curate::kind_of(&bytes) {
+    match curate::pipeline::kind_of(&bytes) {
         "html" => {}
         "warc" => return extract_warc(path),
         "text" => {
@@ -121,27 +121,27 @@ pub(crate) fn extract(path: &Path) -> Result<()> {
             path.display()
         ),
     }
-    let page = curate::extract_html(&bytes, None);
+    let page = curate::extract::extract_html(&bytes, None);
     print(&format!("{}\n", page.text))
 }
 
 /// Every page of a WARC, through the same pass as a job with extraction alone.
 fn extract_warc(path: &Path) -> Result<()> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let input = curate::Input {
+    let input = curate::read::Input {
         path: path.display().to_string(),
-        format: curate::Format::Warc,
+        format: curate::read::Format::Warc,
         source: "extract".into(),
         ..Default::default()
     };
-    let step = curate::Step::Extract(curate::ExtractConfig::default());
-    let config = curate::CurateConfig {
+    let step = curate::steps::Step::Extract(curate::extract::ExtractConfig::default());
+    let config = curate::pipeline::CurateConfig {
         inputs: vec![input],
         step: vec![step],
         ..Default::default()
     };
-    let curator = curate::Curator::new(&config, None, None, 0)?;
-    for shard in curate::shards(&config)? {
+    let curator = curate::pipeline::Curator::new(&config, None, None, 0)?;
+    for shard in curate::pipeline::shards(&config)? {
         let report = curator.run_shard(&shard, folder.path(), &curate::Silent)?;
         if report.kept == 0 {
             let (records, bad) = (report.records, report.quarantined);
@@ -150,7 +150,7 @@ fn extract_warc(path: &Path) -> Result<()> {
                 path.display()
             );
         }
-        for document in curate::documents(folder.path(), shard.number)? {
+        for document in curate::corpus::documents(folder.path(), shard.number)? {
             let document = document?;
             let name = document.url.unwrap_or(document.id);
             print(&format!("=== {name}\n{}\n\n", document.text))?;

@@ -47,7 +47,7 @@ fn merge_indexes(out: &Path, parts: &[PathBuf]) -> Result<()> {
     let mut files = Vec::new();
     for part in parts {
         if part.is_dir() {
-            files.extend(curate::index_files(part)?);
+            files.extend(curate::dedup::index_files(part)?);
         } else {
             files.push(part.clone());
         }
@@ -55,7 +55,7 @@ fn merge_indexes(out: &Path, parts: &[PathBuf]) -> Result<()> {
     if let Some(same) = files.iter().find(|f| f.as_path() == out) {
         bail!("{} is both a part and the result", same.display());
     }
-    let (_, documents) = curate::merge_indexes(out, &files, &curate::Silent)?;
+    let (_, documents) = curate::dedup::merge_indexes(out, &files, &curate::Silent)?;
     print(&format!(
         "{}: {} indexes, {} documents\n",
         out.display(),

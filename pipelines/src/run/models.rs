@@ -4,10 +4,12 @@ use crate::log::print;
 use crate::progress::Progress as Bar;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
-use curate::{
-    ClassifierInput, ClassifierLoss, ClassifierTraining, Corpus, DsirHash, DsirTraining,
-    NgramTraining, dsir_cut, perplexity_cuts, score_corpus,
+use curate::corpus::Corpus;
+use curate::quality::dsir::{DsirHash, DsirTraining, dsir_cut};
+use curate::quality::fasttext::{
+    ClassifierInput, ClassifierLoss, ClassifierTraining, score_corpus,
 };
+use curate::quality::ngram::{NgramTraining, perplexity_cuts};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

@@ -10,7 +10,8 @@ use crate::machine::{grouped, megabytes};
 use crate::manifest::{Manifest, Record};
 use crate::submission::Submission;
 use anyhow::{Context as _, Result, bail};
-use curate::{Shard, ShardReport};
+use curate::pipeline::ShardReport;
+use curate::read::Shard;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -131,7 +132,7 @@ fn shards(job: &Job, out: &Path) -> Result<Vec<Shard>> {
         return Ok(listed);
     }
     match &job.curate {
-        Some(config) => Ok(curate::shards(config)?),
+        Some(config) => Ok(curate::pipeline::shards(config)?),
         None => Ok(Vec::new()),
     }
 }

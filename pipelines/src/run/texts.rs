@@ -3,7 +3,8 @@
 use crate::context::Context;
 use crate::job::{Job, TokenDataset};
 use anyhow::{Result, bail};
-use curate::{Format, Found, TextReader};
+use curate::corpus::{Found, TextReader};
+use curate::read::Format;
 use index::{Group, GroupCounts, TextBatch, TextSource};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -29,10 +30,11 @@ enum Place {
 
 /// Units of a dataset in document order. `tasks` decides how fine plain files are cut, never what is read.
 pub(super) fn units(job: &Job, dataset: &TokenDataset, tasks: usize) -> Result<Vec<Unit>> {
-    let files = curate::input_files(job.inputs())?;
-    let wanted =
-        |s: &curate::Shard| dataset.sources.is_empty() || dataset.sources.contains(&s.input.source);
-    let files: Vec<curate::Shard> = files.into_iter().filter(wanted).collect();
+    let files = curate::read::input_files(job.inputs())?;
+    let wanted = |s: &curate::read::Shard| {
+        dataset.sources.is_empty() || dataset.sources.contains(&s.input.source)
+    };
+    let files: Vec<curate::read::Shard> = files.into_iter().filter(wanted).collect();
     let total: u64 = files.iter().map(|f| f.bytes).sum();
     let cut = (total / (4 * tasks as u64)).max(SMALLEST_CUT);
     let mut units = Vec::new();
@@ -50,7 +52,7 @@ pub(super) fn units(job: &Job, dataset: &TokenDataset, tasks: usize) -> Result<V
         }
         let format = file.input.format;
         let whole = tasks == 1 || file.bytes <= cut || format != Format::Jsonl;
-        if whole || !curate::is_plain(&file.path)? {
+        if whole || !curate::corpus::is_plain(&file.path)? {
             unit(Place::File(file.path.clone(), format, None), file.bytes);
             continue;
         }
@@ -193,8 +195,7 @@ impl<'a> Reader<'a> {
     }
 
     fn quarantine(&mut self, reader: &TextReader, offset: u64, why: &str) -> Result<()> {
-        let line =
-            serde_json::json!({"path": curate::shown(reader.path()), "offset": offset, "why": why});
+        let line = serde_json::json!({"path": curate::secrets::shown(reader.path()), "offset": offset, "why": why});
         self.errors
             .extend_from_slice(format!("{line}\n").as_bytes());
         self.bad += 1;
@@ -207,7 +208,7 @@ impl<'a> Reader<'a> {
         if self.bad_before + self.bad > most {
             bail!(
                 "more than tokenize.max_bad_records = {most} records hold no text; the last: {}, byte {offset}: {why}",
-                curate::shown(reader.path())
+                curate::secrets::shown(reader.path())
             );
         }
         Ok(())

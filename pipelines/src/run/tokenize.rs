@@ -153,7 +153,7 @@ fn stage_name(dataset: &str) -> String {
 /// Identity of the documents: checksums of the clean shards and keep-lists, or names, sizes and times of the inputs.
 fn upstream(cx: &Context) -> Result<Value> {
     if cx.job.curate.is_none() {
-        let files = curate::input_files(cx.job.inputs())?;
+        let files = curate::read::input_files(cx.job.inputs())?;
         let files: Vec<Value> = files
             .iter()
             .map(|f| json!([identity(&f.path), f.version, f.input.format, f.input.source]))

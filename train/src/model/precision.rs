@@ -41,7 +41,7 @@ use std::ops::Deref;
 
 use kernels::cast::{self, Blocks, Format};
 use kernels::matmul::Numbers;
-use kernels::{DType, Isa, Tensor};
+use kernels::{DType, Tensor};
 
 use crate::config::plan::FEATURE_CHUNKS;
 use crate::config::precision::{Bf16Sums, Features, Fp8Config, Fp8Recipe, Role};
@@ -191,6 +191,7 @@ impl<'a> Context<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernels::Isa;
     use crate::config::numbers::with_sums_on;
     use crate::config::precision::Precision;
     use crate::fixtures::tiny_gpt;

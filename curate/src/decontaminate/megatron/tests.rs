@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::words::is_of_word;
 use super::*;
-use crate::config::DecontaminateProfile;
+use crate::decontaminate::DecontaminateProfile;
 
 fn golden() -> Value {
     let packed = include_bytes!("../../../tests/data/megatron_ngrams.json.zst");

@@ -6,8 +6,8 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::text::unicode::{self, DIGIT, LETTER};
 use crate::text::{chars, narrow};
-use crate::unicode::{self, DIGIT, LETTER};
 
 /// A word: bytes of the lower-cased text, and bytes of the text.
 #[derive(Clone, Copy, Debug)]

@@ -36,7 +36,7 @@ pub(super) struct Record {
 }
 
 /// Records and the n-grams of their questions.
-pub(in crate::decontaminate) struct Index {
+pub(crate) struct Index {
     pub(super) rules: SampledRules,
     ngram: usize,
     records: Vec<Record>,
@@ -66,7 +66,7 @@ pub(super) fn hash(tokens: &[u64]) -> u64 {
 }
 
 impl Index {
-    pub(in crate::decontaminate) fn new(rules: &SampledRules, ngram: usize) -> Index {
+    pub(crate) fn new(rules: &SampledRules, ngram: usize) -> Index {
         Index {
             rules: rules.clone(),
             ngram,
@@ -94,12 +94,12 @@ impl Index {
     }
 
     /// Number of n-grams of questions.
-    pub(in crate::decontaminate) fn ngrams(&self) -> usize {
+    pub(crate) fn ngrams(&self) -> usize {
         self.questions.len()
     }
 
     /// N-grams of questions by the task of the first record that has them.
-    pub(in crate::decontaminate) fn tasks_of_ngrams(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn tasks_of_ngrams(&self) -> impl Iterator<Item = u32> {
         let firsts = self
             .questions
             .values()
@@ -108,7 +108,7 @@ impl Index {
     }
 
     /// Adds a record; 0 if it has too little to be searched for.
-    pub(in crate::decontaminate) fn add(&mut self, entry: &Entry<'_>, task: u32) -> u64 {
+    pub(crate) fn add(&mut self, entry: &Entry<'_>, task: u32) -> u64 {
         let fields = [
             &self.rules.question_field,
             &self.rules.answer_field,
@@ -189,7 +189,7 @@ impl Index {
     }
 
     /// Weighs all n-grams; call once all records are in.
-    pub(in crate::decontaminate) fn weigh(&mut self) {
+    pub(crate) fn weigh(&mut self) {
         let all = self.records.len() as f32;
         let root = (self.records.len() as f32).sqrt().floor() * 2.0;
         self.hot = (HOT..)

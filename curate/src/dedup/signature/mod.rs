@@ -22,214 +22,23 @@
 //! document was: crawl, shard, document (u32 each); behind the checksums of columns, and under the same checksum, each
 //! crawl (u128: XXH3-128 of the column checksums of all its signature files).
 
+mod layout;
 mod write;
+
+pub(crate) use layout::{NO_SIGNATURE, Origin, Signature, source};
+pub use layout::{SignatureColumn, SignatureShape};
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::preset::MinhashPreset;
-use crate::config::{DedupConfig, KeepPolicy};
 use crate::error::{At, Error, Result, damaged};
+use crate::write::{check_digest, verify, word};
+use layout::{HEADER, INDEX, Layout, MAGIC, TRAILER};
 
 pub(crate) use write::SignatureWriter;
-
-const MAGIC: &[u8; 8] = b"MLRSIGN2";
-const INDEX: &[u8; 8] = b"MLRINDX1";
-const HEADER: usize = 68;
-const TRAILER: usize = 40;
-/// Documents per group with one number a band: 9 MB with FineWeb's 14 bands.
-const GROUP: u64 = 1 << 16;
-/// In place of a band's numbers: the text had too few words. No minimum and no hash of a band is this.
-pub(crate) const NO_SIGNATURE: u64 = u64::MAX;
-
-/// What the numbers in a file are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SignatureShape {
-    /// 0 without MinHash, 1 datatrove's hashes, 2 ours.
-    pub family: u32,
-    /// 0 words, 1 characters, 2 tokens.
-    pub kind: u32,
-    /// Words or characters per shingle.
-    pub ngram: u32,
-    /// Bands; 0 without MinHash.
-    pub bands: u32,
-    /// Hashes per band.
-    pub rows: u32,
-    /// Numbers per band in the file: one, or all its minima.
-    pub width: u32,
-    /// Seed of the permutations.
-    pub seed: u32,
-    /// What the exact hash is of: 0 the text, 1 its words in lower case.
-    pub exact: u32,
-}
-
-impl SignatureShape {
-    /// The shape that a config asks for.
-    pub fn of(config: Option<&DedupConfig>) -> SignatureShape {
-        let normalized = config.and_then(|d| d.exact.as_ref());
-        let exact = u32::from(normalized.is_some_and(|e| e.normalized));
-        let Some((dedup, c)) = config.and_then(|d| Some((d, d.minhash.as_ref()?))) else {
-            return SignatureShape {
-                exact,
-                ..SignatureShape::default()
-            };
-        };
-        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        SignatureShape {
-            family: if c.preset == MinhashPreset::Fineweb {
-                1
-            } else {
-                2
-            },
-            kind: c.shingle.kind.code(),
-            ngram: narrow(c.shingle.n),
-            bands: narrow(c.bands),
-            rows: narrow(c.rows),
-            width: if dedup.keep == KeepPolicy::Datatrove {
-                narrow(c.rows)
-            } else {
-                1
-            },
-            seed: c.seed,
-            exact,
-        }
-    }
-
-    fn fields(self) -> [u32; 8] {
-        [
-            self.family,
-            self.kind,
-            self.ngram,
-            self.bands,
-            self.rows,
-            self.width,
-            self.seed,
-            self.exact,
-        ]
-    }
-
-    fn group(self) -> u64 {
-        GROUP / u64::from(self.width.max(1)).next_power_of_two()
-    }
-}
-
-/// Columns of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layout {
-    shape: SignatureShape,
-    /// An index says where its documents were.
-    is_index: bool,
-}
-
-/// Bytes per document of the columns in front of the bands.
-const FIXED: [u64; 4] = [16, 8, 8, 4];
-/// The same of where it was.
-const PLACE: u64 = 12;
-
-impl Layout {
-    fn bands(self) -> usize {
-        self.shape.bands as usize
-    }
-
-    fn columns(self) -> usize {
-        FIXED.len() + self.bands() + usize::from(self.is_index)
-    }
-
-    /// Bytes per document of a column.
-    fn bytes(self, column: usize) -> u64 {
-        match FIXED.get(column) {
-            Some(bytes) => *bytes,
-            None if column < FIXED.len() + self.bands() => 8 * u64::from(self.shape.width),
-            None => PLACE,
-        }
-    }
-
-    /// Bytes per document of all columns in front of `column`.
-    fn before(self, column: usize) -> u64 {
-        (0..column).map(|c| self.bytes(c)).sum()
-    }
-
-    /// Bytes per document.
-    fn row(self) -> u64 {
-        self.before(self.columns())
-    }
-
-    /// The number of a column, unless the file has none such.
-    fn index(self, column: SignatureColumn) -> Option<usize> {
-        let index = match column {
-            SignatureColumn::Exact => 0,
-            SignatureColumn::Chars => 1,
-            SignatureColumn::Source => 2,
-            SignatureColumn::Quality => 3,
-            SignatureColumn::Band(band) if (band as usize) < self.bands() => {
-                FIXED.len() + band as usize
-            }
-            SignatureColumn::Place if self.is_index => FIXED.len() + self.bands(),
-            _ => return None,
-        };
-        Some(index)
-    }
-
-    fn header(self, number: u32, run: u128) -> Vec<u8> {
-        let mut header = if self.is_index { INDEX } else { MAGIC }.to_vec();
-        for number in self.shape.fields() {
-            header.extend_from_slice(&number.to_le_bytes());
-        }
-        header.extend_from_slice(&number.to_le_bytes());
-        header.extend_from_slice(&run.to_le_bytes());
-        header.extend_from_slice(&self.shape.group().to_le_bytes());
-        header
-    }
-}
-
-/// What one document's entry says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Signature {
-    /// XXH3-128 of the text.
-    pub(crate) exact: u128,
-    /// Characters of the text.
-    pub(crate) chars: u64,
-    /// Names of source and subset, see [`source`].
-    pub(crate) source: u64,
-    /// `meta.quality`, not a number if there is none.
-    pub(crate) quality: f32,
-    /// The bands' numbers; empty if the text has too few words.
-    pub(crate) keys: Vec<u64>,
-}
-
-/// How a document's source is told: the hash of its name below, that of the subset's name, or zero, above.
-pub(crate) fn source(name: &str, subset: Option<&str>) -> u64 {
-    let low = |name: &str| xxh3_64(name.as_bytes()) & 0xffff_ffff;
-    low(name) | subset.map_or(0, low) << 32
-}
-
-/// Which shard of which run a file belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    pub(crate) shard: u32,
-    pub(crate) run: u128,
-}
-
-/// A column of a `.sig` file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignatureColumn {
-    /// XXH3-128 of the texts, 16 bytes each.
-    Exact,
-    /// Characters of the texts, 8 bytes each.
-    Chars,
-    /// Hashes of the names of source and subset, 4 bytes each.
-    Source,
-    /// Qualities, 4 bytes each.
-    Quality,
-    /// A band's numbers, 8 bytes each.
-    Band(u32),
-    /// Of an index: crawl, shard and document, 4 bytes each.
-    Place,
-}
 
 /// A `.sig` or `.index` file whose header and checksums of columns have been verified. No file is held open.
 pub struct SignatureFile {
@@ -445,62 +254,9 @@ impl SignatureFile {
     }
 }
 
-/// `N` bytes at `at`; the caller knows they are there.
-pub(super) fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(&bytes[at..at + N]);
-    out
-}
-
-/// Size of a file, XXH3-128 of all but its last 16 bytes, and its last 24 bytes.
-pub(super) fn verify(path: &Path, least: u64) -> Result<(u64, u128, [u8; 24])> {
-    let mut file = File::open(path).at(path)?;
-    let size = file.metadata().at(path)?.len();
-    if size < least {
-        return Err(damaged(
-            path,
-            size,
-            "end of file",
-            format!("at least {least} bytes"),
-        ));
-    }
-    let mut hash = Xxh3::new();
-    let mut tail = [0u8; 24];
-    let mut left = size - 16;
-    let mut buffer = vec![0; 1 << 20];
-    while left > 0 {
-        let want = usize::try_from(left)
-            .unwrap_or(usize::MAX)
-            .min(buffer.len());
-        file.read_exact(&mut buffer[..want]).at(path)?;
-        hash.update(&buffer[..want]);
-        left -= want as u64;
-        for &byte in &buffer[want.saturating_sub(8)..want] {
-            tail.copy_within(1..8, 0);
-            tail[7] = byte;
-        }
-    }
-    file.read_exact(&mut tail[8..]).at(path)?;
-    Ok((size, hash.digest128(), tail))
-}
-
-/// Compares the checksum in the last 16 bytes.
-pub(super) fn check_digest(path: &Path, size: u64, digest: u128, tail: &[u8; 24]) -> Result<()> {
-    let stored = u128::from_le_bytes(word(tail, 8));
-    if stored != digest {
-        let found = format!("checksum {stored:032x}");
-        return Err(damaged(
-            path,
-            size - 16,
-            found,
-            format!("checksum {digest:032x}"),
-        ));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::layout::GROUP;
     use super::*;
 
     fn shape(bands: u32, width: u32) -> SignatureShape {

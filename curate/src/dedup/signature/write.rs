@@ -5,7 +5,8 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use super::{HEADER, Layout, NO_SIGNATURE, Origin, Signature, SignatureShape};
+use super::layout::{HEADER, Layout};
+use super::{NO_SIGNATURE, Origin, Signature, SignatureShape};
 use crate::error::{At, Result};
 use crate::write::{AtomicFile, OutputFile};
 

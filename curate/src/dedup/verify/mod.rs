@@ -21,23 +21,24 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde_json::json;
 
-pub use report::VerifyReport;
-
 use super::minhash::{MinhashScratch, Minhasher};
 use super::numbering::{Flags, Numbering};
-use super::preset::MinhashConfig;
-use super::signature::{SignatureColumn, SignatureFile, word};
+use super::signature::{SignatureColumn, SignatureFile};
 use super::union_find::UnionFind;
-use crate::document::{CleanDocument, documents};
+use crate::corpus::documents;
+use crate::dedup::minhash::MinhashConfig;
+use crate::document::CleanDocument;
 use crate::error::Result;
 use crate::progress::Progress;
 use crate::text::excerpt;
-use crate::words::Splitter;
-use crate::write::OutputFile;
+use crate::text::words::Splitter;
+use crate::write::{OutputFile, word};
 use component::decide;
 use report::Tally;
 use sets::Set;
 use spill::{Bodies, Candidate, Head, Spill};
+
+pub use report::VerifyReport;
 
 /// What is verified.
 pub(super) struct Verify<'a> {

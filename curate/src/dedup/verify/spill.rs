@@ -9,8 +9,8 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::sets::Set;
-use crate::dedup::signature::word;
 use crate::error::{At, Result, damaged};
+use crate::write::word;
 
 /// A document that shares a band with another one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,14 +4,14 @@
 //! references; tree.rs nests. Browsers build a tree that scripts may change later, which costs most
 //! of a parser's time; nothing changes ours, so it is one vector in the order of the page.
 
-mod entity;
 mod names;
 #[cfg(test)]
 mod oracle;
 mod token;
 mod tree;
 
-pub(crate) use entity::named_reference;
-pub(super) use entity::push_decoded;
-pub(super) use names::{BLOCK, HEADING, Key, SKIPPED, Tag};
+pub(super) use names::BLOCK;
+pub(super) use names::HEADING;
+pub(super) use names::SKIPPED;
+pub(super) use names::{Key, Tag};
 pub(super) use tree::{Id, Node, Tree, parse};

@@ -51,7 +51,7 @@ macro_rules! names {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         #[repr(u8)]
-        pub(in crate::extract) enum $name { Other, $($variant),* }
+        pub(crate) enum $name { Other, $($variant),* }
 
         impl $name {
             const TEXTS: &'static [&'static str] = &["", $($text),*];
@@ -59,7 +59,7 @@ macro_rules! names {
 
             /// The name written as `name`, in any case.
             #[inline]
-            pub(in crate::extract) fn of(name: &[u8]) -> $name {
+            pub(crate) fn of(name: &[u8]) -> $name {
                 static TABLE: [u8; SLOTS] = table($name::TEXTS);
                 static PACKED: [u128; $name::TEXTS.len()] = {
                     let mut packed = [0; $name::TEXTS.len()];
@@ -144,15 +144,15 @@ pub(super) const RAW: u16 = 1 << 5;
 /// May stand in the head without opening the body.
 pub(super) const IN_HEAD: u16 = 1 << 6;
 /// Laid out as a block: text before and after it are apart.
-pub(in crate::extract) const BLOCK: u16 = 1 << 7;
+pub(crate) const BLOCK: u16 = 1 << 7;
 /// What it holds is not text of the page.
-pub(in crate::extract) const SKIPPED: u16 = 1 << 8;
+pub(crate) const SKIPPED: u16 = 1 << 8;
 /// Ends foreign content (SVG, MathML) that was left open.
 pub(super) const BREAKS_OUT: u16 = 1 << 9;
 /// Holds the rows or cells of a table.
 pub(super) const TABLE_PART: u16 = 1 << 11;
 /// A heading.
-pub(in crate::extract) const HEADING: u16 = 1 << 10;
+pub(crate) const HEADING: u16 = 1 << 10;
 
 const SETS: [(u16, &[Tag]); 12] = {
     use Tag::*;
@@ -349,12 +349,12 @@ const PROPERTIES: [u16; 256] = {
 impl Tag {
     /// Has all the properties in `flags`.
     #[inline]
-    pub(in crate::extract) fn is(self, flags: u16) -> bool {
+    pub(crate) fn is(self, flags: u16) -> bool {
         PROPERTIES[self as usize] & flags == flags
     }
 
     /// 1 to 6 for headings, 0 for the rest.
-    pub(in crate::extract) fn heading_level(self) -> u8 {
+    pub(crate) fn heading_level(self) -> u8 {
         if self.is(HEADING) {
             self as u8 - Tag::H1 as u8 + 1
         } else {

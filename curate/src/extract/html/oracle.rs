@@ -10,9 +10,10 @@ use html5ever::tokenizer::{
 };
 use proptest::prelude::*;
 
-use super::names::{RAW, Tag};
-use super::push_decoded;
+use super::names::RAW;
 use super::token::{Token, Tokenizer};
+use crate::extract::html::Tag;
+use crate::text::entity::push_decoded;
 
 /// A token in words: text, start tag with attributes, end tag.
 #[derive(Clone, PartialEq, Debug)]

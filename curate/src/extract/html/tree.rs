@@ -16,23 +16,23 @@ use super::names::{
     BLOCK, BREAKS_OUT, ENDS_P, FORMATTING, HEADING, IN_HEAD, Key, RAW, SCOPE, SPECIAL, TABLE_PART,
     Tag, VOID,
 };
-use super::push_decoded;
 use super::token::{Span, Token, Tokenizer};
+use crate::text::entity::push_decoded;
 use crate::text::narrow;
 
 /// Index of a node.
-pub(in crate::extract) type Id = u32;
+pub(crate) type Id = u32;
 /// No node.
 const NONE: Id = Id::MAX;
 
 /// An element or a text.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::extract) struct Node {
-    pub(in crate::extract) tag: Tag,
+pub(crate) struct Node {
+    pub(crate) tag: Tag,
     /// `NONE` for node 0, the document.
-    pub(in crate::extract) parent: Id,
+    pub(crate) parent: Id,
     /// First node behind the subtree.
-    pub(in crate::extract) end: Id,
+    pub(crate) end: Id,
     /// Of a text: its place in the page. Of an element: its range of attributes.
     span: Span,
 }
@@ -43,29 +43,29 @@ struct Attribute {
 }
 
 /// A parsed page.
-pub(in crate::extract) struct Tree<'a> {
+pub(crate) struct Tree<'a> {
     html: &'a str,
     nodes: Vec<Node>,
     attributes: Vec<Attribute>,
     /// The page wanted more work than its length allows and was cut off.
-    pub(in crate::extract) is_cut: bool,
+    pub(crate) is_cut: bool,
 }
 
 impl<'a> Tree<'a> {
     /// Number of nodes; ids are below it.
-    pub(in crate::extract) fn len(&self) -> Id {
+    pub(crate) fn len(&self) -> Id {
         narrow(self.nodes.len())
     }
 
     /// A node.
     #[inline]
-    pub(in crate::extract) fn node(&self, id: Id) -> &Node {
+    pub(crate) fn node(&self, id: Id) -> &Node {
         &self.nodes[id as usize]
     }
 
     /// Text of a text node as written, references unresolved.
     #[inline]
-    pub(in crate::extract) fn raw(&self, node: &Node) -> &'a str {
+    pub(crate) fn raw(&self, node: &Node) -> &'a str {
         self.slice(node.span)
     }
 
@@ -75,10 +75,7 @@ impl<'a> Tree<'a> {
 
     /// Attributes of an element as written, references unresolved; the first of a name counts.
     #[inline]
-    pub(in crate::extract) fn attributes(
-        &self,
-        node: &Node,
-    ) -> impl Iterator<Item = (Key, &'a str)> + '_ {
+    pub(crate) fn attributes(&self, node: &Node) -> impl Iterator<Item = (Key, &'a str)> + '_ {
         let range = if node.tag == Tag::Text {
             0..0
         } else {
@@ -90,14 +87,14 @@ impl<'a> Tree<'a> {
     }
 
     /// An attribute as written.
-    pub(in crate::extract) fn attribute(&self, id: Id, key: Key) -> Option<&'a str> {
+    pub(crate) fn attribute(&self, id: Id, key: Key) -> Option<&'a str> {
         self.attributes(self.node(id))
             .find(|a| a.0 == key)
             .map(|a| a.1)
     }
 
     /// An attribute with references resolved and without white space around it, unless empty.
-    pub(in crate::extract) fn value(&self, id: Id, key: Key) -> Option<String> {
+    pub(crate) fn value(&self, id: Id, key: Key) -> Option<String> {
         let mut value = String::new();
         push_decoded(&mut value, self.attribute(id, key)?, true);
         let trimmed = value.trim();
@@ -105,7 +102,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Text below a node, as written, in order; of a node with very many below it only the first.
-    pub(in crate::extract) fn texts_below(&self, id: Id) -> impl Iterator<Item = &'a str> + '_ {
+    pub(crate) fn texts_below(&self, id: Id) -> impl Iterator<Item = &'a str> + '_ {
         self.nodes[id as usize..self.node(id).end as usize]
             .iter()
             .take(MAX_BELOW)
@@ -128,7 +125,7 @@ const MAX_REPEATED: usize = 8;
 const MAX_ATTRIBUTE_BYTES: u32 = 16 << 10;
 
 /// Parses a page of at most 4 GiB; never fails.
-pub(in crate::extract) fn parse(html: &str) -> Tree<'_> {
+pub(crate) fn parse(html: &str) -> Tree<'_> {
     let mut builder = Builder {
         tree: Tree {
             html,

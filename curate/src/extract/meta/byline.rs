@@ -6,7 +6,8 @@
 //! What is no short name, or no whole day, is nothing: a wrong author is worse than none.
 
 use super::super::html::{Id, Key, SKIPPED, Tag, Tree};
-use super::{Best, date, text_of};
+use super::date;
+use super::text::{Best, squeeze, text_of};
 
 /// Nodes before and behind the headline that are near it.
 const BEFORE: Id = 80;
@@ -167,7 +168,7 @@ fn short_text(tree: &Tree<'_>, id: Id) -> Option<String> {
     if tree.node(id).end.saturating_sub(id) > 40 {
         return None;
     }
-    let text = super::squeeze(&text_of(tree, id)?);
+    let text = squeeze(&text_of(tree, id)?);
     (!text.is_empty() && text.len() <= MAX_BYLINE).then_some(text)
 }
 

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::super::html::push_decoded;
+use crate::text::entity::push_decoded;
 
 /// One object that may describe the page.
 #[derive(Default)]

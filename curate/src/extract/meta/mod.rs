@@ -8,10 +8,12 @@
 mod byline;
 mod date;
 mod json_ld;
+mod text;
 
 use serde::Serialize;
 
-use super::html::{Id, Key, Tag, Tree, push_decoded};
+use super::html::{Id, Key, Tag, Tree};
+use text::{Best, squeeze, text_of};
 
 /// Metadata of a page; absent where the page does not say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -73,36 +75,8 @@ const DIRECTIVES: [&str; 10] = [
     "nosnippet",
     "notranslate",
 ];
-
-/// Texts longer than this (bytes) are no metadata.
-const MAX_BYTES: usize = 2000;
 /// Licences recorded at most.
 const MAX_LICENCES: usize = 8;
-
-/// A value and how explicit its source is; the greatest rank wins, the first of equals.
-#[derive(Default)]
-struct Best(Option<(u8, String)>);
-
-impl Best {
-    fn offer(&mut self, rank: u8, value: Option<String>) {
-        let value = value
-            .map(|v| squeeze(&v))
-            .filter(|v| !v.is_empty() && v.len() <= MAX_BYTES);
-        if let Some(value) = value
-            && self.0.as_ref().is_none_or(|have| have.0 < rank)
-        {
-            self.0 = Some((rank, value));
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    fn take(self) -> Option<String> {
-        self.0.map(|v| v.1)
-    }
-}
 
 #[derive(Default)]
 struct Found {
@@ -464,30 +438,6 @@ fn author(text: &str) -> Option<String> {
         && !name.starts_with(['@', '/'])
         && name.chars().any(char::is_alphabetic);
     is_name.then(|| name.to_string())
-}
-
-/// Text of an element, references resolved, white space squeezed.
-fn text_of(tree: &Tree<'_>, id: Id) -> Option<String> {
-    let mut text = String::new();
-    for raw in tree.texts_below(id) {
-        push_decoded(&mut text, raw, false);
-        text.push(' ');
-        if text.len() > 2 * MAX_BYTES {
-            return None;
-        }
-    }
-    Some(text)
-}
-
-fn squeeze(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for word in text.split_whitespace() {
-        if !out.is_empty() {
-            out.push(' ');
-        }
-        out.push_str(word);
-    }
-    out
 }
 
 #[cfg(test)]

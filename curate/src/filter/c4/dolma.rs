@@ -1,7 +1,8 @@
 //! C4 as dolma replicates it: page rules on the whole text, then lines cut out with their line feeds.
 
-use super::{C4Quality, JAVASCRIPT, LOREM, phrases, plain};
-use crate::unicode;
+use super::config::C4Quality;
+use super::phrases::{JAVASCRIPT, LOREM, phrases};
+use crate::text::{plain, unicode};
 use crate::verdict::{KEEP, Verdict, broken};
 
 /// Judges a text; `out` is what the page becomes.

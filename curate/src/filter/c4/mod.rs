@@ -17,141 +17,27 @@
 //! no sentences; lines go with their line feeds. We differ: there spans are counted in the lower-case text, which
 //! shifts them behind a letter that becomes two.
 
+mod config;
 mod dolma;
+mod phrases;
+
+pub use config::{C4Profile, C4Quality};
 
 use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
 use regex::Regex;
-use serde::{Deserialize, Serialize};
 
-use super::plain;
-use crate::config::Problem;
-use crate::text::{Scratch, chars};
-use crate::unicode::{self, PUNCT, SENTENCE, SPACE};
+use crate::check::Problem;
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::text::unicode::{self, PUNCT, SENTENCE, SPACE};
+use crate::text::words::Word;
+use crate::text::{Scratch, chars, plain};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
-use crate::words::Word;
-
-/// Whose reading of C4's rules is followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum C4Profile {
-    /// datatrove's, of the paper.
-    #[default]
-    Datatrove,
-    /// The code that made C4.
-    Google,
-    /// dolma's.
-    Dolma,
-}
-
-/// C4 quality. What a job file leaves out is as the profile has it. Numbers of 0 switch a rule off.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(from = "Given")]
-pub struct C4Quality {
-    /// Whose definition.
-    pub profile: C4Profile,
-    /// Delete `[12]`, `[edit]`, `[citation needed]`.
-    pub remove_citations: bool,
-    /// Drop lines that do not end like a sentence. FineWeb's recipe sets this to false.
-    pub filter_no_terminal_punct: bool,
-    /// Fewest sentences of a page. Paper: 5; Google: 3.
-    pub min_num_sentences: usize,
-    /// Fewest words of a line. Paper: 3; Google: 5.
-    pub min_words_per_line: usize,
-    /// Longest word of a line in characters. 1000.
-    pub max_word_length: usize,
-    /// Drop pages with "lorem ipsum".
-    pub filter_lorem_ipsum: bool,
-    /// Drop lines with "javascript"; dolma: pages.
-    pub filter_javascript: bool,
-    /// Drop pages with `{`.
-    pub filter_curly_bracket: bool,
-    /// Drop lines with a cookie or privacy phrase.
-    pub filter_policy: bool,
-}
-
-impl Default for C4Quality {
-    fn default() -> Self {
-        C4Quality::of(C4Profile::default())
-    }
-}
-
-/// What a job file says.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Given {
-    profile: C4Profile,
-    remove_citations: Option<bool>,
-    filter_no_terminal_punct: Option<bool>,
-    min_num_sentences: Option<usize>,
-    min_words_per_line: Option<usize>,
-    max_word_length: Option<usize>,
-    filter_lorem_ipsum: Option<bool>,
-    filter_javascript: Option<bool>,
-    filter_curly_bracket: Option<bool>,
-    filter_policy: Option<bool>,
-}
-
-impl From<Given> for C4Quality {
-    fn from(given: Given) -> C4Quality {
-        let own = C4Quality::of(given.profile);
-        C4Quality {
-            profile: given.profile,
-            remove_citations: given.remove_citations.unwrap_or(own.remove_citations),
-            filter_no_terminal_punct: given
-                .filter_no_terminal_punct
-                .unwrap_or(own.filter_no_terminal_punct),
-            min_num_sentences: given.min_num_sentences.unwrap_or(own.min_num_sentences),
-            min_words_per_line: given.min_words_per_line.unwrap_or(own.min_words_per_line),
-            max_word_length: given.max_word_length.unwrap_or(own.max_word_length),
-            filter_lorem_ipsum: given.filter_lorem_ipsum.unwrap_or(own.filter_lorem_ipsum),
-            filter_javascript: given.filter_javascript.unwrap_or(own.filter_javascript),
-            filter_curly_bracket: given
-                .filter_curly_bracket
-                .unwrap_or(own.filter_curly_bracket),
-            filter_policy: given.filter_policy.unwrap_or(own.filter_policy),
-        }
-    }
-}
+use phrases::{JAVASCRIPT, LOREM, phrases};
 
 static CITATION: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"\[\d*\]|\[edit\]|\[citation needed\]").ok());
-
-/// Phrases in the order of the bits of [`Line::phrases`].
-const PHRASES: [&str; 8] = [
-    "lorem ipsum",
-    "javascript",
-    "terms of use",
-    "privacy policy",
-    "cookie policy",
-    "uses cookies",
-    "use of cookies",
-    "use cookies",
-];
-const LOREM: u32 = 1;
-const JAVASCRIPT: u32 = 2;
-
-static MATCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    AhoCorasick::builder()
-        .ascii_case_insensitive(true)
-        .build(PHRASES)
-        .ok()
-});
-
-/// Bits of the phrases in a line. The Kelvin sign is the one character outside ASCII whose lower
-/// case is a letter of a phrase.
-fn phrases(line: &str) -> u32 {
-    let Some(matcher) = MATCHER.as_ref() else {
-        return 0;
-    };
-    if line.contains('\u{212a}') {
-        return phrases(&line.replace('\u{212a}', "k"));
-    }
-    matcher
-        .find_overlapping_iter(line)
-        .fold(0, |bits, hit| bits | 1 << hit.pattern().as_u32())
-}
 
 impl C4Quality {
     /// The rules as a profile has them.
@@ -183,30 +69,6 @@ impl C4Quality {
                 ..paper
             },
         }
-    }
-
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        if self.profile == C4Profile::Dolma {
-            for (key, is) in [
-                ("remove_citations", self.remove_citations),
-                ("min_num_sentences", self.min_num_sentences > 0),
-                ("max_word_length", self.max_word_length > 0),
-                ("filter_policy", self.filter_policy),
-            ] {
-                if is {
-                    let wanted = "nothing: the profile \"dolma\" has no such rule";
-                    problem(key, "a value".to_string(), wanted);
-                }
-            }
-        }
-        crate::config::range(
-            problem,
-            "max_word_length",
-            self.max_word_length as f64,
-            0.0,
-            1e9,
-        );
     }
 
     /// Judges a text; `Some(text)` is what the page becomes if that differs.
@@ -338,4 +200,50 @@ fn count_sentences(text: &str, words: &[Word]) -> usize {
         }
     }
     count
+}
+
+impl StepConfig for C4Quality {
+    fn name(&self) -> &'static str {
+        "c4"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        if self.profile == C4Profile::Dolma {
+            for (key, is) in [
+                ("remove_citations", self.remove_citations),
+                ("min_num_sentences", self.min_num_sentences > 0),
+                ("max_word_length", self.max_word_length > 0),
+                ("filter_policy", self.filter_policy),
+            ] {
+                if is {
+                    let wanted = "nothing: the profile \"dolma\" has no such rule";
+                    problem(key, "a value".to_string(), wanted);
+                }
+            }
+        }
+        crate::check::range(
+            problem,
+            "max_word_length",
+            self.max_word_length as f64,
+            0.0,
+            1e9,
+        );
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Filter for C4Quality {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(
+            &draft.text,
+            &mut scratch.text,
+            &mut scratch.rewritten,
+            judge,
+        )?;
+        draft.text.clone_from(&scratch.rewritten);
+        KEEP
+    }
 }

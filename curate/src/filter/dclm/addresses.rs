@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use rustc_hash::FxHashSet;
 
-use crate::unicode::{self, SPACE, is_word};
+use crate::text::unicode::{self, SPACE, is_word};
 
 static TLDS: LazyLock<FxHashSet<&'static str>> =
     LazyLock::new(|| include_str!("tlds.txt").split_ascii_whitespace().collect());

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::words;
-use crate::unicode::{self, DIGIT, SPACE};
+use super::words::words;
+use crate::text::unicode::{self, DIGIT, SPACE};
 
 /// Longest line, in words, of which a phrase is taken.
 const PHRASE_LINE_WORDS: usize = 10;

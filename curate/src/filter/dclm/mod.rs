@@ -9,13 +9,17 @@
 mod addresses;
 mod lines;
 mod repetition;
+mod words;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Problem, range};
+use crate::check::{Problem, range};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::text::unicode::{self, LETTER};
 use crate::text::{Scratch, chars};
-use crate::unicode::{self, LETTER, SPACE};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
+use words::{pieces, plain_words, words};
 
 /// DCLM-baseline.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -72,29 +76,6 @@ impl Default for Dclm {
 const STOP_WORDS: [&str; 8] = ["the", "be", "to", "of", "and", "that", "have", "with"];
 
 impl Dclm {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        for (key, value, most) in [
-            ("min_mean_word_length", self.min_mean_word_length, 1e6),
-            ("max_mean_word_length", self.max_mean_word_length, 1e6),
-            ("max_symbol_ratio", self.max_symbol_ratio, 1e6),
-            ("max_bullet_ratio", self.max_bullet_ratio, 1.0),
-            ("max_ellipsis_ratio", self.max_ellipsis_ratio, 1.0),
-            (
-                "max_non_alphabetic_ratio",
-                self.max_non_alphabetic_ratio,
-                1.0,
-            ),
-            ("max_removed_ratio", self.max_removed_ratio, 1.0),
-        ] {
-            range(problem, key, value, 0.0, most);
-        }
-        if self.min_words > self.max_words {
-            let found = format!("{} above max_words {}", self.min_words, self.max_words);
-            problem("min_words", found, "at most max_words");
-        }
-    }
-
     /// Judges a text and writes what the page becomes to `out`.
     pub fn judge(&self, text: &str, scratch: &mut Scratch, out: &mut String) -> Verdict {
         self.measure(text, scratch, out, &mut Judge::strict())
@@ -230,27 +211,47 @@ impl Counts {
     }
 }
 
-/// `str.split()`.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c| unicode::is(c, SPACE))
-        .filter(|w| !w.is_empty())
+impl StepConfig for Dclm {
+    fn name(&self) -> &'static str {
+        "dclm"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        for (key, value, most) in [
+            ("min_mean_word_length", self.min_mean_word_length, 1e6),
+            ("max_mean_word_length", self.max_mean_word_length, 1e6),
+            ("max_symbol_ratio", self.max_symbol_ratio, 1e6),
+            ("max_bullet_ratio", self.max_bullet_ratio, 1.0),
+            ("max_ellipsis_ratio", self.max_ellipsis_ratio, 1.0),
+            (
+                "max_non_alphabetic_ratio",
+                self.max_non_alphabetic_ratio,
+                1.0,
+            ),
+            ("max_removed_ratio", self.max_removed_ratio, 1.0),
+        ] {
+            range(problem, key, value, 0.0, most);
+        }
+        if self.min_words > self.max_words {
+            let found = format!("{} above max_words {}", self.min_words, self.max_words);
+            problem("min_words", found, "at most max_words");
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
 }
 
-/// `str.isalnum` of a character.
-fn is_alphanumeric(c: char) -> bool {
-    unicode::is(c, LETTER) || c.is_numeric()
-}
-
-/// Words as fastText's tokenizer cuts them (at ASCII white space and NUL) that start with a letter or a digit.
-fn plain_words(text: &str) -> usize {
-    text.split([' ', '\n', '\r', '\t', '\u{b}', '\u{c}', '\0'])
-        .filter(|w| w.chars().next().is_some_and(is_alphanumeric))
-        .count()
-}
-
-/// Pieces between separators, stripped, without the empty ones.
-fn pieces<'a>(text: &'a str, separator: &'a str) -> impl Iterator<Item = &'a str> {
-    text.split(separator)
-        .map(unicode::strip)
-        .filter(|p| !p.is_empty())
+impl Filter for Dclm {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(
+            &draft.text,
+            &mut scratch.text,
+            &mut scratch.rewritten,
+            judge,
+        )?;
+        draft.text.clone_from(&scratch.rewritten);
+        KEEP
+    }
 }

@@ -3,9 +3,8 @@
 use unicode_segmentation::UnicodeSegmentation;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{is_alphanumeric, pieces};
-use crate::filter::HashCounts;
-use crate::text::{Scratch, chars};
+use super::words::{is_alphanumeric, pieces};
+use crate::text::{HashCounts, Scratch, chars};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
 
 /// n and the greatest share of characters: of the most frequent n-gram, then of all that occur again.

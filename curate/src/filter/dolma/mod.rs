@@ -12,12 +12,13 @@ mod repetitions;
 
 use serde::{Deserialize, Serialize};
 
-use super::HashCounts;
 use super::limits::{Limits, Rule};
-use super::plain::{Copies, PlainWords, most_frequent, share};
-use crate::config::Problem;
-use crate::text::{Scratch, chars};
-use crate::unicode::{self, LETTER};
+use crate::check::Problem;
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::text::plain::{Copies, PlainWords, most_frequent, share};
+use crate::text::unicode::{self, LETTER};
+use crate::text::{HashCounts, Scratch, chars};
 use crate::verdict::{Judge, KEEP, Verdict, empty};
 use repetitions::Repetitions;
 
@@ -72,18 +73,6 @@ const RULES: [Rule; 23] = [
 ];
 
 impl Dolma {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        self.limits.check(&RULES, problem);
-        for rule in &RULES[20..] {
-            let name = rule.name.trim_start_matches("dolma.");
-            if self.limits.0.contains_key(name) && !self.repetitions {
-                let wanted = "true, if there is a limit on repetitions";
-                problem("repetitions", format!("false beside {name}"), wanted);
-            }
-        }
-    }
-
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
         self.measure(text, scratch, &mut Judge::strict())
@@ -214,6 +203,33 @@ impl LineCounts {
             ellipses: count(&|l| l.ends_with('\u{2026}')),
             copies: Copies::of(lines.iter().copied(), set),
         }
+    }
+}
+
+impl StepConfig for Dolma {
+    fn name(&self) -> &'static str {
+        "dolma"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        self.limits.check(&RULES, problem);
+        for rule in &RULES[20..] {
+            let name = rule.name.trim_start_matches("dolma.");
+            if self.limits.0.contains_key(name) && !self.repetitions {
+                let wanted = "true, if there is a limit on repetitions";
+                problem("repetitions", format!("false beside {name}"), wanted);
+            }
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Filter for Dolma {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, &mut scratch.text, judge)
     }
 }
 

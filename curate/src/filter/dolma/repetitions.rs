@@ -5,7 +5,7 @@
 //! for groups of at most 256 bytes, so the time is bounded by the length. We differ: longer groups are not found.
 
 use crate::text::chars;
-use crate::unicode::{self, SPACE};
+use crate::text::unicode::{self, SPACE};
 
 /// Bytes of the longest group.
 const MOST_BYTES: usize = 256;

@@ -13,11 +13,12 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{FinewebQuality, GopherQuality, GopherRepetition, Limit, Limits};
-use crate::config::Problem;
+use crate::check::Problem;
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{Error, Result};
 use crate::text::Scratch;
+use crate::text::words::Tongue;
 use crate::verdict::{Judge, Verdict};
-use crate::words::Tongue;
 
 /// FineWeb-2's filters.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -103,36 +104,6 @@ fn language(code: &str) -> Result<Language, String> {
         limits,
         stop_words: fields.collect(),
     })
-}
-
-impl Fineweb2 {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        match language(&self.language) {
-            Err(wanted) => problem("language", format!("{:?}", self.language), &wanted),
-            Ok(found) if found.stop_words.is_empty() && self.stop_words.is_empty() => {
-                let wanted = "some: the language has no list of its own";
-                problem("stop_words", "[]".to_string(), wanted);
-            }
-            Ok(_) => {}
-        }
-        if self.stop_words.len() > MOST_STOP_WORDS {
-            let found = format!("{} words", self.stop_words.len());
-            problem("stop_words", found, "at most 128 words");
-        }
-        for (name, limit) in &self.limits.0 {
-            let is_known = NAMES.iter().chain(&COMMON).any(|n| n == name);
-            let is_right = match limit {
-                Limit::Is(on) => !on,
-                Limit::Number(n) => n.is_finite() && *n >= 0.0,
-            };
-            if !is_known || !is_right {
-                let known: Vec<&str> = NAMES.iter().chain(&COMMON).copied().collect();
-                let wanted = format!("a number or false for one of {}", known.join(" "));
-                problem(&format!("limits.{name}"), format!("{limit:?}"), &wanted);
-            }
-        }
-    }
 }
 
 /// The filters of a language, ready.
@@ -235,6 +206,49 @@ impl Fineweb2Filter {
         self.fineweb.measure(text, scratch, judge)?;
         let bit = |word: &[u8]| self.stop_words.get(word).map_or(0, |&bit| 1u128 << bit);
         self.quality.measure_with(&bit, text, scratch, judge)
+    }
+}
+
+impl StepConfig for Fineweb2 {
+    fn name(&self) -> &'static str {
+        "fineweb2"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        match language(&self.language) {
+            Err(wanted) => problem("language", format!("{:?}", self.language), &wanted),
+            Ok(found) if found.stop_words.is_empty() && self.stop_words.is_empty() => {
+                let wanted = "some: the language has no list of its own";
+                problem("stop_words", "[]".to_string(), wanted);
+            }
+            Ok(_) => {}
+        }
+        if self.stop_words.len() > MOST_STOP_WORDS {
+            let found = format!("{} words", self.stop_words.len());
+            problem("stop_words", found, "at most 128 words");
+        }
+        for (name, limit) in &self.limits.0 {
+            let is_known = NAMES.iter().chain(&COMMON).any(|n| n == name);
+            let is_right = match limit {
+                Limit::Is(on) => !on,
+                Limit::Number(n) => n.is_finite() && *n >= 0.0,
+            };
+            if !is_known || !is_right {
+                let known: Vec<&str> = NAMES.iter().chain(&COMMON).copied().collect();
+                let wanted = format!("a number or false for one of {}", known.join(" "));
+                problem(&format!("limits.{name}"), format!("{limit:?}"), &wanted);
+            }
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(Fineweb2Filter::open(self)?))
+    }
+}
+
+impl Filter for Fineweb2Filter {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, &mut scratch.text, judge)
     }
 }
 

@@ -1,9 +1,8 @@
 //! What a condition may ask of a line.
 
-use super::super::plain;
-use crate::signals::Signals;
-use crate::text::chars;
-use crate::unicode::{self, DIGIT, LETTER, PUNCT, SPACE};
+use crate::quality::signals::Signals;
+use crate::text::unicode::{self, DIGIT, LETTER, PUNCT, SPACE};
+use crate::text::{chars, plain};
 
 /// Names of numbers.
 pub(super) const NAMES: [&str; 11] = [

@@ -16,11 +16,12 @@ use std::borrow::Cow;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use super::plain::{self, share};
-use crate::config::{Problem, range};
+use crate::check::{Problem, range};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{Error, Result};
-use crate::signals::Expression;
-use crate::unicode;
+use crate::quality::signals::Expression;
+use crate::text::plain::{self, share};
+use crate::text::unicode;
 use crate::verdict::{Judge, KEEP, Verdict, broken};
 use figures::{LineFigures, NAMES, TEXTS};
 
@@ -94,51 +95,6 @@ fn condition(source: &str) -> Result<Expression, String> {
     match unknown.map(|name| format!("{name:?}")) {
         Some(unknown) => Err(unknown),
         None => Ok(condition.clone()),
-    }
-}
-
-impl Lines {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        if self.edits.is_empty() {
-            problem("edits", "[]".to_string(), "at least one edit");
-        }
-        range(
-            problem,
-            "max_removed_ratio",
-            self.max_removed_ratio,
-            0.0,
-            1.0,
-        );
-        for (i, edit) in self.edits.iter().enumerate() {
-            let key = |name: &str| format!("edits[{i}].{name}");
-            if let Err(why) = compile(&edit.pattern) {
-                problem(&key("pattern"), why, "a regular expression");
-            }
-            if let Some(Err(why)) = (!edit.condition.is_empty()).then(|| condition(&edit.condition))
-            {
-                let wanted = format!("a condition over {} {}", NAMES.join(" "), TEXTS.join(" "));
-                problem(&key("where"), why, &wanted);
-            }
-            if edit.pattern.is_empty() && edit.action == LineAction::Rewrite {
-                problem(
-                    &key("pattern"),
-                    "\"\"".to_string(),
-                    "what is to be replaced",
-                );
-            }
-            if edit.pattern.is_empty() && edit.condition.is_empty() {
-                problem(
-                    &key("where"),
-                    "\"\"".to_string(),
-                    "a pattern or a condition",
-                );
-            }
-            if !edit.with.is_empty() && edit.action != LineAction::Rewrite {
-                let found = format!("{:?}", edit.with);
-                problem(&key("with"), found, "nothing, or action = \"rewrite\"");
-            }
-        }
     }
 }
 
@@ -252,6 +208,70 @@ impl Edit {
             }
             out.push_str(&kept);
         }
+    }
+}
+
+impl StepConfig for Lines {
+    fn name(&self) -> &'static str {
+        "lines"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        if self.edits.is_empty() {
+            problem("edits", "[]".to_string(), "at least one edit");
+        }
+        range(
+            problem,
+            "max_removed_ratio",
+            self.max_removed_ratio,
+            0.0,
+            1.0,
+        );
+        for (i, edit) in self.edits.iter().enumerate() {
+            let key = |name: &str| format!("edits[{i}].{name}");
+            if let Err(why) = compile(&edit.pattern) {
+                problem(&key("pattern"), why, "a regular expression");
+            }
+            if let Some(Err(why)) = (!edit.condition.is_empty()).then(|| condition(&edit.condition))
+            {
+                let wanted = format!("a condition over {} {}", NAMES.join(" "), TEXTS.join(" "));
+                problem(&key("where"), why, &wanted);
+            }
+            if edit.pattern.is_empty() && edit.action == LineAction::Rewrite {
+                problem(
+                    &key("pattern"),
+                    "\"\"".to_string(),
+                    "what is to be replaced",
+                );
+            }
+            if edit.pattern.is_empty() && edit.condition.is_empty() {
+                problem(
+                    &key("where"),
+                    "\"\"".to_string(),
+                    "a pattern or a condition",
+                );
+            }
+            if !edit.with.is_empty() && edit.action != LineAction::Rewrite {
+                let found = format!("{:?}", edit.with);
+                problem(&key("with"), found, "nothing, or action = \"rewrite\"");
+            }
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(LineEditor::open(self)?))
+    }
+}
+
+impl Filter for LineEditor {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, &mut scratch.rewritten, judge)?;
+        draft.text.clone_from(&scratch.rewritten);
+        KEEP
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        vec!["lines.removed_ratio".to_string()]
     }
 }
 

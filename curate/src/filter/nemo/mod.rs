@@ -12,14 +12,14 @@ mod strings;
 
 use serde::{Deserialize, Serialize};
 
-use super::HashCounts;
 use super::limits::{Limits, Rule};
-use super::plain::{Copies, PlainWords, most_frequent, share};
-use crate::config::Problem;
-use crate::text::{Scratch, chars};
-use crate::unicode;
+use crate::check::Problem;
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::text::plain::{Copies, PlainWords, most_frequent, share};
+use crate::text::{HashCounts, Scratch, chars};
 use crate::verdict::{Judge, KEEP, Verdict, empty};
-use strings::Strings;
+use strings::{Strings, lines};
 
 /// NeMo Curator's heuristics.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -65,11 +65,6 @@ const RULES: [Rule; 31] = [
 ];
 
 impl Nemo {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        self.limits.check(&RULES, problem);
-    }
-
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
         self.measure(text, scratch, &mut Judge::strict())
@@ -124,11 +119,6 @@ impl Nemo {
         next(share(ends.bullets, lines.pieces))?;
         next(f64::from(u8::from(strings.pornographic)))
     }
-}
-
-/// Lines with text.
-fn lines(text: &str) -> impl Iterator<Item = &str> {
-    text.split('\n').filter(|l| !unicode::strip(l).is_empty())
 }
 
 /// Share of characters that go with the most frequent n-gram, its words joined by one space.
@@ -199,6 +189,26 @@ impl WordCounts {
             ));
         }
         counts
+    }
+}
+
+impl StepConfig for Nemo {
+    fn name(&self) -> &'static str {
+        "nemo"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        self.limits.check(&RULES, problem);
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Filter for Nemo {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        self.measure(&draft.text, &mut scratch.text, judge)
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use regex::Regex;
 
-use crate::unicode;
+use crate::text::plain::share;
+use crate::text::unicode;
 
 /// Characters of a text by kind.
 #[derive(Default)]
@@ -78,7 +79,7 @@ const BULLETS: &str = "\u{2022}\u{2023}\u{2043}\u{204c}\u{204d}\u{2219}\u{25cb}\
 impl Ends {
     pub(super) fn of(text: &str) -> Ends {
         let mut found = Ends::default();
-        for line in super::lines(text) {
+        for line in lines(text) {
             let line = unicode::strip(line);
             found.without_mark += usize::from(!line.ends_with(['.', '?', '!', '"', '\'']));
             found.bullets += usize::from(line.starts_with(|c| BULLETS.contains(c)));
@@ -149,5 +150,10 @@ pub(super) fn boilerplate(text: &str) -> f64 {
         }
         found += usize::from(has);
     }
-    super::share(found, all)
+    share(found, all)
+}
+
+/// Lines with text.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.split('\n').filter(|l| !unicode::strip(l).is_empty())
 }

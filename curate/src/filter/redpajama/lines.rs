@@ -2,11 +2,10 @@
 
 use std::sync::LazyLock;
 
-use super::super::plain;
-use super::rounded;
+use super::round::{ratio, rounded};
 use super::words::normalize;
-use crate::text::chars;
-use crate::unicode::{self, SPACE};
+use crate::text::unicode::{self, SPACE};
+use crate::text::{chars, plain};
 
 /// Lines with their scores.
 pub(super) struct Lines {
@@ -76,5 +75,5 @@ impl Lines {
 
 /// Rounded share; of nothing 0.
 fn share(part: usize, whole: usize) -> f64 {
-    super::ratio(part, whole).unwrap_or(0.0)
+    ratio(part, whole).unwrap_or(0.0)
 }

@@ -12,19 +12,23 @@
 //! in the selection that RedPajama uses.
 
 mod lines;
+mod round;
 mod words;
 
 use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::HashCounts;
 use super::limits::Rule;
-use crate::config::Problem;
+use crate::check::Problem;
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{At, Error, Result};
-use crate::text::chars;
+use crate::text::plain::Grams;
+use crate::text::{HashCounts, chars};
 use crate::verdict::{Judge, KEEP, Verdict};
+use round::{ratio, rounded};
 use words::{Normalized, RawWords};
 
 /// RedPajama-v2's signals.
@@ -59,20 +63,8 @@ fn stop_words(language: &str) -> Option<FxHashSet<&'static str>> {
 }
 
 impl Redpajama {
-    /// Reports every contradiction.
-    pub fn check(&self, problem: Problem<'_>) {
-        if stop_words(&self.language).is_none() {
-            let known: Vec<&str> = STOP_WORDS
-                .lines()
-                .filter_map(|l| l.split(' ').next())
-                .collect();
-            let wanted = format!("a language with stop words: {}", known.join(" "));
-            problem("language", format!("{:?}", self.language), &wanted);
-        }
-    }
-
     /// The list of bad words, if there is to be one.
-    pub(crate) fn file(&self) -> Option<PathBuf> {
+    fn file(&self) -> Option<PathBuf> {
         (!self.bad_words.is_empty())
             .then(|| super::bad_words::list_of(Path::new(&self.bad_words), &self.language))
     }
@@ -98,6 +90,8 @@ impl QualitySignal {
 
 /// The signals with their lists, ready.
 pub struct RedpajamaSignals {
+    /// Signals go to the documents.
+    is_stored: bool,
     stop_words: FxHashSet<&'static str>,
     bad_words: Option<FxHashSet<String>>,
     /// Numbers of words that bad words have.
@@ -178,6 +172,7 @@ impl RedpajamaSignals {
         sizes.sort_unstable();
         sizes.dedup();
         Ok(RedpajamaSignals {
+            is_stored: config.store,
             stop_words,
             bad_words,
             sizes,
@@ -232,7 +227,7 @@ impl RedpajamaSignals {
         whole_document(ratio(distinct, count));
         whole_document((count > 0).then(|| rounded(entropy)));
         whole_document(ratio(raw.capitals, raw.words));
-        let mut grams = super::plain::Grams::default();
+        let mut grams = Grams::default();
         for n in [2, 3, 4] {
             whole_document(Some(normalized.top(n, &mut grams, &mut set)));
         }
@@ -268,20 +263,52 @@ impl RedpajamaSignals {
     }
 }
 
-/// Rounded share; of nothing none.
-fn ratio(part: usize, whole: usize) -> Option<f64> {
-    (whole > 0).then(|| rounded(part as f64 / whole as f64))
+impl StepConfig for Redpajama {
+    fn name(&self) -> &'static str {
+        "redpajama"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        if stop_words(&self.language).is_none() {
+            let known: Vec<&str> = STOP_WORDS
+                .lines()
+                .filter_map(|l| l.split(' ').next())
+                .collect();
+            let wanted = format!("a language with stop words: {}", known.join(" "));
+            problem("language", format!("{:?}", self.language), &wanted);
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(RedpajamaSignals::open(self)?))
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.file().into_iter().collect()
+    }
 }
 
-/// To 8 digits behind the point as Python's `round`: the nearest decimal, of two the even one.
-fn rounded(value: f64) -> f64 {
-    // printing is exact, so its rounding is that of the decimal expansion; products are only near
-    let scaled = value * 1e8;
-    let near = scaled.round();
-    if value.is_finite() && (scaled - scaled.floor() - 0.5).abs() > 1e-3 && near.abs() < 1e15 {
-        return near / 1e8;
+impl Filter for RedpajamaSignals {
+    fn apply(&self, draft: &mut Draft, _scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        // signals cost more than any filter: they are counted only for those who ask
+        if !self.is_stored && judge.may_stop_counting() {
+            return KEEP;
+        }
+        let found = self.of(&draft.text);
+        if self.is_stored {
+            let stored = found.iter().map(|s| (s.name.to_string(), json!(s.spans)));
+            draft.note("quality_signals", Value::Object(stored.collect()));
+        }
+        self.measure(&found, judge)
     }
-    format!("{value:.8}").parse().unwrap_or(value)
+
+    fn metrics(&self) -> Vec<String> {
+        let skipped = usize::from(self.bad_words.is_none());
+        RULES[skipped..]
+            .iter()
+            .map(|r| r.name.to_string())
+            .collect()
+    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@ use rustc_hash::FxHashSet;
 use unicode_normalization::UnicodeNormalization;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::HashCounts;
-use super::super::plain::{self, Grams, covered_chars, most_frequent};
-use super::{ratio, rounded};
-use crate::text::{chars, narrow};
-use crate::unicode::{self, SPACE, is_word};
+use super::round::{ratio, rounded};
+use crate::text::plain::{self, Grams, covered_chars, most_frequent};
+use crate::text::unicode::{self, SPACE, is_word};
+use crate::text::{HashCounts, chars, narrow};
 
 /// Title case letters, which are neither upper nor lower case.
 fn is_title(c: char) -> bool {

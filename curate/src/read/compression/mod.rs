@@ -11,6 +11,8 @@
 mod body;
 mod gzip;
 mod inflate;
+mod members;
+mod piece;
 mod stream;
 mod zstd;
 
@@ -18,38 +20,14 @@ use std::io;
 
 use flate2::bufread::GzDecoder;
 
-use super::place::{Blob, Failure, Watched, Window};
+use super::storage::{Blob, Failure, Watched, Window};
 use inflate::Inflater;
+use piece::{CHUNK, LAST_WINDOW};
 use stream::Stream;
 use zstd::Frames;
 
 pub(crate) use body::decode_body;
-
-/// What came next.
-pub(crate) enum Piece {
-    /// Bytes were appended; they start at this file offset (of the member, where compressed).
-    Data {
-        /// File offset.
-        offset: u64,
-        /// The first bytes of a gzip member or of a frame.
-        starts_member: bool,
-        /// The last bytes of it; only told where that is known.
-        ends_member: bool,
-    },
-    /// Something could not be read; what follows is not contiguous with what came before.
-    Damage {
-        /// File offset of the damaged part.
-        offset: u64,
-        /// What is wrong.
-        why: String,
-        /// The bytes handed out last belong to the damaged part.
-        inside: bool,
-    },
-    /// The system or the server refused a read: the file ends here this time.
-    Failed(io::Error),
-    /// The end of the file.
-    End,
-}
+pub(crate) use piece::Piece;
 
 enum State {
     Plain(Window),
@@ -82,25 +60,8 @@ pub(crate) struct Source {
     consumed: u64,
     failure: Failure,
 }
-
-/// Largest member that is decompressed in one call.
-const WHOLE: usize = 32 << 20;
-/// Compressed bytes at hand before a member is tried, and before it is taken for a long one.
-const FIRST_WINDOW: usize = 64 << 10;
-const LAST_WINDOW: usize = 1 << 20;
-const CHUNK: usize = 256 << 10;
 /// First bytes that tell the kind.
 const HEAD: usize = 6;
-
-/// Output and expansion above which a member is a bomb.
-const BOMB_BYTES: u64 = 256 << 20;
-const BOMB_RATIO: u64 = 500;
-
-/// Why a member of `made` bytes out of `used` is given up.
-fn bomb(made: u64, used: u64) -> Option<String> {
-    let is = made > BOMB_BYTES && made / used.max(1) > BOMB_RATIO;
-    is.then(|| format!("a compression bomb: {made} bytes out of {used}, and more to come"))
-}
 
 impl Source {
     /// Opens a file; `records` tells that each gzip member holds about one record.

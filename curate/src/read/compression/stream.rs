@@ -11,8 +11,8 @@ use bzip2::{Decompress, Status};
 use lz4_flex::frame::FrameDecoder;
 use lzma_rust2::XzReader;
 
-use super::{CHUNK, Piece, bomb};
-use crate::read::place::Window;
+use super::piece::{CHUNK, Piece, bomb};
+use crate::read::storage::Window;
 
 /// Memory for xz's dictionary, KiB: `xz -9` asks for 64 MiB.
 const XZ_MEMORY_KIB: u32 = 256 << 10;

@@ -6,10 +6,10 @@
 
 use std::io::{self, Read};
 
-use ::zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
+use super::piece::{CHUNK, Piece, bomb};
+use crate::read::storage::Window;
 
-use super::{CHUNK, Piece, bomb};
-use crate::read::place::Window;
+use ::zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// Magic of the skippable frame with the dictionary, little endian.

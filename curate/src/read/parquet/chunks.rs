@@ -9,7 +9,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::pages::{HEAD, Pages};
-use crate::read::place::{Blob, Failure, Watched};
+use crate::read::storage::{Blob, Failure, Watched};
 
 /// Read at once; columns are read side by side, each from a block of its own.
 const BLOCK: usize = 1 << 20;

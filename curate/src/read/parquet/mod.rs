@@ -18,20 +18,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parquet::basic::Repetition;
-use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 
+use super::Batch;
 use super::format::{Mismatch, starts_with};
-use super::place::Options;
-use super::{Batch, place};
-use crate::json;
+use super::storage::{self, Options};
 use crate::panics::caught;
+use crate::text::json;
 use chunks::Chunks;
-use pages::Pages;
+use pages::{Pages, start_of_column};
 
 /// Rows that are taken from the columns at once: a row may hold megabytes.
 const ROWS: usize = 32;
@@ -82,7 +82,7 @@ impl ParquetReader {
         part: Option<&Range<u64>>,
         max: usize,
     ) -> io::Result<Result<ParquetReader, Mismatch>> {
-        let chunks = Chunks::open(place::open(path, options)?)?;
+        let chunks = Chunks::open(storage::open(path, options)?)?;
         let no_file = |found: String| Mismatch {
             wanted: "a Parquet file",
             found,
@@ -253,14 +253,6 @@ impl ParquetReader {
 fn start_of(group: &RowGroupMetaData) -> u64 {
     let starts = group.columns().iter().map(start_of_column);
     starts.min().unwrap_or(0)
-}
-
-/// Offset of a column's first page.
-fn start_of_column(column: &ColumnChunkMetaData) -> u64 {
-    let data = column.data_page_offset();
-    // a dictionary stands before the data; 0 is written by some for "none"
-    let dictionary = column.dictionary_page_offset().filter(|o| *o > 0);
-    u64::try_from(dictionary.map_or(data, |d| d.min(data))).unwrap_or(0)
 }
 
 /// All columns but bare repeated ones, which the library's rows cannot hold (arrow-rs issue 2394).

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
 /// Bytes of a header up to what is looked at.
 pub(super) const HEAD: usize = 64;
@@ -117,7 +117,7 @@ impl Pages {
 fn columns_of(group: &RowGroupMetaData) -> impl Iterator<Item = Column> {
     group.columns().iter().map(|column| {
         let size = u64::try_from(column.compressed_size()).unwrap_or(0);
-        let start = super::start_of_column(column);
+        let start = start_of_column(column);
         Column {
             bytes: start..start.saturating_add(size),
             is_gzip: matches!(column.compression(), Compression::GZIP(_)),
@@ -209,6 +209,14 @@ impl Compact<'_> {
         }
         None
     }
+}
+
+/// Offset of a column's first page.
+pub(crate) fn start_of_column(column: &ColumnChunkMetaData) -> u64 {
+    let data = column.data_page_offset();
+    // a dictionary stands before the data; 0 is written by some for "none"
+    let dictionary = column.dictionary_page_offset().filter(|o| *o > 0);
+    u64::try_from(dictionary.map_or(data, |d| d.min(data))).unwrap_or(0)
 }
 
 #[cfg(test)]

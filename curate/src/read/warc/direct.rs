@@ -1,7 +1,9 @@
 //! The usual case: a member (or frame) that is one sound record, decompressed into the batch.
 
+use super::WarcReader;
 use super::header::{end_from, header_value, is_start, parse_length, repair};
-use super::{Batch, Piece, WarcReader};
+use crate::read::batch::Batch;
+use crate::read::compression::Piece;
 
 impl WarcReader {
     /// Reads a member straight into the batch; false if there is something left to do for the slow

@@ -2,7 +2,6 @@
 
 use memchr::memmem;
 
-use super::MAGIC;
 use crate::read::Fault;
 
 /// A header block longer than this is taken for garbage.
@@ -63,38 +62,6 @@ pub(super) fn parse_length(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// What the pipeline needs of a record.
-pub(crate) struct WarcRecord<'a> {
-    /// `WARC-Type` in lower case.
-    pub(crate) kind: String,
-    /// `WARC-Target-URI` without angle brackets.
-    pub(crate) url: Option<String>,
-    /// `WARC-Date`.
-    pub(crate) date: Option<String>,
-    /// `Content-Type` of the block.
-    pub(crate) content_type: Option<String>,
-    /// The block.
-    pub(crate) body: &'a [u8],
-}
-
-/// Splits a record, also one of an ARC file, into header fields and block; None if its header is broken.
-pub(crate) fn parse_record(bytes: &[u8]) -> Option<WarcRecord<'_>> {
-    if !is_start(bytes) {
-        return super::arc::parse(bytes);
-    }
-    let (head, body) = bytes.split_at(end_from(bytes, 0)?);
-    let text =
-        |name: &[u8]| header_value(head, name).map(|v| String::from_utf8_lossy(v).into_owned());
-    Some(WarcRecord {
-        kind: text(b"warc-type").unwrap_or_default().to_ascii_lowercase(),
-        url: text(b"warc-target-uri")
-            .map(|u| u.trim_start_matches('<').trim_end_matches('>').to_string()),
-        date: text(b"warc-date"),
-        content_type: text(b"content-type"),
-        body,
-    })
-}
-
 /// wget has written it so, by the letter of the grammar in ISO 28500:2009.
 const URI_IN_BRACKETS: Fault = Fault {
     name: "warc.uri_in_brackets",
@@ -124,3 +91,6 @@ pub(super) fn repair(head: &[u8], body: &[u8]) -> Option<Fault> {
     let words = words.filter(|w| !w.is_empty()).count();
     (words == 2).then_some(STATUS_WITHOUT_REASON)
 }
+
+/// What every record starts with; a digit follows (drafts before 1.0 said 0.17 or 0.18).
+pub(crate) const MAGIC: &[u8] = b"WARC/";

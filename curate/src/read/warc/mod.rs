@@ -13,8 +13,11 @@
 //! ranges that cover a file give every record once.
 
 mod arc;
+mod arc_reader;
 mod direct;
 mod header;
+mod parse;
+mod record;
 
 use std::io;
 
@@ -22,13 +25,11 @@ use memchr::memmem;
 
 use super::compression::{Piece, Source};
 use super::format::{Mismatch, starts_with};
-use super::place::Blob;
+use super::storage::Blob;
 use super::{Batch, Fault};
-pub(crate) use header::parse_record;
-use header::{MAX_HEADER, header_value, is_start, parse_length};
+use header::{MAGIC, MAX_HEADER, header_value, is_start, parse_length};
 
-/// What every record starts with; a digit follows (drafts before 1.0 said 0.17 or 0.18).
-const MAGIC: &[u8] = b"WARC/";
+pub(crate) use parse::parse_record;
 
 /// Reads WARC records.
 pub(crate) struct WarcReader {

@@ -16,14 +16,11 @@ mod layout;
 mod links;
 mod tags;
 mod templates;
+mod wiki;
+
+pub(crate) use wiki::Wiki;
 
 pub(crate) use entities::numeric_entity;
-
-/// What the text may refer to.
-pub(crate) struct Wiki<'a> {
-    /// Title of the page.
-    pub(crate) title: &'a str,
-}
 
 /// Brackets nest no deeper than this on any sound page.
 const DEPTH: usize = 40;

@@ -2,7 +2,7 @@
 //!
 //! Names and arguments as on the English Wikipedia; other wikis share many of them.
 
-use super::Wiki;
+use super::wiki::Wiki;
 
 /// What `{{name|arg|...}}` stands for.
 pub(super) fn render(args: &[String], wiki: &Wiki<'_>) -> String {

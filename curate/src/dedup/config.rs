@@ -1,0 +1,146 @@
+//! Settings of deduplication.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::minhash::MinhashConfig;
+use super::passes::{BloomConfig, LinesConfig, SubstringConfig, UrlDedupConfig};
+use crate::check::Problem;
+
+/// Deduplication.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DedupConfig {
+    /// Exact duplicates of the cleaned text; absent: off.
+    pub exact: Option<ExactConfig>,
+    /// Near duplicates; absent: off.
+    pub minhash: Option<MinhashConfig>,
+    /// Documents with the same address, among those that are left; absent: off.
+    pub url: Option<UrlDedupConfig>,
+    /// Lines or paragraphs that came before, in what is left; absent: off.
+    pub lines: Option<LinesConfig>,
+    /// Paragraphs and documents of n-grams that came before, in what is left then, by a Bloom filter; absent: off.
+    pub bloom: Option<BloomConfig>,
+    /// Long stretches of bytes that came before, in what is left then; absent: off.
+    pub substring: Option<SubstringConfig>,
+    /// Which document of a cluster survives, among those of the best source.
+    pub keep: KeepPolicy,
+    /// Sources, best first, as `source` or `source/subset`: a document of an earlier one survives those of later ones and of
+    /// all that are not named.
+    pub priority: Vec<String>,
+    /// Folder of indexes (`*.index`) of what earlier crawls kept: what matches them goes, without their texts being read. The
+    /// index of what is kept is written to `keep/kept.index`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<PathBuf>,
+    /// Memory budget of the sort in MiB. What does not fit is read once per part that fits; with
+    /// `keep = "datatrove"` it goes to sorted runs on disk.
+    pub memory_mb: u64,
+}
+
+impl Default for DedupConfig {
+    fn default() -> Self {
+        DedupConfig {
+            exact: None,
+            minhash: None,
+            url: None,
+            lines: None,
+            bloom: None,
+            substring: None,
+            keep: KeepPolicy::First,
+            priority: Vec::new(),
+            index: None,
+            memory_mb: 512,
+        }
+    }
+}
+
+/// Exact deduplication by XXH3-128 of the text. Nothing to set yet.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExactConfig {
+    /// Texts are compared by their words in lower case, not by their bytes; a text without a word by its bytes.
+    pub normalized: bool,
+}
+
+/// Which document of a duplicate cluster is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepPolicy {
+    /// The one with the smallest (shard, document).
+    #[default]
+    First,
+    /// The one with the most characters; the first of these.
+    Longest,
+    /// The one with the highest `meta.quality`; one without comes last; the first of these.
+    Quality,
+    /// The root that datatrove's union by size ends with.
+    Datatrove,
+}
+
+impl DedupConfig {
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if let Some(m) = &self.minhash {
+            m.check(&mut |k, f, w| problem(&format!("minhash.{k}"), f, w));
+            if self.keep == KeepPolicy::Datatrove && m.rows > 8 {
+                let wanted = "at most 8 with keep = \"datatrove\"";
+                problem("minhash.rows", m.rows.to_string(), wanted);
+            }
+        }
+        self.check_keeper(problem);
+        if let Some(lines) = &self.lines {
+            lines.check(&mut |k, f, w| problem(&format!("lines.{k}"), f, w));
+        }
+        if let Some(bloom) = &self.bloom {
+            bloom.check(&mut |k, f, w| problem(&format!("bloom.{k}"), f, w));
+        }
+        if let Some(substring) = &self.substring {
+            substring.check(&mut |k, f, w| problem(&format!("substring.{k}"), f, w));
+        }
+        let documents = self.exact.is_some() || self.minhash.is_some() || self.url.is_some();
+        let texts = self.lines.is_some() || self.bloom.is_some() || self.substring.is_some();
+        if !documents && !texts {
+            problem(
+                "exact",
+                "none of exact, minhash, url, lines, bloom, substring".to_string(),
+                "at least one of them",
+            );
+        }
+        if self.memory_mb < 16 {
+            problem("memory_mb", self.memory_mb.to_string(), "at least 16");
+        }
+    }
+
+    /// What decides who survives: sources, verification, indexes.
+    fn check_keeper(&self, problem: Problem<'_>) {
+        for (i, name) in self.priority.iter().enumerate() {
+            if name.is_empty() || self.priority[..i].contains(name) {
+                let wanted = "every source once, as source or source/subset";
+                problem(&format!("priority[{i}]"), format!("{name:?}"), wanted);
+            }
+        }
+        let minhash = self.minhash.as_ref();
+        if self.index.is_some() && minhash.is_none() && self.exact.is_none() {
+            problem(
+                "index",
+                "neither exact nor minhash".to_string(),
+                "one of them",
+            );
+        }
+        if self.keep != KeepPolicy::Datatrove {
+            return;
+        }
+        let other = "keep = \"first\", \"longest\" or \"quality\"";
+        if let Some(m) = minhash.filter(|m| m.verify > 0.0) {
+            let wanted = format!("0 with keep = \"datatrove\", or {other}");
+            problem("minhash.verify", m.verify.to_string(), &wanted);
+        }
+        if !self.priority.is_empty() {
+            problem("priority", format!("{:?}", self.priority), other);
+        }
+        if let Some(index) = &self.index {
+            problem("index", format!("{index:?}"), other);
+        }
+    }
+}

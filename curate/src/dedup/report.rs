@@ -1,0 +1,98 @@
+//! Counts of deduplication.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::rehydration::Rehydrated;
+use super::verify::VerifyReport;
+use crate::decontaminate::Decontamination;
+use crate::write::OutputFile;
+
+/// What deduplication did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DedupReport {
+    /// Documents that came in; `documents == kept + earlier + exact + fuzzy + url + hollow + contaminated`.
+    pub documents: u64,
+    /// Documents that stay.
+    pub kept: u64,
+    /// Documents of the indexes that were compared with.
+    #[serde(default)]
+    pub indexed: u64,
+    /// Removed because an earlier crawl has the same or nearly the same.
+    #[serde(default)]
+    pub earlier: u64,
+    /// Removed as exact duplicates.
+    pub exact: u64,
+    /// Removed as near duplicates.
+    pub fuzzy: u64,
+    /// Removed because a document with the same address stays.
+    #[serde(default)]
+    pub url: u64,
+    /// Removed because too much of their text was cut.
+    #[serde(default)]
+    pub hollow: u64,
+    /// Removed because little or too many pieces were left without evaluation texts.
+    #[serde(default)]
+    pub contaminated: u64,
+    /// What each pass over the text cut.
+    #[serde(default)]
+    pub cuts: Vec<CutReport>,
+    /// What was met of evaluation sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decontamination: Option<Decontamination>,
+    /// Documents too short for a signature (kept unless exact duplicates).
+    pub without_signature: u64,
+    /// Sets of two and more documents, exact and near together.
+    pub clusters: u64,
+    /// Documents of the largest set.
+    pub largest_cluster: u64,
+    /// Sets by their number of documents: 2, 3 to 4, 5 to 8, ... under the upper end.
+    #[serde(default)]
+    pub cluster_sizes: BTreeMap<u64, u64>,
+    /// Over all bands: documents that agree in the band with an earlier one.
+    pub pairs: u64,
+    /// What verification did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<VerifyReport>,
+    /// Kept documents by how many they stand for, and how often FineWeb-2 would repeat them.
+    #[serde(default)]
+    pub rehydration: Vec<Rehydrated>,
+    /// Kept documents per shard.
+    pub kept_per_shard: Vec<u64>,
+    /// Files written.
+    pub outputs: Vec<OutputFile>,
+}
+
+/// What one pass over the text cut.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CutReport {
+    /// The pass: `lines`, `bloom` or `substring`.
+    pub rule: String,
+    /// Pieces that were looked at: lines, paragraphs or anchors of windows.
+    pub pieces: u64,
+    /// Documents that lost something and stay.
+    pub documents: u64,
+    /// Documents that lost too much and are gone.
+    pub hollow: u64,
+    /// Bytes cut from documents that stay.
+    pub bytes: u64,
+    /// The filter of `bloom`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bloom: Option<BloomReport>,
+}
+
+/// What became of the filter.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BloomReport {
+    /// Its size.
+    pub bytes: u64,
+    /// Bits of each n-gram.
+    pub hashes: u32,
+    /// N-grams it was made for.
+    pub expected_ngrams: u64,
+    /// N-grams that were put in, each as often as it was.
+    pub ngrams: u64,
+    /// False positives at the end: the share of bits that are set, to the power of `hashes`.
+    pub false_positive_rate: f64,
+}

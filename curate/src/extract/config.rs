@@ -1,0 +1,88 @@
+//! Settings of main-content extraction.
+
+use serde::{Deserialize, Serialize};
+
+use crate::check::{Problem, range};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::verdict::{Judge, KEEP, Verdict};
+
+/// Settings of main-content extraction.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExtractConfig {
+    /// How the text is written.
+    pub format: TextForm,
+    /// What a doubtful block counts as.
+    pub favour: Favour,
+    /// Readers' comments behind the text. Default: left out.
+    pub comments: bool,
+    /// Pages are read up to this many bytes. Default: browsers show such pages, no reader does.
+    pub max_page_bytes: usize,
+}
+
+impl Default for ExtractConfig {
+    fn default() -> Self {
+        ExtractConfig {
+            format: TextForm::Text,
+            favour: Favour::Balance,
+            comments: false,
+            max_page_bytes: 16 << 20,
+        }
+    }
+}
+
+/// How extracted text is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TextForm {
+    /// Plain text: blank lines between paragraphs, "- " before list items.
+    Text,
+    /// Markdown: also marks of headings, code, quotes, tables, ordered lists.
+    Markdown,
+}
+
+/// What a block counts as that may or may not be main text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Favour {
+    /// Only what is likely text: less furniture, some text lost.
+    Precision,
+    /// What gives the best F1 as far as can be told.
+    Balance,
+    /// Also what is less likely: little text lost, some furniture.
+    Recall,
+}
+
+/// Pages become texts where records are read, in front of all steps; this one has nothing left to do.
+struct Extracted;
+
+impl StepConfig for ExtractConfig {
+    fn name(&self) -> &'static str {
+        "extract"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        range(
+            problem,
+            "max_page_bytes",
+            self.max_page_bytes as f64,
+            1024.0,
+            1e9,
+        );
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(Extracted))
+    }
+
+    fn is_first(&self) -> bool {
+        true
+    }
+}
+
+impl Filter for Extracted {
+    fn apply(&self, _draft: &mut Draft, _scratch: &mut StepScratch, _judge: &mut Judge) -> Verdict {
+        KEEP
+    }
+}

@@ -1,0 +1,145 @@
+//! Settings of language identification.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::identifier::{BUILT_IN, Identifier, LanguageScratch};
+use super::paragraphs::{MixtureScratch, mixture};
+use super::script::script_shares;
+use crate::check::{Problem, range};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::verdict::{Judge, Verdict, broken};
+
+/// Language identification.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LanguageConfig {
+    /// `builtin`, or the path of a fastText model (`.bin` or `.ftz`) such as lid.176 or GlotLID.
+    pub model: String,
+    /// Labels to keep, as the model gives them (built-in: ISO 639-1 where one exists); empty: keep all,
+    /// only label.
+    pub keep: Vec<String>,
+    /// Least confidence in 0..=1 for a kept document; 0 accepts any. datatrove: 0.65 with lid.176.
+    pub min_confidence: f64,
+    /// Identifies every paragraph. The document's language is then the one with the most letters and its
+    /// confidence that language's share of them; all shares go to `meta.languages`.
+    pub per_paragraph: bool,
+    /// Shares of scripts go to `meta.scripts`.
+    pub scripts: bool,
+}
+
+impl Default for LanguageConfig {
+    fn default() -> Self {
+        LanguageConfig {
+            model: BUILT_IN.to_string(),
+            keep: Vec::new(),
+            min_confidence: 0.0,
+            per_paragraph: false,
+            scripts: false,
+        }
+    }
+}
+
+/// The step, with its model.
+struct LanguageFilter {
+    config: LanguageConfig,
+    identifier: Identifier,
+}
+
+/// Four digits are more than a share of letters means.
+fn shares<'a>(shares: impl Iterator<Item = (&'a str, f64)>) -> Value {
+    let round = |share: f64| (share * 1e4).round() / 1e4;
+    let pairs = shares.map(|(name, share)| (name.to_string(), round(share).into()));
+    Value::Object(pairs.collect())
+}
+
+impl StepConfig for LanguageConfig {
+    fn name(&self) -> &'static str {
+        "language"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        range(problem, "min_confidence", self.min_confidence, 0.0, 1.0);
+        if self.model != BUILT_IN {
+            // a model's labels are known when it is opened
+            if self.model.is_empty() {
+                let wanted = "\"builtin\" or the path of a fastText model";
+                problem("model", "\"\"".to_string(), wanted);
+            }
+            return;
+        }
+        for (i, code) in self.keep.iter().enumerate() {
+            if !crate::language::is_known(code) {
+                problem(
+                    &format!("keep[{i}]"),
+                    format!("{code:?}"),
+                    "a language code the identifier can give, such as \"en\"",
+                );
+            }
+        }
+    }
+
+    fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        let identifier = Identifier::open(&self.model)?;
+        if let Some(i) = self.keep.iter().position(|code| !identifier.knows(code)) {
+            return Err(at.wrong(
+                &format!("language.keep[{i}]"),
+                format!("{:?}", self.keep[i]),
+                format!("a label of the model {}", self.model),
+            ));
+        }
+        Ok(Box::new(LanguageFilter {
+            config: self.clone(),
+            identifier,
+        }))
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        if self.model == BUILT_IN {
+            return Vec::new();
+        }
+        vec![PathBuf::from(&self.model)]
+    }
+}
+
+impl Filter for LanguageFilter {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        let config = &self.config;
+        if config.scripts {
+            let found = script_shares(&draft.text);
+            let found = shares(found.iter().map(|(script, share)| (script.code(), *share)));
+            draft.note("scripts", found);
+        }
+        let confidence = if config.per_paragraph {
+            let scratch = scratch.own.get::<MixtureScratch>();
+            let found = mixture(&self.identifier, &draft.text, scratch);
+            let (code, share) = found.main().unwrap_or(("und", 0.0));
+            draft.language = code.to_string();
+            let found = shares(
+                found
+                    .shares
+                    .iter()
+                    .map(|(code, share)| (code.as_str(), *share)),
+            );
+            draft.note("languages", found);
+            share
+        } else {
+            let scratch = scratch.own.get::<LanguageScratch>();
+            let (code, confidence) = self.identifier.identify(&draft.text, scratch);
+            draft.language = code.to_string();
+            confidence
+        };
+        if !config.keep.is_empty() && !config.keep.contains(&draft.language) {
+            let wanted = config.keep.join(" ");
+            return Verdict::Break(broken("language.keep", draft.language.as_str(), wanted));
+        }
+        judge.at_least("language.min_confidence", confidence, config.min_confidence)
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        vec!["language.min_confidence".to_string()]
+    }
+}

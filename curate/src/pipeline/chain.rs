@@ -1,0 +1,398 @@
+//! One record through extraction, filters and signatures.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::clock::Spent;
+use crate::contract::{Draft, StepScratch};
+use crate::decontaminate::{Decontaminator, TaskHits};
+use crate::dedup::{MinhashScratch, Minhasher, Signature, source, words_digest};
+use crate::document::CleanDocument;
+use crate::error::Result as Outside;
+use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
+use crate::pipeline::CurateConfig;
+use crate::pipeline::report::{Sample, sample_hash};
+use crate::read::{
+    Batch, Content, Fields, Format, Input, JsonScratch, Raw, Unread, parse_page, read_fields,
+};
+use crate::statistics::{TextFigures, measure};
+use crate::steps::{Step, Steps};
+use crate::text::repair::Repairs;
+use crate::text::{chars, excerpt, json};
+use crate::verdict::{Measure, Reason, Verdict, empty};
+
+/// The steps every record goes through.
+pub(crate) struct Chain {
+    extract: ExtractConfig,
+    steps: Steps,
+    decontaminator: Option<Decontaminator>,
+    minhasher: Option<Minhasher>,
+    /// Exact duplicates have the same words, not the same bytes.
+    is_normalized: bool,
+    max_record_bytes: u64,
+    statistics: bool,
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+pub(crate) struct WorkScratch {
+    steps: StepScratch,
+    minhash: MinhashScratch,
+    json: JsonScratch,
+}
+
+/// What became of a record.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    Kept(Box<Kept>),
+    Dropped(Box<Dropped>),
+    Bad(String),
+}
+
+/// A kept document, ready to be written.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// JSON line with its line feed. The journal has the lines of a batch apart.
+    #[serde(skip)]
+    pub(crate) line: Vec<u8>,
+    pub(crate) signature: Signature,
+    pub(crate) text_bytes: u64,
+    pub(crate) language: String,
+    pub(crate) repairs: Repairs,
+    pub(crate) personal: Vec<String>,
+    pub(crate) measures: Vec<Measure>,
+    pub(crate) url: Option<String>,
+    #[serde(with = "crate::statistics::boxed")]
+    pub(crate) figures: Option<Box<TextFigures>>,
+    pub(crate) host: Option<String>,
+    /// Source, with the subset behind a slash.
+    pub(crate) source: String,
+    pub(crate) sample: Sample,
+}
+
+/// A dropped document.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Dropped {
+    pub(crate) id: String,
+    pub(crate) url: Option<String>,
+    pub(crate) language: String,
+    pub(crate) repairs: Repairs,
+    pub(crate) personal: Vec<String>,
+    pub(crate) measures: Vec<Measure>,
+    #[serde(with = "crate::statistics::boxed")]
+    pub(crate) figures: Option<Box<TextFigures>>,
+    /// Source, with the subset behind a slash.
+    pub(crate) source: String,
+    /// Something that has no limit dropped it.
+    pub(crate) is_lost: bool,
+    pub(crate) reason: Reason,
+    /// Start of the text.
+    pub(crate) excerpt: String,
+}
+
+/// Why a record is no document.
+enum Stop {
+    Bad(String),
+    Drop(Box<Draft>, Reason),
+}
+
+/// Characters shown of kept documents in reports.
+const SAMPLE_CHARS: usize = 400;
+/// Characters of a dropped document that are kept for people.
+const EXCERPT_CHARS: usize = 300;
+
+impl Chain {
+    pub(crate) fn new(
+        config: &CurateConfig,
+        decontaminator: Option<Decontaminator>,
+        minhasher: Option<Minhasher>,
+        is_normalized: bool,
+    ) -> Outside<Chain> {
+        let mut extract = ExtractConfig::default();
+        for step in &config.step {
+            if let Step::Extract(config) = step {
+                extract.clone_from(config);
+            }
+        }
+        Ok(Chain {
+            extract,
+            steps: Steps::open(&config.step, config.figures)?,
+            decontaminator,
+            minhasher,
+            is_normalized,
+            max_record_bytes: config.max_record_bytes,
+            statistics: config.statistics,
+        })
+    }
+
+    /// Runs one record; `name` names its file in ids.
+    pub(crate) fn run(
+        &self,
+        batch: &Batch,
+        raw: &Raw,
+        input: &Input,
+        name: &str,
+        scratch: &mut WorkScratch,
+    ) -> Outcome {
+        if let Some(why) = &raw.bad {
+            return Outcome::Bad(why.clone());
+        }
+        scratch.steps.clock.start();
+        let bytes = batch.bytes(raw);
+        let draft = Draft {
+            id: format!("{}/{name}/{}", input.source, batch.label(raw)),
+            ..Draft::default()
+        };
+        let read = match input.format {
+            Format::Warc | Format::Wet => self.read_page(input.format, bytes, draft),
+            Format::Wat
+            | Format::Jsonl
+            | Format::Dolma
+            | Format::Parquet
+            | Format::Wikipedia
+            | Format::Text => match read_fields(input, bytes, &mut scratch.json) {
+                Ok(fields) => Ok(with_fields(draft, fields)),
+                Err(Unread::Bad(why)) => Err(Stop::Bad(why)),
+                Err(Unread::Drop(fields, reason)) => Err(stop(with_fields(draft, *fields), reason)),
+            },
+        };
+        // of an archive's records nearly all of this is extraction
+        let is_page = matches!(input.format, Format::Warc);
+        scratch
+            .steps
+            .clock
+            .lap(if is_page { "extract" } else { "parse" });
+        let mut draft = match read {
+            Ok(draft) => draft,
+            Err(Stop::Bad(why)) => return Outcome::Bad(why),
+            Err(Stop::Drop(draft, reason)) => return self.drop(*draft, reason, input, scratch),
+        };
+        match self.filter(&mut draft, scratch) {
+            Verdict::Break(reason) => self.drop(draft, reason, input, scratch),
+            Verdict::Continue(()) => self.keep(draft, input, scratch),
+        }
+    }
+
+    /// A page of an archive; of HTML its main text and what it says of itself.
+    fn read_page(&self, format: Format, bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
+        let Some(page) = parse_page(format, bytes, self.max_record_bytes) else {
+            return Err(Stop::Bad("WARC record with a broken header".to_string()));
+        };
+        draft.url = page.url;
+        draft.meta = page.date.map(|date| json!({ "date": date }));
+        match page.content {
+            Content::Bad(why) => Err(Stop::Bad(why)),
+            Content::Drop(reason) => Err(stop(draft, reason)),
+            Content::Text(text) => {
+                draft.text = text;
+                Ok(draft)
+            }
+            Content::Html(html) => {
+                let source = PageSource {
+                    bytes: &html.body,
+                    content_type: html.content_type.as_deref(),
+                    robots: html.robots.as_deref(),
+                    url: draft.url.as_deref(),
+                };
+                let page = extract_page(&source, &self.extract);
+                draft.text = page.text;
+                add_page_meta(&mut draft.meta, page.meta, page.is_cut);
+                if draft.text.is_empty() {
+                    return Err(stop(draft, empty("extract.empty")));
+                }
+                Ok(draft)
+            }
+        }
+    }
+
+    /// The configured steps, then decontamination.
+    fn filter(&self, draft: &mut Draft, scratch: &mut WorkScratch) -> Verdict {
+        self.steps
+            .run(draft, &mut scratch.steps, &|text| self.after(text))?;
+        let verdict = self.after(&draft.text);
+        if self.decontaminator.is_some() {
+            scratch.steps.clock.lap("decontaminate");
+        }
+        verdict
+    }
+
+    /// What has to hold of the text when all steps are done.
+    fn after(&self, text: &str) -> Verdict {
+        if let Some(decontaminator) = &self.decontaminator {
+            decontaminator.judge(text)?;
+        }
+        if text.is_empty() {
+            return Verdict::Break(empty("read.empty"));
+        }
+        Verdict::Continue(())
+    }
+
+    /// The evaluation sets that are looked for.
+    pub(crate) fn evaluation_sets(&self) -> BTreeMap<String, TaskHits> {
+        let sets = self.decontaminator.as_ref();
+        sets.map(Decontaminator::sets).unwrap_or_default()
+    }
+
+    /// What a thread's clock counted, into a sum.
+    pub(crate) fn spent(scratch: &mut WorkScratch, into: &mut Spent) {
+        into.add(&mut scratch.steps.clock);
+    }
+
+    /// Figures of a text, if they are asked for and there is one.
+    fn figures(&self, text: &str, scratch: &mut WorkScratch) -> Option<Box<TextFigures>> {
+        if !self.statistics || text.is_empty() {
+            return None;
+        }
+        scratch.steps.clock.start();
+        let figures = measure(text, &mut scratch.steps.text);
+        scratch.steps.clock.lap("statistics");
+        Some(Box::new(figures))
+    }
+
+    fn drop(
+        &self,
+        mut draft: Draft,
+        reason: Reason,
+        input: &Input,
+        scratch: &mut WorkScratch,
+    ) -> Outcome {
+        let figures = self.figures(&draft.text, scratch);
+        let shown = excerpt(&draft.text, EXCERPT_CHARS).len();
+        draft.text.truncate(shown);
+        Outcome::Dropped(Box::new(Dropped {
+            figures,
+            source: source_of(&draft, input),
+            id: draft.id,
+            url: draft.url,
+            language: draft.language,
+            repairs: draft.repairs,
+            personal: draft.personal,
+            measures: draft.measures,
+            is_lost: draft.is_lost,
+            reason,
+            excerpt: draft.text,
+        }))
+    }
+
+    fn keep(&self, draft: Draft, input: &Input, scratch: &mut WorkScratch) -> Outcome {
+        let exact = if self.is_normalized {
+            words_digest(&draft.text)
+        } else {
+            xxh3_128(draft.text.as_bytes())
+        };
+        let mut signature = Signature {
+            exact,
+            chars: chars(&draft.text) as u64,
+            source: source(&input.source, draft.subset.as_deref()),
+            quality: quality_of(draft.meta.as_ref()),
+            keys: Vec::new(),
+        };
+        if let Some(minhasher) = &self.minhasher {
+            let splitter = &mut scratch.steps.text.splitter;
+            let (minhash, keys) = (&mut scratch.minhash, &mut signature.keys);
+            minhasher.keys(&draft.text, splitter, minhash, keys);
+        }
+        scratch.steps.clock.lap("sign");
+        let shown = excerpt(&draft.text, SAMPLE_CHARS);
+        let sample = Sample {
+            hash: sample_hash(&draft.id, shown),
+            id: draft.id.clone(),
+            rule: String::new(),
+            value: None,
+            limit: None,
+            language: draft.language.clone(),
+            excerpt: shown.to_string(),
+        };
+        let figures = self.figures(&draft.text, scratch);
+        let source = source_of(&draft, input);
+        let host = draft.url.as_deref().and_then(host_of);
+        let document = CleanDocument {
+            id: draft.id,
+            text: draft.text,
+            url: draft.url,
+            source: input.source.clone(),
+            subset: draft.subset,
+            language: draft.language.clone(),
+            meta: draft.meta,
+        };
+        let mut line = Vec::with_capacity(document.text.len() + 256);
+        let written = json::write(&mut line, &document);
+        if let Err(e) = written.and_then(|()| line.write_all(b"\n")) {
+            return Outcome::Bad(format!("cannot be written as JSON: {e}"));
+        }
+        scratch.steps.clock.lap("write");
+        Outcome::Kept(Box::new(Kept {
+            line,
+            signature,
+            text_bytes: document.text.len() as u64,
+            language: draft.language,
+            repairs: draft.repairs,
+            personal: draft.personal,
+            measures: draft.measures,
+            url: document.url,
+            figures,
+            host,
+            source,
+            sample,
+        }))
+    }
+}
+
+fn stop(draft: Draft, reason: Reason) -> Stop {
+    Stop::Drop(Box::new(draft), reason)
+}
+
+/// `meta.quality`; not a number if there is none.
+fn quality_of(meta: Option<&Value>) -> f32 {
+    let quality = meta.and_then(|meta| meta.get("quality")?.as_f64());
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "six digits are enough to compare by"
+    )]
+    let quality = quality.map_or(f32::NAN, |quality| quality as f32);
+    quality
+}
+
+/// Source, with the subset behind a slash.
+fn source_of(draft: &Draft, input: &Input) -> String {
+    match &draft.subset {
+        Some(subset) => format!("{}/{subset}", input.source),
+        None => input.source.clone(),
+    }
+}
+
+/// A draft with what its record says.
+fn with_fields(mut draft: Draft, fields: Fields) -> Draft {
+    if let Some(id) = fields.id {
+        draft.id = id;
+    }
+    draft.url = fields.url;
+    draft.subset = fields.subset;
+    draft.meta = fields.meta;
+    draft.text = fields.text;
+    draft
+}
+
+/// Adds what a page says of itself to a document's metadata.
+fn add_page_meta(meta: &mut Option<Value>, page: PageMeta, is_cut: bool) {
+    let Ok(Value::Object(found)) = serde_json::to_value(page) else {
+        return;
+    };
+    if let Value::Object(meta) = meta.get_or_insert_with(|| json!({})) {
+        meta.extend(found);
+        if is_cut {
+            meta.insert("is_cut".to_string(), Value::Bool(true));
+        }
+    }
+}
+
+/// Host of an address, in lower case, without `www.`.
+fn host_of(address: &str) -> Option<String> {
+    let url = url::Url::parse(address).ok()?;
+    let host = url.host_str()?;
+    Some(host.strip_prefix("www.").unwrap_or(host).to_string())
+}

@@ -1,0 +1,106 @@
+//! Settings of the curation pass: inputs, limits and steps. Each step's own settings are beside the step.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::check::{Problem, range};
+use crate::read::Input;
+use crate::steps::Step;
+use crate::write::OutputFormat;
+
+/// Reading, extracting and filtering.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CurateConfig {
+    /// Inputs in the order they are numbered; each file is one shard.
+    pub inputs: Vec<Input>,
+    /// Files larger than this many MiB become several shards, where their format can be entered in
+    /// the middle; 0: none. Documents are the same for every size; ids of records without one then
+    /// name their byte offset instead of their number.
+    pub split_mb: u64,
+    /// Format of `clean/`.
+    pub output: OutputFormat,
+    /// How many shards may be in flight at once; 0: two more than threads. Never changes the output.
+    pub tasks: usize,
+    /// Shards of at least this many MiB keep a journal, from which a killed run goes on in the middle of a shard; smaller
+    /// ones are done again. Never changes the output.
+    pub journal_mb: u64,
+    /// Memory budget of one process in MiB. Default: fits a laptop.
+    pub memory_mb: u64,
+    /// The job fails when more records than this are quarantined.
+    pub max_bad_records: u64,
+    /// A longer record or line (bytes, decompressed) is quarantined without being buffered.
+    pub max_record_bytes: u64,
+    /// Also measure every rule of every document, broken or not, and keep the figures in `figures/`: the report then
+    /// shows what other limits would keep. Costs the rules that a dropped document would have been spared.
+    pub figures: bool,
+    /// Measure every document's text (datatrove's document, line, paragraph and word statistics), by source and language;
+    /// with `figures` also what the rules measured. Summed up in `statistics.json` and `statistics.parquet`.
+    pub statistics: bool,
+    /// Filters in order; the first broken rule names the drop.
+    pub step: Vec<Step>,
+}
+
+impl Default for CurateConfig {
+    fn default() -> Self {
+        CurateConfig {
+            inputs: Vec::new(),
+            split_mb: 0,
+            output: OutputFormat::default(),
+            tasks: 0,
+            journal_mb: 32,
+            memory_mb: 1024,
+            max_bad_records: 1000,
+            max_record_bytes: 32 << 20,
+            figures: false,
+            statistics: false,
+            step: Vec::new(),
+        }
+    }
+}
+
+impl CurateConfig {
+    /// Files that the steps read, models and lists: the output depends on their bytes.
+    pub fn step_files(&self) -> Vec<PathBuf> {
+        let files = self.step.iter().flat_map(|step| step.settings().files());
+        files.collect()
+    }
+
+    /// Reports every contradiction.
+    pub fn check(&self, problem: Problem<'_>) {
+        if self.inputs.is_empty() {
+            problem("inputs", "[]".to_string(), "at least one input");
+        }
+        for (i, input) in self.inputs.iter().enumerate() {
+            input.check(&mut |k, f, w| problem(&format!("inputs[{i}].{k}"), f, w));
+        }
+        if self.memory_mb < 64 {
+            problem("memory_mb", self.memory_mb.to_string(), "at least 64");
+        }
+        range(
+            problem,
+            "max_record_bytes",
+            self.max_record_bytes as f64,
+            1024.0,
+            1e9,
+        );
+        if self.max_record_bytes.saturating_mul(4) > self.memory_mb.saturating_mul(1 << 20) {
+            problem(
+                "max_record_bytes",
+                self.max_record_bytes.to_string(),
+                "at most a quarter of memory_mb",
+            );
+        }
+        for (i, step) in self.step.iter().enumerate() {
+            if i > 0 && step.settings().is_first() {
+                problem(
+                    &format!("step[{i}].{}", step.name()),
+                    format!("position {i}"),
+                    "the first position",
+                );
+            }
+            step.check(&mut |k, f, w| problem(&format!("step[{i}].{k}"), f, w));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Describes any file this crate reads or writes, for people and for `inspect --json`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::corpus::{EditList, KeepList};
+use crate::dedup::{SignatureColumn, SignatureFile};
+use crate::error::{At, Result};
+use crate::read::{Batch, Format, Input, Reader, parse_record};
+
+/// What a file is and what it holds.
+///
+/// # Errors
+/// A file that cannot be opened, or one of ours that is damaged.
+pub fn inspect(path: &Path) -> Result<Value> {
+    let mut head = [0u8; 8];
+    let mut file = File::open(path).at(path)?;
+    let bytes = file.metadata().at(path)?.len();
+    let mut filled = 0;
+    while filled < head.len() {
+        match file.read(&mut head[filled..]).at(path)? {
+            0 => break,
+            n => filled += n,
+        }
+    }
+    let mut value = match &head {
+        b"MLRSIGN1" | b"MLRSIGN2" | b"MLRINDX1" => signatures(path)?,
+        b"MLRKEEP1" | b"MLRKEEP2" => keep(path)?,
+        b"MLREDIT1" => edits(path)?,
+        _ => records(path)?,
+    };
+    value["path"] = json!(path.display().to_string());
+    value["bytes"] = json!(bytes);
+    Ok(value)
+}
+
+fn signatures(path: &Path) -> Result<Value> {
+    let file = SignatureFile::open(path)?;
+    file.verify()?;
+    let (mut with, mut chars) = (0u64, 0u64);
+    let shape = file.shape();
+    let width = 8 * shape.width as usize;
+    for group in 0..file.groups() {
+        let column = file.column(SignatureColumn::Chars, group)?;
+        let lengths = column.as_chunks::<8>().0.iter();
+        chars += lengths.map(|c| u64::from_le_bytes(*c)).sum::<u64>();
+        if shape.bands > 0 {
+            let band = file.column(SignatureColumn::Band(0), group)?;
+            let signed = band.chunks_exact(width);
+            with += signed.filter(|key| key.iter().any(|b| *b != 0xff)).count() as u64;
+        }
+    }
+    let kind = if file.is_index() {
+        "index of signatures"
+    } else {
+        "signatures"
+    };
+    let crawls = file.crawls().iter().map(|crawl| format!("{crawl:032x}"));
+    let crawls: Vec<String> = crawls.collect();
+    Ok(
+        json!({"kind": kind, "crawls": crawls, "documents": file.count(), "with_minhash": with,
+        "chars": chars, "family": shape.family, "bands": shape.bands, "rows": shape.rows,
+        "shingle": {"kind": if shape.kind == 0 { "words" } else { "chars" }, "n": shape.ngram},
+        "numbers_per_band": shape.width, "seed": shape.seed}),
+    )
+}
+
+fn keep(path: &Path) -> Result<Value> {
+    let list = KeepList::read(path)?;
+    let count = |flag: u8| list.flags.iter().filter(|&&f| f == flag).count();
+    Ok(
+        json!({"kind": "keep list", "documents": list.len(), "kept": count(0), "exact": count(1),
+        "fuzzy": count(2), "url": count(3), "hollow": count(4), "earlier": count(5),
+        "contaminated": count(6)}),
+    )
+}
+
+fn edits(path: &Path) -> Result<Value> {
+    let list = EditList::read(path)?;
+    let (documents, cut) = (list.documents(), list.cut_documents());
+    Ok(
+        json!({"kind": "edit list", "documents": documents, "cut_documents": cut,
+        "cuts": list.cuts(), "splits": list.splits(), "bytes_cut": list.bytes()}),
+    )
+}
+
+/// What a file's first bytes show, for `extract`: `warc` (also ARC, compressed or not), `html`, `text`,
+/// or the name of something that is neither.
+pub fn kind_of(bytes: &[u8]) -> &'static str {
+    let head = &bytes[..bytes.len().min(4096)];
+    let compressed: [&[u8]; 5] = [
+        b"\x1f\x8b",
+        b"\x28\xb5\x2f\xfd",
+        b"\x5d\x2a\x4d\x18",
+        b"BZh",
+        b"\x04\x22\x4d\x18",
+    ];
+    if is_archive(head) || compressed.iter().any(|magic| head.starts_with(magic)) {
+        return "warc";
+    }
+    for (magic, kind) in MAGICS {
+        if head.starts_with(magic) {
+            return kind;
+        }
+    }
+    // UTF-16 pages have zeros, but start with a mark
+    let marked = head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff");
+    let control = |b: &&u8| **b < 9 || (14..27).contains(*b) || (28..32).contains(*b);
+    if !marked && head.iter().filter(control).count() > head.len() / 100 {
+        return "binary data";
+    }
+    let tag = |at: usize| {
+        let next = head.get(at + 1).copied().unwrap_or(b' ');
+        next.is_ascii_alphabetic() || next == b'!' || next == b'/'
+    };
+    let has_tag = memchr::memchr_iter(b'<', head).any(tag);
+    let json = matches!(
+        head.trim_ascii_start(),
+        [b'{', b'"' | b'\n' | b'\r' | b' ' | b'}', ..] | [b'[', b'{' | b'"' | b'\n', ..]
+    );
+    match (marked || has_tag, json) {
+        (_, true) => "JSON",
+        (true, _) => "html",
+        (false, _) => "text",
+    }
+}
+
+/// First bytes of files that hold no page.
+const MAGICS: [(&[u8], &str); 9] = [
+    (b"%PDF", "a PDF"),
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"PAR1", "a Parquet file"),
+    (b"\x7fELF", "a program"),
+    (b"MMIDIDX", "an index of tokens"),
+    (b"MLR", "a file of Millrace"),
+];
+
+/// Records of this size are looked at; a longer one is told as a problem.
+const MAX_RECORD: usize = 1 << 30;
+/// Problems that are listed; all are counted.
+const MAX_PROBLEMS: usize = 10;
+
+/// What the bytes say a file holds: WARC (also ARC), a wiki's dump, Parquet, or lines.
+fn format_of(path: &Path) -> Result<Format> {
+    let mut magic = [0u8; 4];
+    let read = File::open(path).and_then(|mut f| f.read(&mut magic));
+    if read.at(path)? == 4 && &magic == b"PAR1" {
+        return Ok(Format::Parquet);
+    }
+    let mut batch = Batch::default();
+    let mut first = Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?;
+    first.fill(&mut batch)?;
+    let sound = batch.records.iter().find(|raw| raw.bad.is_none());
+    let bytes = sound.map_or(&[][..], |raw| batch.bytes(raw));
+    Ok(if is_archive(bytes) {
+        Format::Warc
+    } else if bytes.starts_with(b"<mediawiki") {
+        Format::Wikipedia
+    } else {
+        Format::Jsonl
+    })
+}
+
+/// The first line is that of a WARC record or of an ARC file.
+fn is_archive(line: &[u8]) -> bool {
+    line.starts_with(b"WARC/") || line.starts_with(b"filedesc://")
+}
+
+/// Counts the records of a file and lists what is wrong with them.
+fn records(path: &Path) -> Result<Value> {
+    let format = format_of(path)?;
+    let mut reader = match format {
+        // of any kind: a text is described by its lines
+        Format::Jsonl => Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?,
+        _ => Reader::open(path, &Input::of(format), None, MAX_RECORD)?,
+    };
+    let mut batch = Batch::default();
+    let (mut count, mut bad, mut objects, mut text) = (0u64, 0u64, 0u64, 0u64);
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    let mut repaired: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut problems, mut faults) = (Vec::new(), Vec::new());
+    while reader.fill(&mut batch)? {
+        for raw in &batch.records {
+            count += 1;
+            if let Some(why) = &raw.bad {
+                bad += 1;
+                if problems.len() < MAX_PROBLEMS {
+                    problems.push(json!({"offset": raw.offset, "record": raw.number, "why": why}));
+                }
+                continue;
+            }
+            if let Some(fault) = raw.repaired {
+                *repaired.entry(fault.name.to_string()).or_default() += 1;
+                if faults.len() < MAX_PROBLEMS {
+                    faults.push(json!({"offset": raw.offset, "record": raw.number,
+                        "repaired": fault.name, "why": fault.why}));
+                }
+            }
+            let bytes = batch.bytes(raw);
+            match format {
+                Format::Warc => {
+                    let kind = parse_record(bytes).map(|r| r.kind).unwrap_or_default();
+                    *kinds.entry(kind).or_default() += 1;
+                }
+                Format::Wikipedia => {}
+                _ => {
+                    let Ok(Value::Object(map)) = crate::text::json::from_slice::<Value>(bytes)
+                    else {
+                        continue;
+                    };
+                    objects += 1;
+                    let words = map.get("text").or_else(|| map.get("content"));
+                    text += words.and_then(Value::as_str).map_or(0, |t| t.len() as u64);
+                    for key in map.keys() {
+                        *kinds.entry(key.clone()).or_default() += 1;
+                    }
+                }
+            }
+        }
+    }
+    let mut value = match format {
+        Format::Warc => json!({"kind": "warc", "records": count, "bad": bad, "types": kinds}),
+        Format::Wikipedia => json!({"kind": "wiki dump", "pages": count, "bad": bad}),
+        Format::Parquet => json!({"kind": "parquet", "records": count, "bad": bad,
+            "text_bytes": text, "fields": kinds}),
+        _ if objects > 0 => json!({"kind": "json lines", "records": count,
+            "bad": count - objects, "text_bytes": text, "fields": kinds}),
+        _ => json!({"kind": "text", "lines": count, "bad": bad}),
+    };
+    if !repaired.is_empty() {
+        value["repaired"] = json!(repaired);
+    }
+    // what is lost comes first
+    problems.extend(faults);
+    problems.truncate(MAX_PROBLEMS);
+    value["problems"] = problems.into();
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_page_is_told_from_pages() {
+        for (bytes, want) in [
+            (&b"  <!DOCTYPE html><p>x"[..], "html"),
+            (b"words <b>and</b> tags", "html"),
+            (b"\xff\xfe<\0p\0>\0", "html"),
+            (b"plain words, 1 < 2 & 3", "text"),
+            (b"[workspace]\nx = 1", "text"),
+            (b"{\"a\": 1}", "JSON"),
+            (b"%PDF-1.7 <x>", "a PDF"),
+            (b"\x7fELF", "a program"),
+            (b"\0\x01\x02\x03\x04\x05", "binary data"),
+            (b"WARC/1.0\r\n", "warc"),
+            (b"\x1f\x8b\x08", "warc"),
+            (b"", "text"),
+        ] {
+            assert_eq!(kind_of(bytes), want, "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The curation pass: shards of input files through reading, steps and signatures to clean documents, reports and journals.
+
+mod chain;
+mod config;
+mod inspect;
+mod journal;
+mod quarantine;
+mod report;
+mod shard;
+
+pub use config::CurateConfig;
+pub use inspect::{inspect, kind_of};
+pub use report::{Sample, ShardReport};
+pub use shard::{Curator, shards};

@@ -1,0 +1,258 @@
+//! What happened to a shard, in numbers that add up and can be added up over shards.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::decontaminate::{Contaminated, DecontaminateConfig, Decontamination, TaskHits};
+use crate::text::repair::Repairs;
+use crate::verdict::Figure;
+use crate::write::OutputFile;
+
+/// Counts of one shard, or of several once merged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShardReport {
+    /// Records in the input; `records == kept + sum(dropped) + quarantined`.
+    pub records: u64,
+    /// Documents written to the clean shard.
+    pub kept: u64,
+    /// Dropped records by rule.
+    pub dropped: BTreeMap<String, u64>,
+    /// Records that could not be read.
+    pub quarantined: u64,
+    /// Records read in spite of a fault, by its name.
+    #[serde(default)]
+    pub repaired: BTreeMap<String, u64>,
+    /// Input bytes read, as stored.
+    pub bytes_in: u64,
+    /// UTF-8 bytes of kept text.
+    pub bytes_out: u64,
+    /// Characters of kept text.
+    pub chars: u64,
+    /// Documents by language, kept or not, wherever a language step saw them.
+    pub languages: BTreeMap<String, u64>,
+    /// Documents, kept or not, in which a repair of the normalize step changed something.
+    #[serde(default)]
+    pub normalized: BTreeMap<String, u64>,
+    /// Pieces of personal data found, by rule, in documents kept or not.
+    pub personal: BTreeMap<String, u64>,
+    /// Kept documents by host; the most frequent thousand per shard.
+    pub hosts: BTreeMap<String, u64>,
+    /// Kept documents whose host is not among those listed.
+    pub other_hosts: u64,
+    /// Kept documents by source, and by `source/subset` for Pile documents.
+    pub sources: BTreeMap<String, u64>,
+    /// Kept documents by length: key k counts texts of 2^k to 2^(k+1)-1 characters.
+    pub lengths: BTreeMap<u32, u64>,
+    /// Kept documents with the smallest [`Sample::hash`]: a random choice that no order of reading changes.
+    pub kept_samples: Vec<Sample>,
+    /// Dropped documents, chosen in the same way for each rule, so that every rule that dropped something has one.
+    pub dropped_samples: Vec<Sample>,
+    /// Files written, with checksums.
+    pub outputs: Vec<OutputFile>,
+}
+
+/// A document to show.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// [`sample_hash`] of id and excerpt; the samples with the smallest hashes are shown.
+    #[serde(default)]
+    pub hash: u64,
+    /// Document id.
+    pub id: String,
+    /// The broken rule; empty if kept.
+    pub rule: String,
+    /// What the rule measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Figure>,
+    /// The limit it broke.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Figure>,
+    /// Language code; empty if no language step saw it.
+    pub language: String,
+    /// Start of the text.
+    pub excerpt: String,
+}
+
+/// Samples kept per list and, for drops, per rule.
+const SAMPLES: usize = 8;
+const SAMPLES_PER_RULE: usize = 3;
+/// Before the name of a task in the rule of a drop.
+const DECONTAMINATE: &str = "decontaminate.";
+/// Hosts listed per shard.
+const HOSTS: usize = 1000;
+
+impl ShardReport {
+    /// True if every record ended in exactly one counter.
+    pub fn adds_up(&self) -> bool {
+        self.records == self.kept + self.dropped.values().sum::<u64>() + self.quarantined
+    }
+
+    /// Adds another shard's counts.
+    pub fn merge(&mut self, other: &ShardReport) {
+        self.records += other.records;
+        self.kept += other.kept;
+        self.quarantined += other.quarantined;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.chars += other.chars;
+        self.other_hosts += other.other_hosts;
+        for (into, from) in [
+            (&mut self.dropped, &other.dropped),
+            (&mut self.repaired, &other.repaired),
+            (&mut self.languages, &other.languages),
+            (&mut self.normalized, &other.normalized),
+            (&mut self.personal, &other.personal),
+            (&mut self.hosts, &other.hosts),
+            (&mut self.sources, &other.sources),
+        ] {
+            for (key, count) in from {
+                add(into, key, *count);
+            }
+        }
+        for (key, count) in &other.lengths {
+            *self.lengths.entry(*key).or_default() += count;
+        }
+        for sample in &other.kept_samples {
+            self.show_kept(sample);
+        }
+        for sample in &other.dropped_samples {
+            self.show_dropped(sample);
+        }
+        self.outputs.extend(other.outputs.iter().cloned());
+    }
+
+    /// What was met of evaluation sets by a profile that drops documents; `tasks` as
+    /// [`crate::Curator::evaluation_sets`] has them.
+    pub fn decontamination(
+        &self,
+        config: &DecontaminateConfig,
+        tasks: BTreeMap<String, TaskHits>,
+    ) -> Decontamination {
+        let mut found = Decontamination {
+            profile: config.profile,
+            documents: self.kept,
+            tasks,
+            ..Decontamination::default()
+        };
+        for (rule, count) in &self.dropped {
+            if let Some(task) = rule.strip_prefix(DECONTAMINATE) {
+                found.documents += count;
+                found.met += count;
+                found.dropped += count;
+                found.tasks.entry(task.to_string()).or_default().documents = *count;
+            }
+        }
+        for sample in &self.dropped_samples {
+            if let Some(task) = sample.rule.strip_prefix(DECONTAMINATE) {
+                let ngram = match &sample.value {
+                    Some(Figure::Text(ngram)) => ngram.clone(),
+                    Some(Figure::Number(value)) => value.to_string(),
+                    None => String::new(),
+                };
+                found.examples.push(Contaminated {
+                    id: sample.id.clone(),
+                    task: task.to_string(),
+                    ngram,
+                    outcome: "dropped".to_string(),
+                    excerpt: sample.excerpt.clone(),
+                });
+            }
+        }
+        found
+    }
+
+    /// Counts a document's personal data.
+    pub(crate) fn count_personal(&mut self, found: &[String]) {
+        for rule in found {
+            add(&mut self.personal, rule, 1);
+        }
+    }
+
+    /// Counts a document's repairs.
+    pub(crate) fn count_repairs(&mut self, repairs: &Repairs) {
+        for (name, _) in repairs.made() {
+            add(&mut self.normalized, name, 1);
+        }
+    }
+
+    /// True if a kept document with this hash would be shown.
+    pub(crate) fn wants_kept(&self, hash: u64) -> bool {
+        is_wanted(self.kept_samples.iter(), SAMPLES, (false, hash))
+    }
+
+    pub(crate) fn show_kept(&mut self, sample: &Sample) {
+        if self.wants_kept(sample.hash) {
+            self.kept_samples.push(sample.clone());
+            self.kept_samples.sort_by_key(Sample::rank);
+            self.kept_samples.truncate(SAMPLES);
+        }
+    }
+
+    /// True if a document that this rule dropped would be shown.
+    pub(crate) fn wants_dropped(&self, rule: &str, hash: u64, has_text: bool) -> bool {
+        let of_rule = self.dropped_samples.iter().filter(|s| s.rule == rule);
+        is_wanted(of_rule, SAMPLES_PER_RULE, (!has_text, hash))
+    }
+
+    pub(crate) fn show_dropped(&mut self, sample: &Sample) {
+        if !self.wants_dropped(&sample.rule, sample.hash, !sample.excerpt.is_empty()) {
+            return;
+        }
+        let samples = &mut self.dropped_samples;
+        samples.push(sample.clone());
+        samples.sort_by(|a, b| a.rule.cmp(&b.rule).then(a.rank().cmp(&b.rank())));
+        let of_rule = |s: &Sample| s.rule == sample.rule;
+        if samples.iter().filter(|s| of_rule(s)).count() > SAMPLES_PER_RULE
+            && let Some(last) = samples.iter().rposition(of_rule)
+        {
+            samples.remove(last);
+        }
+    }
+
+    /// Keeps the most frequent hosts, ties by name.
+    pub(crate) fn trim_hosts(&mut self) {
+        if self.hosts.len() <= HOSTS {
+            return;
+        }
+        let mut order: Vec<(String, u64)> = std::mem::take(&mut self.hosts).into_iter().collect();
+        order.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        self.other_hosts += order[HOSTS..].iter().map(|h| h.1).sum::<u64>();
+        order.truncate(HOSTS);
+        self.hosts = order.into_iter().collect();
+    }
+}
+
+impl Sample {
+    /// Samples are shown in this order: those with text first, then by hash.
+    fn rank(&self) -> (bool, u64) {
+        (self.excerpt.is_empty(), self.hash)
+    }
+}
+
+/// Whether a sample of this rank is among the `most` first ones.
+fn is_wanted<'a>(shown: impl Iterator<Item = &'a Sample>, most: usize, rank: (bool, u64)) -> bool {
+    let (mut count, mut last) = (0, (false, 0));
+    for sample in shown {
+        count += 1;
+        last = last.max(sample.rank());
+    }
+    count < most || rank < last
+}
+
+/// XXH3 of a document's id and the start of its text, which chooses the documents that reports show. The text is part of
+/// it because inputs may give all their documents one id.
+pub(crate) fn sample_hash(id: &str, excerpt: &str) -> u64 {
+    xxh3_64_with_seed(excerpt.as_bytes(), xxh3_64(id.as_bytes()))
+}
+
+/// Adds to a counter, allocating only for a new key.
+pub(crate) fn add(counts: &mut BTreeMap<String, u64>, key: &str, count: u64) {
+    match counts.get_mut(key) {
+        Some(n) => *n += count,
+        None => {
+            counts.insert(key.to_string(), count);
+        }
+    }
+}

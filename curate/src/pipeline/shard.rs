@@ -1,0 +1,506 @@
+//! One input file through the whole chain: the unit of work.
+//!
+//! Records are read in batches bounded by bytes; a batch is worked on by all threads while the next
+//! one is read, and written in input order. Outputs depend on the input's bytes and the config only.
+//!
+//! Under the output folder: `clean/NNNNN.jsonl.zst` (or `.jsonl.gz`, `.parquet`), `clean/NNNNN.sig`, `dropped/NNNNN.jsonl.zst`,
+//! `errors/NNNNN.jsonl`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSlice;
+use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::clock::{Clock, Spent};
+use crate::decontaminate::{DecontaminateConfig, Decontaminator, TaskHits};
+use crate::dedup::{DedupConfig, Minhasher, Origin, SignatureShape, SignatureWriter};
+use crate::error::{At, Error, Result};
+use crate::pipeline::CurateConfig;
+use crate::pipeline::chain::{Chain, Outcome, WorkScratch};
+use crate::pipeline::journal::Journal;
+use crate::pipeline::quarantine::{Place, Quarantine};
+use crate::pipeline::report::{Sample, ShardReport, add, sample_hash};
+use crate::progress::Progress;
+use crate::quality::signals::FiguresWriter;
+use crate::read::{Batch, Raw, Reader, Shard, can_be_split, input_files};
+use crate::secrets::shown;
+use crate::statistics::{Seen, State, Statistics};
+use crate::text::excerpt;
+use crate::write::{AtomicFile, CleanWriter, JsonLines, OutputFormat, shard_file};
+
+/// All shards of a config: inputs in order, folders, patterns and lists expanded, large files cut.
+///
+/// # Errors
+/// `Input` for a path that is not there and for a folder without files.
+pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
+    let files = input_files(&config.inputs)?;
+    let most = config.split_mb.saturating_mul(1 << 20);
+    if most == 0 {
+        return Ok(files);
+    }
+    let mut shards = Vec::new();
+    for file in files {
+        // a file that cannot be opened is one shard, whose reading says so
+        let can = file.bytes > 0 && can_be_split(&file.path, &file.input).unwrap_or(false);
+        let parts = if can { file.bytes.div_ceil(most) } else { 1 };
+        for i in 0..parts {
+            let at = |i: u64| u128::from(file.bytes) * u128::from(i) / u128::from(parts);
+            let at = |i: u64| u64::try_from(at(i)).unwrap_or(file.bytes);
+            let part = at(i)..at(i + 1);
+            shards.push(Shard {
+                number: shards.len(),
+                bytes: part.end - part.start,
+                part: can.then_some(part),
+                ..file.clone()
+            });
+        }
+    }
+    Ok(shards)
+}
+
+/// Everything shards share: filters, evaluation n-grams, permutations.
+pub struct Curator {
+    chain: Chain,
+    shape: SignatureShape,
+    /// Of the settings that decide what documents are.
+    run: u128,
+    max_record_bytes: usize,
+    output: OutputFormat,
+    figures: bool,
+    statistics: bool,
+    quarantine: Quarantine,
+    scratch: Mutex<Vec<WorkScratch>>,
+    spent: Mutex<Spent>,
+}
+
+/// Records of a batch that one thread takes at a time.
+const RECORDS_PER_JOB: usize = 16;
+
+impl Curator {
+    /// Builds the shared tables once. `seed` is reserved for sampling steps.
+    ///
+    /// # Errors
+    /// `Input` if an evaluation file cannot be read; `Damaged` for a model file that is no model,
+    /// `Config` for a language that the model does not have.
+    pub fn new(
+        config: &CurateConfig,
+        decontaminate: Option<&DecontaminateConfig>,
+        dedup: Option<&DedupConfig>,
+        _seed: u64,
+    ) -> Result<Curator> {
+        let decontaminator = decontaminate.map(Decontaminator::new).transpose()?;
+        let shape = SignatureShape::of(dedup);
+        let max = usize::try_from(config.max_record_bytes).unwrap_or(usize::MAX);
+        Ok(Curator {
+            chain: Chain::new(
+                config,
+                decontaminator,
+                dedup.and_then(Minhasher::of),
+                shape.exact == 1,
+            )?,
+            shape,
+            run: run_of(config, decontaminate),
+            max_record_bytes: max,
+            output: config.output,
+            figures: config.figures,
+            statistics: config.statistics,
+            quarantine: Quarantine::new(config.max_bad_records),
+            scratch: Mutex::new(Vec::new()),
+            spent: Mutex::new(Spent::default()),
+        })
+    }
+
+    /// Runs one shard and writes its files under `out`.
+    ///
+    /// # Errors
+    /// `Io` for an input that cannot be opened or read on and for an output that cannot be written; `Format` for an input
+    /// of another kind than the job says; `TooManyBad` once the shards of this curator hold more bad records than
+    /// `max_bad_records`. Nothing of the shard is done then. Damaged records are quarantined.
+    pub fn run_shard(
+        &self,
+        shard: &Shard,
+        out: &Path,
+        progress: &dyn Progress,
+    ) -> Result<ShardReport> {
+        self.work_through(shard, out, Journal::none(), progress)
+    }
+
+    /// As [`Curator::run_shard`], with a journal under `out` from which a killed run's work is taken up: what became of
+    /// the records is told there batch by batch, and not worked out a second time. `print` names all that the work
+    /// depends on; the journal of another one is thrown away. To be followed by [`Curator::forget_journal`].
+    ///
+    /// # Errors
+    /// As [`Curator::run_shard`]; `Io` if the journal cannot be written.
+    pub fn resume_shard(
+        &self,
+        shard: &Shard,
+        out: &Path,
+        print: &str,
+        progress: &dyn Progress,
+    ) -> Result<ShardReport> {
+        let journal = Journal::open(&journal_file(out, shard.number), print)?;
+        self.work_through(shard, out, journal, progress)
+    }
+
+    /// Removes the journal of a shard whose work is recorded, if there is one.
+    ///
+    /// # Errors
+    /// `Io` if it is there and stays there.
+    pub fn forget_journal(out: &Path, shard: usize) -> Result<()> {
+        let path = journal_file(out, shard);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).at(&path),
+            _ => Ok(()),
+        }
+    }
+
+    fn work_through(
+        &self,
+        shard: &Shard,
+        out: &Path,
+        mut journal: Journal,
+        progress: &dyn Progress,
+    ) -> Result<ShardReport> {
+        self.quarantine.begin(shard.number);
+        let mut writers = self.writers(out, shard)?;
+        let part = shard.part.as_ref();
+        let mut reader = Reader::open(&shard.path, &shard.input, part, self.max_record_bytes)?;
+        match self.stream(&mut reader, shard, &mut journal, &mut writers, progress) {
+            Ok(()) => writers.finish(out, shard.number),
+            Err(e) => {
+                if matches!(e, Error::TooManyBad { .. }) {
+                    // the records are worth looking at; their file is no output of a shard that is done
+                    writers.errors.finish()?;
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Counts bad records of shards that were done before: `max_bad_records` is of all shards together.
+    pub fn add_bad(&self, records: u64) {
+        self.quarantine.add(records);
+    }
+
+    /// True once there are more bad records than `max_bad_records`: shards that are begun now fail.
+    pub fn has_too_many_bad(&self) -> bool {
+        self.quarantine.is_exceeded()
+    }
+
+    fn writers(&self, out: &Path, shard: &Shard) -> Result<Writers<'_>> {
+        let n = shard.number;
+        let figures = || FiguresWriter::create(out, &shard_file("figures", n, "jsonl.zst"));
+        let signatures = shard_file("clean", n, "sig");
+        let origin = Origin {
+            shard: u32::try_from(n).unwrap_or(u32::MAX),
+            run: self.run,
+        };
+        Ok(Writers {
+            clean: CleanWriter::create(out, n, self.output)?,
+            signatures: SignatureWriter::create(out, &signatures, self.shape, origin)?,
+            dropped: JsonLines::create(out, &shard_file("dropped", n, "jsonl.zst"))?,
+            errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
+            figures: self.figures.then(figures).transpose()?,
+            statistics: self.statistics.then(Statistics::default),
+            report: ShardReport::default(),
+            source: shard.path.clone(),
+            shard: n,
+            quarantine: &self.quarantine,
+        })
+    }
+
+    /// Reads the next batch while the current one is worked on.
+    fn stream(
+        &self,
+        reader: &mut Reader,
+        shard: &Shard,
+        journal: &mut Journal,
+        writers: &mut Writers<'_>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let by_offset = shard.part.is_some();
+        let mut batch = Batch::of_part(by_offset);
+        let mut next = Batch::of_part(by_offset);
+        let (mut reading, mut writing) = (Clock::default(), Clock::default());
+        let mut fill = |batch: &mut Batch| {
+            reading.start();
+            let filled = reader.fill(batch);
+            reading.lap("read");
+            filled
+        };
+        let mut more = fill(&mut batch);
+        while more? {
+            self.quarantine.check()?;
+            let known = journal.next(&batch)?;
+            let is_new = known.is_none();
+            let (filled, outcomes) = rayon::join(
+                || fill(&mut next),
+                || known.unwrap_or_else(|| self.work(&batch, shard)),
+            );
+            writing.start();
+            if is_new {
+                journal.append(&batch, &outcomes)?;
+            }
+            let before = writers.report.kept;
+            for (raw, outcome) in batch.records.iter().zip(outcomes) {
+                writers.take(raw, outcome)?;
+            }
+            writing.lap("write");
+            writers.report.bytes_in += batch.consumed;
+            progress.bytes(batch.consumed);
+            progress.documents(batch.records.len() as u64, writers.report.kept - before);
+            std::mem::swap(&mut batch, &mut next);
+            more = filled;
+        }
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        spent.add(&mut reading);
+        spent.add(&mut writing);
+        Ok(())
+    }
+
+    fn work(&self, batch: &Batch, shard: &Shard) -> Vec<Outcome> {
+        let jobs: Vec<Vec<Outcome>> = batch
+            .records
+            .par_chunks(RECORDS_PER_JOB)
+            .with_max_len(1)
+            .map(|records| {
+                let mut scratch = self.borrow_scratch();
+                let run = |raw| {
+                    self.chain
+                        .run(batch, raw, &shard.input, &shard.name, &mut scratch)
+                };
+                let outcomes = records.iter().map(run).collect();
+                self.return_scratch(scratch);
+                outcomes
+            })
+            .collect();
+        jobs.into_iter().flatten().collect()
+    }
+
+    /// The evaluation sets that documents are dropped for, none met yet.
+    pub fn evaluation_sets(&self) -> BTreeMap<String, TaskHits> {
+        self.chain.evaluation_sets()
+    }
+
+    /// Seconds that all threads spent on each step since this curator was made: `read` (and decompress), `extract` or
+    /// `parse`, the steps by name, `sign`, `statistics`, `write` (and compress).
+    pub fn seconds_by_step(&self) -> BTreeMap<&'static str, f64> {
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.iter_mut().for_each(|s| Chain::spent(s, &mut spent));
+        spent.seconds()
+    }
+
+    fn borrow_scratch(&self) -> WorkScratch {
+        let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.pop().unwrap_or_default()
+    }
+
+    fn return_scratch(&self, scratch: WorkScratch) {
+        let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.push(scratch);
+    }
+}
+
+fn journal_file(out: &Path, shard: usize) -> PathBuf {
+    out.join(shard_file("records/curate", shard, "journal"))
+}
+
+/// Names the settings that decide what documents are, the same for all shards of a run.
+fn run_of(config: &CurateConfig, decontaminate: Option<&DecontaminateConfig>) -> u128 {
+    let settings = (&config.step, config.max_record_bytes, decontaminate);
+    // Settings were read from a file, so they can be written.
+    xxh3_128(&serde_json::to_vec(&settings).unwrap_or_default())
+}
+
+/// The files of a shard and its counters.
+struct Writers<'a> {
+    clean: CleanWriter,
+    signatures: SignatureWriter,
+    dropped: JsonLines,
+    errors: AtomicFile,
+    figures: Option<FiguresWriter>,
+    statistics: Option<Statistics>,
+    report: ShardReport,
+    source: PathBuf,
+    shard: usize,
+    /// Of all shards.
+    quarantine: &'a Quarantine,
+}
+
+/// Characters that are kept of why a record is bad: parsers like to quote all of it.
+const WHY_CHARS: usize = 300;
+
+#[derive(Serialize)]
+struct DroppedLine<'a> {
+    id: &'a str,
+    rule: &'a str,
+    value: &'a crate::verdict::Figure,
+    limit: &'a crate::verdict::Figure,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: &'a Option<String>,
+    language: &'a str,
+    excerpt: &'a str,
+}
+
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    path: &'a str,
+    offset: u64,
+    record: u64,
+    /// The fault's name if the record was read all the same; without it the record is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repaired: Option<&'a str>,
+    why: &'a str,
+}
+
+impl Writers<'_> {
+    fn take(&mut self, raw: &Raw, outcome: Outcome) -> Result<()> {
+        if let Some(fault) = raw.repaired.filter(|_| !matches!(outcome, Outcome::Bad(_))) {
+            add(&mut self.report.repaired, fault.name, 1);
+            self.tell(raw.offset, raw.number, Some(fault.name), fault.why)?;
+        }
+        match outcome {
+            Outcome::Bad(why) => self.quarantine(raw.offset, raw.number, &why),
+            Outcome::Dropped(drop) => {
+                let report = &mut self.report;
+                report.records += 1;
+                report.count_repairs(&drop.repairs);
+                report.count_personal(&drop.personal);
+                add(&mut report.dropped, &drop.reason.rule, 1);
+                if !drop.language.is_empty() {
+                    add(&mut report.languages, &drop.language, 1);
+                }
+                let text = &drop.excerpt;
+                let hash = sample_hash(&drop.id, text);
+                if report.wants_dropped(&drop.reason.rule, hash, !text.is_empty()) {
+                    report.show_dropped(&Sample {
+                        hash,
+                        id: drop.id.clone(),
+                        rule: drop.reason.rule.clone(),
+                        value: Some(drop.reason.value.clone()),
+                        limit: Some(drop.reason.limit.clone()),
+                        language: drop.language.clone(),
+                        excerpt: text.to_string(),
+                    });
+                }
+                if let Some(figures) = &mut self.figures
+                    && (drop.is_lost || !drop.measures.is_empty())
+                {
+                    figures.write(&drop.id, &drop.measures, drop.is_lost)?;
+                }
+                if let (Some(statistics), Some(figures)) = (&mut self.statistics, &drop.figures) {
+                    statistics.add(&Seen {
+                        state: State::Dropped,
+                        source: &drop.source,
+                        language: &drop.language,
+                        figures,
+                        measures: &drop.measures,
+                    });
+                }
+                self.dropped.write(&DroppedLine {
+                    id: &drop.id,
+                    rule: &drop.reason.rule,
+                    value: &drop.reason.value,
+                    limit: &drop.reason.limit,
+                    url: &drop.url,
+                    language: &drop.language,
+                    excerpt: text,
+                })
+            }
+            Outcome::Kept(kept) => {
+                let report = &mut self.report;
+                report.records += 1;
+                report.count_repairs(&kept.repairs);
+                report.count_personal(&kept.personal);
+                report.kept += 1;
+                report.bytes_out += kept.text_bytes;
+                report.chars += kept.signature.chars;
+                if !kept.language.is_empty() {
+                    add(&mut report.languages, &kept.language, 1);
+                }
+                if let Some(host) = &kept.host {
+                    add(&mut report.hosts, host, 1);
+                }
+                add(&mut report.sources, &kept.source, 1);
+                let power = kept.signature.chars.checked_ilog2().unwrap_or(0);
+                *report.lengths.entry(power).or_default() += 1;
+                report.show_kept(&kept.sample);
+                if let Some(figures) = &mut self.figures {
+                    figures.write(&kept.sample.id, &kept.measures, false)?;
+                }
+                if let (Some(statistics), Some(figures)) = (&mut self.statistics, &kept.figures) {
+                    statistics.add(&Seen {
+                        state: State::Kept,
+                        source: &kept.source,
+                        language: &kept.language,
+                        figures,
+                        measures: &kept.measures,
+                    });
+                    let (url, host) = (kept.url.as_deref(), kept.host.as_deref());
+                    let signature = &kept.signature;
+                    statistics.name(url, host, signature.exact, signature.chars);
+                }
+                self.signatures.write(&kept.signature)?;
+                self.clean.write_line(&kept.line)
+            }
+        }
+    }
+
+    fn quarantine(&mut self, offset: u64, number: u64, why: &str) -> Result<()> {
+        self.report.records += 1;
+        self.report.quarantined += 1;
+        let why = excerpt(why, WHY_CHARS);
+        self.tell(offset, number, None, why)?;
+        let place = Place {
+            shard: self.shard,
+            path: &self.source,
+            offset,
+            number,
+        };
+        self.quarantine.count(place, why)
+    }
+
+    /// A line of the errors file.
+    fn tell(&mut self, offset: u64, record: u64, repaired: Option<&str>, why: &str) -> Result<()> {
+        let path = shown(&self.source);
+        let line = ErrorLine {
+            path: &path,
+            offset,
+            record,
+            repaired,
+            why,
+        };
+        let mut bytes = serde_json::to_vec(&line)
+            .map_err(std::io::Error::from)
+            .at(&self.errors.path())?;
+        bytes.push(b'\n');
+        self.errors.write_all(&bytes).at(&self.errors.path())
+    }
+
+    fn finish(self, out: &Path, number: usize) -> Result<ShardReport> {
+        let mut report = self.report;
+        report.trim_hosts();
+        assert!(report.adds_up(), "a record was counted twice or not at all");
+        // Signatures last: a shard with a .sig has everything else.
+        report.outputs = vec![
+            self.clean.finish()?,
+            self.dropped.finish()?,
+            self.errors.finish()?,
+        ];
+        if let Some(figures) = self.figures {
+            report.outputs.push(figures.finish()?);
+        }
+        if let Some(statistics) = self.statistics {
+            let name = shard_file("statistics", number, "jsonl.zst");
+            report.outputs.push(statistics.write(out, &name)?);
+        }
+        report.outputs.push(self.signatures.finish()?);
+        Ok(report)
+    }
+}

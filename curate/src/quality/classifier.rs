@@ -1,0 +1,237 @@
+//! Scores of models: a classifier's probability of a label, a language model's perplexity; limits and sampling by them.
+//!
+//! Classifier: any supervised fastText model (DCLM: Li et al. 2024, arXiv:2406.11794, keeps what scores at least 0.018112).
+//! Pareto sampling keeps a document if a Lomax variate of shape `alpha` exceeds 1 - score (GPT-3: Brown et al. 2020,
+//! arXiv:2005.14165, appendix A; MT-NLG: alpha 3). We differ: the variate is made of the document's id and a seed, so that
+//! order and sharding do not matter, where others draw from one generator. Perplexity and its head, middle and tail:
+//! CCNet (Wenzek et al. 2020, arXiv:1911.00359); words are what white space separates.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::fasttext::{FastText, FastTextScratch};
+use crate::check::{Problem, range};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::verdict::{Judge, KEEP, Verdict, broken};
+
+/// A classifier.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QualityConfig {
+    /// A fastText model, `.bin` or `.ftz`.
+    pub model: String,
+    /// The label whose probability is the score, with or without `__label__`.
+    pub label: String,
+    /// Least score.
+    pub min_score: f64,
+    /// Shape of Pareto sampling; 0: no sampling. MT-NLG: 3.
+    pub pareto_alpha: f64,
+    /// Seed of the sampling.
+    pub seed: u64,
+    /// Scores that part documents into buckets, the lowest first, as `millrace classifier score` finds them: the bucket is
+    /// the number of those that the score reaches. Of several steps with buckets the greatest counts. Nemotron-CC (Su et
+    /// al. 2024, arXiv:2412.02595): 19, of a sample's scores. Empty: none.
+    pub buckets: Vec<f64>,
+    /// Least bucket.
+    pub min_bucket: u64,
+}
+
+impl Default for QualityConfig {
+    fn default() -> Self {
+        QualityConfig {
+            model: String::new(),
+            label: "hq".to_string(),
+            min_score: 0.0,
+            pareto_alpha: 0.0,
+            seed: 42,
+            buckets: Vec::new(),
+            min_bucket: 0,
+        }
+    }
+}
+
+impl QualityConfig {
+    /// The bucket of a score: as documents keep it, to six places.
+    pub fn bucket(&self, score: f64) -> u64 {
+        let score = (score * 1e6).round() / 1e6;
+        self.buckets.partition_point(|b| *b <= score) as u64
+    }
+
+    /// What a document's score has to reach in Pareto sampling: 1 - a Lomax variate.
+    pub fn pareto_limit(&self, id: &str) -> f64 {
+        let bits = xxh3_64_with_seed(id.as_bytes(), self.seed) >> 11;
+        // in (0, 1]
+        let uniform = (bits as f64 + 1.0) / (1u64 << 53) as f64;
+        1.0 - (uniform.powf(-1.0 / self.pareto_alpha) - 1.0)
+    }
+}
+
+/// The step, with its model.
+struct Classifier {
+    config: QualityConfig,
+    model: FastText,
+    /// Number of the label whose probability is the score.
+    label: usize,
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+struct ClassifierScratch {
+    fasttext: FastTextScratch,
+    labels: Vec<(usize, f32)>,
+}
+
+impl StepConfig for QualityConfig {
+    fn name(&self) -> &'static str {
+        "quality"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        if self.model.is_empty() {
+            problem("model", "\"\"".to_string(), "the path of a fastText model");
+        }
+        if self.label.is_empty() {
+            problem("label", "\"\"".to_string(), "a label of the model");
+        }
+        range(problem, "min_score", self.min_score, 0.0, 1.0);
+        range(problem, "pareto_alpha", self.pareto_alpha, 0.0, 1000.0);
+        let inside = self.buckets.iter().all(|b| (0.0..=1.0).contains(b));
+        if !inside || !self.buckets.is_sorted() {
+            problem(
+                "buckets",
+                format!("{:?}", self.buckets),
+                "scores from 0 to 1, the lowest first",
+            );
+        }
+        if self.min_bucket > self.buckets.len() as u64 {
+            problem(
+                "min_bucket",
+                self.min_bucket.to_string(),
+                "at most the number of `buckets`",
+            );
+        }
+    }
+
+    fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        let model = FastText::open(Path::new(&self.model))?;
+        let Some(label) = model.label(&self.label) else {
+            return Err(at.wrong(
+                "quality.label",
+                format!("{:?}", self.label),
+                format!("a label of the model {}", self.model),
+            ));
+        };
+        Ok(Box::new(Classifier {
+            config: self.clone(),
+            model,
+            label,
+        }))
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        vec![PathBuf::from(&self.model)]
+    }
+}
+
+impl Filter for Classifier {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        let Classifier {
+            config,
+            model,
+            label,
+        } = self;
+        let all = model.labels().len();
+        let ClassifierScratch { fasttext, labels } = scratch.own.get();
+        model.predict(&draft.text, all, fasttext, labels);
+        let found = labels.iter().find(|(l, _)| l == label);
+        let score = found.map_or(0.0, |(_, p)| f64::from(*p));
+        draft.note("quality", json!((score * 1e6).round() / 1e6));
+        judge.at_least("quality.score", score, config.min_score)?;
+        if !config.buckets.is_empty() {
+            // of several models the greatest bucket counts
+            let before = draft
+                .meta
+                .as_ref()
+                .and_then(|m| m["quality_bucket"].as_u64());
+            let bucket = config.bucket(score).max(before.unwrap_or(0));
+            draft.note("quality_bucket", bucket.into());
+            judge.at_least("quality.bucket", bucket as f64, config.min_bucket as f64)?;
+        }
+        if config.pareto_alpha > 0.0 {
+            let limit = config.pareto_limit(&draft.id);
+            if score <= limit {
+                return Verdict::Break(broken("quality.pareto", score, limit));
+            }
+        }
+        KEEP
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        ["quality.score", "quality.bucket"]
+            .map(String::from)
+            .to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pareto_sampling_keeps_as_many_as_its_law_says_whatever_the_order() {
+        let config = QualityConfig {
+            pareto_alpha: 3.0,
+            ..QualityConfig::default()
+        };
+        for score in [0.1, 0.5, 0.9] {
+            let kept = (0..20_000)
+                .filter(|i| score > config.pareto_limit(&format!("d/{i}")))
+                .count();
+            // P(Lomax > 1 - s) = (2 - s)^-alpha
+            let wanted = 20_000.0 * (2.0f64 - score).powf(-3.0);
+            assert!(
+                (kept as f64 - wanted).abs() < 4.0 * wanted.sqrt(),
+                "{score}: {kept}, {wanted}"
+            );
+        }
+        let other = QualityConfig {
+            seed: 1,
+            ..config.clone()
+        };
+        assert_ne!(
+            config.pareto_limit("a").to_bits(),
+            other.pareto_limit("a").to_bits()
+        );
+    }
+
+    #[test]
+    fn quality_buckets_count_the_thresholds_that_a_score_reaches() {
+        let config = QualityConfig {
+            model: "m.bin".into(),
+            buckets: vec![0.1, 0.5, 0.5, 0.9],
+            ..QualityConfig::default()
+        };
+        let found = [0.0, 0.099_999_9, 0.1, 0.5, 0.899, 1.0].map(|score| config.bucket(score));
+        // scores are kept to six places
+        assert_eq!(found, [0, 1, 1, 3, 3, 4]);
+        let problems = |config: &QualityConfig| {
+            let mut all = Vec::new();
+            config.check(&mut |key, found, _| all.push(format!("{key}: {found}")));
+            all
+        };
+        assert!(problems(&config).is_empty());
+        let wrong = QualityConfig {
+            buckets: vec![0.5, 0.1, 2.0],
+            min_bucket: 4,
+            ..config
+        };
+        assert_eq!(
+            problems(&wrong),
+            ["buckets: [0.5, 0.1, 2.0]", "min_bucket: 4"]
+        );
+    }
+}

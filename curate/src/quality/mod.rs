@@ -1,0 +1,16 @@
+//! Quality by models and by metrics: classifiers, language models, importance resampling, source code, conditions.
+
+mod classifier;
+pub mod code;
+mod condition;
+pub mod dsir;
+pub mod fasttext;
+pub mod ngram;
+mod perplexity;
+pub mod signals;
+
+pub use classifier::QualityConfig;
+pub use code::CodeConfig;
+pub use condition::ExpressionConfig;
+pub use dsir::DsirConfig;
+pub use perplexity::PerplexityConfig;

@@ -1,0 +1,148 @@
+//! A language model's perplexity: limits, and the buckets head, middle and tail.
+//!
+//! CCNet (Wenzek et al. 2020, arXiv:1911.00359); words are what white space separates.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::ngram::NgramModel;
+use crate::check::{Problem, range};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::error::Result;
+use crate::verdict::{Judge, Verdict};
+
+/// A language model.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PerplexityConfig {
+    /// An ARPA file or a binary of KenLM's.
+    pub model: String,
+    /// Least perplexity; 0: none.
+    pub min: f64,
+    /// Greatest perplexity; 0: none.
+    pub max: f64,
+    /// Perplexities up to the first are the head, up to the second the middle, the rest the tail; empty: no buckets.
+    pub buckets: Vec<f64>,
+    /// Lower case first, as CCNet's models want it.
+    pub lowercase: bool,
+}
+
+impl Default for PerplexityConfig {
+    fn default() -> Self {
+        PerplexityConfig {
+            model: String::new(),
+            min: 0.0,
+            max: 0.0,
+            buckets: Vec::new(),
+            lowercase: false,
+        }
+    }
+}
+
+impl PerplexityConfig {
+    /// The bucket of a perplexity.
+    pub fn bucket(&self, perplexity: f64) -> Option<&'static str> {
+        let [head, middle] = self.buckets[..] else {
+            return None;
+        };
+        Some(match perplexity {
+            p if p <= head => "head",
+            p if p <= middle => "middle",
+            _ => "tail",
+        })
+    }
+}
+
+/// The step, with its model.
+struct Perplexity {
+    config: PerplexityConfig,
+    model: NgramModel,
+}
+
+impl StepConfig for PerplexityConfig {
+    fn name(&self) -> &'static str {
+        "perplexity"
+    }
+
+    fn check(&self, problem: Problem<'_>) {
+        if self.model.is_empty() {
+            problem(
+                "model",
+                "\"\"".to_string(),
+                "the path of an ARPA file or a binary of KenLM's",
+            );
+        }
+        range(problem, "min", self.min, 0.0, f64::MAX);
+        range(problem, "max", self.max, 0.0, f64::MAX);
+        if self.max > 0.0 && self.min > self.max {
+            problem(
+                "min",
+                format!("{} above max {}", self.min, self.max),
+                "at most max",
+            );
+        }
+        let sorted = self.buckets.is_sorted() && self.buckets.iter().all(|b| *b > 0.0);
+        if !(sorted && matches!(self.buckets.len(), 0 | 2)) {
+            problem(
+                "buckets",
+                format!("{:?}", self.buckets),
+                "two perplexities, the lower first, or []",
+            );
+        }
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        let model = NgramModel::open(Path::new(&self.model))?;
+        Ok(Box::new(Perplexity {
+            config: self.clone(),
+            model,
+        }))
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        vec![PathBuf::from(&self.model)]
+    }
+}
+
+impl Filter for Perplexity {
+    fn apply(&self, draft: &mut Draft, _scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        let config = &self.config;
+        let value = match config.lowercase {
+            true => self.model.document_perplexity(&draft.text.to_lowercase()),
+            false => self.model.document_perplexity(&draft.text),
+        };
+        draft.note("perplexity", json!((value * 1e3).round() / 1e3));
+        if let Some(bucket) = config.bucket(value) {
+            draft.note("perplexity_bucket", bucket.into());
+        }
+        judge.at_least("perplexity.value", value, config.min)?;
+        let most = if config.max > 0.0 {
+            config.max
+        } else {
+            f64::INFINITY
+        };
+        judge.at_most("perplexity.max", value, most)
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        vec!["perplexity.value".to_string()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_ccnets() {
+        let config = PerplexityConfig {
+            buckets: vec![100.0, 300.0],
+            ..PerplexityConfig::default()
+        };
+        let names = [50.0, 100.0, 101.0, 300.0, 1e9].map(|p| config.bucket(p).unwrap());
+        assert_eq!(names, ["head", "head", "middle", "middle", "tail"]);
+        assert_eq!(PerplexityConfig::default().bucket(1.0), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! Input files: listed, numbered and named.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::names::{Unnamed, names};
+use super::{Input, find_files};
+use crate::error::{Error, Result};
+use crate::secrets::shown;
+
+/// One input file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shard {
+    /// Number of the shard and of its files.
+    pub number: usize,
+    /// The input file.
+    pub path: PathBuf,
+    /// Format and source of the input it belongs to.
+    pub input: Input,
+    /// Size in bytes when listed, of the part if it is one; 0 if it could not be told.
+    pub bytes: u64,
+    /// The bytes of the file whose records this shard has; None: all of them, by number.
+    pub part: Option<Range<u64>>,
+    /// Name of the file in ids: its own without extensions, with as much of its path as it takes to
+    /// tell it from other files of its source.
+    pub name: String,
+    /// State of an object as its store tells it (ETag, or time of the last change); None for files.
+    pub version: Option<String>,
+}
+
+/// The files of some inputs, in order.
+///
+/// # Errors
+/// As [`shards`].
+pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
+    let mut shards = Vec::new();
+    let mut below = Vec::new();
+    for input in inputs {
+        let files = find_files(input).map_err(|why| Error::Input {
+            path: PathBuf::from(&input.path),
+            why,
+        })?;
+        for file in files {
+            shards.push(Shard {
+                number: shards.len(),
+                path: file.path,
+                input: input.clone(),
+                bytes: file.bytes,
+                part: None,
+                name: String::new(),
+                version: file.version,
+            });
+            below.push(file.below);
+        }
+    }
+    // names go into documents
+    let paths: Vec<PathBuf> = shards.iter().map(|s| shown(&s.path).into()).collect();
+    let unnamed = shards.iter().zip(&paths).zip(&below);
+    let unnamed = unnamed.map(|((shard, path), below)| Unnamed {
+        source: &shard.input.source,
+        path,
+        below,
+    });
+    let names = names(&unnamed.collect::<Vec<_>>());
+    for (shard, name) in shards.iter_mut().zip(names) {
+        shard.name = name;
+    }
+    Ok(shards)
+}
+
+/// Every input that is not there: its number and why.
+pub fn missing_inputs(inputs: &[Input]) -> Vec<(usize, String)> {
+    let all = inputs.iter().enumerate();
+    // an empty path is told by `check`
+    all.filter(|(_, input)| !input.path.is_empty())
+        .filter_map(|(i, input)| find_files(input).err().map(|why| (i, why)))
+        .collect()
+}

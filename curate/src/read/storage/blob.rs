@@ -1,0 +1,35 @@
+//! The bytes of a file or an object, in order, from any offset on.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+/// Settings of an object store, by the names of the `object_store` crate.
+pub(crate) type Options = BTreeMap<String, String>;
+
+/// What a server tells of an object before it is read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    /// Size; None if the server does not say.
+    pub(crate) bytes: Option<u64>,
+    /// ETag, or the time of the last change where there is none.
+    pub(crate) version: Option<String>,
+}
+
+/// Bytes that are read in order, from any offset on.
+pub(crate) trait Blob: Read + Send {
+    /// The next read starts at this offset.
+    fn go_to(&mut self, offset: u64) -> io::Result<()>;
+    /// Size in bytes; None where it cannot be told.
+    fn size(&mut self) -> io::Result<Option<u64>>;
+}
+
+impl Blob for File {
+    fn go_to(&mut self, offset: u64) -> io::Result<()> {
+        self.seek(SeekFrom::Start(offset)).map(|_| ())
+    }
+
+    fn size(&mut self) -> io::Result<Option<u64>> {
+        self.metadata().map(|m| Some(m.len()))
+    }
+}

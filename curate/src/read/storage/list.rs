@@ -1,0 +1,354 @@
+//! From what an input names to the files it stands for: a file, a folder, a pattern, a list of paths.
+//!
+//! A name that ends in `.paths` (also compressed) is a list as Common Crawl publishes it: one path a
+//! line, each put behind the input's `prefix`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::blob::Options;
+use super::found::Found;
+use super::glob::{fixed_part, is_pattern, matches};
+use super::open::{is_remote, open};
+use super::remote;
+use crate::read::Input;
+use crate::read::compression::{Piece, Source};
+use crate::read::names::shared_folder;
+
+/// Largest list of paths, decompressed: a million paths of Common Crawl are 140 MB.
+const MAX_LIST: usize = 1 << 30;
+
+/// The files of an input, in order; never empty.
+///
+/// # Errors
+/// Why there are none, in words.
+pub(crate) fn find(input: &Input) -> Result<Vec<Found>, String> {
+    let path = Path::new(&input.path);
+    let options = &input.options;
+    if is_list(&input.path) {
+        let paths = read_list(path, options).map_err(|e| e.to_string())?;
+        let folder = format!("{}{}", input.prefix, shared_folder(&paths));
+        let files: Vec<Found> = paths
+            .iter()
+            .map(|line| file(PathBuf::from(format!("{}{line}", input.prefix))).below(&folder))
+            .collect();
+        return some(files, "a list without paths");
+    }
+    if is_remote(path) {
+        return remote_files(&input.path, options);
+    }
+    if is_pattern(&input.path) && !path.exists() {
+        return some(matching(&input.path)?, "a pattern that no file matches");
+    }
+    let info = std::fs::metadata(path).map_err(|e| e.to_string())?;
+    if !info.is_dir() {
+        return Ok(vec![file(path.to_path_buf())]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(|e| e.to_string())? {
+        let entry = entry.map_err(|e| e.to_string())?;
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        // what cannot be looked at is an input that cannot be read, not one that is not there
+        let is_file = std::fs::metadata(entry.path()).map_or(true, |m| m.is_file());
+        if !hidden && is_file {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    let files = files.into_iter().map(file).collect();
+    some(files, "a folder without files")
+}
+
+fn some(files: Vec<Found>, why: &str) -> Result<Vec<Found>, String> {
+    if files.is_empty() {
+        return Err(why.to_string());
+    }
+    Ok(files)
+}
+
+fn file(path: PathBuf) -> Found {
+    let bytes = if is_remote(&path) {
+        0
+    } else {
+        std::fs::metadata(&path).map_or(0, |m| m.len())
+    };
+    let name = path.file_name().unwrap_or_default();
+    Found {
+        below: name.to_string_lossy().into_owned(),
+        path,
+        bytes,
+        version: None,
+    }
+}
+
+/// `x.paths`, `x.paths.gz`, ...
+fn is_list(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let bare = [".gz", ".zst", ".bz2", ".xz"]
+        .iter()
+        .find_map(|e| name.strip_suffix(e))
+        .unwrap_or(name);
+    bare.ends_with(".paths")
+}
+
+/// Lines of a list, without blank ones.
+fn read_list(path: &Path, options: &Options) -> io::Result<Vec<String>> {
+    let mut source = Source::open(open(path, options)?, false)?;
+    let mut text = Vec::new();
+    loop {
+        match source.next(&mut text) {
+            Piece::Data { .. } if text.len() > MAX_LIST => {
+                return Err(io::Error::other(format!(
+                    "a list longer than {MAX_LIST} bytes"
+                )));
+            }
+            Piece::Data { .. } => {}
+            Piece::End => break,
+            Piece::Failed(e) => return Err(e),
+            Piece::Damage { offset, why, .. } => {
+                return Err(io::Error::other(format!("at byte {offset}: {why}")));
+            }
+        }
+    }
+    let text = String::from_utf8(text).map_err(io::Error::other)?;
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+    Ok(lines.map(str::to_string).collect())
+}
+
+/// A folder on the way to files that match.
+struct Folder {
+    path: PathBuf,
+    /// The path without links.
+    real: PathBuf,
+    parent: Option<Rc<Folder>>,
+}
+
+impl Folder {
+    /// Whether a link in here leads back to a folder that we came through.
+    fn is_circle(&self, target: &Path) -> bool {
+        self.real == target || self.parent.as_ref().is_some_and(|p| p.is_circle(target))
+    }
+}
+
+/// Folders that are entered through links; links among n folders can be followed in n! ways.
+const MAX_LINKS: usize = 10_000;
+
+/// Local files that match, in name order. Links to folders are followed, but not in circles.
+///
+/// # Errors
+/// In words; also for a folder on the way that cannot be read.
+fn matching(pattern: &str) -> Result<Vec<Found>, String> {
+    matching_within(pattern, MAX_LINKS)
+}
+
+fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, String> {
+    let fixed = fixed_part(pattern);
+    let root = Path::new(if fixed.is_empty() { "." } else { fixed });
+    let told = |path: &Path, e: &io::Error| format!("{}: {e}", path.display());
+    let mut folders = vec![Rc::new(Folder {
+        path: root.to_path_buf(),
+        real: root.canonicalize().map_err(|e| told(root, &e))?,
+        parent: None,
+    })];
+    // a pattern without ** reaches as deep as it has slashes
+    let depth = pattern[fixed.len()..].matches('/').count();
+    let has_any_depth = pattern.contains("**");
+    let deepest = if has_any_depth { 64 } else { depth };
+    let (mut files, mut links) = (Vec::new(), 0);
+    while let Some(folder) = folders.pop() {
+        let refused = |e: io::Error| told(&folder.path, &e);
+        for entry in std::fs::read_dir(&folder.path).map_err(refused)? {
+            let entry = entry.map_err(refused)?;
+            let path = entry.path();
+            let below = path.strip_prefix(root).unwrap_or(&path);
+            let name = format!("{fixed}{}", below.to_string_lossy());
+            if !path.is_dir() {
+                if matches(pattern, &name) {
+                    files.push(PathBuf::from(name));
+                }
+                continue;
+            }
+            if below.components().count() > deepest {
+                continue;
+            }
+            let mut real = folder.real.join(entry.file_name());
+            // a pattern of fixed depth ends by itself
+            if has_any_depth && entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                real = path.canonicalize().map_err(|e| told(&path, &e))?;
+                if folder.is_circle(&real) {
+                    continue;
+                }
+                links += 1;
+                if links > most_links {
+                    return Err(format!(
+                        "{}: more than {most_links} ways through links to folders",
+                        path.display()
+                    ));
+                }
+            }
+            folders.push(Rc::new(Folder {
+                path,
+                real,
+                parent: Some(folder.clone()),
+            }));
+        }
+    }
+    files.sort();
+    let files = files.into_iter().map(|path| file(path).below(fixed));
+    Ok(files.collect())
+}
+
+/// One object, the objects below a URL that ends in a slash, or those that match a pattern.
+fn remote_files(url: &str, options: &Options) -> Result<Vec<Found>, String> {
+    if url.starts_with("http") && url.contains('?') {
+        return Err("a URL with a query cannot be read".to_string());
+    }
+    let below = if is_pattern(url) {
+        fixed_part(url)
+    } else if url.ends_with('/') {
+        url
+    } else {
+        let state = remote::state(Path::new(url), options).map_err(|e| e.to_string())?;
+        return Ok(vec![Found {
+            bytes: state.bytes.unwrap_or(0),
+            version: state.version,
+            ..file(PathBuf::from(url))
+        }]);
+    };
+    let mut found = remote::list(below, options).map_err(|e| e.to_string())?;
+    if is_pattern(url) {
+        found.retain(|f| matches(url, &f.path.to_string_lossy()));
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    let found = found.into_iter().map(|f| f.below(below)).collect();
+    some(found, "no object there")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(path: &Path, prefix: &str) -> Input {
+        Input {
+            path: path.to_string_lossy().into_owned(),
+            prefix: prefix.to_string(),
+            ..Input::default()
+        }
+    }
+
+    fn names(input: &Input) -> Vec<String> {
+        let files = find(input).unwrap();
+        let name = |f: &Found| f.path.to_string_lossy().into_owned();
+        files.iter().map(name).collect()
+    }
+
+    #[test]
+    fn patterns_and_folders_give_their_files_in_name_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        for name in ["a/2.gz", "a/1.gz", "a/b/3.gz", "a/x.txt", "a/.hidden.gz"] {
+            std::fs::write(root.join(name), "x").unwrap();
+        }
+        let at = |name: &str| root.join(name).to_string_lossy().into_owned();
+        let one = names(&input(&root.join("a/*.gz"), ""));
+        assert_eq!(one, [at("a/1.gz"), at("a/2.gz")]);
+        let all = names(&input(&root.join("**/*.gz"), ""));
+        assert_eq!(all, [at("a/1.gz"), at("a/2.gz"), at("a/b/3.gz")]);
+        let folder = names(&input(&root.join("a"), ""));
+        assert_eq!(folder, [at("a/1.gz"), at("a/2.gz"), at("a/x.txt")]);
+        assert!(find(&input(&root.join("a/*.zst"), "")).is_err());
+        assert!(find(&input(&root.join("nowhere/*.zst"), "")).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_in_circles_end() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for folder in ["a", "b"] {
+            std::fs::create_dir(root.join(folder)).unwrap();
+            std::fs::write(root.join(folder).join("1.gz"), "x").unwrap();
+        }
+        for name in ["one", "two"] {
+            symlink(".", root.join(name)).unwrap();
+        }
+        symlink("../b", root.join("a/to_b")).unwrap();
+        symlink("../a", root.join("b/to_a")).unwrap();
+        let at = |name: &str| root.join(name).to_string_lossy().into_owned();
+        let found = names(&input(&root.join("**/*.gz"), ""));
+        let want = ["a/1.gz", "a/to_b/1.gz", "b/1.gz", "b/to_a/1.gz"].map(at);
+        assert_eq!(found, want);
+        // in a pattern of fixed depth a link is a folder like any other
+        let found = names(&input(&root.join("o*/*/1.gz"), ""));
+        assert_eq!(found, ["one/a/1.gz", "one/b/1.gz"].map(at));
+        // each of twelve folders has links to all others: more ways than anybody wants to walk
+        let many = root.join("many");
+        for i in 0..12 {
+            let folder = many.join(i.to_string());
+            std::fs::create_dir_all(&folder).unwrap();
+            for j in 0..12 {
+                symlink(many.join(j.to_string()), folder.join(format!("l{j}"))).unwrap();
+            }
+        }
+        let pattern = many.join("**/*.gz");
+        let why = matching_within(&pattern.to_string_lossy(), 300);
+        let why = why.err().unwrap();
+        assert!(why.contains("more than 300 ways"), "{why}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_cannot_be_looked_at_is_listed_to_fail_when_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("1.gz")).unwrap();
+        for path in [dir.path().to_path_buf(), dir.path().join("*.gz")] {
+            assert_eq!(find(&input(&path, "")).unwrap().len(), 1);
+        }
+    }
+
+    #[test]
+    fn files_stand_below_what_the_input_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        for name in ["a/1.gz", "a/b/1.gz"] {
+            std::fs::write(root.join(name), "x").unwrap();
+        }
+        let list = root.join("x.paths");
+        std::fs::write(&list, "k/l/1.gz\nk/m/1.gz\n").unwrap();
+        for (path, want) in [
+            (root.join("a/b/1.gz"), vec!["1.gz"]),
+            (root.join("a"), vec!["1.gz"]),
+            (root.join("**/*.gz"), vec!["a/1.gz", "a/b/1.gz"]),
+            (list, vec!["l/1.gz", "m/1.gz"]),
+        ] {
+            let found = find(&input(&path, "s3://bucket/")).unwrap();
+            let below: Vec<&str> = found.iter().map(|f| f.below.as_str()).collect();
+            assert_eq!(below, want, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_list_gives_its_lines_behind_the_prefix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("warc.paths.gz");
+        let lines = "crawl-data/1.warc.gz\n\ncrawl-data/2.warc.gz\n";
+        let file = std::fs::File::create(&path).unwrap();
+        let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        io::Write::write_all(&mut encoder, lines.as_bytes()).unwrap();
+        encoder.finish().unwrap();
+        let found = names(&input(&path, "https://data.example.org/"));
+        assert_eq!(
+            found,
+            [
+                "https://data.example.org/crawl-data/1.warc.gz",
+                "https://data.example.org/crawl-data/2.warc.gz"
+            ]
+        );
+        std::fs::write(&path, "\n").unwrap();
+        assert!(find(&input(&path, "")).is_err());
+    }
+}

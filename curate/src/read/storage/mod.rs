@@ -1,0 +1,27 @@
+//! Where input bytes lie: local files, HTTP servers, object stores.
+//!
+//! A place is named by a path or by a URL (`http`, `https`, `s3`, `gs`, `az`). Readers see a [`Blob`]:
+//! bytes in order, from any offset on.
+
+#[cfg(not(feature = "object-store"))]
+mod absent;
+mod blob;
+mod found;
+mod glob;
+mod list;
+mod open;
+#[cfg(feature = "object-store")]
+mod remote;
+mod watched;
+mod window;
+
+#[cfg(not(feature = "object-store"))]
+use absent as remote;
+
+pub(crate) use blob::{Blob, Options};
+pub(crate) use list::find;
+pub(crate) use open::{is_remote, open};
+#[cfg(feature = "object-store")]
+pub(crate) use remote::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
+pub(crate) use watched::{Failure, Watched};
+pub(crate) use window::Window;

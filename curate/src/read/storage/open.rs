@@ -1,0 +1,36 @@
+//! Opens files and objects by path or URL.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::blob::{Blob, Options};
+use super::remote;
+
+/// True for URLs of the kinds that are fetched.
+pub(crate) fn is_remote(path: &Path) -> bool {
+    let Some(text) = path.to_str() else {
+        return false;
+    };
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|s| SCHEMES.contains(&s))
+}
+
+/// Kinds of URLs that are fetched.
+const SCHEMES: [&str; 8] = ["http", "https", "s3", "s3a", "gs", "az", "abfs", "abfss"];
+
+/// Opens a file or an object.
+///
+/// # Errors
+/// What the system or the server said.
+pub(crate) fn open(path: &Path, options: &Options) -> io::Result<Box<dyn Blob>> {
+    if is_remote(path) {
+        return Ok(Box::new(remote::Remote::open(path, options)?));
+    }
+    let file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        // opening succeeds on Linux, reading would not
+        return Err(io::Error::from(io::ErrorKind::IsADirectory));
+    }
+    Ok(Box::new(file))
+}

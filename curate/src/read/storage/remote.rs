@@ -1,0 +1,345 @@
+//! Objects behind HTTP or in a store (S3, Google, Azure), read as one stream that survives drops.
+//!
+//! The `object_store` crate makes the requests and repeats those that a server refuses for a while
+//! (500 to 599, 429, no connection). A stream that breaks off is opened again at the byte where it
+//! broke; from a server that knows no ranges the bytes before are read once more and thrown away.
+//! An object that changes while it is read is an error, where the server sends an ETag.
+//!
+//! Credentials come from where each cloud's own programs take them: `AWS_*`, `GOOGLE_*`, `AZURE_*`
+//! variables, or the machine's role. The input's `options` stand above them; a secret among them may be `file:PATH`.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::{
+    BackoffConfig, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt,
+    ObjectStoreScheme, RetryConfig,
+};
+use tokio::runtime::Runtime;
+use url::Url;
+
+use super::blob::{Blob, Options, State};
+use super::found::Found;
+use crate::secrets::{resolved, without_passwords};
+
+/// How often a stream may break off in a row without a byte in between.
+pub(crate) const MAX_FAILURES: u32 = 6;
+/// Wait before the first new attempt; doubled each time.
+pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// A server that sends nothing for this long counts as gone.
+const SILENCE: &str = "60 seconds";
+/// A whole object may take this long.
+const WHOLE: &str = "24 hours";
+
+/// A store and the runtime its requests run on.
+pub(crate) struct Store {
+    pub(crate) runtime: Runtime,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    /// The URL up to the path.
+    base: String,
+}
+
+fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::other(error)
+}
+
+/// The server gives the whole object only; stores say it in their own words.
+fn is_without_ranges(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::NotSupported { .. })
+        || error.to_string().contains("non-partial")
+}
+
+/// An error with its causes on one line.
+pub(crate) fn told(error: &object_store::Error) -> io::Error {
+    let kind = match error {
+        object_store::Error::NotFound { .. } => io::ErrorKind::NotFound,
+        object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. } => io::ErrorKind::PermissionDenied,
+        _ => io::ErrorKind::Other,
+    };
+    let text = error.to_string();
+    let text = without_passwords(&text);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    io::Error::new(kind, words.join(" "))
+}
+
+impl Store {
+    /// The store of a URL and the path inside it.
+    pub(crate) fn connect(
+        url: &Path,
+        options: &Options,
+    ) -> io::Result<(Store, object_store::path::Path)> {
+        let text = url
+            .to_str()
+            .ok_or_else(|| other("a URL that is not UTF-8"))?;
+        let url = Url::parse(text).map_err(other)?;
+        if url.query().is_some() {
+            return Err(other("a URL with a query cannot be read"));
+        }
+        let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(other)?;
+        let base = url[..url::Position::BeforePath].to_string();
+        // Another part of the program may have chosen one already: that one serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let options = resolved(options)?;
+        let store = build(&scheme, &url, &base, &options).map_err(|e| told(&e))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let store = Store {
+            runtime,
+            store,
+            base,
+        };
+        Ok((store, path))
+    }
+}
+
+/// The client of one store; the input's options come last and win.
+fn build(
+    scheme: &ObjectStoreScheme,
+    url: &Url,
+    base: &str,
+    options: &Options,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let mut settings = vec![("timeout", WHOLE), ("read_timeout", SILENCE)];
+    if url.scheme() == "http" {
+        settings.push(("allow_http", "true"));
+    }
+    settings.extend(options.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    let retry = RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: FIRST_WAIT,
+            ..BackoffConfig::default()
+        },
+        ..RetryConfig::default()
+    };
+    macro_rules! build {
+        ($builder:expr) => {{
+            let mut builder = $builder;
+            for (key, value) in settings {
+                builder = builder.with_config(key.parse()?, value);
+            }
+            Arc::new(builder.with_retry(retry).build()?)
+        }};
+    }
+    let url = url.to_string();
+    Ok(match scheme {
+        ObjectStoreScheme::AmazonS3 => build!(AmazonS3Builder::from_env().with_url(url)),
+        ObjectStoreScheme::GoogleCloudStorage => {
+            build!(GoogleCloudStorageBuilder::from_env().with_url(url))
+        }
+        ObjectStoreScheme::MicrosoftAzure => {
+            build!(MicrosoftAzureBuilder::from_env().with_url(url))
+        }
+        _ => build!(HttpBuilder::new().with_url(base)),
+    })
+}
+
+/// Size and version of an object.
+pub(super) fn state(url: &Path, options: &Options) -> io::Result<State> {
+    let remote = Remote::open(url, options)?;
+    Ok(State {
+        bytes: remote.size,
+        version: remote.version,
+    })
+}
+
+/// The ETag, or the time of the last change; the library says 1970 where the server says nothing.
+fn version(meta: &ObjectMeta) -> Option<String> {
+    let changed = meta.last_modified.timestamp();
+    let time = (changed != 0).then(|| meta.last_modified.to_rfc3339());
+    meta.e_tag.clone().or(time)
+}
+
+/// Every object below a URL.
+pub(super) fn list(url: &str, options: &Options) -> io::Result<Vec<Found>> {
+    let (store, path) = Store::connect(Path::new(url), options)?;
+    let mut stream = store.store.list(Some(&path));
+    let mut found = Vec::new();
+    while let Some(meta) = store.runtime.block_on(stream.next()) {
+        let meta = meta.map_err(|e| told(&e))?;
+        found.push(Found {
+            path: format!("{}/{}", store.base, meta.location).into(),
+            below: String::new(),
+            bytes: meta.size,
+            version: version(&meta),
+        });
+    }
+    Ok(found)
+}
+
+/// An object being read.
+pub(crate) struct Remote {
+    // before the store: the stream's connection belongs to the store's runtime
+    stream: Option<BoxStream<'static, object_store::Result<bytes::Bytes>>>,
+    store: Arc<Store>,
+    path: object_store::path::Path,
+    chunk: bytes::Bytes,
+    /// Offset of the next byte to hand out.
+    offset: u64,
+    /// Bytes of the stream before `offset`, to be thrown away.
+    behind: u64,
+    size: Option<u64>,
+    e_tag: Option<String>,
+    version: Option<String>,
+    /// The server answers to ranges.
+    ranges: bool,
+    failures: u32,
+}
+
+impl Remote {
+    /// Asks for the object's size and ETag, no more.
+    pub(crate) fn open(url: &Path, options: &Options) -> io::Result<Remote> {
+        let (store, path) = Store::connect(url, options)?;
+        Remote::of(Arc::new(store), path)
+    }
+
+    /// As [`Remote::open`], of an object in a store.
+    pub(crate) fn of(store: Arc<Store>, path: object_store::path::Path) -> io::Result<Remote> {
+        let mut remote = Remote {
+            stream: None,
+            store,
+            path,
+            chunk: bytes::Bytes::new(),
+            offset: 0,
+            behind: 0,
+            size: None,
+            e_tag: None,
+            version: None,
+            ranges: true,
+            failures: 0,
+        };
+        let head = remote.store.store.head(&remote.path);
+        match remote.store.runtime.block_on(head) {
+            Ok(meta) => {
+                remote.size = Some(meta.size);
+                remote.version = version(&meta);
+                remote.e_tag = meta.e_tag;
+            }
+            // Not every server answers HEAD: the first read tells.
+            Err(e) if matches!(told(&e).kind(), io::ErrorKind::Other) => remote.request()?,
+            Err(e) => return Err(told(&e)),
+        }
+        Ok(remote)
+    }
+
+    /// The server's name for the object's state, if it has one.
+    pub(crate) fn e_tag(&self) -> Option<&str> {
+        self.e_tag.as_deref()
+    }
+
+    /// Opens the stream at `offset`.
+    fn request(&mut self) -> io::Result<()> {
+        let ranged = self.ranges && self.offset > 0;
+        let options = GetOptions {
+            range: ranged.then_some(GetRange::Offset(self.offset)),
+            if_match: self.e_tag.clone(),
+            ..GetOptions::default()
+        };
+        let get = self.store.store.get_opts(&self.path, options);
+        match self.store.runtime.block_on(get) {
+            Ok(got) => {
+                self.size = Some(got.meta.size);
+                self.version = self.version.take().or_else(|| version(&got.meta));
+                self.e_tag = self.e_tag.take().or_else(|| got.meta.e_tag.clone());
+                self.behind = if ranged { 0 } else { self.offset };
+                self.stream = Some(got.into_stream());
+                Ok(())
+            }
+            Err(e) if ranged && is_without_ranges(&e) => {
+                self.ranges = false;
+                self.request()
+            }
+            Err(object_store::Error::Precondition { .. }) => {
+                Err(other("the object was changed while it was read"))
+            }
+            Err(e) => Err(told(&e)),
+        }
+    }
+
+    /// The next chunk; false at the end.
+    fn next_chunk(&mut self) -> io::Result<bool> {
+        loop {
+            if self.size.is_some_and(|size| self.offset >= size) {
+                return Ok(false);
+            }
+            if self.stream.is_none()
+                && let Err(e) = self.request()
+            {
+                self.failed(e)?;
+                continue;
+            }
+            let Some(stream) = &mut self.stream else {
+                continue;
+            };
+            match self.store.runtime.block_on(stream.next()) {
+                Some(Ok(mut chunk)) => {
+                    let behind = usize::try_from(self.behind).unwrap_or(usize::MAX);
+                    let skipped = chunk.split_to(behind.min(chunk.len()));
+                    self.behind -= skipped.len() as u64;
+                    if !chunk.is_empty() {
+                        self.failures = 0;
+                        self.chunk = chunk;
+                        return Ok(true);
+                    }
+                }
+                Some(Err(e)) => {
+                    self.stream = None;
+                    self.failed(told(&e))?;
+                }
+                None if self.size.is_none() => return Ok(false),
+                None => {
+                    self.stream = None;
+                    self.failed(io::Error::from(io::ErrorKind::UnexpectedEof))?;
+                }
+            }
+        }
+    }
+
+    /// Waits before another attempt, or gives up.
+    fn failed(&mut self, error: io::Error) -> io::Result<()> {
+        let hopeless = matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+        );
+        if hopeless || self.failures >= MAX_FAILURES {
+            return Err(error);
+        }
+        std::thread::sleep(FIRST_WAIT * 2u32.pow(self.failures));
+        self.failures += 1;
+        Ok(())
+    }
+}
+
+impl Read for Remote {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() || (self.chunk.is_empty() && !self.next_chunk()?) {
+            return Ok(0);
+        }
+        let n = out.len().min(self.chunk.len());
+        out[..n].copy_from_slice(&self.chunk.split_to(n));
+        self.offset += n as u64;
+        Ok(n)
+    }
+}
+
+impl Blob for Remote {
+    fn go_to(&mut self, offset: u64) -> io::Result<()> {
+        self.stream = None;
+        self.chunk.clear();
+        self.offset = offset;
+        Ok(())
+    }
+
+    fn size(&mut self) -> io::Result<Option<u64>> {
+        Ok(self.size)
+    }
+}

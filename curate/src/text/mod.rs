@@ -1,0 +1,20 @@
+//! Texts: characters, words, n-grams, JSON, HTML entities and repair. Nothing here knows of documents.
+
+mod chars;
+mod counts;
+pub(crate) mod entity;
+pub(crate) mod json;
+mod n_grams;
+pub(crate) mod plain;
+pub mod repair;
+mod scratch;
+pub(crate) mod simplify;
+pub(crate) mod unicode;
+pub(crate) mod words;
+
+pub(crate) use chars::{chars, excerpt, narrow};
+pub(crate) use counts::HashCounts;
+pub(crate) use n_grams::NGrams;
+pub(crate) use plain::PlainWords;
+pub use scratch::Scratch;
+pub use words::{Splitter, Word};

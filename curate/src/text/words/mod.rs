@@ -1,0 +1,426 @@
+//! Words as spaCy's blank English tokenizer makes them, which is what datatrove counts; and those of languages for which
+//! spaCy has its default rules and no words.
+//!
+//! A text is cut at whitespace; each run is split by special cases, then prefixes and suffixes are
+//! peeled off, then URLs are kept whole, then infixes split the middle; last, sequences of words
+//! that spell a special case inside one run are replaced by it (spaCy issue #9155 and its
+//! `_apply_special_cases`). Whitespace tokens are dropped as datatrove drops them.
+//!
+//! Words are byte ranges of the text. Splitting a run is a pure function of the run, so a small
+//! direct-mapped cache of recent runs gives the same words as no cache.
+
+mod affix;
+mod phrase;
+mod special;
+mod url;
+mod word;
+
+use std::sync::LazyLock;
+
+use crate::text::narrow;
+use crate::text::unicode::{self, SPACE};
+use phrase::Phrases;
+use special::Specials;
+
+pub use word::Word;
+
+/// Whose words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tongue {
+    /// spaCy's English.
+    #[default]
+    English,
+    /// English rules without English words (spaCy's Tswana and Luganda).
+    Base,
+    /// spaCy's `xx`, multi-language, and languages that are no different.
+    Other,
+}
+
+/// Tables that all splitters share.
+pub(crate) struct Rules {
+    tongue: Tongue,
+    specials: Specials,
+    /// Bytes of the longest special case: longer runs need no look-up, which hashes the whole run.
+    longest: usize,
+    units: Vec<&'static str>,
+    phrases: Phrases,
+}
+
+static RULES: [LazyLock<Rules>; 3] = [
+    LazyLock::new(|| Rules::of(Tongue::English)),
+    LazyLock::new(|| Rules::of(Tongue::Base)),
+    LazyLock::new(|| Rules::of(Tongue::Other)),
+];
+
+impl Rules {
+    fn of(tongue: Tongue) -> Rules {
+        let specials = match tongue {
+            Tongue::English => special::specials(),
+            Tongue::Base | Tongue::Other => special::base(),
+        };
+        let mut rules = Rules {
+            tongue,
+            longest: specials.keys().map(|word| word.len()).max().unwrap_or(0),
+            specials,
+            units: affix::units(),
+            phrases: Phrases::default(),
+        };
+        let mut words: Vec<Box<str>> = rules.specials.keys().cloned().collect();
+        words.sort_unstable();
+        for word in &words {
+            let mut found = Vec::new();
+            affix::infixes(word, rules.tongue != Tongue::Other, &mut found);
+            if affix::prefix(word) > 0 || !found.is_empty() || affix::suffix(word, &rules.units) > 0
+            {
+                let mut cuts = Vec::new();
+                rules.split_run(word, false, &mut cuts);
+                rules.phrases.add(word, &cuts);
+            }
+        }
+        rules
+    }
+
+    /// True for a run of ASCII letters that is no special case: one word, whatever the rules.
+    fn is_plain_word(&self, run: &str) -> bool {
+        run.bytes().all(|b| b.is_ascii_alphabetic()) && !self.specials.contains_key(run)
+    }
+
+    /// Pushes the end offsets of the words of one run without whitespace.
+    fn split_run(&self, run: &str, with_specials: bool, cuts: &mut Vec<u32>) {
+        let special = |s: &str| {
+            let may_be = with_specials && s.len() <= self.longest;
+            if may_be { self.specials.get(s) } else { None }
+        };
+        let mut prefixes: Vec<usize> = Vec::new();
+        let mut suffixes: Vec<usize> = Vec::new();
+        let (mut start, mut end) = (0, run.len());
+        loop {
+            let s = &run[start..end];
+            if s.is_empty() || special(s).is_some() {
+                break;
+            }
+            let head = affix::prefix(s);
+            if head > 0 && head < s.len() && special(&s[head..]).is_some() {
+                start += head;
+                prefixes.push(start);
+                break;
+            }
+            let tail = affix::suffix(&s[head..], &self.units);
+            if tail > 0 && tail < s.len() && special(&s[..s.len() - tail]).is_some() {
+                suffixes.push(end);
+                end -= tail;
+                break;
+            }
+            if head == 0 && tail == 0 {
+                break;
+            }
+            if head > 0 {
+                start += head;
+                prefixes.push(start);
+            }
+            if tail > 0 {
+                suffixes.push(end);
+                end -= tail;
+            }
+        }
+        cuts.extend(prefixes.iter().map(|&p| narrow(p)));
+        let middle = &run[start..end];
+        if let Some(pieces) = special(middle) {
+            let mut at = start;
+            for &n in pieces {
+                at += usize::from(n);
+                cuts.push(narrow(at));
+            }
+        } else if url::is_url(middle) {
+            cuts.push(narrow(end));
+        } else {
+            split_infixes(middle, start, self.tongue != Tongue::Other, cuts);
+        }
+        cuts.extend(suffixes.iter().rev().map(|&s| narrow(s)));
+    }
+}
+
+/// Pushes the ends of the words of `middle`, which starts at `start` of its run, split at infixes.
+fn split_infixes(middle: &str, start: usize, after_digits: bool, cuts: &mut Vec<u32>) {
+    let mut found = Vec::new();
+    affix::infixes(middle, after_digits, &mut found);
+    let mut done = 0;
+    for (a, b) in found {
+        // An infix at the very start stays with what follows, as spaCy has it.
+        if a == 0 {
+            continue;
+        }
+        if a != done {
+            cuts.push(narrow(start + a));
+        }
+        cuts.push(narrow(start + b));
+        done = b;
+    }
+    if done < middle.len() {
+        cuts.push(narrow(start + middle.len()));
+    }
+}
+
+const CACHE_BITS: u32 = 14;
+const KEY_BYTES: usize = 24;
+const MAX_CUTS: usize = 7;
+
+/// One remembered run: its bytes, the ends of its words, and whether a phrase lies inside.
+#[derive(Clone, Copy)]
+struct Slot {
+    key: [u64; KEY_BYTES / 8],
+    len: u8,
+    count: u8,
+    phrase: bool,
+    cuts: [u8; MAX_CUTS],
+}
+
+const EMPTY: Slot = Slot {
+    key: [0; KEY_BYTES / 8],
+    len: 0,
+    count: 0,
+    phrase: false,
+    cuts: [0; MAX_CUTS],
+};
+
+/// Splits texts into words; one per thread, it remembers recent runs.
+pub struct Splitter {
+    rules: &'static Rules,
+    cache: Vec<Slot>,
+    cuts: Vec<u32>,
+}
+
+impl Default for Splitter {
+    fn default() -> Self {
+        Splitter::new()
+    }
+}
+
+impl Splitter {
+    /// An empty cache over the shared rules for English.
+    pub fn new() -> Splitter {
+        Splitter::of(Tongue::English)
+    }
+
+    /// The same for other languages.
+    pub(crate) fn of(tongue: Tongue) -> Splitter {
+        Splitter {
+            rules: &RULES[tongue as usize],
+            cache: vec![EMPTY; 1 << CACHE_BITS],
+            cuts: Vec::new(),
+        }
+    }
+
+    /// Replaces `words` by the words of `text`. Texts are shorter than 4 GiB.
+    pub fn split(&mut self, text: &str, words: &mut Vec<Word>) {
+        words.clear();
+        let table = unicode::table();
+        let bytes = text.as_bytes();
+        let mut phrases = false;
+        let mut at = 0;
+        while at < bytes.len() {
+            let start = at;
+            let mut space_len = 0;
+            while at < bytes.len() {
+                let b = bytes[at];
+                if b < 0x80 {
+                    if table[b as usize] & SPACE != 0 {
+                        space_len = 1;
+                        break;
+                    }
+                    at += 1;
+                } else if matches!(b, 0xc2 | 0xe1 | 0xe2 | 0xe3) {
+                    // Only these lead bytes start a whitespace character outside ASCII.
+                    let c = text[at..].chars().next().unwrap_or('a');
+                    if table[c as usize] & SPACE != 0 {
+                        space_len = c.len_utf8();
+                        break;
+                    }
+                    at += c.len_utf8();
+                } else {
+                    at += 1;
+                }
+            }
+            if at > start {
+                phrases |= self.run(text, start, at, words);
+            }
+            at += space_len;
+        }
+        if phrases {
+            self.rules.phrases.apply(text, words, &self.rules.specials);
+        }
+    }
+
+    /// Words of `text[start..end]`; true if they spell a special case that is not yet joined.
+    #[inline]
+    fn run(&mut self, text: &str, start: usize, end: usize, words: &mut Vec<Word>) -> bool {
+        let len = end - start;
+        let base = narrow(start);
+        if len > KEY_BYTES {
+            return self.slow(text, start, end, words).0;
+        }
+        let key = key_of(text.as_bytes(), start, end);
+        let mixed = (key[0] ^ key[1].rotate_left(23) ^ key[2].rotate_left(46) ^ len as u64)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let index = usize::try_from(mixed >> (64 - CACHE_BITS)).unwrap_or(0);
+        let slot = &self.cache[index];
+        if usize::from(slot.len) == len && slot.key == key {
+            let mut from = base;
+            for &cut in &slot.cuts[..usize::from(slot.count)] {
+                let to = base + u32::from(cut);
+                words.push(Word {
+                    start: from,
+                    end: to,
+                });
+                from = to;
+            }
+            return slot.phrase;
+        }
+        let first = words.len();
+        let (phrase, count) = self.slow(text, start, end, words);
+        if count <= MAX_CUTS {
+            let mut slot = Slot {
+                key,
+                phrase,
+                ..EMPTY
+            };
+            slot.len = u8::try_from(len).unwrap_or(0);
+            slot.count = u8::try_from(count).unwrap_or(0);
+            for (cut, word) in slot.cuts.iter_mut().zip(&words[first..]) {
+                *cut = u8::try_from(word.end - base).unwrap_or(0);
+            }
+            self.cache[index] = slot;
+        }
+        phrase
+    }
+
+    #[cold]
+    fn slow(
+        &mut self,
+        text: &str,
+        start: usize,
+        end: usize,
+        words: &mut Vec<Word>,
+    ) -> (bool, usize) {
+        let run = &text[start..end];
+        if self.rules.is_plain_word(run) {
+            words.push(Word {
+                start: narrow(start),
+                end: narrow(end),
+            });
+            return (false, 1);
+        }
+        self.cuts.clear();
+        self.rules.split_run(run, true, &mut self.cuts);
+        let base = u32::try_from(start).unwrap_or(u32::MAX);
+        let first = words.len();
+        let mut from = 0;
+        for &cut in &self.cuts {
+            words.push(Word {
+                start: base + from,
+                end: base + cut,
+            });
+            from = cut;
+        }
+        let phrase = self
+            .rules
+            .phrases
+            .inside(text, &words[first..], &self.rules.specials);
+        (phrase, words.len() - first)
+    }
+}
+
+/// The first bytes of a key of each length.
+const MASKS: [[u64; KEY_BYTES / 8]; KEY_BYTES + 1] = {
+    let mut masks = [[0; KEY_BYTES / 8]; KEY_BYTES + 1];
+    let mut len = 0;
+    while len <= KEY_BYTES {
+        let mut byte = 0;
+        while byte < len {
+            masks[len][byte / 8] |= 0xff << (8 * (byte % 8));
+            byte += 1;
+        }
+        len += 1;
+    }
+    masks
+};
+
+/// The run's bytes, zero padded. Away from the text's end they are loaded whole and masked: a copy of a length that is not
+/// known costs a call.
+#[inline]
+fn key_of(bytes: &[u8], start: usize, end: usize) -> [u64; KEY_BYTES / 8] {
+    let words = |key: &[u8; KEY_BYTES]| {
+        let mut words = [0; KEY_BYTES / 8];
+        for (word, chunk) in words.iter_mut().zip(key.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*chunk);
+        }
+        words
+    };
+    if let Some(key) = bytes[start..].first_chunk::<KEY_BYTES>() {
+        let (mut words, masks) = (words(key), MASKS[end - start]);
+        words.iter_mut().zip(masks).for_each(|(w, mask)| *w &= mask);
+        return words;
+    }
+    let mut key = [0u8; KEY_BYTES];
+    key[..end - start].copy_from_slice(&bytes[start..end]);
+    words(&key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        let mut out = Vec::new();
+        Splitter::new().split(text, &mut out);
+        out.iter().map(|w| w.of(text).to_string()).collect()
+    }
+
+    #[test]
+    fn contractions_and_punctuation_split_as_in_spacy() {
+        assert_eq!(
+            words("I can't, \"you'll\" see."),
+            ["I", "ca", "n't", ",", "\"", "you", "'ll", "\"", "see", "."]
+        );
+        assert_eq!(
+            words("dont cannot im id 0km c++"),
+            [
+                "do", "nt", "can", "not", "i", "m", "i", "d", "0", "km", "c++"
+            ]
+        );
+        assert_eq!(
+            words("e.g. U.S. 5% (10am) http://a.co/b, well-known"),
+            [
+                "e.g.",
+                "U.S.",
+                "5",
+                "%",
+                "(",
+                "10",
+                "am",
+                ")",
+                "http://a.co/b",
+                ",",
+                "well",
+                "-",
+                "known"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_runs_key_is_its_bytes_and_zeros_wherever_it_stands() {
+        let bytes: Vec<u8> = (1..=60).collect();
+        for start in 0..bytes.len() {
+            for end in start..=bytes.len().min(start + KEY_BYTES) {
+                let mut padded = bytes[start..end].to_vec();
+                padded.resize(KEY_BYTES, 0);
+                let key: Vec<u8> = key_of(&bytes, start, end)
+                    .iter()
+                    .flat_map(|w| w.to_le_bytes())
+                    .collect();
+                assert_eq!(key, padded);
+            }
+        }
+    }
+}
