@@ -29,6 +29,7 @@ pub(crate) mod snapshot;
 pub(crate) mod state;
 pub(crate) mod torch;
 pub(crate) mod train_state;
+pub(crate) mod whole_model;
 pub(crate) mod write;
 pub(crate) mod write_shards;
 

@@ -2,9 +2,9 @@
 
 use kernels::{DType, Tensor, add, attention};
 
+use crate::checkpoint::whole_model::Model;
 use crate::data::documents::Documents;
 use crate::error::{OnRank, Result};
-use crate::infer::model::Model;
 use crate::model::block::Block;
 
 /// A sequence in progress.

@@ -6,16 +6,15 @@
 //! the model has not seen longer ones.
 
 mod kv_cache;
-pub(crate) mod model;
 pub(crate) mod options;
 pub(crate) mod pair;
 mod sample;
 
 use std::path::Path;
 
+use crate::checkpoint::whole_model::Model;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::kv_cache::Decoder;
-use crate::infer::model::Model;
 use crate::infer::options::GenerateOptions;
 
 /// Continues `prompt`, or answers it if the model has an encoder; calls `on_token` with each token as it is

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use kernels::{DType, Tensor, add, attention};
 
+use crate::checkpoint::whole_model::Model;
 use crate::data::documents::Halves;
 use crate::error::{Error, OnRank, Result};
-use crate::infer::model::Model;
 use crate::infer::options::GenerateOptions;
 use crate::infer::sample;
 use crate::model::context::Context;

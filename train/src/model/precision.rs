@@ -191,10 +191,10 @@ impl<'a> Context<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernels::Isa;
     use crate::config::numbers::with_sums_on;
     use crate::config::precision::Precision;
     use crate::fixtures::tiny_gpt;
+    use kernels::Isa;
 
     #[test]
     fn auto_is_tiles_with_amx_and_pairs_without_and_choices_stay() {

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use crate::checkpoint::huggingface::export::{Source, tensors};
 use crate::checkpoint::safetensors::{Entry, Reader, Writer};
+use crate::checkpoint::whole_model::Model;
 use crate::config::Schedule;
 use crate::dist::mesh::Groups;
 use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};
 use crate::fixtures::{tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
-use crate::infer::model::Model;
 use crate::tests::parity::{Formula, Golden, by_tensor};
 use crate::trainer::step::Trainer;
 use crate::{

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::checkpoint::huggingface::export::{Source, tensors};
 use crate::checkpoint::safetensors::{Entry, Reader, Writer};
+use crate::checkpoint::whole_model::Model;
 use crate::dist::mesh::Groups;
 use crate::fixtures::nth_step;
-use crate::infer::model::Model;
 use crate::tests::hugging_face::{recipe, saved, write_config};
 use crate::tests::parity::{Golden, by_tensor};
 use crate::trainer::step::Trainer;

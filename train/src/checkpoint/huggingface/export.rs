@@ -13,10 +13,10 @@ use crate::checkpoint::huggingface::config;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::safetensors::{Entry, Writer};
+use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::write::sync;
 use crate::config::plan::Plan;
 use crate::error::{At, Error, Result};
-use crate::infer::model::Model;
 use crate::model::param::Spec;
 
 /// A matrix or vector under its new name.
