@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use kernels::rng;
 
-use crate::checkpoint::train_state::Course;
+use crate::checkpoint::train_state::TrainState;
 use crate::config::moe::{DropPolicy, MoeConfig};
 use crate::config::plan::Plan;
 use crate::config::{
@@ -67,10 +67,10 @@ pub(crate) fn tiny_llama() -> Plan {
 
 /// Step `step`, counted from 1, of a plan whose steps are all alike.
 pub(crate) fn nth_step(plan: &Plan, step: u64) -> Next {
-    let mut course = Course::start();
-    course.step = step - 1;
-    course.consumed_samples = (step - 1) * plan.train.global_batch as u64;
-    course.next(plan)
+    let mut train_state = TrainState::start();
+    train_state.step = step - 1;
+    train_state.consumed_samples = (step - 1) * plan.train.global_batch as u64;
+    train_state.next(plan)
 }
 
 /// Mixtures of 4 experts with everything that a mixture can have, every second layer.

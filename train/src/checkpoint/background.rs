@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::checkpoint::shard_sender::Courier;
+use crate::checkpoint::shard_sender::ShardSender;
 use crate::checkpoint::snapshot::Pieces;
 use crate::checkpoint::state::State;
 use crate::checkpoint::write;
@@ -77,7 +77,7 @@ impl Gate {
 }
 
 /// One rank's end.
-pub(crate) struct Giver {
+pub(crate) struct CheckpointWriter {
     jobs: Sender<Given>,
     gate: Arc<Gate>,
     /// Checkpoints that this rank gave its part of.
@@ -93,19 +93,19 @@ pub(crate) struct Background {
 }
 
 /// Ends for so many ranks, and the thread's.
-pub(crate) fn ends(world: usize) -> (Vec<Giver>, Background) {
+pub(crate) fn ends(world: usize) -> (Vec<CheckpointWriter>, Background) {
     let (jobs, inbox) = channel();
     let gate = Arc::new(Gate::default());
-    let giver = |_| Giver {
+    let checkpoint_writer = |_| CheckpointWriter {
         jobs: jobs.clone(),
         gate: Arc::clone(&gate),
         count: 0,
     };
-    let givers = (0..world).map(giver).collect();
+    let givers = (0..world).map(checkpoint_writer).collect();
     (givers, Background { inbox, gate, jobs })
 }
 
-impl Giver {
+impl CheckpointWriter {
     /// Waits until no checkpoint is under way; copies for the next one may then be made.
     pub(crate) fn wait(&self) {
         self.gate.wait(self.count);
@@ -128,7 +128,7 @@ impl Giver {
 
     /// Waits for the last one that this rank took part in, and returns what was tried.
     pub(crate) fn finish(self) -> Vec<Tried> {
-        let Giver { jobs, gate, count } = self;
+        let CheckpointWriter { jobs, gate, count } = self;
         // a rank that failed gives nothing: the thread must not wait for this one as well
         drop(jobs);
         gate.wait(count);
@@ -138,16 +138,16 @@ impl Giver {
 
 impl Background {
     /// Writes what ranks give, those of other processes by courier, until the last of them is gone.
-    pub(crate) fn serve(self, form: &Form<'_>, courier: Option<&Courier>, metrics: &Journal) {
+    pub(crate) fn serve(self, form: &Form<'_>, sender: Option<&ShardSender>, metrics: &Journal) {
         let Background { inbox, gate, jobs } = self;
         let _end = AtEnd(&gate);
         thread::scope(|scope| {
-            for (courier, process) in courier
+            for (sender, process) in sender
                 .into_iter()
                 .flat_map(|c| c.others().map(move |p| (c, p)))
             {
                 let jobs = jobs.clone();
-                scope.spawn(move || receive(form, courier, process, &jobs));
+                scope.spawn(move || receive(form, sender, process, &jobs));
             }
             // the threads and the ranks hold what they need of it
             drop(jobs);
@@ -155,28 +155,28 @@ impl Background {
                 let state = state.expect("rank 0 gives the state");
                 // lines of steps that a checkpoint relies on are on the disk before it
                 let result = match metrics.sync() {
-                    Ok(()) => write::write(form, &state, &mut given, courier),
+                    Ok(()) => write::write(form, &state, &mut given, sender),
                     Err(error) => {
                         if form.plan.train.checkpoint.sharded {
-                            courier.into_iter().for_each(|courier| courier.order(None));
+                            sender.into_iter().for_each(|sender| sender.order(None));
                         }
                         Err(error)
                     }
                 };
-                let step = state.course.step;
+                let step = state.train_state.step;
                 gate.count(Some(Tried { step, result }));
-                courier.into_iter().for_each(Courier::tell);
+                sender.into_iter().for_each(ShardSender::tell);
             }
         });
     }
 
     /// Brings what ranks give to process 0 until the last of them is gone, or process 0 is.
-    pub(crate) fn forward(self, form: &Form<'_>, courier: &Courier) {
+    pub(crate) fn forward(self, form: &Form<'_>, sender: &ShardSender) {
         let Background { inbox, gate, jobs } = self;
         let _end = AtEnd(&gate);
         drop(jobs);
-        while let Some((_, mut given)) = gather(&inbox, courier.ranks_here()) {
-            if courier.bring(form, &mut given).is_none() {
+        while let Some((_, mut given)) = gather(&inbox, sender.ranks_here()) {
+            if sender.bring(form, &mut given).is_none() {
                 return;
             }
             gate.count(None);
@@ -197,8 +197,8 @@ fn gather(inbox: &Receiver<Given>, ranks: Range<usize>) -> Option<(Option<State>
 }
 
 /// Gives what the ranks of another process sent, until it is gone.
-fn receive(form: &Form<'_>, courier: &Courier, process: usize, jobs: &Sender<Given>) {
-    while let Some(parts) = courier.take(form, process) {
+fn receive(form: &Form<'_>, sender: &ShardSender, process: usize, jobs: &Sender<Given>) {
+    while let Some(parts) = sender.take(form, process) {
         for (rank, pieces) in parts {
             let state = None;
             if jobs

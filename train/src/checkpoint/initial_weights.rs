@@ -56,7 +56,7 @@ struct Foreign {
 }
 
 /// An opened source.
-pub(crate) struct Origin {
+pub(crate) struct InitialWeights {
     path: PathBuf,
     /// Damaged checkpoints that were passed over for it.
     skipped: Vec<SkippedCheckpoint>,
@@ -64,9 +64,9 @@ pub(crate) struct Origin {
     source: Source,
 }
 
-impl Origin {
+impl InitialWeights {
     /// Opens and verifies the weights at `path`, for a job with this plan and vocabulary, if it is known yet.
-    pub(crate) fn open(path: &Path, job: (&Plan, bool)) -> Result<Origin> {
+    pub(crate) fn open(path: &Path, job: (&Plan, bool)) -> Result<InitialWeights> {
         let mut skipped = Vec::new();
         let mut path = path.to_owned();
         let is_foreign = is_megatron(&path) || path.join("config.json").exists();
@@ -100,7 +100,7 @@ impl Origin {
                 )],
             });
         };
-        Ok(Origin {
+        Ok(InitialWeights {
             path,
             skipped,
             plan,
@@ -173,7 +173,7 @@ pub(crate) fn of_plan(
     plan: &Plan,
     own: Option<&Opened>,
     events: &dyn Events,
-) -> Result<(Option<Origin>, Option<Record>)> {
+) -> Result<(Option<InitialWeights>, Option<Record>)> {
     if plan.train.init_from.is_empty() {
         return Ok((None, None));
     }
@@ -186,7 +186,7 @@ pub(crate) fn of_plan(
         ));
         return Ok((None, Some(known.clone())));
     }
-    let mut origin = Origin::open(path, (plan, true))?;
+    let mut origin = InitialWeights::open(path, (plan, true))?;
     for one in &origin.skipped {
         let from = path.display();
         events.note(&format!("{from}: {one}"));
@@ -306,5 +306,5 @@ pub fn initial_model(path: &Path) -> Result<InitialModel> {
 /// # Errors
 /// `Foreign` with every difference; a source that is damaged or not there.
 pub fn check_init(path: &Path, plan: &Plan, is_vocab_known: bool) -> Result<()> {
-    Origin::open(path, (plan, is_vocab_known))?.check_fits(plan, is_vocab_known)
+    InitialWeights::open(path, (plan, is_vocab_known))?.check_fits(plan, is_vocab_known)
 }

@@ -54,7 +54,7 @@ pub fn newest_checkpoint(folder: &Path) -> Result<Option<Newest>> {
     }
     let Found { opened, skipped } = find(folder)?;
     Ok(opened.map(|opened| Newest {
-        step: opened.state.course.step,
+        step: opened.state.train_state.step,
         path: opened.path,
         skipped,
     }))
@@ -70,7 +70,7 @@ pub fn checkpoint_at(path: &Path) -> Result<Newest> {
     if folder.join(STATE).exists() {
         let (state, _) = state::read(folder)?;
         return Ok(Newest {
-            step: state.course.step,
+            step: state.train_state.step,
             path: path.to_owned(),
             skipped: Vec::new(),
         });

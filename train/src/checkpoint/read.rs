@@ -76,7 +76,7 @@ impl Opened {
         plan: &Plan,
         init: Option<&Record>,
     ) -> Result<Vec<SettingChange>> {
-        let step = self.state.course.step;
+        let step = self.state.train_state.step;
         let Compared {
             changes,
             mut refused,
@@ -133,7 +133,7 @@ impl Opened {
         load_weights(state, &mut |spec, first, out| {
             model.read_part(&spec.name, &spec.dims, first, out)
         })?;
-        for index in 0..state.holding.local.len() {
+        for index in 0..state.local_shards.local.len() {
             self.load_state(state, index, &mut optimizer, &mut averages)?;
         }
         self.restore_scales(&mut state.delayed);
@@ -155,16 +155,17 @@ impl Opened {
         optimizer: &mut Tensors,
         averages: &mut Option<Tensors>,
     ) -> Result<()> {
-        let (holding, specs) = (&state.holding, state.specs);
-        let held = holding.moments(index);
-        for piece in holding.shards.units[holding.local[index].unit].pieces(held.clone()) {
+        let (local_shards, specs) = (&state.local_shards, state.specs);
+        let held = local_shards.moments(index);
+        for piece in local_shards.shards.units[local_shards.local[index].unit].pieces(held.clone())
+        {
             let spec = &specs[piece.spec];
-            let first = first_element(spec, &holding.place) + piece.local.start;
+            let first = first_element(spec, &local_shards.place) + piece.local.start;
             let at = within(&held, &piece);
             let m = &mut state.moments.m[index].f32_mut()[at.clone()];
             optimizer.read_part(&format!("{}.m", spec.name), &spec.dims, first, m)?;
             if Kind::Second.is_of(spec) {
-                let from = holding.second_at(index, specs, piece.at);
+                let from = local_shards.second_at(index, specs, piece.at);
                 let v = &mut state.moments.v[index].f32_mut()[from..from + at.len()];
                 optimizer.read_part(&format!("{}.v", spec.name), &spec.dims, first, v)?;
             }
@@ -190,20 +191,20 @@ pub(crate) fn load_weights(
     state: &mut RankState<'_>,
     read: &mut impl FnMut(&Spec, usize, &mut [f32]) -> Result<()>,
 ) -> Result<()> {
-    for index in 0..state.holding.local.len() {
-        let (holding, specs) = (&state.holding, state.specs);
-        let unit = &holding.shards.units[holding.local[index].unit];
-        let held = holding.weights(index);
+    for index in 0..state.local_shards.local.len() {
+        let (local_shards, specs) = (&state.local_shards, state.specs);
+        let unit = &local_shards.shards.units[local_shards.local[index].unit];
+        let held = local_shards.weights(index);
         for piece in unit.pieces(held.clone()) {
             let spec = &specs[piece.spec];
-            let out = if holding.has_weight_shards() {
+            let out = if local_shards.has_weight_shards() {
                 let at = piece.at - held.start;
                 &mut state.weight_shards[index].f32_mut()[at..at + piece.local.len()]
             } else {
-                let slot = holding.slot(index, piece.spec);
+                let slot = local_shards.slot(index, piece.spec);
                 &mut state.weights[slot].f32_mut()[piece.local.clone()]
             };
-            let first = first_element(spec, &holding.place) + piece.local.start;
+            let first = first_element(spec, &local_shards.place) + piece.local.start;
             read(spec, first, out)?;
         }
     }

@@ -15,7 +15,7 @@ use crate::checkpoint::write_shards::{Form, entries, shard_of};
 use crate::checkpoint::{EMA, MODEL};
 use crate::config::ParallelConfig;
 use crate::config::plan::Plan;
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 use crate::error::{At, Error, Result};
 use crate::model::param;
 use crate::parallel::shards::Shards;
@@ -147,7 +147,7 @@ impl Copy<'_> {
         let form = Form {
             specs: &specs,
             shards: Shards::of(self.plan, &specs),
-            place: Place::of(0, &self.plan.parallel),
+            place: RankCoord::of(0, &self.plan.parallel),
             folder: self.partial,
             plan: self.plan,
         };

@@ -18,7 +18,7 @@ use kernels::comm::Collective;
 use crate::checkpoint::safetensors::Digest;
 use crate::checkpoint::snapshot::{Pieces, lengths};
 use crate::checkpoint::write_shards::{Form, all_shards};
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 use crate::error::{Error, Result};
 
 /// Names and checksums of files.
@@ -33,7 +33,7 @@ pub(crate) const TRANSFER_BYTES: usize = 4 * 4 * PART;
 const DONE: f32 = -1.0;
 
 /// One process's end; members of three groups that have a member for each process.
-pub(crate) struct Courier {
+pub(crate) struct ShardSender {
     /// That a process's ranks have given what they have.
     ready: Box<dyn Collective>,
     /// The numbers of ranks whose next part is wanted, and the parts.
@@ -43,16 +43,16 @@ pub(crate) struct Courier {
     ranks_per_process: usize,
 }
 
-impl Courier {
+impl ShardSender {
     /// `connect` makes a group of all processes; None if there is one alone.
     pub(crate) fn new(
         connect: impl Fn(&'static str) -> Option<Box<dyn Collective>>,
         ranks_per_process: usize,
-    ) -> Option<Courier> {
+    ) -> Option<ShardSender> {
         let ready = connect("checkpoint")?;
         let parts = connect("checkpoint parts")?;
         let orders = connect("shards")?;
-        Some(Courier {
+        Some(ShardSender {
             ready,
             parts: parts.into(),
             orders,
@@ -172,7 +172,7 @@ impl Courier {
             if form.plan.train.checkpoint.sharded {
                 return (rank, Pieces::default());
             }
-            let place = Place::of(rank, &form.plan.parallel);
+            let place = RankCoord::of(rank, &form.plan.parallel);
             let lengths = lengths(form.plan, (form.specs, &form.shards), &place);
             let pieces = Asked {
                 parts: Arc::clone(&self.parts),

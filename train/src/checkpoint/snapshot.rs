@@ -10,7 +10,7 @@ use std::sync::mpsc::sync_channel;
 
 use crate::checkpoint::{EMA, MODEL, OPTIMIZER};
 use crate::config::plan::Plan;
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 use crate::model::param::Spec;
 use crate::optim::rank_state::RankState;
 use crate::parallel::shards::Shards;
@@ -96,7 +96,7 @@ impl Iterator for Pieces {
 /// that each has. Replicas give nothing.
 pub(crate) fn owners(
     (specs, shards): (&[Spec], &Shards),
-    place: &Place,
+    place: &RankCoord,
     kind: Kind,
     spec: usize,
 ) -> Vec<(usize, Range<usize>)> {
@@ -108,7 +108,7 @@ pub(crate) fn owners(
     let mut owners = Vec::new();
     for tp_rank in 0..shares {
         for dp_rank in (0..place.dp).filter(|&rank| shards.units[at].is_of(rank)) {
-            let owner = Place {
+            let owner = RankCoord {
                 tp_rank,
                 dp_rank,
                 cp_rank: 0,
@@ -147,7 +147,7 @@ pub(crate) struct Share {
 pub(crate) fn shares(
     files: &'static [FileOf],
     (specs, shards): (&[Spec], &Shards),
-    place: &Place,
+    place: &RankCoord,
 ) -> Vec<Share> {
     let mut shares = Vec::new();
     for file in files {
@@ -189,7 +189,7 @@ pub(crate) fn lend(state: &RankState<'_>, give: impl FnOnce(Pieces)) {
 }
 
 fn of_trainer(state: &RankState<'_>) -> Vec<Share> {
-    let (place, shards) = (&state.groups.place, &state.holding.shards);
+    let (place, shards) = (&state.groups.place, &state.local_shards.shards);
     shares(files(&state.plan), (state.specs, shards), place)
 }
 
@@ -198,7 +198,7 @@ fn copy(state: &RankState<'_>, share: &Share) -> Vec<f32> {
 }
 
 /// Elements of each of the copies that a rank gives, in order.
-pub(crate) fn lengths(plan: &Plan, of: (&[Spec], &Shards), place: &Place) -> Vec<usize> {
+pub(crate) fn lengths(plan: &Plan, of: (&[Spec], &Shards), place: &RankCoord) -> Vec<usize> {
     let shares = shares(files(plan), of, place).into_iter();
     shares.map(|share| share.local.len()).collect()
 }
@@ -219,28 +219,34 @@ fn values<'a>(
     spec: usize,
     local: &Range<usize>,
 ) -> &'a [f32] {
-    let holding = &state.holding;
-    let unit = holding.shards.unit_of(spec);
-    let index = (holding.local.iter().position(|local| local.unit == unit))
-        .expect("an owner has the tensor's unit");
-    let start = holding.shards.units[unit].start_of(spec) + local.start;
+    let local_shards = &state.local_shards;
+    let unit = local_shards.shards.unit_of(spec);
+    let index = (local_shards
+        .local
+        .iter()
+        .position(|local| local.unit == unit))
+    .expect("an owner has the tensor's unit");
+    let start = local_shards.shards.units[unit].start_of(spec) + local.start;
     let (flat, at) = match kind {
-        Kind::Weights if !holding.has_weight_shards() => {
-            return &state.weights[holding.slot(index, spec)].f32()[local.clone()];
+        Kind::Weights if !local_shards.has_weight_shards() => {
+            return &state.weights[local_shards.slot(index, spec)].f32()[local.clone()];
         }
         Kind::Weights => (
             &state.weight_shards[index],
-            start - holding.weights(index).start,
+            start - local_shards.weights(index).start,
         ),
         Kind::First => (
             &state.moments.m[index],
-            start - holding.moments(index).start,
+            start - local_shards.moments(index).start,
         ),
         Kind::Second => (
             &state.moments.v[index],
-            holding.second_at(index, state.specs, start),
+            local_shards.second_at(index, state.specs, start),
         ),
-        Kind::Average => (&state.averages[index], start - holding.moments(index).start),
+        Kind::Average => (
+            &state.averages[index],
+            start - local_shards.moments(index).start,
+        ),
     };
     &flat.f32()[at..at + local.len()]
 }

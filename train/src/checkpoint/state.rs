@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::checkpoint::STATE;
 use crate::checkpoint::safetensors::Digest;
-use crate::checkpoint::train_state::Course;
+use crate::checkpoint::train_state::TrainState;
 use crate::config::plan::Plan;
 use crate::config::resume::SettingChange;
 use crate::error::{At, Error, Result};
@@ -35,7 +35,7 @@ pub(crate) struct Record {
 pub(crate) struct State {
     pub format: String,
     #[serde(flatten)]
-    pub course: Course,
+    pub train_state: TrainState,
     pub plan: Plan,
     /// Where the first weights came from, if not from the seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,10 +58,10 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(plan: &Plan, course: &Course, init: Option<&Record>) -> State {
+    pub(crate) fn new(plan: &Plan, train_state: &TrainState, init: Option<&Record>) -> State {
         State {
             format: FORMAT.into(),
-            course: course.clone(),
+            train_state: train_state.clone(),
             plan: plan.clone(),
             init: init.cloned(),
             fp8: None,
@@ -207,10 +207,10 @@ mod tests {
     }
 
     fn state(loss: f64) -> State {
-        let mut course = Course::start();
-        use crate::checkpoint::train_state::Fate;
-        course.stepped(&tiny_gpt(), 8, (loss, 1.0), Fate::Done);
-        State::new(&tiny_gpt(), &course, None)
+        let mut train_state = TrainState::start();
+        use crate::checkpoint::train_state::StepStatus;
+        train_state.stepped(&tiny_gpt(), 8, (loss, 1.0), StepStatus::Done);
+        State::new(&tiny_gpt(), &train_state, None)
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
             0x4008_1234_5678_9abc,
         ] {
             let mut state = state(f64::from_bits(bits));
-            state.course.seconds = Some(Exact(f64::from_bits(bits + 1)));
+            state.train_state.seconds = Some(Exact(f64::from_bits(bits + 1)));
             write(folder.path(), &state, &digests()).unwrap();
             let (found, files) = read(folder.path()).unwrap();
             assert_eq!(found, state);

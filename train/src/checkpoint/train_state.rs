@@ -27,7 +27,7 @@ pub enum Ended {
 
 /// Counters and losses after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Course {
+pub(crate) struct TrainState {
     /// Steps done, with those that were skipped.
     pub step: u64,
     /// Samples used in them: the next step starts with this one.
@@ -55,7 +55,7 @@ pub(crate) struct Course {
 
 /// What became of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum StepStatus {
     /// The weights are its own.
     Done,
     /// Its loss or gradient is bad; the weights are as before.
@@ -80,10 +80,10 @@ pub(crate) struct SetLosses {
     pub stale: u64,
 }
 
-impl Course {
+impl TrainState {
     /// Before the first step.
-    pub(crate) fn start() -> Course {
-        Course {
+    pub(crate) fn start() -> TrainState {
+        TrainState {
             step: 0,
             consumed_samples: 0,
             loss: Exact(f64::NAN),
@@ -126,18 +126,18 @@ impl Course {
         plan: &Plan,
         samples: usize,
         (loss, norm): (f64, f64),
-        fate: Fate,
+        status: StepStatus,
     ) {
         self.loss_scale = self.loss_scale(plan);
-        if let (Some(scale), true) = (&mut self.loss_scale, fate != Fate::Bad) {
-            scale.follow(&plan.train.loss_scale, fate == Fate::Overflow);
+        if let (Some(scale), true) = (&mut self.loss_scale, status != StepStatus::Bad) {
+            scale.follow(&plan.train.loss_scale, status == StepStatus::Overflow);
         }
         self.step += 1;
         self.consumed_samples += samples as u64;
         self.loss = Exact(loss);
-        if fate != Fate::Done {
+        if status != StepStatus::Done {
             self.skipped += 1;
-            self.skipped_in_row += u64::from(fate == Fate::Bad);
+            self.skipped_in_row += u64::from(status == StepStatus::Bad);
             return;
         }
         self.skipped_in_row = 0;
@@ -215,7 +215,7 @@ mod tests {
             plan.train.early_stop.patience,
             plan.train.early_stop.min_delta,
         ) = (2, 0.1);
-        let mut course = Course::start();
+        let mut train_state = TrainState::start();
         for (loss, stale, ended) in [
             (3.0, 0, None),
             (2.95, 1, None), // lower, but not by the delta
@@ -223,12 +223,16 @@ mod tests {
             (2.8, 1, None),
             (2.9, 2, Some(Ended::EarlyStop)),
         ] {
-            course.validated(&plan, "other", 1.0);
-            course.validated(&plan, "valid", loss);
-            let set = &course.sets[1];
-            assert_eq!((set.stale, course.ended(&plan)), (stale, ended), "{loss}");
+            train_state.validated(&plan, "other", 1.0);
+            train_state.validated(&plan, "valid", loss);
+            let set = &train_state.sets[1];
+            assert_eq!(
+                (set.stale, train_state.ended(&plan)),
+                (stale, ended),
+                "{loss}"
+            );
         }
-        assert_eq!(course.sets[1].best.0, 2.8);
+        assert_eq!(train_state.sets[1].best.0, 2.8);
     }
 
     #[test]
@@ -236,14 +240,17 @@ mod tests {
         let mut plan = tiny_gpt();
         plan.train.steps = 1000;
         plan.train.time_budget = "100s".into();
-        let mut course = Course::start();
-        course.step = 9;
+        let mut train_state = TrainState::start();
+        train_state.step = 9;
         for (seconds, at) in [(0.5, 10.0), (50.0, 500.0), (99.0, 990.0)] {
-            course.seconds = Some(Exact(seconds));
-            assert_eq!(course.next(&plan).rate, schedule::rate(&plan.train, at));
-            assert_eq!(course.ended(&plan), None);
+            train_state.seconds = Some(Exact(seconds));
+            assert_eq!(
+                train_state.next(&plan).rate,
+                schedule::rate(&plan.train, at)
+            );
+            assert_eq!(train_state.ended(&plan), None);
         }
-        course.seconds = Some(Exact(100.0));
-        assert_eq!(course.ended(&plan), Some(Ended::TimeBudget));
+        train_state.seconds = Some(Exact(100.0));
+        assert_eq!(train_state.ended(&plan), Some(Ended::TimeBudget));
     }
 }

@@ -16,7 +16,7 @@ use crate::error::{Error, OnRank, Result};
 use crate::model::context::{Context, Weights};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
-use crate::model::prepacked::Packs;
+use crate::model::prepacked::PrepackedWeights;
 use crate::model::stage::Stage;
 
 /// A whole model on one rank, for inference.
@@ -26,7 +26,7 @@ pub(crate) struct Model {
     pub stage: Stage,
     pub weights: Vec<Tensor>,
     /// Of these weights, if products read them.
-    pub packs: Option<Packs>,
+    pub packs: Option<PrepackedWeights>,
     pub groups: Groups,
     pub device: Device,
     /// Scales of fp8's `delayed` recipe, as they were.
@@ -61,7 +61,8 @@ impl Model {
         opened.restore_scales(&mut delayed);
         Ok(Model {
             specs,
-            packs: numbers::is_in_tiles(&plan).then(|| Packs::new(weights.len(), &device)),
+            packs: numbers::is_in_tiles(&plan)
+                .then(|| PrepackedWeights::new(weights.len(), &device)),
             stage,
             weights,
             groups,

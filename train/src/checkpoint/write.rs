@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::safetensors::{Digest, Writer};
-use crate::checkpoint::shard_sender::Courier;
+use crate::checkpoint::shard_sender::ShardSender;
 use crate::checkpoint::snapshot::{FileOf, Pieces, files, owners};
 use crate::checkpoint::state::{self, Digests, State};
 use crate::checkpoint::write_shards::{Form, all_shards, entries};
@@ -28,11 +28,11 @@ pub(crate) fn write(
     form: &Form<'_>,
     state: &State,
     given: &mut [Pieces],
-    courier: Option<&Courier>,
+    sender: Option<&ShardSender>,
 ) -> Result<PathBuf> {
-    let (folder, step) = (form.folder, state.course.step);
+    let (folder, step) = (form.folder, state.train_state.step);
     let partial = folder.join(format!(".step-{step:08}.partial"));
-    let written = fill(form, state, (given, courier), &partial);
+    let written = fill(form, state, (given, sender), &partial);
     if written.is_err() {
         // the first error is the one to tell
         let _ = remove(&partial);
@@ -50,20 +50,20 @@ pub(crate) fn write(
 fn fill(
     form: &Form<'_>,
     state: &State,
-    (given, courier): (&mut [Pieces], Option<&Courier>),
+    (given, sender): (&mut [Pieces], Option<&ShardSender>),
     partial: &Path,
 ) -> Result<()> {
     let begun = remove(partial).and_then(|()| begin(partial));
     let digests = if form.plan.train.checkpoint.sharded {
         let (mut own, mut others) = (given, Ok(Vec::new()));
-        if let Some(courier) = courier {
-            courier.order(begun.is_ok().then_some(partial));
-            own = &mut own[courier.ranks_here()];
+        if let Some(sender) = sender {
+            sender.order(begun.is_ok().then_some(partial));
+            own = &mut own[sender.ranks_here()];
         }
         begun?;
         let written = all_shards(form, (0, own), partial);
-        if let Some(courier) = courier {
-            others = courier.collect();
+        if let Some(sender) = sender {
+            others = sender.collect();
         }
         let mut digests = written?;
         digests.extend(others?);
@@ -146,7 +146,7 @@ pub(crate) fn clean(folder: &Path) -> Result<()> {
 /// graceful stop left between two that are due is kept beside the others until the next is there, so that
 /// a run that was stopped keeps what an undisturbed one keeps.
 fn prune(folder: &Path, state: &State, config: &CheckpointConfig) -> Result<()> {
-    let step = state.course.step;
+    let step = state.train_state.step;
     let (kept, refused): (Vec<u64>, Vec<u64>) = steps_in(folder)?
         .into_iter()
         .partition(|&other| other <= step);

@@ -10,7 +10,7 @@ use crate::checkpoint::files::{piece_dims, shard_name, slice_text};
 use crate::checkpoint::safetensors::{Digest, Entry, Writer};
 use crate::checkpoint::snapshot::{self, FileOf, Pieces, files};
 use crate::config::plan::Plan;
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 use crate::error::Result;
 use crate::model::param::Spec;
 use crate::parallel::shards::Shards;
@@ -20,7 +20,7 @@ pub(crate) struct Form<'a> {
     pub specs: &'a [Spec],
     pub shards: Shards,
     /// Any rank's; its axes matter.
-    pub place: Place,
+    pub place: RankCoord,
     pub folder: &'a Path,
     pub plan: &'a Plan,
 }
@@ -83,7 +83,7 @@ pub(crate) fn shard_of(
     partial: &Path,
     give: &mut dyn FnMut(&Slice<'_>, &mut Writer) -> Result<()>,
 ) -> Result<Vec<(String, Digest)>> {
-    let place = Place::of(rank, &form.plan.parallel);
+    let place = RankCoord::of(rank, &form.plan.parallel);
     let shares = snapshot::shares(files, (form.specs, &form.shards), &place).into_iter();
     let slices = shares.map(|share| {
         let spec = &form.specs[share.spec];
@@ -119,7 +119,7 @@ pub(crate) fn shard_of(
 }
 
 /// First element of a rank's share in the whole tensor.
-pub(crate) fn first_element(spec: &Spec, place: &Place) -> usize {
+pub(crate) fn first_element(spec: &Spec, place: &RankCoord) -> usize {
     spec.share(place.tp_rank, place.tp).0 * spec.row_elements()
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::config::plan::Plan;
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 
 /// Sequences `[start, start + size)` of the global batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ fn plain_blocks(range: Range<usize>, size: usize) -> Vec<Block> {
 /// Ranks take contiguous ranges of it. With gradients shared out (ZeRO-2 and 3) or experts, each micro-batch is
 /// summed over ranks at once, so they take turns instead, as Megatron's do: the sums of a round are
 /// whole blocks of the tree, and no rank holds another's.
-pub(crate) fn micro_batches(plan: &Plan, place: &Place) -> Vec<Block> {
+pub(crate) fn micro_batches(plan: &Plan, place: &RankCoord) -> Vec<Block> {
     let count = plan.train.global_batch;
     if !plan.parallel.is_summed_by_round() {
         return blocks_of(plan, place.batch_range(count));

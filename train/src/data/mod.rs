@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::config::plan::Plan;
 use crate::data::documents::Documents;
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 use crate::error::{Error, OnRank, Result};
 
 /// Sequences of tokens by their place in the global order (0, 1, 2, ...: the order of Megatron's
@@ -281,7 +281,7 @@ pub(crate) fn read(
     first: u64,
     range: Range<usize>,
     plan: &Plan,
-    (device, place): (&Device, &Place),
+    (device, place): (&Device, &RankCoord),
 ) -> Result<Batch> {
     let room = Room::of(range.len(), plan, device, place);
     let mut room = room.on_rank(place.rank(), "allocate a batch")?;
@@ -353,7 +353,7 @@ struct Room {
 }
 
 impl Room {
-    fn of(b: usize, plan: &Plan, device: &Device, place: &Place) -> kernels::Result<Room> {
+    fn of(b: usize, plan: &Plan, device: &Device, place: &RankCoord) -> kernels::Result<Room> {
         let architecture = plan.model.architecture();
         let (is_masked, is_pair) = (architecture.is_masked, architecture.is_encoder_decoder);
         let time = plan.sample_tokens() / place.cp;

@@ -22,18 +22,18 @@ use crate::dist::launch::Launcher;
 const HOLD_SECS: u32 = 2;
 
 /// The guardian of this process. Dropping it is a good-bye: it ends at once.
-pub(crate) struct Guardian {
+pub(crate) struct KeepAlive {
     shell: Child,
 }
 
-impl Guardian {
+impl KeepAlive {
     /// Starts one if the launcher calls for it, before MPI opens what is not to be inherited; or what the log should say of there being none.
-    pub(crate) fn under(launcher: &Launcher) -> (Option<Guardian>, Option<String>) {
+    pub(crate) fn under(launcher: &Launcher) -> (Option<KeepAlive>, Option<String>) {
         if !launcher.ends_all_at_once() {
             return (None, None);
         }
-        match Guardian::holding(HOLD_SECS, Stdio::inherit()) {
-            Ok(guardian) => (Some(guardian), None),
+        match KeepAlive::holding(HOLD_SECS, Stdio::inherit()) {
+            Ok(keep_alive) => (Some(keep_alive), None),
             Err(error) => {
                 let lack = "if it dies, mpirun may end the others before they can tell";
                 (None, Some(format!("no guardian ({error}); {lack}")))
@@ -41,7 +41,7 @@ impl Guardian {
         }
     }
 
-    fn holding(secs: u32, output: Stdio) -> std::io::Result<Guardian> {
+    fn holding(secs: u32, output: Stdio) -> std::io::Result<KeepAlive> {
         let mut shell = Command::new("/bin/sh");
         let script = format!("read word || exec sleep {secs}");
         shell
@@ -51,11 +51,11 @@ impl Guardian {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut shell, 0);
         let shell = shell.spawn()?;
-        Ok(Guardian { shell })
+        Ok(KeepAlive { shell })
     }
 }
 
-impl Drop for Guardian {
+impl Drop for KeepAlive {
     fn drop(&mut self) {
         // one that is gone by itself holds nothing
         if let Some(mut word) = self.shell.stdin.take() {
@@ -73,11 +73,11 @@ mod tests {
     use super::*;
 
     /// Seconds until nobody holds the output of a guardian, which `end` leaves.
-    fn held(end: impl FnOnce(Guardian)) -> f64 {
-        let mut guardian = Guardian::holding(2, Stdio::piped()).unwrap();
-        let mut output = guardian.shell.stdout.take().unwrap();
+    fn held(end: impl FnOnce(KeepAlive)) -> f64 {
+        let mut keep_alive = KeepAlive::holding(2, Stdio::piped()).unwrap();
+        let mut output = keep_alive.shell.stdout.take().unwrap();
         let since = Instant::now();
-        end(guardian);
+        end(keep_alive);
         assert_eq!(output.read_to_string(&mut String::new()).unwrap(), 0);
         since.elapsed().as_secs_f64()
     }
@@ -86,7 +86,7 @@ mod tests {
     fn a_guardian_holds_outputs_after_a_death_and_not_after_a_good_bye() {
         assert!(held(drop) < 1.5);
         // as the end of its process closes it
-        let died = held(|mut guardian| drop(guardian.shell.stdin.take()));
+        let died = held(|mut keep_alive| drop(keep_alive.shell.stdin.take()));
         assert!(died >= 2.0, "{died} s");
     }
 
@@ -98,7 +98,7 @@ mod tests {
             let (_, rest) = stat.rsplit_once(')').unwrap();
             rest.split_whitespace().nth(2).unwrap().parse().unwrap()
         };
-        let guardian = Guardian::holding(0, Stdio::null()).unwrap();
-        assert_eq!(group_of(guardian.shell.id()), guardian.shell.id());
+        let keep_alive = KeepAlive::holding(0, Stdio::null()).unwrap();
+        assert_eq!(group_of(keep_alive.shell.id()), keep_alive.shell.id());
     }
 }

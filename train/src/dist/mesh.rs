@@ -12,7 +12,7 @@ use crate::dist::world::World;
 
 /// Where one rank stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RankCoord {
     pub tp: usize,
     pub cp: usize,
     pub dp: usize,
@@ -26,18 +26,18 @@ pub(crate) struct Place {
     pub order: [Axis; 5],
 }
 
-impl Place {
+impl RankCoord {
     /// The only rank of a world of one.
     #[cfg(test)]
-    pub(crate) fn single() -> Place {
-        Place::of(0, &ParallelConfig::default())
+    pub(crate) fn single() -> RankCoord {
+        RankCoord::of(0, &ParallelConfig::default())
     }
 
-    pub(crate) fn of(rank: usize, parallel: &ParallelConfig) -> Place {
+    pub(crate) fn of(rank: usize, parallel: &ParallelConfig) -> RankCoord {
         let ParallelConfig {
             tp, cp, dp, ep, pp, ..
         } = *parallel;
-        let mut place = Place {
+        let mut place = RankCoord {
             tp,
             cp,
             dp,
@@ -132,7 +132,7 @@ impl Place {
 
 /// One rank's connections.
 pub(crate) struct Groups {
-    pub place: Place,
+    pub place: RankCoord,
     /// Checkpoints and scalars.
     pub world: Box<dyn Collective>,
     /// Activations to the next stage.
@@ -183,15 +183,16 @@ impl Wiring<'_> {
     /// Those that differ in `axis` alone are together.
     fn along(&self, name: &'static str, axis: Axis) -> Connections {
         let places = self.places().filter(|place| place.rank_in(axis) == 0);
-        let members = |place: Place| (0..place.size(axis)).map(|i| place.with(axis, i)).collect();
+        let members =
+            |place: RankCoord| (0..place.size(axis)).map(|i| place.with(axis, i)).collect();
         self.connect(name, &places.map(members).collect::<Vec<_>>())
     }
 
     /// Data-parallel ranks, `size` together, each `step` after the one before.
     fn among_data(&self, name: &'static str, (size, step): (usize, usize)) -> Connections {
-        let is_first = |place: &Place| (place.dp_rank / step).is_multiple_of(size);
-        let member = |place: &Place, i: usize| place.with(Axis::Dp, place.dp_rank + i * step);
-        let members = |place: Place| (0..size).map(|i| member(&place, i)).collect();
+        let is_first = |place: &RankCoord| (place.dp_rank / step).is_multiple_of(size);
+        let member = |place: &RankCoord, i: usize| place.with(Axis::Dp, place.dp_rank + i * step);
+        let members = |place: RankCoord| (0..size).map(|i| member(&place, i)).collect();
         let lists: Vec<Vec<usize>> = self.places().filter(is_first).map(members).collect();
         self.connect(name, &lists)
     }
@@ -211,8 +212,8 @@ impl Wiring<'_> {
         nested.collect::<Vec<_>>().into_iter()
     }
 
-    fn places(&self) -> impl Iterator<Item = Place> {
-        (0..self.parallel.world()).map(|rank| Place::of(rank, self.parallel))
+    fn places(&self) -> impl Iterator<Item = RankCoord> {
+        (0..self.parallel.world()).map(|rank| RankCoord::of(rank, self.parallel))
     }
 }
 
@@ -241,7 +242,7 @@ impl Groups {
         let ranks = world.ranks(parallel.world());
         ranks
             .map(|rank| Groups {
-                place: Place::of(rank, parallel),
+                place: RankCoord::of(rank, parallel),
                 world: one(&mut worlds),
                 ahead: one(&mut aheads),
                 back: one(&mut backs),
@@ -304,7 +305,7 @@ mod tests {
             ..Default::default()
         };
         for rank in 0..parallel.world() {
-            let p = Place::of(rank, &parallel);
+            let p = RankCoord::of(rank, &parallel);
             let megatron = p.tp_rank + 2 * (p.cp_rank + 3 * (p.dp_rank + 4 * p.pp_rank));
             assert_eq!(megatron, rank);
         }
@@ -317,7 +318,7 @@ mod tests {
             ..Default::default()
         };
         let parts: Vec<usize> = (0..3)
-            .flat_map(|rank| Place::of(rank, &parallel).batch_range(10))
+            .flat_map(|rank| RankCoord::of(rank, &parallel).batch_range(10))
             .collect();
         assert_eq!(parts, (0..10).collect::<Vec<_>>());
     }

@@ -20,7 +20,7 @@ use crate::config::ParallelConfig;
 use crate::config::numbers::numbers_of;
 use crate::config::numbers::with_sums_on;
 use crate::config::plan::Plan;
-use crate::dist::keep_alive::Guardian;
+use crate::dist::keep_alive::KeepAlive;
 use crate::dist::launch::{
     LaunchConfig, Launcher, Transport, cpu_path, mpi_libraries, this_host, time,
 };
@@ -34,7 +34,7 @@ const WORDS: Duration = Duration::from_secs(2);
 pub struct World {
     network: Option<Network>,
     /// Ends after the connections.
-    _guardian: Option<Guardian>,
+    _guardian: Option<KeepAlive>,
     remarks: Vec<String>,
     watch: Arc<Watch>,
     host: String,
@@ -119,7 +119,7 @@ impl World {
             transport => transport == Transport::Mpi,
         };
         // before MPI is opened
-        let (guardian, unguarded) = Guardian::under(&launcher);
+        let (keep_alive, unguarded) = KeepAlive::under(&launcher);
         let mut remarks: Vec<String> = Vec::new();
         let network = if is_mpi {
             mpi::connect(&mpi::Start {
@@ -162,7 +162,7 @@ impl World {
         Ok(World {
             watch: network.watch(),
             network: Some(network),
-            _guardian: guardian,
+            _guardian: keep_alive,
             remarks,
             host: launcher.host,
             is_ended: AtomicBool::new(false),

@@ -14,7 +14,7 @@ use crate::data::Samples;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::pair;
 use crate::parallel::pipeline::Worker;
-use crate::parallel::zero::Supply;
+use crate::parallel::zero::Parameters;
 
 /// Mean loss in nats per token over the first `count` samples (all, if there are fewer). As
 /// everywhere, `ema.safetensors` in a checkpoint's folder stands for the averages in it.
@@ -34,7 +34,7 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
         device: &model.device,
         loss_scale: 1.0,
         scratch: None,
-        supply: Supply::Whole(&model.weights, model.packs.as_ref()),
+        parameters: Parameters::Whole(&model.weights, model.packs.as_ref()),
         delayed: model.delayed.as_ref(),
     };
     worker.evaluate(samples, sequences)
@@ -113,7 +113,9 @@ fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> 
 /// A checkpoint that is damaged or not there.
 pub fn inspect(checkpoint: &Path) -> Result<Value> {
     let opened = Opened::open(checkpoint)?;
-    let State { plan, course, .. } = &opened.state;
+    let State {
+        plan, train_state, ..
+    } = &opened.state;
     let bytes = |kind| {
         let of = |name: &&str| opened.digests.of(name).map(|digest| digest.bytes);
         let sizes: Vec<u64> = names_of(&opened.digests, kind)
@@ -132,14 +134,14 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
         .collect();
     Ok(json!({
         "format": opened.state.format,
-        "step": course.step,
-        "consumed_samples": course.consumed_samples,
-        "tokens": course.consumed_samples * plan.sample_tokens() as u64,
-        "skipped_steps": course.skipped,
+        "step": train_state.step,
+        "consumed_samples": train_state.consumed_samples,
+        "tokens": train_state.consumed_samples * plan.sample_tokens() as u64,
+        "skipped_steps": train_state.skipped,
         "init": opened.state.init,
-        "loss": course.loss.0,
-        "valid_loss": course.valid_loss(),
-        "best_valid_loss": course.best_valid_loss(),
+        "loss": train_state.loss.0,
+        "valid_loss": train_state.valid_loss(),
+        "best_valid_loss": train_state.best_valid_loss(),
         "parameters": plan.parameters(),
         "active_parameters": plan.active_parameters(),
         "model_bytes": bytes(MODEL),

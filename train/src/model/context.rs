@@ -18,14 +18,14 @@ use crate::config::precision::Bf16Sums;
 use crate::data::documents::{Documents, Halves};
 use crate::dist::mesh::Groups;
 use crate::model::fp8::Fp8;
-use crate::model::prepacked::Packs;
+use crate::model::prepacked::PrepackedWeights;
 use crate::model::slots::Slot;
 
 /// Whole tensors of the rank by slot.
 #[derive(Clone, Copy)]
 pub(crate) enum Weights<'a> {
     /// All of them, and packs of them if those are kept.
-    All(&'a [Tensor], Option<&'a Packs>),
+    All(&'a [Tensor], Option<&'a PrepackedWeights>),
     /// Those gathered for the layer that runs.
     Gathered(&'a [Option<Tensor>]),
 }

@@ -27,7 +27,7 @@ use crate::config::precision::Fp8Config;
 use crate::config::precision::Fp8Recipe;
 use crate::config::precision::Precision;
 use crate::config::precision::Role;
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 use crate::model::param::Spec;
 use crate::model::slots::Slot;
 
@@ -63,7 +63,7 @@ struct Tracked {
 
 impl Delayed {
     /// Before the first step; None if the plan has another recipe.
-    pub(crate) fn of(plan: &Plan, specs: &[Spec], place: &Place) -> Option<Delayed> {
+    pub(crate) fn of(plan: &Plan, specs: &[Spec], place: &RankCoord) -> Option<Delayed> {
         let config = plan.train.fp8;
         if plan.train.precision != Precision::Fp8 || config.recipe != Fp8Recipe::Delayed {
             return None;
@@ -245,7 +245,7 @@ mod tests {
     fn delayed(mut plan: Plan) -> Delayed {
         plan.train.precision = Precision::Fp8;
         plan.train.fp8.recipe = Fp8Recipe::Delayed;
-        let place = Place::single();
+        let place = RankCoord::single();
         Delayed::of(&plan, &param::specs(&plan), &place).unwrap()
     }
 

@@ -246,7 +246,7 @@ pub(crate) enum End<'a> {
     /// It is stored so.
     Stored(DType),
     /// The input is an activation with this slope: the gradient of what went into that, stored as the slope is.
-    Slope(&'a Tensor),
+    FlowGrad(&'a Tensor),
 }
 
 /// Input features are split.
@@ -308,7 +308,7 @@ impl RowLinear {
         )?;
         let (stored, then) = match end {
             End::Stored(stored) => (stored, None),
-            End::Slope(slope) => (slope.dtype(), Some(Then::Times(slope))),
+            End::FlowGrad(slope) => (slope.dtype(), Some(Then::Times(slope))),
         };
         let mut dx = Tensor::empty(x.dims(), stored, x.device())?;
         by_weight(&mut dx, &dy, (self.weight, Op::Transposed), (0, then), cx)?;

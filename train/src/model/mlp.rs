@@ -102,7 +102,7 @@ impl Mlp {
     ) -> kernels::Result<Tensor> {
         let Saved { x, before, hidden } = saved;
         let end = match self.plain() {
-            Some(_) => End::Slope(&before),
+            Some(_) => End::FlowGrad(&before),
             None => End::Stored(self.between(cx)),
         };
         let mut dhidden = self.fc2.backward(dy, &hidden, end, gradients, cx)?;

@@ -11,7 +11,7 @@ use crate::config::architecture::Positions;
 use crate::config::moe::MoeConfig;
 use crate::config::plan::Plan;
 use crate::config::{Biases, NormKind, OptimizerKind};
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 
 /// First values of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +82,7 @@ impl Spec {
         self.dims.len() > 1
     }
 
-    pub(crate) fn is_on(&self, place: &Place) -> bool {
+    pub(crate) fn is_on(&self, place: &RankCoord) -> bool {
         let is_used = self
             .uses
             .iter()
@@ -117,7 +117,7 @@ impl Spec {
     pub(crate) fn initial(
         &self,
         seed: u64,
-        place: &Place,
+        place: &RankCoord,
         device: &Device,
     ) -> kernels::Result<Tensor> {
         let mut tensor = Tensor::zeros(&self.local_dims(place.tp), DType::F32, device)?;
@@ -564,13 +564,13 @@ mod tests {
         let mut plan = tiny_llama();
         plan.vocab = 300; // the second of two shards holds padding
         for spec in specs(&plan) {
-            let whole = spec.initial(7, &Place::single(), &device).unwrap();
+            let whole = spec.initial(7, &RankCoord::single(), &device).unwrap();
             let mut joined = Vec::new();
             for tp_rank in 0..2 {
-                let place = Place {
+                let place = RankCoord {
                     tp: 2,
                     tp_rank,
-                    ..Place::single()
+                    ..RankCoord::single()
                 };
                 joined.push(spec.initial(7, &place, &device).unwrap().f32().to_vec());
             }
@@ -588,7 +588,9 @@ mod tests {
         let mut plan = tiny_gpt();
         plan.vocab = 130;
         let spec = &specs(&plan)[0];
-        let table = spec.initial(7, &Place::single(), &Device::cpu()).unwrap();
+        let table = spec
+            .initial(7, &RankCoord::single(), &Device::cpu())
+            .unwrap();
         let live = 130 * plan.model.d_model;
         assert!(table.f32()[live..].iter().all(|&x| x == 0.0));
         assert!(table.f32()[..live].iter().all(|&x| x != 0.0));

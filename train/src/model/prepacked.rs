@@ -12,21 +12,21 @@ use kernels::{Device, Tensor, Use};
 use crate::config::numbers;
 use crate::config::plan::{FEATURE_CHUNKS, Plan};
 use crate::data::micro_batches::micro_batches;
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 use crate::model::param::{self, Spec};
 use crate::model::slots::Slot;
 
 /// Of a rank's weights, by slot; none at first.
-pub(crate) struct Packs {
+pub(crate) struct PrepackedWeights {
     /// Transposed and plain.
     by_slot: Vec<[OnceLock<Packed>; 2]>,
     device: Device,
 }
 
-impl Packs {
-    pub(crate) fn new(slots: usize, device: &Device) -> Packs {
+impl PrepackedWeights {
+    pub(crate) fn new(slots: usize, device: &Device) -> PrepackedWeights {
         let none = |_| [OnceLock::new(), OnceLock::new()];
-        Packs {
+        PrepackedWeights {
             by_slot: (0..slots).map(none).collect(),
             device: device.for_use(Use::Weights),
         }
@@ -57,7 +57,7 @@ impl Packs {
 }
 
 /// Whether a rank keeps packs over a step: a single micro-batch uses each of them once.
-pub(crate) fn are_kept(plan: &Plan, place: &Place) -> bool {
+pub(crate) fn are_kept(plan: &Plan, place: &RankCoord) -> bool {
     let is_whole = plan.parallel.zero < 3;
     plan.train.keep_packed
         && numbers::is_in_tiles(plan)
@@ -72,7 +72,7 @@ const ROW: [&str; 3] = ["out", "cross_out", "fc2"];
 const FULL: [&str; 3] = ["transform", "pooler", "order"];
 
 /// Bytes of a rank's packs once every product has asked.
-pub(crate) fn bytes_of(plan: &Plan, place: &Place, specs: &[Spec]) -> usize {
+pub(crate) fn bytes_of(plan: &Plan, place: &RankCoord, specs: &[Spec]) -> usize {
     if !are_kept(plan, place) {
         return 0;
     }
@@ -81,7 +81,7 @@ pub(crate) fn bytes_of(plan: &Plan, place: &Place, specs: &[Spec]) -> usize {
 }
 
 /// Bytes of both packs of a weight; 0 if no product of a linear layer reads it.
-fn of_weight(plan: &Plan, place: &Place, spec: &Spec) -> usize {
+fn of_weight(plan: &Plan, place: &RankCoord, spec: &Spec) -> usize {
     let name = spec.name.strip_suffix(".weight").unwrap_or_default();
     let name = name.rsplit('.').next().unwrap_or_default();
     // in slices the head's matrix is packed slice by slice

@@ -1,6 +1,6 @@
 //! Numbers of the tensors on one rank.
 
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 use crate::model::param::Spec;
 
 /// Index into the rank's list of weights; the list of gradients has the same order.
@@ -9,11 +9,11 @@ pub(crate) type Slot = usize;
 /// Names of the tensors on one rank, in slot order.
 pub(crate) struct Slots<'a> {
     specs: Vec<&'a Spec>,
-    place: Place,
+    place: RankCoord,
 }
 
 impl<'a> Slots<'a> {
-    pub(crate) fn on(place: &Place, specs: &'a [Spec]) -> Slots<'a> {
+    pub(crate) fn on(place: &RankCoord, specs: &'a [Spec]) -> Slots<'a> {
         Slots {
             specs: specs.iter().filter(|spec| spec.is_on(place)).collect(),
             place: *place,

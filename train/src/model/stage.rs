@@ -1,6 +1,6 @@
-//! One piece of the model as a list of parts that run one after the other: the embedding in the
+//! One piece of the model as a list of layers that run one after the other: the embedding in the
 //! first piece, its blocks, norm and head and loss in the last. With one piece it is the whole model.
-//! A part names its weights and gradients, so that others can gather, sum and drop them by part.
+//! A layer names its weights and gradients, so that others can gather, sum and drop them by layer.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use kernels::{DType, Tensor};
 use crate::config::Recompute;
 use crate::config::plan::Plan;
 use crate::data::{Batch, Picks, Targets};
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 use crate::model::block::{self, Block};
 use crate::model::context::{Context, Noise};
 use crate::model::decoder_block::{self, DecoderBlock};
@@ -25,14 +25,14 @@ use crate::model::slots::{Slot, Slots};
 
 /// Parts of one piece; the weights are elsewhere, in slot order.
 pub(crate) struct Stage {
-    pub parts: Vec<Part>,
+    pub layers: Vec<Layer>,
 }
 
 /// Layers whose weights are needed at the same time.
-pub(crate) struct Part {
+pub(crate) struct Layer {
     /// As its weights begin: `embedding`, `layers.3`, `head`.
     name: String,
-    layer: Layer,
+    kind: LayerKind,
     pub weights: Vec<Slot>,
     /// Slots of the gradients of `weights`.
     pub gradients: Vec<Slot>,
@@ -40,7 +40,7 @@ pub(crate) struct Part {
     pub is_offloaded: bool,
 }
 
-enum Layer {
+enum LayerKind {
     Embedding(Embedding),
     Block(Box<Block>),
     /// A block of an encoder before a decoder.
@@ -71,7 +71,7 @@ pub(crate) struct Pass<'a> {
     pub noise: Option<Noise>,
 }
 
-/// What goes into and comes out of a part.
+/// What goes into and comes out of a layer.
 pub(crate) enum Flow {
     /// Into the embedding, which reads the batch.
     Start,
@@ -83,8 +83,8 @@ pub(crate) enum Flow {
     Losses(head::Losses),
 }
 
-/// Gradient of what went into a part.
-pub(crate) enum Slope {
+/// Gradient of what went into a layer.
+pub(crate) enum FlowGrad {
     /// Of what goes into the head, which starts it, or into the embedding.
     None,
     /// `[m, d]`
@@ -102,7 +102,7 @@ impl Flow {
                 let [encoder, decoder] = packed_rows::split(&x, cx)?;
                 Ok((Arc::new(encoder), decoder))
             }
-            Flow::Start | Flow::Losses(_) => unreachable!("parts lie in order"),
+            Flow::Start | Flow::Losses(_) => unreachable!("layers lie in order"),
         }
     }
 
@@ -117,24 +117,24 @@ impl Flow {
     }
 }
 
-impl Slope {
+impl FlowGrad {
     fn halves(self, cx: &Context<'_>) -> kernels::Result<(Tensor, Tensor)> {
         match self {
-            Slope::Halves(encoder, decoder) => Ok((encoder, decoder)),
-            Slope::Hidden(dy) => {
+            FlowGrad::Halves(encoder, decoder) => Ok((encoder, decoder)),
+            FlowGrad::Hidden(dy) => {
                 let [encoder, decoder] = packed_rows::split(&dy, cx)?;
                 Ok((encoder, decoder))
             }
-            Slope::None => unreachable!("only the head starts a gradient"),
+            FlowGrad::None => unreachable!("only the head starts a gradient"),
         }
     }
 
     /// `[m, d]`, if there is one.
     pub(crate) fn joined(self, cx: &Context<'_>) -> kernels::Result<Option<Tensor>> {
         match self {
-            Slope::None => Ok(None),
-            Slope::Hidden(dy) => Ok(Some(dy)),
-            Slope::Halves(encoder, decoder) => {
+            FlowGrad::None => Ok(None),
+            FlowGrad::Hidden(dy) => Ok(Some(dy)),
+            FlowGrad::Halves(encoder, decoder) => {
                 packed_rows::join([&encoder, &decoder], cx).map(Some)
             }
         }
@@ -162,106 +162,119 @@ impl Saved {
 
 impl Stage {
     /// Chunk `chunk` of the rank's pieces.
-    pub(crate) fn of(plan: &Plan, place: &Place, chunk: usize, specs: &[Spec]) -> Stage {
+    pub(crate) fn of(plan: &Plan, place: &RankCoord, chunk: usize, specs: &[Spec]) -> Stage {
         let slots = Slots::on(place, specs);
         let pieces = plan.pieces();
         let piece = chunk * place.pp + place.pp_rank;
         let before: usize = (0..chunk)
             .map(|chunk| pieces[chunk * place.pp + place.pp_rank].len())
             .sum();
-        let mut parts = Vec::new();
+        let mut layers = Vec::new();
         if piece == 0 {
             let embedding = Embedding::named(plan, place.tp, place.tp_rank, &slots);
             let weights = slots.starting(&["embedding.", "position.", "segment."]);
-            parts.push(Part::new("embedding", Layer::Embedding(embedding), weights));
+            layers.push(Layer::new(
+                "embedding",
+                LayerKind::Embedding(embedding),
+                weights,
+            ));
         }
         for (index, block) in pieces[piece].clone().enumerate() {
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
-            let mut part = Part::of_block(block, plan, (place.tp, recompute), &slots);
-            part.is_offloaded = before + index < plan.train.offload.layers;
-            parts.push(part);
+            let mut layer = Layer::of_block(block, plan, (place.tp, recompute), &slots);
+            layer.is_offloaded = before + index < plan.train.offload.layers;
+            layers.push(layer);
             if plan.model.is_last_of_encoder(block) {
                 let weights = slots.starting(&["encoder.norm."]);
                 let norm = EncoderNorm::named(plan, &slots);
-                parts.push(Part::new("encoder.norm", Layer::EncoderNorm(norm), weights));
+                layers.push(Layer::new(
+                    "encoder.norm",
+                    LayerKind::EncoderNorm(norm),
+                    weights,
+                ));
             }
         }
         if piece + 1 == pieces.len() {
-            parts.push(Part::of_head(plan, place, &slots));
+            layers.push(Layer::of_head(plan, place, &slots));
         }
-        Stage { parts }
+        Stage { layers }
     }
 
     pub(crate) fn embedding(&self) -> Option<&Embedding> {
-        self.parts.iter().find_map(|part| match &part.layer {
-            Layer::Embedding(embedding) => Some(embedding),
+        self.layers.iter().find_map(|layer| match &layer.kind {
+            LayerKind::Embedding(embedding) => Some(embedding),
             _ => None,
         })
     }
 
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
-        self.parts.iter().filter_map(|part| match &part.layer {
-            Layer::Block(block) | Layer::Encoder(block) => Some(block.as_ref()),
+        self.layers.iter().filter_map(|layer| match &layer.kind {
+            LayerKind::Block(block) | LayerKind::Encoder(block) => Some(block.as_ref()),
             _ => None,
         })
     }
 
     pub(crate) fn encoder_norm(&self) -> Option<&EncoderNorm> {
-        self.parts.iter().find_map(|part| match &part.layer {
-            Layer::EncoderNorm(norm) => Some(norm),
+        self.layers.iter().find_map(|layer| match &layer.kind {
+            LayerKind::EncoderNorm(norm) => Some(norm),
             _ => None,
         })
     }
 
     pub(crate) fn decoder_blocks(&self) -> impl Iterator<Item = &DecoderBlock> {
-        self.parts.iter().filter_map(|part| match &part.layer {
-            Layer::Decoder(block) => Some(block.as_ref()),
+        self.layers.iter().filter_map(|layer| match &layer.kind {
+            LayerKind::Decoder(block) => Some(block.as_ref()),
             _ => None,
         })
     }
 
     pub(crate) fn masked_head(&self) -> Option<&MaskedHead> {
-        self.parts.iter().find_map(|part| match &part.layer {
-            Layer::Masked(head) => Some(head),
+        self.layers.iter().find_map(|layer| match &layer.kind {
+            LayerKind::Masked(head) => Some(head),
             _ => None,
         })
     }
 
     pub(crate) fn head(&self) -> Option<&Head> {
-        self.parts.iter().find_map(|part| match &part.layer {
-            Layer::Head(head) => Some(head),
+        self.layers.iter().find_map(|layer| match &layer.kind {
+            LayerKind::Head(head) => Some(head),
             _ => None,
         })
     }
 }
 
-impl Part {
+impl Layer {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    fn new(name: &str, layer: Layer, weights: Vec<Slot>) -> Part {
+    fn new(name: &str, kind: LayerKind, weights: Vec<Slot>) -> Layer {
         let gradients = weights.clone();
-        Part {
+        Layer {
             name: name.to_owned(),
-            layer,
+            kind,
             weights,
             gradients,
             is_offloaded: false,
         }
     }
 
-    fn of_block(block: usize, plan: &Plan, options: (usize, Recompute), slots: &Slots<'_>) -> Part {
+    fn of_block(
+        block: usize,
+        plan: &Plan,
+        options: (usize, Recompute),
+        slots: &Slots<'_>,
+    ) -> Layer {
         let name = plan.model.block_name(block);
         let mut weights = slots.starting(&[&format!("{name}.")]);
         let mut own = weights.clone();
-        let layer = if plan.model.is_decoder_block(block) {
+        let kind = if plan.model.is_decoder_block(block) {
             let block = DecoderBlock::named(block, plan, options, slots);
             if let Some([table, gradient]) = block.attention.bias() {
                 weights.push(table);
                 own.push(gradient);
             }
-            Layer::Decoder(Box::new(block))
+            LayerKind::Decoder(Box::new(block))
         } else {
             let block = Box::new(Block::named(block, plan, options, slots));
             if let Some([table, gradient]) = block.attention.bias() {
@@ -269,21 +282,21 @@ impl Part {
                 own.push(gradient);
             }
             if plan.model.architecture().is_encoder_decoder {
-                Layer::Encoder(block)
+                LayerKind::Encoder(block)
             } else {
-                Layer::Block(block)
+                LayerKind::Block(block)
             }
         };
-        Part {
+        Layer {
             name,
-            layer,
+            kind,
             weights,
             gradients: own,
             is_offloaded: false,
         }
     }
 
-    fn of_head(plan: &Plan, place: &Place, slots: &Slots<'_>) -> Part {
+    fn of_head(plan: &Plan, place: &RankCoord, slots: &Slots<'_>) -> Layer {
         let name = param::head_name(plan);
         let norm = format!("{}.", plan.model.final_norm());
         let weights = slots.starting(&[&norm, "head.", name]);
@@ -292,17 +305,17 @@ impl Part {
         let gradient = slots.gradient(name, usize::from(plan.model.is_tied()));
         let tp = (place.tp, place.tp_rank);
         let head = if plan.model.architecture().is_masked {
-            Layer::Masked(MaskedHead::named(plan, tp, slots, gradient))
+            LayerKind::Masked(MaskedHead::named(plan, tp, slots, gradient))
         } else {
-            Layer::Head(Head::named(plan, tp, slots, gradient))
+            LayerKind::Head(Head::named(plan, tp, slots, gradient))
         };
-        let mut part = Part::new("head", head, weights);
-        for slot in &mut part.gradients {
+        let mut layer = Layer::new("head", head, weights);
+        for slot in &mut layer.gradients {
             if *slot == own {
                 *slot = gradient;
             }
         }
-        part
+        layer
     }
 
     pub(crate) fn forward(
@@ -311,33 +324,33 @@ impl Part {
         pass: Pass<'_>,
         cx: &Context<'_>,
     ) -> kernels::Result<(Flow, Saved)> {
-        match (&self.layer, input) {
-            (Layer::Embedding(embedding), Flow::Start) => {
+        match (&self.kind, input) {
+            (LayerKind::Embedding(embedding), Flow::Start) => {
                 let inputs = inputs(pass.batch);
                 let (x, saved) = embedding.forward(inputs, cx)?;
                 Ok((Flow::Hidden(x), Saved::Embedding(saved)))
             }
-            (Layer::Block(block), Flow::Hidden(x)) => {
+            (LayerKind::Block(block), Flow::Hidden(x)) => {
                 let (y, saved) = block.forward(x, cx)?;
                 Ok((Flow::Hidden(y), Saved::Block(saved)))
             }
-            (Layer::Encoder(block), flow) => {
+            (LayerKind::Encoder(block), flow) => {
                 let (x, other) = flow.halves(cx)?;
                 let x = alone(x)?;
                 let (y, saved) = block.forward(x, &cx.encoder())?;
                 Ok((Flow::Halves(Arc::new(y), other), Saved::Block(saved)))
             }
-            (Layer::EncoderNorm(norm), flow) => {
+            (LayerKind::EncoderNorm(norm), flow) => {
                 let (x, other) = flow.halves(cx)?;
                 let (y, saved) = norm.forward(alone(x)?, &cx.encoder())?;
                 Ok((Flow::Halves(Arc::new(y), other), Saved::EncoderNorm(saved)))
             }
-            (Layer::Decoder(block), flow) => {
+            (LayerKind::Decoder(block), flow) => {
                 let (encoded, x) = flow.halves(cx)?;
                 let (y, saved) = block.forward(x, &encoded, cx)?;
                 Ok((Flow::Halves(encoded, y), Saved::Decoder(saved)))
             }
-            (Layer::Head(head), flow) => {
+            (LayerKind::Head(head), flow) => {
                 let x = match flow {
                     Flow::Hidden(x) if cx.halves.is_none() => x,
                     flow => flow.halves(cx)?.1,
@@ -345,65 +358,66 @@ impl Part {
                 let (losses, saved) = head.forward(x, targets(pass.batch), &cx.last())?;
                 Ok((Flow::Losses(losses), Saved::Head(Box::new(saved))))
             }
-            (Layer::Masked(head), Flow::Hidden(x)) => {
+            (LayerKind::Masked(head), Flow::Hidden(x)) => {
                 let (losses, saved) = head.forward(&x, picked(pass.batch), cx)?;
                 Ok((Flow::Losses(losses), Saved::Masked(Box::new(saved))))
             }
-            _ => unreachable!("parts lie in the order embedding, blocks, head"),
+            _ => unreachable!("layers lie in the order embedding, blocks, head"),
         }
     }
 
-    /// The slope from the part after, none for the head -> that for the part before.
+    /// The slope from the layer after, none for the head -> that for the layer before.
     pub(crate) fn backward(
         &self,
-        dy: Slope,
+        dy: FlowGrad,
         pass: Pass<'_>,
         saved: Saved,
         gradients: &mut Gradients,
         cx: &Context<'_>,
-    ) -> kernels::Result<Slope> {
-        match (&self.layer, saved, dy) {
-            (Layer::Embedding(embedding), Saved::Embedding(saved), dy) => {
-                let dy = dy.joined(cx)?.expect("parts lie in order");
+    ) -> kernels::Result<FlowGrad> {
+        match (&self.kind, saved, dy) {
+            (LayerKind::Embedding(embedding), Saved::Embedding(saved), dy) => {
+                let dy = dy.joined(cx)?.expect("layers lie in order");
                 embedding.backward(dy, inputs(pass.batch), saved, gradients, cx)?;
-                Ok(Slope::None)
+                Ok(FlowGrad::None)
             }
-            (Layer::Block(block), Saved::Block(saved), Slope::Hidden(dy)) => {
-                block.backward(dy, saved, gradients, cx).map(Slope::Hidden)
-            }
-            (Layer::Encoder(block), Saved::Block(saved), dy) => {
+            (LayerKind::Block(block), Saved::Block(saved), FlowGrad::Hidden(dy)) => block
+                .backward(dy, saved, gradients, cx)
+                .map(FlowGrad::Hidden),
+            (LayerKind::Encoder(block), Saved::Block(saved), dy) => {
                 let (dy, other) = dy.halves(cx)?;
                 let dx = block.backward(dy, saved, gradients, &cx.encoder())?;
-                Ok(Slope::Halves(dx, other))
+                Ok(FlowGrad::Halves(dx, other))
             }
-            (Layer::EncoderNorm(norm), Saved::EncoderNorm(saved), dy) => {
+            (LayerKind::EncoderNorm(norm), Saved::EncoderNorm(saved), dy) => {
                 let (dy, other) = dy.halves(cx)?;
                 let dx = norm.backward(dy, &saved, gradients, &cx.encoder())?;
-                Ok(Slope::Halves(dx, other))
+                Ok(FlowGrad::Halves(dx, other))
             }
-            (Layer::Decoder(block), Saved::Decoder(saved), dy) => {
+            (LayerKind::Decoder(block), Saved::Decoder(saved), dy) => {
                 let (mut dencoded, dy) = dy.halves(cx)?;
                 let dx = block.backward(dy, &mut dencoded, saved, gradients, cx)?;
-                Ok(Slope::Halves(dencoded, dx))
+                Ok(FlowGrad::Halves(dencoded, dx))
             }
-            (Layer::Head(head), Saved::Head(saved), _) => {
+            (LayerKind::Head(head), Saved::Head(saved), _) => {
                 let of = (targets(pass.batch), pass.weight);
                 let dx = head.backward(of, *saved, gradients, &cx.last())?;
                 if cx.halves.is_none() {
-                    return Ok(Slope::Hidden(dx));
+                    return Ok(FlowGrad::Hidden(dx));
                 }
                 // decoder blocks add to it
                 let b = dx.dims()[0] / cx.decoder().row_time();
                 let rows = b * cx.encoder().row_time();
                 let none = Tensor::zeros(&[rows, dx.dims()[1]], DType::F32, dx.device())?;
-                Ok(Slope::Halves(none, dx))
+                Ok(FlowGrad::Halves(none, dx))
             }
-            (Layer::Masked(head), Saved::Masked(saved), _) => {
+            (LayerKind::Masked(head), Saved::Masked(saved), _) => {
                 let (targets, picks) = picked(pass.batch);
                 let of = (targets, picks, pass.weight);
-                head.backward(of, *saved, gradients, cx).map(Slope::Hidden)
+                head.backward(of, *saved, gradients, cx)
+                    .map(FlowGrad::Hidden)
             }
-            _ => unreachable!("each part gets back what its forward pass kept"),
+            _ => unreachable!("each layer gets back what its forward pass kept"),
         }
     }
 }

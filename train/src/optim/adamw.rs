@@ -11,7 +11,7 @@ use crate::config::exact::narrow;
 use crate::model::param::Spec;
 use crate::optim::next_step::Next;
 use crate::parallel::shards::Piece;
-use crate::parallel::zero::Holding;
+use crate::parallel::zero::LocalShards;
 
 /// Moments, flat, by local unit: those of the elements that this rank updates.
 pub(crate) struct Moments {
@@ -31,12 +31,17 @@ pub(crate) struct Store<'a> {
 
 impl Store<'_> {
     /// The weights of a piece of local unit `index`.
-    pub(crate) fn piece(&mut self, holding: &Holding, index: usize, piece: &Piece) -> &mut [f32] {
-        if holding.has_weight_shards() {
-            let at = within(&holding.weights(index), piece);
+    pub(crate) fn piece(
+        &mut self,
+        local_shards: &LocalShards,
+        index: usize,
+        piece: &Piece,
+    ) -> &mut [f32] {
+        if local_shards.has_weight_shards() {
+            let at = within(&local_shards.weights(index), piece);
             &mut self.shards[index].f32_mut()[at]
         } else {
-            let slot = holding.slot(index, piece.spec);
+            let slot = local_shards.slot(index, piece.spec);
             &mut self.whole[slot].f32_mut()[piece.local.clone()]
         }
     }
@@ -49,17 +54,17 @@ pub(crate) fn within(held: &Range<usize>, piece: &Piece) -> Range<usize> {
 
 impl Moments {
     pub(crate) fn zeros(
-        holding: &Holding,
+        local_shards: &LocalShards,
         specs: &[Spec],
         device: &Device,
     ) -> kernels::Result<Moments> {
-        let second = (0..holding.local.len()).map(|index| {
-            let count = holding.second_at(index, specs, holding.moments(index).end);
+        let second = (0..local_shards.local.len()).map(|index| {
+            let count = local_shards.second_at(index, specs, local_shards.moments(index).end);
             // a shard may be empty, a tensor not
             Tensor::zeros(&[count.max(1)], DType::F32, device)
         });
         Ok(Moments {
-            m: holding.flat_zeros(device)?,
+            m: local_shards.flat_zeros(device)?,
             v: second.collect::<kernels::Result<_>>()?,
         })
     }
@@ -70,12 +75,12 @@ impl Moments {
         &mut self,
         store: &mut Store<'_>,
         gradients: &[Tensor],
-        (holding, specs): (&Holding, &[Spec]),
+        (local_shards, specs): (&LocalShards, &[Spec]),
         (config, next, factor): (&TrainConfig, &Next, f32),
     ) {
-        for (index, local) in holding.local.iter().enumerate() {
-            let flat = holding.moments(index);
-            let pieces = holding.shards.units[local.unit].pieces(flat.clone());
+        for (index, local) in local_shards.local.iter().enumerate() {
+            let flat = local_shards.moments(index);
+            let pieces = local_shards.shards.units[local.unit].pieces(flat.clone());
             for piece in pieces.filter(|piece| !specs[piece.spec].is_muon) {
                 let has_decay = specs[piece.spec].has_decay();
                 let parameters = AdamW {
@@ -88,10 +93,10 @@ impl Moments {
                     step: next.update,
                 };
                 let at = within(&flat, &piece);
-                let second = holding.second_at(index, specs, piece.at);
+                let second = local_shards.second_at(index, specs, piece.at);
                 adamw::step(
                     gradients[index].device(),
-                    store.piece(holding, index, &piece),
+                    store.piece(local_shards, index, &piece),
                     &gradients[index].f32()[at.clone()],
                     (
                         &mut self.m[index].f32_mut()[at.clone()],

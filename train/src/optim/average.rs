@@ -5,20 +5,24 @@
 use kernels::{Tensor, lerp};
 
 use crate::optim::adamw::{Store, within};
-use crate::parallel::zero::Holding;
+use crate::parallel::zero::LocalShards;
 
 /// Moves the averages towards the weights; as far as they go where `decay` is 0.
 pub(crate) fn follow(
     averages: &mut [Tensor],
     store: &mut Store<'_>,
-    holding: &Holding,
+    local_shards: &LocalShards,
     decay: f32,
 ) {
-    for (index, (average, local)) in averages.iter_mut().zip(&holding.local).enumerate() {
-        let held = holding.moments(index);
-        for piece in holding.shards.units[local.unit].pieces(held.clone()) {
+    for (index, (average, local)) in averages.iter_mut().zip(&local_shards.local).enumerate() {
+        let held = local_shards.moments(index);
+        for piece in local_shards.shards.units[local.unit].pieces(held.clone()) {
             let average = &mut average.f32_mut()[within(&held, &piece)];
-            lerp::towards(average, store.piece(holding, index, &piece), 1.0 - decay);
+            lerp::towards(
+                average,
+                store.piece(local_shards, index, &piece),
+                1.0 - decay,
+            );
         }
     }
 }

@@ -10,25 +10,25 @@ use kernels::{Tensor, reduce};
 use rayon::prelude::*;
 
 use crate::config::exact::narrow;
-use crate::dist::mesh::{Groups, Place};
+use crate::dist::mesh::{Groups, RankCoord};
 use crate::model::param::Spec;
-use crate::parallel::zero::Holding;
+use crate::parallel::zero::LocalShards;
 
 /// L2 norm over all tensors of the model; the same bits on every rank. `gradients` are flat, by local
 /// unit, of the elements whose moments are here.
 pub(crate) fn global_norm(
     specs: &[Spec],
     gradients: &[Tensor],
-    holding: &Holding,
+    local_shards: &LocalShards,
     groups: &Groups,
 ) -> kernels::Result<f64> {
     let place = groups.place;
     // one span: blocks are small
     let squares = span(|| Label::new(Kind::Compute, "reduce::sum_squares"));
     let mut blocks = Vec::new();
-    for (index, local) in holding.local.iter().enumerate() {
-        let unit = &holding.shards.units[local.unit];
-        let first = holding.moments(index).start;
+    for (index, local) in local_shards.local.iter().enumerate() {
+        let unit = &local_shards.shards.units[local.unit];
+        let first = local_shards.moments(index).start;
         for (spec, _, block) in unit.blocks(place.dp_rank) {
             if counts(&specs[*spec], &place) {
                 let values = &gradients[index].f32()[block.start - first..block.end - first];
@@ -44,7 +44,7 @@ pub(crate) fn global_norm(
     let all = groups.world.all_gather_f64(&mine)?;
     let mut next: Vec<std::slice::Iter<'_, f64>> = all.iter().map(|sums| sums.iter()).collect();
     let mut total = 0.0;
-    for unit in &holding.shards.units {
+    for unit in &local_shards.shards.units {
         for index in unit.specs.clone() {
             let spec = &specs[index];
             let shares = if spec.is_split { place.tp } else { 1 };
@@ -71,15 +71,15 @@ pub(crate) fn global_norm(
 }
 
 /// True if the blocks that `place` has of a tensor are the ones that count: not those of replicas.
-fn counts(spec: &Spec, place: &Place) -> bool {
+fn counts(spec: &Spec, place: &RankCoord) -> bool {
     spec.owner(place.pp) == place.pp_rank
         && place.cp_rank == 0
         && (spec.is_split || place.tp_rank == 0)
 }
 
 /// World rank whose blocks of a tensor count.
-fn owner(spec: &Spec, tp_rank: usize, dp_rank: usize, place: &Place) -> usize {
-    let owner = Place {
+fn owner(spec: &Spec, tp_rank: usize, dp_rank: usize, place: &RankCoord) -> usize {
+    let owner = RankCoord {
         tp_rank,
         dp_rank,
         cp_rank: 0,

@@ -15,12 +15,12 @@ use crate::dist::mesh::Groups;
 use crate::model::param::Spec;
 use crate::optim::adamw::{Store, within};
 use crate::optim::next_step::Next;
-use crate::parallel::zero::Holding;
+use crate::parallel::zero::LocalShards;
 
 /// What a rank has of the model.
 pub(crate) struct Here<'a> {
     pub specs: &'a [Spec],
-    pub holding: &'a Holding,
+    pub local_shards: &'a LocalShards,
     pub groups: &'a Groups,
     pub device: &'a Device,
 }
@@ -45,14 +45,14 @@ impl Here<'_> {
         gradients: &[Tensor],
         (config, next, factor): (&TrainConfig, &Next, f32),
     ) -> kernels::Result<()> {
-        let holding = self.holding;
-        for (index, local) in holding.local.iter().enumerate() {
+        let local_shards = self.local_shards;
+        for (index, local) in local_shards.local.iter().enumerate() {
             let matrices = self.matrices(local.unit);
             if matrices.is_empty() {
                 continue;
             }
-            let held = holding.moments(index);
-            let unit = &holding.shards.units[local.unit];
+            let held = local_shards.moments(index);
+            let unit = &local_shards.shards.units[local.unit];
             let mut mine = Vec::new();
             for piece in unit
                 .pieces(held.clone())
@@ -74,13 +74,13 @@ impl Here<'_> {
                 let spec = &self.specs[piece.spec];
                 let at = matrices.iter().position(|matrix| matrix.spec == piece.spec);
                 let matrix = &whole[at.expect("the unit's matrices are all there")];
-                let place = &holding.place;
+                let place = &local_shards.place;
                 let first = spec.share(place.tp_rank, place.tp).0 * spec.row_elements();
                 let direction = &matrix[first + piece.local.start..first + piece.local.end];
                 let side = spec.rows().max(spec.row_elements()) as f64;
                 let keep = 1.0 - next.rate * f64::from(config.weight_decay);
                 let step = next.rate * 0.2 * side.sqrt();
-                let weights = store.piece(holding, index, &piece);
+                let weights = store.piece(local_shards, index, &piece);
                 muon::apply(weights, direction, narrow(keep), narrow(step));
             }
         }
@@ -88,9 +88,9 @@ impl Here<'_> {
     }
 
     fn matrices(&self, unit: usize) -> Vec<Matrix> {
-        let (tp, mut first) = (self.holding.place.tp, 0);
+        let (tp, mut first) = (self.local_shards.place.tp, 0);
         let mut matrices = Vec::new();
-        for spec in self.holding.shards.units[unit].specs.clone() {
+        for spec in self.local_shards.shards.units[unit].specs.clone() {
             if self.specs[spec].is_muon {
                 let local = self.specs[spec].local_dims(tp).iter().product();
                 let parts = if self.specs[spec].is_split { tp } else { 1 };
@@ -113,9 +113,9 @@ impl Here<'_> {
         matrices: &[Matrix],
         mine: Vec<f32>,
     ) -> kernels::Result<Vec<f32>> {
-        let unit = &self.holding.shards.units[unit];
+        let unit = &self.local_shards.shards.units[unit];
         let data = unit.group(&self.groups);
-        if self.holding.shards.zero == 0 || data.size() == 1 {
+        if self.local_shards.shards.zero == 0 || data.size() == 1 {
             return Ok(mine);
         }
         let mut share = vec![0.0; matrices.iter().map(|matrix| matrix.local).sum()];
@@ -141,7 +141,7 @@ impl Here<'_> {
         share: Vec<f32>,
         iterations: usize,
     ) -> kernels::Result<Vec<Vec<f32>>> {
-        let unit = &self.holding.shards.units[self.holding.local[index].unit];
+        let unit = &self.local_shards.shards.units[self.local_shards.local[index].unit];
         let (tp, data) = (self.groups.tp.as_ref(), unit.group(&self.groups));
         let shares = gather(tp, share)?;
         let workers = tp.size() * data.size();

@@ -12,7 +12,7 @@ use crate::model::param::Spec;
 use crate::optim::adamw::{Moments, Store};
 use crate::optim::average;
 use crate::parallel::shards::Shards;
-use crate::parallel::zero::Holding;
+use crate::parallel::zero::LocalShards;
 
 /// Everything that a checkpoint keeps of a rank, and the rank's place in the run.
 pub(crate) struct RankState<'a> {
@@ -23,7 +23,7 @@ pub(crate) struct RankState<'a> {
     pub groups: Groups,
     pub device: Device,
     /// Which elements are here.
-    pub holding: Holding,
+    pub local_shards: LocalShards,
     /// In slot order; empty where weights are shared out.
     pub weights: Vec<Tensor>,
     /// Flat shards by local unit; empty where they are not.
@@ -44,15 +44,15 @@ impl<'a> RankState<'a> {
         device: Device,
     ) -> Result<RankState<'a>> {
         let (place, rank) = (groups.place, groups.place.rank());
-        let holding = Holding::of(Shards::of(plan, specs), specs, &place);
-        let moments = Moments::zeros(&holding, specs, &device.for_use(Use::Optimizer))
+        let local_shards = LocalShards::of(Shards::of(plan, specs), specs, &place);
+        let moments = Moments::zeros(&local_shards, specs, &device.for_use(Use::Optimizer))
             .on_rank(rank, "allocate moments")?;
         let mut state = RankState {
             plan: Cow::Borrowed(plan),
             specs,
             groups,
             device,
-            holding,
+            local_shards,
             weights: Vec::new(),
             weight_shards: Vec::new(),
             moments,
@@ -69,13 +69,13 @@ impl<'a> RankState<'a> {
     fn initialise(&mut self) -> kernels::Result<()> {
         let (place, seed) = (self.groups.place, self.plan.seed);
         let device = self.device.for_use(Use::Weights);
-        for (index, local) in self.holding.local.iter().enumerate() {
-            let unit = &self.holding.shards.units[local.unit];
+        for (index, local) in self.local_shards.local.iter().enumerate() {
+            let unit = &self.local_shards.shards.units[local.unit];
             let specs = &self.specs[unit.specs.clone()];
             let whole = specs.iter().map(|spec| spec.initial(seed, &place, &device));
             let whole: Vec<Tensor> = whole.collect::<kernels::Result<_>>()?;
-            if self.holding.has_weight_shards() {
-                let held = self.holding.weights(index);
+            if self.local_shards.has_weight_shards() {
+                let held = self.local_shards.weights(index);
                 let mut shard = Tensor::zeros(&[held.len().max(1)], DType::F32, &device)?;
                 for piece in unit.pieces(held.clone()) {
                     let from = &whole[piece.spec - unit.specs.start].f32()[piece.local];
@@ -94,12 +94,12 @@ impl<'a> RankState<'a> {
     pub(crate) fn start_averages(&mut self) -> kernels::Result<()> {
         if self.plan.train.ema_decay > 0.0 {
             let device = self.device.for_use(Use::Optimizer);
-            self.averages = self.holding.flat_zeros(&device)?;
+            self.averages = self.local_shards.flat_zeros(&device)?;
             let mut store = Store {
                 whole: &mut self.weights,
                 shards: &mut self.weight_shards,
             };
-            average::follow(&mut self.averages, &mut store, &self.holding, 0.0);
+            average::follow(&mut self.averages, &mut store, &self.local_shards, 0.0);
         }
         Ok(())
     }

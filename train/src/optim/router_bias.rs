@@ -6,23 +6,23 @@
 use crate::model::param::Spec;
 use crate::optim::adamw::Store;
 use crate::parallel::routing::Load;
-use crate::parallel::zero::Holding;
+use crate::parallel::zero::LocalShards;
 
 /// Moves the biases whose moments are here; `loads` are those of the whole step.
 pub(crate) fn update(
     store: &mut Store<'_>,
-    (holding, specs): (&Holding, &[Spec]),
+    (local_shards, specs): (&LocalShards, &[Spec]),
     loads: &[Load],
     rate: f32,
 ) {
-    for (index, local) in holding.local.iter().enumerate() {
-        let unit = &holding.shards.units[local.unit];
-        for piece in unit.pieces(holding.moments(index)) {
+    for (index, local) in local_shards.local.iter().enumerate() {
+        let unit = &local_shards.shards.units[local.unit];
+        for piece in unit.pieces(local_shards.moments(index)) {
             let layer = specs[piece.spec].router_bias;
             let load = loads.iter().find(|load| Some(load.layer) == layer);
             let Some(load) = load else { continue };
             let part = &load.tokens[piece.local.clone()];
-            let biases = store.piece(holding, index, &piece);
+            let biases = store.piece(local_shards, index, &piece);
             for (bias, &tokens) in biases.iter_mut().zip(part) {
                 *bias += rate * direction(tokens, &load.tokens);
             }

@@ -58,7 +58,7 @@ enum Job {
 }
 
 /// Sums over ranks, wherever they run.
-struct Summer {
+struct Reducer {
     rule: Rule,
     buckets: Vec<Bucket>,
     /// Buckets of each part.
@@ -71,7 +71,7 @@ struct Summer {
     done: Vec<Option<Tensor>>,
 }
 
-impl Summer {
+impl Reducer {
     fn work(&mut self, job: Job) -> kernels::Result<()> {
         let _span = profile::phase("sum gradients");
         match job {
@@ -290,12 +290,16 @@ impl Summer {
 
 /// Where a rank's sums over ranks run.
 enum Lane {
-    Here(Box<Summer>),
+    Here(Box<Reducer>),
     Thread(Sender<Job>, Receiver<kernels::Result<Vec<Tensor>>>),
 }
 
 /// Answers once per step, or with the first error and no more.
-fn serve(mut summer: Summer, jobs: &Receiver<Job>, answers: &Sender<kernels::Result<Vec<Tensor>>>) {
+fn serve(
+    mut summer: Reducer,
+    jobs: &Receiver<Job>,
+    answers: &Sender<kernels::Result<Vec<Tensor>>>,
+) {
     for job in jobs {
         let is_end = matches!(job, Job::End);
         if let Err(error) = summer.work(job) {
@@ -310,7 +314,7 @@ fn serve(mut summer: Summer, jobs: &Receiver<Job>, answers: &Sender<kernels::Res
 }
 
 /// One rank's gradients during a step.
-pub(crate) struct Sums {
+pub(crate) struct GradientReducer {
     is_direct: bool,
     /// Dims of every gradient slot.
     dims: Vec<Vec<usize>>,
@@ -322,7 +326,7 @@ pub(crate) struct Sums {
     lane: Lane,
 }
 
-impl Sums {
+impl GradientReducer {
     /// For all parts of a rank's stages, numbered one after the other.
     pub(crate) fn new(
         plan: &Plan,
@@ -330,7 +334,7 @@ impl Sums {
         (shards, local): (&Shards, &[Local]),
         (stages, dims, further): (&[Stage], Vec<Vec<usize>>, &[Slot]),
         device: &Device,
-    ) -> Sums {
+    ) -> GradientReducer {
         let device = device.for_use(Use::Gradients);
         let mut buckets: Vec<Bucket> = local
             .iter()
@@ -351,7 +355,7 @@ impl Sums {
                 is_experts: false,
             });
         }
-        let parts = stages.iter().flat_map(|stage| &stage.parts);
+        let parts = stages.iter().flat_map(|stage| &stage.layers);
         let slots: Vec<Vec<Slot>> = parts.map(|part| part.gradients.clone()).collect();
         let holds = |bucket: &Bucket, slots: &[Slot]| slots.contains(&bucket.slots.start);
         let of_parts = slots.iter().map(|slots| {
@@ -370,7 +374,7 @@ impl Sums {
         let units: Vec<Vec<Range<Slot>>> = of_parts.iter().map(slots_of).collect();
         let is_exact = plan.is_exact();
         let count = buckets.len();
-        let summer = Summer {
+        let summer = Reducer {
             rule: Rule {
                 is_exact,
                 zero: plan.parallel.zero,
@@ -403,7 +407,7 @@ impl Sums {
             Lane::Here(Box::new(summer))
         };
         let trees = units.iter().cloned();
-        Sums {
+        GradientReducer {
             is_direct: !plan.parallel.is_summed_by_round() && (!is_exact || groups.place.cp == 1),
             dims,
             trees: trees

@@ -11,17 +11,17 @@ use crate::data;
 use crate::data::Batch;
 use crate::data::documents::Halves;
 use crate::data::micro_batches::{Block, blocks_of, micro_batches};
-use crate::dist::mesh::{Groups, Place};
+use crate::dist::mesh::{Groups, RankCoord};
 use crate::error::{OnRank, Result};
 use crate::model::context::{Context, Noise, Weights};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::head;
-use crate::model::stage::{Flow, Pass, Saved, Slope, Stage};
-use crate::parallel::gradient_reducer::Sums;
+use crate::model::stage::{Flow, FlowGrad, Pass, Saved, Stage};
+use crate::parallel::gradient_reducer::GradientReducer;
 use crate::parallel::offload::{Away, Scratch};
 use crate::parallel::routing::{Reports, StepRouting};
 use crate::parallel::schedule::{Action, actions};
-use crate::parallel::zero::Supply;
+use crate::parallel::zero::Parameters;
 use crate::profile;
 
 /// Activations of an evaluation that may wait at the next rank. Nothing else holds a first stage back, which has
@@ -35,7 +35,7 @@ pub(crate) struct Worker<'a> {
     pub stages: &'a [Stage],
     pub groups: &'a Groups,
     pub device: &'a Device,
-    pub supply: Supply<'a>,
+    pub parameters: Parameters<'a>,
     /// For parts that are offloaded.
     pub scratch: Option<&'a Scratch>,
     /// What the loss is multiplied by for the backward pass.
@@ -121,7 +121,7 @@ impl Worker<'_> {
     fn first_part(&self, chunk: usize) -> usize {
         self.stages[..chunk]
             .iter()
-            .map(|stage| stage.parts.len())
+            .map(|stage| stage.layers.len())
             .sum()
     }
 
@@ -131,7 +131,7 @@ impl Worker<'_> {
         &self,
         samples: &dyn data::Samples,
         (first, step): (u64, u64),
-        sums: &mut Sums,
+        sums: &mut GradientReducer,
     ) -> Result<Trained> {
         let place = self.groups.place;
         let blocks = micro_batches(self.plan, &place);
@@ -214,7 +214,7 @@ impl Worker<'_> {
 
     /// Predictions that count on all ranks, from those of each one's batches.
     fn counted(&self, here: usize) -> Result<usize> {
-        let Place {
+        let RankCoord {
             tp_rank,
             cp_rank,
             pp_rank,
@@ -244,8 +244,8 @@ impl Worker<'_> {
         let (cx, rank) = (self.context_of(pass, keeps), self.rank());
         let mut flow = input;
         let mut kept = Vec::new();
-        for part in &self.stages[chunk].parts {
-            let lent = self.supply.lend(&part.weights);
+        for part in &self.stages[chunk].layers {
+            let lent = self.parameters.gather(&part.weights);
             let lent = lent.on_rank(rank, "gather weights")?;
             let span = profile::layer(part.name(), "forward");
             let (output, mut saved) = part
@@ -273,17 +273,17 @@ impl Worker<'_> {
         (chunk, block, is_last): (usize, Block, bool),
         mut all: Vec<Kept>,
         pass: Pass<'_>,
-        sums: &mut Sums,
+        sums: &mut GradientReducer,
     ) -> Result<()> {
         let (cx, rank) = (self.context_of(pass, true), self.rank());
         let (piece, first) = (self.piece(chunk), self.first_part(chunk));
         let mut slope = if piece + 1 == self.plan.parallel.pieces() {
-            Slope::None
+            FlowGrad::None
         } else {
-            Slope::Hidden(self.receive(block, piece + 1)?)
+            FlowGrad::Hidden(self.receive(block, piece + 1)?)
         };
-        for (index, part) in self.stages[chunk].parts.iter().enumerate().rev() {
-            let lent = self.supply.lend(&part.weights);
+        for (index, part) in self.stages[chunk].layers.iter().enumerate().rev() {
+            let lent = self.parameters.gather(&part.weights);
             let lent = lent.on_rank(rank, "gather weights")?;
             let kept = all.pop().expect("forward kept something for each part");
             let mut saved = kept.saved;
@@ -314,7 +314,7 @@ impl Worker<'_> {
     /// Mean loss of the first `count` samples, forward only, keeping nothing.
     pub(crate) fn evaluate(&self, samples: &dyn data::Samples, count: usize) -> Result<f64> {
         let place = self.groups.place;
-        let of = |dp_rank| blocks_of(self.plan, Place { dp_rank, ..place }.batch_range(count));
+        let of = |dp_rank| blocks_of(self.plan, RankCoord { dp_rank, ..place }.batch_range(count));
         let blocks = of(place.dp_rank);
         let (mut losses, mut counted, mut untaken) = (Losses::default(), 0, 0);
         for &block in &blocks {
@@ -378,9 +378,9 @@ impl Worker<'_> {
         if self.groups.place.ep > 1 {
             let block = Block { start: 0, size: 1 };
             self.evaluate_block(samples, block, (&mut Losses::default(), untaken))?;
-        } else if matches!(self.supply, Supply::Shards { .. }) {
-            for part in self.stages.iter().flat_map(|stage| &stage.parts) {
-                let lent = self.supply.lend(&part.weights);
+        } else if matches!(self.parameters, Parameters::Shards { .. }) {
+            for part in self.stages.iter().flat_map(|stage| &stage.layers) {
+                let lent = self.parameters.gather(&part.weights);
                 lent.on_rank(self.rank(), "gather weights")?;
             }
         }

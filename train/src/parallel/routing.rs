@@ -6,7 +6,7 @@ use kernels::comm::Collective;
 use serde::{Deserialize, Serialize};
 
 use crate::data::micro_batches::Block;
-use crate::dist::mesh::Place;
+use crate::dist::mesh::RankCoord;
 use crate::model::moe::router::Report;
 
 /// Of all mixtures of a step.
@@ -72,7 +72,7 @@ impl Reports {
     pub(crate) fn gather(
         self,
         experts: usize,
-        place: &Place,
+        place: &RankCoord,
         world: &dyn Collective,
     ) -> kernels::Result<StepRouting> {
         let is_told = (place.tp_rank, place.cp_rank) == (0, 0);

@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::config::plan::{FEATURE_CHUNKS, Plan};
 use kernels::Collective;
 
-use crate::dist::mesh::{Groups, Place};
+use crate::dist::mesh::{Groups, RankCoord};
 use crate::model::param::Spec;
 use crate::model::slots::Slot;
 
@@ -231,7 +231,7 @@ impl Shards {
     }
 
     /// Units on a rank, in slot order.
-    pub(crate) fn on(&self, place: &Place, specs: &[Spec]) -> Vec<Local> {
+    pub(crate) fn on(&self, place: &RankCoord, specs: &[Spec]) -> Vec<Local> {
         let mut first = 0;
         let mut found = Vec::new();
         for (unit, layout) in self.units.iter().enumerate() {
@@ -284,10 +284,10 @@ mod tests {
         let specs = specs(&plan);
         let shards = Shards::of(&plan, &specs);
         let on = |pp_rank| {
-            let place = Place {
+            let place = RankCoord {
                 pp: 2,
                 pp_rank,
-                ..Place::single()
+                ..RankCoord::single()
             };
             shards.on(&place, &specs)
         };

@@ -7,27 +7,27 @@ use std::ops::Range;
 
 use kernels::{DType, Device, Tensor, Use};
 
-use crate::dist::mesh::{Groups, Place};
+use crate::dist::mesh::{Groups, RankCoord};
 use crate::model::context::Weights;
 use crate::model::param::Spec;
-use crate::model::prepacked::Packs;
+use crate::model::prepacked::PrepackedWeights;
 use crate::model::slots::Slot;
 use crate::parallel::shards::{Local, Shards};
 
 /// What a rank holds, by the plan alone.
-pub(crate) struct Holding {
+pub(crate) struct LocalShards {
     pub shards: Shards,
     /// Units of this rank's pipeline stage.
     pub local: Vec<Local>,
-    pub place: Place,
+    pub place: RankCoord,
     /// Dims of each tensor's share, by slot.
     pub dims: Vec<Vec<usize>>,
 }
 
-impl Holding {
-    pub(crate) fn of(shards: Shards, specs: &[Spec], place: &Place) -> Holding {
+impl LocalShards {
+    pub(crate) fn of(shards: Shards, specs: &[Spec], place: &RankCoord) -> LocalShards {
         let here = specs.iter().filter(|spec| spec.is_on(place));
-        Holding {
+        LocalShards {
             local: shards.on(place, specs),
             dims: here.map(|spec| spec.local_dims(place.tp)).collect(),
             place: *place,
@@ -114,68 +114,69 @@ impl Holding {
 
 /// Where the weights of a part come from.
 #[derive(Clone, Copy)]
-pub(crate) enum Supply<'a> {
+pub(crate) enum Parameters<'a> {
     /// They are all here, maybe with packs.
-    Whole(&'a [Tensor], Option<&'a Packs>),
+    Whole(&'a [Tensor], Option<&'a PrepackedWeights>),
     /// Each data-parallel rank has shards, by local unit.
     Shards {
         shards: &'a [Tensor],
-        holding: &'a Holding,
+        local_shards: &'a LocalShards,
         groups: &'a Groups,
         device: &'a Device,
     },
 }
 
 /// Weights at hand while a part runs.
-pub(crate) enum Lent<'a> {
-    All(&'a [Tensor], Option<&'a Packs>),
+pub(crate) enum GatheredParameters<'a> {
+    All(&'a [Tensor], Option<&'a PrepackedWeights>),
     Gathered(Vec<Option<Tensor>>),
 }
 
-impl Lent<'_> {
+impl GatheredParameters<'_> {
     pub(crate) fn weights(&self) -> Weights<'_> {
         match self {
-            Lent::All(tensors, packs) => Weights::All(tensors, *packs),
-            Lent::Gathered(tensors) => Weights::Gathered(tensors),
+            GatheredParameters::All(tensors, packs) => Weights::All(tensors, *packs),
+            GatheredParameters::Gathered(tensors) => Weights::Gathered(tensors),
         }
     }
 }
 
-impl<'a> Supply<'a> {
+impl<'a> Parameters<'a> {
     /// The weights of some slots; every data-parallel rank asks for the same at the same time.
-    pub(crate) fn lend(&self, slots: &[Slot]) -> kernels::Result<Lent<'a>> {
+    pub(crate) fn gather(&self, slots: &[Slot]) -> kernels::Result<GatheredParameters<'a>> {
         match *self {
-            Supply::Whole(tensors, packs) => Ok(Lent::All(tensors, packs)),
-            Supply::Shards {
+            Parameters::Whole(tensors, packs) => Ok(GatheredParameters::All(tensors, packs)),
+            Parameters::Shards {
                 shards,
-                holding,
+                local_shards,
                 groups,
                 device,
             } => {
                 let device = &device.for_use(Use::Weights);
-                let mut whole: Vec<Option<Tensor>> = holding.dims.iter().map(|_| None).collect();
-                for (index, local) in holding.local.iter().enumerate() {
+                let mut whole: Vec<Option<Tensor>> =
+                    local_shards.dims.iter().map(|_| None).collect();
+                for (index, local) in local_shards.local.iter().enumerate() {
                     if !slots.contains(&local.slots.start) {
                         continue;
                     }
                     for slot in local.slots.clone() {
-                        let tensor = Tensor::empty(&holding.dims[slot], DType::F32, device)?;
+                        let tensor = Tensor::empty(&local_shards.dims[slot], DType::F32, device)?;
                         whole[slot] = Some(tensor);
                     }
-                    let unit = &holding.shards.units[local.unit];
-                    let mine = &shards[index].f32()[..holding.weights(index).len()];
+                    let unit = &local_shards.shards.units[local.unit];
+                    let mine = &shards[index].f32()[..local_shards.weights(index).len()];
                     let group = unit.group(&groups);
                     group.all_gather_to(mine, &mut |member, at, part| {
                         let first = unit.shard_of_member(member).start + at;
                         for piece in unit.pieces(first..first + part.len()) {
-                            let slot = holding.slot(index, piece.spec);
+                            let slot = local_shards.slot(index, piece.spec);
                             let from = &part[piece.at - first..][..piece.local.len()];
                             let tensor = whole[slot].as_mut().expect("made above");
                             tensor.f32_mut()[piece.local].copy_from_slice(from);
                         }
                     })?;
                 }
-                Ok(Lent::Gathered(whole))
+                Ok(GatheredParameters::Gathered(whole))
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use kernels::{Device, Tensor};
 
-use crate::checkpoint::train_state::Course;
+use crate::checkpoint::train_state::TrainState;
 use crate::dist::mesh::Groups;
 use crate::fixtures::{Chain, Log, tiny_gpt};
 use crate::model::param;
@@ -72,15 +72,19 @@ fn go(plan: &Plan, out: &Path) -> (Result<Outcome>, Vec<String>, Vec<u64>) {
 fn by_hand(before: &Plan, after: &Plan) -> Vec<Vec<u32>> {
     let specs = param::specs(before);
     let mut trainer = Trainer::new(before, &specs, Groups::single(), Device::cpu()).unwrap();
-    let (mut course, samples) = (Course::start(), Chain::of(before));
-    while course.step < after.train.steps {
-        let plan = if course.step < STOP { before } else { after };
+    let (mut train_state, samples) = (TrainState::start(), Chain::of(before));
+    while train_state.step < after.train.steps {
+        let plan = if train_state.step < STOP {
+            before
+        } else {
+            after
+        };
         trainer.state.plan = Cow::Owned(plan.clone());
-        let next = course.next(plan);
-        assert_eq!(next.first, course.step * 8, "the position in the data");
-        let done = trainer.step(&samples, &next, &course.recent).unwrap();
+        let next = train_state.next(plan);
+        assert_eq!(next.first, train_state.step * 8, "the position in the data");
+        let done = trainer.step(&samples, &next, &train_state.recent).unwrap();
         let numbers = (done.loss, done.grad_norm);
-        course.stepped(plan, next.batch, numbers, done.fate());
+        train_state.stepped(plan, next.batch, numbers, done.status());
     }
     bits_of(&trainer)
 }

@@ -17,7 +17,7 @@ use crate::model::slots::Slots;
 use crate::optim::{adamw::Store, router_bias};
 use crate::parallel::routing::{Load, Reports};
 use crate::parallel::shards::Shards;
-use crate::parallel::zero::Holding;
+use crate::parallel::zero::LocalShards;
 use crate::tests::parity::{follows_torch, oracle, plan};
 
 /// MixtralForCausalLM of the goldens.
@@ -101,12 +101,13 @@ impl Layer {
         let place = self.groups.place;
         let routing = reports.gather(config.experts, &place, self.groups.world.as_ref());
         let loads = routing.unwrap().loads;
-        let holding = Holding::of(Shards::of(&self.plan, &self.specs), &self.specs, &place);
+        let local_shards =
+            LocalShards::of(Shards::of(&self.plan, &self.specs), &self.specs, &place);
         let mut store = Store {
             whole: &mut self.weights,
             shards: &mut [],
         };
-        let of = (&holding, self.specs.as_slice());
+        let of = (&local_shards, self.specs.as_slice());
         router_bias::update(&mut store, of, &loads, config.bias_update_rate);
         loads
     }

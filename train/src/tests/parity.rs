@@ -167,8 +167,8 @@ impl Golden {
 /// Flat gradients of a world of one as tensors.
 pub(super) fn by_tensor(trainer: &Trainer<'_>, flat: &[Tensor]) -> Vec<Tensor> {
     let mut found = Vec::new();
-    for (index, local) in trainer.state.holding.local.iter().enumerate() {
-        let unit = &trainer.state.holding.shards.units[local.unit];
+    for (index, local) in trainer.state.local_shards.local.iter().enumerate() {
+        let unit = &trainer.state.local_shards.shards.units[local.unit];
         for piece in unit.pieces(0..unit.len()) {
             let values = &flat[index].f32()[piece.at..piece.at + piece.local.len()];
             let dims = &trainer.state.specs[piece.spec].dims;

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use crate::checkpoint::train_state::Course;
+use crate::checkpoint::train_state::TrainState;
 use crate::dist::world::{World, is_consequence};
 use crate::error::{Error, Result};
 use crate::metrics::Events;
@@ -17,7 +17,7 @@ const AFTERMATH: Duration = Duration::from_millis(500);
 const STUCK: Duration = Duration::from_secs(10);
 
 /// A rank's end.
-pub(crate) type Ending = (usize, Result<Course>);
+pub(crate) type Ending = (usize, Result<TrainState>);
 
 /// Waits for all ranks of this process; the first error that is not about a lost peer counts, and
 /// is told to the other processes as soon as it is known.
@@ -25,8 +25,8 @@ pub(crate) fn first_cause(
     (endings, mut left): (&Receiver<Ending>, usize),
     world: &World,
     events: &dyn Events,
-) -> Result<Course> {
-    let (mut course, mut failure, mut is_told) = (None, None, false);
+) -> Result<TrainState> {
+    let (mut train_state, mut failure, mut is_told) = (None, None, false);
     let mut patience: Option<Duration> = None;
     while left > 0 {
         let ending = match patience {
@@ -37,7 +37,7 @@ pub(crate) fn first_cause(
             Ok((_, end)) => {
                 left -= 1;
                 match end {
-                    Ok(end) => course = course.or(Some(end)),
+                    Ok(end) => train_state = train_state.or(Some(end)),
                     // ranks that lost a peer only tell that another one failed first
                     Err(error) if failure.as_ref().is_none_or(is_consequence) => {
                         failure = Some(error);
@@ -68,7 +68,7 @@ pub(crate) fn first_cause(
     }
     match failure {
         Some(error) => Err(error),
-        None => Ok(course.expect("there is a rank")),
+        None => Ok(train_state.expect("there is a rank")),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What rank 0 tells about a run: lines of `metrics.jsonl`, events, checkpoints that were tried.
 
 use crate::checkpoint::background::Tried;
-use crate::checkpoint::train_state::Course;
+use crate::checkpoint::train_state::TrainState;
 use crate::config::plan::Plan;
 use crate::config::precision::Precision;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use crate::optim::next_step::Next;
 use crate::trainer::step::Outcome;
 
 /// What rank 0 alone has.
-pub(crate) struct Lead<'a> {
+pub(crate) struct Reporter<'a> {
     pub events: &'a dyn Events,
     pub journal: &'a Journal,
     /// Floating-point operations per second of the whole run at most, if they are known.
@@ -19,12 +19,12 @@ pub(crate) struct Lead<'a> {
     is_waiting: bool,
 }
 
-impl<'a> Lead<'a> {
+impl<'a> Reporter<'a> {
     pub(crate) fn new(
         (events, journal): (&'a dyn Events, &'a Journal),
         peak: Option<f64>,
-    ) -> Lead<'a> {
-        Lead {
+    ) -> Reporter<'a> {
+        Reporter {
             events,
             journal,
             peak,
@@ -37,7 +37,7 @@ impl<'a> Lead<'a> {
     pub(crate) fn record(
         &mut self,
         plan: &Plan,
-        course: &Course,
+        train_state: &TrainState,
         (next, outcome): (&Next, &Outcome),
         (seconds, peak_bytes, stall_s): (f64, usize, Option<f64>),
     ) -> Result<()> {
@@ -47,12 +47,12 @@ impl<'a> Lead<'a> {
         let skipped = outcome.is_overflow.then(overflow);
         let skipped = skipped.or_else(|| outcome.bad.clone());
         let record = StepRecord {
-            step: course.step,
+            step: train_state.step,
             loss: outcome.loss,
             grad_norm: outcome.grad_norm,
             lr: next.rate,
-            tokens: course.consumed_samples * plan.sample_tokens() as u64,
-            consumed_samples: course.consumed_samples,
+            tokens: train_state.consumed_samples * plan.sample_tokens() as u64,
+            consumed_samples: train_state.consumed_samples,
             tokens_per_s,
             tflops: flops / 1e12,
             mfu: self.peak.map(|peak| flops / peak),
@@ -65,7 +65,7 @@ impl<'a> Lead<'a> {
             routing: outcome.routing.clone(),
         };
         self.write(&record)?;
-        if is_due(course.step, plan.train.log_every, plan.train.steps) {
+        if is_due(train_state.step, plan.train.log_every, plan.train.steps) {
             self.events.step(&record);
         }
         Ok(())

@@ -10,16 +10,16 @@ use std::time::Instant;
 
 use kernels::{CpuPath, Device};
 
-use crate::checkpoint::background::{self, Giver};
-use crate::checkpoint::initial_weights::{self, Origin};
+use crate::checkpoint::background::{self, CheckpointWriter};
+use crate::checkpoint::initial_weights::{self, InitialWeights};
 use crate::checkpoint::newest::{self, Found, Newest};
 use crate::checkpoint::path_of;
 use crate::checkpoint::read::Opened;
-use crate::checkpoint::shard_sender::Courier;
+use crate::checkpoint::shard_sender::ShardSender;
 use crate::checkpoint::snapshot;
 use crate::checkpoint::state::Record;
 use crate::checkpoint::state::State;
-use crate::checkpoint::train_state::{Course, Ended};
+use crate::checkpoint::train_state::{Ended, TrainState};
 use crate::checkpoint::write;
 use crate::checkpoint::write_shards::Form;
 use crate::config::BadStepAction;
@@ -29,7 +29,7 @@ use crate::config::plan::Plan;
 use crate::config::resume::SettingChange;
 use crate::data::Samples;
 use crate::dist::launch::cpu_path;
-use crate::dist::mesh::{Groups, Place};
+use crate::dist::mesh::{Groups, RankCoord};
 use crate::dist::threads;
 use crate::dist::world::World;
 use crate::error::{At, Error, OnRank, Result};
@@ -42,7 +42,7 @@ use crate::profile::{self, Tracer};
 use crate::trainer::bad_steps;
 use crate::trainer::endings::{Ending, first_cause, message_of};
 use crate::trainer::memory;
-use crate::trainer::reporter::Lead;
+use crate::trainer::reporter::Reporter;
 use crate::trainer::step::{self, Trainer};
 
 /// How a run ended.
@@ -154,18 +154,23 @@ fn train(
         init,
         changes,
     } = begin(plan, &folder, (world, events))?;
-    let begun = opened.as_ref().map(|opened| opened.state.course.clone());
-    let mut course = begun.unwrap_or_else(Course::start);
+    let begun = opened
+        .as_ref()
+        .map(|opened| opened.state.train_state.clone());
+    let mut train_state = begun.unwrap_or_else(TrainState::start);
     let journal = match world.is_first() {
-        true => Some(Journal::resume(&out.join("metrics.jsonl"), course.step)?),
+        true => Some(Journal::resume(
+            &out.join("metrics.jsonl"),
+            train_state.step,
+        )?),
         false => None,
     };
-    let mut ended = course.ended(plan);
+    let mut ended = train_state.ended(plan);
     let earlier = (opened.as_ref()).map_or(&[][..], |opened| &opened.state.changes);
     let changes = [earlier, &changes].concat();
     if ended.is_none() {
         if let (Some(journal), Some(opened)) = (&journal, &opened) {
-            let step = opened.state.course.step;
+            let step = opened.state.train_state.step;
             let changed = changes.get(earlier.len()..).unwrap_or_default();
             let record = ChangeRecord {
                 step: step + 1,
@@ -198,8 +203,8 @@ fn train(
                 "with a time budget the schedule follows the clock: bits depend on the machine",
             );
         }
-        course = run.all_ranks(journal.as_ref())?;
-        ended = course.ended(plan);
+        train_state = run.all_ranks(journal.as_ref())?;
+        ended = train_state.ended(plan);
         if let Some(journal) = &journal {
             journal.sync()?;
         }
@@ -207,13 +212,13 @@ fn train(
         world.exchange("done")?;
     }
     Ok(Outcome {
-        steps: course.step,
+        steps: train_state.step,
         ended: ended.unwrap_or(Ended::Asked),
-        loss: course.loss.0,
-        valid_loss: course.valid_loss(),
-        best_valid_loss: course.best_valid_loss(),
-        checkpoint: path_of(&folder, course.step),
-        tokens: course.consumed_samples * plan.sample_tokens() as u64,
+        loss: train_state.loss.0,
+        valid_loss: train_state.valid_loss(),
+        best_valid_loss: train_state.best_valid_loss(),
+        checkpoint: path_of(&folder, train_state.step),
+        tokens: train_state.consumed_samples * plan.sample_tokens() as u64,
         seconds: started.elapsed().as_secs_f64(),
         init: init.map(|init| init.xxh3),
         changes,
@@ -238,7 +243,7 @@ struct Beginning {
     /// The checkpoint that it goes on from.
     opened: Option<Opened>,
     /// Else what the first weights are read from, if not from the seed.
-    origin: Option<Origin>,
+    origin: Option<InitialWeights>,
     /// Identity of the first weights.
     init: Option<Record>,
     /// Settings that differ from the checkpoint's, as the job allows.
@@ -265,7 +270,7 @@ fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> 
     if let Some(opened) = &opened {
         changes = opened.check_fits(plan, init.as_ref())?;
         if world.is_first() {
-            events.resumed(opened.state.course.step);
+            events.resumed(opened.state.train_state.step);
             for SettingChange {
                 key, before, after, ..
             } in &changes
@@ -360,7 +365,7 @@ struct Run<'a> {
     world: &'a World,
     events: &'a dyn Events,
     /// The first weights, if they are not the seed's; ranks read them in turns.
-    origin: Option<Mutex<Origin>>,
+    origin: Option<Mutex<InitialWeights>>,
     init: Option<&'a Record>,
     /// Settings that changed on the way here.
     changes: &'a [SettingChange],
@@ -373,7 +378,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Runs every rank of this process on its thread and returns where they stand at the end, or the
     /// first cause of failure. Process 0 has the journal.
-    fn all_ranks(&self, journal: Option<&Journal>) -> Result<Course> {
+    fn all_ranks(&self, journal: Option<&Journal>) -> Result<TrainState> {
         let here = self.world.ranks(self.plan.parallel.world());
         let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
         let arenas = arenas.filter(|(rank, _)| here.contains(rank));
@@ -383,37 +388,38 @@ impl Run<'_> {
         });
         let devices: Vec<Device> = devices.collect::<Result<_>>()?;
         let devices = devices.as_slice();
-        let mut lead = journal.map(|journal| Lead::new((self.events, journal), self.peak()));
+        let mut reporter =
+            journal.map(|journal| Reporter::new((self.events, journal), self.peak()));
         let (givers, background) = background::ends(devices.len());
         let (ends, endings) = channel::<Ending>();
-        let course = thread::scope(|scope| {
+        let train_state = thread::scope(|scope| {
             let groups = Groups::here(&self.plan.parallel, self.world);
             let connect = |name| self.world.of_processes(name);
-            let courier = Courier::new(connect, devices.len());
+            let sender = ShardSender::new(connect, devices.len());
             scope.spawn(move || {
                 let form = Form {
                     specs: self.specs,
                     shards: Shards::of(self.plan, self.specs),
-                    place: Place::of(0, &self.plan.parallel),
+                    place: RankCoord::of(0, &self.plan.parallel),
                     folder: self.folder,
                     plan: self.plan,
                 };
-                match (journal, courier) {
-                    (Some(journal), courier) => background.serve(&form, courier.as_ref(), journal),
-                    (None, Some(courier)) => background.forward(&form, &courier),
+                match (journal, sender) {
+                    (Some(journal), sender) => background.serve(&form, sender.as_ref(), journal),
+                    (None, Some(sender)) => background.forward(&form, &sender),
                     (None, None) => {}
                 }
             });
             let ranks = devices.iter().zip(groups).zip(givers).enumerate();
-            for (number, ((device, groups), giver)) in ranks {
-                let (lead, ends) = (lead.take(), ends.clone());
+            for (number, ((device, groups), checkpoint_writer)) in ranks {
+                let (reporter, ends) = (reporter.take(), ends.clone());
                 scope.spawn(move || {
                     let rank = groups.place.rank();
                     let run = || {
                         let threads = threads::of_rank(number, devices.len());
                         let threads = threads.map_err(|source| Error::Threads { rank, source })?;
                         threads::work(&threads, || {
-                            self.one_rank(groups, (device, devices), lead, giver)
+                            self.one_rank(groups, (device, devices), reporter, checkpoint_writer)
                         })
                     };
                     // what a panic leaves behind is not looked at again
@@ -434,92 +440,99 @@ impl Run<'_> {
                     .note(&format!("rank {rank}: {bytes} bytes did not fit its arena"));
             }
         }
-        course
+        train_state
     }
 
     fn one_rank(
         &self,
         groups: Groups,
         (device, devices): (&Device, &[Device]),
-        mut lead: Option<Lead<'_>>,
-        mut giver: Giver,
-    ) -> Result<Course> {
+        mut reporter: Option<Reporter<'_>>,
+        mut checkpoint_writer: CheckpointWriter,
+    ) -> Result<TrainState> {
         profile::prepare(self.plan.train.profile, self.epoch);
         let mut trainer = Trainer::new(self.plan, self.specs, groups, device.clone())?;
-        let mut course = Course::start();
+        let mut train_state = TrainState::start();
         if let Some(opened) = self.opened {
             opened.load(&mut trainer.state)?;
-            course = opened.state.course.clone();
+            train_state = opened.state.train_state.clone();
         } else if let Some(origin) = &self.origin {
             // a rank that panicked has left nothing half done in it
             let mut origin = origin.lock().unwrap_or_else(PoisonError::into_inner);
             origin.load(&mut trainer.state)?;
         }
-        let done = self.steps(&mut trainer, &mut course, (&mut lead, &mut giver), devices);
-        if let Some(lead) = &mut lead {
+        let done = self.steps(
+            &mut trainer,
+            &mut train_state,
+            (&mut reporter, &mut checkpoint_writer),
+            devices,
+        );
+        if let Some(reporter) = &mut reporter {
             // a checkpoint that was under way is told even if a step failed meanwhile
-            let last = done.is_ok().then_some(course.step);
-            lead.tell(giver.finish(), course.step, last)?;
+            let last = done.is_ok().then_some(train_state.step);
+            reporter.tell(checkpoint_writer.finish(), train_state.step, last)?;
         }
-        done.map(|()| course)
+        done.map(|()| train_state)
     }
 
     /// Steps until the plan is fulfilled or somebody asks to stop.
     fn steps(
         &self,
         trainer: &mut Trainer<'_>,
-        course: &mut Course,
-        (lead, giver): (&mut Option<Lead<'_>>, &mut Giver),
+        train_state: &mut TrainState,
+        (reporter, checkpoint_writer): (&mut Option<Reporter<'_>>, &mut CheckpointWriter),
         devices: &[Device],
     ) -> Result<()> {
         let plan = self.plan;
         let asker = self.world.ranks(plan.parallel.world()).start;
         let asker = (trainer.state.groups.place.rank() == asker).then_some(self.events);
-        let clock = Clock::start(plan, course, asker);
-        let (rank, next) = (trainer.state.groups.place.rank(), course.step + 1);
+        let clock = Clock::start(plan, train_state, asker);
+        let (rank, next) = (trainer.state.groups.place.rank(), train_state.step + 1);
         let tracer = Tracer::of(plan.train.profile, next, rank, self.out);
         let mut stall_s = None;
         loop {
-            let (started, next) = (Instant::now(), course.next(plan));
+            let (started, next) = (Instant::now(), train_state.next(plan));
             self.world.watch().set_step(next.step);
             if let Some(tracer) = &tracer {
                 tracer.begin(next.step);
             }
-            let outcome = trainer.step(self.train_set, &next, &course.recent)?;
+            let outcome = trainer.step(self.train_set, &next, &train_state.recent)?;
             let seconds = started.elapsed().as_secs_f64();
-            self.judge(&next, &outcome, course, lead)?;
+            self.judge(&next, &outcome, train_state, reporter)?;
             let numbers = (outcome.loss, outcome.grad_norm);
-            course.stepped(plan, next.batch, numbers, outcome.fate());
+            train_state.stepped(plan, next.batch, numbers, outcome.status());
             let peak_bytes = self.peak_bytes(trainer, devices)?;
-            if let Some(lead) = lead {
+            if let Some(reporter) = reporter {
                 let measured = (seconds, peak_bytes, stall_s.take());
-                lead.record(plan, course, (&next, &outcome), measured)?;
+                reporter.record(plan, train_state, (&next, &outcome), measured)?;
                 // one that was finished during this step
-                lead.tell(giver.tried(), course.step, None)?;
+                reporter.tell(checkpoint_writer.tried(), train_state.step, None)?;
             }
-            let is_asked = clock.agree(trainer, course)?;
-            let is_out = course.ended(plan).is_some();
-            self.validate(trainer, course, is_out, lead)?;
-            let is_end = is_asked || course.ended(plan).is_some();
+            let is_asked = clock.agree(trainer, train_state)?;
+            let is_out = train_state.ended(plan).is_some();
+            self.validate(trainer, train_state, is_out, reporter)?;
+            let is_end = is_asked || train_state.ended(plan).is_some();
             let every = plan.train.checkpoint.every;
-            let is_due = every > 0 && course.step.is_multiple_of(every);
+            let is_due = every > 0 && train_state.step.is_multiple_of(every);
             if is_end || is_due {
                 let _span = profile::phase("checkpoint copy");
                 let started = Instant::now();
-                giver.wait();
-                if let Some(lead) = lead {
-                    lead.tell(giver.tried(), course.step, None)?;
+                checkpoint_writer.wait();
+                if let Some(reporter) = reporter {
+                    reporter.tell(checkpoint_writer.tried(), train_state.step, None)?;
                 }
-                let state = lead.as_ref().map(|_| State {
+                let state = reporter.as_ref().map(|_| State {
                     fp8: trainer.state.delayed.as_ref().map(Delayed::records),
                     changes: self.changes.to_vec(),
-                    is_interrupted: course.ended(plan).is_none() && !is_due,
-                    ..State::new(plan, course, self.init)
+                    is_interrupted: train_state.ended(plan).is_none() && !is_due,
+                    ..State::new(plan, train_state, self.init)
                 });
                 if is_end {
-                    snapshot::lend(&trainer.state, |pieces| giver.give(rank, pieces, state));
+                    snapshot::lend(&trainer.state, |pieces| {
+                        checkpoint_writer.give(rank, pieces, state)
+                    });
                 } else {
-                    giver.give(rank, snapshot::take(&trainer.state), state);
+                    checkpoint_writer.give(rank, snapshot::take(&trainer.state), state);
                 }
                 stall_s = Some(started.elapsed().as_secs_f64());
             }
@@ -570,25 +583,26 @@ impl Run<'_> {
         &self,
         next: &Next,
         outcome: &step::Outcome,
-        course: &Course,
-        lead: &mut Option<Lead<'_>>,
+        train_state: &TrainState,
+        reporter: &mut Option<Reporter<'_>>,
     ) -> Result<()> {
         let Some(reason) = &outcome.bad else {
             return Ok(());
         };
         let (plan, step) = (self.plan, next.step);
-        if let Some(lead) = lead {
+        if let Some(reporter) = reporter {
             let about = (outcome, reason.as_str());
             let dumped = bad_steps::write(self.out, self.train_set, plan, next, about);
             let end = match dumped {
                 Ok(()) => String::new(),
                 Err(error) => format!("; its batch is not kept: {}", error.with_causes()),
             };
-            lead.events
+            reporter
+                .events
                 .note(&format!("step {step} changes no weights: {reason}{end}"));
         }
         let config = &plan.train.on_bad_step;
-        let skipped = course.skipped_in_row;
+        let skipped = train_state.skipped_in_row;
         if config.action == BadStepAction::Skip && skipped < config.limit {
             return Ok(());
         }
@@ -604,13 +618,13 @@ impl Run<'_> {
     fn validate(
         &self,
         trainer: &Trainer<'_>,
-        course: &mut Course,
+        train_state: &mut TrainState,
         is_last: bool,
-        lead: &mut Option<Lead<'_>>,
+        reporter: &mut Option<Reporter<'_>>,
     ) -> Result<()> {
         let config = &self.plan.train;
-        let is_due =
-            config.eval_every > 0 && (is_last || course.step.is_multiple_of(config.eval_every));
+        let is_due = config.eval_every > 0
+            && (is_last || train_state.step.is_multiple_of(config.eval_every));
         if !is_due {
             return Ok(());
         }
@@ -619,9 +633,9 @@ impl Run<'_> {
             let _span = profile::phase("validation");
             let sequences = usize::try_from(count).unwrap_or(usize::MAX);
             let loss = trainer.evaluate(set.samples, sequences)?;
-            course.validated(self.plan, set.name, loss);
-            if let Some(lead) = lead {
-                lead.validation(set.name, course.step, (loss, count))?;
+            train_state.validated(self.plan, set.name, loss);
+            if let Some(reporter) = reporter {
+                reporter.validation(set.name, train_state.step, (loss, count))?;
             }
         }
         Ok(())
@@ -638,10 +652,10 @@ struct Clock<'a> {
 }
 
 impl<'a> Clock<'a> {
-    fn start(plan: &Plan, course: &Course, asker: Option<&'a dyn Events>) -> Clock<'a> {
+    fn start(plan: &Plan, train_state: &TrainState, asker: Option<&'a dyn Events>) -> Clock<'a> {
         Clock {
             started: Instant::now(),
-            before: course.seconds.map_or(0.0, |seconds| seconds.0),
+            before: train_state.seconds.map_or(0.0, |seconds| seconds.0),
             is_measured: plan.train.budget_secs().is_some(),
             asker,
         }
@@ -649,7 +663,7 @@ impl<'a> Clock<'a> {
 
     /// Whether any process was asked to stop. Every rank hears the answers, and takes rank 0's time
     /// for its own.
-    fn agree(&self, trainer: &Trainer<'_>, course: &mut Course) -> Result<bool> {
+    fn agree(&self, trainer: &Trainer<'_>, train_state: &mut TrainState) -> Result<bool> {
         let used = self.before + self.started.elapsed().as_secs_f64();
         let mine = self.asker.map_or(Vec::new(), |events| {
             vec![f64::from(u8::from(events.is_stop_asked())), used]
@@ -657,7 +671,7 @@ impl<'a> Clock<'a> {
         let all = trainer.state.groups.world.all_gather_f64(&mine);
         let all = all.on_rank(trainer.state.groups.place.rank(), "agree on going on")?;
         if let (true, [_, used]) = (self.is_measured, &all[0][..]) {
-            course.seconds = Some(Exact(*used));
+            train_state.seconds = Some(Exact(*used));
         }
         Ok(all
             .iter()

@@ -4,7 +4,7 @@
 use index::Sampler;
 use kernels::{Device, Tensor, add};
 
-use crate::checkpoint::train_state::Fate;
+use crate::checkpoint::train_state::StepStatus;
 use crate::config::OptimizerKind;
 use crate::config::exact::Exact;
 use crate::config::exact::narrow;
@@ -14,7 +14,7 @@ use crate::data::Samples;
 use crate::dist::mesh::Groups;
 use crate::error::{OnRank, Result};
 use crate::model::param::Spec;
-use crate::model::prepacked::{self, Packs};
+use crate::model::prepacked::{self, PrepackedWeights};
 use crate::model::slots::{Slot, Slots};
 use crate::model::stage::Stage;
 use crate::optim::adamw::Store;
@@ -23,11 +23,11 @@ use crate::optim::muon::Here;
 use crate::optim::next_step::Next;
 use crate::optim::rank_state::RankState;
 use crate::optim::{average, clip, guard, router_bias};
-use crate::parallel::gradient_reducer::Sums;
+use crate::parallel::gradient_reducer::GradientReducer;
 use crate::parallel::offload::Scratch;
 use crate::parallel::pipeline::{Held, Trained, Worker};
 use crate::parallel::routing::{RoutingRecord, StepRouting};
-use crate::parallel::zero::{Holding, Supply};
+use crate::parallel::zero::{LocalShards, Parameters};
 use crate::profile;
 
 /// One rank's trainer.
@@ -36,7 +36,7 @@ pub(crate) struct Trainer<'a> {
     pub state: RankState<'a>,
     /// The rank's model chunks.
     pub stages: Vec<Stage>,
-    sums: Sums,
+    sums: GradientReducer,
     /// Where activations wait, if any do.
     scratch: Option<Scratch>,
     /// Of the last step.
@@ -65,13 +65,13 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn fate(&self) -> Fate {
+    pub(crate) fn status(&self) -> StepStatus {
         if self.is_overflow {
-            Fate::Overflow
+            StepStatus::Overflow
         } else if self.bad.is_some() {
-            Fate::Bad
+            StepStatus::Bad
         } else {
-            Fate::Done
+            StepStatus::Done
         }
     }
 }
@@ -90,7 +90,7 @@ impl<'a> Trainer<'a> {
         let stages: Vec<Stage> = chunks
             .map(|chunk| Stage::of(plan, &place, chunk, specs))
             .collect();
-        let of = (&state.groups, &state.holding, stages.as_slice());
+        let of = (&state.groups, &state.local_shards, stages.as_slice());
         let sums = sums((plan, specs), of, &state.device);
         Ok(Trainer {
             state,
@@ -158,7 +158,7 @@ impl<'a> Trainer<'a> {
             self.state.plan.to_mut().train.global_batch = next.batch;
             let of = (
                 &self.state.groups,
-                &self.state.holding,
+                &self.state.local_shards,
                 self.stages.as_slice(),
             );
             self.sums = sums((&self.state.plan, self.state.specs), of, &self.state.device);
@@ -176,13 +176,13 @@ impl<'a> Trainer<'a> {
             loss_scale: next.loss_scale,
             scratch: self.scratch.as_ref(),
             delayed: self.state.delayed.as_ref(),
-            supply: supply(
+            parameters: parameters(
                 (
                     &self.state.weights,
                     packs.as_ref(),
                     &self.state.weight_shards,
                 ),
-                &self.state.holding,
+                &self.state.local_shards,
                 &self.state.groups,
                 &self.state.device,
             ),
@@ -216,7 +216,7 @@ impl<'a> Trainer<'a> {
         clip::global_norm(
             self.state.specs,
             gradients,
-            &self.state.holding,
+            &self.state.local_shards,
             &self.state.groups,
         )
         .on_rank(self.state.rank(), "gradient norm")
@@ -235,13 +235,13 @@ impl<'a> Trainer<'a> {
             whole: &mut self.state.weights,
             shards: &mut self.state.weight_shards,
         };
-        let of = (&self.state.holding, self.state.specs);
+        let of = (&self.state.local_shards, self.state.specs);
         let at = (&self.state.plan.train, next, factor);
         self.state.moments.update(&mut store, gradients, of, at);
         if self.state.plan.train.optimizer == OptimizerKind::Muon {
             let here = Here {
                 specs: self.state.specs,
-                holding: &self.state.holding,
+                local_shards: &self.state.local_shards,
                 groups: &self.state.groups,
                 device: &self.state.device,
             };
@@ -249,18 +249,18 @@ impl<'a> Trainer<'a> {
                 .on_rank(self.state.groups.place.rank(), "Muon")?;
         }
         if let (Some(moe), Some(routing)) = (&self.state.plan.model.moe, &self.routing) {
-            let of = (&self.state.holding, self.state.specs);
+            let of = (&self.state.local_shards, self.state.specs);
             router_bias::update(&mut store, of, &routing.loads, moe.bias_update_rate);
         }
         let decay = self.state.plan.train.ema_decay;
         average::follow(
             &mut self.state.averages,
             &mut store,
-            &self.state.holding,
+            &self.state.local_shards,
             decay,
         );
         self.state
-            .holding
+            .local_shards
             .gather_updated(&mut self.state.weights, &self.state.groups)
             .on_rank(self.state.groups.place.rank(), "gather updated weights")
     }
@@ -276,13 +276,13 @@ impl<'a> Trainer<'a> {
             loss_scale: 1.0,
             scratch: None,
             delayed: self.state.delayed.as_ref(),
-            supply: supply(
+            parameters: parameters(
                 (
                     &self.state.weights,
                     packs.as_ref(),
                     &self.state.weight_shards,
                 ),
-                &self.state.holding,
+                &self.state.local_shards,
                 &self.state.groups,
                 &self.state.device,
             ),
@@ -291,9 +291,9 @@ impl<'a> Trainer<'a> {
     }
 
     /// For the micro-batches of a step, or of an evaluation.
-    fn packs(&self) -> Option<Packs> {
+    fn packs(&self) -> Option<PrepackedWeights> {
         let are_kept = prepacked::are_kept(&self.state.plan, &self.state.groups.place);
-        are_kept.then(|| Packs::new(self.state.weights.len(), &self.state.device))
+        are_kept.then(|| PrepackedWeights::new(self.state.weights.len(), &self.state.device))
     }
 
     /// Adds up the gradients of tensors that are used more than once, as a tied embedding is, over the
@@ -307,9 +307,9 @@ impl<'a> Trainer<'a> {
         );
         let slots = Slots::on(&place, self.state.specs);
         let mut further = gradients
-            .split_off(self.state.holding.local.len())
+            .split_off(self.state.local_shards.local.len())
             .into_iter();
-        for (local, sum) in self.state.holding.local.iter().zip(gradients) {
+        for (local, sum) in self.state.local_shards.local.iter().zip(gradients) {
             let spec = slots.specs()[local.slots.start];
             let stages: Vec<usize> = spec.uses.iter().map(|piece| piece % place.pp).collect();
             if stages.len() == 1 {
@@ -359,34 +359,34 @@ impl<'a> Trainer<'a> {
     }
 }
 
-fn supply<'a>(
-    (weights, packs, shards): (&'a [Tensor], Option<&'a Packs>, &'a [Tensor]),
-    holding: &'a Holding,
+fn parameters<'a>(
+    (weights, packs, shards): (&'a [Tensor], Option<&'a PrepackedWeights>, &'a [Tensor]),
+    local_shards: &'a LocalShards,
     groups: &'a Groups,
     device: &'a Device,
-) -> Supply<'a> {
-    if holding.has_weight_shards() {
-        Supply::Shards {
+) -> Parameters<'a> {
+    if local_shards.has_weight_shards() {
+        Parameters::Shards {
             shards,
-            holding,
+            local_shards,
             groups,
             device,
         }
     } else {
-        Supply::Whole(weights, packs)
+        Parameters::Whole(weights, packs)
     }
 }
 
 /// Sums of gradients for the batch of `plan`.
 fn sums(
     (plan, specs): (&Plan, &[Spec]),
-    (groups, holding, stages): (&Groups, &Holding, &[Stage]),
+    (groups, local_shards, stages): (&Groups, &LocalShards, &[Stage]),
     device: &Device,
-) -> Sums {
-    let mut dims = holding.dims.clone();
+) -> GradientReducer {
+    let mut dims = local_shards.dims.clone();
     let slots = Slots::on(&groups.place, specs);
     let further: Vec<Slot> = slots.further_uses().iter().map(|(slot, _)| *slot).collect();
-    dims.extend(further.iter().map(|&slot| holding.dims[slot].clone()));
-    let of = (&holding.shards, holding.local.as_slice());
-    Sums::new(plan, groups, of, (stages, dims, &further), device)
+    dims.extend(further.iter().map(|&slot| local_shards.dims[slot].clone()));
+    let of = (&local_shards.shards, local_shards.local.as_slice());
+    GradientReducer::new(plan, groups, of, (stages, dims, &further), device)
 }

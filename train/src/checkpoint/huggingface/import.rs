@@ -19,7 +19,7 @@ use crate::checkpoint::megatron::import::Megatron;
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::state::State;
 use crate::checkpoint::torch::save::TorchFile;
-use crate::checkpoint::train_state::Course;
+use crate::checkpoint::train_state::TrainState;
 use crate::checkpoint::write::write;
 use crate::checkpoint::write_shards::Form;
 use crate::checkpoint::{MODEL, bounds, snapshot};
@@ -117,7 +117,7 @@ fn import(mut folder: Folder, out: &Path) -> Result<Imported> {
         folder: out,
         plan: &plan,
     };
-    let state = State::new(&plan, &Course::start(), None);
+    let state = State::new(&plan, &TrainState::start(), None);
     let checkpoint = write(&form, &state, &mut [snapshot::take(&rank_state)], None)?;
     Ok(Imported {
         checkpoint,

@@ -205,13 +205,13 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Stored>> {
     Ok(found)
 }
 
-type Place = (String, (u64, u64));
+type RankCoord = (String, (u64, u64));
 
 /// One tensor, with `place` of the chunk at some offsets.
 fn stored<'p>(
     pickle: &Pickle,
     state: Ref,
-    place: impl Fn(Vec<usize>) -> Option<&'p Place>,
+    place: impl Fn(Vec<usize>) -> Option<&'p RankCoord>,
 ) -> Result<Stored, &'static str> {
     let dims = pickle
         .get(state, "size")
@@ -258,7 +258,7 @@ fn index_of(pickle: &Pickle, at: Ref) -> Option<(String, Vec<usize>)> {
 }
 
 /// File of a chunk, first byte and length.
-fn info_of(pickle: &Pickle, at: Ref) -> Option<Place> {
+fn info_of(pickle: &Pickle, at: Ref) -> Option<RankCoord> {
     let class = ("torch.distributed.checkpoint.filesystem", "_StorageInfo");
     let (_, state) = pickle.object(at, class)?;
     let get = |key| pickle.get(state?, key);

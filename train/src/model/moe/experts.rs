@@ -13,7 +13,7 @@ use crate::config::precision::Role;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::mlp::Between;
-use crate::model::moe::token_dispatcher::Traffic;
+use crate::model::moe::token_dispatcher::TokenDispatcher;
 use crate::model::precision::Operand;
 use crate::model::slots::{Slot, Slots};
 
@@ -105,21 +105,21 @@ impl Experts {
         &self,
         dy: Tensor,
         saved: Saved,
-        (traffic, gradients): (&Traffic, &mut Gradients),
+        (dispatcher, gradients): (&TokenDispatcher, &mut Gradients),
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Some((before, hidden)) = saved.inner else {
             for slots in [&self.fc2, &self.fc1] {
-                add_gradients((slots, Op::Plain), None, (traffic, gradients), cx)?;
+                add_gradients((slots, Op::Plain), None, (dispatcher, gradients), cx)?;
             }
             return Ok(dy);
         };
-        let counts = traffic.counts();
+        let counts = dispatcher.counts();
         let of_fc2 = cx.of_layer(self.fc2[0]);
         let rows = of_fc2.factor(&dy, Role::Gradient(Features::Whole))?;
         let inputs = of_fc2.factor(&hidden, Role::Input(Features::Split))?;
         let factors = Some((&*rows, &*inputs));
-        add_gradients((&self.fc2, Op::Plain), factors, (traffic, gradients), cx)?;
+        add_gradients((&self.fc2, Op::Plain), factors, (dispatcher, gradients), cx)?;
         drop(inputs);
         drop(hidden);
         let fc2 = weights(&self.fc2, cx)?;
@@ -139,7 +139,7 @@ impl Experts {
         add_gradients(
             (&self.fc1, Op::Transposed),
             factors,
-            (traffic, gradients),
+            (dispatcher, gradients),
             cx,
         )?;
         let fc1 = weights(&self.fc1, cx)?;
@@ -159,14 +159,14 @@ impl Experts {
 fn add_gradients(
     (slots, op): (&[Slot], Op),
     factors: Option<(&Tensor, &Tensor)>,
-    (traffic, gradients): (&Traffic, &mut Gradients),
+    (dispatcher, gradients): (&TokenDispatcher, &mut Gradients),
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
     let mut sums = gradients.sums_of(slots);
     if !cx.has_parts_of_experts() {
         return match factors {
             Some((dy, x)) => {
-                let leaves = traffic.leaves();
+                let leaves = dispatcher.leaves();
                 grouped_matmul::backward_weight(cx.numbers(), (&mut sums, op), dy, x, &leaves)
             }
             None => Ok(()),
@@ -180,7 +180,7 @@ fn add_gradients(
     let mut parts = zeros.collect::<kernels::Result<Vec<Tensor>>>()?;
     if let Some((dy, x)) = factors {
         let mut parts: Vec<&mut Tensor> = parts.iter_mut().collect();
-        let leaves = traffic.leaves_by_rank();
+        let leaves = dispatcher.leaves_by_rank();
         grouped_matmul::backward_weight(cx.numbers(), (&mut parts, op), dy, x, &leaves)?;
     }
     for part in &mut parts {

@@ -28,7 +28,7 @@ use crate::model::mlp;
 use crate::model::moe::experts::Experts;
 use crate::model::moe::router::{Report, Routed, Router};
 use crate::model::moe::shared::Shared;
-use crate::model::moe::token_dispatcher::Traffic;
+use crate::model::moe::token_dispatcher::TokenDispatcher;
 use crate::model::slots::Slots;
 
 pub(crate) struct Moe {
@@ -42,7 +42,7 @@ pub(crate) struct Saved {
     x: Tensor,
     routed: Routed,
     order: Order,
-    traffic: Traffic,
+    dispatcher: TokenDispatcher,
     /// What the experts gave for this rank's choices.
     rows: Tensor,
     experts: experts::Saved,
@@ -93,11 +93,11 @@ impl Moe {
         let routed = self.router.forward(whole, cx)?;
         let all = self.router.experts;
         let order = Order::new(routed.kept(), all, 0..all)?;
-        let traffic = Traffic::of(&order, cx)?;
-        let rows = traffic.deliver(permute::permute(whole, &order)?, cx)?; // [q, d]
+        let dispatcher = TokenDispatcher::of(&order, cx)?;
+        let rows = dispatcher.deliver(permute::permute(whole, &order)?, cx)?; // [q, d]
         drop(room);
-        let (rows, experts) = self.experts.forward(rows, traffic.counts(), cx)?;
-        let rows = traffic.deliver_back(rows, cx)?; // [r, d]
+        let (rows, experts) = self.experts.forward(rows, dispatcher.counts(), cx)?;
+        let rows = dispatcher.deliver_back(rows, cx)?; // [r, d]
         let y = permute::combine(&rows, &routed.weights, &order)?;
         let mut y = cx.own_rows(y)?;
         let shared = match &self.shared {
@@ -114,7 +114,7 @@ impl Moe {
                 x,
                 routed,
                 order,
-                traffic,
+                dispatcher,
                 rows,
                 experts,
                 shared,
@@ -134,7 +134,7 @@ impl Moe {
             x,
             routed,
             order,
-            traffic,
+            dispatcher,
             rows,
             experts,
             shared,
@@ -143,11 +143,11 @@ impl Moe {
         let whole = cx.gather(dy, &mut room)?; // [n, d]
         let (drows, dweights) = permute::combine_backward(whole, &rows, &routed.weights, &order)?;
         drop((room, rows));
-        let drows = traffic.deliver(drows, cx)?; // [q, d]
+        let drows = dispatcher.deliver(drows, cx)?; // [q, d]
         let drows = self
             .experts
-            .backward(drows, experts, (&traffic, gradients), cx)?;
-        let drows = traffic.deliver_back(drows, cx)?; // [r, d]
+            .backward(drows, experts, (&dispatcher, gradients), cx)?;
+        let drows = dispatcher.deliver_back(drows, cx)?; // [r, d]
         let mut dx = permute::permute_backward(&drows, &order)?;
         drop(drows);
         let mut room = None;

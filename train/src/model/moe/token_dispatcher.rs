@@ -10,7 +10,7 @@ use kernels::{DType, Tensor};
 use crate::model::context::Context;
 
 /// How many rows go where.
-pub(crate) struct Traffic {
+pub(crate) struct TokenDispatcher {
     /// Rows that this rank has for each rank of the group.
     sent: Vec<usize>,
     /// Rows of each expert here, by the rank that they came from and leaf of the token tree.
@@ -18,9 +18,9 @@ pub(crate) struct Traffic {
     counts: Vec<usize>,
 }
 
-impl Traffic {
+impl TokenDispatcher {
     /// Tells the group how many rows of each expert and leaf this rank has.
-    pub(crate) fn of(order: &Order, cx: &Context<'_>) -> kernels::Result<Traffic> {
+    pub(crate) fn of(order: &Order, cx: &Context<'_>) -> kernels::Result<TokenDispatcher> {
         let (experts, ranks) = (order.counts().len(), cx.ep.size());
         let tokens = order.token_count();
         let leaf = if cx.token_leaf > 0 {
@@ -51,7 +51,7 @@ impl Traffic {
         };
         let leaves: Vec<Vec<Vec<usize>>> = (0..here).map(of_expert).collect();
         let counts = leaves.iter().map(|ranks| ranks.iter().flatten().sum());
-        Ok(Traffic {
+        Ok(TokenDispatcher {
             sent: order
                 .counts()
                 .chunks(here)

@@ -19,7 +19,7 @@ use kernels::Device;
 
 use crate::checkpoint::shard_sender::TRANSFER_BYTES;
 use crate::checkpoint::snapshot;
-use crate::checkpoint::train_state::Course;
+use crate::checkpoint::train_state::TrainState;
 use crate::config::OptimizerKind;
 use crate::config::architecture::Positions;
 use crate::config::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
@@ -28,7 +28,7 @@ use crate::config::precision::Precision;
 use crate::data::Samples;
 use crate::data::micro_batches::{Block, micro_batches};
 use crate::dist::launch::cpu_path;
-use crate::dist::mesh::{Groups, Place};
+use crate::dist::mesh::{Groups, RankCoord};
 use crate::error::{Error, OnRank, Result};
 use crate::model::context::key_block;
 use crate::model::param;
@@ -82,7 +82,7 @@ pub fn predict(plan: &Plan) -> Result<Vec<RankMemory>> {
     let specs = param::specs(plan);
     let shards = Shards::of(plan, &specs);
     let ranks = 0..plan.parallel.world();
-    let places = ranks.map(|rank| Place::of(rank, &plan.parallel));
+    let places = ranks.map(|rank| RankCoord::of(rank, &plan.parallel));
     Ok(places
         .map(|place| {
             let local = shards.on(&place, &specs);
@@ -119,7 +119,7 @@ pub(crate) fn arenas(plan: &Plan) -> Result<Vec<usize>> {
     let predicted = predict(plan)?.into_iter().enumerate();
     Ok(predicted
         .map(|(rank, memory)| {
-            let place = Place::of(rank, &plan.parallel);
+            let place = RankCoord::of(rank, &plan.parallel);
             let local = shards.on(&place, &specs);
             let rank = Rank {
                 plan,
@@ -156,7 +156,7 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
         let mut trainer = Trainer::new(&plan, &specs, groups, device)?;
         let used = |purpose| trainer.state.device.for_use(purpose).used_bytes();
         let (weights, optimizer) = (used(kernels::Use::Weights), used(kernels::Use::Optimizer));
-        trainer.step(samples, &Course::start().next(&plan), &[])?;
+        trainer.step(samples, &TrainState::start().next(&plan), &[])?;
         // peers must not see this rank end before their own step does
         let together = trainer.state.groups.world.barrier();
         together.on_rank(rank, "end a measured step")?;
@@ -192,7 +192,7 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
 /// What the formulas are about.
 struct Rank<'a> {
     plan: &'a Plan,
-    place: Place,
+    place: RankCoord,
     shards: &'a Shards,
     local: Vec<Local>,
 }
