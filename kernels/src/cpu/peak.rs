@@ -93,18 +93,18 @@ impl Loop {
     fn run(self) -> f64 {
         match self {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `loop_of` chooses by a path that this machine has.
+            // SAFETY: a loop exists only for an instruction set that `peak_flops` found on this machine.
             Loop::Avx512 => unsafe { x86::wide() },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `loop_of` chooses by a path that this machine has.
+            // SAFETY: a loop exists only for an instruction set that `peak_flops` found on this machine.
             Loop::Avx2 => unsafe { x86::narrow() },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `loop_of` chooses by a path that this machine has.
+            // SAFETY: a loop exists only for an instruction set that `peak_flops` found on this machine.
             Loop::Pairs => unsafe { x86::pairs() },
             #[cfg(target_arch = "x86_64")]
             Loop::Tiles => crate::cpu::tiles::busy(black_box(ROUNDS)),
             #[cfg(target_arch = "aarch64")]
-            // SAFETY: as above.
+            // SAFETY: a loop exists only for an instruction set that `peak_flops` found on this machine.
             Loop::Neon => unsafe { arm::quad() },
         }
     }

@@ -523,7 +523,7 @@ mod tests {
                         let [found, then] = pool.build().unwrap().install(|| {
                             let packed = Packed::new(numbers, (b, op), leaf, &device);
                             let packed = packed.unwrap().unwrap();
-                            let bytes = Packed::bytes_of(numbers, (k, n), leaf);
+                            let bytes = Packed::bytes_of(numbers, k, n, leaf);
                             assert_eq!(packed.bytes(), bytes);
                             let (mut found, mut then) = (empty(), empty());
                             product(numbers, &mut found, a, &packed, leaf, false).unwrap();
@@ -548,7 +548,7 @@ mod tests {
         let b = random(&[40, 20], 1, &device).unwrap();
         let pack = |numbers| Packed::new(numbers, (&b, Op::Plain), 16, &device).unwrap();
         assert!(pack(Numbers::F32).is_none() && pack(Numbers::Bf16).is_none());
-        assert_eq!(Packed::bytes_of(Numbers::Bf16Tiles, (5121, 20), 0), 0);
+        assert_eq!(Packed::bytes_of(Numbers::Bf16Tiles, 5121, 20, 0), 0);
         let packed = pack(Numbers::Bf16Tiles).unwrap();
         let a = random(&[3, 40], 2, &device).unwrap();
         let multiply = |numbers, n, leaf| {

@@ -35,7 +35,7 @@ impl Packed {
     }
 
     /// Bytes that `new` takes for op(b) `[k, n]`, 0 where it gives nothing.
-    pub fn bytes_of(numbers: Numbers, (k, n): (usize, usize), leaf: usize) -> usize {
+    pub fn bytes_of(numbers: Numbers, k: usize, n: usize, leaf: usize) -> usize {
         cpu::packed_floats(numbers, (k, n), leaf).map_or(0, Device::bytes_of)
     }
 }
