@@ -54,20 +54,13 @@ mod tests {
             make(&[n, d], 4),
         );
         let mut product = make(&[d, d], 5);
-        matmul(
-            &mut product,
-            (&x, Op::Transposed),
-            (&dy, Op::Plain),
-            16,
-            true,
-        )
-        .unwrap();
+        matmul(&mut product, x.transposed(), &dy, 16, true).unwrap();
         let mut few = make(&[2, 3000], 6);
         let tall = make(&[3000, 700], 7);
         matmul(
             &mut few,
             (&make(&[2, 700], 8), Op::Plain),
-            (&tall, Op::Transposed),
+            tall.transposed(),
             64,
             false,
         )
