@@ -113,7 +113,7 @@ fn time(product_of: &str, options: &Options) -> Option<f64> {
         let set = seconds.len() % options.sets;
         let factor = match packs.get(set) {
             Some(pack) => Factor::Packed(pack),
-            None => Factor::Stored(&b[set], op_b),
+            None => Factor::from((&b[set], op_b)),
         };
         let (a, c, begun) = ((&a[set], op_a), &mut c[set], Instant::now());
         product(options.numbers, c, a, factor, options.leaf, false).expect("fits");

@@ -101,7 +101,7 @@ impl Buffer {
     /// No other part that overlaps may live at the same time, and `whole` itself is not read or written; unless all of
     /// them are only read.
     pub(crate) unsafe fn part(whole: &Arc<Buffer>, offset: usize, bytes: usize) -> Buffer {
-        // SAFETY: passed on to the caller; the whole lives as long.
+        // SAFETY: no overlapping part lives at the same time, by this function's contract; the whole lives as long.
         let lent = unsafe { whole.lend(offset, bytes) };
         Buffer {
             source: Source::Part(Arc::clone(whole)),
@@ -152,43 +152,43 @@ impl Buffer {
 
     pub(crate) fn f32_mut(&mut self, len: usize) -> &mut [f32] {
         self.check::<f32>(len);
-        // SAFETY: as in `f32`; the exclusive borrow of self makes the slice exclusive.
+        // SAFETY: in bounds by the check, aligned to 64, initialised, borrowed exclusively from self.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), len) }
     }
 
     pub(crate) fn bf16(&self, len: usize) -> &[Bf16] {
         self.check::<Bf16>(len);
-        // SAFETY: as in `f32`; every bit pattern is a bf16.
+        // SAFETY: in bounds by the check, aligned to 64, initialised, borrowed from self; every bit pattern is a bf16.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), len) }
     }
 
     pub(crate) fn bf16_mut(&mut self, len: usize) -> &mut [Bf16] {
         self.check::<Bf16>(len);
-        // SAFETY: as in `f32_mut`.
+        // SAFETY: in bounds by the check, aligned to 64, initialised, borrowed exclusively from self.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), len) }
     }
 
     pub(crate) fn u32(&self, len: usize) -> &[u32] {
         self.check::<u32>(len);
-        // SAFETY: as in `f32`; every bit pattern is a u32.
+        // SAFETY: in bounds by the check, aligned to 64, initialised, borrowed from self; every bit pattern is a u32.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), len) }
     }
 
     pub(crate) fn u32_mut(&mut self, len: usize) -> &mut [u32] {
         self.check::<u32>(len);
-        // SAFETY: as in `f32_mut`.
+        // SAFETY: in bounds by the check, aligned to 64, initialised, borrowed exclusively from self.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), len) }
     }
 
     pub(crate) fn u8(&self, len: usize) -> &[u8] {
         self.check::<u8>(len);
-        // SAFETY: as in `f32`.
+        // SAFETY: in bounds by the check, aligned to 64, initialised, borrowed from self.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }
     }
 
     pub(crate) fn u8_mut(&mut self, len: usize) -> &mut [u8] {
         self.check::<u8>(len);
-        // SAFETY: as in `f32_mut`.
+        // SAFETY: in bounds by the check, aligned to 64, initialised, borrowed exclusively from self.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), len) }
     }
 

@@ -27,8 +27,8 @@ pub use ops::adamw::AdamW;
 pub use ops::attention::Heads;
 pub use ops::copy::copy;
 pub use ops::{
-    activation, adamw, add, attention, cast, cross_entropy, dropout, embedding, geglu,
+    activation, adamw, add, attention, cast, cross_entropy, dropout, embedding, glu,
     grouped_matmul, layer_norm, lerp, matmul, muon, permute, qk_norm, reduce, rms_norm, rope,
-    route, swiglu,
+    route,
 };
 pub use tensor::Tensor;

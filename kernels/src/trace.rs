@@ -200,28 +200,29 @@ impl Drop for Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, Tensor, swiglu};
+    use crate::glu::{Gate, forward};
+    use crate::{Device, Tensor};
 
     #[test]
     fn spans_are_kept_only_while_the_thread_has_a_recorder_that_is_on() {
         let x = Tensor::from_f32(&[1, 2], &[1.0, 2.0], &Device::cpu()).unwrap();
         let recorder = Recorder::new(Instant::now());
-        swiglu::forward(&x).unwrap();
+        forward(&x, Gate::Silu).unwrap();
         recorder.install(3);
-        swiglu::forward(&x).unwrap();
+        forward(&x, Gate::Silu).unwrap();
         assert_eq!(recorder.take(), (Vec::new(), 0));
         recorder.set_on(true);
         {
             let _step = span(|| Label::new(Kind::Phase, "step").number(7));
-            swiglu::forward(&x).unwrap();
+            forward(&x, Gate::Silu).unwrap();
         }
         recorder.set_on(false);
-        swiglu::forward(&x).unwrap();
+        forward(&x, Gate::Silu).unwrap();
         let (spans, lost) = recorder.take();
         let [inner, outer] = &spans[..] else {
             panic!("{spans:?}");
         };
-        assert_eq!(inner.label, Label::new(Kind::Compute, "swiglu::forward"));
+        assert_eq!(inner.label, Label::new(Kind::Compute, "glu::forward"));
         assert_eq!(outer.label.number, Some(7));
         assert!(outer.start_ns <= inner.start_ns && inner.end_ns <= outer.end_ns);
         assert_eq!((inner.thread, outer.thread, lost), (3, 3, 0));

@@ -164,9 +164,15 @@ fn rows(table: &Table) {
         "GB/s",
         3.0 * bytes,
         || {
-            let outs = (&mut dw, &mut db);
-            kernels::layer_norm::backward(&dy, (&x, &w), (&mean, &inv_std), None, outs, 128)
-                .expect("fits");
+            let saved = kernels::layer_norm::Statistics {
+                mean: &mean,
+                inv_std: &inv_std,
+            };
+            let sums = kernels::layer_norm::Gradients {
+                dw: &mut dw,
+                db: &mut db,
+            };
+            kernels::layer_norm::backward(&dy, &x, &w, &saved, None, sums, 128).expect("fits");
         },
     );
     let (_, inv_rms) = kernels::rms_norm::forward(&x, &w, 1e-5).expect("fits");
@@ -174,7 +180,7 @@ fn rows(table: &Table) {
         kernels::rms_norm::forward(&x, &w, 1e-5).expect("fits");
     });
     table.row("rms_norm backward 1024 x 768", "GB/s", 3.0 * bytes, || {
-        kernels::rms_norm::backward(&dy, (&x, &w), &inv_rms, None, &mut dw, 128).expect("fits");
+        kernels::rms_norm::backward(&dy, &x, &w, &inv_rms, None, &mut dw, 128).expect("fits");
     });
     table.row("gelu forward 1024 x 768", "GB/s", 2.0 * bytes, || {
         activation::forward(&x, None, Kind::GeluTanh).expect("fits");
@@ -183,7 +189,7 @@ fn rows(table: &Table) {
         activation::backward(&dy, &x, None, Kind::GeluTanh).expect("fits");
     });
     table.row("swiglu forward 1024 x 768", "GB/s", 1.5 * bytes, || {
-        kernels::swiglu::forward(&x).expect("fits");
+        kernels::glu::forward(&x, kernels::glu::Gate::Silu).expect("fits");
     });
     gates(table, &x, &dy, bytes);
     let mut kept = tensor(&[n, d], 7);
@@ -215,11 +221,11 @@ fn gates(table: &Table, x: &Tensor, dy: &Tensor, bytes: f64) {
             kernels::activation::backward(dy, x, None, kind).expect("fits");
         });
     }
-    use kernels::geglu::Form;
-    for form in [Form::Tanh, Form::Erf] {
-        let name = format!("geglu {form:?} forward 1024 x 768");
+    use kernels::glu::Gate;
+    for (form, gate) in [("Tanh", Gate::GeluTanh), ("Erf", Gate::GeluErf)] {
+        let name = format!("geglu {form} forward 1024 x 768");
         table.row(&name, "GB/s", 1.5 * bytes, || {
-            kernels::geglu::forward(x, form).expect("fits");
+            kernels::glu::forward(x, gate).expect("fits");
         });
     }
 }
@@ -288,7 +294,16 @@ fn optimizer(table: &Table) {
         step: 10,
     };
     table.row("adamw 1048576", "GB/s", (28 * n) as f64, || {
-        kernels::adamw::step(&device, &mut w, &g, (&mut m, &mut v), &p);
+        kernels::adamw::step(
+            &device,
+            &mut w,
+            &g,
+            kernels::adamw::Moments {
+                m: &mut m,
+                v: &mut v,
+            },
+            &p,
+        );
     });
 }
 

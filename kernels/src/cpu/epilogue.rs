@@ -133,42 +133,60 @@ impl Epilogue<'_> {
     /// # Safety
     /// The output has the tile, and nobody else uses its elements or those of a second output there.
     pub(crate) unsafe fn apply(self, isa: Isa, tile: Whole) {
-        go_over::<f32>(isa, self, tile, None);
+        // SAFETY: the tile is in the output and this task's, by this function's contract.
+        unsafe { go_over::<f32>(isa, self, tile, None) }
     }
 
     /// As `apply`, of elements that lie in `sums`, rows of whole vectors, and not yet in the output.
     /// # Safety
     /// As `apply`.
     pub(crate) unsafe fn apply_to(self, isa: Isa, tile: Whole, sums: (&[f32], usize)) {
-        match tile.c {
-            Shared::F32(_) => go_over::<f32>(isa, self, tile, Some(sums)),
-            Shared::Bf16(_) => go_over::<Bf16>(isa, self, tile, Some(sums)),
+        // SAFETY: the tile is in the output and this task's, by this function's contract.
+        unsafe {
+            match tile.c {
+                Shared::F32(_) => go_over::<f32>(isa, self, tile, Some(sums)),
+                Shared::Bf16(_) => go_over::<Bf16>(isa, self, tile, Some(sums)),
+            }
         }
     }
 }
 
-/// To be called by `apply` and `apply_to` alone, which have their callers' word for the tile.
-fn go_over<E: Element>(
+/// # Safety
+/// As `Epilogue::apply`.
+unsafe fn go_over<E: Element>(
     isa: Isa,
     epilogue: Epilogue<'_>,
     tile: Whole,
     sums: Option<(&[f32], usize)>,
 ) {
-    let rows = Rows {
-        epilogue,
-        tile,
-        sums,
-        numbers: PhantomData::<fn() -> E>,
-    };
+    // SAFETY: the tile is in the output and this task's, by this function's contract.
+    let rows = unsafe { Rows::<E>::new(epilogue, tile, sums) };
     perform(isa, E::IN_PAIRS, rows);
 }
 
-/// A tile, where its sums lie if not in it, and what is done with them.
+/// A tile, where its sums are if not in it, and what is done with them. Whoever has one may write the tile.
 struct Rows<'a, 's, E> {
     epilogue: Epilogue<'a>,
     tile: Whole,
     sums: Option<(&'s [f32], usize)>,
     numbers: PhantomData<fn() -> E>,
+}
+
+impl<'a, 's, E: Element> Rows<'a, 's, E> {
+    /// # Safety
+    /// As `Epilogue::apply`, for as long as it lives.
+    unsafe fn new(
+        epilogue: Epilogue<'a>,
+        tile: Whole,
+        sums: Option<(&'s [f32], usize)>,
+    ) -> Rows<'a, 's, E> {
+        Rows {
+            epilogue,
+            tile,
+            sums,
+            numbers: PhantomData,
+        }
+    }
 }
 
 impl<E: Element> Task for Rows<'_, '_, E> {
@@ -186,20 +204,22 @@ impl<E: Element> Task for Rows<'_, '_, E> {
 struct SecondRows<E>(*mut E);
 
 impl<E: Element> SecondRows<E> {
+    /// # Safety
+    /// Nobody else uses the tile of the second output, and `settle` is called with elements of the tile alone.
     /// # Panics
-    /// If the tile does not lie inside the output.
+    /// If the tile is not inside the output.
     #[inline(always)]
-    fn of(second: &Second<'_>, tile: &Whole) -> SecondRows<E> {
+    unsafe fn of(second: &Second<'_>, tile: &Whole) -> SecondRows<E> {
         let last = (tile.row + tile.rows - 1) * tile.stride;
         let end = last + tile.column + tile.columns;
         assert!(end <= second.len, "the tile lies inside the output");
         SecondRows(E::output(second.data))
     }
 
-    /// To be called with elements of the tile alone.
+    /// Writes elements of the tile.
     #[inline(always)]
     fn settle<L: Lanes, N: Step<L>>(&self, x: [L; 2], (start, len): (usize, usize)) {
-        // SAFETY: inside by `of`, this task's alone by the word for the tile.
+        // SAFETY: elements of the tile, inside the output and this task's, by the contract of `of`.
         let out = unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) };
         E::settle::<L, N>(x, out);
     }
@@ -211,7 +231,8 @@ impl<E: Element> Rows<'_, '_, E> {
         match self.epilogue.then {
             Then::Nothing | Then::Rotary(_) => self.each::<L, N, WHOLE>(|x, _| x),
             Then::Activation(kind, second) => {
-                let second = SecondRows::<E>::of(&second, &self.tile);
+                // SAFETY: the tile is this task's by `Rows::new`, and `each` gives elements of the tile alone.
+                let second = unsafe { SecondRows::<E>::of(&second, &self.tile) };
                 by_kind!(kind, C => self.each::<L, N, WHOLE>(|x, at| {
                     let (low, high) = (C::both(x[0]), C::both(x[1]));
                     second.settle::<L, N>([low.0, high.0], at);
@@ -254,7 +275,7 @@ impl<E: Element> Rows<'_, '_, E> {
             };
             for row in 0..tile.rows {
                 let start = (tile.row + row) * tile.stride + tile.column + column;
-                // SAFETY: by the word for the tile.
+                // SAFETY: these elements are of the tile, which is in the output and this task's by `Rows::new`.
                 let c =
                     unsafe { std::slice::from_raw_parts_mut(E::output(tile.c).add(start), len) };
                 let mut x = match sums {

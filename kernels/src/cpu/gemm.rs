@@ -30,9 +30,9 @@ const GROUP_LEAST: usize = 8;
 /// Sums that tasks keep, each its own tiles'.
 #[derive(Clone, Copy)]
 struct Waiting(*mut f32);
-// SAFETY: tasks use disjoint tiles of exclusively borrowed room.
+// SAFETY: the pointer is to exclusively borrowed scratch, of which tasks use disjoint tiles.
 unsafe impl Send for Waiting {}
-// SAFETY: as above.
+// SAFETY: no two tasks use the sums of one tile.
 unsafe impl Sync for Waiting {}
 
 /// How k lies in packs.
@@ -490,7 +490,7 @@ impl Rounding {
     /// As `Epilogue::apply`; sums are where `place` said.
     #[inline(always)]
     unsafe fn finish(&self, isa: Isa, epilogue: Epilogue<'_>, whole: Whole) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: what is called asks for no more than this function's own contract.
         unsafe {
             match whole.c {
                 Shared::F32(_) if epilogue.is_none() => {}
@@ -572,7 +572,7 @@ impl Task for Tiles<'_> {
                     one_tile::<L, N>(t, height, &mut stack);
                 }
                 if is_last {
-                    // SAFETY: as above.
+                    // SAFETY: the tile's sums are where `place` said, and tile (i, j) of the output is this task's.
                     unsafe { rounding.finish(isa, rect.epilogue, whole) }
                 }
             }
@@ -675,7 +675,7 @@ impl Task for FewTiles<'_> {
                     // are disjoint and each j belongs to one task.
                     unsafe { one_tile::<L, N>(t, height, &mut stack) }
                     if end == cuts.k {
-                        // SAFETY: as above.
+                        // SAFETY: the tile's sums are where `place` said, and column panel j is this task's.
                         unsafe { rounding.finish(isa, few.epilogue, whole) }
                     }
                 }
@@ -688,7 +688,7 @@ impl Task for FewTiles<'_> {
 /// As `tile`, for a kernel of `rows` rows and the instruction set's columns.
 #[inline(always)]
 unsafe fn one_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack<'_>) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: what is called asks for no more than this function's own contract.
     unsafe {
         if L::TILE_VECTORS == 2 {
             match rows {

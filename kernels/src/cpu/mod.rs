@@ -7,7 +7,6 @@ pub(crate) mod bf16_pack;
 mod detect;
 pub(crate) mod element;
 pub(crate) mod epilogue;
-pub(crate) mod gated;
 pub(crate) mod gemm;
 pub(crate) mod math;
 pub(crate) mod output;

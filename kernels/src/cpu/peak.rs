@@ -93,18 +93,18 @@ impl Loop {
     fn run(self) -> f64 {
         match self {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `loop_of` chooses by a path that this machine has.
+            // SAFETY: a loop exists only for an instruction set that `peak_flops` found on this machine.
             Loop::Avx512 => unsafe { x86::wide() },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `loop_of` chooses by a path that this machine has.
+            // SAFETY: a loop exists only for an instruction set that `peak_flops` found on this machine.
             Loop::Avx2 => unsafe { x86::narrow() },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `loop_of` chooses by a path that this machine has.
+            // SAFETY: a loop exists only for an instruction set that `peak_flops` found on this machine.
             Loop::Pairs => unsafe { x86::pairs() },
             #[cfg(target_arch = "x86_64")]
             Loop::Tiles => crate::cpu::tiles::busy(black_box(ROUNDS)),
             #[cfg(target_arch = "aarch64")]
-            // SAFETY: as above.
+            // SAFETY: a loop exists only for an instruction set that `peak_flops` found on this machine.
             Loop::Neon => unsafe { arm::quad() },
         }
     }
@@ -183,7 +183,7 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matmul::{Op, matmul};
+    use crate::matmul::matmul;
     use crate::testing::random;
     use crate::{DType, Device, Tensor};
 
@@ -204,7 +204,7 @@ mod tests {
             let mut fastest = 0.0f64;
             for _ in 0..20 {
                 let started = Instant::now();
-                matmul(&mut c, (&a, Op::Plain), (&b, Op::Plain), 256, false).unwrap();
+                matmul(&mut c, &a, &b, 256, false).unwrap();
                 let flops = 2.0 * 256f64.powi(3) / started.elapsed().as_secs_f64();
                 fastest = fastest.max(flops);
             }

@@ -91,12 +91,8 @@ impl<'a> Rotary<'a> {
     /// # Safety
     /// They are there, and nobody else uses these columns of theirs.
     pub(crate) unsafe fn in_place_at(&self, isa: Isa, start: *mut f32, stride: usize, part: Part) {
-        let rows = Rows {
-            rotary: self,
-            start,
-            stride,
-            part,
-        };
+        // SAFETY: the rows are there and this task's, by this function's contract.
+        let rows = unsafe { Rows::new(self, start, stride, part) };
         perform(isa, false, rows);
     }
 
@@ -147,7 +143,7 @@ impl<'a> Rotary<'a> {
     }
 }
 
-/// Made by `in_place_at` alone, which has its caller's word for the rows.
+/// Rows to turn in place. Whoever has one may write them.
 struct Rows<'a> {
     rotary: &'a Rotary<'a>,
     start: *mut f32,
@@ -155,12 +151,25 @@ struct Rows<'a> {
     part: Part,
 }
 
+impl<'a> Rows<'a> {
+    /// # Safety
+    /// As `Rotary::in_place_at`, for as long as it lives.
+    unsafe fn new(rotary: &'a Rotary<'a>, start: *mut f32, stride: usize, part: Part) -> Rows<'a> {
+        Rows {
+            rotary,
+            start,
+            stride,
+            part,
+        }
+    }
+}
+
 impl Task for Rows<'_> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let Part { row, column, .. } = self.part;
         for i in 0..self.part.rows {
-            // SAFETY: by the word for the rows.
+            // SAFETY: row i of the part is there and this task's, by the contract of `Rows::new`.
             let x = unsafe {
                 let start = self.start.add(i * self.stride);
                 std::slice::from_raw_parts_mut(start, self.part.columns)
@@ -170,7 +179,7 @@ impl Task for Rows<'_> {
     }
 }
 
-/// Made by `Rotary::settle` alone, which has its caller's word for the output.
+/// Rows to turn on their way to an output. Made by `Rotary::settle` alone, whose contract is for the output's part.
 struct Settled<'a, 'x, E> {
     rotary: &'a Rotary<'a>,
     x: &'x mut [f32],
@@ -202,7 +211,7 @@ impl<E: Element> Task for Settled<'_, '_, E> {
                 }
             }
             rotary.turn_row::<L>(x, row + i, column);
-            // SAFETY: by the word for the output.
+            // SAFETY: row i of the part is in the output and this task's, by the contract of `Rotary::settle`.
             let out = unsafe {
                 let start = out.add((row + i) * apart + column);
                 std::slice::from_raw_parts_mut(start, part.columns)

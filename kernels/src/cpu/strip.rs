@@ -70,7 +70,7 @@ impl Task for Strip<'_> {
                 unsafe { column::<L, N, 2>(&mut self, lane) }
                 lane += 2 * LANES;
             } else {
-                // SAFETY: as above.
+                // SAFETY: `Strips` checked that the operands have the last vector of lanes.
                 unsafe { column::<L, N, 1>(&mut self, lane) }
                 lane += LANES;
             }

@@ -329,7 +329,7 @@ unsafe fn write_c<L: Lanes, const R: usize, const V: usize>(
 ) {
     if t.rows < R || t.cols < V * LANES {
         write_tile::<L, R, V>(room, acc);
-        // SAFETY: passed on to the caller.
+        // SAFETY: what is called asks for no more than this function's own contract.
         return unsafe { write_part::<L>(t, &room[..R * V * LANES], V * LANES) };
     }
     for (r, row) in acc.into_iter().enumerate() {

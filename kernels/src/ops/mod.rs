@@ -19,19 +19,19 @@ pub mod copy;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
-pub mod geglu;
+pub mod glu;
 pub mod grouped_matmul;
 pub mod layer_norm;
 pub mod lerp;
 pub mod matmul;
 pub mod muon;
+mod norm;
 pub mod permute;
 pub mod qk_norm;
 pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
 pub mod route;
-pub mod swiglu;
 
 #[cfg(test)]
 mod tests {
@@ -39,7 +39,7 @@ mod tests {
     use crate::testing::{bits, random};
     use crate::{AdamW, Device, Heads, Tensor};
     use crate::{
-        activation, adamw, attention, cross_entropy, layer_norm, reduce, rms_norm, rope, swiglu,
+        activation, adamw, attention, cross_entropy, glu, layer_norm, reduce, rms_norm, rope,
     };
 
     /// Bits of a little of everything, large enough that parallel loops split.
@@ -54,30 +54,30 @@ mod tests {
             make(&[n, d], 4),
         );
         let mut product = make(&[d, d], 5);
-        matmul(
-            &mut product,
-            (&x, Op::Transposed),
-            (&dy, Op::Plain),
-            16,
-            true,
-        )
-        .unwrap();
+        matmul(&mut product, x.transposed(), &dy, 16, true).unwrap();
         let mut few = make(&[2, 3000], 6);
         let tall = make(&[3000, 700], 7);
         matmul(
             &mut few,
             (&make(&[2, 700], 8), Op::Plain),
-            (&tall, Op::Transposed),
+            tall.transposed(),
             64,
             false,
         )
         .unwrap();
         let (y, mean, inv_std) = layer_norm::forward(&x, &w, &b, 1e-5).unwrap();
         let (mut dw, mut db) = (make(&[d], 9), make(&[d], 10));
-        let (saved, sums) = ((&mean, &inv_std), (&mut dw, &mut db));
-        let dx = layer_norm::backward(&dy, (&x, &w), saved, None, sums, 16).unwrap();
+        let saved = layer_norm::Statistics {
+            mean: &mean,
+            inv_std: &inv_std,
+        };
+        let sums = layer_norm::Gradients {
+            dw: &mut dw,
+            db: &mut db,
+        };
+        let dx = layer_norm::backward(&dy, &x, &w, &saved, None, sums, 16).unwrap();
         let (z, inv_rms) = rms_norm::forward(&x, &w, 1e-5).unwrap();
-        let dz = rms_norm::backward(&dy, (&x, &w), &inv_rms, None, &mut dw, 16).unwrap();
+        let dz = rms_norm::backward(&dy, &x, &w, &inv_rms, None, &mut dw, 16).unwrap();
         let heads = Heads {
             heads: 4,
             kv_heads: 4,
@@ -135,11 +135,14 @@ mod tests {
             grad_scale: 1.0,
             step: 3,
         };
-        let moments = (m.f32_mut(), v.f32_mut());
+        let moments = adamw::Moments {
+            m: m.f32_mut(),
+            v: v.f32_mut(),
+        };
         adamw::step(&device, weights.f32_mut(), dy.f32(), moments, &p);
         let more = [
             activation::forward(&x, None, activation::Kind::GeluTanh).unwrap(),
-            swiglu::forward(&x).unwrap(),
+            glu::forward(&x, glu::Gate::Silu).unwrap(),
             weights,
             m,
             v,

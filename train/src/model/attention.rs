@@ -172,7 +172,7 @@ impl Attention {
     /// Norms and positions, and the numbers of `model/precision.rs`, in place.
     fn prepare(&self, qkv: &mut Tensor, cx: &Context<'_>) -> kernels::Result<()> {
         if let Some([q, k]) = self.norms {
-            qk_norm::forward(qkv, &self.heads, (cx.weight(q), cx.weight(k)), self.eps)?;
+            qk_norm::forward(qkv, &self.heads, qk_weights([q, k], cx), self.eps)?;
         }
         if let Some(turn) = self.turn(cx) {
             rope::forward(qkv, &turn)?;
@@ -347,9 +347,8 @@ impl Attention {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
-        let weights = (cx.weight(q), cx.weight(k));
-        let numbers = (self.eps, cx.token_leaf);
-        let (dq, dk) = qk_norm::backward(dqkv, raw, &self.heads, weights, numbers)?;
+        let (weights, leaf) = (qk_weights([q, k], cx), cx.token_leaf);
+        let (dq, dk) = qk_norm::backward(dqkv, raw, &self.heads, weights, self.eps, leaf)?;
         for (slot, by_head) in [(q, dq), (k, dk)] {
             let sums = add_heads(&by_head, self.heads.width, cx)?;
             let (dweight, accumulate) = gradients.target(slot);
@@ -404,4 +403,12 @@ fn add_heads(by_head: &Tensor, width: usize, cx: &Context<'_>) -> kernels::Resul
         }
     }
     Ok(sums)
+}
+
+/// Weights of the norms of queries and keys.
+fn qk_weights<'a>([q, k]: [Slot; 2], cx: &'a Context<'_>) -> qk_norm::Weights<'a> {
+    qk_norm::Weights {
+        q: cx.weight(q),
+        k: cx.weight(k),
+    }
 }

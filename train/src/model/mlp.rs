@@ -7,7 +7,8 @@
 //! features has the same leaves in every layout.
 
 use kernels::activation::{self, Kind};
-use kernels::{DType, Tensor, geglu, swiglu};
+use kernels::glu::{self, Gate};
+use kernels::{DType, Tensor};
 
 use crate::config::Activation;
 use crate::config::numbers;
@@ -207,9 +208,9 @@ fn plain(kind: Activation) -> Option<Kind> {
 /// The activation of each row; a gated one halves its width.
 pub(crate) fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
     match kind {
-        Activation::Swiglu => swiglu::forward(x),
-        Activation::Geglu => geglu::forward(x, geglu::Form::Erf),
-        Activation::GegluTanh => geglu::forward(x, geglu::Form::Tanh),
+        Activation::Swiglu => glu::forward(x, Gate::Silu),
+        Activation::Geglu => glu::forward(x, Gate::GeluErf),
+        Activation::GegluTanh => glu::forward(x, Gate::GeluTanh),
         kind => activation::forward(x, None, plain(kind).expect("it is not gated")),
     }
 }
@@ -217,9 +218,9 @@ pub(crate) fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> 
 /// Gradient of `activate`, dims of x.
 pub(crate) fn slope(dy: &Tensor, x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
     match kind {
-        Activation::Swiglu => swiglu::backward(dy, x),
-        Activation::Geglu => geglu::backward(dy, x, geglu::Form::Erf),
-        Activation::GegluTanh => geglu::backward(dy, x, geglu::Form::Tanh),
+        Activation::Swiglu => glu::backward(dy, x, Gate::Silu),
+        Activation::Geglu => glu::backward(dy, x, Gate::GeluErf),
+        Activation::GegluTanh => glu::backward(dy, x, Gate::GeluTanh),
         kind => activation::backward(dy, x, None, plain(kind).expect("it is not gated")),
     }
 }

@@ -56,8 +56,8 @@ impl Norm {
     ) -> kernels::Result<(Tensor, Statistics)> {
         let weight = cx.weight(self.weight);
         Ok(if let Some(bias) = self.bias {
-            let weights = (weight, cx.weight(bias));
-            layered(layer_norm::forward_sum(x, more, weights, self.eps)?)
+            let bias = cx.weight(bias);
+            layered(layer_norm::forward_sum(x, more, weight, bias, self.eps)?)
         } else {
             rooted(rms_norm::forward_sum(x, more, weight, self.eps)?)
         })
@@ -79,10 +79,15 @@ impl Norm {
         let inverse = &saved.inverse;
         if let (Some(bias), Some(mean)) = (self.bias, &saved.mean) {
             let [dw, db] = gradients.sums([self.weight, bias]);
-            layer_norm::backward(dy, (x, weight), (mean, inverse), more, (dw, db), leaf)
+            let saved = layer_norm::Statistics {
+                mean,
+                inv_std: inverse,
+            };
+            let sums = layer_norm::Gradients { dw, db };
+            layer_norm::backward(dy, x, weight, &saved, more, sums, leaf)
         } else {
             let [dw] = gradients.sums([self.weight]);
-            rms_norm::backward(dy, (x, weight), inverse, more, dw, leaf)
+            rms_norm::backward(dy, x, weight, inverse, more, dw, leaf)
         }
     }
 
@@ -102,14 +107,21 @@ impl Norm {
         let inverse = &saved.inverse;
         let dx = if let (Some(bias), Some(mean)) = (self.bias, &saved.mean) {
             let mut db = zeros()?;
-            let (saved, sums) = ((mean, inverse), (&mut dw, &mut db));
-            let dx = layer_norm::backward(dy, (x, weight), saved, more, sums, leaf)?;
+            let saved = layer_norm::Statistics {
+                mean,
+                inv_std: inverse,
+            };
+            let sums = layer_norm::Gradients {
+                dw: &mut dw,
+                db: &mut db,
+            };
+            let dx = layer_norm::backward(dy, x, weight, &saved, more, sums, leaf)?;
             let db = cx.sum_over_tp(db)?;
             let [sum] = gradients.sums([bias]);
             reduce::sum_rows(sum, &db, 1, true)?;
             dx
         } else {
-            rms_norm::backward(dy, (x, weight), inverse, more, &mut dw, leaf)?
+            rms_norm::backward(dy, x, weight, inverse, more, &mut dw, leaf)?
         };
         let dw = cx.sum_over_tp(dw)?;
         let [sum] = gradients.sums([self.weight]);

@@ -100,6 +100,6 @@ fn of_weight(plan: &Plan, place: &RankCoord, spec: &Spec) -> usize {
     };
     // sums over the split width have leaves: backward where outputs are split, else forward
     let packs = [((whole, split), 0), ((split, whole), leaf)];
-    let bytes = packs.map(|(size, leaf)| Packed::bytes_of(Numbers::Bf16Tiles, size, leaf));
+    let bytes = packs.map(|((k, n), leaf)| Packed::bytes_of(Numbers::Bf16Tiles, k, n, leaf));
     bytes.iter().sum()
 }

@@ -98,10 +98,10 @@ impl Moments {
                     gradients[index].device(),
                     store.piece(local_shards, index, &piece),
                     &gradients[index].f32()[at.clone()],
-                    (
-                        &mut self.m[index].f32_mut()[at.clone()],
-                        &mut self.v[index].f32_mut()[second..second + at.len()],
-                    ),
+                    adamw::Moments {
+                        m: &mut self.m[index].f32_mut()[at.clone()],
+                        v: &mut self.v[index].f32_mut()[second..second + at.len()],
+                    },
                     &parameters,
                 );
             }

@@ -72,7 +72,7 @@ impl Lanes for Wide {
     unsafe fn add_all(a: *const f32, b: *const f32, out: *mut f32, len: usize) -> bool {
         // A mask waits for its last test: several are under way at once.
         let mut others = [[u16::MAX; 2]; 2];
-        // SAFETY: by the caller's word; called only inside `run`.
+        // SAFETY: `len` floats can be read at `a` and `b` and written at `out`, by the trait's contract; only inside `run`.
         unsafe {
             let size = _mm512_set1_epi32(i32::MAX);
             for at in (0..len).step_by(2 * LANES) {

@@ -34,12 +34,15 @@ pub(in crate::cpu) fn has_leave() -> bool {
 fn keeps_tiles() -> bool {
     let has_xgetbv = __cpuid(1).ecx & 1 << 27 != 0;
     let (configuration, data) = (1 << 17, 1 << 18);
-    has_xgetbv && xcr0() & (configuration | data) == configuration | data
+    // SAFETY: XGETBV may be executed where CPUID says OSXSAVE.
+    has_xgetbv && unsafe { xcr0() } & (configuration | data) == configuration | data
 }
 
-fn xcr0() -> u32 {
+/// # Safety
+/// CPUID says OSXSAVE.
+unsafe fn xcr0() -> u32 {
     let low: u32;
-    // SAFETY: the caller has seen that the system lets programs read it (CPUID's OSXSAVE).
+    // SAFETY: XGETBV exists where CPUID says OSXSAVE, by this function's contract; it changes nothing.
     unsafe {
         asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _, options(nomem, nostack, preserves_flags));
     }
@@ -108,7 +111,8 @@ impl Units for Native {
 impl Unit for Tiles {
     fn start(rows: usize) -> Self {
         assert!(has_leave(), "units are started where there are some");
-        configure(rows);
+        // SAFETY: the process has leave by the assert.
+        unsafe { configure(rows) }
         Tiles {
             rows,
             only_here: std::marker::PhantomData,
@@ -117,7 +121,8 @@ impl Unit for Tiles {
 
     fn reshape(&mut self, rows: usize) {
         if rows != self.rows {
-            configure(rows);
+            // SAFETY: `start` found that the process has leave, which is never taken back.
+            unsafe { configure(rows) }
             self.rows = rows;
         }
     }
@@ -139,8 +144,10 @@ impl Unit for Tiles {
     }
 }
 
-/// Configures this thread's tiles, which the process has leave to use.
-fn configure(rows: usize) {
+/// Configures this thread's tiles.
+/// # Safety
+/// The process has leave to use tiles (`has_leave`).
+unsafe fn configure(rows: usize) {
     let mut configuration = Configuration {
         palette: 1,
         start_row: 0,
@@ -151,7 +158,7 @@ fn configure(rows: usize) {
     let all = rows_of_tiles(rows);
     configuration.rows[..all.len()].copy_from_slice(&all);
     configuration.row_bytes[..all.len()].fill(64);
-    // SAFETY: tiles are this process's, as the caller knows, and the configuration is one of palette 1.
+    // SAFETY: the process has leave, by this function's contract, and the configuration is one of palette 1.
     unsafe {
         asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly));
     }

@@ -329,7 +329,7 @@ impl<U> Rect<'_, U> {
         };
         let (apart, bias) = (self.c_stride, self.epilogue.bias);
         let strip = (strip, cols.len() * BOTH);
-        // SAFETY: passed on to the caller.
+        // SAFETY: what is called asks for no more than this function's own contract.
         unsafe {
             match self.c {
                 Shared::F32(c) => rotary.settle(self.isa, strip, ((c, apart), bias), part),
@@ -416,7 +416,7 @@ unsafe fn write<L: Lanes, const ADD: bool>(
     let sums = sums.0.as_ptr();
     for row in 0..rows.min(BOTH) {
         for at in [0, LANES] {
-            // SAFETY: by the caller's word; sums have 32 rows.
+            // SAFETY: rows of 32 floats are at `c`, by this function's contract; sums have 32 rows.
             unsafe {
                 let (sum, c) = (
                     L::load_at(sums.add(row * BOTH + at)),
@@ -440,7 +440,7 @@ unsafe fn write_part<L: Lanes>(
     finish: Finish,
 ) {
     for (row, sums) in sums.0.chunks_exact(BOTH).take(rows).enumerate() {
-        // SAFETY: by the caller's word.
+        // SAFETY: so many columns of the row are at `c` and nobody else's, by this function's contract.
         let c = unsafe { std::slice::from_raw_parts_mut(c.add(row * apart), columns) };
         for (c, sums) in c.chunks_mut(LANES).zip(sums.chunks_exact(LANES)) {
             let sum = L::load(sums);

@@ -34,10 +34,10 @@ impl Held {
     pub(in crate::cpu) unsafe fn multiply(&mut self, strip: Strip<'_>) {
         #[cfg(target_arch = "x86_64")]
         if let Some(unit) = &mut self.native {
-            // SAFETY: passed on to the caller.
+            // SAFETY: what is called asks for no more than this function's own contract.
             return unsafe { all(unit, strip) };
         }
-        // SAFETY: passed on to the caller.
+        // SAFETY: what is called asks for no more than this function's own contract.
         unsafe { multiply::<Emulation>(self.isa, strip) }
     }
 }

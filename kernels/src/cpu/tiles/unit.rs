@@ -357,7 +357,7 @@ impl<L: Lanes> Emulated<L> {
     /// As `load`.
     #[inline(always)]
     unsafe fn load_factors(&mut self, tile: usize, from: *const u8, stride: usize) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: what is called asks for no more than this function's own contract.
         unsafe { self.load(tile, from, stride) }
         self.least[tile] = least(&self.tiles[tile]);
     }

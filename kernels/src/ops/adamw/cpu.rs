@@ -1,6 +1,6 @@
 //! AdamW on the CPU; memory bound: 16 bytes read and 12 written per weight.
 
-use super::settings::AdamW;
+use super::settings::{AdamW, Moments};
 use crate::cpu::Isa;
 use crate::cpu::simd::{AHEAD, vector_fn};
 use rayon::prelude::*;
@@ -41,13 +41,8 @@ impl Factors {
     }
 }
 
-pub(super) fn step(
-    isa: Isa,
-    w: &mut [f32],
-    g: &[f32],
-    (m, v): (&mut [f32], &mut [f32]),
-    p: &AdamW,
-) {
+pub(super) fn step(isa: Isa, w: &mut [f32], g: &[f32], moments: Moments<'_>, p: &AdamW) {
+    let Moments { m, v } = moments;
     let factors = Factors::new(p);
     let moments = m.par_chunks_mut(CHUNK).zip(v.par_chunks_mut(CHUNK));
     let parts = w

@@ -7,25 +7,19 @@ mod cpu;
 mod settings;
 
 use crate::Device;
-pub use settings::AdamW;
+pub use settings::{AdamW, Moments};
 
 /// Updates weights and both moments, with the instruction set of `device`.
 /// # Panics
 /// If the slices differ in length.
-pub fn step(
-    device: &Device,
-    w: &mut [f32],
-    g: &[f32],
-    (m, v): (&mut [f32], &mut [f32]),
-    p: &AdamW,
-) {
+pub fn step(device: &Device, w: &mut [f32], g: &[f32], moments: Moments<'_>, p: &AdamW) {
     let n = w.len();
     assert!(
-        g.len() == n && m.len() == n && v.len() == n,
+        g.len() == n && moments.m.len() == n && moments.v.len() == n,
         "one gradient and two moments per weight"
     );
     let _span = crate::trace::op("adamw::step");
-    cpu::step(device.isa(), w, g, (m, v), p);
+    cpu::step(device.isa(), w, g, moments, p);
 }
 
 #[cfg(test)]
@@ -75,7 +69,10 @@ mod tests {
                 &device,
                 w.f32_mut(),
                 g.f32(),
-                (&mut m, &mut v),
+                Moments {
+                    m: &mut m,
+                    v: &mut v,
+                },
                 &AdamW { step: number, ..P },
             );
         }
@@ -100,7 +97,10 @@ mod tests {
                 &device,
                 &mut w,
                 &g.f32()[range],
-                (&mut m, &mut v),
+                Moments {
+                    m: &mut m,
+                    v: &mut v,
+                },
                 &AdamW { step: 3, ..P },
             );
             w
@@ -115,7 +115,10 @@ mod tests {
             let [mut w, g, mut m] = [2, 1, 3].map(|seed| random(&[n], seed, device).unwrap());
             let mut v = random(&[n], 4, device).unwrap();
             v.f32_mut().iter_mut().for_each(|v| *v = v.abs());
-            let moments = (m.f32_mut(), v.f32_mut());
+            let moments = Moments {
+                m: m.f32_mut(),
+                v: v.f32_mut(),
+            };
             let p = AdamW { step: 3, ..P };
             step(device, w.f32_mut(), g.f32(), moments, &p);
             vec![w, m, v]

@@ -1,4 +1,4 @@
-//! Settings of one AdamW step.
+//! Settings and state of one AdamW step.
 
 /// Settings of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,4 +17,12 @@ pub struct AdamW {
     pub grad_scale: f32,
     /// Number of this step, from 1.
     pub step: u64,
+}
+
+/// Both moments of the gradient, to update.
+pub struct Moments<'a> {
+    /// Mean.
+    pub m: &'a mut [f32],
+    /// Mean of squares.
+    pub v: &'a mut [f32],
 }

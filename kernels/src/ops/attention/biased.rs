@@ -1,7 +1,8 @@
 //! Bias by distance and scores without scale: against f64 loops and finite differences; parts,
 //! micro-batches, single rows and instruction sets against the whole.
 
-use super::masks::{DROPPED, Factor, HEADS, cut, documents, factor, kept, masks, ranges};
+use super::masks::{DROPPED, HEADS, cut, documents, factor, masks, ranges};
+use super::reference::{Factor, Loop, kept, unpack};
 use super::*;
 use crate::cpu::Numbers;
 use crate::testing::{assert_same_bits, bits, differences, error, random, tree, wide};
@@ -13,60 +14,6 @@ const BUCKETS: Buckets = Buckets {
     max_distance: 12,
     bidirectional: true,
 };
-
-/// Queries, keys, values and a bias in f64: rows of heads.
-pub(super) struct Loop<'a> {
-    pub(super) heads: Heads,
-    pub(super) q: &'a [f64],
-    pub(super) k: &'a [f64],
-    pub(super) v: &'a [f64],
-    /// Query rows and keys of a sequence.
-    pub(super) rows: (usize, usize),
-    pub(super) is_scaled: bool,
-    pub(super) bias: Option<(&'a [f64], Buckets)>,
-    pub(super) factor: Factor,
-}
-
-impl Loop<'_> {
-    /// `seen` per query row of all sequences.
-    pub(super) fn run(&self, seen: &[Range<usize>]) -> Vec<f64> {
-        let (h, (t, time)) = (&self.heads, self.rows);
-        let mut out = vec![0.0; self.q.len()];
-        for (at, out) in out.chunks_mut(h.width).enumerate() {
-            let (row, head) = (at / h.heads, at % h.heads);
-            let q = &self.q[at * h.width..][..h.width];
-            let other = |x: &'_ [f64], key: usize| -> Vec<f64> {
-                let at = (row / t * time + key) * h.kv_heads + head / h.per_group();
-                x[at * h.width..][..h.width].to_vec()
-            };
-            let score = |key: usize| {
-                let dot: f64 = q.iter().zip(other(self.k, key)).map(|(a, b)| a * b).sum();
-                let scale = if self.is_scaled { h.width as f64 } else { 1.0 };
-                let bias = self.bias.map_or(0.0, |(table, buckets)| {
-                    table[head * buckets.buckets + buckets.of(row % t, key)]
-                });
-                (dot / scale.sqrt() + bias).exp()
-            };
-            let sum: f64 = seen[row].clone().map(score).sum();
-            for key in seen[row].clone() {
-                let p = score(key) / sum * (self.factor)(row / t, head, row % t, key);
-                let value = other(self.v, key);
-                out.iter_mut().zip(value).for_each(|(o, v)| *o += p * v);
-            }
-        }
-        out
-    }
-}
-
-/// Packed rows as queries, keys and values.
-fn unpack<T: Copy>(qkv: &[T], h: &Heads) -> [Vec<T>; 3] {
-    let mut out = [Vec::new(), Vec::new(), Vec::new()];
-    for slot in qkv.chunks(h.width).enumerate() {
-        let place = slot.0 % (h.per_group() + 2);
-        out[place.saturating_sub(h.per_group() - 1)].extend_from_slice(slot.1);
-    }
-    out
-}
 
 fn own(
     qkv: &[f64],

@@ -1,8 +1,9 @@
 //! Keys of another sequence, and all of T5's attention against transformers; f64 loops, finite
 //! differences; parts and single rows against the whole.
 
-use super::biased::{Loop, biased, both_ways};
-use super::masks::{DROPPED, Factor, HEADS, cut, factor, kept};
+use super::biased::{biased, both_ways};
+use super::masks::{DROPPED, HEADS, cut, factor};
+use super::reference::{Factor, Loop, kept};
 use super::*;
 use crate::testing::{bits, differences, error, random, tree, wide};
 use crate::{Device, tolerance};

@@ -1,5 +1,6 @@
 //! Masks and dropout against f64 loops over exactly the keys a row sees; must-fail: one key more.
 
+use super::reference::{Factor, kept, packed};
 use super::tests::next;
 use super::*;
 use crate::ops::dropout::Dropout;
@@ -86,44 +87,6 @@ pub(super) fn factor(sequence: usize, head: usize, query: usize, key: usize) -> 
     }
 }
 
-pub(super) fn kept(_: usize, _: usize, _: usize, _: usize) -> f64 {
-    1.0
-}
-
-pub(super) type Factor = fn(usize, usize, usize, usize) -> f64;
-
-/// Two sequences; `seen` per row of both.
-fn reference(qkv: &[f64], t: usize, seen: &[Range<usize>], factor: Factor) -> Vec<f64> {
-    let h = &HEADS;
-    let (packed, e, per) = (h.packed(), h.width, h.per_group());
-    let mut out = vec![0.0; 2 * t * h.heads * e];
-    for row in 0..2 * t {
-        for head in 0..h.heads {
-            let slot = |row: usize, slot: usize| {
-                &qkv[row * packed + head / per * (per + 2) * e + slot * e..][..e]
-            };
-            let q = slot(row, head % per);
-            let first = row / t * t;
-            let p: Vec<f64> = seen[row]
-                .clone()
-                .map(|j| {
-                    let k = slot(first + j, per);
-                    let dot: f64 = q.iter().zip(k).map(|(a, b)| a * b).sum();
-                    (dot / (e as f64).sqrt()).exp()
-                })
-                .collect();
-            let sum: f64 = p.iter().sum();
-            for (p, j) in p.iter().zip(seen[row].clone()) {
-                let p = p / sum * factor(row / t, head, row % t, j);
-                for c in 0..e {
-                    out[(row * h.heads + head) * e + c] += p * slot(first + j, per + 1)[c];
-                }
-            }
-        }
-    }
-    out
-}
-
 pub(super) fn masks(bounds: &[[u32; 2]]) -> Vec<Mask<'_>> {
     let bounds = Some(bounds);
     let mask = |is_causal, window, bounds| Mask {
@@ -159,16 +122,16 @@ fn rows_attend_to_the_keys_they_see_and_to_no_other() {
         let bound = tolerance::sum(t) + tolerance::elementwise(8);
         for mask in masks(&bounds) {
             let (out, lse) = forward(&qkv, &call(t, mask, None)).unwrap();
-            let want = reference(&wide, t, &ranges(&mask, t, 0), kept);
+            let want = packed(&wide, &HEADS, t, &ranges(&mask, t, 0), kept);
             assert!(error(out.f32(), &want) < bound, "{mask:?}");
             assert!(lse.f32().iter().all(|x| x.is_finite()));
             if mask.window > 0 && mask.bounds.is_none() {
-                let wider = reference(&wide, t, &ranges(&mask, t, 1), kept);
+                let wider = packed(&wide, &HEADS, t, &ranges(&mask, t, 1), kept);
                 let found = error(out.f32(), &wider);
                 assert!(found > bound || mask.window > t, "one key more is noticed");
             }
             let (out, _) = forward(&qkv, &call(t, mask, Some(DROPPED))).unwrap();
-            let want = reference(&wide, t, &ranges(&mask, t, 0), factor);
+            let want = packed(&wide, &HEADS, t, &ranges(&mask, t, 0), factor);
             assert!(error(out.f32(), &want) < bound, "dropped {mask:?}");
         }
     }
@@ -195,7 +158,7 @@ fn masked_and_dropped_backward_matches_finite_differences() {
             let (dqkv, _) = backward(&passed, &call, 0, None).unwrap();
             let seen = ranges(&mask, t, 0);
             let want = differences(&wide(qkv.f32()), 1e-5, |qkv| {
-                let out = reference(qkv, t, &seen, factor);
+                let out = packed(qkv, &HEADS, t, &seen, factor);
                 out.iter().zip(&slopes).map(|(o, d)| o * d).sum::<f64>()
             });
             let bound = tolerance::sum(t * 6) + tolerance::central_difference(1e-5);

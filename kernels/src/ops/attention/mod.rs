@@ -27,6 +27,8 @@ mod masks;
 #[cfg(test)]
 mod parts;
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tiles;

@@ -1,5 +1,6 @@
 //! Against f64 loops and finite differences; parts, tiles, threads and instruction sets against the whole.
 
+use super::reference::{kept, packed};
 use super::*;
 use crate::cpu::Numbers;
 use crate::rope::Turn;
@@ -8,6 +9,7 @@ use crate::testing::{
     assert_same_bits, bits, devices, differences, error, random, stored_as, wide, widened,
 };
 use crate::{Device, tolerance};
+use std::ops::Range;
 
 const HEADS: Heads = Heads {
     heads: 4,
@@ -50,36 +52,11 @@ pub(super) fn next(heads: &Heads, position: usize, first_key: usize) -> Next<'_>
     }
 }
 
-/// Triple loop in f64; `keys(i)` is how many keys row i sees.
+/// `keys(i)` is how many keys row i sees.
 fn reference(qkv: &[f64], h: &Heads, t: usize, keys: impl Fn(usize) -> usize) -> Vec<f64> {
-    let (packed, e, per) = (h.packed(), h.width, h.heads / h.kv_heads);
-    let b = qkv.len() / packed / t;
-    let mut out = vec![0.0; b * t * h.heads * e];
-    for s in 0..b {
-        for head in 0..h.heads {
-            let group = head / per * (per + 2) * e;
-            let slot =
-                |row: usize, slot: usize| &qkv[(s * t + row) * packed + group + slot * e..][..e];
-            for i in 0..t {
-                let q = slot(i, head % per);
-                let score = |j: usize| {
-                    let dot: f64 = q.iter().zip(slot(j, per)).map(|(a, b)| a * b).sum();
-                    dot / (e as f64).sqrt()
-                };
-                let p: Vec<f64> = (0..keys(i)).map(|j| score(j).exp()).collect();
-                let sum: f64 = p.iter().sum();
-                for c in 0..e {
-                    let value: f64 = p
-                        .iter()
-                        .enumerate()
-                        .map(|(j, p)| p * slot(j, per + 1)[c])
-                        .sum();
-                    out[((s * t + i) * h.heads + head) * e + c] = value / sum;
-                }
-            }
-        }
-    }
-    out
+    let rows = qkv.len() / h.packed();
+    let seen: Vec<Range<usize>> = (0..rows).map(|row| 0..keys(row % t)).collect();
+    packed(qkv, h, t, &seen, kept)
 }
 
 #[test]

@@ -2,9 +2,11 @@
 //! Paper: Ba et al. 2016, arXiv:1607.06450. The variance is the mean square of (x - mean).
 
 mod cpu;
+mod tensors;
 
-use super::reduce::expect_sums;
-use crate::{DType, Error, Result, Tensor};
+use super::norm::{self, check_forward};
+use crate::{DType, Result, Tensor};
+pub use tensors::{Gradients, Statistics};
 
 /// Returns y, and mean and inv_std for backward.
 /// # Shapes
@@ -12,18 +14,21 @@ use crate::{DType, Error, Result, Tensor};
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn forward(x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<(Tensor, Tensor, Tensor)> {
-    const OP: &str = "layer_norm::forward";
-    let (n, d) = x.expect_rows(OP, "x")?;
-    w.expect_f32(OP, "w", &[d])?;
-    b.expect_f32(OP, "b", &[d])?;
-    let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    let mut mean = Tensor::empty(&[n], DType::F32, x.device())?;
-    let mut inv_std = Tensor::empty(&[n], DType::F32, x.device())?;
-    dispatch!(
-        x.device(),
-        forward(&mut y, (&mut mean, &mut inv_std), x, (w, b), eps)
-    );
+    let weights = [("w", w), ("b", b)];
+    let (n, _) = check_forward("layer_norm::forward", x, None, &weights)?;
+    let [mut y, mut mean, mut inv_std] = outputs(x, n)?;
+    let kept = cpu::Kept {
+        mean: &mut mean,
+        inv_std: &mut inv_std,
+    };
+    dispatch!(x.device(), forward(&mut y, kept, x, w, b, eps));
     Ok((y, mean, inv_std))
+}
+
+/// y and the statistics of n rows.
+fn outputs(x: &Tensor, n: usize) -> Result<[Tensor; 3]> {
+    let empty = |dims: &[usize]| Tensor::empty(dims, DType::F32, x.device());
+    Ok([empty(x.dims())?, empty(&[n])?, empty(&[n])?])
 }
 
 /// As `forward` of x + more, which x becomes: the end of a residual branch and the norm after it.
@@ -34,62 +39,49 @@ pub fn forward(x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<(Tensor, 
 pub fn forward_sum(
     x: &mut Tensor,
     more: &Tensor,
-    (w, b): (&Tensor, &Tensor),
+    w: &Tensor,
+    b: &Tensor,
     eps: f32,
 ) -> Result<(Tensor, Tensor, Tensor)> {
-    const OP: &str = "layer_norm::forward_sum";
-    let (n, d) = x.expect_rows(OP, "x")?;
-    more.expect_f32(OP, "more", x.dims())?;
-    w.expect_f32(OP, "w", &[d])?;
-    b.expect_f32(OP, "b", &[d])?;
+    let weights = [("w", w), ("b", b)];
+    let (n, _) = check_forward("layer_norm::forward_sum", x, Some(more), &weights)?;
     let device = x.device().clone();
-    let mut y = Tensor::empty(x.dims(), DType::F32, &device)?;
-    let mut mean = Tensor::empty(&[n], DType::F32, &device)?;
-    let mut inv_std = Tensor::empty(&[n], DType::F32, &device)?;
-    let saved = (&mut mean, &mut inv_std);
-    dispatch!(device, forward_sum(&mut y, saved, (x, more), (w, b), eps));
+    let [mut y, mut mean, mut inv_std] = outputs(x, n)?;
+    let kept = cpu::Kept {
+        mean: &mut mean,
+        inv_std: &mut inv_std,
+    };
+    dispatch!(device, forward_sum(&mut y, kept, x, more, w, b, eps));
     Ok((y, mean, inv_std))
 }
 
-/// Returns dx, with `more` added to it if there is any, and adds to dw and db in the tree of `reduce` with leaves of `leaf` rows (0: one leaf).
-/// A leaf of dw is the chain acc = fma(dy, xhat, acc), of db the chain acc = acc + dy, from 0.0.
+/// Returns dx, with `more` added to it if there is any, and adds to dw and db in the tree of `reduce` with leaves of `leaf` rows
+/// (0: one leaf). A leaf of dw is the chain acc = fma(dy, xhat, acc), of db the chain acc = acc + dy, from 0.0.
 /// # Shapes
-/// dy, x and more: `[.., d]`, w: `[d]`, mean, inv_std: `[n]` -> dx as x. dw, db: `[d]`, or `[parts, d]` for one
-/// sum per `n / parts` rows.
+/// dy, x and more: `[.., d]`, w: `[d]` -> dx as x; statistics and sums as their structs say.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn backward(
     dy: &Tensor,
-    (x, w): (&Tensor, &Tensor),
-    (mean, inv_std): (&Tensor, &Tensor),
+    x: &Tensor,
+    w: &Tensor,
+    statistics: &Statistics<'_>,
     more: Option<&Tensor>,
-    (dw, db): (&mut Tensor, &mut Tensor),
+    sums: Gradients<'_>,
     leaf: usize,
 ) -> Result<Tensor> {
-    const OP: &str = "layer_norm::backward";
-    let (n, d) = x.expect_rows(OP, "x")?;
-    dy.expect(OP, "dy", DType::F32)?;
-    if dy.rows_cols() != (n, d) {
-        let (found, wanted) = (dy.dims().to_vec(), format!("[{n}, {d}]"));
-        return Err(Error::Shape {
-            op: OP,
-            name: "dy",
-            found,
-            wanted,
-        });
-    }
-    w.expect_f32(OP, "w", &[d])?;
-    mean.expect_f32(OP, "mean", &[n])?;
-    inv_std.expect_f32(OP, "inv_std", &[n])?;
-    if let Some(more) = more {
-        more.expect_f32(OP, "more", x.dims())?;
-    }
-    expect_sums(OP, "dw", dw, (n, d))?;
-    db.expect_f32(OP, "db", dw.dims())?;
+    let kept = [("mean", statistics.mean), ("inv_std", statistics.inv_std)];
+    norm::Backward { dy, x, w, more }.check(
+        "layer_norm::backward",
+        &kept,
+        &[("dw", sums.dw), ("db", sums.db)],
+    )?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    let saved = (mean, inv_std);
-    dispatch!(x.device(), backward_input(&mut dx, dy, x, w, saved, more));
-    dispatch!(x.device(), backward_weights((dw, db), dy, x, saved, leaf));
+    dispatch!(
+        x.device(),
+        backward_input(&mut dx, dy, x, w, statistics, more)
+    );
+    dispatch!(x.device(), backward_weights(sums, dy, x, statistics, leaf));
     Ok(dx)
 }
 
@@ -97,7 +89,7 @@ pub fn backward(
 mod tests {
     use super::*;
     use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
-    use crate::{Device, add, tolerance};
+    use crate::{Device, Error, add, tolerance};
 
     const H: f64 = 1e-5;
 
@@ -144,8 +136,15 @@ mod tests {
         let (_, mean, inv_std) = forward(&x, &w, &b, 1e-5).unwrap();
         let mut dw = Tensor::zeros(&[d], DType::F32, x.device()).unwrap();
         let mut db = Tensor::zeros(&[d], DType::F32, x.device()).unwrap();
-        let (saved, sums) = ((&mean, &inv_std), (&mut dw, &mut db));
-        let dx = backward(&dy, (&x, &w), saved, None, sums, 2).unwrap();
+        let saved = Statistics {
+            mean: &mean,
+            inv_std: &inv_std,
+        };
+        let sums = Gradients {
+            dw: &mut dw,
+            db: &mut db,
+        };
+        let dx = backward(&dy, &x, &w, &saved, None, sums, 2).unwrap();
         let [x, w, b, dy] = [&x, &w, &b, &dy].map(|t| wide(t.f32()));
         let loss = |x: &[f64], w: &[f64], b: &[f64]| {
             let y = reference(x, w, b, f64::from(1e-5_f32));
@@ -169,8 +168,15 @@ mod tests {
             let [x, w, b, dy] = inputs(37, 77).map(|t| copy(&t));
             let (y, mean, inv_std) = forward(&x, &w, &b, 1e-5).unwrap();
             let [mut dw, mut db] = [b.try_clone().unwrap(), b.try_clone().unwrap()];
-            let (saved, sums) = ((&mean, &inv_std), (&mut dw, &mut db));
-            let dx = backward(&dy, (&x, &w), saved, None, sums, 8).unwrap();
+            let saved = Statistics {
+                mean: &mean,
+                inv_std: &inv_std,
+            };
+            let sums = Gradients {
+                dw: &mut dw,
+                db: &mut db,
+            };
+            let dx = backward(&dy, &x, &w, &saved, None, sums, 8).unwrap();
             vec![y, mean, inv_std, dx, dw, db]
         };
         assert_same_bits(run);
@@ -188,8 +194,15 @@ mod tests {
         let (_, mean, inv_std) = forward(&x, &w, &b, 1e-5).unwrap();
         let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &device).unwrap();
         let (mut dw, mut db) = (zeros(&[3, 77]), zeros(&[3, 77]));
-        let (saved, sums) = ((&mean, &inv_std), (&mut dw, &mut db));
-        backward(&dy, (&x, &w), saved, None, sums, 2).unwrap();
+        let saved = Statistics {
+            mean: &mean,
+            inv_std: &inv_std,
+        };
+        let sums = Gradients {
+            dw: &mut dw,
+            db: &mut db,
+        };
+        backward(&dy, &x, &w, &saved, None, sums, 2).unwrap();
         for part in 0..3 {
             let rows = |t: &Tensor, width: usize| {
                 let values = &t.f32()[part * 4 * width..(part + 1) * 4 * width];
@@ -197,10 +210,17 @@ mod tests {
             };
             let flat = |t: &Tensor| rows(t, 1).reshape(&[4]).unwrap();
             let (mut w_alone, mut b_alone) = (zeros(&[77]), zeros(&[77]));
-            let saved = (&flat(&mean), &flat(&inv_std));
+            let (mean, inv_std) = (flat(&mean), flat(&inv_std));
+            let saved = Statistics {
+                mean: &mean,
+                inv_std: &inv_std,
+            };
             let (dy, x) = (rows(&dy, 77), rows(&x, 77));
-            let sums = (&mut w_alone, &mut b_alone);
-            backward(&dy, (&x, &w), saved, None, sums, 2).unwrap();
+            let sums = Gradients {
+                dw: &mut w_alone,
+                db: &mut b_alone,
+            };
+            backward(&dy, &x, &w, &saved, None, sums, 2).unwrap();
             let at = part * 77..(part + 1) * 77;
             assert_eq!(bits(w_alone.f32()), bits(&dw.f32()[at.clone()]));
             assert_eq!(bits(b_alone.f32()), bits(&db.f32()[at]));
@@ -213,7 +233,7 @@ mod tests {
             let copy = |t: &Tensor| Tensor::from_f32(t.dims(), t.f32(), device).unwrap();
             let [x, w, b, more] = inputs(37, 77).map(|t| copy(&t));
             let mut sum = x.try_clone().unwrap();
-            let fused = forward_sum(&mut sum, &more, (&w, &b), 1e-5).unwrap();
+            let fused = forward_sum(&mut sum, &more, &w, &b, 1e-5).unwrap();
             let mut apart = x.try_clone().unwrap();
             add::add_into(&mut apart, &more).unwrap();
             let (y, mean, inv_std) = forward(&apart, &w, &b, 1e-5).unwrap();
@@ -227,15 +247,15 @@ mod tests {
             }
             let backward = |more| {
                 let (mut dw, mut db) = (w.try_clone().unwrap(), b.try_clone().unwrap());
-                backward(
-                    &x,
-                    (&sum, &w),
-                    (&mean, &inv_std),
-                    more,
-                    (&mut dw, &mut db),
-                    8,
-                )
-                .unwrap()
+                let saved = Statistics {
+                    mean: &mean,
+                    inv_std: &inv_std,
+                };
+                let sums = Gradients {
+                    dw: &mut dw,
+                    db: &mut db,
+                };
+                backward(&x, &sum, &w, &saved, more, sums, 8).unwrap()
             };
             let (mut dx, fused) = (backward(None), backward(Some(&more)));
             add::add_into(&mut dx, &more).unwrap();

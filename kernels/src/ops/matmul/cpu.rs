@@ -1,6 +1,6 @@
 //! Matrix product on the CPU: views for `cpu/gemm.rs`.
 
-use super::operand::{Factor, Op, Then};
+use super::operand::{Factor, Factors, Op, Operand, Then};
 use crate::cpu::epilogue::{self, Epilogue, Second};
 use crate::cpu::gemm::{gemm, gemm_packed, turns};
 use crate::cpu::output::{Data, DataMut};
@@ -12,30 +12,16 @@ use crate::cpu::{Numbers, tiles};
 use crate::descriptor::rope::{Turn, Way};
 use crate::{DType, Device, Result, Tensor};
 
-pub(super) fn product(
-    numbers: Numbers,
-    c: &mut Tensor,
-    a: (&Tensor, Op),
-    b: Factor<'_>,
-    leaf: usize,
-    accumulate: bool,
-) -> Result<()> {
+pub(super) fn product(c: &mut Tensor, factors: Factors<'_>, accumulate: bool) -> Result<()> {
     let finish = if accumulate {
         Finish::Add
     } else {
         Finish::Store
     };
-    run((numbers, leaf), c, (a, b), (finish, Epilogue::default()))
+    run(c, factors, finish, Epilogue::default())
 }
 
-pub(super) fn product_then(
-    numbers: Numbers,
-    c: &mut Tensor,
-    a: (&Tensor, Op),
-    b: Factor<'_>,
-    leaf: usize,
-    then: Then<'_>,
-) -> Result<()> {
+pub(super) fn product_then(c: &mut Tensor, factors: Factors<'_>, then: Then<'_>) -> Result<()> {
     let epilogue = match then {
         Then::Bias(bias) => Epilogue {
             bias: Some(bias.f32()),
@@ -49,17 +35,17 @@ pub(super) fn product_then(
             bias: None,
             then: epilogue::Then::Times(Data::of(by)),
         },
-        Then::Rotary { bias, turn } => return turned((numbers, leaf), c, (a, b), (bias, turn)),
+        Then::Rotary { bias, turn } => return turned(c, factors, bias, turn),
     };
-    run((numbers, leaf), c, (a, b), (Finish::Store, epilogue))
+    run(c, factors, Finish::Store, epilogue)
 }
 
 /// A product whose heads turn: within it, or after it where few rows or a long k go another way.
 fn turned(
-    (numbers, leaf): (Numbers, usize),
     c: &mut Tensor,
-    (a, b): ((&Tensor, Op), Factor<'_>),
-    (bias, turn): (Option<&Tensor>, Turn<'_>),
+    factors: Factors<'_>,
+    bias: Option<&Tensor>,
+    turn: Turn<'_>,
 ) -> Result<()> {
     let device = c.device().clone();
     let rotary = Rotary::new(turn, Way::Forward, &device);
@@ -67,45 +53,40 @@ fn turned(
         bias: bias.map(Tensor::f32),
         then: epilogue::Then::Rotary(&rotary),
     };
-    let finish = Finish::Store;
-    let plan = plan((numbers, leaf), (finish, epilogue), &device);
-    let ((rows, _), k) = (c.rows_cols(), view(a).cols());
+    let plan = plan(&factors, Finish::Store, epilogue, &device);
+    let ((rows, _), k) = (c.rows_cols(), view(factors.a).cols());
     if turns(&plan, c.dtype(), (rows, k)) {
-        return run((numbers, leaf), c, (a, b), (finish, epilogue));
+        return run(c, factors, Finish::Store, epilogue);
     }
     let epilogue = Epilogue {
         then: epilogue::Then::Nothing,
         ..epilogue
     };
     let mut sums = Tensor::empty(c.dims(), DType::F32, &device)?;
-    run((numbers, leaf), &mut sums, (a, b), (finish, epilogue))?;
+    run(&mut sums, factors, Finish::Store, epilogue)?;
     rotary.settle_all(&mut sums, c);
     Ok(())
 }
 
 fn plan<'a>(
-    (numbers, leaf): (Numbers, usize),
-    (finish, epilogue): (Finish, Epilogue<'a>),
+    factors: &Factors<'_>,
+    finish: Finish,
+    epilogue: Epilogue<'a>,
     device: &'a Device,
 ) -> Plan<'a> {
     Plan {
         device,
-        numbers,
-        leaf,
+        numbers: factors.numbers,
+        leaf: factors.leaf,
         finish,
         epilogue,
         parallel: true,
     }
 }
 
-fn run(
-    numbers: (Numbers, usize),
-    c: &mut Tensor,
-    (a, b): ((&Tensor, Op), Factor<'_>),
-    end: (Finish, Epilogue<'_>),
-) -> Result<()> {
+fn run(c: &mut Tensor, factors: Factors<'_>, finish: Finish, epilogue: Epilogue<'_>) -> Result<()> {
     let device = c.device().clone();
-    let plan = plan(numbers, end, &device);
+    let plan = plan(&factors, finish, epilogue, &device);
     let (rows, cols) = c.rows_cols();
     let c = ViewMut {
         data: DataMut::of(c),
@@ -113,9 +94,10 @@ fn run(
         cols,
         row_stride: cols,
     };
-    match b {
-        Factor::Stored(b, op) => gemm(c, view(a), view((b, op)), plan),
-        Factor::Packed(b) => gemm_packed(c, view(a), (b.words.f32(), b.n), plan),
+    let a = view(factors.a);
+    match factors.b {
+        Factor::Stored(b) => gemm(c, a, view(b), plan),
+        Factor::Packed(b) => gemm_packed(c, a, (b.words.f32(), b.n), plan),
     }
 }
 
@@ -130,12 +112,13 @@ pub(super) fn packed_floats(
         .flatten()
 }
 
-pub(super) fn fill(words: &mut Tensor, b: (&Tensor, Op), leaf: usize) {
+pub(super) fn fill(words: &mut Tensor, b: Operand<'_>, leaf: usize) {
     let isa = words.device().isa();
     tiles::fill(isa, words.f32_mut(), view(b), leaf);
 }
 
-fn view((x, op): (&Tensor, Op)) -> Matrix<'_> {
+fn view(operand: Operand<'_>) -> Matrix<'_> {
+    let Operand { tensor: x, op } = operand;
     let (rows, cols) = x.rows_cols();
     let plain = match x.dtype() {
         DType::Bf16 => Matrix::Bf16(View::new(x.bf16(), rows, cols, cols)),

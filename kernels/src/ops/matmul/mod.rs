@@ -13,23 +13,23 @@ mod packed;
 
 pub use crate::descriptor::numbers::Numbers;
 use crate::{DType, Error, Result, Tensor};
-use operand::flattened;
-pub use operand::{Factor, Op, Packed, Then};
+pub use operand::{Factor, Op, Operand, Packed, Then};
+use operand::{Factors, flattened};
 
-/// Computes c = op(a) op(b), or adds to c (one rounding) when `accumulate`. `leaf` is in elements of
+/// Computes c = a b, or adds to c (one rounding) when `accumulate`; an operand is a tensor or `tensor.transposed()`. `leaf` is in elements of
 /// k; 0 or anything from k up is one leaf.
 /// # Shapes
 /// Leading dims of each tensor are flattened into rows. op(a): `[m, k]`, op(b): `[k, n]`, c: `[m, n]`.
 /// # Errors
 /// `Shape` or `DType` if the operands do not fit; `Memory` if packed copies do not fit.
-pub fn matmul(
+pub fn matmul<'a, 'b>(
     c: &mut Tensor,
-    a: (&Tensor, Op),
-    b: (&Tensor, Op),
+    a: impl Into<Operand<'a>>,
+    b: impl Into<Operand<'b>>,
     leaf: usize,
     accumulate: bool,
 ) -> Result<()> {
-    product(Numbers::F32, c, a, b, leaf, accumulate)
+    product(Numbers::F32, c, a, b.into(), leaf, accumulate)
 }
 
 /// As `matmul`, of factors rounded to `numbers` while they are packed; sums are f32.
@@ -40,18 +40,23 @@ pub fn matmul(
 /// As `matmul`.
 /// # Errors
 /// As `matmul`; `Argument` if b was packed for other numbers or leaves.
-pub fn product<'b>(
+pub fn product<'a, 'b>(
     numbers: Numbers,
     c: &mut Tensor,
-    a: (&Tensor, Op),
+    a: impl Into<Operand<'a>>,
     b: impl Into<Factor<'b>>,
     leaf: usize,
     accumulate: bool,
 ) -> Result<()> {
-    let b = b.into();
-    check((numbers, leaf, accumulate), c, a, b)?;
+    let factors = Factors {
+        numbers,
+        leaf,
+        a: a.into(),
+        b: b.into(),
+    };
+    check(c, &factors, accumulate)?;
     let device = c.device().clone();
-    dispatch!(device, product(numbers, c, a, b, leaf, accumulate))
+    dispatch!(device, product(c, factors, accumulate))
 }
 
 /// As `product`, and what follows it in the same pass, with the bits of `add::bias`, `activation` and `rope::forward`.
@@ -60,17 +65,22 @@ pub fn product<'b>(
 /// As `matmul` and `Then`.
 /// # Errors
 /// As `product`.
-pub fn product_then<'b>(
+pub fn product_then<'a, 'b>(
     numbers: Numbers,
     c: &mut Tensor,
-    a: (&Tensor, Op),
+    a: impl Into<Operand<'a>>,
     b: impl Into<Factor<'b>>,
     leaf: usize,
     then: Then<'_>,
 ) -> Result<()> {
     const OP: &str = "matmul::product_then";
-    let b = b.into();
-    let (_, n) = check((numbers, leaf, false), c, a, b)?;
+    let factors = Factors {
+        numbers,
+        leaf,
+        a: a.into(),
+        b: b.into(),
+    };
+    let (_, n) = check(c, &factors, false)?;
     let like_c = |name, x: &Tensor| x.expect_like(OP, name, c);
     match &then {
         Then::Bias(bias) => bias.expect_f32(OP, "bias", &[n])?,
@@ -89,28 +99,29 @@ pub fn product_then<'b>(
         }
     }
     let device = c.device().clone();
-    dispatch!(device, product_then(numbers, c, a, b, leaf, then))
+    dispatch!(device, product_then(c, factors, then))
 }
 
 /// Rows and columns of a product whose operands fit.
-fn check(
-    (numbers, leaf, accumulate): (Numbers, usize, bool),
-    c: &Tensor,
-    a: (&Tensor, Op),
-    b: Factor<'_>,
-) -> Result<(usize, usize)> {
+fn check(c: &Tensor, factors: &Factors<'_>, accumulate: bool) -> Result<(usize, usize)> {
     const OP: &str = "matmul";
+    let Factors {
+        numbers,
+        leaf,
+        a,
+        b,
+    } = *factors;
     let number = |name, x: &Tensor, may_be_bf16| match may_be_bf16 {
         true => x.expect_number(OP, name),
         false => x.expect(OP, name, DType::F32),
     };
-    number("a", a.0, numbers.are_pairs())?;
+    number("a", a.tensor, numbers.are_pairs())?;
     number("c", c, numbers.are_pairs() && !accumulate)?;
     let (m, k) = flattened(a);
     let (k_of_b, n) = match b {
-        Factor::Stored(b, op) => {
-            number("b", b, numbers.are_pairs())?;
-            flattened((b, op))
+        Factor::Stored(b) => {
+            number("b", b.tensor, numbers.are_pairs())?;
+            flattened(b)
         }
         Factor::Packed(b) if numbers == Numbers::Bf16Tiles && b.leaf == leaf => (b.k, b.n),
         Factor::Packed(b) => {
@@ -125,13 +136,13 @@ fn check(
     if k != k_of_b {
         let wanted = format!(
             "{k} rows after its op, as a {:?} has {k} columns",
-            a.0.dims()
+            a.tensor.dims()
         );
         return Err(Error::Shape {
             op: OP,
             name: "b",
             found: match b {
-                Factor::Stored(b, _) => b.dims().to_vec(),
+                Factor::Stored(b) => b.tensor.dims().to_vec(),
                 Factor::Packed(b) => vec![b.k, b.n],
             },
             wanted,
@@ -215,7 +226,7 @@ mod tests {
         chain: impl Fn(&[f32], &[f32]) -> f32,
     ) -> Vec<f32> {
         let (m, n) = c.rows_cols();
-        let (_, k) = flattened(a);
+        let (_, k) = flattened(a.into());
         let leaf = if leaf == 0 { k.max(1) } else { leaf };
         let row = |i| (0..k).map(|p| at(a.0, a.1, i, p)).collect::<Vec<_>>();
         let column = |j| (0..k).map(|p| at(b.0, b.1, p, j)).collect::<Vec<_>>();
@@ -523,7 +534,7 @@ mod tests {
                         let [found, then] = pool.build().unwrap().install(|| {
                             let packed = Packed::new(numbers, (b, op), leaf, &device);
                             let packed = packed.unwrap().unwrap();
-                            let bytes = Packed::bytes_of(numbers, (k, n), leaf);
+                            let bytes = Packed::bytes_of(numbers, k, n, leaf);
                             assert_eq!(packed.bytes(), bytes);
                             let (mut found, mut then) = (empty(), empty());
                             product(numbers, &mut found, a, &packed, leaf, false).unwrap();
@@ -548,7 +559,7 @@ mod tests {
         let b = random(&[40, 20], 1, &device).unwrap();
         let pack = |numbers| Packed::new(numbers, (&b, Op::Plain), 16, &device).unwrap();
         assert!(pack(Numbers::F32).is_none() && pack(Numbers::Bf16).is_none());
-        assert_eq!(Packed::bytes_of(Numbers::Bf16Tiles, (5121, 20), 0), 0);
+        assert_eq!(Packed::bytes_of(Numbers::Bf16Tiles, 5121, 20, 0), 0);
         let packed = pack(Numbers::Bf16Tiles).unwrap();
         let a = random(&[3, 40], 2, &device).unwrap();
         let multiply = |numbers, n, leaf| {

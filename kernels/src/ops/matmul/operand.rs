@@ -2,6 +2,7 @@
 
 use crate::Tensor;
 use crate::descriptor::activation::Kind;
+use crate::descriptor::numbers::Numbers;
 use crate::descriptor::rope::Turn;
 
 /// How an operand is stored.
@@ -11,6 +12,50 @@ pub enum Op {
     Plain,
     /// With rows and columns swapped.
     Transposed,
+}
+
+/// A factor as it is stored.
+#[derive(Clone, Copy)]
+pub struct Operand<'a> {
+    /// Its numbers.
+    pub tensor: &'a Tensor,
+    /// How the product uses them.
+    pub op: Op,
+}
+
+impl Tensor {
+    /// This matrix with rows and columns swapped, as an operand of a product: nothing is copied.
+    pub fn transposed(&self) -> Operand<'_> {
+        Operand {
+            tensor: self,
+            op: Op::Transposed,
+        }
+    }
+}
+
+impl<'a> From<&'a Tensor> for Operand<'a> {
+    fn from(tensor: &'a Tensor) -> Operand<'a> {
+        Operand {
+            tensor,
+            op: Op::Plain,
+        }
+    }
+}
+
+impl<'a> From<(&'a Tensor, Op)> for Operand<'a> {
+    fn from((tensor, op): (&'a Tensor, Op)) -> Operand<'a> {
+        Operand { tensor, op }
+    }
+}
+
+/// The factors of a product and how it sums.
+#[derive(Clone, Copy)]
+pub(super) struct Factors<'a> {
+    pub(super) numbers: Numbers,
+    /// Elements of k of a leaf; 0: one leaf.
+    pub(super) leaf: usize,
+    pub(super) a: Operand<'a>,
+    pub(super) b: Factor<'a>,
 }
 
 /// What becomes of a product's elements before they leave the cache.
@@ -39,9 +84,9 @@ pub enum Then<'a> {
 }
 
 /// Rows and columns of op(x).
-pub(super) fn flattened((x, op): (&Tensor, Op)) -> (usize, usize) {
-    let (rows, cols) = x.rows_cols();
-    if op == Op::Plain {
+pub(super) fn flattened(x: Operand<'_>) -> (usize, usize) {
+    let (rows, cols) = x.tensor.rows_cols();
+    if x.op == Op::Plain {
         (rows, cols)
     } else {
         (cols, rows)
@@ -61,14 +106,26 @@ pub struct Packed {
 #[derive(Clone, Copy)]
 pub enum Factor<'a> {
     /// As it is stored.
-    Stored(&'a Tensor, Op),
+    Stored(Operand<'a>),
     /// Packed before, for the same leaves.
     Packed(&'a Packed),
 }
 
+impl<'a> From<Operand<'a>> for Factor<'a> {
+    fn from(b: Operand<'a>) -> Factor<'a> {
+        Factor::Stored(b)
+    }
+}
+
+impl<'a> From<&'a Tensor> for Factor<'a> {
+    fn from(b: &'a Tensor) -> Factor<'a> {
+        Factor::Stored(b.into())
+    }
+}
+
 impl<'a> From<(&'a Tensor, Op)> for Factor<'a> {
-    fn from((b, op): (&'a Tensor, Op)) -> Factor<'a> {
-        Factor::Stored(b, op)
+    fn from(b: (&'a Tensor, Op)) -> Factor<'a> {
+        Factor::Stored(b.into())
     }
 }
 

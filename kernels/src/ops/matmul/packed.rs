@@ -1,7 +1,7 @@
 //! The second factor of products in tiles, packed once for many of them.
 
 use super::cpu;
-use super::operand::{Op, Packed, flattened};
+use super::operand::{Operand, Packed, flattened};
 use crate::descriptor::numbers::Numbers;
 use crate::{Device, Result, Tensor};
 
@@ -12,13 +12,14 @@ impl Packed {
     /// op(b): `[k, n]`, f32 or bf16, leading dims flattened.
     /// # Errors
     /// `DType` if b holds no numbers, `Memory` if the pack does not fit.
-    pub fn new(
+    pub fn new<'b>(
         numbers: Numbers,
-        b: (&Tensor, Op),
+        b: impl Into<Operand<'b>>,
         leaf: usize,
         device: &Device,
     ) -> Result<Option<Packed>> {
-        b.0.expect_number("matmul::Packed", "b")?;
+        let b = b.into();
+        b.tensor.expect_number("matmul::Packed", "b")?;
         let (k, n) = flattened(b);
         let Some(floats) = cpu::packed_floats(numbers, (k, n), leaf) else {
             return Ok(None);
@@ -35,7 +36,7 @@ impl Packed {
     }
 
     /// Bytes that `new` takes for op(b) `[k, n]`, 0 where it gives nothing.
-    pub fn bytes_of(numbers: Numbers, (k, n): (usize, usize), leaf: usize) -> usize {
+    pub fn bytes_of(numbers: Numbers, k: usize, n: usize, leaf: usize) -> usize {
         cpu::packed_floats(numbers, (k, n), leaf).map_or(0, Device::bytes_of)
     }
 }

@@ -7,7 +7,7 @@
 
 mod cpu;
 
-use crate::matmul::{Op, matmul};
+use crate::matmul::matmul;
 use crate::{DType, Result, Tensor, reduce};
 
 /// Coefficients of the iteration, chosen for their slope at 0: Jordan et al.
@@ -49,19 +49,18 @@ pub fn orthogonalize(x: &mut Tensor, steps: usize) -> Result<()> {
     let (mut gram, mut gram2) = (square()?, square()?);
     let mut next = Tensor::empty(&[rows, cols], DType::F32, x.device())?;
     for _ in 0..steps {
-        let ops = if is_wide {
-            (Op::Plain, Op::Transposed)
+        if is_wide {
+            matmul(&mut gram, &*x, x.transposed(), 0, false)?;
         } else {
-            (Op::Transposed, Op::Plain)
-        };
-        matmul(&mut gram, (x, ops.0), (x, ops.1), 0, false)?;
-        matmul(&mut gram2, (&gram, Op::Plain), (&gram, Op::Plain), 0, false)?;
+            matmul(&mut gram, x.transposed(), &*x, 0, false)?;
+        }
+        matmul(&mut gram2, &gram, &gram, 0, false)?;
         // b G + c G G
         cpu::combine(gram.f32_mut(), B, gram2.f32(), C);
         if is_wide {
-            matmul(&mut next, (&gram, Op::Plain), (x, Op::Plain), 0, false)?;
+            matmul(&mut next, &gram, &*x, 0, false)?;
         } else {
-            matmul(&mut next, (x, Op::Plain), (&gram, Op::Plain), 0, false)?;
+            matmul(&mut next, &*x, &gram, 0, false)?;
         }
         cpu::combine(x.f32_mut(), A, next.f32(), 1.0);
     }

@@ -1,10 +1,11 @@
 //! Norm of query and key heads on the CPU: the row loops of `rms_norm` on slices of packed rows.
 
+use super::weights::Weights;
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::vector_fn;
 use crate::descriptor::heads::Heads;
-use crate::ops::rms_norm::cpu::{inverse, normalise, slope};
+use crate::ops::rms_norm::cpu::{gradient, inverse, normalise};
 use rayon::prelude::*;
 
 /// Query and key heads of a packed row with whether they are keys, in order.
@@ -14,10 +15,10 @@ fn heads_of(heads: &Heads) -> impl Iterator<Item = (usize, bool)> {
     (0..heads.kv_heads).flat_map(move |g| (0..=per).map(move |s| (g * group + s * width, s == per)))
 }
 
-pub(super) fn forward(qkv: &mut Tensor, heads: &Heads, (wq, wk): (&Tensor, &Tensor), eps: f32) {
+pub(super) fn forward(qkv: &mut Tensor, heads: &Heads, weights: Weights<'_>, eps: f32) {
     let isa = qkv.device().isa();
     let (packed, width) = (heads.packed(), heads.width);
-    let (wq, wk) = (wq.f32(), wk.f32());
+    let (wq, wk) = (weights.q.f32(), weights.k.f32());
     qkv.f32_mut()
         .par_chunks_mut(packed * ROW_BLOCK)
         .for_each(|rows| {
@@ -32,17 +33,25 @@ pub(super) fn forward(qkv: &mut Tensor, heads: &Heads, (wq, wk): (&Tensor, &Tens
         });
 }
 
+/// Gradients of the weights by leaf and head, to write.
+pub(super) struct Sums<'a> {
+    pub(super) q: &'a mut Tensor,
+    pub(super) k: &'a mut Tensor,
+}
+
 pub(super) fn backward(
-    (dqkv, dwq, dwk): (&mut Tensor, &mut Tensor, &mut Tensor),
+    dqkv: &mut Tensor,
+    sums: Sums<'_>,
     qkv: &Tensor,
     heads: &Heads,
-    (wq, wk): (&Tensor, &Tensor),
-    (eps, leaf): (f32, usize),
+    weights: Weights<'_>,
+    eps: f32,
+    leaf: usize,
 ) {
     let isa = qkv.device().isa();
     let (packed, width) = (heads.packed(), heads.width);
-    let (x, wq, wk) = (qkv.f32(), wq.f32(), wk.f32());
-    for (sums, is_key) in [(dwq, false), (dwk, true)] {
+    let (x, wq, wk) = (qkv.f32(), weights.q.f32(), weights.k.f32());
+    for (sums, is_key) in [(sums.q, false), (sums.k, true)] {
         let starts: Vec<usize> = heads_of(heads)
             .filter_map(|(at, key)| (key == is_key).then_some(at))
             .collect();
@@ -54,7 +63,7 @@ pub(super) fn backward(
             for row in number * leaf..(number + 1) * leaf {
                 let at = row * packed + starts[head];
                 let x = &x[at..at + width];
-                add_products(isa, sums, (&dy[at..at + width], x), inverse(isa, x, eps));
+                add_products(isa, sums, &dy[at..at + width], x, inverse(isa, x, eps));
             }
         });
     }
@@ -68,7 +77,7 @@ pub(super) fn backward(
                     let (dx, x) = (&mut row[at..at + width], &x[at..at + width]);
                     dy.copy_from_slice(dx);
                     let w = if is_key { wk } else { wq };
-                    slope(isa, dx, &dy, (x, w), inverse(isa, x, eps));
+                    gradient(isa, dx, &dy, x, w, inverse(isa, x, eps));
                 }
             }
         });
@@ -76,8 +85,7 @@ pub(super) fn backward(
 
 vector_fn! {
     /// sums = fma(dy, x inv_rms, sums).
-    fn add_products<L>(sums: &mut [f32], inputs: (&[f32], &[f32]), inv_rms: f32) {
-        let (dy, x) = inputs;
+    fn add_products<L>(sums: &mut [f32], dy: &[f32], x: &[f32], inv_rms: f32) {
         for (sums, (dy, x)) in sums.chunks_mut(16).zip(dy.chunks(16).zip(x.chunks(16))) {
             let xhat = L::load_part(x, 0.0).mul(L::splat(inv_rms));
             L::load_part(dy, 0.0).fma(xhat, L::load_part(sums, 0.0)).store_part(sums);

@@ -6,24 +6,21 @@
 //! share out heads put them together and add them in one order.
 
 mod cpu;
+mod weights;
 
 use crate::descriptor::heads::Heads;
 use crate::{DType, Error, Result, Tensor};
+pub use weights::Weights;
 
 /// Normalises each head of q and k.
 /// # Shapes
-/// qkv: `[n, packed]`, see `Heads`; wq and wk: `[width]`.
+/// qkv: `[n, packed]`, see `Heads`; weights: `[width]`.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
-pub fn forward(
-    qkv: &mut Tensor,
-    heads: &Heads,
-    (wq, wk): (&Tensor, &Tensor),
-    eps: f32,
-) -> Result<()> {
-    check("qk_norm::forward", qkv, heads, (wq, wk))?;
+pub fn forward(qkv: &mut Tensor, heads: &Heads, weights: Weights<'_>, eps: f32) -> Result<()> {
+    check("qk_norm::forward", qkv, heads, weights)?;
     let device = qkv.device().clone();
-    dispatch!(device, forward(qkv, heads, (wq, wk), eps));
+    dispatch!(device, forward(qkv, heads, weights, eps));
     Ok(())
 }
 
@@ -37,11 +34,12 @@ pub fn backward(
     dqkv: &mut Tensor,
     qkv: &Tensor,
     heads: &Heads,
-    (wq, wk): (&Tensor, &Tensor),
-    (eps, leaf): (f32, usize),
+    weights: Weights<'_>,
+    eps: f32,
+    leaf: usize,
 ) -> Result<(Tensor, Tensor)> {
     const OP: &str = "qk_norm::backward";
-    let n = check(OP, qkv, heads, (wq, wk))?;
+    let n = check(OP, qkv, heads, weights)?;
     dqkv.expect_f32(OP, "dqkv", qkv.dims())?;
     let leaf = if leaf == 0 { n.max(1) } else { leaf };
     if !n.is_multiple_of(leaf) {
@@ -56,25 +54,15 @@ pub fn backward(
     let room = |heads: usize| Tensor::empty(&[n / leaf, heads], DType::F32, &device);
     let mut dwq = room(heads.heads * heads.width)?;
     let mut dwk = room(heads.kv_heads * heads.width)?;
-    dispatch!(
-        device,
-        backward(
-            (dqkv, &mut dwq, &mut dwk),
-            qkv,
-            heads,
-            (wq, wk),
-            (eps, leaf)
-        )
-    );
+    let sums = cpu::Sums {
+        q: &mut dwq,
+        k: &mut dwk,
+    };
+    dispatch!(device, backward(dqkv, sums, qkv, heads, weights, eps, leaf));
     Ok((dwq, dwk))
 }
 
-fn check(
-    op: &'static str,
-    qkv: &Tensor,
-    heads: &Heads,
-    (wq, wk): (&Tensor, &Tensor),
-) -> Result<usize> {
+fn check(op: &'static str, qkv: &Tensor, heads: &Heads, weights: Weights<'_>) -> Result<usize> {
     heads.check(op)?;
     let (n, packed) = qkv.expect_rows(op, "qkv")?;
     if packed != heads.packed() {
@@ -85,8 +73,8 @@ fn check(
             wanted: format!("[n, {}]", heads.packed()),
         });
     }
-    wq.expect_f32(op, "wq", &[heads.width])?;
-    wk.expect_f32(op, "wk", &[heads.width])?;
+    weights.q.expect_f32(op, "wq", &[heads.width])?;
+    weights.k.expect_f32(op, "wk", &[heads.width])?;
     Ok(n)
 }
 
@@ -136,13 +124,20 @@ mod tests {
         );
         let mut dqkv = random(&[6, HEADS.packed()], 4, &device).unwrap();
         let dy = wide(dqkv.f32());
-        forward(&mut qkv, &HEADS, (&wq, &wk), EPS).unwrap();
+        forward(&mut qkv, &HEADS, Weights { q: &wq, k: &wk }, EPS).unwrap();
         let (x, q, k) = (wide(before.f32()), wide(wq.f32()), wide(wk.f32()));
         assert!(error(qkv.f32(), &reference(&x, &q, &k)) < tolerance::sum(20));
         // Must fail: the weights swapped.
         assert!(error(qkv.f32(), &reference(&x, &k, &q)) > tolerance::sum(20));
-        let numbers = (EPS, 2);
-        let (dwq, dwk) = backward(&mut dqkv, &before, &HEADS, (&wq, &wk), numbers).unwrap();
+        let (dwq, dwk) = backward(
+            &mut dqkv,
+            &before,
+            &HEADS,
+            Weights { q: &wq, k: &wk },
+            EPS,
+            2,
+        )
+        .unwrap();
         assert_eq!((dwq.dims(), dwk.dims()), (&[3, 80][..], &[3, 40][..]));
         let bound = tolerance::sum(480) + tolerance::central_difference(1e-5);
         let loss = |out: Vec<f64>| out.iter().zip(&dy).map(|(o, d)| o * d).sum::<f64>();
@@ -160,8 +155,9 @@ mod tests {
             let mut qkv = random(&[40, HEADS.packed()], 1, device).unwrap();
             let w = random(&[20], 2, device).unwrap();
             let mut dqkv = random(&[40, HEADS.packed()], 3, device).unwrap();
-            let (a, b) = backward(&mut dqkv, &qkv, &HEADS, (&w, &w), (EPS, 10)).unwrap();
-            forward(&mut qkv, &HEADS, (&w, &w), EPS).unwrap();
+            let (a, b) =
+                backward(&mut dqkv, &qkv, &HEADS, Weights { q: &w, k: &w }, EPS, 10).unwrap();
+            forward(&mut qkv, &HEADS, Weights { q: &w, k: &w }, EPS).unwrap();
             vec![qkv, dqkv, a, b]
         });
     }
@@ -174,10 +170,10 @@ mod tests {
             random(&[20], 2, &device).unwrap(),
             random(&[19], 2, &device).unwrap(),
         );
-        let found = forward(&mut qkv, &HEADS, (&w, &short), EPS);
+        let found = forward(&mut qkv, &HEADS, Weights { q: &w, k: &short }, EPS);
         assert!(matches!(found, Err(Error::Shape { name: "wk", .. })));
         let x = qkv.try_clone().unwrap();
-        let found = backward(&mut qkv, &x, &HEADS, (&w, &w), (EPS, 4));
+        let found = backward(&mut qkv, &x, &HEADS, Weights { q: &w, k: &w }, EPS, 4);
         assert!(matches!(found, Err(Error::Argument { name: "leaf", .. })));
     }
 }

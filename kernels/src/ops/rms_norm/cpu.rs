@@ -1,50 +1,52 @@
 //! RMS norm on the CPU. With xhat = x inv_rms and g = dy w: dx = inv_rms (g - xhat mean(g xhat)).
 
 use crate::Tensor;
-use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::{Lanes, vector_fn};
-use crate::ops::add::cpu::add;
-use crate::ops::reduce::{COLUMNS, LeafSums, leaf_rows, settle};
-use rayon::prelude::*;
+use crate::ops::norm::cpu::{self as rows, Leaf};
+use crate::ops::reduce::COLUMNS;
 
 pub(super) fn forward(y: &mut Tensor, inv_rms: &mut Tensor, x: &Tensor, w: &Tensor, eps: f32) {
-    let isa = x.device().isa();
-    let (_, d) = x.rows_cols();
-    let (x, w) = (x.f32(), w.f32());
-    let rows = y
-        .f32_mut()
-        .par_chunks_mut(d * ROW_BLOCK)
-        .zip(x.par_chunks(d * ROW_BLOCK));
-    rows.zip(inv_rms.f32_mut().par_chunks_mut(ROW_BLOCK))
-        .for_each(|((y, x), inv_rms)| {
-            let rows = y.chunks_exact_mut(d).zip(x.chunks_exact(d));
-            for ((y, x), inv_rms) in rows.zip(inv_rms) {
-                *inv_rms = normalise(isa, y, x, w, eps);
-            }
-        });
+    let (isa, w) = (x.device().isa(), w.f32());
+    rows::forward(y, [inv_rms], x, |y, x| [normalise(isa, y, x, w, eps)]);
 }
 
 pub(super) fn forward_sum(
     y: &mut Tensor,
     inv_rms: &mut Tensor,
-    (x, more): (&mut Tensor, &Tensor),
+    x: &mut Tensor,
+    more: &Tensor,
     w: &Tensor,
     eps: f32,
 ) {
-    let isa = x.device().isa();
-    let (_, d) = x.rows_cols();
-    let (more, w) = (more.f32(), w.f32());
-    let ins = x.f32_mut().par_chunks_mut(d * ROW_BLOCK);
-    let ins = ins.zip(more.par_chunks(d * ROW_BLOCK));
-    let rows = y.f32_mut().par_chunks_mut(d * ROW_BLOCK).zip(ins);
-    rows.zip(inv_rms.f32_mut().par_chunks_mut(ROW_BLOCK))
-        .for_each(|((y, (x, more)), inv_rms)| {
-            let ins = x.chunks_exact_mut(d).zip(more.chunks_exact(d));
-            for ((y, (x, more)), inv_rms) in y.chunks_exact_mut(d).zip(ins).zip(inv_rms) {
-                add(isa, x, more);
-                *inv_rms = normalise(isa, y, x, w, eps);
-            }
-        });
+    let (isa, w) = (x.device().isa(), w.f32());
+    rows::forward_sum(y, [inv_rms], x, more, |y, x| [normalise(isa, y, x, w, eps)]);
+}
+
+pub(super) fn backward_input(
+    dx: &mut Tensor,
+    dy: &Tensor,
+    x: &Tensor,
+    w: &Tensor,
+    inv_rms: &Tensor,
+    more: Option<&Tensor>,
+) {
+    let (isa, w, inv_rms) = (x.device().isa(), w.f32(), inv_rms.f32());
+    rows::backward_input(dx, dy, x, more, |dx, dy, x, r| {
+        gradient(isa, dx, dy, x, w, inv_rms[r]);
+    });
+}
+
+pub(super) fn backward_weights(
+    dw: &mut Tensor,
+    dy: &Tensor,
+    x: &Tensor,
+    inv_rms: &Tensor,
+    leaf: usize,
+) {
+    let (isa, inv_rms) = (x.device().isa(), inv_rms.f32());
+    rows::backward_weights([dw], dy, x, leaf, |[dw], of| {
+        chain(isa, dw, &of, &inv_rms[of.rows.clone()]);
+    });
 }
 
 /// 1 / sqrt(mean(x^2) + eps).
@@ -77,38 +79,9 @@ vector_fn! {
     }
 }
 
-pub(super) fn backward_input(
-    dx: &mut Tensor,
-    dy: &Tensor,
-    x: &Tensor,
-    w: &Tensor,
-    inv_rms: &Tensor,
-    more: Option<&Tensor>,
-) {
-    let isa = x.device().isa();
-    let (_, d) = x.rows_cols();
-    let more = more.map(Tensor::f32);
-    let (dy, x, w, inv_rms) = (dy.f32(), x.f32(), w.f32(), inv_rms.f32());
-    dx.f32_mut()
-        .par_chunks_mut(d * ROW_BLOCK)
-        .enumerate()
-        .for_each(|(block, dx)| {
-            for (r, dx) in dx.chunks_exact_mut(d).enumerate() {
-                let r = block * ROW_BLOCK + r;
-                let row = r * d..(r + 1) * d;
-                let ins = (&x[row.clone()], w);
-                slope(isa, dx, &dy[row.clone()], ins, inv_rms[r]);
-                if let Some(more) = more {
-                    add(isa, dx, &more[row]);
-                }
-            }
-        });
-}
-
 vector_fn! {
     /// The input's gradient of one row.
-    pub(crate) fn slope<L>(dx: &mut [f32], dy: &[f32], xw: (&[f32], &[f32]), inv_rms: f32) {
-        let (x, w) = xw;
+    pub(crate) fn gradient<L>(dx: &mut [f32], dy: &[f32], x: &[f32], w: &[f32], inv_rms: f32) {
         let inv = L::splat(inv_rms);
         let mut dot = L::splat(0.0);
         for ((dy, x), w) in dy.chunks(16).zip(x.chunks(16)).zip(w.chunks(16)) {
@@ -126,42 +99,10 @@ vector_fn! {
     }
 }
 
-pub(super) fn backward_weights(
-    dw: &mut Tensor,
-    dy: &Tensor,
-    x: &Tensor,
-    inv_rms: &Tensor,
-    leaf: usize,
-) {
-    let isa = x.device().isa();
-    let (n, d) = x.rows_cols();
-    let (dy, x, inv_rms) = (dy.f32(), x.f32(), inv_rms.f32());
-    let rows = n / (dw.elements() / d);
-    let leaf = leaf_rows(leaf, rows);
-    for (part, dw) in dw.f32_mut().chunks_mut(d).enumerate() {
-        dw.par_chunks_mut(COLUMNS)
-            .enumerate()
-            .for_each(|(block, dw)| {
-                let first = block * COLUMNS;
-                let mut tree = LeafSums::new(isa);
-                let last = (part + 1) * rows;
-                for start in (part * rows..last).step_by(leaf) {
-                    let end = last.min(start + leaf);
-                    let mut sums = [0.0; COLUMNS];
-                    let from = start * d + first;
-                    let inputs = (&dy[from..], &x[from..]);
-                    chain(isa, &mut sums[..dw.len()], inputs, d, &inv_rms[start..end]);
-                    tree.push(sums);
-                }
-                settle(dw, &tree.finish(), true);
-            });
-    }
-}
-
 vector_fn! {
-    fn chain<L>(sums: &mut [f32], inputs: (&[f32], &[f32]), stride: usize, inv_rms: &[f32]) {
+    fn chain<L>(sums: &mut [f32], of: &Leaf<'_>, inv_rms: &[f32]) {
         const VECTORS: usize = COLUMNS / 16;
-        let (dy, x) = inputs;
+        let (dy, x, stride) = (of.dy, of.x, of.stride);
         if sums.len() == COLUMNS {
             // A whole block of columns stays in registers while rows are read as streams.
             let mut acc = [L::splat(0.0); VECTORS];

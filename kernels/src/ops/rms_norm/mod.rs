@@ -3,8 +3,8 @@
 
 pub(crate) mod cpu;
 
-use super::reduce::expect_sums;
-use crate::{DType, Error, Result, Tensor};
+use super::norm::{self, check_forward};
+use crate::{DType, Result, Tensor};
 
 /// Returns y, and inv_rms for backward.
 /// # Shapes
@@ -12,9 +12,7 @@ use crate::{DType, Error, Result, Tensor};
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
 pub fn forward(x: &Tensor, w: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
-    const OP: &str = "rms_norm::forward";
-    let (n, d) = x.expect_rows(OP, "x")?;
-    w.expect_f32(OP, "w", &[d])?;
+    let (n, _) = check_forward("rms_norm::forward", x, None, &[("w", w)])?;
     let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
     let mut inv_rms = Tensor::empty(&[n], DType::F32, x.device())?;
     dispatch!(x.device(), forward(&mut y, &mut inv_rms, x, w, eps));
@@ -32,14 +30,11 @@ pub fn forward_sum(
     w: &Tensor,
     eps: f32,
 ) -> Result<(Tensor, Tensor)> {
-    const OP: &str = "rms_norm::forward_sum";
-    let (n, d) = x.expect_rows(OP, "x")?;
-    more.expect_f32(OP, "more", x.dims())?;
-    w.expect_f32(OP, "w", &[d])?;
+    let (n, _) = check_forward("rms_norm::forward_sum", x, Some(more), &[("w", w)])?;
     let device = x.device().clone();
     let mut y = Tensor::empty(x.dims(), DType::F32, &device)?;
     let mut inv_rms = Tensor::empty(&[n], DType::F32, &device)?;
-    dispatch!(device, forward_sum(&mut y, &mut inv_rms, (x, more), w, eps));
+    dispatch!(device, forward_sum(&mut y, &mut inv_rms, x, more, w, eps));
     Ok((y, inv_rms))
 }
 
@@ -52,30 +47,18 @@ pub fn forward_sum(
 /// `Shape` or `DType` if they do not fit.
 pub fn backward(
     dy: &Tensor,
-    (x, w): (&Tensor, &Tensor),
+    x: &Tensor,
+    w: &Tensor,
     inv_rms: &Tensor,
     more: Option<&Tensor>,
     dw: &mut Tensor,
     leaf: usize,
 ) -> Result<Tensor> {
-    const OP: &str = "rms_norm::backward";
-    let (n, d) = x.expect_rows(OP, "x")?;
-    dy.expect(OP, "dy", DType::F32)?;
-    if dy.rows_cols() != (n, d) {
-        let (found, wanted) = (dy.dims().to_vec(), format!("[{n}, {d}]"));
-        return Err(Error::Shape {
-            op: OP,
-            name: "dy",
-            found,
-            wanted,
-        });
-    }
-    w.expect_f32(OP, "w", &[d])?;
-    inv_rms.expect_f32(OP, "inv_rms", &[n])?;
-    if let Some(more) = more {
-        more.expect_f32(OP, "more", x.dims())?;
-    }
-    expect_sums(OP, "dw", dw, (n, d))?;
+    norm::Backward { dy, x, w, more }.check(
+        "rms_norm::backward",
+        &[("inv_rms", inv_rms)],
+        &[("dw", dw)],
+    )?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
     dispatch!(x.device(), backward_input(&mut dx, dy, x, w, inv_rms, more));
     dispatch!(x.device(), backward_weights(dw, dy, x, inv_rms, leaf));
@@ -129,7 +112,7 @@ mod tests {
         let [x, w, dy] = inputs(n, d, &Device::cpu());
         let (_, inv_rms) = forward(&x, &w, 1e-5).unwrap();
         let mut dw = Tensor::zeros(&[d], DType::F32, x.device()).unwrap();
-        let dx = backward(&dy, (&x, &w), &inv_rms, None, &mut dw, 2).unwrap();
+        let dx = backward(&dy, &x, &w, &inv_rms, None, &mut dw, 2).unwrap();
         let [x, w, dy] = [&x, &w, &dy].map(|t| wide(t.f32()));
         let loss = |x: &[f64], w: &[f64]| {
             let y = reference(x, w, f64::from(1e-5_f32));
@@ -158,7 +141,7 @@ mod tests {
             }
             let backward = |more| {
                 let mut dw = w.try_clone().unwrap();
-                backward(&x, (&sum, &w), &inv_rms, more, &mut dw, 8).unwrap()
+                backward(&x, &sum, &w, &inv_rms, more, &mut dw, 8).unwrap()
             };
             let (mut dx, fused) = (backward(None), backward(Some(&more)));
             add::add_into(&mut dx, &more).unwrap();
@@ -173,7 +156,7 @@ mod tests {
             let [x, w, dy] = inputs(37, 77, device);
             let (y, inv_rms) = forward(&x, &w, 1e-5).unwrap();
             let mut dw = w.try_clone().unwrap();
-            let dx = backward(&dy, (&x, &w), &inv_rms, None, &mut dw, 8).unwrap();
+            let dx = backward(&dy, &x, &w, &inv_rms, None, &mut dw, 8).unwrap();
             vec![y, inv_rms, dx, dw]
         });
         let [x, w, _] = inputs(37, 77, &Device::cpu());

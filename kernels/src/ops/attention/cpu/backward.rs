@@ -275,11 +275,11 @@ unsafe fn group_whole<E: Element>(
         dq: &mut *dq,
         by_distance,
     };
-    // SAFETY: passed on to the caller.
+    // SAFETY: what is called asks for no more than this function's own contract.
     unsafe { one_group(sums, saved, (group, plan), room, device) }
     let queries = dq.chunks_exact(plan.tiles() * width * TILE);
     for (query, dq) in queries.enumerate() {
-        // SAFETY: as above.
+        // SAFETY: the columns of the group's queries are this task's, by the contract of `group_whole`.
         unsafe { plan.write_queries(device.isa(), dq, width, out.after(0, query * width)) }
     }
 }
@@ -298,7 +298,7 @@ impl Plan {
         for leaf in 0..self.leaves() {
             for (tile, first, len) in self.of_leaf(leaf) {
                 let dq = &dq[tile * width * TILE..][..width * TILE];
-                // SAFETY: passed on to the caller.
+                // SAFETY: what is called asks for no more than this function's own contract.
                 unsafe { turn_back(isa, dq, None, (len, width), out.after(first, 0)) }
             }
         }
@@ -404,7 +404,7 @@ unsafe fn one_group<E: Element>(
     let padded = width.next_multiple_of(LANES);
     let size = |keys| (keys, width, padded);
     // keys at hand that no row may see
-    // SAFETY: by the caller's word.
+    // SAFETY: nobody else uses the group's keys and values in the output, by this function's contract.
     unsafe { side_by_side(isa, None, size(held - count), sums.dkv.after(count, 0)) }
     if count == 0 {
         return;
@@ -463,7 +463,7 @@ unsafe fn one_group<E: Element>(
         let keys = (from + rows.block).min(count) - from;
         let sum = tree.take(isa);
         let halves = sum.as_ref().map(|sum| sum.split_at(half));
-        // SAFETY: by the caller's word.
+        // SAFETY: nobody else uses the group's keys and values in the output, by this function's contract.
         unsafe { side_by_side(isa, halves, size(keys), sums.dkv.after(from, 0)) }
         tree.free.extend(sum);
     }

@@ -136,7 +136,7 @@ impl State<'_> {
         let by = |r: usize| if self.sum[r] == 0.0 { 1.0 } else { self.sum[r] };
         let by: [f32; TILE] = std::array::from_fn(by);
         let size = (lse.len(), self.values.len() / TILE);
-        // SAFETY: passed on to the caller.
+        // SAFETY: what is called asks for no more than this function's own contract.
         unsafe { turn_back(isa, self.values, Some(&by), size, out) }
     }
 }

@@ -19,9 +19,9 @@ pub(super) struct Columns<'a, E> {
     borrowed: PhantomData<&'a mut [E]>,
 }
 
-// SAFETY: who writes vouches that nobody else does (`Place::row`).
+// SAFETY: the pointer is to an exclusively borrowed output, and `Place::row` asks its callers for disjoint parts.
 unsafe impl<E: Send> Send for Columns<'_, E> {}
-// SAFETY: as above.
+// SAFETY: shared threads reach disjoint parts of the output alone (`Place::row`).
 unsafe impl<E: Send> Sync for Columns<'_, E> {}
 
 impl<'a, E> Columns<'a, E> {
@@ -92,7 +92,7 @@ impl<'a, E> Place<'a, E> {
             self.column + len <= width && at + len <= all,
             "a place lies inside its output"
         );
-        // SAFETY: inside by the assert, nobody else's by the caller's word.
+        // SAFETY: inside the output by the assert; no other task has this part, by the contract of `row`.
         unsafe { std::slice::from_raw_parts_mut(start.add(at), len) }
     }
 }
@@ -143,7 +143,7 @@ impl<E: Element> Task for Turned<'_, E> {
                     Some(rest) => square::<L>(&turned[(column + LANES) * TILE + row..], by, rest),
                 };
                 for i in 0..LANES.min(rows - row) {
-                    // SAFETY: by the caller's word.
+                    // SAFETY: no other task has these columns of the output, by this function's contract.
                     let out = unsafe { out.after(0, column).row(row + i, columns) };
                     E::settle::<L, N>([low[i], high[i]], out);
                 }
@@ -206,7 +206,7 @@ impl<E: Element> Task for Sides<'_, E> {
             out,
         } = self;
         for row in 0..rows {
-            // SAFETY: by the caller's word.
+            // SAFETY: no other task has these columns of the output, by this function's contract.
             let out = unsafe { out.row(row, 2 * width) };
             let Some((left, right)) = halves else {
                 out.fill(E::default());

@@ -1,17 +1,17 @@
 //! Gated activations of rows [gate | up]: y = f(gate) up, dgate = dy up f'(gate), dup = dy f(gate).
 //! All of it is computed in f32; what is stored in bf16 is widened as it is read and rounded last.
 
-use super::activation::Activation;
-use super::bf16::{Step, Task, perform};
-use super::element::{Element, TWO};
-use super::simd::Lanes;
-use super::{Isa, ROW_BLOCK};
+use crate::cpu::activation::Activation;
+use crate::cpu::bf16::{Step, Task, perform};
+use crate::cpu::element::{Element, TWO};
+use crate::cpu::simd::Lanes;
+use crate::cpu::{Isa, ROW_BLOCK};
 use crate::{DType, Tensor};
 use rayon::prelude::*;
 use std::marker::PhantomData;
 
 /// y: rows of f, gate_up: rows of 2f, of one type.
-pub(crate) fn forward<C: Activation>(y: &mut Tensor, gate_up: &Tensor) {
+pub(super) fn forward<C: Activation>(y: &mut Tensor, gate_up: &Tensor) {
     let (isa, (_, f)) = (y.device().isa(), y.rows_cols());
     match gate_up.dtype() {
         DType::Bf16 => values::<C, _>(isa, f, y.bf16_mut(), gate_up.bf16()),
@@ -20,11 +20,11 @@ pub(crate) fn forward<C: Activation>(y: &mut Tensor, gate_up: &Tensor) {
 }
 
 /// dx, gate_up: rows of 2f, dy: rows of f, of one type.
-pub(crate) fn backward<C: Activation>(dx: &mut Tensor, dy: &Tensor, gate_up: &Tensor) {
+pub(super) fn backward<C: Activation>(dx: &mut Tensor, dy: &Tensor, gate_up: &Tensor) {
     let (isa, (_, f)) = (dy.device().isa(), dy.rows_cols());
     match gate_up.dtype() {
-        DType::Bf16 => derivatives::<C, _>(isa, f, dx.bf16_mut(), (dy.bf16(), gate_up.bf16())),
-        _ => derivatives::<C, _>(isa, f, dx.f32_mut(), (dy.f32(), gate_up.f32())),
+        DType::Bf16 => derivatives::<C, _>(isa, f, dx.bf16_mut(), dy.bf16(), gate_up.bf16()),
+        _ => derivatives::<C, _>(isa, f, dx.f32_mut(), dy.f32(), gate_up.f32()),
     }
 }
 
@@ -35,7 +35,7 @@ fn values<C: Activation, E: Element>(isa: Isa, f: usize, y: &mut [E], x: &[E]) {
     parts.for_each(|(y, x)| perform(isa, E::IN_PAIRS, Values { f, y, x, curve }));
 }
 
-fn derivatives<C: Activation, E: Element>(isa: Isa, f: usize, dx: &mut [E], (dy, x): (&[E], &[E])) {
+fn derivatives<C: Activation, E: Element>(isa: Isa, f: usize, dx: &mut [E], dy: &[E], x: &[E]) {
     let curve = PhantomData::<fn() -> C>;
     let parts = dx.par_chunks_mut(2 * f * ROW_BLOCK);
     let parts = parts

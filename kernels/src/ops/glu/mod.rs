@@ -1,29 +1,23 @@
-//! GeGLU: y = gelu(gate) * up, GELU in tanh form (T5 v1.1's `gated-gelu`) or erf form.
-//! Paper: Shazeer 2020, arXiv:2002.05202. Gate and up are the halves of one row, as one product gives them.
+//! Gated linear units: y = f(gate) * up. SwiGLU with f = SiLU; GeGLU with f = GELU, in erf form or in tanh form (T5 v1.1's
+//! `gated-gelu`). Paper: Shazeer 2020, arXiv:2002.05202. Gate and up are the halves of one row, as one product gives them.
 //! All tensors of a call are f32 or all bf16, which is widened as it is read and rounded last: computing is in f32.
 
 mod cpu;
+mod gate;
+mod rows;
 
 use crate::{Error, Result, Tensor};
-
-/// Form of GELU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
-    Tanh,
-    /// x/2 (1 + erf(x / sqrt 2)).
-    Erf,
-}
+pub use gate::Gate;
 
 /// Returns y, of gate_up's type.
 /// # Shapes
 /// gate_up: `[.., 2f]`, first f gate, last f up -> y: `[n, f]` with leading dims flattened to n.
 /// # Errors
 /// `Shape` or `DType` if gate_up does not fit.
-pub fn forward(gate_up: &Tensor, form: Form) -> Result<Tensor> {
-    let (n, f) = halves("geglu::forward", gate_up)?;
+pub fn forward(gate_up: &Tensor, gate: Gate) -> Result<Tensor> {
+    let (n, f) = halves("glu::forward", gate_up)?;
     let mut y = Tensor::empty(&[n, f], gate_up.dtype(), gate_up.device())?;
-    dispatch!(gate_up.device(), forward(&mut y, gate_up, form));
+    dispatch!(gate_up.device(), forward(&mut y, gate_up, gate));
     Ok(y)
 }
 
@@ -32,8 +26,8 @@ pub fn forward(gate_up: &Tensor, form: Form) -> Result<Tensor> {
 /// dy: n * f elements with last dim f, of gate_up's type; gate_up: `[.., 2f]`.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
-pub fn backward(dy: &Tensor, gate_up: &Tensor, form: Form) -> Result<Tensor> {
-    const OP: &str = "geglu::backward";
+pub fn backward(dy: &Tensor, gate_up: &Tensor, gate: Gate) -> Result<Tensor> {
+    const OP: &str = "glu::backward";
     let (n, f) = halves(OP, gate_up)?;
     dy.expect(OP, "dy", gate_up.dtype())?;
     if dy.expect_number_rows(OP, "dy")? != (n, f) {
@@ -45,7 +39,7 @@ pub fn backward(dy: &Tensor, gate_up: &Tensor, form: Form) -> Result<Tensor> {
         });
     }
     let mut dx = Tensor::empty(gate_up.dims(), gate_up.dtype(), gate_up.device())?;
-    dispatch!(gate_up.device(), backward(&mut dx, dy, gate_up, form));
+    dispatch!(gate_up.device(), backward(&mut dx, dy, gate_up, gate));
     Ok(dx)
 }
 
@@ -71,35 +65,49 @@ mod tests {
     };
     use crate::{DType, Device, tolerance};
 
-    /// Rows of 2 * 7, tanh form.
-    fn reference(x: &[f64]) -> Vec<f64> {
-        let u = |x: f64| (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
-        let gelu = |x: f64| 0.5 * x * (1.0 + u(x).tanh());
-        x.chunks(14)
-            .flat_map(|x| (0..7).map(|i| gelu(x[i]) * x[7 + i]).collect::<Vec<_>>())
-            .collect()
+    const GATES: [Gate; 3] = [Gate::Silu, Gate::GeluTanh, Gate::GeluErf];
+
+    /// SiLU, or GELU in tanh form.
+    fn function(gate: Gate, x: f64) -> f64 {
+        let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+        match gate {
+            Gate::Silu => x / (1.0 + (-x).exp()),
+            Gate::GeluTanh => 0.5 * x * (1.0 + u.tanh()),
+            Gate::GeluErf => unreachable!("compared with `activation`"),
+        }
+    }
+
+    /// Rows of 2 * 7.
+    fn reference(gate: Gate, x: &[f64]) -> Vec<f64> {
+        let row =
+            |x: &[f64]| -> Vec<f64> { (0..7).map(|i| function(gate, x[i]) * x[7 + i]).collect() };
+        x.chunks(14).flat_map(row).collect()
     }
 
     #[test]
     fn forward_matches_f64_and_backward_matches_finite_differences() {
         let device = Device::cpu();
-        let x = random(&[11, 14], 1, &device).unwrap();
-        let dy = random(&[11, 7], 2, &device).unwrap();
-        let y = forward(&x, Form::Tanh).unwrap();
-        let dx = backward(&dy, &x, Form::Tanh).unwrap();
-        let (x, dy) = (wide(x.f32()), wide(dy.f32()));
-        assert!(error(y.f32(), &reference(&x)) < tolerance::elementwise(8));
-        let want = differences(&x, 1e-5, |x| {
-            reference(x).iter().zip(&dy).map(|(y, dy)| y * dy).sum()
-        });
-        let bound = tolerance::elementwise(12) + tolerance::central_difference(1e-5);
-        assert!(error(dx.f32(), &want) < bound);
-        // Must fail: the halves swapped.
-        let swapped: Vec<f64> = x
-            .chunks(14)
-            .flat_map(|x| [&x[7..], &x[..7]].concat())
-            .collect();
-        assert!(error(y.f32(), &reference(&swapped)) > tolerance::elementwise(8));
+        for gate in [Gate::Silu, Gate::GeluTanh] {
+            let x = random(&[11, 14], 1, &device).unwrap();
+            let dy = random(&[11, 7], 2, &device).unwrap();
+            let (y, dx) = (forward(&x, gate).unwrap(), backward(&dy, &x, gate).unwrap());
+            let (x, dy) = (wide(x.f32()), wide(dy.f32()));
+            assert!(error(y.f32(), &reference(gate, &x)) < tolerance::elementwise(8));
+            let want = differences(&x, 1e-5, |x| {
+                let y = reference(gate, x);
+                y.iter().zip(&dy).map(|(y, dy)| y * dy).sum()
+            });
+            let bound = tolerance::elementwise(12) + tolerance::central_difference(1e-5);
+            assert!(error(dx.f32(), &want) < bound);
+            // Must fail: the input's gradient taken for the wrong element.
+            let mut shifted = want;
+            shifted.rotate_left(1);
+            assert!(error(dx.f32(), &shifted) > bound);
+            // Must fail: the halves swapped.
+            let swapped = x.chunks(14).flat_map(|x| [&x[7..], &x[..7]].concat());
+            let swapped: Vec<f64> = swapped.collect();
+            assert!(error(y.f32(), &reference(gate, &swapped)) > tolerance::elementwise(8));
+        }
     }
 
     /// `activation` is compared with torch; this ties both forms to it.
@@ -116,7 +124,10 @@ mod tests {
             Tensor::from_f32(&[5, 35], &rows.collect::<Vec<_>>(), &device).unwrap()
         };
         let (gate, up) = (half(0), half(1));
-        for (form, kind) in [(Form::Tanh, Kind::GeluTanh), (Form::Erf, Kind::GeluErf)] {
+        for (form, kind) in [
+            (Gate::GeluTanh, Kind::GeluTanh),
+            (Gate::GeluErf, Kind::GeluErf),
+        ] {
             let y = activation::forward(&gate, None, kind).unwrap();
             let want: Vec<f32> = y.f32().iter().zip(up.f32()).map(|(y, u)| y * u).collect();
             assert_eq!(bits(forward(&x, form).unwrap().f32()), bits(&want));
@@ -142,20 +153,19 @@ mod tests {
 
     #[test]
     fn bits_are_the_same_on_every_instruction_set() {
-        assert_same_bits(|device| {
-            let x = random(&[37, 54], 1, device).unwrap();
-            let y = forward(&x, Form::Erf).unwrap();
-            let dx = backward(&y, &x, Form::Erf).unwrap();
-            vec![y, dx]
-        });
+        for gate in GATES {
+            assert_same_bits(|device| {
+                let x = random(&[37, 54], 1, device).unwrap();
+                let y = forward(&x, gate).unwrap();
+                let dx = backward(&y, &x, gate).unwrap();
+                vec![y, dx]
+            });
+        }
     }
 
     #[test]
     fn bf16_has_the_bits_of_the_same_numbers_in_f32_rounded() {
-        for (device, form) in devices()
-            .iter()
-            .flat_map(|d| [Form::Tanh, Form::Erf].map(|f| (d, f)))
-        {
+        for (device, form) in devices().iter().flat_map(|d| GATES.map(|gate| (d, gate))) {
             for f in [5, 16, 27, 96] {
                 let half = |x: &Tensor| stored_as(DType::Bf16, x);
                 let x = half(&random(&[37, 2 * f], 1, device).unwrap());
@@ -180,15 +190,26 @@ mod tests {
         let device = Device::cpu();
         let tensor = |dims: &[usize], dtype| Tensor::zeros(dims, dtype, &device).unwrap();
         let (dy, x) = (tensor(&[2, 4], DType::Bf16), tensor(&[2, 8], DType::F32));
-        let wrong = backward(&dy, &x, Form::Tanh);
+        let wrong = backward(&dy, &x, Gate::GeluTanh);
         assert!(matches!(wrong, Err(Error::DType { name: "dy", .. })));
+        let (dy, x) = (tensor(&[2, 4], DType::F32), tensor(&[2, 8], DType::Bf16));
+        let wrong = backward(&dy, &x, Gate::Silu);
+        assert!(matches!(wrong, Err(Error::DType { name: "dy", .. })));
+        let wrong = forward(&tensor(&[2, 8], DType::U32), Gate::Silu);
+        assert!(matches!(
+            wrong,
+            Err(Error::DType {
+                name: "gate_up",
+                ..
+            })
+        ));
     }
 
     #[test]
     fn wrong_widths_are_refused_by_name() {
         let device = Device::cpu();
         let odd = random(&[2, 7], 1, &device).unwrap();
-        let found = forward(&odd, Form::Tanh);
+        let found = forward(&odd, Gate::GeluTanh);
         assert!(matches!(
             found,
             Err(Error::Shape {
@@ -197,7 +218,7 @@ mod tests {
             })
         ));
         let x = random(&[2, 8], 1, &device).unwrap();
-        let found = backward(&odd, &x, Form::Tanh);
+        let found = backward(&odd, &x, Gate::GeluTanh);
         assert!(matches!(found, Err(Error::Shape { name: "dy", .. })));
     }
 }
