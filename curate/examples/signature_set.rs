@@ -12,7 +12,7 @@ use std::io::{BufWriter, Error, Result, Write};
 use std::path::Path;
 
 use curate::Silent;
-use curate::corpus::{Fate, KeepList};
+use curate::corpus::{KeepList, KeepStatus};
 use curate::dedup::{DedupConfig, ExactConfig, MinhashConfig, MinhashPreset};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
@@ -124,10 +124,13 @@ fn check(out: &Path, documents: u64, shards: u64) -> Result<()> {
         let list = KeepList::read(&out.join(format!("keep/{shard:05}.keep")));
         let list = list.map_err(Error::other)?;
         for (at, i) in range.enumerate() {
-            let found = match list.fate(at) {
-                Fate::Kept | Fate::Hollow | Fate::Contaminated | Fate::Earlier(_) => None,
-                Fate::Exact(s, d) => Some((true, s, d)),
-                Fate::Fuzzy(s, d) | Fate::Url(s, d) => Some((false, s, d)),
+            let found = match list.status(at) {
+                KeepStatus::Kept
+                | KeepStatus::Hollow
+                | KeepStatus::Contaminated
+                | KeepStatus::Earlier(_) => None,
+                KeepStatus::Exact(s, d) => Some((true, s, d)),
+                KeepStatus::Fuzzy(s, d) | KeepStatus::Url(s, d) => Some((false, s, d)),
             };
             let root = root(i);
             let place = (0..shards).find(|s| shard_range(documents, shards, *s).contains(&root));

@@ -54,7 +54,7 @@ fn profile(text: &str, step: &Value, scratch: &mut Scratch) -> io::Result<Value>
         other => return Err(io::Error::other(format!("no profile: {other:?}"))),
     };
     let figures: serde_json::Map<String, Value> = judge
-        .measures()
+        .metrics()
         .iter()
         .map(|m| (m.rule.clone(), json!(m.value)))
         .collect();

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::text::Scratch;
 use crate::text::repair::Repairs;
-use crate::verdict::{Judge, Measure, Verdict};
+use crate::verdict::{Judge, Metric, Verdict};
 
 /// A step's settings, as a job file has them.
 pub trait StepConfig {
@@ -55,7 +55,7 @@ pub trait Filter: Send + Sync {
         let mut judge = Judge::measuring();
         // the verdict on the sample page says nothing
         drop(self.apply(&mut draft, &mut StepScratch::default(), &mut judge));
-        judge.measures().iter().map(|m| m.rule.clone()).collect()
+        judge.metrics().iter().map(|m| m.rule.clone()).collect()
     }
 
     /// Whether `apply` looks at the metrics of the steps in front.
@@ -110,7 +110,7 @@ pub struct Draft {
     /// Metadata: an object, if there is any.
     pub meta: Option<Value>,
     /// Every metric, if they are kept.
-    pub measures: Vec<Measure>,
+    pub metrics: Vec<Metric>,
     /// Dropped by something that has no limit.
     pub is_lost: bool,
 }

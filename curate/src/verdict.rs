@@ -10,35 +10,35 @@ use serde::{Deserialize, Serialize};
 /// A measured value or a limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Figure {
+pub enum MetricValue {
     /// A count or a ratio.
     Number(f64),
     /// A name: a language, a content type, an n-gram.
     Text(String),
 }
 
-impl From<f64> for Figure {
+impl From<f64> for MetricValue {
     fn from(v: f64) -> Self {
-        Figure::Number(v)
+        MetricValue::Number(v)
     }
 }
 
-impl From<usize> for Figure {
+impl From<usize> for MetricValue {
     fn from(v: usize) -> Self {
         // Counts of words or bytes in one record stay far below 2^53.
-        Figure::Number(v as f64)
+        MetricValue::Number(v as f64)
     }
 }
 
-impl From<&str> for Figure {
+impl From<&str> for MetricValue {
     fn from(v: &str) -> Self {
-        Figure::Text(v.to_string())
+        MetricValue::Text(v.to_string())
     }
 }
 
-impl From<String> for Figure {
+impl From<String> for MetricValue {
     fn from(v: String) -> Self {
-        Figure::Text(v)
+        MetricValue::Text(v)
     }
 }
 
@@ -48,9 +48,9 @@ pub struct Reason {
     /// `filter.rule`, stable: reports and tests rely on it.
     pub rule: String,
     /// What was measured.
-    pub value: Figure,
+    pub value: MetricValue,
     /// The limit it broke.
-    pub limit: Figure,
+    pub limit: MetricValue,
 }
 
 /// Keep (`Continue`) or drop with a reason (`Break`).
@@ -60,7 +60,11 @@ pub type Verdict = ControlFlow<Reason>;
 pub const KEEP: Verdict = ControlFlow::Continue(());
 
 /// Drop with value and limit.
-pub(crate) fn broken(rule: &str, value: impl Into<Figure>, limit: impl Into<Figure>) -> Reason {
+pub(crate) fn broken(
+    rule: &str,
+    value: impl Into<MetricValue>,
+    limit: impl Into<MetricValue>,
+) -> Reason {
     Reason {
         rule: rule.to_string(),
         value: value.into(),
@@ -93,9 +97,9 @@ impl Side {
     }
 }
 
-/// One rule's figures for one document.
+/// One rule's metrics for one document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measure {
+pub struct Metric {
     /// `filter.rule`.
     pub rule: String,
     /// What was measured.
@@ -106,24 +110,24 @@ pub struct Measure {
     pub side: Side,
 }
 
-/// Compares figures with limits for the filters. One judge sees one document.
+/// Compares metrics with limits for the filters. One judge sees one document.
 #[derive(Debug, Default)]
 pub struct Judge {
     /// Goes on after a broken rule, to measure the others as well.
     goes_on: bool,
-    /// Keeps the figures.
+    /// Keeps the metrics.
     keeps: bool,
-    measures: Vec<Measure>,
+    metrics: Vec<Metric>,
     broken: Option<Reason>,
 }
 
 impl Judge {
-    /// Stops at the first broken rule and keeps no figures.
+    /// Stops at the first broken rule and keeps no metrics.
     pub fn strict() -> Judge {
         Judge::default()
     }
 
-    /// Stops at the first broken rule; keeps the figures up to there.
+    /// Stops at the first broken rule; keeps the metrics up to there.
     pub fn keeping() -> Judge {
         Judge {
             keeps: true,
@@ -131,7 +135,7 @@ impl Judge {
         }
     }
 
-    /// Measures every rule, whatever the others say, and keeps all figures.
+    /// Measures every rule, whatever the others say, and keeps all metrics.
     pub fn measuring() -> Judge {
         Judge {
             goes_on: true,
@@ -145,9 +149,9 @@ impl Judge {
         !self.keeps
     }
 
-    /// Figures in the order of the rules.
-    pub fn measures(&self) -> &[Measure] {
-        &self.measures
+    /// Metrics in the order of the rules.
+    pub fn metrics(&self) -> &[Metric] {
+        &self.metrics
     }
 
     /// The first broken rule that the judge went past.
@@ -171,7 +175,7 @@ impl Judge {
     /// Breaks with `rule` when `value` is on the wrong side of `limit`.
     pub(crate) fn compare(&mut self, rule: &str, value: f64, limit: f64, side: Side) -> Verdict {
         if self.keeps {
-            self.measures.push(Measure {
+            self.metrics.push(Metric {
                 rule: rule.to_string(),
                 value,
                 limit,

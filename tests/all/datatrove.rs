@@ -113,7 +113,7 @@ fn removed(files: usize, all: &[String]) -> BTreeSet<String> {
         let keep = curate::corpus::KeepList::read(&keep).unwrap();
         let documents = lines(&dir.path().join(format!("out/clean/{shard:05}.jsonl.zst")));
         assert_eq!(keep.len(), documents.len());
-        let gone = (0..keep.len()).filter(|i| keep.fate(*i) != curate::corpus::Fate::Kept);
+        let gone = (0..keep.len()).filter(|i| keep.status(*i) != curate::corpus::KeepStatus::Kept);
         removed.extend(gone.map(|i| id(&documents[i])));
     }
     removed

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-use crate::corpus::{EditList, Fate, KeepList, pieces};
+use crate::corpus::{EditList, KeepList, KeepStatus, pieces};
 use crate::document::CleanDocument;
 use crate::error::{Error, Result, damaged};
 use crate::read::{Batch, Reader};
@@ -168,11 +168,13 @@ impl Iterator for KeptDocuments {
             match &self.keep {
                 None => return Some(Ok(document)),
                 Some(keep) if at >= keep.len() => return Some(Err(self.mismatch(keep))),
-                Some(keep) if keep.fate(at) == Fate::Kept => match self.edited(at, document) {
-                    Err(e) => return Some(Err(e)),
-                    Ok(Some(document)) => return Some(Ok(document)),
-                    Ok(None) => {}
-                },
+                Some(keep) if keep.status(at) == KeepStatus::Kept => {
+                    match self.edited(at, document) {
+                        Err(e) => return Some(Err(e)),
+                        Ok(Some(document)) => return Some(Ok(document)),
+                        Ok(None) => {}
+                    }
+                }
                 Some(_) => {}
             }
         }

@@ -23,7 +23,7 @@ pub(crate) const NONE: u64 = u64::MAX;
 
 /// What happened to a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum KeepStatus {
     /// It stays.
     Kept,
     /// It has the same text as (shard, document).
@@ -40,16 +40,16 @@ pub enum Fate {
     Earlier(u64),
 }
 
-/// Flag of [`Fate::Url`].
+/// Flag of [`KeepStatus::Url`].
 pub(crate) const URL: u8 = 3;
-/// Flag of [`Fate::Hollow`].
+/// Flag of [`KeepStatus::Hollow`].
 pub(crate) const HOLLOW: u8 = 4;
-/// Flag of [`Fate::Earlier`].
+/// Flag of [`KeepStatus::Earlier`].
 pub(crate) const EARLIER: u8 = 5;
-/// Flag of [`Fate::Contaminated`].
+/// Flag of [`KeepStatus::Contaminated`].
 pub(crate) const CONTAMINATED: u8 = 6;
 
-/// The fates of one shard's documents.
+/// The status of one shard's documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeepList {
     pub(crate) flags: Vec<u8>,
@@ -80,20 +80,20 @@ impl KeepList {
     }
 
     /// What happened to `document`.
-    pub fn fate(&self, document: usize) -> Fate {
+    pub fn status(&self, document: usize) -> KeepStatus {
         #[expect(
             clippy::cast_possible_truncation,
             reason = "the two halves of a packed pair"
         )]
         let (shard, number) = ((self.of[document] >> 32) as u32, self.of[document] as u32);
         match self.flags[document] {
-            0 => Fate::Kept,
-            1 => Fate::Exact(shard, number),
-            URL => Fate::Url(shard, number),
-            HOLLOW => Fate::Hollow,
-            CONTAMINATED => Fate::Contaminated,
-            EARLIER => Fate::Earlier(self.of[document]),
-            _ => Fate::Fuzzy(shard, number),
+            0 => KeepStatus::Kept,
+            1 => KeepStatus::Exact(shard, number),
+            URL => KeepStatus::Url(shard, number),
+            HOLLOW => KeepStatus::Hollow,
+            CONTAMINATED => KeepStatus::Contaminated,
+            EARLIER => KeepStatus::Earlier(self.of[document]),
+            _ => KeepStatus::Fuzzy(shard, number),
         }
     }
 

@@ -14,7 +14,7 @@ pub use documents::{Documents, KeptDocuments, documents, kept_documents};
 pub use edits::EditList;
 pub(crate) use edits::{Span, compose, composed_splits, joined, pieces};
 pub(crate) use keep::{CONTAMINATED, EARLIER, HOLLOW, NONE, URL};
-pub use keep::{Fate, KeepList};
+pub use keep::{KeepList, KeepStatus};
 pub use texts::{Found, TextReader, TextRecord, is_plain};
 
 use std::path::{Path, PathBuf};

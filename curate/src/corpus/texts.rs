@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use simd_json::Node;
 
 use super::documents::edits;
-use crate::corpus::{EditList, Fate, KeepList, Span, pieces};
+use crate::corpus::{EditList, KeepList, KeepStatus, Span, pieces};
 use crate::error::{At, Error, Result, damaged};
 use crate::read::{Batch, Format, Input, Reader, can_be_split, reason};
 use crate::text::{excerpt, json};
@@ -164,7 +164,7 @@ impl TextReader {
                 self.number += 1;
                 match &self.keep {
                     Some(keep) if at >= keep.len() => return Err(self.mismatch(keep.len(), offset)),
-                    Some(keep) if keep.fate(at) != Fate::Kept => continue,
+                    Some(keep) if keep.status(at) != KeepStatus::Kept => continue,
                     _ => (spans, splits) = (self.edits.of(at), self.edits.splits_of(at)),
                 }
             }

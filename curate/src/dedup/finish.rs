@@ -1,4 +1,4 @@
-//! From sets to keep lists, figures of clusters and FineWeb-2's rehydration.
+//! From sets to keep lists, counts of clusters and FineWeb-2's rehydration.
 //!
 //! FineWeb-2 (Penedo et al. 2025, arXiv:2506.20920; huggingface/fineweb-2 at d0defb2) keeps one document of each cluster,
 //! tells how many it stands for, and for training repeats it so often: [`REHYDRATION`]. We write the number beside every
@@ -49,7 +49,7 @@ impl Stage<'_> {
         Ok((self.files, self.numbering, self.report))
     }
 
-    /// The fates of a file's documents.
+    /// The status of a file's documents.
     fn list(&mut self, file: usize, sizes: &Sizes) -> KeepList {
         let start = self.numbering.starts[file];
         let end = start + self.files[file].count();

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::numbering::Numbering;
 use super::signature::{SignatureColumn, SignatureFile, SignatureShape, SignatureWriter};
-use crate::corpus::{Fate, KeepList};
+use crate::corpus::{KeepList, KeepStatus};
 use crate::error::{At, Error, Result, damaged};
 use crate::progress::Progress;
 use crate::text::narrow;
@@ -137,7 +137,7 @@ pub(super) fn write(
             let (first, documents) = file.documents(group);
             let first = usize::try_from(first).unwrap_or(usize::MAX);
             for row in 0..usize::try_from(documents).unwrap_or(0) {
-                if keep.fate(first + row) == Fate::Kept {
+                if keep.status(first + row) == KeepStatus::Kept {
                     writer.copy(&columns, row, [0, narrow(shard), narrow(first + row)])?;
                 }
             }

@@ -3,7 +3,7 @@
 //! Every document gets a rank, a number; of a set the lowest rank stays, of equal ones the first document. Documents of
 //! earlier crawls come before all others: they are not written again. Ranks are made of what the signature files say, in
 //! eight bytes a document, and only if the order of documents does not decide alone. We differ from programs that keep
-//! whatever comes first, and from those that sort by one score: sources are compared before figures.
+//! whatever comes first, and from those that sort by one score: sources are compared before scores.
 
 use super::numbering::Numbering;
 use super::priority::Priority;
@@ -12,7 +12,7 @@ use crate::dedup::{DedupConfig, KeepPolicy};
 use crate::error::Result;
 use crate::write::word;
 
-/// More figures come first; no number comes last.
+/// Higher scores come first; no number comes last.
 fn quality(bytes: [u8; 4]) -> u32 {
     let quality = f32::from_le_bytes(bytes);
     if quality.is_nan() {

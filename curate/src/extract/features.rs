@@ -31,13 +31,9 @@ pub(super) fn first(page: &Page, areas: &Areas, meta: &PageMeta, hints: &Hints) 
     neighbours(&mut columns, page);
     agreement(&mut columns, page, meta, hints);
     whole(&mut columns, page, areas, hints);
-    let (text, class) = match model::weights() {
-        Some(weights) => (
-            linear::text_scores(page, weights),
-            linear::class_scores(page, weights),
-        ),
-        None => (vec![60; page.blocks.len()], vec![60; page.blocks.len()]),
-    };
+    let weights = model::weights();
+    let text = linear::text_scores(page, weights);
+    let class = linear::class_scores(page, weights);
     columns.push(|i| text[i]);
     columns.push(|i| class[i]);
     columns

@@ -96,6 +96,14 @@ fn role_marks(role: &str) -> u64 {
     1 << one
 }
 
+/// A word of a list.
+struct Pattern<'a> {
+    text: &'a str,
+    category: usize,
+    /// It counts between borders only.
+    is_whole: bool,
+}
+
 /// Patterns with the category of each; a whole one stands between borders.
 struct Words {
     automaton: AhoCorasick,
@@ -104,14 +112,14 @@ struct Words {
 }
 
 impl Words {
-    fn new(patterns: Vec<(&str, usize, bool)>) -> Words {
-        let texts = patterns.iter().map(|p| p.0);
+    fn new(patterns: &[Pattern<'_>]) -> Words {
+        let texts = patterns.iter().map(|p| p.text);
         let automaton = AhoCorasick::builder()
             .ascii_case_insensitive(true)
             .kind(Some(AhoCorasickKind::DFA))
             .build(texts)
             .expect("the word lists are small");
-        let meaning = patterns.iter().map(|p| (p.1, p.2)).collect();
+        let meaning = patterns.iter().map(|p| (p.category, p.is_whole)).collect();
         Words { automaton, meaning }
     }
 
@@ -152,18 +160,26 @@ static CLASS_WORDS: LazyLock<Words> = LazyLock::new(|| {
     for (i, (_, words)) in categories(include_str!("class_words.txt")).enumerate() {
         for word in words.split_ascii_whitespace() {
             let plain = word.strip_prefix('=');
-            patterns.push((plain.unwrap_or(word), mark::CLASSES + i, plain.is_some()));
+            patterns.push(Pattern {
+                text: plain.unwrap_or(word),
+                category: mark::CLASSES + i,
+                is_whole: plain.is_some(),
+            });
         }
     }
-    Words::new(patterns)
+    Words::new(&patterns)
 });
 
 static PHRASE_WORDS: LazyLock<Words> = LazyLock::new(|| {
     let mut patterns = Vec::new();
     for (i, (_, words)) in categories(include_str!("phrases.txt")).enumerate() {
-        patterns.extend(words.split('|').map(|word| (word, i, true)));
+        patterns.extend(words.split('|').map(|text| Pattern {
+            text,
+            category: i,
+            is_whole: true,
+        }));
     }
-    Words::new(patterns)
+    Words::new(&patterns)
 });
 
 /// Hashes of stop words.

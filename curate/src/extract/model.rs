@@ -36,8 +36,12 @@ struct Model {
     ensembles: [Ensemble; 2],
 }
 
-static MODEL: LazyLock<Option<Model>> = LazyLock::new(|| {
-    let mut bytes = include_bytes!("model.bin").as_slice();
+static MODEL: LazyLock<Model> = LazyLock::new(|| {
+    // the file is part of the program and a test reads it
+    model(include_bytes!("model.bin")).expect("the built-in model is whole")
+});
+
+fn model(mut bytes: &'static [u8]) -> Option<Model> {
     let magic = take(&mut bytes, 4)?;
     (magic == b"MXM2").then_some(())?;
     let weights = Weights {
@@ -47,11 +51,11 @@ static MODEL: LazyLock<Option<Model>> = LazyLock::new(|| {
     };
     let ensembles = [ensemble(&mut bytes)?, ensemble(&mut bytes)?];
     Some(Model { weights, ensembles })
-});
+}
 
 /// Weights of words.
-pub(super) fn weights() -> Option<&'static Weights<'static>> {
-    MODEL.as_ref().map(|m| &m.weights)
+pub(super) fn weights() -> &'static Weights<'static> {
+    &MODEL.weights
 }
 
 fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
@@ -112,10 +116,10 @@ impl Ensemble {
 /// Logits in 1/1024 of each block being main text; `columns` are those of `features::first` and are
 /// extended.
 pub(super) fn scores(page: &Page, areas: &Areas, columns: &mut Columns) -> Vec<i32> {
-    let Some(model) = MODEL.as_ref().filter(|_| columns.rows() > 0) else {
+    if columns.rows() == 0 {
         return vec![0; page.blocks.len()];
-    };
-    let [first, second] = &model.ensembles;
+    }
+    let [first, second] = &MODEL.ensembles;
     debug_assert_eq!(
         columns.len(),
         first.columns,
@@ -214,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_model_fits_the_features_and_its_tables_are_whole() {
-        let model = MODEL.as_ref().expect("model.bin is readable");
+        let model = &*MODEL;
         let tree = html::parse("<h1>a</h1><p>b c d.</p><p>e</p>");
         let (says, hints) = meta::read(&tree, None, None);
         let page = blocks::cut(&tree);

@@ -151,7 +151,7 @@ impl BadWordsFilter {
         self.measure(text, id, language, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare the figure of a text.
+    /// Lets `judge` compare the metric of a text.
     pub fn measure(&self, text: &str, id: &str, language: &str, judge: &mut Judge) -> Verdict {
         let language = match self.config.language.as_str() {
             "" => language,

@@ -57,7 +57,7 @@ impl FinewebQuality {
         self.measure(text, scratch, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text.
+    /// Lets `judge` compare every metric of a text.
     pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
         let lines: Vec<&str> = text
             .split('\n')

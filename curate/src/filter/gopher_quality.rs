@@ -81,7 +81,7 @@ impl GopherQuality {
         self.measure(text, scratch, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text.
+    /// Lets `judge` compare every metric of a text.
     pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
         self.measure_with(&stop_word, text, scratch, judge)
     }

@@ -64,7 +64,7 @@ impl GopherRepetition {
         self.measure(text, scratch, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text.
+    /// Lets `judge` compare every metric of a text.
     pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
         if text.is_empty() {
             return Verdict::Break(empty("gopher_repetition.empty"));

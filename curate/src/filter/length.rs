@@ -33,7 +33,7 @@ impl Length {
         self.measure(text, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text.
+    /// Lets `judge` compare every metric of a text.
     pub fn measure(&self, text: &str, judge: &mut Judge) -> Verdict {
         let n = chars(text) as f64;
         judge.at_least("length.min_chars", n, self.min_chars as f64)?;

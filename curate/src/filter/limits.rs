@@ -1,4 +1,4 @@
-//! Rules in tables: what a recipe publishes as a list of figures with limits is written down, and overridden, as one.
+//! Rules in tables: what a recipe publishes as a list of metrics with limits is written down, and overridden, as one.
 //!
 //! A rule has a name, a side and the published limit. A job file changes single limits: `limits = { max_urls = 0.3,
 //! max_numbers = false }`, where `false` switches a rule off.
@@ -83,8 +83,8 @@ impl Limits {
         }
     }
 
-    /// Compares a figure with the rule's limit.
-    pub(super) fn compare(&self, rule: &Rule, value: f64, judge: &mut Judge) -> Verdict {
+    /// Compares a value with the rule's limit.
+    fn compare(&self, rule: &Rule, value: f64, judge: &mut Judge) -> Verdict {
         let mut limit = rule.limit;
         if !self.0.is_empty() {
             match self.0.get(rule.short()) {
@@ -94,6 +94,41 @@ impl Limits {
             }
         }
         judge.compare(rule.name, value, limit, rule.side)
+    }
+}
+
+/// A table of rules on its way through one document.
+pub(super) struct Rules<'a> {
+    /// Those that were not asked for yet.
+    rest: &'a [Rule],
+    limits: &'a Limits,
+    judge: &'a mut Judge,
+}
+
+impl<'a> Rules<'a> {
+    /// The rules of a recipe, its limits changed by a job.
+    pub(super) fn new(rules: &'a [Rule], limits: &'a Limits, judge: &'a mut Judge) -> Rules<'a> {
+        Rules {
+            rest: rules,
+            limits,
+            judge,
+        }
+    }
+
+    /// Compares a value with the limit of the rule `name`, given without the recipe's name.
+    ///
+    /// # Panics
+    /// If the table has no such rule behind the one that was asked for before: values come in the order of the table.
+    pub(super) fn check(&mut self, name: &str, value: f64) -> Verdict {
+        let is_named = |rule: &Rule| {
+            let recipe = rule.name.strip_suffix(name);
+            recipe.is_some_and(|recipe| recipe.ends_with('.'))
+        };
+        let at = self.rest.iter().position(is_named);
+        let at = at.expect("values come in the order of the table of rules");
+        let rule = &self.rest[at];
+        self.rest = &self.rest[at + 1..];
+        self.limits.compare(rule, value, self.judge)
     }
 }
 
@@ -120,6 +155,31 @@ mod tests {
         assert!(!holds(&limits("{}"), 49.0) && holds(&limits("{}"), 50.0));
         assert!(holds(&limits(r#"{"min_words": 40}"#), 49.0));
         assert!(holds(&limits(r#"{"min_words": false}"#), 0.0));
+    }
+
+    #[test]
+    fn values_find_their_rules_by_name_in_the_order_of_the_table() {
+        let (limits, mut judge) = (Limits::default(), Judge::measuring());
+        let mut rules = Rules::new(&RULES, &limits, &mut judge);
+        assert!(rules.check("min_words", 60.0).is_continue());
+        assert!(rules.check("max_urls", 0.1).is_continue());
+        let found: Vec<_> = judge
+            .metrics()
+            .iter()
+            .map(|m| (&*m.rule, m.value))
+            .collect();
+        assert_eq!(found, [("r.min_words", 60.0), ("r.max_urls", 0.1)]);
+        // a rule may be passed over
+        let mut judge = Judge::strict();
+        let verdict = Rules::new(&RULES, &limits, &mut judge).check("max_urls", 0.3);
+        assert!(verdict.is_break());
+    }
+
+    #[test]
+    #[should_panic(expected = "in the order of the table")]
+    fn a_rule_that_the_table_does_not_have_is_refused() {
+        let (limits, mut judge) = (Limits::default(), Judge::strict());
+        drop(Rules::new(&RULES, &limits, &mut judge).check("words", 60.0));
     }
 
     #[test]

@@ -3,12 +3,12 @@
 //! Paper: Rae et al. 2021, arXiv:2112.11446, app. A.1 and table A1. The paper defines neither words nor lines; here words
 //! lie between white space, lines between line feeds, paragraphs between empty lines, pieces without text are none. A
 //! duplicate is every copy but the first. The characters of duplicate n-grams count once where n-grams overlap, as the paper
-//! asks (datatrove's figure, step `gopher_repetition`, is another); shares are of all characters of words. Rules run in
+//! asks (datatrove's metric, step `gopher_repetition`, is another); shares are of all characters of words. Rules run in
 //! the paper's order. The repetition rules come after the quality rules.
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{Limits, Rule};
+use super::limits::{Limits, Rule, Rules};
 use crate::check::Problem;
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
@@ -51,6 +51,22 @@ const RULES: [Rule; 23] = [
     Rule::at_most("massive_text.max_duplicate_10_gram_ratio", 0.1),
 ];
 
+/// Rules of the most frequent n-gram, by n.
+const TOP: [(usize, &str); 3] = [
+    (2, "max_top_2_gram_ratio"),
+    (3, "max_top_3_gram_ratio"),
+    (4, "max_top_4_gram_ratio"),
+];
+/// Rules of n-grams that occur again, by n.
+const DUPLICATE: [(usize, &str); 6] = [
+    (5, "max_duplicate_5_gram_ratio"),
+    (6, "max_duplicate_6_gram_ratio"),
+    (7, "max_duplicate_7_gram_ratio"),
+    (8, "max_duplicate_8_gram_ratio"),
+    (9, "max_duplicate_9_gram_ratio"),
+    (10, "max_duplicate_10_gram_ratio"),
+];
+
 /// Of which two must occur.
 const STOP_WORDS: [&str; 8] = ["the", "be", "to", "of", "and", "that", "have", "with"];
 
@@ -60,57 +76,59 @@ impl MassiveText {
         self.measure(text, scratch, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text.
+    /// Lets `judge` compare every metric of a text.
     pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
         let Scratch { plain, set, .. } = scratch;
         plain.split(text);
         if plain.len() == 0 {
             return Verdict::Break(empty("massive_text.empty"));
         }
-        let mut rules = RULES.iter();
-        let mut next = |value: f64| match rules.next() {
-            Some(rule) => self.limits.compare(rule, value, judge),
-            None => KEEP,
-        };
+        let mut rules = Rules::new(&RULES, &self.limits, judge);
         let (count, all) = (plain.len(), plain.all_chars());
-        next(count as f64)?;
-        next(count as f64)?;
+        rules.check("min_words", count as f64)?;
+        rules.check("max_words", count as f64)?;
         let mean = share(all, count);
-        next(mean)?;
-        next(mean)?;
+        rules.check("min_mean_word_length", mean)?;
+        rules.check("max_mean_word_length", mean)?;
         let times = |s: &str| memchr::memmem::find_iter(text.as_bytes(), s).count();
-        next(share(times("#"), count))?;
-        next(share(times("...") + times("\u{2026}"), count))?;
+        rules.check("max_hash_ratio", share(times("#"), count))?;
+        rules.check(
+            "max_ellipsis_ratio",
+            share(times("...") + times("\u{2026}"), count),
+        )?;
         let lines = || pieces(text, "\n");
         let whole = lines().count();
         let bullets = lines().filter(|l| l.starts_with(['\u{2022}', '-', '*']));
-        next(share(bullets.count(), whole))?;
+        rules.check("max_bullet_line_ratio", share(bullets.count(), whole))?;
         let dots = lines().filter(|l| l.ends_with("...") || l.ends_with('\u{2026}'));
-        next(share(dots.count(), whole))?;
+        rules.check("max_ellipsis_line_ratio", share(dots.count(), whole))?;
         let words = || plain.words.iter().map(|w| w.of(text));
         let alphabetic = words().filter(|w| w.chars().any(|c| unicode::is(c, LETTER)));
-        next(share(alphabetic.count(), count))?;
+        rules.check(
+            "min_alphabetic_word_ratio",
+            share(alphabetic.count(), count),
+        )?;
         let stops = STOP_WORDS.iter().filter(|s| words().any(|w| w == **s));
-        next(stops.count() as f64)?;
+        rules.check("min_stop_words", stops.count() as f64)?;
         let lines = Copies::of(lines(), set);
         let paragraphs = Copies::of(pieces(text, "\n\n"), set);
-        for copies in [&lines, &paragraphs] {
-            next(share(copies.pieces - copies.distinct, copies.pieces))?;
-        }
-        for copies in [&lines, &paragraphs] {
-            next(share(copies.chars - copies.distinct_chars, copies.chars))?;
-        }
-        for n in [2, 3, 4] {
+        let pieces = |copies: &Copies| share(copies.pieces - copies.distinct, copies.pieces);
+        rules.check("max_duplicate_line_ratio", pieces(&lines))?;
+        rules.check("max_duplicate_paragraph_ratio", pieces(&paragraphs))?;
+        let chars = |copies: &Copies| share(copies.chars - copies.distinct_chars, copies.chars);
+        rules.check("max_duplicate_line_char_ratio", chars(&lines))?;
+        rules.check("max_duplicate_paragraph_char_ratio", chars(&paragraphs))?;
+        for (n, rule) in TOP {
             let (keys, chars) = plain.grams(n);
             let top = most_frequent(keys, set).map_or(0, |(first, times)| {
                 let length: usize = chars[first..first + n].iter().map(|&c| c as usize).sum();
                 length * times as usize
             });
-            next(share(top, all))?;
+            rules.check(rule, share(top, all))?;
         }
-        for n in 5..=10 {
+        for (n, rule) in DUPLICATE {
             let (keys, chars) = plain.grams(n);
-            next(share(covered_chars(keys, n, chars, set), all))?;
+            rules.check(rule, share(covered_chars(keys, n, chars, set), all))?;
         }
         KEEP
     }
@@ -146,13 +164,13 @@ impl Filter for MassiveText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::Measure;
+    use crate::verdict::Metric;
 
-    fn figures(text: &str) -> Vec<Measure> {
+    fn figures(text: &str) -> Vec<Metric> {
         let mut judge = Judge::measuring();
         let verdict = MassiveText::default().measure(text, &mut Scratch::new(), &mut judge);
         assert!(verdict.is_continue());
-        judge.measures().to_vec()
+        judge.metrics().to_vec()
     }
 
     fn figure(text: &str, rule: &str) -> f64 {

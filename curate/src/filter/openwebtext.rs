@@ -50,7 +50,7 @@ impl Openwebtext {
         self.measure(text, language, out, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text; `out` is what it becomes.
+    /// Lets `judge` compare every metric of a text; `out` is what it becomes.
     pub fn measure(
         &self,
         text: &str,

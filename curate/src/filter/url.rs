@@ -81,9 +81,14 @@ impl UrlFilter {
             words: normals(&config.words).into_iter().collect(),
             soft: normals(&config.soft_words).into_iter().collect(),
             threshold: config.soft_word_threshold,
-            subwords: (!subwords.is_empty())
-                .then(|| AhoCorasick::new(&subwords).ok())
-                .flatten(),
+            subwords: match subwords.is_empty() {
+                true => None,
+                false => Some(AhoCorasick::new(&subwords).map_err(|e| Error::Config {
+                    key: "url.subwords".into(),
+                    found: e.to_string(),
+                    wanted: "fewer and shorter words".into(),
+                })?),
+            },
             require: config.require,
             ..UrlFilter::default()
         };

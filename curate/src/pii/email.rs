@@ -11,11 +11,12 @@ use regex::Regex;
 use crate::text::unicode::{self, DIGIT, LETTER};
 
 /// What follows the `@`.
-static DOMAIN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static DOMAIN: LazyLock<Regex> = LazyLock::new(|| {
     const OCTET: &str = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)";
     const LABEL: &str = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?";
     let bracketed = format!(r"\[(?:{OCTET}\.){{3}}(?:{OCTET}|[A-Za-z0-9-]*[A-Za-z0-9]:)\]");
-    Regex::new(&format!(r"(?-u)\A(?:(?:{LABEL}\.)+{LABEL}|{bracketed})")).ok()
+    Regex::new(&format!(r"(?-u)\A(?:(?:{LABEL}\.)+{LABEL}|{bracketed})"))
+        .expect("the pattern is one")
 });
 
 /// Characters of atoms: `A-Za-z0-9!#$%&'*+/=?^_`{|}~-`.
@@ -41,7 +42,7 @@ pub(super) fn find(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>)
         let Some(start) = local(text, from, sign) else {
             continue;
         };
-        if let Some(domain) = DOMAIN.as_ref().and_then(|d| d.find(&text[at..range.end])) {
+        if let Some(domain) = DOMAIN.find(&text[at..range.end]) {
             at += domain.end();
             from = at;
             out.push(start..at);

@@ -12,9 +12,9 @@ use regex::Regex;
 
 use super::boundary::ends_word;
 
-static IPV4: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static IPV4: LazyLock<Regex> = LazyLock::new(|| {
     const OCTET: &str = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)";
-    Regex::new(&format!(r"(?-u)(?:{OCTET}\.){{3}}{OCTET}")).ok()
+    Regex::new(&format!(r"(?-u)(?:{OCTET}\.){{3}}{OCTET}")).expect("the pattern is one")
 });
 
 pub(super) fn find(text: &str, range: Range<usize>, public: bool, out: &mut Vec<Range<usize>>) {
@@ -48,7 +48,7 @@ fn v4(text: &str, range: Range<usize>, public: bool, out: &mut Vec<Range<usize>>
         let start = dot - before.count();
         let end = dot + bytes[dot..range.end].iter().take_while(|b| part(b)).count();
         let mut from = start;
-        while let Some(found) = IPV4.as_ref().and_then(|r| r.find(&text[from..end])) {
+        while let Some(found) = IPV4.find(&text[from..end]) {
             let address = found.as_str().parse::<Ipv4Addr>();
             if address.is_ok_and(|a| !public || is_global_v4(a)) {
                 out.push(from + found.start()..from + found.end());

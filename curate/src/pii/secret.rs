@@ -74,30 +74,27 @@ const PEM_BYTES: usize = 16 << 10;
 /// Bytes of its first line: labels are of a few words.
 const PEM_LINE: usize = 128;
 
-static BEGINNINGS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+static BEGINNINGS: LazyLock<AhoCorasick> = LazyLock::new(|| {
     AhoCorasick::builder()
         .match_kind(MatchKind::LeftmostLongest)
         .build(KEYS.iter().map(|k| k.0).chain([PEM]))
-        .ok()
+        .expect("a few short words fit")
 });
 
 /// A name, `=` or `:`, a quoted value.
-static ASSIGNED: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static ASSIGNED: LazyLock<Regex> = LazyLock::new(|| {
     let names = "api_?-?key|secret|passw(?:or)?d|auth_?-?token|access_?-?token|private_?-?key|client_?-?secret";
     Regex::new(&format!(
         r#"(?i-u)(?:{names})[A-Za-z0-9_-]{{0,24}}["']?[ \t]{{0,4}}(?::=|=>|[:=])[ \t]{{0,4}}["']([!-&(-~]{{16,200}})["']"#
     ))
-    .ok()
+    .expect("the pattern is one")
 });
 
 pub(super) fn find(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
     let first = out.len();
     let bytes = text.as_bytes();
     let mut at = range.start;
-    while let Some(hit) = BEGINNINGS
-        .as_ref()
-        .and_then(|b| b.find(aho_corasick::Input::new(bytes).range(at..range.end)))
-    {
+    while let Some(hit) = BEGINNINGS.find(aho_corasick::Input::new(bytes).range(at..range.end)) {
         let end = match KEYS.get(hit.pattern().as_usize()) {
             Some(&(head, alphabet, fewest, most)) => {
                 let alone = ends_word(hit.start().checked_sub(1).and_then(|i| bytes.get(i)));
@@ -141,11 +138,8 @@ fn private_key(text: &str, start: usize, end: usize) -> Option<usize> {
 }
 
 fn assigned(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
-    let Some(regex) = ASSIGNED.as_ref() else {
-        return;
-    };
     let mut from = range.start;
-    while let Some(found) = regex.captures(&text[from..range.end]) {
+    while let Some(found) = ASSIGNED.captures(&text[from..range.end]) {
         let (Some(whole), Some(value)) = (found.get(0), found.get(1)) else {
             return;
         };

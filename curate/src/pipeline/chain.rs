@@ -19,11 +19,11 @@ use crate::pipeline::report::{Sample, sample_hash};
 use crate::read::{
     Batch, Content, Fields, Format, Input, JsonScratch, Raw, Unread, parse_page, read_fields,
 };
-use crate::statistics::{TextFigures, measure};
+use crate::statistics::{TextMetrics, measure};
 use crate::steps::{Step, Steps};
 use crate::text::repair::Repairs;
 use crate::text::{chars, excerpt, json};
-use crate::verdict::{Measure, Reason, Verdict, empty};
+use crate::verdict::{Metric, Reason, Verdict, empty};
 
 /// The steps every record goes through.
 pub(crate) struct Chain {
@@ -64,10 +64,10 @@ pub(crate) struct Kept {
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
     pub(crate) personal: Vec<String>,
-    pub(crate) measures: Vec<Measure>,
+    pub(crate) metrics: Vec<Metric>,
     pub(crate) url: Option<String>,
     #[serde(with = "crate::statistics::boxed")]
-    pub(crate) figures: Option<Box<TextFigures>>,
+    pub(crate) text_metrics: Option<Box<TextMetrics>>,
     pub(crate) host: Option<String>,
     /// Source, with the subset behind a slash.
     pub(crate) source: String,
@@ -82,9 +82,9 @@ pub(crate) struct Dropped {
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
     pub(crate) personal: Vec<String>,
-    pub(crate) measures: Vec<Measure>,
+    pub(crate) metrics: Vec<Metric>,
     #[serde(with = "crate::statistics::boxed")]
-    pub(crate) figures: Option<Box<TextFigures>>,
+    pub(crate) text_metrics: Option<Box<TextMetrics>>,
     /// Source, with the subset behind a slash.
     pub(crate) source: String,
     /// Something that has no limit dropped it.
@@ -242,15 +242,15 @@ impl Chain {
         into.add(&mut scratch.steps.clock);
     }
 
-    /// Figures of a text, if they are asked for and there is one.
-    fn figures(&self, text: &str, scratch: &mut WorkScratch) -> Option<Box<TextFigures>> {
+    /// Metrics of a text, if they are asked for and there is one.
+    fn text_metrics(&self, text: &str, scratch: &mut WorkScratch) -> Option<Box<TextMetrics>> {
         if !self.statistics || text.is_empty() {
             return None;
         }
         scratch.steps.clock.start();
-        let figures = measure(text, &mut scratch.steps.text);
+        let text_metrics = measure(text, &mut scratch.steps.text);
         scratch.steps.clock.lap("statistics");
-        Some(Box::new(figures))
+        Some(Box::new(text_metrics))
     }
 
     fn drop(
@@ -260,18 +260,18 @@ impl Chain {
         input: &Input,
         scratch: &mut WorkScratch,
     ) -> Outcome {
-        let figures = self.figures(&draft.text, scratch);
+        let text_metrics = self.text_metrics(&draft.text, scratch);
         let shown = excerpt(&draft.text, EXCERPT_CHARS).len();
         draft.text.truncate(shown);
         Outcome::Dropped(Box::new(Dropped {
-            figures,
+            text_metrics,
             source: source_of(&draft, input),
             id: draft.id,
             url: draft.url,
             language: draft.language,
             repairs: draft.repairs,
             personal: draft.personal,
-            measures: draft.measures,
+            metrics: draft.metrics,
             is_lost: draft.is_lost,
             reason,
             excerpt: draft.text,
@@ -307,7 +307,7 @@ impl Chain {
             language: draft.language.clone(),
             excerpt: shown.to_string(),
         };
-        let figures = self.figures(&draft.text, scratch);
+        let text_metrics = self.text_metrics(&draft.text, scratch);
         let source = source_of(&draft, input);
         let host = draft.url.as_deref().and_then(host_of);
         let document = CleanDocument {
@@ -332,9 +332,9 @@ impl Chain {
             language: draft.language,
             repairs: draft.repairs,
             personal: draft.personal,
-            measures: draft.measures,
+            metrics: draft.metrics,
             url: document.url,
-            figures,
+            text_metrics,
             host,
             source,
             sample,

@@ -32,10 +32,10 @@ pub struct CurateConfig {
     pub max_bad_records: u64,
     /// A longer record or line (bytes, decompressed) is quarantined without being buffered.
     pub max_record_bytes: u64,
-    /// Also measure every rule of every document, broken or not, and keep the figures in `figures/`: the report then
+    /// Also measure every rule of every document, broken or not, and keep the metrics in `figures/`: the report then
     /// shows what other limits would keep. Costs the rules that a dropped document would have been spared.
     pub figures: bool,
-    /// Measure every document's text (datatrove's document, line, paragraph and word statistics), by source and language;
+    /// Metric every document's text (datatrove's document, line, paragraph and word statistics), by source and language;
     /// with `figures` also what the rules measured. Summed up in `statistics.json` and `statistics.parquet`.
     pub statistics: bool,
     /// Filters in order; the first broken rule names the drop.

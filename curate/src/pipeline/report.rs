@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::decontaminate::{Contaminated, DecontaminateConfig, Decontamination, TaskHits};
 use crate::text::repair::Repairs;
-use crate::verdict::Figure;
+use crate::verdict::MetricValue;
 use crate::write::OutputFile;
 
 /// Counts of one shard, or of several once merged.
@@ -65,10 +65,10 @@ pub struct Sample {
     pub rule: String,
     /// What the rule measured.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<Figure>,
+    pub value: Option<MetricValue>,
     /// The limit it broke.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<Figure>,
+    pub limit: Option<MetricValue>,
     /// Language code; empty if no language step saw it.
     pub language: String,
     /// Start of the text.
@@ -147,8 +147,8 @@ impl ShardReport {
         for sample in &self.dropped_samples {
             if let Some(task) = sample.rule.strip_prefix(DECONTAMINATE) {
                 let ngram = match &sample.value {
-                    Some(Figure::Text(ngram)) => ngram.clone(),
-                    Some(Figure::Number(value)) => value.to_string(),
+                    Some(MetricValue::Text(ngram)) => ngram.clone(),
+                    Some(MetricValue::Number(value)) => value.to_string(),
                     None => String::new(),
                 };
                 found.examples.push(Contaminated {

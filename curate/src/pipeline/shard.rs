@@ -26,7 +26,7 @@ use crate::pipeline::journal::Journal;
 use crate::pipeline::quarantine::{Place, Quarantine};
 use crate::pipeline::report::{Sample, ShardReport, add, sample_hash};
 use crate::progress::Progress;
-use crate::quality::signals::FiguresWriter;
+use crate::quality::metrics::MetricsWriter;
 use crate::read::{Batch, Raw, Reader, Shard, can_be_split, input_files};
 use crate::secrets::shown;
 use crate::statistics::{Seen, State, Statistics};
@@ -71,7 +71,7 @@ pub struct Curator {
     run: u128,
     max_record_bytes: usize,
     output: OutputFormat,
-    figures: bool,
+    keeps_metrics: bool,
     statistics: bool,
     quarantine: Quarantine,
     scratch: Mutex<Vec<WorkScratch>>,
@@ -107,7 +107,7 @@ impl Curator {
             run: run_of(config, decontaminate),
             max_record_bytes: max,
             output: config.output,
-            figures: config.figures,
+            keeps_metrics: config.figures,
             statistics: config.statistics,
             quarantine: Quarantine::new(config.max_bad_records),
             scratch: Mutex::new(Vec::new()),
@@ -194,7 +194,7 @@ impl Curator {
 
     fn writers(&self, out: &Path, shard: &Shard) -> Result<Writers<'_>> {
         let n = shard.number;
-        let figures = || FiguresWriter::create(out, &shard_file("figures", n, "jsonl.zst"));
+        let metrics = || MetricsWriter::create(out, &shard_file("figures", n, "jsonl.zst"));
         let signatures = shard_file("clean", n, "sig");
         let origin = Origin {
             shard: u32::try_from(n).unwrap_or(u32::MAX),
@@ -205,7 +205,7 @@ impl Curator {
             signatures: SignatureWriter::create(out, &signatures, self.shape, origin)?,
             dropped: JsonLines::create(out, &shard_file("dropped", n, "jsonl.zst"))?,
             errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
-            figures: self.figures.then(figures).transpose()?,
+            metrics: self.keeps_metrics.then(metrics).transpose()?,
             statistics: self.statistics.then(Statistics::default),
             report: ShardReport::default(),
             source: shard.path.clone(),
@@ -324,7 +324,7 @@ struct Writers<'a> {
     signatures: SignatureWriter,
     dropped: JsonLines,
     errors: AtomicFile,
-    figures: Option<FiguresWriter>,
+    metrics: Option<MetricsWriter>,
     statistics: Option<Statistics>,
     report: ShardReport,
     source: PathBuf,
@@ -340,8 +340,8 @@ const WHY_CHARS: usize = 300;
 struct DroppedLine<'a> {
     id: &'a str,
     rule: &'a str,
-    value: &'a crate::verdict::Figure,
-    limit: &'a crate::verdict::Figure,
+    value: &'a crate::verdict::MetricValue,
+    limit: &'a crate::verdict::MetricValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: &'a Option<String>,
     language: &'a str,
@@ -389,18 +389,20 @@ impl Writers<'_> {
                         excerpt: text.to_string(),
                     });
                 }
-                if let Some(figures) = &mut self.figures
-                    && (drop.is_lost || !drop.measures.is_empty())
+                if let Some(metrics) = &mut self.metrics
+                    && (drop.is_lost || !drop.metrics.is_empty())
                 {
-                    figures.write(&drop.id, &drop.measures, drop.is_lost)?;
+                    metrics.write(&drop.id, &drop.metrics, drop.is_lost)?;
                 }
-                if let (Some(statistics), Some(figures)) = (&mut self.statistics, &drop.figures) {
+                if let (Some(statistics), Some(text_metrics)) =
+                    (&mut self.statistics, &drop.text_metrics)
+                {
                     statistics.add(&Seen {
                         state: State::Dropped,
                         source: &drop.source,
                         language: &drop.language,
-                        figures,
-                        measures: &drop.measures,
+                        text_metrics,
+                        metrics: &drop.metrics,
                     });
                 }
                 self.dropped.write(&DroppedLine {
@@ -431,16 +433,18 @@ impl Writers<'_> {
                 let power = kept.signature.chars.checked_ilog2().unwrap_or(0);
                 *report.lengths.entry(power).or_default() += 1;
                 report.show_kept(&kept.sample);
-                if let Some(figures) = &mut self.figures {
-                    figures.write(&kept.sample.id, &kept.measures, false)?;
+                if let Some(metrics) = &mut self.metrics {
+                    metrics.write(&kept.sample.id, &kept.metrics, false)?;
                 }
-                if let (Some(statistics), Some(figures)) = (&mut self.statistics, &kept.figures) {
+                if let (Some(statistics), Some(text_metrics)) =
+                    (&mut self.statistics, &kept.text_metrics)
+                {
                     statistics.add(&Seen {
                         state: State::Kept,
                         source: &kept.source,
                         language: &kept.language,
-                        figures,
-                        measures: &kept.measures,
+                        text_metrics,
+                        metrics: &kept.metrics,
                     });
                     let (url, host) = (kept.url.as_deref(), kept.host.as_deref());
                     let signature = &kept.signature;
@@ -493,8 +497,8 @@ impl Writers<'_> {
             self.dropped.finish()?,
             self.errors.finish()?,
         ];
-        if let Some(figures) = self.figures {
-            report.outputs.push(figures.finish()?);
+        if let Some(metrics) = self.metrics {
+            report.outputs.push(metrics.finish()?);
         }
         if let Some(statistics) = self.statistics {
             let name = shard_file("statistics", number, "jsonl.zst");

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::signals::{Expression, Signals};
+use super::metrics::{Expression, Metrics};
 use crate::check::Problem;
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
 use crate::text::chars;
-use crate::verdict::{Judge, KEEP, Measure, Verdict, broken};
+use crate::verdict::{Judge, KEEP, Metric, Verdict, broken};
 
 /// Names in conditions that stand for texts.
 const TEXTS: [&str; 3] = ["language", "url", "subset"];
@@ -37,20 +37,20 @@ impl StepConfig for ExpressionConfig {
             );
         }
         if let Err(why) = Expression::parse(&self.keep, &TEXTS) {
-            problem("keep", why, "a condition over figures");
+            problem("keep", why, "a condition over metrics");
         }
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
         let wrong = |found: String, wanted: String| at.wrong("expression.keep", found, wanted);
         let condition = Expression::parse(&self.keep, &TEXTS)
-            .map_err(|why| wrong(why, "a condition over figures".into()))?;
+            .map_err(|why| wrong(why, "a condition over metrics".into()))?;
         let mut known: Vec<String> = OWN.iter().chain(&TEXTS).map(|n| n.to_string()).collect();
         known.extend(at.before.iter().flat_map(|step| step.metrics()));
         if let Some(name) = condition.names().find(|n| !known.iter().any(|k| k == n)) {
             known.sort();
             known.dedup();
-            let wanted = format!("a figure of a step before: {}", known.join(" "));
+            let wanted = format!("a metric of a step before: {}", known.join(" "));
             return Err(wrong(format!("{name:?}"), wanted));
         }
         Ok(Box::new(Condition {
@@ -71,7 +71,7 @@ impl Filter for Condition {
     fn apply(&self, draft: &mut Draft, _: &mut StepScratch, judge: &mut Judge) -> Verdict {
         let document = Document {
             draft,
-            measures: judge.measures(),
+            metrics: judge.metrics(),
         };
         if self.condition.holds(&document) {
             return KEEP;
@@ -105,10 +105,10 @@ const OWN: [&str; 3] = ["chars", "bytes", "lines"];
 /// A document as conditions see it.
 struct Document<'a> {
     draft: &'a Draft,
-    measures: &'a [Measure],
+    metrics: &'a [Metric],
 }
 
-impl Signals for Document<'_> {
+impl Metrics for Document<'_> {
     fn number(&self, name: &str) -> Option<f64> {
         let text = &self.draft.text;
         match name {
@@ -117,7 +117,7 @@ impl Signals for Document<'_> {
             "lines" => Some(memchr::memchr_iter(b'\n', text.as_bytes()).count() as f64 + 1.0),
             // a step that is there twice is asked for what it said last
             _ => self
-                .measures
+                .metrics
                 .iter()
                 .rev()
                 .find(|m| m.rule == name)

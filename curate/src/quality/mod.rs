@@ -5,9 +5,10 @@ pub mod code;
 mod condition;
 pub mod dsir;
 pub mod fasttext;
+pub mod metrics;
+mod model_file;
 pub mod ngram;
 mod perplexity;
-pub mod signals;
 
 pub use classifier::QualityConfig;
 pub use code::CodeConfig;

@@ -1,6 +1,6 @@
-//! How a figure is spread over documents, mergeable without regard to order.
+//! How a metric is spread over documents, mergeable without regard to order.
 //!
-//! Exact as long as a figure takes few different values. Beyond that values fall into buckets by sign, exponent and the
+//! Exact as long as a metric takes few different values. Beyond that values fall into buckets by sign, exponent and the
 //! upper six bits of the mantissa (a log-linear histogram as HdrHistogram's, with binary logarithm), so a quantile is off by
 //! at most 1/128 of itself. Both forms are functions of the values alone: merging in any order, over any cut of the corpus,
 //! gives the same bytes, which a t-digest does not. Sums are fixed-point for the same reason.
@@ -16,7 +16,7 @@ const SHIFT: u32 = 46;
 /// Fixed-point unit of sums.
 const UNIT: f64 = (1u64 << 32) as f64;
 
-/// Values of one figure.
+/// Values of one metric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     count: u64,
@@ -43,7 +43,7 @@ impl Distribution {
         self.count += 1;
         self.sum += fixed(value);
         let key = ordered(value);
-        self.stretch(Some((key, key)));
+        self.stretch(key, key);
         *self.counts.entry(key >> self.shift()).or_default() += 1;
         self.coarsen();
     }
@@ -52,7 +52,9 @@ impl Distribution {
     pub fn merge(&mut self, other: &Distribution) {
         self.count += other.count;
         self.sum += other.sum;
-        self.stretch(other.range);
+        if let Some((least, most)) = other.range {
+            self.stretch(least, most);
+        }
         if other.is_coarse && !self.is_coarse {
             self.use_buckets();
         }
@@ -104,7 +106,7 @@ impl Distribution {
     }
 
     /// (lower bound, values) of `bins` bins between the first and the last percent, which the outer bins also hold; as wide
-    /// as each other, or as many times as great where the figure spans more than a factor of 50.
+    /// as each other, or as many times as great where the metric spans more than a factor of 50.
     pub fn histogram(&self, bins: usize) -> Vec<(f64, u64)> {
         let (Some(low), Some(high)) = (self.quantile(0.01), self.quantile(0.99)) else {
             return Vec::new();
@@ -132,10 +134,10 @@ impl Distribution {
         if self.is_coarse { SHIFT } else { 0 }
     }
 
-    fn stretch(&mut self, other: Option<(u64, u64)>) {
-        self.range = match (self.range, other) {
-            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
-            (a, b) => a.or(b),
+    fn stretch(&mut self, least: u64, most: u64) {
+        self.range = match self.range {
+            Some((a, b)) => Some((a.min(least), b.max(most))),
+            None => Some((least, most)),
         };
     }
 

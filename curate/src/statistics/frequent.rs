@@ -25,7 +25,7 @@ impl Frequent {
     /// Adds a document.
     pub fn add(&mut self, name: &str, chars: u64) {
         self.documents += 1;
-        self.put(name, (1, chars));
+        self.put(name, 1, chars);
         self.reduce();
     }
 
@@ -33,7 +33,8 @@ impl Frequent {
     pub fn merge(&mut self, other: &Frequent) {
         self.documents += other.documents;
         self.error += other.error;
-        other.names.iter().for_each(|(n, c)| self.put(n, *c));
+        let names = other.names.iter();
+        names.for_each(|(name, (documents, chars))| self.put(name, *documents, *chars));
         self.reduce();
     }
 
@@ -59,14 +60,14 @@ impl Frequent {
         all
     }
 
-    fn put(&mut self, name: &str, (n, chars): (u64, u64)) {
+    fn put(&mut self, name: &str, documents: u64, chars: u64) {
         match self.names.get_mut(name) {
             Some(held) => {
-                held.0 += n;
+                held.0 += documents;
                 held.1 += chars;
             }
             None => {
-                self.names.insert(name.to_string(), (n, chars));
+                self.names.insert(name.to_string(), (documents, chars));
             }
         }
     }

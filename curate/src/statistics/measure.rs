@@ -3,12 +3,14 @@
 //! `DocStats`, `LineStats`, `ParagraphStats` and `WordStats` with their default thresholds; words are spaCy's, as in the
 //! filters; a share of nothing is 0. Added: `bytes`. Left out: sentences, and what needs a model.
 
+use std::ops::RangeInclusive;
+
 use crate::filter::{duplicates, stop_word};
 use crate::text::unicode::{self, DIGIT, LETTER, SPACE, TRANSLATED};
 use crate::text::{HashCounts, Scratch, chars};
 
-/// Names of the figures.
-pub const FIGURES: [&str; 33] = [
+/// Names of the metrics.
+pub const TEXT_METRICS: [&str; 33] = [
     "bytes",
     "length",
     "white_space_ratio",
@@ -44,71 +46,71 @@ pub const FIGURES: [&str; 33] = [
     "stop_word_ratio",
 ];
 
-/// One text's figures, in the order of [`FIGURES`].
-pub type TextFigures = [f64; FIGURES.len()];
+/// One text's metrics, in the order of [`TEXT_METRICS`].
+pub type TextMetrics = [f64; TEXT_METRICS.len()];
 
 /// Characters that Python's `str.isdigit` takes and category Nd does not.
-const OTHER_DIGITS: [(char, char); 20] = [
-    ('\u{b2}', '\u{b3}'),
-    ('\u{b9}', '\u{b9}'),
-    ('\u{1369}', '\u{1371}'),
-    ('\u{19da}', '\u{19da}'),
-    ('\u{2070}', '\u{2070}'),
-    ('\u{2074}', '\u{2079}'),
-    ('\u{2080}', '\u{2089}'),
-    ('\u{2460}', '\u{2468}'),
-    ('\u{2474}', '\u{247c}'),
-    ('\u{2488}', '\u{2490}'),
-    ('\u{24ea}', '\u{24ea}'),
-    ('\u{24f5}', '\u{24fd}'),
-    ('\u{24ff}', '\u{24ff}'),
-    ('\u{2776}', '\u{277e}'),
-    ('\u{2780}', '\u{2788}'),
-    ('\u{278a}', '\u{2792}'),
-    ('\u{10a40}', '\u{10a43}'),
-    ('\u{10e60}', '\u{10e68}'),
-    ('\u{11052}', '\u{1105a}'),
-    ('\u{1f100}', '\u{1f10a}'),
+const OTHER_DIGITS: [RangeInclusive<char>; 20] = [
+    '\u{b2}'..='\u{b3}',
+    '\u{b9}'..='\u{b9}',
+    '\u{1369}'..='\u{1371}',
+    '\u{19da}'..='\u{19da}',
+    '\u{2070}'..='\u{2070}',
+    '\u{2074}'..='\u{2079}',
+    '\u{2080}'..='\u{2089}',
+    '\u{2460}'..='\u{2468}',
+    '\u{2474}'..='\u{247c}',
+    '\u{2488}'..='\u{2490}',
+    '\u{24ea}'..='\u{24ea}',
+    '\u{24f5}'..='\u{24fd}',
+    '\u{24ff}'..='\u{24ff}',
+    '\u{2776}'..='\u{277e}',
+    '\u{2780}'..='\u{2788}',
+    '\u{278a}'..='\u{2792}',
+    '\u{10a40}'..='\u{10a43}',
+    '\u{10e60}'..='\u{10e68}',
+    '\u{11052}'..='\u{1105a}',
+    '\u{1f100}'..='\u{1f10a}',
 ];
 /// Category Lt.
-const TITLECASE: [(char, char); 10] = [
-    ('\u{1c5}', '\u{1c5}'),
-    ('\u{1c8}', '\u{1c8}'),
-    ('\u{1cb}', '\u{1cb}'),
-    ('\u{1f2}', '\u{1f2}'),
-    ('\u{1f88}', '\u{1f8f}'),
-    ('\u{1f98}', '\u{1f9f}'),
-    ('\u{1fa8}', '\u{1faf}'),
-    ('\u{1fbc}', '\u{1fbc}'),
-    ('\u{1fcc}', '\u{1fcc}'),
-    ('\u{1ffc}', '\u{1ffc}'),
+const TITLECASE: [RangeInclusive<char>; 10] = [
+    '\u{1c5}'..='\u{1c5}',
+    '\u{1c8}'..='\u{1c8}',
+    '\u{1cb}'..='\u{1cb}',
+    '\u{1f2}'..='\u{1f2}',
+    '\u{1f88}'..='\u{1f8f}',
+    '\u{1f98}'..='\u{1f9f}',
+    '\u{1fa8}'..='\u{1faf}',
+    '\u{1fbc}'..='\u{1fbc}',
+    '\u{1fcc}'..='\u{1fcc}',
+    '\u{1ffc}'..='\u{1ffc}',
 ];
 
-fn is_in(c: char, ranges: &[(char, char)]) -> bool {
-    ranges.iter().any(|(a, b)| (*a..=*b).contains(&c))
+fn is_in(c: char, ranges: &[RangeInclusive<char>]) -> bool {
+    ranges.iter().any(|range| range.contains(&c))
 }
 
 /// Measures a text.
-pub fn measure(text: &str, scratch: &mut Scratch) -> TextFigures {
-    let mut figures = Figures {
-        values: [0.0; FIGURES.len()],
+pub fn measure(text: &str, scratch: &mut Scratch) -> TextMetrics {
+    let mut values = Values {
+        values: [0.0; TEXT_METRICS.len()],
         filled: 0,
     };
-    characters(text, &mut figures);
-    lines(text, &mut scratch.set, &mut figures);
-    paragraphs(text, &mut scratch.set, &mut figures);
-    words(text, scratch, &mut figures);
-    debug_assert_eq!(figures.filled, FIGURES.len());
-    figures.values
+    characters(text, &mut values);
+    lines(text, &mut scratch.set, &mut values);
+    paragraphs(text, &mut scratch.set, &mut values);
+    words(text, scratch, &mut values);
+    debug_assert_eq!(values.filled, TEXT_METRICS.len());
+    values.values
 }
 
 /// Values in the order in which they are measured.
-struct Figures {
-    values: TextFigures,
+struct Values {
+    values: TextMetrics,
     filled: usize,
 }
 
-impl Figures {
+impl Values {
     fn put(&mut self, value: f64) {
         if let Some(v) = self.values.get_mut(self.filled) {
             *v = value;
@@ -122,7 +124,7 @@ impl Figures {
     }
 }
 
-fn characters(text: &str, figures: &mut Figures) {
+fn characters(text: &str, values: &mut Values) {
     let table = unicode::table();
     let (mut all, mut spaces, mut others, mut digits) = (0, 0, 0, 0);
     let (mut uppers, mut marks) = (0, 0);
@@ -138,14 +140,14 @@ fn characters(text: &str, figures: &mut Figures) {
     }
     let dots = memchr::memmem::find_iter(text.as_bytes(), "...").count();
     let ellipses = memchr::memmem::find_iter(text.as_bytes(), "\u{2026}").count();
-    figures.put(text.len() as f64);
-    figures.put(all as f64);
+    values.put(text.len() as f64);
+    values.put(all as f64);
     for part in [spaces, others, digits, uppers, 3 * dots + ellipses, marks] {
-        figures.share(part, all);
+        values.share(part, all);
     }
 }
 
-fn lines(text: &str, set: &mut HashCounts, figures: &mut Figures) {
+fn lines(text: &str, set: &mut HashCounts, values: &mut Values) {
     let (mut all, mut total, mut ended, mut bullets) = (0, 0, 0, 0);
     let (mut within, mut beyond) = ([0; 2], [0; 2]);
     for line in text.split('\n') {
@@ -161,17 +163,17 @@ fn lines(text: &str, set: &mut HashCounts, figures: &mut Figures) {
         ended += usize::from(line.ends_with(['.', '?', '!', '"', '\'']));
         bullets += usize::from(unicode::strip(line).starts_with(['-', '*', '\u{2022}']));
     }
-    figures.put(all as f64);
-    figures.share(total, all);
+    values.put(all as f64);
+    values.share(total, all);
     for part in within.into_iter().chain(beyond).chain([ended, bullets]) {
-        figures.share(part, all);
+        values.share(part, all);
     }
     let (_, repeated, repeated_chars) = duplicates(text.split('\n'), text.len(), set);
-    figures.put(repeated / all as f64);
-    figures.put(repeated_chars / total.max(1) as f64);
+    values.put(repeated / all as f64);
+    values.put(repeated_chars / total.max(1) as f64);
 }
 
-fn paragraphs(text: &str, set: &mut HashCounts, figures: &mut Figures) {
+fn paragraphs(text: &str, set: &mut HashCounts, values: &mut Values) {
     let pieces = || text.split("\n\n").filter(|p| !unicode::strip(p).is_empty());
     let (mut all, mut total, mut short, mut long) = (0, 0, 0, 0);
     for piece in pieces() {
@@ -181,16 +183,16 @@ fn paragraphs(text: &str, set: &mut HashCounts, figures: &mut Figures) {
         short += usize::from(length <= 100);
         long += usize::from(length >= 1000);
     }
-    figures.put(all as f64);
+    values.put(all as f64);
     for part in [total, short, long] {
-        figures.share(part, all);
+        values.share(part, all);
     }
     let (_, repeated, repeated_chars) = duplicates(pieces(), text.len(), set);
-    figures.put(repeated / all.max(1) as f64);
-    figures.put(repeated_chars / total.max(1) as f64);
+    values.put(repeated / all.max(1) as f64);
+    values.put(repeated_chars / total.max(1) as f64);
 }
 
-fn words(text: &str, scratch: &mut Scratch, figures: &mut Figures) {
+fn words(text: &str, scratch: &mut Scratch, values: &mut Values) {
     scratch.measure(text);
     let all = scratch.words.len();
     let (mut total, mut short, mut long) = (0usize, 0, 0);
@@ -211,16 +213,16 @@ fn words(text: &str, scratch: &mut Scratch, figures: &mut Figures) {
     let hashes = scratch.word_hashes.iter();
     let different = hashes.filter(|h| scratch.set.add(**h) == 0).count();
     let lines = unicode::split_lines(text).count();
-    figures.put(all as f64);
-    figures.share(total, all);
+    values.put(all as f64);
+    values.share(total, all);
     // nothing if there are no lines, as all shares
-    figures.put(if lines == 0 {
+    values.put(if lines == 0 {
         0.0
     } else {
         all as f64 / lines as f64
     });
     for part in [short, long, different, uppers, capitals, stops] {
-        figures.share(part, all);
+        values.share(part, all);
     }
 }
 

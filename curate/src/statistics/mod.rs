@@ -1,4 +1,4 @@
-//! What a corpus looks like: figures of every document, kept and dropped, by source and language; hosts and suffixes.
+//! What a corpus looks like: metrics of every document, kept and dropped, by source and language; hosts and suffixes.
 //!
 //! Every part of it can be merged with another's: a shard writes `statistics/NNNNN.jsonl.zst` in the pass that reads it, and
 //! a summary adds the shards up without a text being read again. Memory is bounded: a distribution holds at most some
@@ -19,13 +19,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Result, damaged};
-use crate::verdict::Measure;
+use crate::verdict::Metric;
 use crate::write::{JsonLines, OutputFile};
 
 pub use distinct::Distinct;
 pub use distribution::Distribution;
 pub use frequent::Frequent;
-pub use measure::{FIGURES, TextFigures, measure};
+pub use measure::{TEXT_METRICS, TextMetrics, measure};
 pub use summary::{QUANTILES, Row};
 pub use what_if::{Candidates, Choice, Refilter, WhatIf};
 
@@ -85,12 +85,12 @@ pub(crate) struct Seen<'a> {
     pub(crate) state: State,
     pub(crate) source: &'a str,
     pub(crate) language: &'a str,
-    pub(crate) figures: &'a TextFigures,
-    pub(crate) measures: &'a [Measure],
+    pub(crate) text_metrics: &'a TextMetrics,
+    pub(crate) metrics: &'a [Metric],
 }
 
 impl Statistics {
-    /// Adds a document's figures.
+    /// Adds a document's metrics.
     pub(crate) fn add(&mut self, seen: &Seen) {
         let group = Group {
             state: seen.state,
@@ -98,8 +98,11 @@ impl Statistics {
             language: seen.language.to_string(),
         };
         let figures = self.group(group);
-        let text = FIGURES.iter().copied().zip(seen.figures.iter().copied());
-        let rules = seen.measures.iter().map(|m| (m.rule.as_str(), m.value));
+        let text = TEXT_METRICS
+            .iter()
+            .copied()
+            .zip(seen.text_metrics.iter().copied());
+        let rules = seen.metrics.iter().map(|m| (m.rule.as_str(), m.value));
         for (name, value) in text.chain(rules) {
             match figures.get_mut(name) {
                 Some(figure) => figure.add(value),
@@ -222,8 +225,8 @@ mod tests {
                 state,
                 source: ["crawl", "pile/books"][i % 2],
                 language: ["en", "de", ""][i % 5 % 3],
-                figures: &measure(&text, &mut scratch),
-                measures: &[],
+                text_metrics: &measure(&text, &mut scratch),
+                metrics: &[],
             });
             let host = format!("h{}.co.uk", i % 7);
             statistics.name(Some(&text), Some(&host), i as u128, text.len() as u64);
@@ -275,8 +278,8 @@ mod tests {
                 state: State::Kept,
                 source: &format!("s{i}"),
                 language: "en",
-                figures: &[1.0; FIGURES.len()],
-                measures: &[],
+                text_metrics: &[1.0; TEXT_METRICS.len()],
+                metrics: &[],
             });
         }
         assert!(statistics.groups.len() <= GROUPS + 1);

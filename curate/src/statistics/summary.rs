@@ -1,6 +1,6 @@
 //! Statistics as rows: for people (`statistics.json`) and for queries (`statistics.parquet`).
 //!
-//! A row is one figure of one part of the corpus: a source, a language, both, or all of it. Parts are sums of what was
+//! A row is one metric of one part of the corpus: a source, a language, both, or all of it. Parts are sums of what was
 //! counted apart, which merging makes exact.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ const BINS: usize = 8;
 /// Names listed in the summary.
 const LISTED: usize = 1000;
 
-/// One figure of a part of the corpus.
+/// One metric of a part of the corpus.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Kept or dropped.
@@ -47,7 +47,7 @@ pub struct Row {
     pub source: Option<String>,
     /// None: all languages; empty: documents that no language step saw.
     pub language: Option<String>,
-    /// Name of the figure: of `FIGURES`, or of a rule.
+    /// Name of the metric: of `TEXT_METRICS`, or of a rule.
     pub figure: String,
     /// The values.
     #[serde(skip)]
@@ -75,7 +75,7 @@ impl Row {
 }
 
 impl Statistics {
-    /// Rows of the whole, of each source, of each language, of each pair; by state, source, language and figure.
+    /// Rows of the whole, of each source, of each language, of each pair; by state, source, language and metric.
     pub fn rows(&self) -> Vec<Row> {
         type Part = (State, Option<String>, Option<String>);
         let mut parts: BTreeMap<Part, BTreeMap<&str, Distribution>> = BTreeMap::new();

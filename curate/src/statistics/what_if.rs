@@ -1,8 +1,8 @@
-//! What a filter would keep with other limits, told from figures alone.
+//! What a filter would keep with other limits, told from metrics alone.
 //!
-//! A limit of one rule decides about the documents that break no other rule: a first pass over the figures learns how these
+//! A limit of one rule decides about the documents that break no other rule: a first pass over the metrics learns how these
 //! are spread and so which limits are worth a look, a second one counts what each of them keeps. Several limits changed
-//! together are one pass. Counts are exact for rules whose figures do not hang on limits, which is all of them: limits
+//! together are one pass. Counts are exact for rules whose metrics do not hang on limits, which is all of them: limits
 //! decide, they do not measure. Memory is a few numbers a rule, whatever the corpus.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::Distribution;
-use crate::verdict::{Measure, Side};
+use crate::verdict::{Metric, Side};
 
 /// What one limit keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,19 +30,19 @@ pub struct Candidates {
 #[derive(Clone, Debug, Default)]
 struct Deciding {
     limit: f64,
-    /// Figures of documents that break no rule.
+    /// Metrics of documents that break no rule.
     kept: Distribution,
-    /// Figures of documents that this rule alone drops.
+    /// Metrics of documents that this rule alone drops.
     dropped: Distribution,
 }
 
 impl Candidates {
     /// Adds a document; `lost` if something without a limit dropped it.
-    pub fn add(&mut self, measures: &[Measure], lost: bool) {
-        for m in measures {
+    pub fn add(&mut self, metrics: &[Metric], lost: bool) {
+        for m in metrics {
             self.rules.entry(m.rule.clone()).or_default().limit = m.limit;
         }
-        let Some(decides) = deciding(measures, lost) else {
+        let Some(decides) = deciding(metrics, lost) else {
             return;
         };
         for m in decides {
@@ -55,7 +55,7 @@ impl Candidates {
         }
     }
 
-    /// For each rule its own limit, figures at some shares of what it keeps and of what it alone drops.
+    /// For each rule its own limit, metrics at some shares of what it keeps and of what it alone drops.
     pub fn limits(&self) -> BTreeMap<String, Vec<f64>> {
         let of = |rule: &Deciding| {
             let mut limits = vec![rule.limit];
@@ -106,9 +106,9 @@ impl WhatIf {
     }
 
     /// Adds a document; `lost` if something without a limit dropped it.
-    pub fn add(&mut self, measures: &[Measure], lost: bool) {
+    pub fn add(&mut self, metrics: &[Metric], lost: bool) {
         self.documents += 1;
-        for m in measures {
+        for m in metrics {
             if !self.rules.contains_key(&m.rule) {
                 let limits = self.asked.get(&m.rule).map_or(&[][..], Vec::as_slice);
                 // it keeps those that were kept before it was heard of
@@ -124,7 +124,7 @@ impl WhatIf {
                 self.rules.insert(m.rule.clone(), rule);
             }
         }
-        let Some(decides) = deciding(measures, lost) else {
+        let Some(decides) = deciding(metrics, lost) else {
             return;
         };
         // this rule alone drops it
@@ -138,7 +138,7 @@ impl WhatIf {
         }
         self.kept += 1;
         for (name, rule) in &mut self.rules {
-            let measured = measures.iter().find(|m| m.rule == *name);
+            let measured = metrics.iter().find(|m| m.rule == *name);
             rule.count(measured.map(|m| m.value));
         }
     }
@@ -176,15 +176,15 @@ impl Rule {
     }
 }
 
-/// The figures whose limits decide about a document: all if it breaks no rule, the one if it breaks one.
-fn deciding(measures: &[Measure], lost: bool) -> Option<&[Measure]> {
-    let mut broken = (0..measures.len()).filter(|i| {
-        let m = &measures[*i];
+/// The metrics whose limits decide about a document: all if it breaks no rule, the one if it breaks one.
+fn deciding(metrics: &[Metric], lost: bool) -> Option<&[Metric]> {
+    let mut broken = (0..metrics.len()).filter(|i| {
+        let m = &metrics[*i];
         m.side.breaks(m.value, m.limit)
     });
     match (lost, broken.next(), broken.next()) {
-        (false, None, _) => Some(measures),
-        (false, Some(i), None) => Some(&measures[i..=i]),
+        (false, None, _) => Some(metrics),
+        (false, Some(i), None) => Some(&metrics[i..=i]),
         _ => None,
     }
 }
@@ -214,18 +214,18 @@ impl Refilter {
     }
 
     /// Adds a document; `lost` if something without a limit dropped it.
-    pub fn add(&mut self, measures: &[Measure], lost: bool) {
+    pub fn add(&mut self, metrics: &[Metric], lost: bool) {
         self.documents += 1;
-        for m in measures {
+        for m in metrics {
             if !self.known.contains_key(&m.rule) {
                 self.known.insert(m.rule.clone(), m.limit);
             }
         }
-        let breaks = |m: &&Measure| {
+        let breaks = |m: &&Metric| {
             let limit = self.changes.get(&m.rule).copied().unwrap_or(m.limit);
             m.side.breaks(m.value, limit)
         };
-        match measures.iter().find(breaks) {
+        match metrics.iter().find(breaks) {
             Some(m) => *self.dropped.entry(m.rule.clone()).or_default() += 1,
             None if lost => self.lost += 1,
             None => self.kept += 1,
@@ -242,8 +242,8 @@ impl Refilter {
 mod tests {
     use super::*;
 
-    fn measure(rule: &str, value: f64, limit: f64, side: Side) -> Measure {
-        Measure {
+    fn measure(rule: &str, value: f64, limit: f64, side: Side) -> Metric {
+        Metric {
             rule: rule.into(),
             value,
             limit,
@@ -253,13 +253,13 @@ mod tests {
 
     #[test]
     fn any_limit_keeps_what_filtering_again_would_keep() {
-        // 400 documents with two rules; one in 17 lacks the second figure, one in 23 is lost anyway
+        // 400 documents with two rules; one in 17 lacks the second metric, one in 23 is lost anyway
         let document = |i: u64, least: f64, most: f64| {
-            let mut measures = vec![measure("a", (i * 37 % 101) as f64, least, Side::AtLeast)];
+            let mut metrics = vec![measure("a", (i * 37 % 101) as f64, least, Side::AtLeast)];
             if !i.is_multiple_of(17) {
-                measures.push(measure("b", (i * 53 % 97) as f64, most, Side::AtMost));
+                metrics.push(measure("b", (i * 53 % 97) as f64, most, Side::AtMost));
             }
-            (measures, i.is_multiple_of(23))
+            (metrics, i.is_multiple_of(23))
         };
         let kept = |least: f64, most: f64| {
             (0..400)
@@ -271,9 +271,9 @@ mod tests {
         let mut what_if = WhatIf::new(["a", "b"].map(|r| (r.into(), limits())).into());
         let mut candidates = Candidates::default();
         for i in 0..400 {
-            let (measures, lost) = document(i, 40.0, 60.0);
-            what_if.add(&measures, lost);
-            candidates.add(&measures, lost);
+            let (metrics, lost) = document(i, 40.0, 60.0);
+            what_if.add(&metrics, lost);
+            candidates.add(&metrics, lost);
         }
         assert_eq!(
             (what_if.documents(), what_if.kept()),
@@ -290,8 +290,8 @@ mod tests {
             let mut again =
                 Refilter::new([("a".to_string(), least), ("b".to_string(), most)].into());
             (0..400).for_each(|i| {
-                let (measures, lost) = document(i, 40.0, 60.0);
-                again.add(&measures, lost);
+                let (metrics, lost) = document(i, 40.0, 60.0);
+                again.add(&metrics, lost);
             });
             assert_eq!(again.kept, kept(least, most));
             let dropped: u64 = again.dropped.values().sum();

@@ -98,7 +98,7 @@ impl Steps {
                 break;
             }
         }
-        draft.measures = judge.measures().to_vec();
+        draft.metrics = judge.metrics().to_vec();
         draft.is_lost = is_lost || after(&on.text).is_break();
         verdict
     }

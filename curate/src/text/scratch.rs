@@ -8,7 +8,7 @@ use std::cell::Cell;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::chars::{chars, narrow};
-use crate::text::words::{Splitter, Tongue, Word};
+use crate::text::words::{Splitter, Word, WordRules};
 
 /// Buffers that outlive a document; one per thread.
 #[derive(Default)]
@@ -16,8 +16,8 @@ pub struct Scratch {
     /// For English.
     pub(crate) splitter: Splitter,
     /// Whose words `split` makes, and the splitter for them if it is not English.
-    tongue: Tongue,
-    other: Option<(Tongue, Splitter)>,
+    rules: WordRules,
+    other: Option<(WordRules, Splitter)>,
     pub(crate) words: Vec<Word>,
     pub(crate) line_words: Vec<Word>,
     pub(crate) word_hashes: Vec<u64>,
@@ -35,17 +35,17 @@ impl Scratch {
         Scratch::default()
     }
 
-    /// From here on [`Scratch::split`] makes the words of this tongue.
-    pub(crate) fn speak(&mut self, tongue: Tongue) {
-        if self.tongue == tongue {
+    /// From here on [`Scratch::split`] splits by these rules.
+    pub(crate) fn use_rules(&mut self, rules: WordRules) {
+        if self.rules == rules {
             return;
         }
         self.split_of.set(None);
-        self.tongue = tongue;
+        self.rules = rules;
         // a job seldom has a second language besides English
-        let has = self.other.as_ref().is_some_and(|(t, _)| *t == tongue);
-        if tongue != Tongue::English && !has {
-            self.other = Some((tongue, Splitter::of(tongue)));
+        let has = self.other.as_ref().is_some_and(|(t, _)| *t == rules);
+        if rules != WordRules::English && !has {
+            self.other = Some((rules, Splitter::of(rules)));
         }
     }
 
@@ -57,7 +57,7 @@ impl Scratch {
         }
         self.split_of.set(key);
         let splitter = match &mut self.other {
-            Some((tongue, splitter)) if *tongue == self.tongue => splitter,
+            Some((rules, splitter)) if *rules == self.rules => splitter,
             _ => &mut self.splitter,
         };
         splitter.split(text, &mut self.words);

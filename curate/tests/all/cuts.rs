@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use curate::corpus::{EditList, Fate, Found, KeepList, TextReader, documents, kept_documents};
+use curate::corpus::{
+    EditList, Found, KeepList, KeepStatus, TextReader, documents, kept_documents,
+};
 use curate::dedup::{
     BloomConfig, BloomRemove, DedupConfig, DedupReport, LineHash, LineKeep, LineUnit, LinesConfig,
     SubstringConfig, SubstringUnit, UrlDedupConfig, UrlKeep, dedup,
@@ -143,7 +145,7 @@ fn a_document_that_loses_more_than_its_share_is_dropped_and_told() {
     assert_eq!(told["value"], 6.0 / 9.0);
     assert_eq!(told["limit"], 0.5);
     let list = KeepList::read(&out.join("keep/00000.keep")).unwrap();
-    assert_eq!(list.fate(1), Fate::Hollow);
+    assert_eq!(list.status(1), KeepStatus::Hollow);
     let file = out.join("keep/00000.edits");
     let told = inspect(&file).unwrap();
     assert_eq!((&told["documents"], &told["cuts"]), (&json!(3), &json!(1)));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use curate::Silent;
-use curate::corpus::{EditList, Fate, Found, KeepList, TextReader, kept_documents};
+use curate::corpus::{EditList, Found, KeepList, KeepStatus, TextReader, kept_documents};
 use curate::decontaminate::{CutRules, DecontaminateConfig, DecontaminateProfile, Decontaminator};
 use curate::dedup::{DedupConfig, DedupReport, LinesConfig, decontaminate, dedup};
 use curate::pipeline::{CurateConfig, Curator, shards};
@@ -319,7 +319,7 @@ fn pieces_are_documents_with_numbers_behind_the_id_and_repeated_lines_stay_cut()
     assert_eq!(left(&out, count).len(), 3);
     assert_eq!((report.kept, report.contaminated), (2, 1));
     let list = KeepList::read(&out.join("keep/00000.keep")).unwrap();
-    assert_eq!(list.fate(2), Fate::Contaminated);
+    assert_eq!(list.status(2), KeepStatus::Contaminated);
     let edits = EditList::read(&out.join("keep/00000.edits")).unwrap();
     assert_eq!((edits.splits(), edits.of(1).len()), (1, 1));
     let found = report.decontamination.clone().unwrap();

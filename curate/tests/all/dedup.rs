@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use curate::Silent;
-use curate::corpus::{Fate, KeepList, documents};
+use curate::corpus::{KeepList, KeepStatus, documents};
 use curate::dedup::{DedupConfig, MinhashConfig, MinhashPreset, dedup};
 use curate::pipeline::{CurateConfig, Curator, shards};
 use curate::read::{Format, Input};
@@ -95,10 +95,10 @@ pub(crate) fn told(out: &Path, shards: usize) -> BTreeMap<String, Of> {
     for (shard, ids_here) in ids.iter().enumerate() {
         let keep = KeepList::read(&out.join(format!("keep/{shard:05}.keep"))).unwrap();
         for (i, id) in ids_here.iter().enumerate() {
-            let of = match keep.fate(i) {
-                Fate::Kept | Fate::Hollow | Fate::Contaminated => Of::Nothing,
-                Fate::Earlier(_) => Of::Earlier,
-                Fate::Exact(s, d) | Fate::Fuzzy(s, d) | Fate::Url(s, d) => {
+            let of = match keep.status(i) {
+                KeepStatus::Kept | KeepStatus::Hollow | KeepStatus::Contaminated => Of::Nothing,
+                KeepStatus::Earlier(_) => Of::Earlier,
+                KeepStatus::Exact(s, d) | KeepStatus::Fuzzy(s, d) | KeepStatus::Url(s, d) => {
                     Of::This(ids[s as usize][d as usize].clone())
                 }
             };

@@ -7,7 +7,7 @@ use curate::filter::{
     Fineweb2Filter, Nemo, Redpajama, RedpajamaSignals,
 };
 use curate::text::Scratch;
-use curate::verdict::{Judge, Measure, Verdict};
+use curate::verdict::{Judge, Metric, Verdict};
 use serde_json::Value;
 
 fn rows(packed: &[u8]) -> Vec<Value> {
@@ -19,8 +19,8 @@ fn text(row: &Value) -> &str {
 }
 
 /// Figures by the rule's name without the recipe's.
-fn figures(measures: &[Measure]) -> BTreeMap<&str, f64> {
-    let short = |m: &Measure| m.rule.find('.').map_or(0, |i| i + 1);
+fn figures(measures: &[Metric]) -> BTreeMap<&str, f64> {
+    let short = |m: &Metric| m.rule.find('.').map_or(0, |i| i + 1);
     measures
         .iter()
         .map(|m| (&m.rule[short(m)..], m.value))
@@ -45,7 +45,7 @@ fn nemo_curators_figures_and_verdicts() {
                 .measure(text(row), &mut scratch, &mut judge)
                 .is_continue()
         );
-        let ours = figures(judge.measures());
+        let ours = figures(judge.metrics());
         for (name, theirs) in row["figures"].as_object().unwrap() {
             let theirs = theirs.as_f64().unwrap();
             assert!(
@@ -102,7 +102,7 @@ fn dolmas_attributes() {
                 assert!(text(row).trim().is_empty());
                 continue;
             }
-            let ours = figures(judge.measures());
+            let ours = figures(judge.metrics());
             for (name, theirs) in row[key].as_object().unwrap() {
                 let theirs = theirs.as_f64().unwrap();
                 let ours = ours[name.as_str()];
@@ -137,7 +137,7 @@ fn dolmas_repetitions() {
         {
             continue;
         }
-        let ours = figures(judge.measures());
+        let ours = figures(judge.metrics());
         for (name, theirs) in [
             ("max_repetition_times", "doc_max_score_repetition"),
             ("max_repetition_chars", "doc_max_length_repetition"),

@@ -1,6 +1,6 @@
 //! datatrove's statistics of texts, recorded by tests/oracles/datatrove_statistics.py, against ours.
 
-use curate::statistics::{FIGURES, measure};
+use curate::statistics::{TEXT_METRICS, measure};
 use curate::text::Scratch;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ fn every_figure_equals_datatroves_to_the_last_bit() {
         .iter()
         .map(|n| n.as_str().unwrap())
         .collect();
-    assert_eq!(names, FIGURES[1..]);
+    assert_eq!(names, TEXT_METRICS[1..]);
     let texts = texts(&golden);
     let rows = golden["rows"].as_array().unwrap();
     assert_eq!(texts.len(), rows.len());

@@ -113,7 +113,7 @@ fn a_condition_over_what_nothing_measured_is_an_error_before_any_data_is_read() 
     assert_eq!(
         problems,
         [
-            "step[1].expression.keep: byte 7: found the end, wanted a name, a number, a text or `(`: a condition over figures"
+            "step[1].expression.keep: byte 7: found the end, wanted a name, a number, a text or `(`: a condition over metrics"
         ]
     );
 }
@@ -266,7 +266,7 @@ fn figures_tell_what_filtering_again_with_another_limit_keeps_and_change_nothing
         ]
         .into(),
     );
-    curate::quality::signals::read_figures(&figures, |measures, lost| what_if.add(measures, lost))
+    curate::quality::metrics::read_metrics(&figures, |measures, lost| what_if.add(measures, lost))
         .unwrap();
     assert_eq!(what_if.kept(), counted.kept);
     let mut differ = 0;
@@ -292,7 +292,7 @@ fn figures_tell_what_filtering_again_with_another_limit_keeps_and_change_nothing
     // both at once, and where every other document goes
     let changes = [(words.to_string(), 120.0), (dots.to_string(), 0.05)];
     let mut both = curate::statistics::Refilter::new(changes.into());
-    curate::quality::signals::read_figures(&figures, |measures, lost| both.add(measures, lost))
+    curate::quality::metrics::read_metrics(&figures, |measures, lost| both.add(measures, lost))
         .unwrap();
     let (_, again) = curated("both", false, quality(120, 0.05));
     assert_eq!(both.kept, again.kept);

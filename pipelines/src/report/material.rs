@@ -91,11 +91,11 @@ fn figures(job: &Job, out: &Path) -> Result<curate::statistics::WhatIf, String> 
 pub(crate) fn each_figure(
     job: &Job,
     out: &Path,
-    mut each: impl FnMut(&[curate::verdict::Measure], bool),
+    mut each: impl FnMut(&[curate::verdict::Metric], bool),
 ) -> Result<(), String> {
     let keeps = job.curate.as_ref().is_some_and(|c| c.figures);
     for file in shard_files(out, "figures").iter().filter(|_| keeps) {
-        curate::quality::signals::read_figures(file, &mut each).map_err(|e| e.to_string())?;
+        curate::quality::metrics::read_metrics(file, &mut each).map_err(|e| e.to_string())?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::corpus::{CONTAMINATED, NONE, Span};
 use crate::decontaminate::{
     Contaminated, CutNgrams, Cutting, DecontaminateConfig, Decontamination, Outcome, TaskHits,
 };
-use crate::dedup::passes::kept::{Changed, Passes, Place};
+use crate::dedup::passes::kept::{Changed, DocumentRef, Passes};
 use crate::dedup::report::DedupReport;
 use crate::document::CleanDocument;
 use crate::error::{At, Error, Result, damaged};
@@ -137,7 +137,7 @@ fn cut_shard(
     passes.each_of(
         shard,
         |document| look(ngrams, document),
-        |Place { document, .. }, looked| {
+        |DocumentRef { document, .. }, looked| {
             found.documents += 1;
             met.extend(looked.map(|looked| (document, looked)));
             Ok(())

@@ -11,7 +11,7 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde_json::json;
 
 use crate::corpus::{
-    EditList, Fate, HOLLOW, KeepList, NONE, Span, URL, compose, composed_splits, joined,
+    EditList, HOLLOW, KeepList, KeepStatus, NONE, Span, URL, compose, composed_splits, joined,
     kept_documents,
 };
 use crate::dedup::rehydration::rehydration_of;
@@ -25,7 +25,7 @@ use crate::write::{AtomicFile, OutputFile, shard_file, word};
 
 /// Where a document is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct DocumentRef {
     pub(super) shard: u32,
     pub(super) document: u32,
 }
@@ -44,7 +44,7 @@ pub(super) struct Piece {
 
 impl Piece {
     /// As records have them: sorted they follow the documents.
-    pub(super) fn numbers(&self, place: Place) -> [u32; 6] {
+    pub(super) fn numbers(&self, place: DocumentRef) -> [u32; 6] {
         [
             place.shard,
             place.document,
@@ -70,14 +70,14 @@ pub(super) struct Cuts {
 }
 
 impl Cuts {
-    pub(super) fn push(&mut self, place: Place, piece: Piece) -> Result<()> {
+    pub(super) fn push(&mut self, place: DocumentRef, piece: Piece) -> Result<()> {
         let mut record = [0; PIECE];
         fill(&mut record, 0, &piece.numbers(place));
         self.sorter.push(record)
     }
 
     /// Says how many bytes of a document's text could be cut.
-    pub(super) fn size(&mut self, place: Place, bytes: u32) {
+    pub(super) fn size(&mut self, place: DocumentRef, bytes: u32) {
         let sizes = &mut self.sizes[place.shard as usize];
         let at = place.document as usize;
         if sizes.len() <= at {
@@ -167,7 +167,7 @@ impl<'a> Passes<'a> {
     pub(super) fn each<T: Send>(
         &self,
         make: impl Fn(&CleanDocument) -> T + Sync,
-        mut take: impl FnMut(Place, T) -> Result<()>,
+        mut take: impl FnMut(DocumentRef, T) -> Result<()>,
     ) -> Result<()> {
         (0..self.shards).try_for_each(|shard| self.each_of(shard, &make, &mut take))
     }
@@ -177,7 +177,7 @@ impl<'a> Passes<'a> {
         &self,
         shard: usize,
         make: impl Fn(&CleanDocument) -> T + Sync,
-        mut take: impl FnMut(Place, T) -> Result<()>,
+        mut take: impl FnMut(DocumentRef, T) -> Result<()>,
     ) -> Result<()> {
         let mut batch: Vec<(u32, CleanDocument)> = Vec::new();
         let mut documents = kept_documents(self.out, shard)?;
@@ -199,7 +199,7 @@ impl<'a> Passes<'a> {
             let made: Vec<T> = batch.par_iter().map(|(_, d)| make(d)).collect();
             for ((document, _), made) in batch.iter().zip(made) {
                 let document = *document;
-                take(Place { shard, document }, made)?;
+                take(DocumentRef { shard, document }, made)?;
             }
             self.progress.documents(batch.len() as u64, 0);
         }
@@ -235,7 +235,7 @@ impl<'a> Passes<'a> {
             },
         };
         sorter.drain(&mut |record: &[u8; PIECE]| {
-            let place = Place {
+            let place = DocumentRef {
                 shard: number(record, 0),
                 document: number(record, 4),
             };
@@ -310,7 +310,7 @@ impl<'a> Passes<'a> {
     ) -> Result<()> {
         let mut list = EditList::none(keep.len() as u64);
         let mut changed = changed.iter().peekable();
-        let is_kept = |d: u32| keep.fate(d as usize) == Fate::Kept;
+        let is_kept = |d: u32| keep.status(d as usize) == KeepStatus::Kept;
         for (document, spans) in old.iter() {
             while let Some(earlier) = changed.next_if(|c| c.document < document) {
                 list.add(earlier.document, &earlier.spans, &earlier.splits);
@@ -397,7 +397,7 @@ struct OpenShard {
 }
 
 impl CutWriter<'_, '_> {
-    fn go_to(&mut self, place: Place) -> Result<()> {
+    fn go_to(&mut self, place: DocumentRef) -> Result<()> {
         let is_open = self.shard.as_ref().is_some_and(|s| s.number == place.shard);
         if !is_open {
             self.end_shard()?;

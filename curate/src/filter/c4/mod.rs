@@ -36,8 +36,9 @@ use crate::text::{Scratch, chars, plain};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
 use phrases::{JAVASCRIPT, LOREM, phrases};
 
-static CITATION: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"\[\d*\]|\[edit\]|\[citation needed\]").ok());
+static CITATION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\[\d*\]|\[edit\]|\[citation needed\]").expect("the pattern is one")
+});
 
 impl C4Quality {
     /// The rules as a profile has them.
@@ -76,7 +77,7 @@ impl C4Quality {
         self.measure(text, scratch, out, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text; `out` is what the page becomes.
+    /// Lets `judge` compare every metric of a text; `out` is what the page becomes.
     pub fn measure(
         &self,
         text: &str,
@@ -96,11 +97,8 @@ impl C4Quality {
             let Some(mut words) = self.whitespace_words(line) else {
                 continue;
             };
-            if self.remove_citations
-                && line.as_bytes().contains(&b'[')
-                && let Some(regex) = CITATION.as_ref()
-            {
-                cleaned = regex.replace_all(line, "").into_owned();
+            if self.remove_citations && line.as_bytes().contains(&b'[') {
+                cleaned = CITATION.replace_all(line, "").into_owned();
                 line = &cleaned;
                 if google {
                     words = plain::words(line).count();
@@ -116,7 +114,7 @@ impl C4Quality {
             if self.page_or_line_is_bad(line)? {
                 continue;
             }
-            // Without figures to keep only whether there are enough matters, and counting stops there.
+            // Without metrics to keep only whether there are enough matters, and counting stops there.
             if sentences < self.min_num_sentences || !judge.may_stop_counting() {
                 scratch.splitter.split(line, &mut scratch.line_words);
                 sentences += count_sentences(line, &scratch.line_words);

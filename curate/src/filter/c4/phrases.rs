@@ -20,23 +20,20 @@ pub(super) const LOREM: u32 = 1;
 
 pub(super) const JAVASCRIPT: u32 = 2;
 
-static MATCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+static MATCHER: LazyLock<AhoCorasick> = LazyLock::new(|| {
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .build(PHRASES)
-        .ok()
+        .expect("a few phrases fit")
 });
 
 /// Bits of the phrases in a line. The Kelvin sign is the one character outside ASCII whose lower
 /// case is a letter of a phrase.
 pub(super) fn phrases(line: &str) -> u32 {
-    let Some(matcher) = MATCHER.as_ref() else {
-        return 0;
-    };
     if line.contains('\u{212a}') {
         return phrases(&line.replace('\u{212a}', "k"));
     }
-    matcher
+    MATCHER
         .find_overlapping_iter(line)
         .fold(0, |bits, hit| bits | 1 << hit.pattern().as_u32())
 }

@@ -30,15 +30,17 @@ pub(super) const EDITS: [Edit; 7] = [
     |text| without(text, &SIGN_IN),
 ];
 
-static IN_CART: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?i)\s?items in cart").ok());
+static IN_CART: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)\s?items in cart").expect("the pattern is one"));
 // the dots are any characters: DCLM's list is a list of patterns
-static READ_MORE: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?i)\s?read more...$").ok());
-static SIGN_IN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)^sign-in\s?").ok());
-static COUNTER: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static READ_MORE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)\s?read more...$").expect("the pattern is one"));
+static SIGN_IN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)^sign-in\s?").expect("the pattern is one"));
+static COUNTER: LazyLock<Regex> = LazyLock::new(|| {
     let what = "likes|shares|comments|retweets|reposts|quotes|bookmarks|upvotes|downvotes|downloads|views|followers";
-    Regex::new(&format!(r"^\W*\d(?:,|\.|\d)*(?:k|m|b)?\s+(?:{what})\W*$")).ok()
+    Regex::new(&format!(r"^\W*\d(?:,|\.|\d)*(?:k|m|b)?\s+(?:{what})\W*$"))
+        .expect("the pattern is one")
 });
 
 /// Numeric_Type=Digit that is no decimal: superscripts, circled digits and the like (Unicode 14).
@@ -78,10 +80,7 @@ fn share(line: &str, is: impl Fn(char) -> bool) -> f64 {
 
 fn is_counter(line: &str) -> bool {
     // the words hold no letter whose lower case is longer, so the pattern may see any case of them
-    line.bytes().any(|b| b.is_ascii_digit() || b >= 0x80)
-        && COUNTER
-            .as_ref()
-            .is_some_and(|r| r.is_match(&line.to_lowercase()))
+    line.bytes().any(|b| b.is_ascii_digit() || b >= 0x80) && COUNTER.is_match(&line.to_lowercase())
 }
 
 /// The lines that `keep` keeps; `strips` takes white space off the ends of what is left.
@@ -98,15 +97,13 @@ fn kept(text: &str, keep: impl Fn(&str) -> bool, strips: bool) -> String {
 }
 
 /// The text without a phrase; a line of nothing else goes.
-fn without(text: &str, phrase: &LazyLock<Option<Regex>>) -> String {
+fn without(text: &str, phrase: &Regex) -> String {
     let mut out = String::with_capacity(text.len());
     let mut first = true;
     for line in text.split('\n') {
         let mut edited = std::borrow::Cow::Borrowed(line);
         if words(line).nth(PHRASE_LINE_WORDS).is_none() {
-            if let Some(phrase) = phrase.as_ref() {
-                edited = phrase.replace_all(line, "");
-            }
+            edited = phrase.replace_all(line, "");
             if !line.is_empty() && edited.chars().all(|c| unicode::is(c, SPACE)) {
                 continue;
             }

@@ -81,7 +81,7 @@ impl Dclm {
         self.measure(text, scratch, out, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text; `out` is what the page becomes.
+    /// Lets `judge` compare every metric of a text; `out` is what the page becomes.
     pub fn measure(
         &self,
         text: &str,

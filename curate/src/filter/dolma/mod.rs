@@ -1,10 +1,10 @@
-//! Dolma's Gopher rules: the figures of its tagger, the limits of its mixer, and its tagger of repeated characters.
+//! Dolma's Gopher rules: the metrics of its tagger, the limits of its mixer, and its tagger of repeated characters.
 //!
 //! Paper: Soldaini et al. 2024, arXiv:2402.00159. Definitions: dolma 1.2.1 `taggers/gopher.py` (`gopher_v1`, and
 //! `gopher_v2`, which splits lines at runs of line feeds) and `taggers/repetitions` (`repetitions_v1`); limits and order
 //! of `configs/dolma-v1_6/mixing/cc-head.yaml`. Words are split at white space; characters are those of words; the length
 //! of words is a median; a duplicate is every copy; stop words count with repeats. Dolma's C4 rules are the step `c4`
-//! with `profile = "dolma"`. We differ: a text without a word drops as `dolma.empty`, where it has no figures; the
+//! with `profile = "dolma"`. We differ: a text without a word drops as `dolma.empty`, where it has no metrics; the
 //! three limits on frequent n-grams are applied although the published file misspells their attributes (`2gram` for
 //! `2grams`) and so never did; taggers that need a tokenizer are left out.
 
@@ -12,7 +12,7 @@ mod repetitions;
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{Limits, Rule};
+use super::limits::{Limits, Rule, Rules};
 use crate::check::Problem;
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
@@ -72,50 +72,74 @@ const RULES: [Rule; 23] = [
     Rule::at_most("dolma.max_repetition_ratio", f64::INFINITY),
 ];
 
+/// Rules of the most frequent n-gram, by n.
+const TOP: [(usize, &str); 3] = [
+    (2, "max_top_2_gram_ratio"),
+    (3, "max_top_3_gram_ratio"),
+    (4, "max_top_4_gram_ratio"),
+];
+/// Rules of n-grams that occur again, by n.
+const DUPLICATE: [(usize, &str); 6] = [
+    (5, "max_duplicate_5_gram_ratio"),
+    (6, "max_duplicate_6_gram_ratio"),
+    (7, "max_duplicate_7_gram_ratio"),
+    (8, "max_duplicate_8_gram_ratio"),
+    (9, "max_duplicate_9_gram_ratio"),
+    (10, "max_duplicate_10_gram_ratio"),
+];
+
 impl Dolma {
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
         self.measure(text, scratch, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text.
+    /// Lets `judge` compare every metric of a text.
     pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
         let Scratch { plain, set, .. } = scratch;
         plain.split(text);
         if plain.len() == 0 {
             return Verdict::Break(empty("dolma.empty"));
         }
-        let mut rules = RULES.iter();
-        let mut next = |value: f64| match rules.next() {
-            Some(rule) => self.limits.compare(rule, value, judge),
-            None => KEEP,
-        };
+        let mut rules = Rules::new(&RULES, &self.limits, judge);
         let (count, all) = (plain.len(), plain.all_chars());
-        next(count as f64)?;
-        next(count as f64)?;
+        rules.check("min_words", count as f64)?;
+        rules.check("max_words", count as f64)?;
         let median = median(&plain.chars);
-        next(median)?;
-        next(median)?;
+        rules.check("min_median_word_length", median)?;
+        rules.check("max_median_word_length", median)?;
         let words = WordCounts::of(text, plain);
-        next(share(words.symbols, count))?;
-        next(share(words.alphabetic, count))?;
-        next(words.required as f64)?;
+        rules.check("max_symbol_to_word_ratio", share(words.symbols, count))?;
+        rules.check("min_alphabetic_word_ratio", share(words.alphabetic, count))?;
+        rules.check("min_required_words", words.required as f64)?;
         let lines = LineCounts::of(text, self.gopher, set);
-        next(share(lines.bullets, lines.copies.pieces))?;
-        next(share(lines.ellipses, lines.copies.pieces))?;
-        next(share(lines.copies.repeated, lines.copies.pieces))?;
-        next(share(lines.copies.repeated_chars, all))?;
-        for n in [2, 3, 4] {
-            next(top(n, all, plain, set))?;
+        rules.check(
+            "max_bullet_ratio",
+            share(lines.bullets, lines.copies.pieces),
+        )?;
+        rules.check(
+            "max_ellipsis_ratio",
+            share(lines.ellipses, lines.copies.pieces),
+        )?;
+        rules.check(
+            "max_duplicate_line_ratio",
+            share(lines.copies.repeated, lines.copies.pieces),
+        )?;
+        rules.check(
+            "max_duplicate_line_char_ratio",
+            share(lines.copies.repeated_chars, all),
+        )?;
+        for (n, rule) in TOP {
+            rules.check(rule, top(n, all, plain, set))?;
         }
-        for n in 5..=10 {
-            next(duplicate(n, plain, set))?;
+        for (n, rule) in DUPLICATE {
+            rules.check(rule, duplicate(n, plain, set))?;
         }
         if self.repetitions {
             let found = Repetitions::of(text);
-            next(found.times as f64)?;
-            next(found.longest as f64)?;
-            next(share(found.chars, chars(text)))?;
+            rules.check("max_repetition_times", found.times as f64)?;
+            rules.check("max_repetition_chars", found.longest as f64)?;
+            rules.check("max_repetition_ratio", share(found.chars, chars(text)))?;
         }
         KEEP
     }

@@ -17,7 +17,7 @@ use crate::check::Problem;
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{Error, Result};
 use crate::text::Scratch;
-use crate::text::words::Tongue;
+use crate::text::words::WordRules;
 use crate::verdict::{Judge, Verdict};
 
 /// FineWeb-2's filters.
@@ -65,13 +65,13 @@ const MOST_STOP_WORDS: usize = 128;
 /// Lines of the table.
 static LANGUAGES: LazyLock<String> = LazyLock::new(|| {
     let packed = include_bytes!("languages.tsv.zst");
-    let text = zstd::decode_all(&packed[..]).unwrap_or_default();
-    String::from_utf8(text).unwrap_or_default()
+    let text = zstd::decode_all(&packed[..]).expect("the table is part of the program");
+    String::from_utf8(text).expect("the table is text")
 });
 
 /// A language whose words are known.
 struct Language {
-    tongue: Tongue,
+    word_rules: WordRules,
     limits: [f64; 15],
     stop_words: Vec<&'static str>,
 }
@@ -84,10 +84,10 @@ fn language(code: &str) -> Result<Language, String> {
     });
     let wanted = "a language of FineWeb-2 with its script, such as \"swh_Latn\"";
     let mut fields = line.ok_or(wanted)?.split('\t');
-    let tongue = match fields.next().unwrap_or_default() {
-        "en" => Tongue::English,
-        "base" => Tongue::Base,
-        "xx" => Tongue::Other,
+    let word_rules = match fields.next().unwrap_or_default() {
+        "en" => WordRules::English,
+        "base" => WordRules::Base,
+        "xx" => WordRules::Other,
         program => {
             return Err(format!(
                 "a language whose words need no outside program; those of {code} are {program}'s"
@@ -100,7 +100,7 @@ fn language(code: &str) -> Result<Language, String> {
         *limit = field.parse().map_err(|_| wanted.to_string())?;
     }
     Ok(Language {
-        tongue,
+        word_rules,
         limits,
         stop_words: fields.collect(),
     })
@@ -108,7 +108,7 @@ fn language(code: &str) -> Result<Language, String> {
 
 /// The filters of a language, ready.
 pub struct Fineweb2Filter {
-    tongue: Tongue,
+    word_rules: WordRules,
     repetition: GopherRepetition,
     fineweb: FinewebQuality,
     quality: GopherQuality,
@@ -149,7 +149,7 @@ impl Fineweb2Filter {
                 .collect::<Vec<_>>(),
         };
         Ok(Fineweb2Filter {
-            tongue: found.tongue,
+            word_rules: found.word_rules,
             repetition: GopherRepetition {
                 dup_line_frac: of(0, 0.0),
                 dup_para_frac: 0.0,
@@ -181,10 +181,10 @@ impl Fineweb2Filter {
 
     /// The words of a text.
     pub fn words<'a>(&self, text: &'a str, scratch: &mut Scratch) -> Vec<&'a str> {
-        scratch.speak(self.tongue);
+        scratch.use_rules(self.word_rules);
         scratch.split(text);
         let words = scratch.words().iter().map(|w| w.of(text)).collect();
-        scratch.speak(Tongue::English);
+        scratch.use_rules(WordRules::English);
         words
     }
 
@@ -193,11 +193,11 @@ impl Fineweb2Filter {
         self.measure(text, scratch, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text.
+    /// Lets `judge` compare every metric of a text.
     pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
-        scratch.speak(self.tongue);
+        scratch.use_rules(self.word_rules);
         let verdict = self.rules(text, scratch, judge);
-        scratch.speak(Tongue::English);
+        scratch.use_rules(WordRules::English);
         verdict
     }
 

@@ -1,4 +1,4 @@
-//! Edits of lines: dropped, kept or rewritten, by a regular expression, a condition over the line's figures, or both.
+//! Edits of lines: dropped, kept or rewritten, by a regular expression, a condition over the line's metrics, or both.
 //!
 //! `lines = { edits = [{ action = "drop", where = "upper > 0.5" }, { action = "rewrite", pattern = '\[\d*\]', with = "" }] }`.
 //! An edit is about the lines that match its pattern and meet its condition; they are dropped, or all others are, or
@@ -9,7 +9,7 @@
 //! of the characters that are such), `alphabetic_words` (share of words with a letter), `number` (of the line, from 0),
 //! `lines` (of the page), `mark` (1 if it ends in `. ? ! "`, else 0), and the text `line`.
 
-mod figures;
+mod metrics;
 
 use std::borrow::Cow;
 
@@ -19,11 +19,11 @@ use serde::{Deserialize, Serialize};
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{Error, Result};
-use crate::quality::signals::Expression;
+use crate::quality::metrics::Expression;
 use crate::text::plain::{self, share};
 use crate::text::unicode;
 use crate::verdict::{Judge, KEEP, Verdict, broken};
-use figures::{LineFigures, NAMES, TEXTS};
+use metrics::{LineMetrics, NAMES, TEXTS};
 
 /// Edits of lines.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -55,7 +55,7 @@ pub struct LineEdit {
     pub action: LineAction,
     /// A regular expression that is searched for; empty: every line.
     pub pattern: String,
-    /// A condition over the line's figures; empty: every line.
+    /// A condition over the line's metrics; empty: every line.
     #[serde(rename = "where")]
     pub condition: String,
     /// What replaces the pattern (`$1` is its first group), for `rewrite`.
@@ -122,7 +122,7 @@ impl LineEditor {
             let wrong = |name: &str, found: String| Error::Config {
                 key: format!("lines.edits[{i}].{name}"),
                 found,
-                wanted: "a regular expression and a condition over a line's figures".into(),
+                wanted: "a regular expression and a condition over a line's metrics".into(),
             };
             let pattern = (!edit.pattern.is_empty()).then(|| compile(&edit.pattern));
             let condition = (!edit.condition.is_empty()).then(|| condition(&edit.condition));
@@ -181,7 +181,7 @@ impl Edit {
         let mut first = true;
         for (number, line) in text.split('\n').enumerate() {
             let meets = match &self.condition {
-                Some(condition) => condition.holds(&LineFigures {
+                Some(condition) => condition.holds(&LineMetrics {
                     line,
                     number,
                     lines: whole,

@@ -1,7 +1,7 @@
 //! NeMo Curator's heuristic filters for English, in the order of its published pipeline.
 //!
 //! Definitions: NeMo Curator 1.4.0, `stages/text/filters/heuristic` and
-//! `config/text/heuristic_filter_english_pipeline.yaml`; its numbers are Gopher's and C4's, its figures its own. Words are
+//! `config/text/heuristic_filter_english_pipeline.yaml`; its numbers are Gopher's and C4's, its metrics its own. Words are
 //! split at white space, lines without text are skipped, paragraphs lie between two line feeds, a repeated piece counts
 //! in what is left when copies are removed. Filters that need a tokenizer, code or a histogram are left out.
 //! We differ: a text without a word drops as `nemo.empty`, where it divides by zero; of n-grams that are equally frequent
@@ -12,13 +12,13 @@ mod strings;
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{Limits, Rule};
+use super::limits::{Limits, Rule, Rules};
 use crate::check::Problem;
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
 use crate::text::plain::{Copies, PlainWords, most_frequent, share};
 use crate::text::{HashCounts, Scratch, chars};
-use crate::verdict::{Judge, KEEP, Verdict, empty};
+use crate::verdict::{Judge, Verdict, empty};
 use strings::{Strings, lines};
 
 /// NeMo Curator's heuristics.
@@ -64,60 +64,102 @@ const RULES: [Rule; 31] = [
     Rule::at_most("nemo.max_pornographic_urls", 0.0),
 ];
 
+/// Rules of the most frequent n-gram, by n.
+const TOP: [(usize, &str); 3] = [
+    (2, "max_top_2_gram_ratio"),
+    (3, "max_top_3_gram_ratio"),
+    (4, "max_top_4_gram_ratio"),
+];
+/// Rules of n-grams that occur again, by n.
+const DUPLICATE: [(usize, &str); 6] = [
+    (5, "max_duplicated_5_gram_ratio"),
+    (6, "max_duplicated_6_gram_ratio"),
+    (7, "max_duplicated_7_gram_ratio"),
+    (8, "max_duplicated_8_gram_ratio"),
+    (9, "max_duplicated_9_gram_ratio"),
+    (10, "max_duplicated_10_gram_ratio"),
+];
+
 impl Nemo {
     /// Judges a text.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
         self.measure(text, scratch, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every figure of a text.
+    /// Lets `judge` compare every metric of a text.
     pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
         let Scratch { plain, set, .. } = scratch;
         plain.split(text);
         if plain.len() == 0 {
             return Verdict::Break(empty("nemo.empty"));
         }
-        let mut rules = RULES.iter();
-        let mut next = |value: f64| match rules.next() {
-            Some(rule) => self.limits.compare(rule, value, judge),
-            None => KEEP,
-        };
+        let mut rules = Rules::new(&RULES, &self.limits, judge);
         let strings = Strings::of(text);
         let all = chars(text);
         let words = WordCounts::of(text, plain);
-        next(share(all - strings.alphanumeric, all))?;
-        next(share(words.symbols, plain.len()))?;
-        next(share(strings.digits, all))?;
-        next(share(strings.url_chars, all))?;
-        next(share(strings.white, all))?;
-        next(share(strings.parentheses, all))?;
-        next(strings::boilerplate(text))?;
+        rules.check(
+            "max_non_alpha_numeric_ratio",
+            share(all - strings.alphanumeric, all),
+        )?;
+        rules.check(
+            "max_symbol_to_word_ratio",
+            share(words.symbols, plain.len()),
+        )?;
+        rules.check("max_number_ratio", share(strings.digits, all))?;
+        rules.check("max_url_ratio", share(strings.url_chars, all))?;
+        rules.check("max_white_space_ratio", share(strings.white, all))?;
+        rules.check("max_parentheses_ratio", share(strings.parentheses, all))?;
+        rules.check("max_boilerplate_ratio", strings::boilerplate(text))?;
         let lines = Copies::of(lines(text), set);
         let paragraphs = Copies::of(text.split("\n\n"), set);
-        next(share(lines.distinct, lines.pieces))?;
-        next(share(paragraphs.distinct, paragraphs.pieces))?;
-        next(share(lines.distinct_chars, lines.chars))?;
-        next(share(paragraphs.distinct_chars, paragraphs.chars))?;
+        rules.check(
+            "min_distinct_line_ratio",
+            share(lines.distinct, lines.pieces),
+        )?;
+        rules.check(
+            "min_distinct_paragraph_ratio",
+            share(paragraphs.distinct, paragraphs.pieces),
+        )?;
+        rules.check(
+            "min_distinct_line_char_ratio",
+            share(lines.distinct_chars, lines.chars),
+        )?;
+        rules.check(
+            "min_distinct_paragraph_char_ratio",
+            share(paragraphs.distinct_chars, paragraphs.chars),
+        )?;
         let count = plain.len() as f64;
-        next(count)?;
-        next(count)?;
+        rules.check("min_words", count)?;
+        rules.check("max_words", count)?;
         let ends = strings::Ends::of(text);
-        next(share(ends.without_mark, lines.pieces))?;
-        next(share(words.alphabetic, plain.len()))?;
-        next(words.common as f64)?;
+        rules.check(
+            "max_no_end_mark_ratio",
+            share(ends.without_mark, lines.pieces),
+        )?;
+        rules.check(
+            "min_alphabetic_word_ratio",
+            share(words.alphabetic, plain.len()),
+        )?;
+        rules.check("min_common_words", words.common as f64)?;
         let mean = plain.all_chars() as f64 / count;
-        next(mean)?;
-        next(mean)?;
-        next(f64::from(plain.chars.iter().copied().max().unwrap_or(0)))?;
-        next(share(ends.ellipses, lines.pieces))?;
-        for n in [2, 3, 4] {
-            next(top(text, n, plain, set))?;
+        rules.check("min_mean_word_length", mean)?;
+        rules.check("max_mean_word_length", mean)?;
+        rules.check(
+            "max_word_length",
+            f64::from(plain.chars.iter().copied().max().unwrap_or(0)),
+        )?;
+        rules.check("max_ellipsis_ratio", share(ends.ellipses, lines.pieces))?;
+        for (n, rule) in TOP {
+            rules.check(rule, top(text, n, plain, set))?;
         }
-        for n in 5..=10 {
-            next(duplicated(all, n, plain, set))?;
+        for (n, rule) in DUPLICATE {
+            rules.check(rule, duplicated(all, n, plain, set))?;
         }
-        next(share(ends.bullets, lines.pieces))?;
-        next(f64::from(u8::from(strings.pornographic)))
+        rules.check("max_bullet_ratio", share(ends.bullets, lines.pieces))?;
+        rules.check(
+            "max_pornographic_urls",
+            f64::from(u8::from(strings.pornographic)),
+        )
     }
 }
 

@@ -21,8 +21,9 @@ pub(super) struct Strings {
     pub(super) pornographic: bool,
 }
 
-static URL: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"https?://(?:[A-Za-z0-9$\-_@.&+/:=?#~!*(),]|%[0-9A-Fa-f]{2})+").ok()
+static URL: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"https?://(?:[A-Za-z0-9$\-_@.&+/:=?#~!*(),]|%[0-9A-Fa-f]{2})+")
+        .expect("the pattern is one")
 });
 
 impl Strings {
@@ -46,7 +47,7 @@ impl Strings {
                 _ => {}
             }
         }
-        for url in URL.iter().flat_map(|r| r.find_iter(text)) {
+        for url in URL.find_iter(text) {
             found.url_chars += url.len();
             found.pornographic |= url.as_str().contains("porn");
         }
@@ -119,18 +120,15 @@ const NOTICES: [&str; 5] = [
     "if you continue to browse this site without changing your cookie settings, you agree to this use. acceptread more",
 ];
 
-static MATCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+static MATCHER: LazyLock<AhoCorasick> = LazyLock::new(|| {
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .build(POLICIES.iter().chain(&NOTICES))
-        .ok()
+        .expect("a few phrases fit")
 });
 
 /// Share of paragraphs with a phrase of a notice; 1 with "lorem ipsum".
 pub(super) fn boilerplate(text: &str) -> f64 {
-    let Some(matcher) = MATCHER.as_ref() else {
-        return 0.0;
-    };
     // the Kelvin sign is the one letter outside ASCII whose lower case is in a phrase
     let kelvin;
     let mut text = text;
@@ -142,7 +140,7 @@ pub(super) fn boilerplate(text: &str) -> f64 {
     for paragraph in text.split("\n\n") {
         all += 1;
         let mut has = false;
-        for hit in matcher.find_overlapping_iter(paragraph) {
+        for hit in MATCHER.find_overlapping_iter(paragraph) {
             if hit.pattern().as_usize() == 7 {
                 return 1.0;
             }

@@ -1,10 +1,10 @@
-//! RedPajama-v2's rule-based quality signals: figures to put conditions on and to store.
+//! RedPajama-v2's rule-based quality signals: metrics to put conditions on and to store.
 //!
 //! Paper: Weber et al. 2024, arXiv:2411.12372. Definitions: togethercomputer/RedPajama-Data 6d2cee9,
 //! `app/src/core/quality_signals`: nothing is dropped. Raw words are those of
 //! NLTK 3.8's `WordPunctTokenizer` (`\w+|[^\w\s]+`);
 //! normalized text has no ASCII punctuation, lower case, one space between words, NFD. A signal of a document is one
-//! number; one of lines has a number for each line, and its figure is their mean. Numbers are rounded to 8 digits.
+//! number; one of lines has a number for each line, and its metric is their mean. Numbers are rounded to 8 digits.
 //! Left out: what needs models or a corpus (`rps_doc_ml_*`, `rps_doc_*_importance`: step `quality`; `ccnet_*`: steps
 //! `language`, `perplexity`; `rps_doc_ut1_blacklist`: step `url`).
 //!
@@ -21,7 +21,7 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::limits::Rule;
+use super::limits::{Limits, Rule, Rules};
 use crate::check::Problem;
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{At, Error, Result};
@@ -81,7 +81,7 @@ pub struct QualitySignal {
 
 impl QualitySignal {
     /// The score, or the mean score of lines; None if there is none.
-    pub fn figure(&self) -> Option<f64> {
+    pub fn metric(&self) -> Option<f64> {
         let scores: Option<Vec<f64>> = self.spans.iter().map(|s| s.2).collect();
         let scores = scores.filter(|s| !s.is_empty())?;
         Some(scores.iter().sum::<f64>() / scores.len() as f64)
@@ -144,6 +144,22 @@ const RULES: [Rule; 28] = [
     Rule::at_most("redpajama.rps_lines_start_with_bulletpoint", f64::INFINITY),
 ];
 
+/// Signals of the most frequent n-gram, by n.
+const TOP: [(usize, &str); 3] = [
+    (2, "rps_doc_frac_chars_top_2gram"),
+    (3, "rps_doc_frac_chars_top_3gram"),
+    (4, "rps_doc_frac_chars_top_4gram"),
+];
+/// Signals of n-grams that occur again, by n.
+const DUPLICATE: [(usize, &str); 6] = [
+    (5, "rps_doc_frac_chars_dupe_5grams"),
+    (6, "rps_doc_frac_chars_dupe_6grams"),
+    (7, "rps_doc_frac_chars_dupe_7grams"),
+    (8, "rps_doc_frac_chars_dupe_8grams"),
+    (9, "rps_doc_frac_chars_dupe_9grams"),
+    (10, "rps_doc_frac_chars_dupe_10grams"),
+];
+
 impl RedpajamaSignals {
     /// Reads the lists.
     ///
@@ -186,53 +202,76 @@ impl RedpajamaSignals {
         let raw = RawWords::of(text, &self.stop_words);
         let lines = lines::Lines::of(text);
         let mut found = Vec::with_capacity(RULES.len());
-        let mut rules = RULES.iter().map(|r| &r.name[PREFIX.len()..]);
-        let mut whole_document = |score: Option<f64>| {
-            let name = rules.next().unwrap_or_default();
+        let mut whole_document = |name: &'static str, score: Option<f64>| {
             found.push(QualitySignal {
                 name,
                 spans: vec![(0, whole, score)],
             });
         };
-        whole_document(self.bad_words.as_ref().map(|bad| {
-            let count = |n: &usize| normalized.grams_in(*n, bad);
-            self.sizes.iter().map(count).sum::<usize>() as f64
-        }));
+        whole_document(
+            "rps_doc_ldnoobw_words",
+            self.bad_words.as_ref().map(|bad| {
+                let count = |n: &usize| normalized.grams_in(*n, bad);
+                self.sizes.iter().map(count).sum::<usize>() as f64
+            }),
+        );
         let content = chars(&normalized.text);
         let lorem = memchr::memmem::find_iter(normalized.text.as_bytes(), "lorem ipsum").count();
-        whole_document(Some(ratio(lorem, content).unwrap_or(0.0)));
+        whole_document(
+            "rps_doc_lorem_ipsum",
+            Some(ratio(lorem, content).unwrap_or(0.0)),
+        );
         let curly = memchr::memchr2_iter(b'{', b'}', text.as_bytes()).count();
-        whole_document(Some(ratio(curly, whole).unwrap_or(0.0)));
+        whole_document(
+            "rps_doc_curly_bracket",
+            Some(ratio(curly, whole).unwrap_or(0.0)),
+        );
         let stops = if normalized.words.is_empty() {
             0
         } else {
             raw.stop_words
         };
-        whole_document(Some(ratio(stops, raw.words).unwrap_or(0.0)));
-        whole_document(Some(words::sentences(text) as f64));
+        whole_document(
+            "rps_doc_stop_word_fraction",
+            Some(ratio(stops, raw.words).unwrap_or(0.0)),
+        );
+        whole_document("rps_doc_num_sentences", Some(words::sentences(text) as f64));
         let count = normalized.words.len();
-        whole_document(Some(count as f64));
-        whole_document(ratio(normalized.word_chars, count));
+        whole_document("rps_doc_word_count", Some(count as f64));
+        whole_document(
+            "rps_doc_mean_word_length",
+            ratio(normalized.word_chars, count),
+        );
         let symbols: usize = ["#", "...", "\u{2026}"]
             .iter()
             .map(|s| memchr::memmem::find_iter(text.as_bytes(), s).count())
             .sum();
-        whole_document(ratio(symbols, raw.words));
-        whole_document(ratio(lines.ellipses, lines.spans.len()));
+        whole_document("rps_doc_symbol_to_word_ratio", ratio(symbols, raw.words));
         whole_document(
+            "rps_doc_frac_lines_end_with_ellipsis",
+            ratio(lines.ellipses, lines.spans.len()),
+        );
+        whole_document(
+            "rps_doc_frac_no_alph_words",
             (raw.words > 0).then(|| rounded(1.0 - raw.with_latin_letter as f64 / raw.words as f64)),
         );
         let mut set = HashCounts::default();
         let (distinct, entropy) = normalized.unigrams(&mut set);
-        whole_document(ratio(distinct, count));
-        whole_document((count > 0).then(|| rounded(entropy)));
-        whole_document(ratio(raw.capitals, raw.words));
+        whole_document("rps_doc_frac_unique_words", ratio(distinct, count));
+        whole_document(
+            "rps_doc_unigram_entropy",
+            (count > 0).then(|| rounded(entropy)),
+        );
+        whole_document(
+            "rps_doc_frac_all_caps_words",
+            ratio(raw.capitals, raw.words),
+        );
         let mut grams = Grams::default();
-        for n in [2, 3, 4] {
-            whole_document(Some(normalized.top(n, &mut grams, &mut set)));
+        for (n, name) in TOP {
+            whole_document(name, Some(normalized.top(n, &mut grams, &mut set)));
         }
-        for n in 5..=10 {
-            whole_document(Some(normalized.duplicated(n, &mut grams, &mut set)));
+        for (n, name) in DUPLICATE {
+            whole_document(name, Some(normalized.duplicated(n, &mut grams, &mut set)));
         }
         grams.clear();
         let names = RULES[22..].iter().map(|r| &r.name[PREFIX.len()..]);
@@ -249,14 +288,13 @@ impl RedpajamaSignals {
         found
     }
 
-    /// Hands every figure to `judge`.
+    /// Hands every metric to `judge`.
     pub fn measure(&self, signals: &[QualitySignal], judge: &mut Judge) -> Verdict {
+        let limits = Limits::default();
+        let mut rules = Rules::new(&RULES, &limits, judge);
         for signal in signals {
-            let rule = RULES
-                .iter()
-                .find(|r| &r.name[PREFIX.len()..] == signal.name);
-            if let (Some(rule), Some(figure)) = (rule, signal.figure()) {
-                judge.compare(rule.name, figure, rule.limit, rule.side)?;
+            if let Some(metric) = signal.metric() {
+                rules.check(signal.name, metric)?;
             }
         }
         KEEP

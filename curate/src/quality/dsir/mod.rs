@@ -28,8 +28,9 @@ use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::corpus::{Corpus, CorpusCounts, kept_documents};
 use crate::error::{At, Error, Result};
 use crate::progress::Progress;
+use crate::quality::model_file::ModelFile;
 use crate::verdict::{Judge, Verdict};
-use crate::write::{AtomicFile, clean_file};
+use crate::write::clean_file;
 
 /// What stands at the start of a model file.
 const KIND: &str = "dsir";
@@ -242,12 +243,7 @@ impl DsirTraining {
             raw,
             divergence: means.map(|(w, t)| w * share(*t, &target)).sum(),
         };
-        let folder = match out.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let name = out.file_name().unwrap_or_default().to_string_lossy();
-        let mut file = AtomicFile::create(folder, &name)?;
+        let mut file = ModelFile::at(out)?.create()?;
         let model = File {
             kind: KIND.into(),
             report: report.clone(),

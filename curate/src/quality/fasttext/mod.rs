@@ -18,7 +18,7 @@ mod source;
 mod train;
 
 pub use self::train::{
-    ClassifierInput, ClassifierLoss, ClassifierReport, ClassifierTraining, HeldOut, LabelFigures,
+    ClassifierInput, ClassifierLoss, ClassifierReport, ClassifierTraining, HeldOut, LabelMetrics,
     ScoreReport, score_corpus,
 };
 

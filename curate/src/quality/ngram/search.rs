@@ -43,9 +43,7 @@ impl Search {
                 let weights = tables.find(matched + 1, hash)?;
                 Some((weights, Node::Hash(hash)))
             }
-            (Search::Trie(trie), Node::Range(begin, end)) => {
-                trie.extend(matched, (begin, end), word)
-            }
+            (Search::Trie(trie), Node::Range(range)) => trie.extend(matched, range, word),
             _ => None,
         }
     }

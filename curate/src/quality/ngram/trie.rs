@@ -5,7 +5,15 @@
 //! Whittaker 2003) the high bits of those pointers are an array of the entries at which they change.
 
 use super::bits::{bits_at, f32_at, needed, size, u64_at};
-use super::weights::{Node, Weights, Words};
+use super::weights::{Entries, Node, Weights, Words};
+
+/// The array of high bits of pointers.
+#[derive(Debug)]
+struct HighBits {
+    /// First byte.
+    start: usize,
+    entries: usize,
+}
 
 /// One order between the first and the last, or the last.
 #[derive(Debug)]
@@ -20,8 +28,7 @@ struct Level {
     next_bits: u32,
     /// Entries of the last order have neither backoff nor pointer.
     is_last: bool,
-    /// Where the array of high bits begins, and its entries.
-    high: Option<(usize, usize)>,
+    high: Option<HighBits>,
     /// Bytes where the tables of codes begin: probabilities, backoffs.
     tables: Option<(usize, usize)>,
 }
@@ -113,7 +120,10 @@ impl Trie {
                     let chopped = chop(entries + 1, counts[n], u32::from(most));
                     next_bits -= chopped;
                     let length = size((counts[n] >> next_bits) + 1)?;
-                    high = Some((at.next_multiple_of(8) + 8, length));
+                    high = Some(HighBits {
+                        start: at.next_multiple_of(8) + 8,
+                        entries: length,
+                    });
                     at += 8 * (1 + length) + 7;
                 }
             }
@@ -157,20 +167,20 @@ impl Trie {
             backoff: f32_at(&self.bytes, at + 4),
         };
         let (begin, end) = (u64_at(&self.bytes, at + 8), u64_at(&self.bytes, at + 24));
-        Some((weights, Node::Range(begin, end)))
+        Some((weights, Node::Range(Entries { begin, end })))
     }
 
     /// The entry of `word` among those of the range, which have `matched` + 1 words.
     pub(super) fn extend(
         &self,
         matched: usize,
-        range: (u64, u64),
+        range: Entries,
         word: u32,
     ) -> Option<(Weights, Node)> {
         let level = self.levels.get(matched - 1)?;
         let total = u64::from(level.word_bits + level.value_bits + level.next_bits);
         let bits = |at: u64, length: u32| bits_at(&self.bytes, level.base, at, length);
-        let (mut low, mut high) = (range.0, range.1.min(level.entries));
+        let (mut low, mut high) = (range.begin, range.end.min(level.entries));
         let wanted = u64::from(word);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -180,15 +190,16 @@ impl Trie {
                 std::cmp::Ordering::Equal => {
                     let value = middle * total + u64::from(level.word_bits);
                     let pointer = value + u64::from(level.value_bits);
-                    let mut next = [
-                        bits(pointer, level.next_bits),
-                        bits(pointer + total, level.next_bits),
-                    ];
-                    if let Some(array) = level.high {
-                        next[0] |= self.high(array, middle) << level.next_bits;
-                        next[1] |= self.high(array, middle + 1) << level.next_bits;
+                    let mut begin = bits(pointer, level.next_bits);
+                    let mut end = bits(pointer + total, level.next_bits);
+                    if let Some(array) = &level.high {
+                        begin |= self.high(array, middle) << level.next_bits;
+                        end |= self.high(array, middle + 1) << level.next_bits;
                     }
-                    return Some((self.weights(level, value), Node::Range(next[0], next[1])));
+                    return Some((
+                        self.weights(level, value),
+                        Node::Range(Entries { begin, end }),
+                    ));
                 }
             }
         }
@@ -196,11 +207,11 @@ impl Trie {
     }
 
     /// High bits of entry `index`'s pointer: the last place of the array whose number is not above it.
-    fn high(&self, (start, length): (usize, usize), index: u64) -> u64 {
-        let (mut low, mut high) = (0, length);
+    fn high(&self, array: &HighBits, index: u64) -> u64 {
+        let (mut low, mut high) = (0, array.entries);
         while low < high {
             let middle = low + (high - low) / 2;
-            if u64_at(&self.bytes, start + 8 * middle) <= index {
+            if u64_at(&self.bytes, array.start + 8 * middle) <= index {
                 low = middle + 1;
             } else {
                 high = middle;

@@ -15,11 +15,18 @@ pub(crate) struct Weights {
     pub(crate) backoff: f32,
 }
 
+/// Entries of an order of a trie, from `begin` to before `end`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entries {
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+}
+
 /// Where the n-grams that end in some words go on to the left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node {
     Hash(u64),
-    Range(u64, u64),
+    Range(Entries),
 }
 
 /// Numbers of words; 0 is the unknown word.

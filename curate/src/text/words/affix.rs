@@ -4,6 +4,8 @@
 //! pattern takes the first alternative that matches; a suffix search takes the leftmost start, so
 //! the longest suffix; infixes are found left to right without overlap.
 
+use std::ops::Range;
+
 use crate::text::unicode::{
     ALPHA, BEFORE_STOP, ICON, LOWER, PREFIX, QUOTE, SUFFIX, UPPER, flags, is,
 };
@@ -114,7 +116,7 @@ fn full_stop(s: &str, head: &str) -> usize {
 
 /// Pushes the byte ranges of the infixes of `s`. English (and some others) also splits at a hyphen between a digit and a
 /// letter: `after_digits`.
-pub(super) fn infixes(s: &str, after_digits: bool, found: &mut Vec<(usize, usize)>) {
+pub(super) fn infixes(s: &str, after_digits: bool, found: &mut Vec<Range<usize>>) {
     let mut at = 0;
     let mut before: Option<char> = None;
     while at < s.len() {
@@ -122,7 +124,7 @@ pub(super) fn infixes(s: &str, after_digits: bool, found: &mut Vec<(usize, usize
         let Some(c) = rest.chars().next() else { return };
         let width = infix_at(c, rest, before, after_digits);
         if width > 0 {
-            found.push((at, at + width));
+            found.push(at..at + width);
             before = s[at..at + width].chars().next_back();
             at += width;
         } else {

@@ -15,6 +15,7 @@ mod special;
 mod url;
 mod word;
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use crate::text::narrow;
@@ -24,9 +25,9 @@ use special::Specials;
 
 pub use word::Word;
 
-/// Whose words.
+/// Which of spaCy's rules split a text into words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Tongue {
+pub(crate) enum WordRules {
     /// spaCy's English.
     #[default]
     English,
@@ -38,7 +39,7 @@ pub(crate) enum Tongue {
 
 /// Tables that all splitters share.
 pub(crate) struct Rules {
-    tongue: Tongue,
+    kind: WordRules,
     specials: Specials,
     /// Bytes of the longest special case: longer runs need no look-up, which hashes the whole run.
     longest: usize,
@@ -47,19 +48,19 @@ pub(crate) struct Rules {
 }
 
 static RULES: [LazyLock<Rules>; 3] = [
-    LazyLock::new(|| Rules::of(Tongue::English)),
-    LazyLock::new(|| Rules::of(Tongue::Base)),
-    LazyLock::new(|| Rules::of(Tongue::Other)),
+    LazyLock::new(|| Rules::of(WordRules::English)),
+    LazyLock::new(|| Rules::of(WordRules::Base)),
+    LazyLock::new(|| Rules::of(WordRules::Other)),
 ];
 
 impl Rules {
-    fn of(tongue: Tongue) -> Rules {
-        let specials = match tongue {
-            Tongue::English => special::specials(),
-            Tongue::Base | Tongue::Other => special::base(),
+    fn of(kind: WordRules) -> Rules {
+        let specials = match kind {
+            WordRules::English => special::specials(),
+            WordRules::Base | WordRules::Other => special::base(),
         };
         let mut rules = Rules {
-            tongue,
+            kind,
             longest: specials.keys().map(|word| word.len()).max().unwrap_or(0),
             specials,
             units: affix::units(),
@@ -69,7 +70,7 @@ impl Rules {
         words.sort_unstable();
         for word in &words {
             let mut found = Vec::new();
-            affix::infixes(word, rules.tongue != Tongue::Other, &mut found);
+            affix::infixes(word, rules.kind != WordRules::Other, &mut found);
             if affix::prefix(word) > 0 || !found.is_empty() || affix::suffix(word, &rules.units) > 0
             {
                 let mut cuts = Vec::new();
@@ -134,7 +135,7 @@ impl Rules {
         } else if url::is_url(middle) {
             cuts.push(narrow(end));
         } else {
-            split_infixes(middle, start, self.tongue != Tongue::Other, cuts);
+            split_infixes(middle, start, self.kind != WordRules::Other, cuts);
         }
         cuts.extend(suffixes.iter().rev().map(|&s| narrow(s)));
     }
@@ -145,7 +146,7 @@ fn split_infixes(middle: &str, start: usize, after_digits: bool, cuts: &mut Vec<
     let mut found = Vec::new();
     affix::infixes(middle, after_digits, &mut found);
     let mut done = 0;
-    for (a, b) in found {
+    for Range { start: a, end: b } in found {
         // An infix at the very start stays with what follows, as spaCy has it.
         if a == 0 {
             continue;
@@ -199,13 +200,13 @@ impl Default for Splitter {
 impl Splitter {
     /// An empty cache over the shared rules for English.
     pub fn new() -> Splitter {
-        Splitter::of(Tongue::English)
+        Splitter::of(WordRules::English)
     }
 
     /// The same for other languages.
-    pub(crate) fn of(tongue: Tongue) -> Splitter {
+    pub(crate) fn of(kind: WordRules) -> Splitter {
         Splitter {
-            rules: &RULES[tongue as usize],
+            rules: &RULES[kind as usize],
             cache: vec![EMPTY; 1 << CACHE_BITS],
             cuts: Vec::new(),
         }

@@ -10,8 +10,10 @@ use regex::Regex;
 
 use crate::text::unicode;
 
-static NAME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&pattern(HOST)).ok());
-static ADDRESS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&pattern(IPV4)).ok());
+static NAME: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(&pattern(HOST)).expect("the pattern is one"));
+static ADDRESS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(&pattern(IPV4)).expect("the pattern is one"));
 
 const HOST: &str = r"(?:(?:[A-Za-z0-9\x{a1}-\x{ffff}][A-Za-z0-9\x{a1}-\x{ffff}_-]{0,62})?[A-Za-z0-9\x{a1}-\x{ffff}]\.)+(?P<tld>LOWER{2,63})";
 // Alternatives of the first two octets leave out 10, 127, 169.254, 192.168 and 172.16 to 172.31.
@@ -61,8 +63,7 @@ pub(super) fn is_url(word: &str) -> bool {
     if !word.as_bytes().contains(&b'.') {
         return false;
     }
-    let hit = |re: &LazyLock<Option<Regex>>| re.as_ref().is_some_and(|re| re.is_match(word));
-    hit(&NAME) || hit(&ADDRESS)
+    NAME.is_match(word) || ADDRESS.is_match(word)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use sha1::{Digest, Sha1};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::check::{Problem, range};
-use crate::dedup::passes::kept::{Cuts, Passes, Piece, Place, fill, number};
+use crate::dedup::passes::kept::{Cuts, DocumentRef, Passes, Piece, fill, number};
 use crate::error::Result;
 use crate::text::{chars, narrow, unicode};
 
@@ -205,7 +205,7 @@ fn each_piece(text: &str, unit: LineUnit, mut each: impl FnMut(Piece)) {
     });
 }
 
-fn record(key: &[u8; 16], place: Place, piece: Piece) -> [u8; RECORD] {
+fn record(key: &[u8; 16], place: DocumentRef, piece: Piece) -> [u8; RECORD] {
     let mut record = [0; RECORD];
     record[..16].copy_from_slice(key);
     fill(&mut record, 16, &piece.numbers(place));
@@ -243,7 +243,7 @@ impl Repeats {
     }
 
     fn cut(&mut self, record: &[u8; RECORD]) -> Result<()> {
-        let place = Place {
+        let place = DocumentRef {
             shard: number(record, 16),
             document: number(record, 20),
         };

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::{Problem, range};
 use crate::corpus::{KeptDocuments, kept_documents};
-use crate::dedup::passes::kept::{Cuts, Passes, Piece, Place, fill, number};
+use crate::dedup::passes::kept::{Cuts, DocumentRef, Passes, Piece, fill, number};
 use crate::dedup::sort::Sorter;
 use crate::error::{Result, damaged};
 use crate::text::narrow;
@@ -173,7 +173,7 @@ fn repeated_anchors(
             let from = number(record, 32);
             let start = from + (packed >> 4 & 15);
             let end = from + (packed >> 8) + narrow(n) - (packed & 15);
-            let place = Place {
+            let place = DocumentRef {
                 shard: number(record, 24),
                 document: number(record, 28),
             };
@@ -213,9 +213,9 @@ fn repeated_windows(
     let mut windows = passes.sorter::<WINDOW>("windows", 2);
     let mut texts = Texts::default();
     // the words of the last document
-    let mut known: Option<(Place, Words)> = None;
+    let mut known: Option<(DocumentRef, Words)> = None;
     groups.drain(&mut |record: &[u8; GROUP]| {
-        let place = Place {
+        let place = DocumentRef {
             shard: number(record, 0),
             document: number(record, 4),
         };
@@ -245,7 +245,7 @@ fn repeated_windows(
             first = Some(key);
             return Ok(());
         }
-        let place = Place {
+        let place = DocumentRef {
             shard: number(record, 16),
             document: number(record, 20),
         };
@@ -263,7 +263,7 @@ struct Texts {
 }
 
 impl Texts {
-    fn go_to(&mut self, passes: &Passes<'_>, place: Place) -> Result<&str> {
+    fn go_to(&mut self, passes: &Passes<'_>, place: DocumentRef) -> Result<&str> {
         let shard = place.shard as usize;
         let same = self.open.take().filter(|(s, _)| *s == place.shard);
         if same.is_none() {

@@ -17,7 +17,7 @@ const CONFUSED: usize = 64;
 
 /// A label among texts whose labels are known.
 #[derive(Clone, Debug, Serialize)]
-pub struct LabelFigures {
+pub struct LabelMetrics {
     /// Name.
     pub label: String,
     /// Texts with this label.
@@ -42,7 +42,7 @@ pub struct HeldOut {
     /// Share of the texts whose best label is one of theirs.
     pub accuracy: f64,
     /// By label, in the model's order.
-    pub labels: Vec<LabelFigures>,
+    pub labels: Vec<LabelMetrics>,
     /// Row: label of the text; column: label that the model gave; empty for many labels.
     pub confusion: Vec<Vec<u64>>,
 }
@@ -107,7 +107,7 @@ pub(super) fn held_out(model: &FastText, examples: &Examples) -> Result<HeldOut>
         let sorted = &mut scores[label];
         sorted.sort_unstable_by(f32::total_cmp);
         let best = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9];
-        LabelFigures {
+        LabelMetrics {
             label: model.labels()[label].clone(),
             texts: has[label],
             precision: share(both[label], given[label]),

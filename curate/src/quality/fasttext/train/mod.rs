@@ -25,10 +25,10 @@ use super::dictionary::{Dictionary, Shape};
 use crate::corpus::CorpusCounts;
 use crate::error::{At, Error, Result};
 use crate::progress::Progress;
-use crate::write::AtomicFile;
+use crate::quality::model_file::ModelFile;
 
 pub use self::config::{ClassifierInput, ClassifierLoss, ClassifierTraining};
-pub use self::measure::{HeldOut, LabelFigures, ScoreReport, score_corpus};
+pub use self::measure::{HeldOut, LabelMetrics, ScoreReport, score_corpus};
 
 /// What was trained.
 #[derive(Clone, Debug, Serialize)]
@@ -103,13 +103,8 @@ impl ClassifierTraining {
         progress: &dyn Progress,
     ) -> Result<ClassifierReport> {
         self.check()?;
-        let folder = match out.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let name = out.file_name().unwrap_or_default().to_string_lossy();
-        std::fs::create_dir_all(folder).at(folder)?;
-        let mut collector = Collector::new(folder, self.seed, self.per_label)?;
+        let model_file = ModelFile::at(out)?;
+        let mut collector = Collector::new(model_file.folder(), self.seed, self.per_label)?;
         let mut counts = CorpusCounts::default();
         for input in inputs {
             let read = match input {
@@ -129,7 +124,7 @@ impl ClassifierTraining {
         let dictionary = Dictionary::of(self.shape(), &vocabulary.words, &vocabulary.labels);
         let (rank, tokens) = (&vocabulary.rank, vocabulary.tokens);
         let (weights, losses) = sgd::descend(self, &examples, &dictionary, rank, tokens, progress)?;
-        let mut file = AtomicFile::create(folder, &name)?;
+        let mut file = model_file.create()?;
         file::write(&mut file, self, &vocabulary, &weights).at(&file.path())?;
         drop(weights);
         file.finish()?;

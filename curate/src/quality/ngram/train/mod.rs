@@ -19,9 +19,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::corpus::{Corpus, CorpusCounts};
-use crate::error::{At, Error, Result};
+use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::write::AtomicFile;
+use crate::quality::model_file::ModelFile;
 
 /// How to train.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,12 +113,8 @@ impl NgramTraining {
         progress: &dyn Progress,
     ) -> Result<NgramReport> {
         self.check()?;
-        let folder = match out.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let name = out.file_name().unwrap_or_default().to_string_lossy();
-        std::fs::create_dir_all(folder).at(folder)?;
+        let model_file = ModelFile::at(out)?;
+        let folder = model_file.folder();
         let half = self.memory_mb << 19;
         let mut counter = count::Counter::new(folder, self.order, self.lowercase, half)?;
         let read: CorpusCounts = corpus.each(progress, &mut |text| counter.add(text))?;
@@ -143,7 +139,7 @@ impl NgramTraining {
             }
         }
         let statistics = adjusted.statistics.clone();
-        let file = AtomicFile::create(folder, &name)?;
+        let file = model_file.create()?;
         let ngrams = estimate::write(folder, adjusted, &discounts, &vocabulary, half, file)?;
         Ok(NgramReport {
             documents: read.documents,

@@ -1,6 +1,6 @@
 //! What a condition may ask of a line.
 
-use crate::quality::signals::Signals;
+use crate::quality::metrics::Metrics;
 use crate::text::unicode::{self, DIGIT, LETTER, PUNCT, SPACE};
 use crate::text::{chars, plain};
 
@@ -23,13 +23,13 @@ pub(super) const NAMES: [&str; 11] = [
 pub(super) const TEXTS: [&str; 1] = ["line"];
 
 /// A line as conditions see it.
-pub(super) struct LineFigures<'a> {
+pub(super) struct LineMetrics<'a> {
     pub(super) line: &'a str,
     pub(super) number: usize,
     pub(super) lines: usize,
 }
 
-impl Signals for LineFigures<'_> {
+impl Metrics for LineMetrics<'_> {
     fn number(&self, name: &str) -> Option<f64> {
         let of = |is: &dyn Fn(char) -> bool| {
             plain::share(

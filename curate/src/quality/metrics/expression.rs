@@ -1,14 +1,14 @@
-//! Conditions over figures: `gopher_quality.short_doc >= 80 and (language == "en" or fineweb.list_ratio < 0.2)`.
+//! Conditions over metrics: `gopher_quality.short_doc >= 80 and (language == "en" or fineweb.list_ratio < 0.2)`.
 //!
 //! Grammar, loosest first: `or`, `and`, `not`, one comparison (`< <= > >= == !=`), `+ -`, `* /`, `-`, then a number, a quoted
 //! text, `true`, `false`, a name, `min(..)`, `max(..)`, `ln(..)`, or brackets. A name is a rule (`filter.rule`) or one of the
-//! document's own. A figure that was not measured is no number: every comparison with it is false, `!=` too.
+//! document's own. A metric that was not measured is no number: every comparison with it is false, `!=` too.
 
 use std::collections::BTreeSet;
 
-/// Where an expression finds its figures.
-pub trait Signals {
-    /// A figure by name; `None` if it was not measured.
+/// Where an expression finds its metrics.
+pub trait Metrics {
+    /// A metric by name; `None` if it was not measured.
     fn number(&self, name: &str) -> Option<f64>;
     /// A text by name; `None` if the name is no text.
     fn text(&self, name: &str) -> Option<&str>;
@@ -106,12 +106,12 @@ impl Expression {
     }
 
     /// Whether the document meets it.
-    pub fn holds(&self, signals: &dyn Signals) -> bool {
+    pub fn holds(&self, signals: &dyn Metrics) -> bool {
         value(&self.root, signals) == Value::Truth(true)
     }
 }
 
-fn value<'a>(node: &'a Node, signals: &'a dyn Signals) -> Value<'a> {
+fn value<'a>(node: &'a Node, signals: &'a dyn Metrics) -> Value<'a> {
     match node {
         Node::Number(n) => Value::Number(*n),
         Node::Text(t) => Value::Text(t),
@@ -147,7 +147,7 @@ fn value<'a>(node: &'a Node, signals: &'a dyn Signals) -> Value<'a> {
     }
 }
 
-fn number(node: &Node, signals: &dyn Signals) -> f64 {
+fn number(node: &Node, signals: &dyn Metrics) -> f64 {
     match value(node, signals) {
         Value::Number(n) => n,
         _ => f64::NAN,
@@ -446,7 +446,7 @@ mod tests {
 
     struct Document;
 
-    impl Signals for Document {
+    impl Metrics for Document {
         fn number(&self, name: &str) -> Option<f64> {
             match name {
                 "chars" => Some(1000.0),

@@ -1,6 +1,6 @@
 //! `figures/NNNNN.jsonl.zst`: what every rule measured in every document of a shard.
 //!
-//! A line is either a rule, before its first figure: `{"rule", "limit", "side"}`, or a document: `{"id", "lost",
+//! A line is either a rule, before its first metric: `{"rule", "limit", "side"}`, or a document: `{"id", "lost",
 //! "figures": [[number of the rule, value], ...]}`. Rules are numbered as they come. No number is `null`.
 
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Result, damaged};
-use crate::verdict::{Measure, Side};
+use crate::verdict::{Metric, Side};
 use crate::write::{JsonLines, OutputFile};
 
 #[derive(Serialize, Deserialize)]
@@ -29,23 +29,23 @@ enum Line<'a> {
 }
 
 /// Writes the file of a shard.
-pub(crate) struct FiguresWriter {
+pub(crate) struct MetricsWriter {
     lines: JsonLines,
     rules: Vec<String>,
 }
 
-impl FiguresWriter {
-    pub(crate) fn create(out: &Path, name: &str) -> Result<FiguresWriter> {
-        Ok(FiguresWriter {
+impl MetricsWriter {
+    pub(crate) fn create(out: &Path, name: &str) -> Result<MetricsWriter> {
+        Ok(MetricsWriter {
             lines: JsonLines::create(out, name)?,
             rules: Vec::new(),
         })
     }
 
     /// Appends a document.
-    pub(crate) fn write(&mut self, id: &str, measures: &[Measure], lost: bool) -> Result<()> {
-        let mut figures = Vec::with_capacity(measures.len());
-        for m in measures {
+    pub(crate) fn write(&mut self, id: &str, metrics: &[Metric], lost: bool) -> Result<()> {
+        let mut figures = Vec::with_capacity(metrics.len());
+        for m in metrics {
             let number = match self.rules.iter().position(|r| *r == m.rule) {
                 Some(number) => number,
                 None => {
@@ -69,11 +69,11 @@ impl FiguresWriter {
     }
 }
 
-/// Calls `each` for every document of a shard: its figures, and whether something without a limit dropped it.
+/// Calls `each` for every document of a shard: its metrics, and whether something without a limit dropped it.
 ///
 /// # Errors
 /// `Io`; `Damaged` for a line that is neither a rule nor a document.
-pub fn read_figures(path: &Path, mut each: impl FnMut(&[Measure], bool)) -> Result<()> {
+pub fn read_metrics(path: &Path, mut each: impl FnMut(&[Metric], bool)) -> Result<()> {
     let file = std::fs::File::open(path).at(path)?;
     let decoder = zstd::stream::read::Decoder::new(file).at(path)?;
     let mut rules: Vec<(String, f64, Side)> = Vec::new();
@@ -87,11 +87,11 @@ pub fn read_figures(path: &Path, mut each: impl FnMut(&[Measure], bool)) -> Resu
                 rules.push((rule, limit.unwrap_or(f64::INFINITY), side))
             }
             Line::Document { lost, figures, .. } => {
-                let measures: Option<Vec<Measure>> = figures
+                let metrics: Option<Vec<Metric>> = figures
                     .into_iter()
                     .map(|(number, value)| {
                         let (rule, limit, side) = rules.get(number)?;
-                        Some(Measure {
+                        Some(Metric {
                             rule: rule.clone(),
                             value: value.unwrap_or(f64::NAN),
                             limit: *limit,
@@ -99,8 +99,8 @@ pub fn read_figures(path: &Path, mut each: impl FnMut(&[Measure], bool)) -> Resu
                         })
                     })
                     .collect();
-                let measures = measures.ok_or_else(|| wrong("a number of no rule".into()))?;
-                each(&measures, lost);
+                let metrics = metrics.ok_or_else(|| wrong("a number of no rule".into()))?;
+                each(&metrics, lost);
             }
         }
         offset += line.len() as u64 + 1;

@@ -3,6 +3,6 @@
 mod expression;
 mod file;
 
-pub use expression::{Expression, Signals};
-pub(crate) use file::FiguresWriter;
-pub use file::read_figures;
+pub use expression::{Expression, Metrics};
+pub(crate) use file::MetricsWriter;
+pub use file::read_metrics;
