@@ -5,13 +5,14 @@
 //! Source: megatron-core 0.16.1 `blended_megatron_dataset_builder.py` with `BERTMaskedWordPieceDataset` and
 //! `T5MaskedWordPieceDataset`.
 
+use super::parts::{bounds_of, each_part, place};
 use super::{Columns, Source, weighted_order, weights};
 use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::samples::{
     BertItem, BertSamples, MaskTokens, MaskedRequest, Masking, T5Item, T5Samples,
 };
-use crate::split::{self, Bounds, Part};
+use crate::split::{Bounds, Part};
 use std::sync::Arc;
 
 /// Which model the samples are for.
@@ -81,23 +82,10 @@ pub struct MaskedBlend {
 /// # Errors
 /// `Split`, `Blend` (weights, masking, a part without a usable document), `Several` of them.
 pub fn build(request: &MaskedBlendRequest) -> Result<[Option<MaskedBlend>; 3]> {
-    let bounds = match request.split {
-        Some(split) => split::parse(split)?,
-        None => [Some((0.0, 1.0)); 3],
-    };
-    let mut parts = [None, None, None];
-    let mut problems = Vec::new();
-    for (i, part) in Part::ALL.into_iter().enumerate() {
-        let asked = !request.sources[i].is_empty() && request.samples[i] > 0;
-        if let (Some(bounds), true) = (bounds[i], asked) {
-            match MaskedBlend::new(request, part, bounds) {
-                Ok(blend) => parts[i] = Some(blend),
-                Err(e) => problems.push(e),
-            }
-        }
-    }
-    Error::join(problems)?;
-    Ok(parts)
+    let is_asked = |i: usize| !request.sources[i].is_empty() && request.samples[i] > 0;
+    each_part(bounds_of(request.split)?, is_asked, |part, bounds| {
+        MaskedBlend::new(request, part, bounds)
+    })
 }
 
 impl MaskedBlend {
@@ -178,18 +166,7 @@ impl MaskedBlend {
     /// # Errors
     /// `Range`.
     pub fn place(&self, k: u64) -> Result<(usize, u64)> {
-        let Some((datasets, samples)) = &self.columns else {
-            return Ok((0, k));
-        };
-        let found = usize::try_from(k).ok().and_then(|i| {
-            let dataset = usize::try_from(*datasets.get(i)?).ok()?;
-            (dataset < self.sets.len()).then(|| (dataset, samples[i].unsigned_abs()))
-        });
-        found.ok_or(Error::Range {
-            what: "blended sample",
-            index: k,
-            len: self.len(),
-        })
+        place(self.columns.as_ref(), self.sets.len(), self.len(), k)
     }
 
     /// Sample `k` of BERT, `None` if these are T5's.

@@ -9,6 +9,7 @@
 mod batches;
 mod masked;
 mod order;
+mod parts;
 mod size;
 mod weights;
 
@@ -22,6 +23,7 @@ use crate::dataset::read::Dataset;
 use crate::error::{Error, Result};
 use crate::samples::{Fim, FimText, GptSamples, Order, Request};
 use crate::split::{self, Bounds, Part};
+use parts::{bounds_of, each_part, place};
 use rayon::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
@@ -109,10 +111,7 @@ pub struct Blend {
 /// # Errors
 /// `Split`, `Blend` (weights, epochs), `EmptySplit` (a part without tokens), `Several` of them.
 pub fn build(request: &BlendRequest) -> Result<[Option<Blend>; 3]> {
-    let bounds = match request.split {
-        Some(split) => split::parse(split)?,
-        None => [Some((0.0, 1.0)); 3],
-    };
+    let bounds = bounds_of(request.split)?;
     if !(request.surplus >= 0.0 && request.surplus.is_finite()) {
         return Err(Error::Blend {
             field: "surplus",
@@ -120,19 +119,10 @@ pub fn build(request: &BlendRequest) -> Result<[Option<Blend>; 3]> {
             wanted: "a share of 0 or more".into(),
         });
     }
-    let mut parts = [None, None, None];
-    let mut problems = Vec::new();
-    for (i, part) in Part::ALL.into_iter().enumerate() {
-        let asked = !request.sources[i].is_empty() && request.samples[i] != Some(0);
-        if let (Some(bounds), true) = (bounds[i], asked) {
-            match Blend::new(request, part, bounds) {
-                Ok(blend) => parts[i] = Some(blend),
-                Err(e) => problems.push(e),
-            }
-        }
-    }
-    Error::join(problems)?;
-    Ok(parts)
+    let is_asked = |i: usize| !request.sources[i].is_empty() && request.samples[i] != Some(0);
+    each_part(bounds, is_asked, |part, bounds| {
+        Blend::new(request, part, bounds)
+    })
 }
 
 impl Blend {
@@ -218,21 +208,7 @@ impl Blend {
     /// # Errors
     /// `Range`.
     pub fn place(&self, k: u64) -> Result<(usize, u64)> {
-        let out_of_range = || Error::Range {
-            what: "blended sample",
-            index: k,
-            len: self.len(),
-        };
-        let Some((datasets, samples)) = &self.columns else {
-            return Ok((0, k));
-        };
-        let i = usize::try_from(k).map_err(|_| out_of_range())?;
-        let d = *datasets.get(i).ok_or_else(out_of_range)?;
-        let d = usize::try_from(d).map_err(|_| out_of_range())?;
-        if d >= self.datasets.len() {
-            return Err(out_of_range());
-        }
-        Ok((d, samples[i].unsigned_abs()))
+        place(self.columns.as_ref(), self.datasets.len(), self.len(), k)
     }
 
     /// Fills `tokens` with sample `k`; returns the dataset's number.
