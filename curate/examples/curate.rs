@@ -12,9 +12,9 @@ use curate::dedup::{DedupConfig, KeepPolicy, MinhashConfig, dedup};
 use curate::extract::ExtractConfig;
 use curate::filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition};
 use curate::language::LanguageConfig;
+use curate::pipeline::Step;
 use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
 use curate::read::{Format, Input};
-use curate::steps::Step;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

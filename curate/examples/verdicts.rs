@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Write};
 
 use curate::dedup::{MinhashConfig, MinhashScratch, Minhasher};
 use curate::filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition};
-use curate::steps::Step;
+use curate::pipeline::Step;
 use curate::text::{Scratch, Splitter};
 use curate::verdict::{Judge, Verdict};
 use serde_json::{Value, json};

@@ -8,12 +8,13 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::check::Problem;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::text::Scratch;
 use crate::text::repair::Repairs;
 use crate::verdict::{Judge, Metric, Verdict};
+
+pub use crate::check::Problem;
 
 /// A step's settings, as a job file has them.
 pub trait StepConfig {

@@ -1,12 +1,12 @@
 #![doc = include_str!("../README.md")]
 
-pub mod check;
+mod check;
 mod clock;
 pub mod contract;
 pub mod corpus;
 pub mod decontaminate;
 pub mod dedup;
-pub mod document;
+mod document;
 mod error;
 pub mod extract;
 pub mod filter;
@@ -21,7 +21,7 @@ pub mod quality;
 pub mod read;
 pub mod secrets;
 pub mod statistics;
-pub mod steps;
+mod steps;
 pub mod store;
 pub mod text;
 pub mod verdict;

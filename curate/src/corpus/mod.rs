@@ -10,6 +10,7 @@ mod edits;
 mod keep;
 mod texts;
 
+pub use crate::document::CleanDocument;
 pub use documents::{Documents, KeptDocuments, documents, kept_documents};
 pub use edits::EditList;
 pub(crate) use edits::{Span, compose, composed_splits, joined, pieces};

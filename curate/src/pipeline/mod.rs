@@ -8,6 +8,7 @@ mod quarantine;
 mod report;
 mod shard;
 
+pub use crate::steps::Step;
 pub use config::CurateConfig;
 pub use inspect::{inspect, kind_of};
 pub use report::{Sample, ShardReport};

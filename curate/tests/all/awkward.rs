@@ -10,9 +10,9 @@ use curate::filter::{
     Fineweb2Filter, FinewebQuality, GopherQuality, GopherRepetition, Length, LineEditor, Lines,
     MassiveText, Nemo, Openwebtext, Redpajama, RedpajamaSignals,
 };
+use curate::pipeline::Step;
 use curate::pipeline::{CurateConfig, Curator, shards};
 use curate::read::Input;
-use curate::steps::Step;
 use curate::text::Scratch;
 use curate::verdict::Judge;
 use rustix::time::{ClockId, clock_gettime};

@@ -277,14 +277,14 @@ fn megabytes_without_a_space_take_no_more_than_seconds() {
         ..Input::default()
     };
     for step in [
-        curate::steps::Step::GopherRepetition(curate::filter::GopherRepetition::default()),
-        curate::steps::Step::GopherQuality(off),
-        curate::steps::Step::C4(curate::filter::C4Quality {
+        curate::pipeline::Step::GopherRepetition(curate::filter::GopherRepetition::default()),
+        curate::pipeline::Step::GopherQuality(off),
+        curate::pipeline::Step::C4(curate::filter::C4Quality {
             max_word_length: 0,
             ..curate::filter::C4Quality::default()
         }),
-        curate::steps::Step::Fineweb(curate::filter::FinewebQuality::default()),
-        curate::steps::Step::Length(curate::filter::Length::default()),
+        curate::pipeline::Step::Fineweb(curate::filter::FinewebQuality::default()),
+        curate::pipeline::Step::Length(curate::filter::Length::default()),
     ] {
         let config = CurateConfig {
             inputs: vec![input.clone()],

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use curate::Silent;
+use curate::corpus::CleanDocument;
 use curate::corpus::{Found, TextReader, documents};
-use curate::document::CleanDocument;
 use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
 use curate::read::{Format, Input, each_record, missing_inputs};
 use curate::write::OutputFormat;

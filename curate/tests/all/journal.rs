@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use curate::dedup::{DedupConfig, MinhashConfig, MinhashPreset};
 use curate::filter::Length;
 use curate::pii::PiiConfig;
+use curate::pipeline::Step;
 use curate::pipeline::{CurateConfig, Curator, shards};
 use curate::read::{Format, Input, Shard};
-use curate::steps::Step;
 use curate::write::OutputFormat;
 use curate::{Progress, Silent};
 

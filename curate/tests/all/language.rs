@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
+use curate::corpus::CleanDocument;
 use curate::corpus::documents;
-use curate::document::CleanDocument;
 use curate::language::LanguageConfig;
+use curate::pipeline::Step;
 use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
 use curate::quality::CodeConfig;
 use curate::read::{Format, Input};
-use curate::steps::Step;
 use curate::text::repair::NormalizeConfig;
 use curate::{Error, Silent};
 

@@ -6,9 +6,9 @@ use std::path::Path;
 use curate::Silent;
 use curate::corpus::kept_documents;
 use curate::dedup::{DedupConfig, KeepPolicy, dedup};
+use curate::pipeline::Step;
 use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
 use curate::read::{Format, Input};
-use curate::steps::Step;
 
 /// Runs all shards of `config` and returns their reports.
 fn run(config: &CurateConfig, dedup: &DedupConfig, out: &Path) -> Vec<ShardReport> {

@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::path::Path;
 
+use curate::corpus::CleanDocument;
 use curate::corpus::documents;
-use curate::document::CleanDocument;
 use curate::filter::{Dclm, GopherQuality, UrlConfig};
 use curate::pii::{PiiAction, PiiConfig, PiiKind};
+use curate::pipeline::Step;
 use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
 use curate::quality::{ExpressionConfig, PerplexityConfig, QualityConfig};
 use curate::read::Input;
-use curate::steps::Step;
 use curate::{Error, Silent};
 use serde_json::{Value, json};
 

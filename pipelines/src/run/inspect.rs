@@ -134,7 +134,7 @@ fn extract_warc(path: &Path) -> Result<()> {
         source: "extract".into(),
         ..Default::default()
     };
-    let step = curate::steps::Step::Extract(curate::extract::ExtractConfig::default());
+    let step = curate::pipeline::Step::Extract(curate::extract::ExtractConfig::default());
     let config = curate::pipeline::CurateConfig {
         inputs: vec![input],
         step: vec![step],
