@@ -9,7 +9,6 @@ use crate::checkpoint::files::names_of;
 use crate::checkpoint::read::{Opened, parts_of};
 use crate::checkpoint::state::State;
 use crate::checkpoint::{MODEL, OPTIMIZER};
-use crate::config::ParallelConfig;
 use crate::data::Samples;
 use crate::delayed::Delayed;
 use crate::error::{Error, OnRank, Result};
@@ -48,12 +47,7 @@ impl Model {
         if file != MODEL {
             opened.verify(file)?;
         }
-        let mut plan = opened.state.plan.clone();
-        plan.parallel = ParallelConfig::default();
-        let problems = plan.problems();
-        if !problems.is_empty() {
-            return Err(Error::Plan(problems));
-        }
+        let plan = opened.plan_of_one_rank();
         let device = Device::cpu_with(cpu_path()?.isa());
         let (groups, specs) = (Groups::single(), param::specs(&plan));
         let mut weights = specs
@@ -236,6 +230,7 @@ fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> 
 pub fn inspect(checkpoint: &Path) -> Result<Value> {
     let opened = Opened::open(checkpoint)?;
     let State { plan, course, .. } = &opened.state;
+    let whole = opened.plan_of_one_rank();
     let bytes = |kind| {
         let of = |name: &&str| opened.digests.of(name).map(|digest| digest.bytes);
         let sizes: Vec<u64> = names_of(&opened.digests, kind)
@@ -256,14 +251,14 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
         "format": opened.state.format,
         "step": course.step,
         "consumed_samples": course.consumed_samples,
-        "tokens": course.consumed_samples * plan.sample_tokens() as u64,
+        "tokens": course.consumed_samples.saturating_mul(plan.sample_tokens() as u64),
         "skipped_steps": course.skipped,
         "init": opened.state.init,
         "loss": course.loss.0,
         "valid_loss": course.valid_loss(),
         "best_valid_loss": course.best_valid_loss(),
-        "parameters": plan.parameters(),
-        "active_parameters": plan.active_parameters(),
+        "parameters": whole.parameters(),
+        "active_parameters": whole.active_parameters(),
         "model_bytes": bytes(MODEL),
         "optimizer_bytes": bytes(OPTIMIZER),
         "files": opened.digests.0.iter().map(|(name, _)| name).collect::<Vec<_>>(),
