@@ -11,6 +11,7 @@ mod ids;
 mod index_file;
 mod merge;
 mod numpy_random;
+mod panics;
 mod read;
 mod sampler;
 mod samples;
@@ -37,6 +38,7 @@ pub use error::{Error, Result};
 pub use format::TokenType;
 pub use merge::merge;
 pub use numpy_random::RandomState;
+pub use panics::is_panic_expected;
 pub use read::{Dataset, inspect};
 pub use sampler::{
     BatchSizes, Cyclic, Prefetch, Sampler, full_validation, prefetch, randperm, share,

@@ -1,7 +1,6 @@
 //! The training run: resume, a thread per rank, steps, validations, checkpoints, metrics.
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +24,7 @@ use crate::config::BadStepAction;
 use crate::course::{Course, Ended, Next};
 use crate::data::Samples;
 use crate::delayed::Delayed;
-use crate::endings::{Ending, first_cause, message_of};
+use crate::endings::{Ending, first_cause};
 use crate::error::{At, Error, OnRank, Result};
 use crate::launch::cpu_path;
 use crate::lead::Lead;
@@ -33,6 +32,7 @@ use crate::memory;
 use crate::mesh::{Groups, Place};
 use crate::metrics::{ChangeRecord, Events, Journal};
 use crate::model::param::{self, Spec};
+use crate::panics;
 use crate::parallel::shards::Shards;
 use crate::plan::Plan;
 use crate::precision::with_sums_on;
@@ -413,10 +413,8 @@ impl Run<'_> {
                         })
                     };
                     // what a panic leaves behind is not looked at again
-                    let end = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-                        let message = message_of(panic.as_ref());
-                        Err(Error::Panicked { rank, message })
-                    });
+                    let end = panics::caught(run)
+                        .unwrap_or_else(|message| Err(Error::Panicked { rank, message }));
                     // the receiver stays until all have ended
                     let _ = ends.send((rank, end));
                 });

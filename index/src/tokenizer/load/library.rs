@@ -1,12 +1,12 @@
 //! Hugging Face's `tokenizer.json`, read by their own library (older forms are upgraded in memory).
 
 use super::Parts;
+use crate::panics::caught;
 use crate::tokenizer::pieces::{self, Pieces};
 use crate::tokenizer::special_tokens::{Added, Around};
 use crate::tokenizer::vocabulary::refuse_sparse;
 use crate::tokenizer::{Engine, byte_bpe, unicode9};
 use serde_json::Value;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use tokenizers::pipeline::PipelineTokenizer;
 
@@ -21,13 +21,14 @@ pub(super) fn parts(json: String) -> Result<Parts, String> {
             bpe: Box::new(bpe),
             library: Later::new(json.clone()),
         },
-        // a `Metaspace` is not among our steps; the library cuts by it
-        None if pieces::are_needed(&value)
-            || (unicode9::matters_to(&value) && !has_metaspace(&value)) =>
-        {
+        None if pieces::are_needed(&value) || unicode9::matters_to(&value) => {
             Engine::Pieces(Box::new(Pieces::of(&value, read)?))
         }
-        None => Engine::Library(read(&json)?),
+        // what the library refuses as a whole it may still read in parts
+        None => match read(&json) {
+            Ok(library) => Engine::Library(library),
+            Err(why) => Engine::Pieces(Box::new(Pieces::of(&value, read).map_err(|_| why)?)),
+        },
     };
     let mut named = Vec::new();
     for token in value["added_tokens"].as_array().into_iter().flatten() {
@@ -42,20 +43,18 @@ pub(super) fn parts(json: String) -> Result<Parts, String> {
     })
 }
 
-fn has_metaspace(value: &Value) -> bool {
-    let pre = &value["pre_tokenizer"];
-    let mut members = pre["pretokenizers"].as_array().into_iter().flatten();
-    pre["type"] == "Metaspace" || members.any(|m| m["type"] == "Metaspace")
-}
-
 fn read(json: &str) -> Result<Box<PipelineTokenizer>, String> {
     // A release candidate's reader may panic on what it did not expect; nothing it touched is used afterwards.
-    catch_unwind(AssertUnwindSafe(|| {
+    caught(|| {
         let canonical = tokenizers::canonicalize_str(json).map_err(|e| e.to_string())?;
         let pipeline = tokenizers::from_json(&canonical).map_err(|e| e.to_string())?;
         Ok(Box::new(pipeline))
-    }))
-    .unwrap_or_else(|_| Err("the tokenizers library panicked on this file".into()))
+    })
+    .unwrap_or_else(|panic| {
+        Err(format!(
+            "the tokenizers library panicked on this file: {panic}"
+        ))
+    })
 }
 
 /// The library's tokenizer of a file that it reads when something is to be decoded: reading a vocabulary of 50 000 with
@@ -80,6 +79,10 @@ impl Later {
     }
 }
 
+/// Bytes of the longest token of a WordPiece model. The library keeps them in a trie that it walks by recursion: one of
+/// tens of kilobytes overflows the stack, which ends the process.
+const LONGEST_WORDPIECE: usize = 4096;
+
 /// Every (token, id): the model's vocabulary (an object, or Unigram's array of pairs) and the added tokens.
 fn vocabulary(value: &Value) -> Result<Vec<(String, u32)>, String> {
     let mut entries = Vec::new();
@@ -91,6 +94,12 @@ fn vocabulary(value: &Value) -> Result<Vec<(String, u32)>, String> {
     match &value["model"]["vocab"] {
         Value::Object(map) => {
             for (token, id) in map {
+                if value["model"]["type"] == "WordPiece" && token.len() > LONGEST_WORDPIECE {
+                    let bytes = token.len();
+                    return Err(format!(
+                        "model.vocab: found a token of {bytes} bytes with the id {id}, wanted at most {LONGEST_WORDPIECE}"
+                    ));
+                }
                 entries.push((token.clone(), id_of(id, token)?));
             }
         }
