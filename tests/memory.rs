@@ -324,11 +324,14 @@ fn bombs(folder: &Path) {
 /// Signatures, keep lists and edits as a run writes them.
 fn our_files(folder: &Path) -> Vec<PathBuf> {
     let path = folder.join("in.jsonl");
-    let line = |i| {
-        format!(
-            "{{\"text\":\"document number {} of this set has these words in it\\nA line that all of them have\"}}\n",
-            i / 2
-        )
+    // each document twice, with words of its own and a line that all have
+    let line = |i: usize| {
+        // in letters: digits are one to the pass over lines
+        let letter = |n: usize| char::from(b"abcdefghijklmnopqrstuvwxyz"[n % 26]);
+        let word =
+            |at: usize| format!("{}{}{} ", letter(i / 2), letter(at), letter(7 * at + i / 2));
+        let own: String = (0..30).map(word).collect();
+        format!("{{\"text\":\"{own}\\nA line that all of them have\"}}\n")
     };
     std::fs::write(&path, (0..40).map(line).collect::<String>()).unwrap();
     let config = CurateConfig {
