@@ -8,17 +8,22 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use curate::Silent;
 use curate::corpus::documents;
-use curate::dedup::{DedupConfig, ExactConfig, MinhashConfig};
+use curate::dedup::{DedupConfig, ExactConfig, LinesConfig, MinhashConfig};
 use curate::pipeline::{CurateConfig, Curator, inspect, shards};
 use curate::quality::dsir::Dsir;
 use curate::quality::fasttext::FastText;
 use curate::quality::ngram::NgramModel;
 use curate::read::{Format, Input};
 use curate::write::OutputFormat;
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -133,6 +138,44 @@ fn lz4(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+fn zlib(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn deflate(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A Parquet file of one row with a text and a list of so many nulls, which take some hundred bytes.
+fn list_of_nulls(elements: usize) -> Vec<u8> {
+    let schema = "message m { required binary text (UTF8); optional group list (LIST) { repeated group list { optional int32 element; } } }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut writer =
+        SerializedFileWriter::new(Vec::new(), schema, Arc::new(WriterProperties::default()))
+            .unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let text = ByteArray::from("some words of a document");
+    let texts = column.typed::<ByteArrayType>();
+    texts.write_batch(&[text], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    // all in one row: the first element begins it
+    let definition = vec![2i16; elements];
+    let mut repetition = vec![1i16; elements];
+    repetition[0] = 0;
+    let list = column.typed::<Int32Type>();
+    list.write_batch(&[], Some(&definition), Some(&repetition))
+        .unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
 /// Every format of records, small.
 fn sound_files() -> Vec<(&'static str, Format, Vec<u8>)> {
     let http = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>some words of a page";
@@ -233,6 +276,9 @@ fn readers_of_records(folder: &Path) {
         Format::Parquet,
         &data("hostile/page_of_500_mib.parquet"),
     );
+    let lists = list_of_nulls(40_000_000);
+    assert!(lists.len() < 100_000, "{} bytes", lists.len());
+    run("a list of 40 million", Format::Parquet, &lists);
     run(
         "a dictionary of 4 GiB",
         Format::Jsonl,
@@ -243,9 +289,10 @@ fn readers_of_records(folder: &Path) {
 fn bombs(folder: &Path) {
     let (path, out) = (folder.join("in"), folder.join("out"));
     let zeros = vec![b' '; 96 << 20];
+    let (gzipped, zstd) = (gzip(&zeros), zstd::encode_all(&zeros[..], 19).unwrap());
     for (name, packed) in [
-        ("gzip", gzip(&zeros)),
-        ("zstd", zstd::encode_all(&zeros[..], 19).unwrap()),
+        ("gzip", gzipped.clone()),
+        ("zstd", zstd.clone()),
         ("bzip2", bzip2(&zeros)),
         ("lz4", lz4(&zeros)),
         ("xz", data("hostile/zeros.xz")),
@@ -259,8 +306,11 @@ fn bombs(folder: &Path) {
     }
     // bodies of pages
     for (coding, body) in [
-        ("gzip", gzip(&zeros)),
-        ("zstd", zstd::encode_all(&zeros[..], 19).unwrap()),
+        ("gzip", gzipped),
+        ("zstd", zstd),
+        ("deflate", zlib(&zeros)),
+        ("deflate", deflate(&zeros)),
+        ("br", data("hostile/zeros.br")),
     ] {
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: {coding}\r\n\r\n"
@@ -279,11 +329,14 @@ fn bombs(folder: &Path) {
 /// Signatures, keep lists and edits as a run writes them.
 fn our_files(folder: &Path) -> Vec<PathBuf> {
     let path = folder.join("in.jsonl");
-    let line = |i| {
-        format!(
-            "{{\"text\":\"document number {} of this set has these words in it\"}}\n",
-            i / 2
-        )
+    // each document twice, with words of its own and a line that all have
+    let line = |i: usize| {
+        // in letters: digits are one to the pass over lines
+        let letter = |n: usize| char::from(b"abcdefghijklmnopqrstuvwxyz"[n % 26]);
+        let word =
+            |at: usize| format!("{}{}{} ", letter(i / 2), letter(at), letter(7 * at + i / 2));
+        let own: String = (0..30).map(word).collect();
+        format!("{{\"text\":\"{own}\\nA line that all of them have\"}}\n")
     };
     std::fs::write(&path, (0..40).map(line).collect::<String>()).unwrap();
     let config = CurateConfig {
@@ -297,6 +350,7 @@ fn our_files(folder: &Path) -> Vec<PathBuf> {
     let dedup = DedupConfig {
         exact: Some(ExactConfig::default()),
         minhash: Some(MinhashConfig::default()),
+        lines: Some(LinesConfig::default()),
         index: Some(folder.join("indexes")),
         ..DedupConfig::default()
     };
@@ -308,9 +362,13 @@ fn our_files(folder: &Path) -> Vec<PathBuf> {
         .unwrap();
     curate::dedup::dedup(&dedup, &out, 1, &Silent).unwrap();
     assert!(documents(&out, 0).unwrap().count() > 0);
-    ["clean/00000.sig", "keep/00000.keep", "keep/kept.index"]
-        .map(|name| out.join(name))
-        .into()
+    let names = [
+        "clean/00000.sig",
+        "keep/00000.keep",
+        "keep/00000.edits",
+        "keep/kept.index",
+    ];
+    names.map(|name| out.join(name)).into()
 }
 
 fn models_and_our_files(folder: &Path) {
@@ -365,7 +423,12 @@ fn models_and_our_files(folder: &Path) {
 // One test, so that no other allocates beside it.
 #[test]
 fn hostile_files_take_a_bounded_memory() {
-    let folder = tempfile::tempdir().unwrap();
+    // thousands of small files are synced to the disk: in memory that takes no time
+    let in_memory = Path::new("/dev/shm");
+    let folder = match tempfile::tempdir_in(in_memory) {
+        Ok(folder) => folder,
+        Err(_) => tempfile::tempdir().unwrap(),
+    };
     readers_of_records(folder.path());
     bombs(folder.path());
     models_and_our_files(folder.path());

@@ -6,6 +6,7 @@ mod cache;
 mod dataset;
 mod error;
 mod numpy_random;
+mod panics;
 mod sampler;
 mod samples;
 mod sentences;
@@ -32,6 +33,7 @@ pub use dataset::stats::{Lengths, Statistics, Vocabulary, statistics};
 pub use dataset::write::{DatasetWriter, Written};
 pub use error::{Error, Result};
 pub use numpy_random::RandomState;
+pub use panics::is_panic_expected;
 pub use sampler::{
     BatchSizes, Cyclic, Prefetch, Sampler, full_validation, prefetch, randperm, share,
 };

@@ -4,7 +4,9 @@
 pub(crate) fn hide_expected() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if !curate::is_panic_expected() {
+        let is_expected =
+            curate::is_panic_expected() || index::is_panic_expected() || train::is_panic_expected();
+        if !is_expected {
             before(panic);
         }
     }));

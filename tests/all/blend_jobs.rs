@@ -221,9 +221,8 @@ fn megatrons_keys_of_samples_change_what_is_read_and_training_takes_it() {
     );
 }
 
-#[test]
-fn fill_in_the_middle_rearranges_samples_the_same_way_every_time() {
-    let dir = tempfile::tempdir().unwrap();
+/// A job with fill in the middle on the committed documents, tokenized.
+fn job_of_texts(folder: &Path) -> PathBuf {
     let file = crate::jobs::root().join("tests/data/preprocess/tokenizer.json");
     let mut tokenizer: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     for (i, name) in ["<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>"]
@@ -233,7 +232,7 @@ fn fill_in_the_middle_rearranges_samples_the_same_way_every_time() {
         tokenizer["added_tokens"].as_array_mut().unwrap().push(json!({"id": 600 + i, "content": name,
             "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}));
     }
-    let own = dir.path().join("tokenizer.json");
+    let own = folder.join("tokenizer.json");
     std::fs::write(&own, tokenizer.to_string()).unwrap();
     let texts = crate::jobs::root().join("tests/data/preprocess/documents.jsonl");
     let text = format!(
@@ -241,11 +240,60 @@ fn fill_in_the_middle_rearranges_samples_the_same_way_every_time() {
          [blend]\nseq_length = 64\nsplit = '90,10,0'\nfim = {{ rate = 0.9, spm_rate = 0.5 }}\ndataset = [{{ name = 'x' }}]\n\
          [model]\nlayers = 1\nd_model = 16\nheads = 2\n\
          [train]\nsteps = 2\nglobal_batch = 2\nmicro_batch = 1\nwarmup_steps = 1\neval_every = 0\n",
-        dir.path().join("out"),
+        folder.join("out"),
     );
-    let path = dir.path().join("job.toml");
+    let path = folder.join("job.toml");
     std::fs::write(&path, text).unwrap();
     succeed(&["tokenize", path.to_str().unwrap()]);
+    path
+}
+
+/// `data/megatron_jobs.json`, made by `oracles/megatron_jobs.py`.
+#[test]
+fn samples_of_jobs_are_megatrons_with_each_of_its_keys() {
+    let golden: Value = serde_json::from_str(include_str!("../data/megatron_jobs.json")).unwrap();
+    let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let [lone, both, texts] = &dirs;
+    let weights = ["blend.dataset.0.weight=0.3", "blend.dataset.1.weight=0.7"];
+    let jobs = [
+        (
+            "lone",
+            job(lone.path(), "split = '80,10,10'\ndataset = [@a]"),
+        ),
+        (
+            "both",
+            job(both.path(), "split = '80,20,0'\ndataset = [@a, @b]"),
+        ),
+        ("texts", job_of_texts(texts.path())),
+    ];
+    let mut compared = 0;
+    for case in golden["cases"].as_array().unwrap() {
+        let name = case["datasets"].as_str().unwrap();
+        let (_, path) = jobs.iter().find(|(known, _)| *known == name).unwrap();
+        let wanted = case["samples"].as_array().unwrap();
+        let count = wanted.len().to_string();
+        let mut more = vec!["--dump", &count];
+        let sets = case["sets"].as_array().unwrap().iter();
+        let weights = weights.iter().filter(|_| name == "both").copied();
+        let sets = sets.map(|set| set.as_str().unwrap()).chain(weights);
+        sets.for_each(|set| more.extend(["--set", set]));
+        let dump = blend_json(path, &more);
+        let found = &dump["splits"][case["part"].as_str().unwrap()];
+        assert_eq!(found["len"], case["len"], "{}", case["name"]);
+        let samples = found["samples"].as_array().unwrap();
+        assert_eq!(samples.len(), wanted.len(), "{}", case["name"]);
+        for (k, (found, wanted)) in samples.iter().zip(wanted).enumerate() {
+            assert_eq!(found, wanted, "{}: sample {k}", case["name"]);
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 344, "samples compared");
+}
+
+#[test]
+fn fill_in_the_middle_rearranges_samples_the_same_way_every_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job_of_texts(dir.path());
     let dump = blend_json(&path, &["--dump", "50"]);
     assert_eq!(dump, blend_json(&path, &["--dump", "50"]));
     let plain = blend_json(&path, &["--dump", "50", "--set", "blend.fim.rate=0.0"]);

@@ -38,18 +38,39 @@ fn eval_and_generate_pass_over_a_damaged_checkpoint_as_training_does() {
     let of_step_9 = loss(&out);
     let generated = stderr_of(&["generate", &job, "--prompt", "The"]);
     assert!(generated.contains(wanted), "{generated}");
+    // so does `status`
+    let status = |args: &[&str]| {
+        String::from_utf8(succeed(&[&["status", job.as_str()], args].concat()).stdout).unwrap()
+    };
+    let named = "newest verified checkpoint: step 9, ";
+    assert!(
+        status(&[]).contains(named) && status(&[]).contains(wanted),
+        "{}",
+        status(&[])
+    );
+    let told: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    let told = &told["checkpoint"];
+    assert_eq!(told["step"], 9, "{told}");
+    let named = told["path"].as_str().unwrap();
+    assert!(named.ends_with("out/checkpoints/step-00000009"), "{told}");
+    let damaged = told["damaged"][0].as_str().unwrap();
+    assert!(damaged.starts_with(wanted), "{told}");
     // the same answer as with that folder gone, another one than with it whole
     std::fs::rename(&last, dir.path().join("aside")).unwrap();
     stderr_of(&["eval", &job]);
     assert_eq!(loss(&out), of_step_9);
     std::fs::rename(dir.path().join("aside"), &last).unwrap();
-    std::fs::write(&path, whole).unwrap();
+    std::fs::write(path, whole).unwrap();
     stderr_of(&["eval", &job]);
     assert_ne!(loss(&out), of_step_9);
+    assert!(status(&[]).contains("newest verified checkpoint: step 12, "));
     // none is whole: an error with every reason, not the seed's weights
     for step in ["step-00000009", "step-00000012"] {
         std::fs::write(out.join("checkpoints").join(step).join("state.json"), "{}").unwrap();
     }
+    let told: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    assert!(told["checkpoint"]["step"].is_null(), "{told}");
+    assert!(status(&[]).contains("no checkpoint in "), "{}", status(&[]));
     let refused = output(&["eval", &job]);
     let text = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{text}");

@@ -1,10 +1,13 @@
-//! Files whose numbers ask for more memory than the files could fill: every reader of tokenizers, indices, sidecars and
-//! cached arrays runs on them under a limit of 50 times the input and 256 MB.
+//! Files whose numbers ask for more memory than the files could fill: every reader of tokenizers, indices, sidecars,
+//! cached arrays and checkpoints runs on them under a limit of 50 times the input and 256 MB.
 
+use crate::jobs::{succeed, write_small_job};
 use crate::megatron::write;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Runs `millrace ARGS` with `input_bytes` * 50 + 256 MB of writable memory (RLIMIT_DATA: heap, stacks, anonymous maps).
 fn limited(input_bytes: u64, args: &[&str]) -> Output {
@@ -159,6 +162,18 @@ fn tokenizers_whose_numbers_are_larger_than_their_files_do_not_take_the_memory()
         let path = dir.path().join("tokenizer.json");
         std::fs::write(&path, file.to_string()).unwrap();
         tokenize(dir.path(), &path, what, wanted);
+    }
+    // the library's trie of WordPiece is as deep as its longest token
+    for length in [5_000, 40_000, 1_000_000] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        let model = json!({"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "a": 1, "b".repeat(length): 2}});
+        let mut file = changed("/model", model);
+        file["pre_tokenizer"] = json!({"type": "Whitespace"});
+        std::fs::write(&path, file.to_string()).unwrap();
+        let wanted = Some("wanted at most 4096");
+        tokenize(dir.path(), &path, "a long token of WordPiece", wanted);
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vocab.json");
@@ -327,4 +342,77 @@ fn sidecars_and_cached_arrays_whose_numbers_lie_do_not_take_the_memory() {
             );
         }
     }
+}
+
+/// Writes a checkpoint's state with one number of its plan changed and its own checksum right.
+fn set_in_state(path: &Path, good: &str, key: &str, number: u64) {
+    let mut state: Value = serde_json::from_str(good).unwrap();
+    let plan = state.pointer_mut("/plan").unwrap();
+    let mut place = plan;
+    for name in key.split('.') {
+        place = &mut place[name];
+    }
+    *place = json!(number);
+    state.as_object_mut().unwrap().shift_remove("xxh3");
+    let mut text = serde_json::to_string_pretty(&state).unwrap();
+    text.truncate(text.len() - "\n}".len());
+    let seal = xxh3_64(text.as_bytes());
+    text += &format!(",\n  \"xxh3\": \"{seal:016x}\"\n}}\n");
+    std::fs::write(path, text).unwrap();
+}
+
+#[test]
+fn checkpoints_whose_plans_lie_are_refused_quickly_by_key_with_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_small_job(dir.path()).display().to_string();
+    succeed(&["run", &job]);
+    let last = dir.path().join("out/checkpoints/step-00000012");
+    let state = last.join("state.json");
+    let good = std::fs::read_to_string(&state).unwrap();
+    let last = last.to_str().unwrap();
+    let bytes = bytes_in(Path::new(last));
+    let hf = dir.path().join("hf").display().to_string();
+    let tokenizer = dir.path().join("out/tokens/tokenizer.json");
+    let tokenizer = tokenizer.display().to_string();
+    for key in [
+        "model.layers",
+        "model.d_model",
+        "model.heads",
+        "model.d_ffn",
+        "vocab",
+        "seq_length",
+        "model.moe.experts",
+    ] {
+        set_in_state(&state, &good, key, 1 << 40);
+        let wanted =
+            format!("state.json cannot be taken: plan.{key}: found 1099511627776, want at most ");
+        for args in [
+            &["inspect", last][..],
+            &["convert", "--checkpoint", last, &hf],
+            &[
+                "generate",
+                "--checkpoint",
+                last,
+                "--tokenizer",
+                &tokenizer,
+                "--prompt",
+                "a",
+            ],
+        ] {
+            let start = Instant::now();
+            let told = limited(bytes, args);
+            assert_answers(&format!("{key}: {args:?}"), &told, Some(&wanted));
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(10), "{key}: {args:?}: {took:?}");
+        }
+    }
+    // the verbs of the job pass over it
+    let told = limited(bytes_in(dir.path()), &["eval", &job]);
+    let stderr = String::from_utf8_lossy(&told.stderr);
+    assert!(
+        stderr.contains("checkpoint of step 12 is not used: ") && told.status.success(),
+        "{stderr}"
+    );
+    std::fs::write(&state, &good).unwrap();
+    assert!(limited(bytes, &["inspect", last]).status.success());
 }

@@ -76,6 +76,22 @@ fn a_bert_is_trained_from_texts_with_the_same_losses_on_other_layouts() {
     }
     let datasets = dump["parts"][0]["datasets"].as_array().unwrap();
     assert_eq!(datasets[0]["samples"], 12, "three of four samples are a's");
+    // an epoch is one or two samples of each of the 48 documents, and the sample index has whole ones
+    let epochs = |of: &Value| of["epochs"].as_f64().unwrap();
+    assert!((0.12..=0.25).contains(&epochs(&datasets[0])), "{dump}");
+    let more = ["blend", path, "--json", "--set", "train.steps=2000"];
+    let dump: Value = serde_json::from_slice(&succeed(&more).stdout).unwrap();
+    let many = &dump["parts"][0]["datasets"][0];
+    assert_eq!(many["samples"], 6000);
+    assert!(
+        (6000.0 / 96.0..=6000.0 / 48.0).contains(&epochs(many)),
+        "{dump}"
+    );
+    let text = String::from_utf8(succeed(&["blend", path]).stdout).unwrap();
+    assert!(
+        text.contains(" epochs)") && !text.contains("0.00 epochs"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -297,6 +297,73 @@ fn bad_records_are_counted_and_too_many_stop_the_job() {
 }
 
 #[test]
+fn bad_records_alone_fail_the_job_each_time_in_any_number_of_tasks() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("in.jsonl");
+    let bad = "{\"text\": NaN}\n{\"body\": \"b\"}\n[1]\n";
+    for tasks in [1, 3] {
+        std::fs::write(&input, bad).unwrap();
+        let job = write_job(dir.path(), &input, &format!("tasks = {tasks}"));
+        for _ in 0..2 {
+            let told = output(&["tokenize", &job]);
+            let stderr = String::from_utf8_lossy(&told.stderr);
+            assert_eq!(told.status.code(), Some(1), "{stderr}");
+            assert!(
+                stderr.contains("all 3 records hold no text in field \"text\"")
+                    && stderr.contains("errors.jsonl"),
+                "{stderr}"
+            );
+            let manifest = std::fs::read_to_string(dir.path().join("out/manifest.json"));
+            let manifest: Value = serde_json::from_str(&manifest.unwrap()).unwrap();
+            assert!(
+                manifest.get("tokenize").is_none() && manifest.get("tokenize/out").is_none(),
+                "{manifest}"
+            );
+        }
+        std::fs::write(&input, format!("{bad}{{\"text\": \"good\", \"n\": NaN}}\n")).unwrap();
+        succeed(&["tokenize", &job]);
+        let data = Dataset::open(&dir.path().join("out/tokens/out")).unwrap();
+        assert_eq!(data.sequences(), 1);
+        std::fs::remove_dir_all(dir.path().join("out")).unwrap();
+    }
+}
+
+#[test]
+fn a_panic_of_the_tokenizers_library_is_the_reason_and_is_not_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, file) = (
+        dir.path().join("in.jsonl"),
+        dir.path().join("tokenizer.json"),
+    );
+    std::fs::write(&input, "{\"text\":\"fine\"}\n").unwrap();
+    // the library asserts that no token is as long
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "Unigram", "unk_id": 0,
+            "vocab": [["<unk>", 0.0], ["a", -1.0], ["b".repeat(70_000), -2.0]]},
+    });
+    std::fs::write(&file, tokenizer.to_string()).unwrap();
+    let text = format!(
+        "name = \"t\"\nout = {:?}\n[tokenize]\ntokenizer = {{ file = {file:?} }}\nappend_eod = false\n\
+         inputs = [{{ path = {input:?}, source = \"out\" }}]\n",
+        dir.path().join("out"),
+    );
+    let job = dir.path().join("job.toml");
+    std::fs::write(&job, text).unwrap();
+    let told = output(&["tokenize", job.to_str().unwrap()]);
+    let stderr = String::from_utf8_lossy(&told.stderr);
+    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    let reason = "the tokenizers library panicked on this file: token longer than 65535 bytes";
+    assert!(stderr.contains(reason), "{stderr}");
+    // as the hook of a process prints a panic
+    assert!(
+        !stderr.contains("thread '") && !stderr.contains("panicked at"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn everything_wrong_with_the_table_is_told_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let job = dir.path().join("job.toml");

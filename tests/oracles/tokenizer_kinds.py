@@ -211,6 +211,13 @@ def kinds():
         {"type": "Replace", "pattern": {"String": "``"}, "content": "\""}, {"type": "Replace", "pattern": {"String": "''"}, "content": "\""},
         {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}),
         around(["<s>"], ["</s>"]), special=["<s>", "<pad>", "</s>", "<unk>"])
+    for scheme, cut in [("always", True), ("first", True), ("first", False), ("never", True)]:
+        name = f"split_then_metaspace_{scheme}_{cut}".lower()
+        yield name, make(unigram, sequence(split(r"\d+|\p{L}+ ?"), metaspace(scheme, cut)), {"type": "NFKC"}, special=["<s>", "<pad>", "</s>", "<unk>"])
+    yield "metaspace_then_split", make(char, sequence(metaspace("first", True), split(r"(?<=[a-z])(?=[A-Z0-9])")), None, special=["<unk>"] + ends)
+    yield "removed_then_metaspace", make(unigram, sequence(split(r"[\s,;]+", "Removed"), metaspace("first", True)), special=["<s>", "<pad>", "</s>", "<unk>"])
+    yield "nfd_metaspace", make(unigram, metaspace("always", True), normal({"type": "NFD"}, {"type": "StripAccents"}), special=["<s>", "<pad>", "</s>", "<unk>"])
+    yield "punctuation_then_metaspace", make(unigram, sequence({"type": "Punctuation", "behavior": "Isolated"}, metaspace("always", True)), {"type": "NFKD"}, special=["<s>", "<pad>", "</s>", "<unk>"])
     roles = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     bert = lambda ids: {"type": "BertProcessing", "sep": ["[SEP]", ids["[SEP]"]], "cls": ["[CLS]", ids["[CLS]"]]}
     for name, more in [("uncased", {}), ("cased", dict(lowercase=False)), ("accents", dict(strip_accents=False)), ("no_clean", dict(clean_text=False)), ("no_cjk", dict(handle_chinese_chars=False))]:

@@ -173,7 +173,8 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// A model of another program that this one does not know; every problem is listed.
+    /// A model of another program that this one does not know, or a checkpoint whose numbers are not those of its
+    /// tensors; every problem is listed.
     #[error("{path} cannot be taken: {problems}", path = path.display(), problems = problems.join("; "))]
     Foreign {
         /// The file or folder.

@@ -13,6 +13,7 @@ mod infer;
 mod metrics;
 mod model;
 mod optim;
+mod panics;
 mod parallel;
 mod profile;
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub use infer::generate;
 pub use infer::options::GenerateOptions;
 pub use kernels::{CpuPath, Device};
 pub use metrics::{Events, StepRecord};
+pub use panics::is_panic_expected;
 pub use parallel::routing::RoutingRecord;
 pub use trainer::memory;
 pub use trainer::run::{Outcome, ValidationSet, run, run_in_world, run_with_sets};

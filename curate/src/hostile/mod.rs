@@ -8,6 +8,7 @@
 mod parsers;
 mod patterns;
 
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -99,16 +100,13 @@ fn fails_with(found: &[String]) {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// An evaluation set for every profile that drops documents.
-fn evaluation_sets() -> Vec<DecontaminateConfig> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("set.jsonl");
+/// An evaluation set in `folder` for every profile that drops documents.
+fn evaluation_sets(folder: &Path) -> Vec<DecontaminateConfig> {
+    let path = folder.join("set.jsonl");
     let words =
         "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen";
     let record = json!({"text": words, "question": words, "answer": words});
     std::fs::write(&path, format!("{record}\n{record}\n")).unwrap();
-    // read when they are opened, before the folder goes
-    let path = folder.keep().join("set.jsonl");
     [DecontaminateProfile::Gpt3, DecontaminateProfile::Datatrove]
         .map(|profile| DecontaminateConfig {
             files: vec![path.display().to_string()],
@@ -134,7 +132,7 @@ fn names_of_steps() -> Vec<String> {
 }
 
 /// Settings under which a step does all that it can. Steps that need none are not here.
-fn settings(name: &str, folder: &std::path::Path) -> Vec<Value> {
+fn settings(name: &str, folder: &Path) -> Vec<Value> {
     let file = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);
         std::fs::write(&path, bytes).unwrap();
@@ -152,7 +150,7 @@ fn settings(name: &str, folder: &std::path::Path) -> Vec<Value> {
         "redpajama" => vec![json!({"store": true})],
         "bad_words" => {
             let list = file("en", b"a\nword\nnever there\n");
-            let lists = std::path::Path::new(&list).parent().unwrap();
+            let lists = Path::new(&list).parent().unwrap();
             vec![json!({"lists": lists, "language": "en", "max_ratio": 0.5})]
         }
         "lines" => vec![json!({"edits": [
@@ -172,7 +170,7 @@ fn settings(name: &str, folder: &std::path::Path) -> Vec<Value> {
         "quality" => {
             let packed = include_bytes!("../../tests/data/fasttext/ova.bin.zst");
             let model = file("m.bin", &zstd::decode_all(&packed[..]).unwrap());
-            let label = FastText::open(std::path::Path::new(&model)).unwrap();
+            let label = FastText::open(Path::new(&model)).unwrap();
             let label = label.labels()[0].clone();
             vec![json!({"model": model, "label": label, "min_score": 0.0})]
         }

@@ -279,7 +279,9 @@ fn texts(all: &mut Vec<(&'static str, Work)>) {
         "an address",
         Box::new(|t| drop(url::Url::parse(&format!("http://{}", inline(t))))),
     ));
-    for config in crate::hostile::evaluation_sets() {
+    // read when they are opened, before the folder goes
+    let folder = tempfile::tempdir().unwrap();
+    for config in crate::hostile::evaluation_sets(folder.path()) {
         let sets = Decontaminator::new(&config).expect("a set that was written");
         all.push(("decontamination", Box::new(move |t| drop(sets.judge(t)))));
     }

@@ -196,6 +196,31 @@ mod tests {
         }
     }
 
+    /// `tests/data/python_json.json`, made by `tests/oracles/python_json.py`.
+    #[test]
+    fn texts_are_read_and_written_as_pythons_json_does() {
+        let golden = include_str!("../../tests/data/python_json.json");
+        let golden: Value = serde_json::from_str(golden).unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_string();
+        let there_and_back = |text: &str| {
+            let value: Value = from_slice(text.as_bytes()).unwrap();
+            to_string(&value)
+        };
+        let cases = golden["cases"].as_array().unwrap();
+        for case in cases {
+            // Python reads the same from both, and what Python writes comes back byte for byte
+            let kept = text(&case["kept"]);
+            assert_eq!(there_and_back(&text(&case["text"])), kept);
+            let dumps = text(&case["dumps"]);
+            assert_eq!(there_and_back(&dumps), dumps);
+        }
+        let refused = golden["refused"].as_array().unwrap();
+        for case in refused {
+            assert!(!is_json(&text(case)), "{case}");
+        }
+        assert_eq!((cases.len(), refused.len()), (15, 21));
+    }
+
     #[test]
     fn strings_that_look_like_the_object_stay_strings() {
         for text in [

@@ -67,6 +67,13 @@ impl Set {
             Set::T5(samples) => samples.len(),
         }
     }
+
+    fn epochs(&self) -> u64 {
+        match self {
+            Set::Bert(samples) => samples.epochs(),
+            Set::T5(samples) => samples.epochs(),
+        }
+    }
 }
 
 /// One part.
@@ -159,6 +166,14 @@ impl MaskedBlend {
     /// Normalised weights, one a dataset.
     pub fn weights(&self) -> &[f64] {
         &self.weights
+    }
+
+    /// Epochs of each dataset's documents that so many of its samples are: its samples are shuffled over all epochs that
+    /// were made, so this is their share of these.
+    pub fn epochs(&self, taken: &[u64]) -> Vec<f64> {
+        let sets = self.sets.iter().zip(taken);
+        sets.map(|(set, taken)| *taken as f64 * set.epochs() as f64 / set.len().max(1) as f64)
+            .collect()
     }
 
     /// Dataset and its sample at place `k`.

@@ -4,7 +4,7 @@ use super::byte_bpe::ByteBpe;
 use super::null::Null;
 use super::pieces::Pieces;
 use super::sentencepiece::SentencePiece;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::panics::caught;
 use std::sync::OnceLock;
 use tokenizers::pipeline::PipelineTokenizer;
 
@@ -46,10 +46,14 @@ impl Later {
 
 pub(super) fn read(json: &str) -> Result<Box<PipelineTokenizer>, String> {
     // A release candidate's reader may panic on what it did not expect; nothing it touched is used afterwards.
-    catch_unwind(AssertUnwindSafe(|| {
+    caught(|| {
         let canonical = tokenizers::canonicalize_str(json).map_err(|e| e.to_string())?;
         let pipeline = tokenizers::from_json(&canonical).map_err(|e| e.to_string())?;
         Ok(Box::new(pipeline))
-    }))
-    .unwrap_or_else(|_| Err("the tokenizers library panicked on this file".into()))
+    })
+    .unwrap_or_else(|panic| {
+        Err(format!(
+            "the tokenizers library panicked on this file: {panic}"
+        ))
+    })
 }

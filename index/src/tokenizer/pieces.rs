@@ -38,6 +38,23 @@ enum Step {
         prefix_space: bool,
         words: Option<PipelinePreTokenizer>,
     },
+    /// `Metaspace`: blanks become a character, perhaps one is put first, perhaps words are cut before each.
+    Metaspace {
+        replacement: char,
+        prepend: Prepend,
+        cut: bool,
+    },
+}
+
+/// Before which words `Metaspace` puts its character, unless they begin with it. We differ, as the library does: a text
+/// whose first characters the normalisers drop still has a first word here, and none in tokenizers 0.23.3.
+#[derive(Clone, Copy, PartialEq)]
+enum Prepend {
+    /// Each that earlier steps left.
+    Always,
+    /// The one at the start of the text.
+    First,
+    Never,
 }
 
 /// The encoder.
@@ -109,9 +126,10 @@ impl Pieces {
         rest["truncation"] = Value::Null;
         rest["padding"] = Value::Null;
         let whole = read(&rest.to_string())?;
+        // what it refuses is cut here
         let native = match are_needed(value) {
             true => None,
-            false => Some(read(&value.to_string())?),
+            false => read(&value.to_string()).ok(),
         };
         rest["normalizer"] = Value::Null;
         rest["added_tokens"] = Value::Array(Vec::new());
@@ -167,6 +185,8 @@ impl Pieces {
             return Ok(());
         }
         let mut scratch = PreTokenizerScratch::default();
+        // nothing was found before the part
+        let mut is_first = true;
         for part in self.raw.cut(text, parse) {
             match part {
                 Part::Token(id) => out.push(id),
@@ -175,11 +195,15 @@ impl Pieces {
                     for part in self.normalized.cut(&text, parse) {
                         match part {
                             Part::Token(id) => out.push(id),
-                            Part::Text(text) => self.encode_words(text, &mut scratch, out)?,
+                            Part::Text(text) => {
+                                self.encode_words(text, is_first, &mut scratch, out)?;
+                            }
                         }
+                        is_first = false;
                     }
                 }
             }
+            is_first = false;
         }
         Ok(())
     }
@@ -188,24 +212,30 @@ impl Pieces {
     #[cfg(test)]
     pub(super) fn words_of(&self, text: &str) -> Result<Vec<String>, String> {
         let text = normalize(&self.whole, text)?;
-        let words = self.words(&text, &mut PreTokenizerScratch::default())?;
+        let words = self.words(&text, true, &mut PreTokenizerScratch::default())?;
         Ok(words.into_iter().map(Cow::into_owned).collect())
     }
 
-    /// The words of a normalised text.
+    /// The words of a normalised text; `is_first`: of the start of the whole one.
     fn words<'t>(
         &self,
         text: &'t str,
+        mut is_first: bool,
         scratch: &mut PreTokenizerScratch,
     ) -> Result<Vec<Cow<'t, str>>, String> {
         let mut words: Vec<Cow<'t, str>> = vec![Cow::Borrowed(text)];
         for step in &self.steps {
             words = match step {
-                Step::Cut(by) => cut(&words, by, scratch)?,
+                Step::Cut(by) => cut(&words, by, scratch, &mut is_first)?,
                 Step::Punctuation {
                     drop_spaces,
                     behavior,
-                } => punctuation(&words, *drop_spaces, *behavior),
+                } => punctuation(&words, *drop_spaces, *behavior, &mut is_first),
+                Step::Metaspace {
+                    replacement,
+                    prepend,
+                    cut,
+                } => metaspace(&words, *replacement, (*prepend, is_first), *cut),
                 Step::Bytes {
                     prefix_space,
                     words: by,
@@ -218,7 +248,7 @@ impl Pieces {
                         }
                     }
                     if let Some(by) = by {
-                        words = cut(&words, by, scratch)?;
+                        words = cut(&words, by, scratch, &mut is_first)?;
                     }
                     let printed = |word: &Cow<'_, str>| {
                         let letters = word.bytes().map(|b| self.alphabet[usize::from(b)]);
@@ -235,10 +265,11 @@ impl Pieces {
     fn encode_words(
         &self,
         text: &str,
+        is_first: bool,
         scratch: &mut PreTokenizerScratch,
         out: &mut Vec<u32>,
     ) -> Result<(), String> {
-        let words = self.words(text, scratch)?;
+        let words = self.words(text, is_first, scratch)?;
         let mut tokens = Vec::new();
         for word in words.iter().filter(|w| !w.is_empty()) {
             let mut letters = word.chars();
@@ -343,14 +374,52 @@ fn normalize<'t>(tokenizer: &PipelineTokenizer, text: &'t str) -> Result<Cow<'t,
     Ok(Cow::Owned(done))
 }
 
-/// Words cut at punctuation.
+/// Words with blanks replaced, and cut before each of them.
+fn metaspace<'t>(
+    words: &[Cow<'t, str>],
+    replacement: char,
+    (prepend, is_first): (Prepend, bool),
+    cut: bool,
+) -> Vec<Cow<'t, str>> {
+    let mut made = Vec::with_capacity(words.len());
+    for (at, word) in words.iter().enumerate().filter(|(_, w)| !w.is_empty()) {
+        let mut text: String = word
+            .chars()
+            .map(|c| if c == ' ' { replacement } else { c })
+            .collect();
+        let is_asked = match prepend {
+            Prepend::Always => true,
+            Prepend::First => is_first && at == 0,
+            Prepend::Never => false,
+        };
+        if is_asked && !text.starts_with(replacement) {
+            text.insert(0, replacement);
+        }
+        if !cut {
+            made.push(Cow::Owned(text));
+            continue;
+        }
+        let mut from = 0;
+        let starts = text.match_indices(replacement).map(|(start, _)| start);
+        for start in starts.chain([text.len()]) {
+            if from < start {
+                made.push(Cow::Owned(text[from..start].to_string()));
+            }
+            from = start;
+        }
+    }
+    made
+}
+
+/// Words cut at punctuation. `is_first` stays true if the first word begins where it did.
 fn punctuation<'t>(
     words: &[Cow<'t, str>],
     drop_spaces: bool,
     behavior: SplitDelimiterBehavior,
+    is_first: &mut bool,
 ) -> Vec<Cow<'t, str>> {
     let mut cut = Vec::new();
-    for word in words {
+    for (number, word) in words.iter().enumerate() {
         let mut matches = Vec::new();
         let mut from = 0;
         for (at, letter) in word.char_indices() {
@@ -373,6 +442,9 @@ fn punctuation<'t>(
         }
         let mut spans = Vec::new();
         tokenizers::pipeline::split_matches(&mut spans, matches, behavior);
+        if number == 0 {
+            *is_first &= spans.first().is_some_and(|span| span.range().start == 0);
+        }
         cut.extend(spans.iter().map(|span| match word {
             Cow::Borrowed(text) => Cow::Borrowed(&text[span.range()]),
             Cow::Owned(text) => Cow::Owned(text[span.range()].to_string()),
@@ -381,17 +453,21 @@ fn punctuation<'t>(
     cut
 }
 
-/// Every word cut in words.
+/// Every word cut in words. `is_first` stays true if the first word begins where it did.
 fn cut<'t>(
     words: &[Cow<'t, str>],
     by: &PipelinePreTokenizer,
     scratch: &mut PreTokenizerScratch,
+    is_first: &mut bool,
 ) -> Result<Vec<Cow<'t, str>>, String> {
     let (mut spans, mut cut) = (Vec::new(), Vec::with_capacity(words.len()));
-    for word in words.iter().filter(|w| !w.is_empty()) {
+    for (number, word) in words.iter().enumerate().filter(|(_, w)| !w.is_empty()) {
         spans.clear();
         by.pre_tokenize(word, scratch, &mut spans)
             .map_err(|e| e.to_string())?;
+        if number == 0 {
+            *is_first &= spans.first().is_some_and(|span| span.range().start == 0);
+        }
         for span in &spans {
             cut.push(match word {
                 Cow::Borrowed(text) => Cow::Borrowed(&text[span.range()]),
@@ -453,6 +529,28 @@ fn step(step: &Value) -> Result<Step, String> {
             };
             let behavior = behavior(SplitDelimiterBehavior::Isolated)?;
             split(pattern, behavior, flag("invert", false))?
+        }
+        Some("Metaspace") => {
+            let replacement = step["replacement"].as_str().unwrap_or("\u{2581}");
+            let mut letters = replacement.chars();
+            let (Some(replacement), None) = (letters.next(), letters.next()) else {
+                return wrong("a replacement of one character");
+            };
+            // the older form's flag stands before the scheme
+            let prepend = match (
+                step["add_prefix_space"].as_bool(),
+                step["prepend_scheme"].as_str(),
+            ) {
+                (Some(false), _) | (_, Some("never")) => Prepend::Never,
+                (_, Some("first")) => Prepend::First,
+                (_, Some("always") | None) => Prepend::Always,
+                (_, Some(_)) => return wrong("prepend_scheme \"always\", \"first\" or \"never\""),
+            };
+            return Ok(Step::Metaspace {
+                replacement,
+                prepend,
+                cut: flag("split", true),
+            });
         }
         Some("Digits") => PipelinePreTokenizer::Digits(steps::digits::Digits::new(flag(
             "individual_digits",

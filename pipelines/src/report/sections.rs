@@ -79,6 +79,13 @@ pub(super) fn sources(m: &Material) -> String {
     }
 }
 
+/// The part that `eval` measured, in words, and its loss.
+fn measured(m: &Material) -> Option<(&'static str, f64)> {
+    [("validation", "valid_loss"), ("test", "test_loss")]
+        .into_iter()
+        .find_map(|(part, key)| Some((part, m.eval[key].as_f64()?)))
+}
+
 /// Headline figures.
 pub(super) fn tiles(m: &Material) -> String {
     let mut out = String::from("<div class=tiles>");
@@ -98,8 +105,9 @@ pub(super) fn tiles(m: &Material) -> String {
     if parameters > 0 {
         out += &tile(&grouped(parameters), "parameters");
     }
-    if let Some(loss) = m.eval["valid_loss"].as_f64() {
-        out += &tile(&format!("{loss:.3}"), "validation loss, nats a token");
+    if let Some((part, loss)) = measured(m) {
+        let name = format!("{part} loss, nats per token");
+        out += &tile(&format!("{loss:.3}"), &name);
         let entropy = m.eval["unigram_entropy"].as_f64().unwrap_or(f64::NAN);
         out += &tile(
             &format!("{entropy:.3}"),
@@ -325,15 +333,12 @@ pub(super) fn training(m: &Material) -> String {
     ];
     let entropy = m.eval["unigram_entropy"]
         .as_f64()
-        .map(|e| (e, "unigram entropy of the validation tokens"));
+        .map(|e| (e, "unigram entropy of the tokens of the evaluation"));
     let mut body = lines("Loss by step, nats a token", "step", &curves, entropy);
-    if let (Some(valid), Some(unigram)) = (
-        m.eval["valid_loss"].as_f64(),
-        m.eval["unigram_entropy"].as_f64(),
-    ) {
+    if let (Some((part, loss)), Some(unigram)) = (measured(m), m.eval["unigram_entropy"].as_f64()) {
         body += &format!(
-            "<p>Validation loss <b>{valid:.4}</b> nats a token (perplexity {:.1}) on {} tokens; a model without context cannot go below <b>{unigram:.4}</b>.</p>",
-            valid.exp(),
+            "<p>The {part} loss is <b>{loss:.4}</b> nats per token (perplexity {:.1}) on {} tokens; a model without context cannot go below <b>{unigram:.4}</b>.</p>",
+            loss.exp(),
             grouped(number(&m.eval["tokens"]))
         );
     }

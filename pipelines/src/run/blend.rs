@@ -571,7 +571,7 @@ pub(super) fn describe(blended: &Blended) -> Value {
     json!({"orders": blended.orders, "vocab": blended.vocab, "parts": parts})
 }
 
-/// As `describe`, of masked samples: tokens with the padding, no epochs.
+/// As `describe`, of masked samples: tokens with the padding.
 fn describe_masked(blend: &MaskedBlend, names: &[String], samples: u64, seq_length: u64) -> Value {
     let samples = samples.min(blend.len());
     let mut taken = vec![0u64; names.len()];
@@ -580,11 +580,13 @@ fn describe_masked(blend: &MaskedBlend, names: &[String], samples: u64, seq_leng
             taken[dataset] += 1;
         }
     }
-    let datasets: Vec<Value> = (names.iter().zip(&taken).zip(blend.weights()))
-        .map(|((name, taken), weight)| {
+    let epochs = blend.epochs(&taken);
+    let datasets: Vec<Value> = (names.iter().zip(&taken).zip(blend.weights()).zip(&epochs))
+        .map(|(((name, taken), weight), epochs)| {
             json!({
                 "name": name, "asked": weight, "samples": taken,
                 "realised": *taken as f64 / samples.max(1) as f64, "tokens": taken * seq_length,
+                "epochs": epochs,
             })
         })
         .collect();

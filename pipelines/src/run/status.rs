@@ -12,9 +12,10 @@ use crate::submission::Submission;
 use anyhow::{Context as _, Result, bail};
 use curate::pipeline::ShardReport;
 use curate::read::Shard;
+use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where tasks say what they do.
 const TASKS: &str = "records/tasks";
@@ -24,7 +25,7 @@ const STAGES: [&str; 7] = [
     "curate", "dedup", "tokenize", "blend", "train", "eval", "generate",
 ];
 
-/// Prints a line a stage, and for a curation its shards and tasks.
+/// Prints a line per stage, for a curation its shards and tasks, for a training its newest verified checkpoint.
 pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     let out = &job.out;
     let manifest = Manifest::open(out, job.store()?)?;
@@ -78,6 +79,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
         .filter_map(|t| Some((t.0.as_str(), t.1.error.as_deref()?)))
         .collect();
     let submitted = Submission::read(out);
+    let checkpoint = CheckpointState::read(out);
     if is_json {
         let told = json!({
             "stages_done": done.iter().map(|d| d.0).collect::<Vec<_>>(),
@@ -87,6 +89,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
             "bytes": whole, "bytes_done": bytes,
             "records": sum.records, "kept": sum.kept, "quarantined": sum.quarantined,
             "tasks_running": alive, "tasks_died": died, "submitted": submitted,
+            "checkpoint": checkpoint,
         });
         return print(&format!("{told}\n"));
     }
@@ -123,7 +126,53 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     for (stage, record) in &done {
         text += &format!("{stage:<9} done, {:.1} s\n", record.seconds);
     }
+    text += &checkpoint.map_or(String::new(), |checkpoint| checkpoint.lines());
     print(&printable(&text))
+}
+
+/// The checkpoint that `train`, `eval` and `generate` would use.
+#[derive(Serialize)]
+struct CheckpointState {
+    /// Of the newest verified one; absent if none is whole.
+    step: Option<u64>,
+    path: Option<PathBuf>,
+    /// Newer ones that are not used, a line each.
+    damaged: Vec<String>,
+}
+
+impl CheckpointState {
+    /// By the one rule for all verbs, which reads every byte of the checkpoint; nothing if there is none.
+    fn read(out: &Path) -> Option<CheckpointState> {
+        match train::newest_checkpoint(&out.join("checkpoints")) {
+            Ok(newest) => {
+                let newest = newest?;
+                Some(CheckpointState {
+                    step: Some(newest.step),
+                    path: Some(newest.path),
+                    damaged: newest.skipped.iter().map(ToString::to_string).collect(),
+                })
+            }
+            Err(error) => Some(CheckpointState {
+                step: None,
+                path: None,
+                damaged: vec![error.to_string()],
+            }),
+        }
+    }
+
+    fn lines(&self) -> String {
+        let mut text = String::new();
+        for line in &self.damaged {
+            text += &format!("          {line}\n");
+        }
+        if let (Some(step), Some(path)) = (self.step, &self.path) {
+            text += &format!(
+                "newest verified checkpoint: step {step}, {}\n",
+                path.display()
+            );
+        }
+        text
+    }
 }
 
 /// The shards as they were submitted, or as they are listed now.

@@ -1,70 +1,200 @@
-//! Numbers of a foreign configuration against the weights beside it, before any of them is obeyed: a model of a hundred
+//! Numbers of a configuration against the weights beside it, before any of them is obeyed: a model of a hundred
 //! million layers in a file of 70 KB must be an error and not an allocation.
 
 use crate::checkpoint::huggingface::described::Read;
+use crate::config::ModelConfig;
 use crate::config::architecture::Positions;
+use crate::config::plan::Plan;
 
 /// Longest sequence of a model whose positions are computed, and so have no table in its files.
 const MOST_POSITIONS: usize = 1 << 31;
 
-/// A line for each number that is larger than the files can hold: every layer has a tensor of its own, and every width is a
-/// dim of some tensor. `elements` are those of all `tensors` together.
-pub(crate) fn problems(read: &Read, tensors: usize, elements: usize) -> Vec<String> {
-    let model = &read.model;
-    let mut lines = Vec::new();
-    let mut at_most = |name: &str, found: usize, most: usize, of: &str| {
-        if found > most {
-            lines.push(format!("{name}: found {found}, want at most {most}, {of}"));
+/// A model's numbers, as a configuration gives them.
+#[derive(Clone, Copy)]
+pub(crate) struct Numbers<'a> {
+    pub model: &'a ModelConfig,
+    pub vocab: usize,
+    pub seq_length: usize,
+    pub decoder_length: usize,
+}
+
+impl<'a> Numbers<'a> {
+    pub(crate) fn of_import(read: &'a Read) -> Numbers<'a> {
+        Numbers {
+            model: &read.model,
+            vocab: read.vocab,
+            seq_length: read.seq_length,
+            decoder_length: read.decoder_length,
+        }
+    }
+
+    pub(crate) fn of_plan(plan: &'a Plan) -> Numbers<'a> {
+        Numbers {
+            model: &plan.model,
+            vocab: plan.vocab,
+            seq_length: plan.seq_length,
+            decoder_length: plan.decoder_length,
+        }
+    }
+}
+
+/// The size of the weights beside a configuration.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    pub tensors: usize,
+    /// Of all tensors together.
+    pub elements: usize,
+}
+
+/// A number that is larger than the weights can hold.
+pub(crate) struct Excess {
+    /// In words, for a configuration with names of its own.
+    pub name: &'static str,
+    /// In our plan.
+    pub key: &'static str,
+    pub found: usize,
+    pub wanted: String,
+}
+
+impl Excess {
+    /// As `to_string`, with the plan's key.
+    pub(crate) fn line_of_plan(&self) -> String {
+        let Excess {
+            key, found, wanted, ..
+        } = self;
+        format!("{key}: found {found}, want {wanted}")
+    }
+}
+
+impl std::fmt::Display for Excess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Excess {
+            name,
+            found,
+            wanted,
+            ..
+        } = self;
+        write!(f, "{name}: found {found}, want {wanted}")
+    }
+}
+
+/// A number of a configuration and the most that it can be.
+struct Limit {
+    name: &'static str,
+    key: &'static str,
+    found: usize,
+    most: usize,
+    of: &'static str,
+}
+
+/// Every number that is larger than the files can hold: each layer has a tensor of its own, and each width is a
+/// dim of some tensor.
+pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
+    let model = numbers.model;
+    let by_tensors = |name, key, found| Limit {
+        name,
+        key,
+        found,
+        most: size.tensors,
+        of: "the number of tensors in the files",
+    };
+    let by_elements = |name, key, found| Limit {
+        name,
+        key,
+        found,
+        most: size.elements,
+        of: "the number of elements in the files",
+    };
+    let by_positions = |name, key, found| Limit {
+        name,
+        key,
+        found,
+        most: MOST_POSITIONS,
+        of: "the longest sequence",
+    };
+    let length = match model.architecture().positions {
+        Positions::Learned => by_elements("length", "seq_length", numbers.seq_length),
+        Positions::Rotary | Positions::Relative => {
+            by_positions("length", "seq_length", numbers.seq_length)
         }
     };
-    let (of_tensors, of_elements) = (
-        "the number of tensors in the files",
-        "the number of elements in the files",
-    );
-    at_most("layers", model.layers, tensors, of_tensors);
-    at_most("decoder layers", model.decoder_layers, tensors, of_tensors);
-    let positions = match model.architecture().positions {
-        Positions::Learned => (elements, of_elements),
-        Positions::Rotary | Positions::Relative => (MOST_POSITIONS, "the longest sequence"),
+    let buckets = if numbers.decoder_length > 0 {
+        model.relative_buckets
+    } else {
+        0
     };
-    at_most("length", read.seq_length, positions.0, positions.1);
-    at_most(
-        "decoder length",
-        read.decoder_length,
-        MOST_POSITIONS,
-        "the longest sequence",
-    );
     let moe = model.moe.as_ref();
     let of_moe = |count: fn(&crate::MoeConfig) -> usize| moe.map_or(0, count);
-    for (name, found) in [
-        ("vocabulary", read.vocab),
-        ("width", model.d_model),
-        ("heads", model.heads),
-        ("key-value heads", model.kv_heads),
-        ("head width", model.head_dim),
-        (
+    let limits = [
+        by_tensors("layers", "model.layers", model.layers),
+        by_tensors(
+            "decoder layers",
+            "model.decoder_layers",
+            model.decoder_layers,
+        ),
+        length,
+        by_positions("decoder length", "decoder_length", numbers.decoder_length),
+        by_elements("vocabulary", "vocab", numbers.vocab),
+        by_elements("width", "model.d_model", model.d_model),
+        by_elements("heads", "model.heads", model.heads),
+        by_elements("key-value heads", "model.kv_heads", model.kv_heads),
+        by_elements("head width", "model.head_dim", model.head_dim),
+        by_elements(
             "heads x head width",
+            "model.heads * model.head_dim",
             model.heads.saturating_mul(model.head_dim),
         ),
-        ("feed-forward width", model.d_ffn),
-        ("buckets of positions", model.relative_buckets),
-        ("experts", of_moe(|moe| moe.experts)),
-        (
+        by_elements("feed-forward width", "model.d_ffn", model.d_ffn),
+        by_elements("buckets of positions", "model.relative_buckets", buckets),
+        by_elements("experts", "model.moe.experts", of_moe(|moe| moe.experts)),
+        by_elements(
             "layers x experts",
+            "model.layers * model.moe.experts",
             model.layers.saturating_mul(of_moe(|moe| moe.experts)),
         ),
-        ("experts' width", of_moe(|moe| moe.d_ffn)),
-        ("shared experts' width", of_moe(|moe| moe.shared_d_ffn)),
-        ("dense layers in front", of_moe(|moe| moe.dense_first)),
-        ("chosen experts", of_moe(|moe| moe.top_k)),
-    ] {
-        let is_table = name != "buckets of positions" || read.decoder_length > 0;
-        at_most(
-            name,
-            if is_table { found } else { 0 },
-            elements,
-            of_elements,
-        );
+        by_elements("experts' width", "model.moe.d_ffn", of_moe(|moe| moe.d_ffn)),
+        by_elements(
+            "shared experts' width",
+            "model.moe.shared_d_ffn",
+            of_moe(|moe| moe.shared_d_ffn),
+        ),
+        by_elements(
+            "dense layers in front",
+            "model.moe.dense_first",
+            of_moe(|moe| moe.dense_first),
+        ),
+        by_elements("chosen experts", "model.moe.top_k", of_moe(|moe| moe.top_k)),
+    ];
+    let excess = |limit: Limit| Excess {
+        name: limit.name,
+        key: limit.key,
+        found: limit.found,
+        wanted: format!("at most {}, {}", limit.most, limit.of),
+    };
+    limits
+        .into_iter()
+        .filter(|limit| limit.found > limit.most)
+        .map(excess)
+        .collect()
+}
+
+/// As `excesses` of a plan of ours, where every expert has tensors of its own.
+pub(crate) fn excesses_of_plan(plan: &Plan, size: Size) -> Vec<Excess> {
+    let mut excesses = excesses(Numbers::of_plan(plan), size);
+    if let (Some(moe), true) = (&plan.model.moe, excesses.is_empty()) {
+        let mixtures = (0..plan.model.layers).filter(|&layer| moe.is_at(layer));
+        let found = mixtures.count().saturating_mul(moe.experts);
+        if found > size.tensors {
+            excesses.push(Excess {
+                name: "experts of all layers",
+                key: "model.moe.experts",
+                found,
+                wanted: format!(
+                    "at most {} in all layers, the number of tensors in the files",
+                    size.tensors
+                ),
+            });
+        }
     }
-    lines
+    excesses
 }

@@ -99,6 +99,8 @@ pub(crate) fn find(folder: &Path) -> Result<Found> {
                     skipped,
                 });
             }
+            // a run that goes on has removed it meanwhile, for a newer one
+            Err(_) if !path_of(folder, step).exists() => {}
             Err(error) => skipped.push(SkippedCheckpoint {
                 step,
                 reason: error.with_causes(),

@@ -1,23 +1,26 @@
 //! Verifying and loading checkpoints; `newest.rs` finds them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use kernels::Tensor;
 
+use crate::checkpoint::bounds;
 use crate::checkpoint::changes::{self, Compared};
 use crate::checkpoint::files::{Tensors, names_of};
-use crate::checkpoint::safetensors::Reader;
+use crate::checkpoint::safetensors::{Entry, Reader};
 use crate::checkpoint::snapshot::Kind;
 use crate::checkpoint::state::Record;
 use crate::checkpoint::state::{self, Digests, State};
 use crate::checkpoint::write_shards::first_element;
-use crate::checkpoint::{EMA, MODEL, OPTIMIZER};
+use crate::checkpoint::{EMA, MODEL, OPTIMIZER, STATE};
+use crate::config::ParallelConfig;
 use crate::config::plan::Plan;
 use crate::config::precision::Bf16Sums;
 use crate::config::resume::{Difference, SettingChange};
 use crate::error::{Error, Result};
 use crate::model::fp8_delayed::Delayed;
-use crate::model::param::Spec;
+use crate::model::param::{self, Spec};
 use crate::optim::adamw::within;
 use crate::optim::rank_state::RankState;
 
@@ -29,7 +32,11 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Reads the state and verifies every byte of the model.
+    /// Reads the state, verifies every byte of the model, and compares the plan's numbers with the model's tensors
+    /// before anything is made of them.
+    ///
+    /// # Errors
+    /// `Foreign` with every number that the model's tensors contradict; `Damaged`.
     pub(crate) fn open(path: &Path) -> Result<Opened> {
         let (state, digests) = state::read(path)?;
         let opened = Opened {
@@ -38,7 +45,55 @@ impl Opened {
             digests,
         };
         opened.verify(MODEL)?;
+        opened.check_numbers()?;
         Ok(opened)
+    }
+
+    /// The plan with one rank: what the tensors' names and dims follow from.
+    pub(crate) fn plan_of_one_rank(&self) -> Plan {
+        let mut plan = self.state.plan.clone();
+        plan.parallel = ParallelConfig::default();
+        // a number for each pipeline rank of the layout that is left behind
+        plan.train.recompute_layers.clear();
+        plan
+    }
+
+    /// Refuses a plan that is not that of the tensors. Bounds come first, so that no number is obeyed that the
+    /// files cannot hold: a list of tensors of 2^40 layers would take the memory of the machine.
+    fn check_numbers(&self) -> Result<()> {
+        let entries = self.tensors(MODEL)?.entries();
+        let elements = entries.iter().map(Entry::elements);
+        let size = bounds::Size {
+            tensors: entries.len(),
+            elements: elements.fold(0, usize::saturating_add),
+        };
+        let plan = self.plan_of_one_rank();
+        let excesses = bounds::excesses_of_plan(&plan, size);
+        if !excesses.is_empty() {
+            let lines = excesses
+                .iter()
+                .map(|excess| format!("plan.{}", excess.line_of_plan()));
+            return Err(self.contradiction(lines.collect()));
+        }
+        let mut problems = plan.problems();
+        if problems.is_empty() {
+            problems = shapes_that_differ(&param::specs(&plan), &entries);
+        } else {
+            problems
+                .iter_mut()
+                .for_each(|line| line.insert_str(0, "plan."));
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(self.contradiction(problems)),
+        }
+    }
+
+    fn contradiction(&self, problems: Vec<String>) -> Error {
+        Error::Foreign {
+            path: self.path.join(STATE),
+            problems,
+        }
     }
 
     /// Compares every byte of a kind's files (named by the whole one) with their checksums.
@@ -176,6 +231,33 @@ impl Opened {
         }
         Ok(())
     }
+}
+
+/// A line for each tensor that the plan asks for with other dims than the files have, that one of them lacks, and
+/// that only the files have.
+fn shapes_that_differ(specs: &[Spec], entries: &[Entry]) -> Vec<String> {
+    let mut there: BTreeMap<&str, &[usize]> = entries
+        .iter()
+        .map(|entry| (entry.name.as_str(), entry.dims.as_slice()))
+        .collect();
+    let mut problems = Vec::new();
+    for spec in specs {
+        let (name, wanted) = (&spec.name, &spec.dims);
+        match there.remove(name.as_str()) {
+            Some(found) if found == wanted => {}
+            Some(found) => problems.push(format!(
+                "{name}: found {found:?} in the files, want {wanted:?} by the plan"
+            )),
+            None => problems.push(format!(
+                "{name}: found nothing in the files, want {wanted:?} by the plan"
+            )),
+        }
+    }
+    let more = there.iter().map(|(name, found)| {
+        format!("{name}: found {found:?} in the files, want no such tensor by the plan")
+    });
+    problems.extend(more);
+    problems
 }
 
 /// Folder and file of what names a checkpoint, or the running averages in one.

@@ -55,7 +55,7 @@ pub fn reshard(checkpoint: &Path, out: &Path, to: &Reshard) -> Result<()> {
             wanted: "one that is not there".into(),
         });
     }
-    let mut plan = opened.state.plan.clone();
+    let mut plan = opened.plan_of_one_rank();
     let list = if to.keeps_state {
         files(&plan)
     } else {

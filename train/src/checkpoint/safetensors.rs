@@ -34,8 +34,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Numbers in the tensor.
+    pub(crate) fn elements(&self) -> usize {
+        self.dims.iter().product()
+    }
+
     fn bytes(&self) -> u64 {
-        4 * self.dims.iter().product::<usize>() as u64
+        4 * self.elements() as u64
     }
 }
 

@@ -6,7 +6,6 @@ use kernels::{DType, Device, Tensor};
 
 use crate::checkpoint::MODEL;
 use crate::checkpoint::read::{Opened, parts_of};
-use crate::config::ParallelConfig;
 use crate::config::numbers;
 use crate::config::plan::Plan;
 use crate::data::documents::Documents;
@@ -42,12 +41,7 @@ impl Model {
         if file != MODEL {
             opened.verify(file)?;
         }
-        let mut plan = opened.state.plan.clone();
-        plan.parallel = ParallelConfig::default();
-        let problems = plan.problems();
-        if !problems.is_empty() {
-            return Err(Error::Plan(problems));
-        }
+        let plan = opened.plan_of_one_rank();
         let device = Device::cpu_with(cpu_path()?.isa());
         let (groups, specs) = (Groups::single(), param::specs(&plan));
         let mut weights = specs

@@ -1,5 +1,6 @@
 //! Threads of the ranks of a process.
 
+use crate::panics;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder, Yield};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,8 @@ pub(crate) fn of_rank(number: usize, ranks: usize) -> Result<ThreadPool, ThreadP
     let name = move |thread| format!("rank {number} thread {thread}");
     let threads = ThreadPoolBuilder::new()
         .num_threads(count)
-        .thread_name(name);
+        .thread_name(name)
+        .start_handler(|_| panics::expect_on_this_thread());
     threads.build()
 }
 

@@ -116,6 +116,7 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
     let State {
         plan, train_state, ..
     } = &opened.state;
+    let whole = opened.plan_of_one_rank();
     let bytes = |kind| {
         let of = |name: &&str| opened.digests.of(name).map(|digest| digest.bytes);
         let sizes: Vec<u64> = names_of(&opened.digests, kind)
@@ -136,14 +137,14 @@ pub fn inspect(checkpoint: &Path) -> Result<Value> {
         "format": opened.state.format,
         "step": train_state.step,
         "consumed_samples": train_state.consumed_samples,
-        "tokens": train_state.consumed_samples * plan.sample_tokens() as u64,
+        "tokens": train_state.consumed_samples.saturating_mul(plan.sample_tokens() as u64),
         "skipped_steps": train_state.skipped,
         "init": opened.state.init,
         "loss": train_state.loss.0,
         "valid_loss": train_state.valid_loss(),
         "best_valid_loss": train_state.best_valid_loss(),
-        "parameters": plan.parameters(),
-        "active_parameters": plan.active_parameters(),
+        "parameters": whole.parameters(),
+        "active_parameters": whole.active_parameters(),
         "model_bytes": bytes(MODEL),
         "optimizer_bytes": bytes(OPTIMIZER),
         "files": opened.digests.0.iter().map(|(name, _)| name).collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! Keys and values of the tokens so far, one pair of tensors a block: `[1, k, seq_length, e]`.
+//! Keys and values of the tokens so far, one pair of tensors a block: `[1, k, room, e]`.
 
 use kernels::{DType, Tensor, add, attention};
 
@@ -10,6 +10,8 @@ use crate::model::block::Block;
 /// A sequence in progress.
 pub(crate) struct Decoder<'a> {
     model: &'a Model,
+    /// Tokens that the caches hold at most.
+    room: usize,
     keys: Vec<Tensor>,
     values: Vec<Tensor>,
     position: usize,
@@ -18,9 +20,10 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    pub(crate) fn new(model: &'a Model) -> kernels::Result<Decoder<'a>> {
+    /// For at most `room` tokens.
+    pub(crate) fn new(model: &'a Model, room: usize) -> kernels::Result<Decoder<'a>> {
         let shape = model.plan.shape();
-        let dims = [1, shape.kv_heads, model.plan.seq_length, shape.d_head];
+        let dims = [1, shape.kv_heads, room, shape.d_head];
         let caches = || {
             let blocks = model.stage.blocks();
             blocks
@@ -30,6 +33,7 @@ impl<'a> Decoder<'a> {
         let (keys, values): (kernels::Result<_>, kernels::Result<_>) = (caches(), caches());
         Ok(Decoder {
             model,
+            room,
             keys: keys?,
             values: values?,
             position: 0,
@@ -139,13 +143,13 @@ impl<'a> Decoder<'a> {
     /// queries, one key, one value.
     fn fill(&mut self, i: usize, qkv: &Tensor, block: &Block) {
         let heads = &block.attention.heads;
-        let (e, limit) = (heads.width, self.model.plan.seq_length);
+        let (e, room) = (heads.width, self.room);
         let queries = heads.heads / heads.kv_heads;
         let group = (queries + 2) * e;
         let (keys, values) = (self.keys[i].f32_mut(), self.values[i].f32_mut());
         for (time, row) in qkv.f32().chunks(group * heads.kv_heads).enumerate() {
             for (head, part) in row.chunks(group).enumerate() {
-                let at = (head * limit + time) * e;
+                let at = (head * room + time) * e;
                 let (key, value) = part[queries * e..].split_at(e);
                 keys[at..at + e].copy_from_slice(key);
                 values[at..at + e].copy_from_slice(value);

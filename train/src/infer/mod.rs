@@ -51,8 +51,10 @@ pub fn generate(
     }
     let limit = model.plan.seq_length;
     let mut tokens = prompt.to_vec();
-    let mut decoder = Decoder::new(&model).on_rank(0, "allocate caches")?;
     let window = prompt.len().min(limit);
+    // the longest sequence of a model with rotary positions is a number that no tensor bounds
+    let room = window.saturating_add(options.max_tokens).min(limit);
+    let mut decoder = Decoder::new(&model, room).on_rank(0, "allocate caches")?;
     let mut logits = decoder.prefill(&prompt[prompt.len() - window..])?;
     while tokens.len() < prompt.len() + options.max_tokens {
         let index = (tokens.len() - prompt.len()) as u64;

@@ -114,7 +114,7 @@ impl Here<'_> {
         mine: Vec<f32>,
     ) -> kernels::Result<Vec<f32>> {
         let unit = &self.local_shards.shards.units[unit];
-        let data = unit.group(&self.groups);
+        let data = unit.group(self.groups);
         if self.local_shards.shards.zero == 0 || data.size() == 1 {
             return Ok(mine);
         }
@@ -142,7 +142,7 @@ impl Here<'_> {
         iterations: usize,
     ) -> kernels::Result<Vec<Vec<f32>>> {
         let unit = &self.local_shards.shards.units[self.local_shards.local[index].unit];
-        let (tp, data) = (self.groups.tp.as_ref(), unit.group(&self.groups));
+        let (tp, data) = (self.groups.tp.as_ref(), unit.group(self.groups));
         let shares = gather(tp, share)?;
         let workers = tp.size() * data.size();
         // units start with different ranks, so that all have about as much to do

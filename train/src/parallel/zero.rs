@@ -95,7 +95,7 @@ impl LocalShards {
                 let slot = self.slot(index, piece.spec);
                 mine.extend_from_slice(&weights[slot].f32()[piece.local]);
             }
-            let group = unit.group(&groups);
+            let group = unit.group(groups);
             let here = group.rank();
             group.all_gather_to(&mine, &mut |member, at, part| {
                 let first = unit.shard_of_member(member).start + at;
@@ -165,7 +165,7 @@ impl<'a> Parameters<'a> {
                     }
                     let unit = &local_shards.shards.units[local.unit];
                     let mine = &shards[index].f32()[..local_shards.weights(index).len()];
-                    let group = unit.group(&groups);
+                    let group = unit.group(groups);
                     group.all_gather_to(mine, &mut |member, at, part| {
                         let first = unit.shard_of_member(member).start + at;
                         for piece in unit.pieces(first..first + part.len()) {

@@ -15,6 +15,7 @@ mod lead;
 mod megatron;
 mod mixture;
 mod mixture_parity;
+mod numbers;
 mod offload;
 mod optimizers;
 mod parity;

@@ -2,7 +2,6 @@
 //! only lost its peer. The other processes hear it as soon as it is known. After the watchdog's message,
 //! here or elsewhere, a rank may never end, and only the end of the program helps.
 
-use std::any::Any;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -80,11 +79,4 @@ fn is_late(error: &Error) -> bool {
             ..
         }
     )
-}
-
-/// What a panic said.
-pub(crate) fn message_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".into())
 }

@@ -1,7 +1,6 @@
 //! The training run: resume, a thread per rank, steps, validations, checkpoints, metrics.
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
@@ -37,10 +36,11 @@ use crate::metrics::{ChangeRecord, Events, Journal};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
 use crate::optim::next_step::Next;
+use crate::panics;
 use crate::parallel::shards::Shards;
 use crate::profile::{self, Tracer};
 use crate::trainer::bad_steps;
-use crate::trainer::endings::{Ending, first_cause, message_of};
+use crate::trainer::endings::{Ending, first_cause};
 use crate::trainer::memory;
 use crate::trainer::reporter::Reporter;
 use crate::trainer::step::{self, Trainer};
@@ -423,10 +423,8 @@ impl Run<'_> {
                         })
                     };
                     // what a panic leaves behind is not looked at again
-                    let end = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-                        let message = message_of(panic.as_ref());
-                        Err(Error::Panicked { rank, message })
-                    });
+                    let end = panics::caught(run)
+                        .unwrap_or_else(|message| Err(Error::Panicked { rank, message }));
                     // the receiver stays until all have ended
                     let _ = ends.send((rank, end));
                 });

@@ -154,7 +154,6 @@ fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, Strin
     // a pattern without ** reaches as deep as it has slashes
     let depth = pattern[fixed.len()..].matches('/').count();
     let has_any_depth = pattern.contains("**");
-    let deepest = if has_any_depth { 64 } else { depth };
     let (mut files, mut links) = (Vec::new(), 0);
     while let Some(folder) = folders.pop() {
         let refused = |e: io::Error| told(&folder.path, &e);
@@ -163,13 +162,14 @@ fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, Strin
             let path = entry.path();
             let below = path.strip_prefix(root).unwrap_or(&path);
             let name = format!("{fixed}{}", below.to_string_lossy());
-            if !path.is_dir() {
+            if !is_folder(&path).map_err(|e| told(&path, &e))? {
                 if matches(pattern, &name) {
                     files.push(PathBuf::from(name));
                 }
                 continue;
             }
-            if below.components().count() > deepest {
+            // ** reaches as deep as paths can be; links in circles end by themselves
+            if !has_any_depth && below.components().count() > depth {
                 continue;
             }
             let mut real = folder.real.join(entry.file_name());
@@ -197,6 +197,18 @@ fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, Strin
     files.sort();
     let files = files.into_iter().map(|path| file(path).below(fixed));
     Ok(files.collect())
+}
+
+/// Whether a path leads to a folder; what cannot be looked at is none and fails when it is read.
+///
+/// # Errors
+/// A path that the system finds too long: what is below it cannot be known.
+fn is_folder(path: &Path) -> io::Result<bool> {
+    match std::fs::metadata(path) {
+        Ok(found) => Ok(found.is_dir()),
+        Err(e) if e.kind() == io::ErrorKind::InvalidFilename => Err(e),
+        Err(_) => Ok(false),
+    }
 }
 
 /// One object, the objects below a URL that ends in a slash, or those that match a pattern.
@@ -297,6 +309,34 @@ mod tests {
         let why = matching_within(&pattern.to_string_lossy(), 300);
         let why = why.err().unwrap();
         assert!(why.contains("more than 300 ways"), "{why}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn folders_of_any_depth_are_looked_into_and_paths_that_are_too_long_are_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d/".repeat(300));
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(deep.join("1.gz"), "x").unwrap();
+        let pattern = input(&dir.path().join("**/*.gz"), "");
+        assert_eq!(names(&pattern), [deep.join("1.gz").to_string_lossy()]);
+        // a tree that has grown deeper than a path can name: its upper part is renamed into a longer one
+        let long = "n".repeat(200);
+        let mut below = dir.path().join("x");
+        for _ in 0..18 {
+            below.push(&long);
+        }
+        std::fs::create_dir_all(&below).unwrap();
+        let mut above = dir.path().join("y");
+        for _ in 0..4 {
+            above.push(&long);
+        }
+        std::fs::create_dir_all(&above).unwrap();
+        std::fs::rename(dir.path().join("x"), above.join("x")).unwrap();
+        let why = find(&pattern).err().unwrap().to_string();
+        assert!(why.contains("nnnn"), "{why}");
+        std::fs::rename(above.join("x"), dir.path().join("x")).unwrap();
+        assert_eq!(names(&pattern).len(), 1);
     }
 
     #[cfg(unix)]

@@ -254,6 +254,13 @@ impl Masked {
         })
     }
 
+    /// Epochs that its samples are: in each, one sample begins with the first sentence of all.
+    fn epochs(&self) -> u64 {
+        let first = self.rows.iter().map(|row| row[0]).min();
+        let begins = self.rows.iter().filter(|row| Some(row[0]) == first);
+        begins.count() as u64
+    }
+
     fn row(&self, k: u64) -> Result<Row> {
         let row = usize::try_from(k).ok().and_then(|i| self.rows.get(i));
         row.copied().ok_or(Error::Range {

@@ -54,6 +54,10 @@ impl T5Samples {
     pub fn len(&self) -> u64 {
         self.masked.rows.len() as u64
     }
+    /// Epochs of the documents that these are; whole ones are made.
+    pub fn epochs(&self) -> u64 {
+        self.masked.epochs()
+    }
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.masked.rows.is_empty()

@@ -19,13 +19,14 @@ pub(super) fn parts(json: String) -> Result<Parts, String> {
             bpe: Box::new(bpe),
             library: Later::new(json.clone()),
         },
-        // a `Metaspace` is not among our steps; the library cuts by it
-        None if pieces::are_needed(&value)
-            || (unicode9::matters_to(&value) && !has_metaspace(&value)) =>
-        {
+        None if pieces::are_needed(&value) || unicode9::matters_to(&value) => {
             Engine::Pieces(Box::new(Pieces::of(&value, read)?))
         }
-        None => Engine::Library(read(&json)?),
+        // what the library refuses as a whole it may still read in parts
+        None => match read(&json) {
+            Ok(library) => Engine::Library(library),
+            Err(why) => Engine::Pieces(Box::new(Pieces::of(&value, read).map_err(|_| why)?)),
+        },
     };
     let mut named = Vec::new();
     for token in value["added_tokens"].as_array().into_iter().flatten() {
@@ -40,11 +41,9 @@ pub(super) fn parts(json: String) -> Result<Parts, String> {
     })
 }
 
-fn has_metaspace(value: &Value) -> bool {
-    let pre = &value["pre_tokenizer"];
-    let mut members = pre["pretokenizers"].as_array().into_iter().flatten();
-    pre["type"] == "Metaspace" || members.any(|m| m["type"] == "Metaspace")
-}
+/// Bytes of the longest token of a WordPiece model. The library keeps them in a trie that it walks by recursion: one of
+/// tens of kilobytes overflows the stack, which ends the process.
+const LONGEST_WORDPIECE: usize = 4096;
 
 /// Every (token, id): the model's vocabulary (an object, or Unigram's array of pairs) and the added tokens.
 fn vocabulary(value: &Value) -> Result<Vec<(String, u32)>, String> {
@@ -57,6 +56,12 @@ fn vocabulary(value: &Value) -> Result<Vec<(String, u32)>, String> {
     match &value["model"]["vocab"] {
         Value::Object(map) => {
             for (token, id) in map {
+                if value["model"]["type"] == "WordPiece" && token.len() > LONGEST_WORDPIECE {
+                    let bytes = token.len();
+                    return Err(format!(
+                        "model.vocab: found a token of {bytes} bytes with the id {id}, wanted at most {LONGEST_WORDPIECE}"
+                    ));
+                }
                 entries.push((token.clone(), id_of(id, token)?));
             }
         }

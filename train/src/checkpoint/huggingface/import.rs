@@ -154,9 +154,14 @@ impl Folder {
             .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
         let mut files = Files::open(folder)?;
         let mut read = config::from_json(&config).map_err(|problems| foreign(&path, problems))?;
-        let problems = bounds::problems(&read, files.tensors.len(), files.elements());
-        if !problems.is_empty() {
-            return Err(foreign(&path, problems));
+        let size = bounds::Size {
+            tensors: files.tensors.len(),
+            elements: files.elements(),
+        };
+        let excesses = bounds::excesses(bounds::Numbers::of_import(&read), size);
+        if !excesses.is_empty() {
+            let problems = excesses.iter().map(ToString::to_string);
+            return Err(foreign(&path, problems.collect()));
         }
         let notes = std::mem::take(&mut read.notes);
         let eod = config["eos_token_id"].as_u64();

@@ -33,6 +33,7 @@ use crate::error::{Error, OnRank, Result};
 use crate::model::context::key_block;
 use crate::model::param;
 use crate::model::prepacked;
+use crate::panics;
 use crate::parallel::gradient_reducer::context_cuts;
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
@@ -177,13 +178,11 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
         let run = &one_rank;
         let threads: Vec<_> = Groups::all(&plan.parallel)
             .into_iter()
-            .map(|groups| scope.spawn(move || run(groups)))
+            .map(|groups| scope.spawn(move || panics::caught(|| run(groups))))
             .collect();
         let joined = threads.into_iter().enumerate().map(|(rank, thread)| {
-            thread.join().unwrap_or_else(|_| {
-                let message = "while its memory was measured".into();
-                Err(Error::Panicked { rank, message })
-            })
+            let ended = thread.join().expect("its panic is caught");
+            ended.unwrap_or_else(|message| Err(Error::Panicked { rank, message }))
         });
         joined.collect()
     })

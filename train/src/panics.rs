@@ -1,0 +1,76 @@
+//! Panics that are expected: of a rank, which end as the error of the run.
+//!
+//! A panic that is caught is still printed, by the hook of the process, which is not ours to replace. So a thread says
+//! when a panic would be no news: a program asks [`is_panic_expected`] in its hook and stays silent then.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+thread_local! {
+    /// How many calls of this thread would catch a panic.
+    static CATCHING: Cell<u32> = const { Cell::new(0) };
+}
+
+/// True in a panic hook if this crate catches the panic and reports it with its rank.
+pub fn is_panic_expected() -> bool {
+    CATCHING.with(Cell::get) > 0
+}
+
+/// Counts a call for as long as it lives, whichever way it ends.
+struct Catching;
+
+impl Catching {
+    fn start() -> Catching {
+        CATCHING.with(|count| count.set(count.get() + 1));
+        Catching
+    }
+}
+
+impl Drop for Catching {
+    fn drop(&mut self) {
+        CATCHING.with(|count| count.set(count.get() - 1));
+    }
+}
+
+/// Marks a thread of a pool that hands all its panics to the thread that waits for it, which calls [`caught`].
+pub(crate) fn expect_on_this_thread() {
+    std::mem::forget(Catching::start());
+}
+
+/// The result of `work`, or the message of its panic. Nothing that it borrows may be used after a panic.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    let _catching = Catching::start();
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message(&*panic))
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_its_message_and_is_expected_only_meanwhile() {
+        assert!(!is_panic_expected());
+        assert_eq!(caught(is_panic_expected), Ok(true));
+        assert_eq!(
+            caught(|| -> u8 { panic!("a {}", "b") }),
+            Err("a b".to_string())
+        );
+        assert_eq!(caught(|| -> u8 { panic!("c") }), Err("c".to_string()));
+        assert!(!is_panic_expected());
+        std::thread::spawn(|| {
+            expect_on_this_thread();
+            assert!(is_panic_expected());
+        })
+        .join()
+        .unwrap();
+        let nested = caught(|| (caught(|| -> u8 { panic!("inner") }), is_panic_expected()));
+        assert_eq!(nested, Ok((Err("inner".to_string()), true)));
+    }
+}
