@@ -55,7 +55,7 @@ pub(crate) fn compare(saved: &Plan, plan: &Plan, step: u64) -> Compared {
     let (there, here) = (settings(saved), settings(plan));
     let mut leaves = Vec::new();
     leaves_that_differ(&there, &here, "", &mut leaves);
-    for (key, before, after) in leaves {
+    for Leaf { key, before, after } in leaves {
         let own = key.strip_prefix("train.").and_then(|rest| {
             let end = rest.find('.').unwrap_or(rest.len());
             rest.get(..end)
@@ -118,18 +118,25 @@ fn settings(plan: &Plan) -> Value {
     value
 }
 
-/// Adds key path, value there and value here of every leaf that differs.
-fn leaves_that_differ(
-    there: &Value,
-    here: &Value,
-    key: &str,
-    leaves: &mut Vec<(String, Value, Value)>,
-) {
+/// A key whose value differs.
+struct Leaf {
+    /// Path of the key, with dots.
+    key: String,
+    before: Value,
+    after: Value,
+}
+
+/// Adds every leaf that differs.
+fn leaves_that_differ(there: &Value, here: &Value, key: &str, leaves: &mut Vec<Leaf>) {
     if there == here {
         return;
     }
     let (Value::Object(a), Value::Object(b)) = (there, here) else {
-        leaves.push((key.to_owned(), there.clone(), here.clone()));
+        leaves.push(Leaf {
+            key: key.to_owned(),
+            before: there.clone(),
+            after: here.clone(),
+        });
         return;
     };
     let added = b.keys().filter(|name| !a.contains_key(*name));

@@ -4,6 +4,7 @@
 //! whatever the size; what is split and joined again is the same bytes.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::checkpoint::files::Tensors;
@@ -134,7 +135,7 @@ impl Copy<'_> {
             let mut writer = Writer::create(&path, entries.clone(), None)?;
             let source = source_of(&mut self.sources, file.name);
             for entry in entries {
-                let all = (0, entry.dims.iter().product());
+                let all = 0..entry.dims.iter().product();
                 pass(source, (&entry.name, &entry.dims), all, &mut writer)?;
             }
             digests.push((file.name.into(), writer.finish()?));
@@ -156,7 +157,7 @@ impl Copy<'_> {
             let sources = &mut self.sources;
             let written = shard_of(&form, (list, rank), self.partial, &mut |slice, writer| {
                 let source = source_of(sources, slice.file);
-                let range = (slice.first, slice.elements);
+                let range = slice.first..slice.first + slice.elements;
                 pass(source, (&slice.name, slice.dims), range, writer)
             });
             digests.extend(written?);
@@ -174,13 +175,13 @@ fn source_of<'s>(sources: &'s mut [(&'static str, Tensors)], file: &str) -> &'s 
 fn pass(
     source: &mut Tensors,
     (name, dims): (&str, &[usize]),
-    (first, elements): (usize, usize),
+    elements: Range<usize>,
     writer: &mut Writer,
 ) -> Result<()> {
-    let mut part = vec![0.0f32; PART.min(elements)];
-    for at in (0..elements).step_by(PART) {
-        let out = &mut part[..PART.min(elements - at)];
-        source.read_part(name, dims, first + at, out)?;
+    let mut part = vec![0.0f32; PART.min(elements.len())];
+    for at in elements.clone().step_by(PART) {
+        let out = &mut part[..PART.min(elements.end - at)];
+        source.read_part(name, dims, at, out)?;
         writer.write(out)?;
     }
     Ok(())

@@ -209,7 +209,12 @@ mod tests {
     fn state(loss: f64) -> State {
         let mut train_state = TrainState::start();
         use crate::checkpoint::train_state::StepStatus;
-        train_state.stepped(&tiny_gpt(), 8, (loss, 1.0), StepStatus::Done);
+        train_state.stepped(
+            &tiny_gpt(),
+            8,
+            crate::optim::next_step::GoodStep::new(loss, 1.0),
+            StepStatus::Done,
+        );
         State::new(&tiny_gpt(), &train_state, None)
     }
 

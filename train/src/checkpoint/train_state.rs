@@ -8,7 +8,7 @@ use crate::config::exact::Exact;
 use crate::config::plan::Plan;
 use crate::config::precision::Precision;
 use crate::optim::loss_scale::LossScale;
-use crate::optim::next_step::Next;
+use crate::optim::next_step::{GoodStep, Next};
 use crate::optim::schedule;
 
 /// Why a run came to its end.
@@ -44,7 +44,7 @@ pub(crate) struct TrainState {
     pub skipped_in_row: u64,
     /// Loss and gradient norm of the last good steps, while their medians matter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub recent: Vec<(Exact, Exact)>,
+    pub recent: Vec<GoodStep>,
     /// Scale of the loss, with fp16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<LossScale>,
@@ -125,7 +125,7 @@ impl TrainState {
         &mut self,
         plan: &Plan,
         samples: usize,
-        (loss, norm): (f64, f64),
+        done: GoodStep,
         status: StepStatus,
     ) {
         self.loss_scale = self.loss_scale(plan);
@@ -134,7 +134,7 @@ impl TrainState {
         }
         self.step += 1;
         self.consumed_samples += samples as u64;
-        self.loss = Exact(loss);
+        self.loss = done.loss;
         if status != StepStatus::Done {
             self.skipped += 1;
             self.skipped_in_row += u64::from(status == StepStatus::Bad);
@@ -143,7 +143,7 @@ impl TrainState {
         self.skipped_in_row = 0;
         let config = &plan.train.on_bad_step;
         if config.factor > 0.0 {
-            self.recent.push((Exact(loss), Exact(norm)));
+            self.recent.push(done);
             let surplus = self.recent.len().saturating_sub(config.window);
             self.recent.drain(..surplus);
         }

@@ -1,5 +1,6 @@
 //! A checkpoint's model on one rank, for questions to it.
 
+use std::ops::Range;
 use std::path::Path;
 
 use kernels::{DType, Device, Tensor};
@@ -12,7 +13,7 @@ use crate::data::documents::Documents;
 use crate::dist::launch::cpu_path;
 use crate::dist::mesh::Groups;
 use crate::error::{Error, OnRank, Result};
-use crate::model::context::{Context, Weights};
+use crate::model::context::{Context, SequenceShard, Weights};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
 use crate::model::prepacked::PrepackedWeights;
@@ -66,10 +67,10 @@ impl Model {
         })
     }
 
-    /// For sequences of `time` tokens, the first at position `first`.
+    /// For the tokens of sequences at `positions`.
     pub(crate) fn context<'a>(
         &'a self,
-        (first, time): (usize, usize),
+        positions: Range<usize>,
         documents: Option<&'a Documents>,
     ) -> Context<'a> {
         let cx = Context::of(
@@ -77,11 +78,15 @@ impl Model {
             Weights::All(&self.weights, self.packs.as_ref()),
             &self.groups,
         );
+        let cx = cx.with_scales(self.delayed.as_ref(), false);
         Context {
-            time,
-            first,
-            documents,
-            ..cx.with_scales(self.delayed.as_ref(), false)
+            sequence: SequenceShard {
+                time: positions.len(),
+                first: positions.start,
+                documents,
+                ..cx.sequence
+            },
+            ..cx
         }
     }
 

@@ -100,7 +100,7 @@ fn one_file(
     for &(_, kind) in file.lists {
         for spec in 0..form.specs.len() {
             for (owner, local) in owners((form.specs, &form.shards), &form.place, kind, spec) {
-                copy_share(&mut given[owner], (owner, local.len()), &mut writer)?;
+                copy_share(&mut given[owner], owner, local.len(), &mut writer)?;
             }
         }
     }
@@ -110,7 +110,8 @@ fn one_file(
 /// Writes the parts of one share of a rank. They end early only if the rank's process is gone.
 fn copy_share(
     pieces: &mut Pieces,
-    (rank, elements): (usize, usize),
+    rank: usize,
+    elements: usize,
     writer: &mut Writer,
 ) -> Result<()> {
     let mut left = elements;

@@ -52,9 +52,9 @@ impl Documents {
     }
 }
 
-/// The two sequences of a sample of an encoder-decoder model.
+/// The sequences of an encoder-decoder model's sample, whose rows are interleaved.
 #[derive(Clone, Copy)]
-pub(crate) struct Halves<'a> {
+pub(crate) struct PairRows<'a> {
     /// Tokens of the encoder's.
     pub encoder: usize,
     /// Tokens of the decoder's.

@@ -189,7 +189,7 @@ impl Wiring<'_> {
     }
 
     /// Data-parallel ranks, `size` together, each `step` after the one before.
-    fn among_data(&self, name: &'static str, (size, step): (usize, usize)) -> Connections {
+    fn among_data(&self, name: &'static str, size: usize, step: usize) -> Connections {
         let is_first = |place: &RankCoord| (place.dp_rank / step).is_multiple_of(size);
         let member = |place: &RankCoord, i: usize| place.with(Axis::Dp, place.dp_rank + i * step);
         let members = |place: RankCoord| (0..size).map(|i| member(&place, i)).collect();
@@ -204,8 +204,8 @@ impl Wiring<'_> {
         if together <= 1 || together >= dp {
             return flat;
         }
-        let inner = self.among_data(name, (together, 1));
-        let outer = self.among_data(name, (dp / together, together));
+        let inner = self.among_data(name, together, 1);
+        let outer = self.among_data(name, dp / together, together);
         let nested = inner.zip(outer).zip(flat).map(|((inner, outer), flat)| {
             Box::new(Nested::new(inner, outer, flat)) as Box<dyn Collective>
         });
@@ -233,9 +233,9 @@ impl Groups {
         let mut tps = wiring.along("tensor", Axis::Tp);
         let mut cps = wiring.along("context", Axis::Cp);
         let mut cp_sums = wiring.along("context", Axis::Cp);
-        let mut eps = wiring.among_data("expert", (ep, 1));
-        let mut expert_dps = wiring.among_data("expert data", (rest, ep));
-        let mut expert_sums = wiring.among_data("expert data", (rest, ep));
+        let mut eps = wiring.among_data("expert", ep, 1);
+        let mut expert_dps = wiring.among_data("expert data", rest, ep);
+        let mut expert_sums = wiring.among_data("expert data", rest, ep);
         let mut dps = wiring.data("data");
         let mut sums = wiring.data("data");
         let one = |groups: &mut Connections| groups.next().expect("a connection for each rank");

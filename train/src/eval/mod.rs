@@ -90,7 +90,7 @@ pub fn decoder_logits(
 
 fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> {
     let documents = model.documents(ids.u32());
-    let cx = model.context((0, time), documents.as_ref());
+    let cx = model.context(0..time, documents.as_ref());
     let embedding = model
         .stage
         .embedding()

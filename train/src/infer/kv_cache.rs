@@ -108,7 +108,7 @@ impl<'a> Decoder<'a> {
         documents: Option<&Documents>,
     ) -> kernels::Result<Vec<f32>> {
         let (model, time) = (self.model, ids.elements());
-        let cx = model.context((self.position, time), documents);
+        let cx = model.context(self.position..self.position + time, documents);
         let embedding = model
             .stage
             .embedding()
@@ -124,7 +124,7 @@ impl<'a> Decoder<'a> {
                 attention::forward(&qkv, &block.attention.call(&qkv, None, &cx))?.0
             } else {
                 let first = self.first_key(block.attention.window, documents);
-                let next = block.attention.next((self.position, first), &cx);
+                let next = block.attention.next(self.position, first, &cx);
                 let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
                 attention::decode(&qkv, keys, values, &next)?
             };

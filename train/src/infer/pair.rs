@@ -7,11 +7,11 @@ use std::sync::Arc;
 use kernels::{DType, Tensor, add, attention};
 
 use crate::checkpoint::whole_model::Model;
-use crate::data::documents::Halves;
+use crate::data::documents::PairRows;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::options::GenerateOptions;
 use crate::infer::sample;
-use crate::model::context::Context;
+use crate::model::context::{Context, Pair};
 
 /// Answers `prompt`, from the token that begins an answer on; calls `on_token` with each token.
 pub(super) fn answer(
@@ -52,7 +52,7 @@ fn encode(model: &Model, tokens: &[u32]) -> Result<Tensor> {
         });
     }
     let (ids, stage) = (model.tokens(tokens)?, &model.stage);
-    let cx = model.context_of_pair((tokens.len(), 1)).encoder();
+    let cx = model.context_of_pair(tokens.len(), 1).encoder();
     let run = || {
         let embedding = stage.embedding().expect("the only stage is the first");
         let (mut x, _) = embedding.forward((&ids, None), &cx)?;
@@ -74,7 +74,7 @@ pub(crate) fn logits(model: &Model, tokens: &[u32], decoder_tokens: &[u32]) -> R
         Arc::new(encode(model, tokens)?),
         model.tokens(decoder_tokens)?,
     );
-    let cx = model.context_of_pair((tokens.len(), decoder_tokens.len()));
+    let cx = model.context_of_pair(tokens.len(), decoder_tokens.len());
     let run = || {
         let stage = &model.stage;
         let embedding = stage.embedding().expect("the only stage is the first");
@@ -102,7 +102,7 @@ impl<'a> Writer<'a> {
     /// For an answer of at most `room` tokens.
     fn new(model: &'a Model, prompt: &[u32], room: usize) -> Result<Writer<'a>> {
         let rows = encode(model, prompt)?;
-        let cx = model.context_of_pair((prompt.len(), 1)).encoder();
+        let cx = model.context_of_pair(prompt.len(), 1).encoder();
         let blocks = || model.stage.decoder_blocks();
         let encoded = blocks().map(|block| block.cross.keys(&rows, &cx.in_block(block.number)));
         let shape = model.plan.shape();
@@ -138,17 +138,15 @@ impl<'a> Writer<'a> {
 
     fn forward(&mut self, ids: &Tensor) -> kernels::Result<Vec<f32>> {
         let (model, stage) = (self.model, &self.model.stage);
-        let cx = Context {
-            first: self.position,
-            ..model.context_of_pair((1, 1)).decoder()
-        };
+        let mut cx = model.context_of_pair(1, 1).decoder();
+        cx.sequence.first = self.position;
         let embedding = stage.embedding().expect("the only stage is the first");
         let (mut x, _) = embedding.forward((ids, None), &cx)?;
         for (i, block) in stage.decoder_blocks().enumerate() {
             let cx = cx.in_block(block.number);
             let (normed, _) = block.norms[0].forward(&x, &cx)?;
             let (qkv, _) = block.attention.project(&normed, &cx)?;
-            let next = block.attention.next((self.position, 0), &cx);
+            let next = block.attention.next(self.position, 0, &cx);
             let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
             let mixed = attention::decode(&qkv, keys, values, &next)?;
             let own = block.attention.join(&mixed, &cx)?;
@@ -167,15 +165,17 @@ impl<'a> Writer<'a> {
 }
 
 impl Model {
-    /// For sequences of an encoder and a decoder, all of whose rows are seen.
-    fn context_of_pair(&self, (encoder, decoder): (usize, usize)) -> Context<'_> {
+    /// For sequences of `encoder` and of `decoder` tokens, all of whose rows are seen.
+    fn context_of_pair(&self, encoder: usize, decoder: usize) -> Context<'_> {
+        let cx = self.context(0..encoder + decoder, None);
+        let rows = PairRows {
+            encoder,
+            decoder,
+            seen: &[],
+        };
         Context {
-            halves: Some(Halves {
-                encoder,
-                decoder,
-                seen: &[],
-            }),
-            ..self.context((0, encoder + decoder), None)
+            pair: cx.pair.map(|pair| Pair { rows, ..pair }),
+            ..cx
         }
     }
 }

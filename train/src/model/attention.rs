@@ -204,7 +204,7 @@ impl Attention {
             return attention::forward(qkv, &self.call(qkv, None, cx));
         };
         let own = attention::take_kv(qkv, &self.heads)?;
-        let call = self.call(qkv, Some((&own, cx.first)), cx);
+        let call = self.call(qkv, Some((&own, cx.sequence.first)), cx);
         let mut running = RunningForward::new(qkv, &call)?;
         let visit = |start, kv: &Tensor| running.visit(qkv, &self.call(qkv, Some((kv, start)), cx));
         ring.travel(&own, visit, |_, ()| Ok(()))?;
@@ -221,11 +221,11 @@ impl Attention {
         let qkv = passed.qkv;
         let Some(ring) = Ring::of(cx, self.is_causal, self.window) else {
             let call = self.call(qkv, None, cx);
-            return Ok(attention::backward(passed, &call, cx.token_leaf, dtable)?.0);
+            return Ok(attention::backward(passed, &call, cx.sums.token_leaf, dtable)?.0);
         };
         let own = attention::take_kv(qkv, &self.heads)?;
-        let call = self.call(qkv, Some((&own, cx.first)), cx);
-        let mut slopes = RunningBackward::new(passed, &call, cx.token_leaf)?;
+        let call = self.call(qkv, Some((&own, cx.sequence.first)), cx);
+        let mut slopes = RunningBackward::new(passed, &call, cx.sums.token_leaf)?;
         let mut dkv = None;
         let visit =
             |start, kv: &Tensor| slopes.visit(passed, &self.call(qkv, Some((kv, start)), cx));
@@ -246,19 +246,20 @@ impl Attention {
     ) -> Call<'a> {
         let keys = kv.map_or(Keys::Own, |(kv, start)| Keys::Part {
             kv,
-            time: cx.time * cx.cp.size(),
+            time: cx.sequence.time * cx.groups.cp.size(),
             start,
-            first: cx.first,
+            first: cx.sequence.first,
         });
         let bounds = cx
+            .sequence
             .documents
             .and_then(|documents| documents.bounds.as_deref());
         Call {
             heads: &self.heads,
-            b: qkv.dims()[0] / cx.time,
-            t: cx.time,
+            b: qkv.dims()[0] / cx.sequence.time,
+            t: cx.sequence.time,
             keys,
-            block: cx.key_block,
+            block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
             is_scaled: self.bias.is_none(),
             bias: self.bias_of(cx),
@@ -274,14 +275,15 @@ impl Attention {
     /// The next position of every sequence, whose first visible key is `first_key`.
     pub(crate) fn next<'a>(
         &'a self,
-        (position, first_key): (usize, usize),
+        position: usize,
+        first_key: usize,
         cx: &Context<'a>,
     ) -> Next<'a> {
         Next {
             heads: &self.heads,
             position,
             first_key,
-            block: cx.key_block,
+            block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
             is_scaled: self.bias.is_none(),
             bias: self.bias_of(cx),
@@ -347,7 +349,7 @@ impl Attention {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
-        let (weights, leaf) = (qk_weights([q, k], cx), cx.token_leaf);
+        let (weights, leaf) = (qk_weights([q, k], cx), cx.sums.token_leaf);
         let (dq, dk) = qk_norm::backward(dqkv, raw, &self.heads, weights, self.eps, leaf)?;
         for (slot, by_head) in [(q, dq), (k, dk)] {
             let sums = add_heads(&by_head, self.heads.width, cx)?;
@@ -392,7 +394,7 @@ impl RelativeBias {
 /// share out are few numbers here, so each rank adds them all: the same chain in every layout.
 fn add_heads(by_head: &Tensor, width: usize, cx: &Context<'_>) -> kernels::Result<Tensor> {
     let leaves = by_head.dims()[0];
-    let parts = cx.tp.all_gather(by_head.f32())?;
+    let parts = cx.groups.tp.all_gather(by_head.f32())?;
     let mut sums = Tensor::zeros(&[leaves, width], DType::F32, by_head.device())?;
     for (leaf, sums) in sums.f32_mut().chunks_exact_mut(width).enumerate() {
         for part in &parts {

@@ -103,7 +103,7 @@ impl CrossAttention {
             kv,
             time,
             start: 0,
-            block: cx.encoder().key_block,
+            block: cx.encoder().sequence.key_block,
         };
         let (mixed, _) = attention::forward(&q, &self.call(far, 1, cx))?;
         self.out.forward(&mixed, cx)
@@ -128,11 +128,11 @@ impl CrossAttention {
     /// What every row takes from the encoder's, `[n, h*e]`, and the sums' logarithms.
     fn mix(&self, q: &Tensor, kv: &Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Tensor)> {
         let (near, far) = (cx.decoder(), cx.encoder());
-        let b = q.dims()[0] / near.time;
+        let b = q.dims()[0] / near.sequence.time;
         let Some(ring) = Ring::across(&far) else {
             return attention::forward(q, &self.call(Far::of(kv, 0, &far), b, &near));
         };
-        let call = self.call(Far::of(kv, far.first, &far), b, &near);
+        let call = self.call(Far::of(kv, far.sequence.first, &far), b, &near);
         let mut running = RunningForward::new(q, &call)?;
         let visit =
             |start, kv: &Tensor| running.visit(q, &self.call(Far::of(kv, start, &far), b, &near));
@@ -148,9 +148,9 @@ impl CrossAttention {
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Tensor)> {
         let (near, far) = (cx.decoder(), cx.encoder());
-        let b = passed.qkv.dims()[0] / near.time;
-        let call = self.call(Far::of(kv, far.first, &far), b, &near);
-        let mut slopes = RunningBackward::new(passed, &call, near.token_leaf)?;
+        let b = passed.qkv.dims()[0] / near.sequence.time;
+        let call = self.call(Far::of(kv, far.sequence.first, &far), b, &near);
+        let mut slopes = RunningBackward::new(passed, &call, near.sums.token_leaf)?;
         let mut visit = |start, kv: &Tensor| {
             slopes.visit(passed, &self.call(Far::of(kv, start, &far), b, &near))
         };
@@ -170,16 +170,16 @@ impl CrossAttention {
 
     /// Who sees what of `b` sequences, and what is dropped. `cx` is the decoder's.
     fn call<'a>(&'a self, far: Far<'a>, b: usize, cx: &Context<'a>) -> Call<'a> {
-        let seen = cx.halves.map_or(&[][..], |halves| halves.seen);
+        let seen = cx.pair.map_or(&[][..], |pair| pair.rows.seen);
         Call {
             heads: &self.heads,
             b,
-            t: cx.time,
+            t: cx.sequence.time,
             keys: Keys::Other {
                 kv: far.kv,
                 time: far.time,
                 start: far.start,
-                first: cx.first,
+                first: cx.sequence.first,
             },
             block: far.block,
             numbers: cx.attention_numbers(),
@@ -245,9 +245,9 @@ impl<'a> Far<'a> {
     fn of(kv: &'a Tensor, start: usize, cx: &Context<'_>) -> Far<'a> {
         Far {
             kv,
-            time: cx.longest,
+            time: cx.sequence.longest,
             start,
-            block: cx.key_block,
+            block: cx.sequence.key_block,
         }
     }
 }

@@ -85,7 +85,7 @@ impl DecoderBlock {
             norms: [norm(1), norm(2), norm(3)],
             attention: Attention::named(block, plan, (tp, first), slots),
             cross: CrossAttention::named(&at, plan, (tp, first + 2), slots),
-            feed_forward: Mlp::named(&at, plan, (tp, plan.shape().d_ffn), slots)
+            feed_forward: Mlp::named(&at, plan, plan.shape().d_ffn, tp, slots)
                 .with_dropout(plan.model.dropout, first + 5),
             recompute,
             dropout: plan.model.dropout,

@@ -53,7 +53,7 @@ impl Embedding {
     ) -> kernels::Result<(Tensor, Saved)> {
         let x = embedding::forward(cx.weight(self.table), tokens, self.first)?;
         let mut x = cx.sum_to_rows(x)?;
-        if cx.tp.size() == 1 {
+        if cx.groups.tp.size() == 1 {
             x.f32_mut().iter_mut().for_each(|value| *value += 0.0);
         }
         if let Some(positions) = self.positions {
@@ -94,15 +94,15 @@ impl Embedding {
         let mut room = None;
         let dx = cx.gather(&dx, &mut room)?;
         let [dtable] = gradients.sums([self.table]);
-        embedding::backward(dtable, dx, tokens, self.first, cx.token_leaf)?;
+        embedding::backward(dtable, dx, tokens, self.first, cx.sums.token_leaf)?;
         if let Some(positions) = self.positions {
-            let rows = positions_of(cx, tokens.elements(), cx.time, tokens.device())?;
+            let rows = positions_of(cx, tokens.elements(), cx.sequence.time, tokens.device())?;
             let [dpositions] = gradients.sums([positions]);
-            embedding::backward(dpositions, dx, &rows, 0, cx.token_leaf)?;
+            embedding::backward(dpositions, dx, &rows, 0, cx.sums.token_leaf)?;
         }
         if let (Some(table), Some(segments)) = (self.segments, segments) {
             let [dsegments] = gradients.sums([table]);
-            embedding::backward(dsegments, dx, segments, 0, cx.token_leaf)?;
+            embedding::backward(dsegments, dx, segments, 0, cx.sums.token_leaf)?;
         }
         Ok(())
     }
@@ -110,8 +110,8 @@ impl Embedding {
 
 /// Of ids of whole sequences, `[n]`, those of the rank's rows between layers, `[m]`.
 fn between_layers(ids: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-    let (time, from) = (cx.row_time(), cx.row_first() - cx.first);
-    let sequences = ids.u32().chunks(cx.time);
+    let (time, from) = (cx.row_time(), cx.row_first() - cx.sequence.first);
+    let sequences = ids.u32().chunks(cx.sequence.time);
     let here: Vec<u32> = sequences
         .flat_map(|sequence| &sequence[from..from + time])
         .copied()
@@ -127,10 +127,10 @@ fn positions_of(
     device: &Device,
 ) -> kernels::Result<Tensor> {
     let mut rows = Tensor::empty(&[n], DType::U32, device)?;
-    let before = if time == cx.time {
+    let before = if time == cx.sequence.time {
         0
     } else {
-        cx.row_first() - cx.first
+        cx.row_first() - cx.sequence.first
     };
     for (row, position) in rows.u32_mut().iter_mut().enumerate() {
         let (sequence, at) = (row / time, row % time + before);
@@ -138,7 +138,7 @@ fn positions_of(
             Positions::Run { offset, .. } => {
                 u32::try_from(offset + at).expect("positions are below seq_length")
             }
-            Positions::Each { of, .. } => of[sequence * cx.time + at],
+            Positions::Each { of, .. } => of[sequence * cx.sequence.time + at],
         };
     }
     Ok(rows)

@@ -56,7 +56,7 @@ impl FeedForward {
             }
             None => {
                 let at = plan.model.block_name(layer);
-                let mlp = Mlp::named(&at, plan, (tp, plan.shape().d_ffn), slots);
+                let mlp = Mlp::named(&at, plan, plan.shape().d_ffn, tp, slots);
                 FeedForward::Dense(if plan.model.architecture().is_encoder_decoder {
                     let number = plan.model.first_dropout(layer) + 5;
                     mlp.with_dropout(plan.model.dropout, number)

@@ -76,14 +76,15 @@ pub(crate) fn multiply<'b>(
 
 /// Adds a^T b, sums over tokens, to the gradient of a weight.
 fn add_product(
-    (a, b): (&Tensor, &Tensor),
+    a: &Tensor,
+    b: &Tensor,
     weight: Slot,
     gradients: &mut Gradients,
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
     let (dweight, accumulate) = gradients.target(weight);
     let (a, b) = ((a, Op::Transposed), (b, Op::Plain));
-    product(cx.numbers(), dweight, a, b, cx.token_leaf, accumulate)
+    product(cx.numbers(), dweight, a, b, cx.sums.token_leaf, accumulate)
 }
 
 /// Adds the sum over tokens of dy `[n, out]` to the gradient of a bias, if there is one.
@@ -93,7 +94,7 @@ fn add_rows(
     gradients: &mut Gradients,
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
-    let leaf = cx.token_leaf;
+    let leaf = cx.sums.token_leaf;
     if let Some(bias) = bias {
         let (dbias, accumulate) = gradients.target(bias);
         reduce::sum_rows(dbias, dy, leaf, accumulate)?;
@@ -184,7 +185,8 @@ impl ColumnLinear {
         add_rows(dy, self.bias, gradients, cx)?;
         let dy = cx.factor(dy, Role::Gradient(Split))?;
         add_product(
-            (&dy, &*cx.factor(x, Role::Input(Whole))?),
+            &dy,
+            &*cx.factor(x, Role::Input(Whole))?,
             self.gradient,
             gradients,
             cx,
@@ -229,7 +231,8 @@ impl FullLinear {
         add_rows(dy, Some(self.bias), gradients, cx)?;
         let dy = cx.factor(dy, Role::Gradient(Whole))?;
         add_product(
-            (&dy, &*cx.factor(x, Role::Input(Whole))?),
+            &dy,
+            &*cx.factor(x, Role::Input(Whole))?,
             self.weight,
             gradients,
             cx,
@@ -276,7 +279,7 @@ impl RowLinear {
         let mut y = Tensor::empty(&[x.dims()[0], out], DType::F32, x.device())?;
         let leaf = cx.feature_leaf(self.input);
         let bias = self.bias.map(|bias| cx.weight(bias));
-        let is_whole = cx.tp.size() == 1;
+        let is_whole = cx.groups.tp.size() == 1;
         let then = bias.filter(|_| is_whole).map(Then::Bias);
         by_weight(&mut y, &x, (self.weight, Op::Plain), (leaf, then), cx)?;
         drop(x);
@@ -301,7 +304,8 @@ impl RowLinear {
         add_rows(dy, self.bias, gradients, cx)?;
         let dy = cx.factor(dy, Role::Gradient(Whole))?;
         add_product(
-            (&*cx.factor(x, Role::Input(Split))?, &dy),
+            &*cx.factor(x, Role::Input(Split))?,
+            &dy,
             self.weight,
             gradients,
             cx,

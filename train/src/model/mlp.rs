@@ -47,8 +47,8 @@ impl Saved {
 }
 
 impl Mlp {
-    /// `f`: features of the whole layer.
-    pub(crate) fn named(at: &str, plan: &Plan, (tp, f): (usize, usize), slots: &Slots<'_>) -> Mlp {
+    /// `f`: features of the whole layer, which `tp` ranks split.
+    pub(crate) fn named(at: &str, plan: &Plan, f: usize, tp: usize, slots: &Slots<'_>) -> Mlp {
         let out = plan.model.architecture().fc1_widths() * f;
         Mlp {
             fc1: ColumnLinear::named(&format!("{at}.fc1"), out, slots),
@@ -122,11 +122,7 @@ impl Mlp {
 
 /// Numbers of four bytes of what the layer of a block keeps beside its input, for n rows of f features of a rank; `is_f32`:
 /// also between products of bf16.
-pub(crate) fn kept(
-    (plan, block): (&Plan, usize),
-    (n, f): (usize, usize),
-    is_f32: bool,
-) -> [usize; 2] {
+pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, f: usize, is_f32: bool) -> [usize; 2] {
     let architecture = plan.model.architecture();
     let all = [n * architecture.fc1_widths() * f, n * f];
     if !is_f32 && numbers::has_bf16_layers(plan, block) {

@@ -41,9 +41,12 @@ impl Norm {
     ) -> kernels::Result<(Tensor, Statistics)> {
         let weight = cx.weight(self.weight);
         Ok(if let Some(bias) = self.bias {
-            layered(layer_norm::forward(x, weight, cx.weight(bias), self.eps)?)
+            let bias = cx.weight(bias);
+            let (y, mean, inverse) = layer_norm::forward(x, weight, bias, self.eps)?;
+            (y, Statistics::of_layer_norm(mean, inverse))
         } else {
-            rooted(rms_norm::forward(x, weight, self.eps)?)
+            let (y, inverse) = rms_norm::forward(x, weight, self.eps)?;
+            (y, Statistics::of_rms_norm(inverse))
         })
     }
 
@@ -57,9 +60,11 @@ impl Norm {
         let weight = cx.weight(self.weight);
         Ok(if let Some(bias) = self.bias {
             let bias = cx.weight(bias);
-            layered(layer_norm::forward_sum(x, more, weight, bias, self.eps)?)
+            let (y, mean, inverse) = layer_norm::forward_sum(x, more, weight, bias, self.eps)?;
+            (y, Statistics::of_layer_norm(mean, inverse))
         } else {
-            rooted(rms_norm::forward_sum(x, more, weight, self.eps)?)
+            let (y, inverse) = rms_norm::forward_sum(x, more, weight, self.eps)?;
+            (y, Statistics::of_rms_norm(inverse))
         })
     }
 
@@ -72,10 +77,10 @@ impl Norm {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        if cx.is_sequence {
+        if cx.sequence.is_parallel {
             return self.backward_rows(dy, (x, saved), more, gradients, cx);
         }
-        let (weight, leaf) = (cx.weight(self.weight), cx.token_leaf);
+        let (weight, leaf) = (cx.weight(self.weight), cx.sums.token_leaf);
         let inverse = &saved.inverse;
         if let (Some(bias), Some(mean)) = (self.bias, &saved.mean) {
             let [dw, db] = gradients.sums([self.weight, bias]);
@@ -100,7 +105,7 @@ impl Norm {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let (weight, leaf) = (cx.weight(self.weight), cx.token_leaf);
+        let (weight, leaf) = (cx.weight(self.weight), cx.sums.token_leaf);
         let by_sequence = [x.dims()[0] / cx.row_time(), x.dims()[1]];
         let zeros = || Tensor::zeros(&by_sequence, DType::F32, x.device());
         let mut dw = zeros()?;
@@ -130,12 +135,16 @@ impl Norm {
     }
 }
 
-fn layered((y, mean, inverse): (Tensor, Tensor, Tensor)) -> (Tensor, Statistics) {
-    let mean = Some(mean);
-    (y, Statistics { mean, inverse })
-}
+impl Statistics {
+    fn of_layer_norm(mean: Tensor, inverse: Tensor) -> Statistics {
+        let mean = Some(mean);
+        Statistics { mean, inverse }
+    }
 
-fn rooted((y, inverse): (Tensor, Tensor)) -> (Tensor, Statistics) {
-    let mean = None;
-    (y, Statistics { mean, inverse })
+    fn of_rms_norm(inverse: Tensor) -> Statistics {
+        Statistics {
+            mean: None,
+            inverse,
+        }
+    }
 }

@@ -12,8 +12,8 @@ use crate::model::context::Context;
 
 /// Rows of the two parts of a run.
 fn runs(cx: &Context<'_>) -> [usize; 2] {
-    let halves = cx.halves.expect("only an encoder-decoder has halves");
-    [halves.encoder, halves.decoder].map(|length| length / TOKEN_CHUNKS)
+    let pair = cx.pair.expect("only an encoder-decoder interleaves rows");
+    [pair.rows.encoder, pair.rows.decoder].map(|length| length / TOKEN_CHUNKS)
 }
 
 /// `[m, d]` -> the encoder's and the decoder's rows of them.

@@ -45,7 +45,7 @@ use kernels::{DType, Tensor};
 
 use crate::config::plan::FEATURE_CHUNKS;
 use crate::config::precision::{Bf16Sums, Features, Fp8Config, Fp8Recipe, Role};
-use crate::model::context::Context;
+use crate::model::context::{Arithmetic, Context};
 use crate::model::fp8::{Fp8, most};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::slots::Slot;
@@ -71,37 +71,38 @@ impl Deref for Operand<'_> {
 const SIDE: usize = 128;
 
 impl<'a> Context<'a> {
+    fn with_fp8(&self, fp8: Option<Fp8<'a>>) -> Context<'a> {
+        Context {
+            arithmetic: Arithmetic {
+                fp8,
+                ..self.arithmetic
+            },
+            ..*self
+        }
+    }
+
     /// For the layers of a block.
     pub(crate) fn in_block(&self, block: usize) -> Context<'a> {
         let block = Some(block);
-        Context {
-            fp8: self.fp8.map(|fp8| Fp8 { block, ..fp8 }),
-            ..*self
-        }
+        self.with_fp8(self.arithmetic.fp8.map(|fp8| Fp8 { block, ..fp8 }))
     }
 
     /// For the layer with this weight.
     pub(crate) fn of_layer(&self, weight: Slot) -> Context<'a> {
         let weight = Some(weight);
-        Context {
-            fp8: self.fp8.map(|fp8| Fp8 { weight, ..fp8 }),
-            ..*self
-        }
+        self.with_fp8(self.arithmetic.fp8.map(|fp8| Fp8 { weight, ..fp8 }))
     }
 
     /// With the scales of `delayed`, if the plan has them; `observes`: what is rounded is a step's.
     pub(crate) fn with_scales(&self, delayed: Option<&'a Delayed>, observes: bool) -> Context<'a> {
         let scales = delayed.map(|delayed| (delayed, observes));
-        Context {
-            fp8: self.fp8.map(|fp8| Fp8 { scales, ..fp8 }),
-            ..*self
-        }
+        self.with_fp8(self.arithmetic.fp8.map(|fp8| Fp8 { scales, ..fp8 }))
     }
 
     /// Where the layer that runs computes in fp8.
     fn eight_bits(&self) -> Option<Fp8<'a>> {
         let is_inside = |fp8: &Fp8<'_>| fp8.block.is_some_and(|at| fp8.blocks().contains(&at));
-        self.fp8.filter(is_inside)
+        self.arithmetic.fp8.filter(is_inside)
     }
 
     /// What products of linear layers and experts are given their factors as: bf16 ones are rounded as they are packed.
@@ -114,7 +115,7 @@ impl<'a> Context<'a> {
 
     /// What attention's products are given their factors as.
     pub(crate) fn attention_numbers(&self) -> Numbers {
-        match (self.operands, self.sums) {
+        match (self.arithmetic.operands, self.arithmetic.bf16_sums) {
             (Some(Format::Bf16), Bf16Sums::Tiles) => Numbers::Bf16Tiles,
             (Some(Format::Bf16), Bf16Sums::Pairs | Bf16Sums::Auto) => Numbers::Bf16,
             _ => Numbers::F32,
@@ -139,7 +140,7 @@ impl<'a> Context<'a> {
 
     /// x as an operand of a product in f32.
     pub(crate) fn operand<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
-        let Some(format) = self.operands else {
+        let Some(format) = self.arithmetic.operands else {
             return Ok(Operand::AsIs(x));
         };
         let rounded = match self.eight_bits() {
@@ -160,7 +161,7 @@ impl<'a> Context<'a> {
             let columns = x.dims()[x.dims().len() - 1];
             let rows = x.elements() / columns.max(1);
             // slices of which a rank has one or more, whatever the layout
-            let slice = |here: usize| (here * self.tp.size()).div_ceil(FEATURE_CHUNKS);
+            let slice = |here: usize| (here * self.groups.tp.size()).div_ceil(FEATURE_CHUNKS);
             let blocks = match (role, is_split) {
                 (Role::Weight, _) => [(SIDE, slice(rows)), (SIDE, columns)],
                 (_, true) => [(1, rows), (SIDE, slice(columns))],
@@ -173,15 +174,15 @@ impl<'a> Context<'a> {
         if role == Role::Weight {
             amax = Tensor::from_f32(&[1], &[most(&amax)], x.device())?;
         }
-        if is_split && self.tp.size() > 1 {
-            self.tp.all_reduce_max(amax.f32_mut())?;
+        if is_split && self.groups.tp.size() > 1 {
+            self.groups.tp.all_reduce_max(amax.f32_mut())?;
         }
         cast::scaled_rows(x, format, &amax)
     }
 
     /// Makes x what attention reads, in place.
     pub(crate) fn make_operand(&self, x: &mut Tensor) -> kernels::Result<()> {
-        match self.operands {
+        match self.arithmetic.operands {
             None => Ok(()),
             Some(format) => cast::round(x, format),
         }

@@ -33,9 +33,9 @@ pub(crate) struct Ring<'a> {
 impl<'a> Ring<'a> {
     /// Of rows that see keys of their own sequence; `None` if each rank has all of them.
     pub(crate) fn of(cx: &Context<'a>, is_causal: bool, window: usize) -> Option<Ring<'a>> {
-        (cx.cp.size() > 1).then_some(Ring {
-            group: cx.cp,
-            keys: cx.time,
+        (cx.groups.cp.size() > 1).then_some(Ring {
+            group: cx.groups.cp,
+            keys: cx.sequence.time,
             is_causal,
             window,
         })

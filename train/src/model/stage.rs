@@ -78,7 +78,7 @@ pub(crate) enum Flow {
     /// Rows between layers: `[m, d]`.
     Hidden(Tensor),
     /// Those of an encoder and of a decoder, within a piece.
-    Halves(Arc<Tensor>, Tensor),
+    Pair(Arc<Tensor>, Tensor),
     /// Out of the head.
     Losses(head::Losses),
 }
@@ -90,14 +90,14 @@ pub(crate) enum FlowGrad {
     /// `[m, d]`
     Hidden(Tensor),
     /// Of an encoder's rows and of a decoder's, within a piece.
-    Halves(Tensor, Tensor),
+    Pair(Tensor, Tensor),
 }
 
 impl Flow {
-    /// Both halves of the rows of an encoder-decoder.
-    fn halves(self, cx: &Context<'_>) -> kernels::Result<(Arc<Tensor>, Tensor)> {
+    /// The rows of the encoder and those of the decoder.
+    fn pair(self, cx: &Context<'_>) -> kernels::Result<(Arc<Tensor>, Tensor)> {
         match self {
-            Flow::Halves(encoder, decoder) => Ok((encoder, decoder)),
+            Flow::Pair(encoder, decoder) => Ok((encoder, decoder)),
             Flow::Hidden(x) => {
                 let [encoder, decoder] = packed_rows::split(&x, cx)?;
                 Ok((Arc::new(encoder), decoder))
@@ -109,7 +109,7 @@ impl Flow {
     /// Rows as pieces hand them on.
     pub(crate) fn joined(self, cx: &Context<'_>) -> kernels::Result<Flow> {
         match self {
-            Flow::Halves(encoder, decoder) => {
+            Flow::Pair(encoder, decoder) => {
                 packed_rows::join([&encoder, &decoder], cx).map(Flow::Hidden)
             }
             other => Ok(other),
@@ -118,9 +118,9 @@ impl Flow {
 }
 
 impl FlowGrad {
-    fn halves(self, cx: &Context<'_>) -> kernels::Result<(Tensor, Tensor)> {
+    fn pair(self, cx: &Context<'_>) -> kernels::Result<(Tensor, Tensor)> {
         match self {
-            FlowGrad::Halves(encoder, decoder) => Ok((encoder, decoder)),
+            FlowGrad::Pair(encoder, decoder) => Ok((encoder, decoder)),
             FlowGrad::Hidden(dy) => {
                 let [encoder, decoder] = packed_rows::split(&dy, cx)?;
                 Ok((encoder, decoder))
@@ -134,7 +134,7 @@ impl FlowGrad {
         match self {
             FlowGrad::None => Ok(None),
             FlowGrad::Hidden(dy) => Ok(Some(dy)),
-            FlowGrad::Halves(encoder, decoder) => {
+            FlowGrad::Pair(encoder, decoder) => {
                 packed_rows::join([&encoder, &decoder], cx).map(Some)
             }
         }
@@ -303,11 +303,10 @@ impl Layer {
         let own = slots.get(name);
         // an embedding on the same rank keeps its gradient apart from the head's
         let gradient = slots.gradient(name, usize::from(plan.model.is_tied()));
-        let tp = (place.tp, place.tp_rank);
         let head = if plan.model.architecture().is_masked {
-            LayerKind::Masked(MaskedHead::named(plan, tp, slots, gradient))
+            LayerKind::Masked(MaskedHead::named(plan, place, slots, gradient))
         } else {
-            LayerKind::Head(Head::named(plan, tp, slots, gradient))
+            LayerKind::Head(Head::named(plan, place, slots, gradient))
         };
         let mut layer = Layer::new("head", head, weights);
         for slot in &mut layer.gradients {
@@ -335,25 +334,25 @@ impl Layer {
                 Ok((Flow::Hidden(y), Saved::Block(saved)))
             }
             (LayerKind::Encoder(block), flow) => {
-                let (x, other) = flow.halves(cx)?;
+                let (x, other) = flow.pair(cx)?;
                 let x = alone(x)?;
                 let (y, saved) = block.forward(x, &cx.encoder())?;
-                Ok((Flow::Halves(Arc::new(y), other), Saved::Block(saved)))
+                Ok((Flow::Pair(Arc::new(y), other), Saved::Block(saved)))
             }
             (LayerKind::EncoderNorm(norm), flow) => {
-                let (x, other) = flow.halves(cx)?;
+                let (x, other) = flow.pair(cx)?;
                 let (y, saved) = norm.forward(alone(x)?, &cx.encoder())?;
-                Ok((Flow::Halves(Arc::new(y), other), Saved::EncoderNorm(saved)))
+                Ok((Flow::Pair(Arc::new(y), other), Saved::EncoderNorm(saved)))
             }
             (LayerKind::Decoder(block), flow) => {
-                let (encoded, x) = flow.halves(cx)?;
+                let (encoded, x) = flow.pair(cx)?;
                 let (y, saved) = block.forward(x, &encoded, cx)?;
-                Ok((Flow::Halves(encoded, y), Saved::Decoder(saved)))
+                Ok((Flow::Pair(encoded, y), Saved::Decoder(saved)))
             }
             (LayerKind::Head(head), flow) => {
                 let x = match flow {
-                    Flow::Hidden(x) if cx.halves.is_none() => x,
-                    flow => flow.halves(cx)?.1,
+                    Flow::Hidden(x) if cx.pair.is_none() => x,
+                    flow => flow.pair(cx)?.1,
                 };
                 let (losses, saved) = head.forward(x, targets(pass.batch), &cx.last())?;
                 Ok((Flow::Losses(losses), Saved::Head(Box::new(saved))))
@@ -385,36 +384,35 @@ impl Layer {
                 .backward(dy, saved, gradients, cx)
                 .map(FlowGrad::Hidden),
             (LayerKind::Encoder(block), Saved::Block(saved), dy) => {
-                let (dy, other) = dy.halves(cx)?;
+                let (dy, other) = dy.pair(cx)?;
                 let dx = block.backward(dy, saved, gradients, &cx.encoder())?;
-                Ok(FlowGrad::Halves(dx, other))
+                Ok(FlowGrad::Pair(dx, other))
             }
             (LayerKind::EncoderNorm(norm), Saved::EncoderNorm(saved), dy) => {
-                let (dy, other) = dy.halves(cx)?;
+                let (dy, other) = dy.pair(cx)?;
                 let dx = norm.backward(dy, &saved, gradients, &cx.encoder())?;
-                Ok(FlowGrad::Halves(dx, other))
+                Ok(FlowGrad::Pair(dx, other))
             }
             (LayerKind::Decoder(block), Saved::Decoder(saved), dy) => {
-                let (mut dencoded, dy) = dy.halves(cx)?;
+                let (mut dencoded, dy) = dy.pair(cx)?;
                 let dx = block.backward(dy, &mut dencoded, saved, gradients, cx)?;
-                Ok(FlowGrad::Halves(dencoded, dx))
+                Ok(FlowGrad::Pair(dencoded, dx))
             }
             (LayerKind::Head(head), Saved::Head(saved), _) => {
                 let of = (targets(pass.batch), pass.weight);
                 let dx = head.backward(of, *saved, gradients, &cx.last())?;
-                if cx.halves.is_none() {
+                if cx.pair.is_none() {
                     return Ok(FlowGrad::Hidden(dx));
                 }
                 // decoder blocks add to it
                 let b = dx.dims()[0] / cx.decoder().row_time();
                 let rows = b * cx.encoder().row_time();
                 let none = Tensor::zeros(&[rows, dx.dims()[1]], DType::F32, dx.device())?;
-                Ok(FlowGrad::Halves(none, dx))
+                Ok(FlowGrad::Pair(none, dx))
             }
             (LayerKind::Masked(head), Saved::Masked(saved), _) => {
                 let (targets, picks) = picked(pass.batch);
-                let of = (targets, picks, pass.weight);
-                head.backward(of, *saved, gradients, cx)
+                head.backward((targets, picks), pass.weight, *saved, gradients, cx)
                     .map(FlowGrad::Hidden)
             }
             _ => unreachable!("each layer gets back what its forward pass kept"),

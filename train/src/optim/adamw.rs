@@ -6,10 +6,9 @@ use std::ops::Range;
 
 use kernels::{AdamW, DType, Device, Tensor, adamw};
 
-use crate::config::TrainConfig;
 use crate::config::exact::narrow;
 use crate::model::param::Spec;
-use crate::optim::next_step::Next;
+use crate::optim::next_step::Update;
 use crate::parallel::shards::Piece;
 use crate::parallel::zero::LocalShards;
 
@@ -69,28 +68,28 @@ impl Moments {
         })
     }
 
-    /// Updates the weights whose moments are here, but for Muon's, with flat gradients scaled by
-    /// `factor`.
+    /// Updates the weights whose moments are here, but for Muon's, with flat gradients.
     pub(crate) fn update(
         &mut self,
         store: &mut Store<'_>,
         gradients: &[Tensor],
         (local_shards, specs): (&LocalShards, &[Spec]),
-        (config, next, factor): (&TrainConfig, &Next, f32),
+        update: Update<'_>,
     ) {
+        let config = update.config;
         for (index, local) in local_shards.local.iter().enumerate() {
             let flat = local_shards.moments(index);
             let pieces = local_shards.shards.units[local.unit].pieces(flat.clone());
             for piece in pieces.filter(|piece| !specs[piece.spec].is_muon) {
                 let has_decay = specs[piece.spec].has_decay();
                 let parameters = AdamW {
-                    lr: narrow(next.rate),
+                    lr: narrow(update.next.rate),
                     beta1: config.beta1,
                     beta2: config.beta2,
                     eps: config.eps,
                     weight_decay: if has_decay { config.weight_decay } else { 0.0 },
-                    grad_scale: factor,
-                    step: next.update,
+                    grad_scale: update.factor,
+                    step: update.next.update,
                 };
                 let at = within(&flat, &piece);
                 let second = local_shards.second_at(index, specs, piece.at);

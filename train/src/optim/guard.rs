@@ -2,13 +2,13 @@
 //! the median of the last good steps (PaLM skips such batches by hand: Chowdhery et al. 2022,
 //! arXiv:2204.02311, sec. 5.1). All ranks have the same numbers and come to the same answer.
 
-use crate::config::exact::Exact;
 use crate::config::train::OnBadStep;
+use crate::optim::next_step::GoodStep;
 
-/// Why the step is bad, if it is; `recent` are losses and norms of good steps before it.
+/// Why the step is bad, if it is; `recent`: the good steps before it.
 pub(crate) fn judge(
     config: &OnBadStep,
-    recent: &[(Exact, Exact)],
+    recent: &[GoodStep],
     loss: f64,
     norm: f64,
 ) -> Option<String> {
@@ -20,8 +20,8 @@ pub(crate) fn judge(
     if config.factor == 0.0 || recent.len() < config.window {
         return None;
     }
-    let losses = median(recent.iter().map(|(loss, _)| loss.0));
-    let norms = median(recent.iter().map(|(_, norm)| norm.0));
+    let losses = median(recent.iter().map(|step| step.loss.0));
+    let norms = median(recent.iter().map(|step| step.grad_norm.0));
     for (what, value, median) in [
         ("the loss", loss, losses),
         ("the gradient norm", norm, norms),
@@ -56,7 +56,7 @@ mod tests {
             ..OnBadStep::default()
         };
         let recent: Vec<_> = [(1.0, 1.0), (2.0, 1.0), (4.0, 9.0), (9.0, 1.0)]
-            .map(|(loss, norm)| (Exact(loss), Exact(norm)))
+            .map(|(loss, norm)| GoodStep::new(loss, norm))
             .into();
         assert_eq!(judge(&config, &recent, 9.0, 3.0), None);
         let told = judge(&config, &recent, 9.1, 0.0).unwrap();

@@ -9,12 +9,11 @@
 
 use kernels::{Collective, DType, Device, Tensor, muon};
 
-use crate::config::TrainConfig;
 use crate::config::exact::narrow;
 use crate::dist::mesh::Groups;
 use crate::model::param::Spec;
 use crate::optim::adamw::{Store, within};
-use crate::optim::next_step::Next;
+use crate::optim::next_step::Update;
 use crate::parallel::zero::LocalShards;
 
 /// What a rank has of the model.
@@ -37,14 +36,19 @@ struct Matrix {
 }
 
 impl Here<'_> {
-    /// Updates momentum and weights of Muon's matrices with flat gradients scaled by `factor`.
+    /// Updates momentum and weights of Muon's matrices with flat gradients.
     pub(crate) fn update(
         &self,
         momenta: &mut [Tensor],
         store: &mut Store<'_>,
         gradients: &[Tensor],
-        (config, next, factor): (&TrainConfig, &Next, f32),
+        update: Update<'_>,
     ) -> kernels::Result<()> {
+        let Update {
+            config,
+            next,
+            factor,
+        } = update;
         let local_shards = self.local_shards;
         for (index, local) in local_shards.local.iter().enumerate() {
             let matrices = self.matrices(local.unit);

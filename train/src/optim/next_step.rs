@@ -1,4 +1,9 @@
-//! The next step, as its run hands it to the passes and the optimizer.
+//! The next step, as its run hands it to the passes and the optimizer, and the good steps before it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::TrainConfig;
+use crate::config::exact::Exact;
 
 /// What the next step is to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,4 +20,42 @@ pub(crate) struct Next {
     pub rate: f64,
     /// What the loss is multiplied by for the backward pass.
     pub loss_scale: f64,
+}
+
+/// An update of the weights, as optimizers take it.
+#[derive(Clone, Copy)]
+pub(crate) struct Update<'a> {
+    pub config: &'a TrainConfig,
+    pub next: &'a Next,
+    /// Scale of the gradients: clipping.
+    pub factor: f32,
+}
+
+/// Loss and gradient norm of a step. In a checkpoint: an array of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(Exact, Exact)", into = "(Exact, Exact)")]
+pub(crate) struct GoodStep {
+    pub loss: Exact,
+    pub grad_norm: Exact,
+}
+
+impl GoodStep {
+    pub(crate) fn new(loss: f64, grad_norm: f64) -> GoodStep {
+        GoodStep {
+            loss: Exact(loss),
+            grad_norm: Exact(grad_norm),
+        }
+    }
+}
+
+impl From<(Exact, Exact)> for GoodStep {
+    fn from((loss, grad_norm): (Exact, Exact)) -> GoodStep {
+        GoodStep { loss, grad_norm }
+    }
+}
+
+impl From<GoodStep> for (Exact, Exact) {
+    fn from(step: GoodStep) -> (Exact, Exact) {
+        (step.loss, step.grad_norm)
+    }
 }

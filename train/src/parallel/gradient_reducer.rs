@@ -21,10 +21,11 @@ use crate::config::plan::Plan;
 use crate::data::micro_batches::{Block, merged};
 use crate::dist::mesh::Groups;
 use crate::model::gradients::Gradients;
-use crate::model::slots::Slot;
+use crate::model::param::Spec;
+use crate::model::slots::{Slot, Slots};
 use crate::model::stage::Stage;
 use crate::parallel::gradient_tree::{FlatTree, GradientTree};
-use crate::parallel::shards::{Local, Shards};
+use crate::parallel::zero::LocalShards;
 use crate::profile;
 
 /// Gradients of one unit on this rank.
@@ -330,12 +331,18 @@ impl GradientReducer {
     /// For all parts of a rank's stages, numbered one after the other.
     pub(crate) fn new(
         plan: &Plan,
+        specs: &[Spec],
         groups: &Groups,
-        (shards, local): (&Shards, &[Local]),
-        (stages, dims, further): (&[Stage], Vec<Vec<usize>>, &[Slot]),
+        local_shards: &LocalShards,
+        stages: &[Stage],
         device: &Device,
     ) -> GradientReducer {
         let device = device.for_use(Use::Gradients);
+        let slots = Slots::on(&groups.place, specs);
+        let further: Vec<Slot> = slots.further_uses().iter().map(|(slot, _)| *slot).collect();
+        let mut dims = local_shards.dims.clone();
+        dims.extend(further.iter().map(|&slot| local_shards.dims[slot].clone()));
+        let (shards, local) = (&local_shards.shards, &local_shards.local);
         let mut buckets: Vec<Bucket> = local
             .iter()
             .map(|local| Bucket {

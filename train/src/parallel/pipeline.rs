@@ -9,11 +9,11 @@ use crate::config::exact::narrow;
 use crate::config::plan::Plan;
 use crate::data;
 use crate::data::Batch;
-use crate::data::documents::Halves;
+use crate::data::documents::PairRows;
 use crate::data::micro_batches::{Block, blocks_of, micro_batches};
 use crate::dist::mesh::{Groups, RankCoord};
 use crate::error::{OnRank, Result};
-use crate::model::context::{Context, Noise, Weights};
+use crate::model::context::{Context, Noise, Pair, Routing, SequenceShard, Weights};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::head;
 use crate::model::stage::{Flow, FlowGrad, Pass, Saved, Stage};
@@ -62,6 +62,22 @@ pub(crate) struct Held {
     pub packs: usize,
 }
 
+/// Where a step's global batch begins.
+#[derive(Clone, Copy)]
+pub(crate) struct StepStart {
+    pub step: u64,
+    /// Its first sample.
+    pub first: u64,
+}
+
+/// One backward pass of a chunk.
+struct BackwardOf {
+    chunk: usize,
+    block: Block,
+    /// True for the last micro-batch, after which gradients are reduced.
+    is_last: bool,
+}
+
 /// What a rank knows after the passes of a step.
 pub(crate) struct Trained {
     /// Mean losses of the batch.
@@ -94,26 +110,34 @@ impl Worker<'_> {
         // only passes of a step drop
         let cx = self.context().with_scales(self.delayed, drops);
         Context {
-            documents: pass.batch.documents.as_ref(),
-            halves: cx.halves.map(|halves| Halves {
-                seen: &pass.batch.seen,
-                ..halves
+            sequence: SequenceShard {
+                documents: pass.batch.documents.as_ref(),
+                ..cx.sequence
+            },
+            pair: cx.pair.map(|pair| Pair {
+                rows: PairRows {
+                    seen: &pass.batch.seen,
+                    ..pair.rows
+                },
+                ..pair
             }),
             noise: pass.noise,
-            sequence_weight: cx.sequence_weight * self.loss_scale,
-            drops,
+            routing: Routing {
+                sequence_weight: cx.routing.sequence_weight * self.loss_scale,
+                drops,
+            },
             ..cx
         }
     }
 
     /// What a micro-batch's dropout depends on, if the model has any.
-    fn noise(&self, (first, step): (u64, u64), block: Block) -> Option<Noise> {
+    fn noise(&self, start: StepStart, block: Block) -> Option<Noise> {
         let model = &self.plan.model;
         let drops = model.dropout > 0.0 || model.attention_dropout > 0.0;
         drops.then_some(Noise {
             seed: self.plan.seed,
-            step,
-            sequence: first + block.start as u64,
+            step: start.step,
+            sequence: start.first + block.start as u64,
         })
     }
 
@@ -125,17 +149,16 @@ impl Worker<'_> {
             .sum()
     }
 
-    /// Forward and backward of this rank's part of the global batch of step `step`, which starts at
-    /// sample `first`. Adds to `sums`.
+    /// Forward and backward of this rank's part of a step's global batch. Adds to `sums`.
     pub(crate) fn train(
         &self,
         samples: &dyn data::Samples,
-        (first, step): (u64, u64),
+        start: StepStart,
         sums: &mut GradientReducer,
     ) -> Result<Trained> {
         let place = self.groups.place;
         let blocks = micro_batches(self.plan, &place);
-        let batches = self.read_all(samples, first, &blocks)?;
+        let batches = self.read_all(samples, start.first, &blocks)?;
         let counted = self.counted(batches.iter().map(|batch| batch.counted).sum())?;
         let weight = narrow(self.loss_scale) / counted.max(1) as f32;
         let mut in_flight: Vec<VecDeque<Vec<Kept>>> =
@@ -148,7 +171,7 @@ impl Worker<'_> {
                     let _span = profile::numbered("forward", micro as u64);
                     let (block, batch) = (blocks[micro], &batches[micro]);
                     let input = self.input(block, chunk)?;
-                    let noise = self.noise((first, step), block);
+                    let noise = self.noise(start, block);
                     let pass = Pass {
                         batch,
                         weight,
@@ -167,19 +190,24 @@ impl Worker<'_> {
                     let saved = saved.expect("a forward precedes each backward");
                     let (block, batch) = (blocks[micro], &batches[micro]);
                     let is_last = micro + 1 == blocks.len();
-                    let noise = self.noise((first, step), block);
+                    let noise = self.noise(start, block);
                     let pass = Pass {
                         batch,
                         weight,
                         noise,
                     };
-                    self.backward((chunk, block, is_last), saved, pass, sums)?;
+                    let at = BackwardOf {
+                        chunk,
+                        block,
+                        is_last,
+                    };
+                    self.backward(at, saved, pass, sums)?;
                     held.gradients = held.gradients.max(sums.used_bytes());
                 }
             }
         }
         Ok(Trained {
-            losses: self.mean(&losses, (counted, self.plan.train.global_batch))?,
+            losses: self.mean(&losses, counted, self.plan.train.global_batch)?,
             held,
             routing: self.routing(reports)?,
         })
@@ -270,7 +298,11 @@ impl Worker<'_> {
 
     fn backward(
         &self,
-        (chunk, block, is_last): (usize, Block, bool),
+        BackwardOf {
+            chunk,
+            block,
+            is_last,
+        }: BackwardOf,
         mut all: Vec<Kept>,
         pass: Pass<'_>,
         sums: &mut GradientReducer,
@@ -326,7 +358,7 @@ impl Worker<'_> {
         }
         self.wait_for_the_next(&mut untaken, 0)?;
         let counted = self.counted(counted)?;
-        Ok(self.mean(&losses, (counted, count))?[0])
+        Ok(self.mean(&losses, counted, count)?[0])
     }
 
     /// Returns how many predictions counted. `untaken`: activations that the next rank has yet to take.
@@ -392,7 +424,8 @@ impl Worker<'_> {
     fn mean(
         &self,
         local: &Losses,
-        (counted, sequences): (usize, usize),
+        counted: usize,
+        sequences: usize,
     ) -> Result<head::vocabulary::Losses> {
         let totals = self.totals(&local.predictions)?;
         let mut means = totals.map(|total| total / counted.max(1) as f64);
@@ -474,14 +507,14 @@ impl Worker<'_> {
                 let chunks = (sums.predictions.len() / block.size).max(1);
                 for (at, sum) in sums.predictions.into_iter().enumerate() {
                     let sequence = block.start + at / chunks;
-                    let position = cx.first + at % chunks * (cx.time / chunks);
+                    let position = cx.sequence.first + at % chunks * (cx.sequence.time / chunks);
                     losses
                         .predictions
                         .push((sequence * self.plan.sample_tokens() + position, sum));
                 }
                 Ok(())
             }
-            Flow::Start | Flow::Halves(..) => {
+            Flow::Start | Flow::Pair(..) => {
                 unreachable!("no part puts out its start, and halves are joined")
             }
         }

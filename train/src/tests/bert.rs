@@ -54,14 +54,12 @@ impl Samples for Formula {
 fn logits(trainer: &Trainer<'_>, plan: &Plan) -> Tensor {
     let at = (&trainer.state.device, &trainer.state.groups.place);
     let batch = crate::data::read(&Formula, 0, 0..4, plan, at).unwrap();
-    let cx = Context {
-        documents: batch.documents.as_ref(),
-        ..Context::of(
-            plan,
-            Weights::All(&trainer.state.weights, None),
-            &trainer.state.groups,
-        )
-    };
+    let mut cx = Context::of(
+        plan,
+        Weights::All(&trainer.state.weights, None),
+        &trainer.state.groups,
+    );
+    cx.sequence.documents = batch.documents.as_ref();
     let stage = &trainer.stages[0];
     let inputs = (batch.inputs.as_ref().unwrap(), batch.segments.as_ref());
     let (mut x, _) = stage.embedding().unwrap().forward(inputs, &cx).unwrap();

@@ -13,6 +13,7 @@ use crate::checkpoint::train_state::TrainState;
 use crate::dist::mesh::Groups;
 use crate::fixtures::{Chain, Log, tiny_gpt};
 use crate::model::param;
+use crate::optim::next_step::GoodStep;
 use crate::tests::resume::{Stopping, remains};
 use crate::trainer::step::Trainer;
 use crate::{Outcome, Plan, Result, Sample, Samples, Schedule, SettingChange, run};
@@ -83,8 +84,8 @@ fn by_hand(before: &Plan, after: &Plan) -> Vec<Vec<u32>> {
         let next = train_state.next(plan);
         assert_eq!(next.first, train_state.step * 8, "the position in the data");
         let done = trainer.step(&samples, &next, &train_state.recent).unwrap();
-        let numbers = (done.loss, done.grad_norm);
-        train_state.stepped(plan, next.batch, numbers, done.status());
+        let step = GoodStep::new(done.loss, done.grad_norm);
+        train_state.stepped(plan, next.batch, step, done.status());
     }
     bits_of(&trainer)
 }

@@ -3,12 +3,12 @@
 
 use kernels::Device;
 
-use crate::config::exact::Exact;
 use crate::config::moe::{MoeConfig, RouterScope, RouterScore};
 use crate::config::{Family, OptimizerKind};
 use crate::dist::mesh::Groups;
 use crate::fixtures::{Chain, Log, nth_step, tiny_moe};
 use crate::model::param;
+use crate::optim::next_step::GoodStep;
 use crate::tests::layouts::{LAYOUTS, assert_same, train, train_in, with};
 use crate::trainer::step::Trainer;
 use crate::{BadStepAction, Bf16Sums, Determinism, Error, Plan, Precision, memory, run};
@@ -118,7 +118,7 @@ fn a_selection_bias_evens_the_load_and_a_step_that_is_skipped_does_not_move_it()
     let specs = param::specs(&plan);
     let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
     let (samples, next) = (Chain::of(&plan), nth_step(&plan, 1));
-    let low = [(Exact(1e-3), Exact(1e-3))];
+    let low = [GoodStep::new(1e-3, 1e-3)];
     let outcome = trainer.step(&samples, &next, &low).unwrap();
     assert!(outcome.bad.is_some());
     let biases =

@@ -9,7 +9,7 @@ use crate::config::moe::{DropPolicy, MoeConfig, RouterScore};
 use crate::config::{Determinism, Family};
 use crate::data::micro_batches::Block;
 use crate::dist::mesh::Groups;
-use crate::model::context::{Context, Weights};
+use crate::model::context::{Context, Routing, Weights};
 use crate::model::gradients::Gradients;
 use crate::model::moe::Moe;
 use crate::model::param::{self, Spec};
@@ -120,8 +120,10 @@ impl Layer {
 
     fn context(&self) -> Context<'_> {
         Context {
-            drops: true,
-            sequence_weight: 1.0,
+            routing: Routing {
+                drops: true,
+                sequence_weight: 1.0,
+            },
             ..Context::of(&self.plan, Weights::All(&self.weights, None), &self.groups)
         }
     }

@@ -9,6 +9,16 @@ use crate::metrics::{Events, FailureRecord, Journal, StepRecord, ValidationRecor
 use crate::optim::next_step::Next;
 use crate::trainer::step::Outcome;
 
+/// Measurements of one step.
+#[derive(Clone, Copy)]
+pub(crate) struct Measured {
+    pub seconds: f64,
+    /// Most bytes in use so far.
+    pub peak_bytes: usize,
+    /// Seconds of the stall before it.
+    pub stall_s: Option<f64>,
+}
+
 /// What rank 0 alone has.
 pub(crate) struct Reporter<'a> {
     pub events: &'a dyn Events,
@@ -32,15 +42,19 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// A step that is done: `course` counts it already. Measured: its seconds, most bytes so far,
-    /// seconds of the stall before it.
+    /// Records a finished step, which `train_state` counts already.
     pub(crate) fn record(
         &mut self,
         plan: &Plan,
         train_state: &TrainState,
         (next, outcome): (&Next, &Outcome),
-        (seconds, peak_bytes, stall_s): (f64, usize, Option<f64>),
+        measured: Measured,
     ) -> Result<()> {
+        let Measured {
+            seconds,
+            peak_bytes,
+            stall_s,
+        } = measured;
         let tokens_per_s = (next.batch * plan.sample_tokens()) as f64 / seconds;
         let flops = tokens_per_s * plan.flops_per_token();
         let overflow = || "the gradient overflows with this loss_scale".to_owned();

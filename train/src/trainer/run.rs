@@ -35,14 +35,14 @@ use crate::error::{At, Error, OnRank, Result};
 use crate::metrics::{ChangeRecord, Events, Journal};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
-use crate::optim::next_step::Next;
+use crate::optim::next_step::{GoodStep, Next};
 use crate::panics;
 use crate::parallel::shards::Shards;
 use crate::profile::{self, Tracer};
 use crate::trainer::bad_steps;
 use crate::trainer::endings::{Ending, first_cause};
 use crate::trainer::memory;
-use crate::trainer::reporter::Reporter;
+use crate::trainer::reporter::{Measured, Reporter};
 use crate::trainer::step::{self, Trainer};
 
 /// How a run ended.
@@ -497,11 +497,15 @@ impl Run<'_> {
             let outcome = trainer.step(self.train_set, &next, &train_state.recent)?;
             let seconds = started.elapsed().as_secs_f64();
             self.judge(&next, &outcome, train_state, reporter)?;
-            let numbers = (outcome.loss, outcome.grad_norm);
-            train_state.stepped(plan, next.batch, numbers, outcome.status());
+            let done = GoodStep::new(outcome.loss, outcome.grad_norm);
+            train_state.stepped(plan, next.batch, done, outcome.status());
             let peak_bytes = self.peak_bytes(trainer, devices)?;
             if let Some(reporter) = reporter {
-                let measured = (seconds, peak_bytes, stall_s.take());
+                let measured = Measured {
+                    seconds,
+                    peak_bytes,
+                    stall_s: stall_s.take(),
+                };
                 reporter.record(plan, train_state, (&next, &outcome), measured)?;
                 // one that was finished during this step
                 reporter.tell(checkpoint_writer.tried(), train_state.step, None)?;

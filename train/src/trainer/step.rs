@@ -6,7 +6,6 @@ use kernels::{Device, Tensor, add};
 
 use crate::checkpoint::train_state::StepStatus;
 use crate::config::OptimizerKind;
-use crate::config::exact::Exact;
 use crate::config::exact::narrow;
 use crate::config::plan::Plan;
 use crate::config::precision::Precision;
@@ -15,19 +14,19 @@ use crate::dist::mesh::Groups;
 use crate::error::{OnRank, Result};
 use crate::model::param::Spec;
 use crate::model::prepacked::{self, PrepackedWeights};
-use crate::model::slots::{Slot, Slots};
+use crate::model::slots::Slots;
 use crate::model::stage::Stage;
 use crate::optim::adamw::Store;
 use crate::optim::loss_scale::LossScale;
 use crate::optim::muon::Here;
-use crate::optim::next_step::Next;
+use crate::optim::next_step::{GoodStep, Next, Update};
 use crate::optim::rank_state::RankState;
 use crate::optim::{average, clip, guard, router_bias};
 use crate::parallel::gradient_reducer::GradientReducer;
 use crate::parallel::offload::Scratch;
-use crate::parallel::pipeline::{Held, Trained, Worker};
+use crate::parallel::pipeline::{Held, StepStart, Trained, Worker};
 use crate::parallel::routing::{RoutingRecord, StepRouting};
-use crate::parallel::zero::{LocalShards, Parameters};
+use crate::parallel::zero::Parameters;
 use crate::profile;
 
 /// One rank's trainer.
@@ -90,8 +89,7 @@ impl<'a> Trainer<'a> {
         let stages: Vec<Stage> = chunks
             .map(|chunk| Stage::of(plan, &place, chunk, specs))
             .collect();
-        let of = (&state.groups, &state.local_shards, stages.as_slice());
-        let sums = sums((plan, specs), of, &state.device);
+        let sums = reducer(&state, &stages);
         Ok(Trainer {
             state,
             stages,
@@ -108,7 +106,7 @@ impl<'a> Trainer<'a> {
         &mut self,
         samples: &dyn Samples,
         next: &Next,
-        recent: &[(Exact, Exact)],
+        recent: &[GoodStep],
     ) -> Result<Outcome> {
         let _span = profile::numbered("step", next.step);
         if let Some(delayed) = &mut self.state.delayed {
@@ -156,17 +154,14 @@ impl<'a> Trainer<'a> {
         if self.state.plan.train.global_batch != next.batch {
             // a batch that grows: what depends on its size is made again
             self.state.plan.to_mut().train.global_batch = next.batch;
-            let of = (
-                &self.state.groups,
-                &self.state.local_shards,
-                self.stages.as_slice(),
-            );
-            self.sums = sums((&self.state.plan, self.state.specs), of, &self.state.device);
+            self.sums = reducer(&self.state, &self.stages);
         }
         let range = Sampler::new(samples.len(), next.batch as u64, next.first).next();
-        let first = range
-            .expect("the plan's steps fit the samples, checked before the first")
-            .start;
+        let range = range.expect("the plan's steps fit the samples, checked before the first");
+        let start = StepStart {
+            step: next.step,
+            first: range.start,
+        };
         let packs = self.packs();
         let worker = Worker {
             plan: &self.state.plan,
@@ -176,22 +171,13 @@ impl<'a> Trainer<'a> {
             loss_scale: next.loss_scale,
             scratch: self.scratch.as_ref(),
             delayed: self.state.delayed.as_ref(),
-            parameters: parameters(
-                (
-                    &self.state.weights,
-                    packs.as_ref(),
-                    &self.state.weight_shards,
-                ),
-                &self.state.local_shards,
-                &self.state.groups,
-                &self.state.device,
-            ),
+            parameters: parameters(&self.state, packs.as_ref()),
         };
         let Trained {
             losses: [loss, squares],
             held,
             routing,
-        } = worker.train(samples, (first, next.step), &mut self.sums)?;
+        } = worker.train(samples, start, &mut self.sums)?;
         self.held = Held {
             packs: packs.map_or(0, |packs| packs.bytes()),
             ..held
@@ -236,8 +222,12 @@ impl<'a> Trainer<'a> {
             shards: &mut self.state.weight_shards,
         };
         let of = (&self.state.local_shards, self.state.specs);
-        let at = (&self.state.plan.train, next, factor);
-        self.state.moments.update(&mut store, gradients, of, at);
+        let update = Update {
+            config: &self.state.plan.train,
+            next,
+            factor,
+        };
+        self.state.moments.update(&mut store, gradients, of, update);
         if self.state.plan.train.optimizer == OptimizerKind::Muon {
             let here = Here {
                 specs: self.state.specs,
@@ -245,7 +235,7 @@ impl<'a> Trainer<'a> {
                 groups: &self.state.groups,
                 device: &self.state.device,
             };
-            here.update(&mut self.state.moments.m, &mut store, gradients, at)
+            here.update(&mut self.state.moments.m, &mut store, gradients, update)
                 .on_rank(self.state.groups.place.rank(), "Muon")?;
         }
         if let (Some(moe), Some(routing)) = (&self.state.plan.model.moe, &self.routing) {
@@ -276,16 +266,7 @@ impl<'a> Trainer<'a> {
             loss_scale: 1.0,
             scratch: None,
             delayed: self.state.delayed.as_ref(),
-            parameters: parameters(
-                (
-                    &self.state.weights,
-                    packs.as_ref(),
-                    &self.state.weight_shards,
-                ),
-                &self.state.local_shards,
-                &self.state.groups,
-                &self.state.device,
-            ),
+            parameters: parameters(&self.state, packs.as_ref()),
         };
         worker.evaluate(samples, count)
     }
@@ -359,34 +340,27 @@ impl<'a> Trainer<'a> {
     }
 }
 
-fn parameters<'a>(
-    (weights, packs, shards): (&'a [Tensor], Option<&'a PrepackedWeights>, &'a [Tensor]),
-    local_shards: &'a LocalShards,
-    groups: &'a Groups,
-    device: &'a Device,
-) -> Parameters<'a> {
-    if local_shards.has_weight_shards() {
-        Parameters::Shards {
-            shards,
-            local_shards,
-            groups,
-            device,
-        }
-    } else {
-        Parameters::Whole(weights, packs)
-    }
+/// For the global batch of the plan.
+fn reducer(state: &RankState<'_>, stages: &[Stage]) -> GradientReducer {
+    GradientReducer::new(
+        &state.plan,
+        state.specs,
+        &state.groups,
+        &state.local_shards,
+        stages,
+        &state.device,
+    )
 }
 
-/// Sums of gradients for the batch of `plan`.
-fn sums(
-    (plan, specs): (&Plan, &[Spec]),
-    (groups, local_shards, stages): (&Groups, &LocalShards, &[Stage]),
-    device: &Device,
-) -> GradientReducer {
-    let mut dims = local_shards.dims.clone();
-    let slots = Slots::on(&groups.place, specs);
-    let further: Vec<Slot> = slots.further_uses().iter().map(|(slot, _)| *slot).collect();
-    dims.extend(further.iter().map(|&slot| local_shards.dims[slot].clone()));
-    let of = (&local_shards.shards, local_shards.local.as_slice());
-    GradientReducer::new(plan, groups, of, (stages, dims, &further), device)
+fn parameters<'a>(state: &'a RankState<'_>, packs: Option<&'a PrepackedWeights>) -> Parameters<'a> {
+    if state.local_shards.has_weight_shards() {
+        Parameters::Shards {
+            shards: &state.weight_shards,
+            local_shards: &state.local_shards,
+            groups: &state.groups,
+            device: &state.device,
+        }
+    } else {
+        Parameters::Whole(&state.weights, packs)
+    }
 }

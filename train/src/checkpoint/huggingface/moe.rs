@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::checkpoint::huggingface::fields::Fields;
-use crate::checkpoint::huggingface::pair::{Own, Pair, add_gated};
+use crate::checkpoint::huggingface::pair::{GatedWidth, Own, Pair, Prefixes, add_gated};
 use crate::config::moe::{MoeConfig, RouterScore};
 use crate::config::plan::Plan;
 use crate::config::{Family, ModelConfig};
@@ -162,11 +162,23 @@ pub(crate) fn add(pairs: &mut Vec<Pair>, plan: &Plan, moe: &MoeConfig, own: Own<
             format!("{block}.experts.{expert}"),
             format!("experts.{expert}."),
         );
-        add_gated(pairs, own, (plan.model.d_expert(), d), (&to, &from), names);
+        let width = GatedWidth {
+            f: plan.model.d_expert(),
+            d,
+        };
+        let prefixes = Prefixes {
+            to: &to,
+            from: &from,
+        };
+        add_gated(pairs, own, width, prefixes, names);
     }
     if moe.shared_d_ffn > 0 {
         let (to, f) = (format!("{block}.shared_expert"), moe.shared_d_ffn);
-        add_gated(pairs, own, (f, d), (&to, "shared."), PROJECTIONS);
+        let prefixes = Prefixes {
+            to: &to,
+            from: "shared.",
+        };
+        add_gated(pairs, own, GatedWidth { f, d }, prefixes, PROJECTIONS);
         let gate = format!("{to}_gate.weight");
         pairs.push(own(&gate, "shared_gate.weight", &[1, d]));
     }

@@ -5,7 +5,7 @@
 //! Conv1D, unlike torch's Linear); queries, keys and values are packed per group of heads; the
 //! gated layer is stored in eight chunks of gate rows and up rows. Vocabulary padding is dropped.
 
-use crate::checkpoint::huggingface::pair::{Own, Pair, Rows, add_gated};
+use crate::checkpoint::huggingface::pair::{GatedWidth, Own, Pair, Prefixes, Rows, add_gated};
 use crate::checkpoint::huggingface::{bert, moe, t5};
 use crate::config::architecture::Architecture;
 use crate::config::plan::Plan;
@@ -83,7 +83,11 @@ fn llama(plan: &Plan) -> Vec<Pair> {
             None => {
                 let names = ["gate_proj", "up_proj", "down_proj"];
                 let f = plan.shape().d_ffn;
-                add_gated(&mut pairs, &own, (f, d), ("mlp", ""), names);
+                let prefixes = Prefixes {
+                    to: "mlp",
+                    from: "",
+                };
+                add_gated(&mut pairs, &own, GatedWidth { f, d }, prefixes, names);
                 if architecture.biases == Biases::All {
                     pairs.extend([
                         own("mlp.gate_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), 0),

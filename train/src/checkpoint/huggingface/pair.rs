@@ -119,15 +119,32 @@ impl Rows {
 /// Names a tensor of a layer: theirs, ours, dims of ours.
 pub(crate) type Own<'a> = &'a dyn Fn(&str, &str, &[usize]) -> Pair;
 
-/// Gate, up and down matrices of a gated layer of width `f` under these names: theirs start with `to`,
-/// ours with `from`.
+/// Dims of a gated layer's matrices: `[f, d]`.
+#[derive(Clone, Copy)]
+pub(crate) struct GatedWidth {
+    pub f: usize,
+    pub d: usize,
+}
+
+/// What the names of a layer's tensors start with.
+#[derive(Clone, Copy)]
+pub(crate) struct Prefixes<'a> {
+    /// In their file.
+    pub to: &'a str,
+    /// In ours.
+    pub from: &'a str,
+}
+
+/// Gate, up and down matrices of a gated layer under these names.
 pub(crate) fn add_gated(
     pairs: &mut Vec<Pair>,
     own: Own<'_>,
-    (f, d): (usize, usize),
-    (to, from): (&str, &str),
+    width: GatedWidth,
+    prefixes: Prefixes<'_>,
     [gate, up, down]: [&str; 3],
 ) {
+    let GatedWidth { f, d } = width;
+    let Prefixes { to, from } = prefixes;
     let fc1 = format!("{from}fc1.weight");
     for (name, first) in [(gate, 0), (up, f)] {
         let pair = own(&format!("{to}.{name}.weight"), &fc1, &[f, d]);

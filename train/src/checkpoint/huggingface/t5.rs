@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::checkpoint::huggingface::described::{Read, decimal};
 use crate::checkpoint::huggingface::fields::Fields;
-use crate::checkpoint::huggingface::pair::{Own, Pair, Rows, add_gated};
+use crate::checkpoint::huggingface::pair::{GatedWidth, Own, Pair, Prefixes, Rows, add_gated};
 use crate::config::plan::Plan;
 use crate::config::{Activation, ModelConfig, TieEmbeddings};
 
@@ -217,7 +217,14 @@ fn add_block(pairs: &mut Vec<Pair>, plan: &Plan, is_decoder: bool, own: Own<'_>)
     }
     let at = format!("{last}.DenseReluDense");
     if plan.model.architecture().activation.is_gated() {
-        add_gated(pairs, own, (f, d), (&at, ""), ["wi_0", "wi_1", "wo"]);
+        let prefixes = Prefixes { to: &at, from: "" };
+        add_gated(
+            pairs,
+            own,
+            GatedWidth { f, d },
+            prefixes,
+            ["wi_0", "wi_1", "wo"],
+        );
     } else {
         pairs.push(own(&format!("{at}.wi.weight"), "fc1.weight", &[f, d]));
         let wo = own(&format!("{at}.wo.weight"), "fc2.weight", &[f, d]);

@@ -16,7 +16,7 @@ use crate::checkpoint::huggingface::config;
 use crate::checkpoint::huggingface::pair::{Pair, Rows};
 use crate::checkpoint::torch::dist::{METADATA, TorchDist};
 use crate::checkpoint::torch::pickle::{Pickle, Ref, Value};
-use crate::checkpoint::torch::zip::Archive;
+use crate::checkpoint::torch::zip::{Archive, Extent};
 use crate::config::architecture::Positions;
 use crate::config::plan::Plan;
 use crate::config::{Activation, Biases, Family, ModelConfig, NormKind, TieEmbeddings};
@@ -107,7 +107,7 @@ impl Megatron {
         }
         let mut file = File::open(&path).at("open", &path)?;
         let bytes = file.metadata().at("read", &path)?.len();
-        let mut archive = Archive::open(&mut file, &path, (0, bytes))?;
+        let mut archive = Archive::open(&mut file, &path, Extent::whole(bytes))?;
         let entry = archive.find("data.pkl")?;
         let bytes = archive.read(&entry, MAX_COMMON)?;
         let pickle = Pickle::read(&bytes)

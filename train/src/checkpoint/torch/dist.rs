@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoint::torch::pickle::{Pickle, Ref, Value};
 use crate::checkpoint::torch::save;
-use crate::checkpoint::torch::zip::Archive;
+use crate::checkpoint::torch::zip::{Archive, Extent};
 use crate::error::{At, Error, Result};
 
 /// The file that says where everything is.
@@ -25,8 +25,8 @@ struct Chunk {
     offsets: Vec<usize>,
     sizes: Vec<usize>,
     file: String,
-    /// First byte and length of the archive.
-    range: (u64, u64),
+    /// Where the archive is in it.
+    extent: Extent,
 }
 
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ impl TorchDist {
     fn chunk(&self, chunk: &Chunk) -> Result<Vec<f32>> {
         let path = self.folder.join(&chunk.file);
         let mut file = File::open(&path).at("open", &path)?;
-        let mut archive = Archive::open(&mut file, &path, chunk.range)?;
+        let mut archive = Archive::open(&mut file, &path, chunk.extent)?;
         save::tensor(&mut archive, &chunk.sizes)
     }
 }
@@ -205,13 +205,13 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Stored>> {
     Ok(found)
 }
 
-type RankCoord = (String, (u64, u64));
+type ChunkFile = (String, Extent);
 
 /// One tensor, with `place` of the chunk at some offsets.
 fn stored<'p>(
     pickle: &Pickle,
     state: Ref,
-    place: impl Fn(Vec<usize>) -> Option<&'p RankCoord>,
+    place: impl Fn(Vec<usize>) -> Option<&'p ChunkFile>,
 ) -> Result<Stored, &'static str> {
     let dims = pickle
         .get(state, "size")
@@ -232,12 +232,12 @@ fn stored<'p>(
             of("offsets").ok_or("no offsets")?,
             of("sizes").ok_or("no sizes")?,
         );
-        let (file, range) = place(offsets.clone()).ok_or("a chunk that lies nowhere")?;
+        let (file, extent) = place(offsets.clone()).ok_or("a chunk that lies nowhere")?;
         chunks.push(Chunk {
             offsets,
             sizes,
             file: file.clone(),
-            range: *range,
+            extent: *extent,
         });
     }
     Ok(Stored { dims, chunks })
@@ -258,7 +258,7 @@ fn index_of(pickle: &Pickle, at: Ref) -> Option<(String, Vec<usize>)> {
 }
 
 /// File of a chunk, first byte and length.
-fn info_of(pickle: &Pickle, at: Ref) -> Option<RankCoord> {
+fn info_of(pickle: &Pickle, at: Ref) -> Option<ChunkFile> {
     let class = ("torch.distributed.checkpoint.filesystem", "_StorageInfo");
     let (_, state) = pickle.object(at, class)?;
     let get = |key| pickle.get(state?, key);
@@ -270,7 +270,11 @@ fn info_of(pickle: &Pickle, at: Ref) -> Option<RankCoord> {
         return None;
     }
     let number = |key| u64::try_from(pickle.count(get(key)?)?).ok();
-    Some((file.to_owned(), (number("offset")?, number("length")?)))
+    let extent = Extent {
+        start: number("offset")?,
+        length: number("length")?,
+    };
+    Some((file.to_owned(), extent))
 }
 
 #[cfg(test)]
@@ -338,8 +342,8 @@ mod tests {
             folder: dir.path().to_owned(),
             tensors: opened.tensors.clone(),
         };
-        let start = usize::try_from(chunk.range.0).unwrap();
-        let end = start + usize::try_from(chunk.range.1).unwrap();
+        let start = usize::try_from(chunk.extent.start).unwrap();
+        let end = start + usize::try_from(chunk.extent.length).unwrap();
         for at in start..end {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoint::safetensors::Format;
 use crate::checkpoint::torch::pickle::{Pickle, Ref, Value};
-use crate::checkpoint::torch::zip::{self, Archive};
+use crate::checkpoint::torch::zip::{self, Archive, Extent};
 use crate::error::{At, Error, Result};
 
 /// Longest pickle of one tensor, which holds its type, sizes and strides.
@@ -204,7 +204,7 @@ impl TorchFile {
 
     fn open_archive(file: &mut File, path: &Path) -> Result<TorchFile> {
         let bytes = file.metadata().at("read", path)?.len();
-        let mut archive = Archive::open(file, path, (0, bytes))?;
+        let mut archive = Archive::open(file, path, Extent::whole(bytes))?;
         check_byte_order(&mut archive)?;
         let entry = archive.find("data.pkl")?;
         let text = archive.read(&entry, MAX_TABLE_PICKLE)?;

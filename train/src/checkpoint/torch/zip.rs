@@ -52,14 +52,25 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u32_at(bytes, at) | u32_at(bytes, at + 4) << 32
 }
 
+/// Where an archive is in its file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    pub start: u64,
+    pub length: u64,
+}
+
+impl Extent {
+    /// A whole file of `length` bytes.
+    pub(crate) fn whole(length: u64) -> Extent {
+        Extent { start: 0, length }
+    }
+}
+
 impl<'a> Archive<'a> {
     /// Reads the directory.
-    pub(crate) fn open(
-        file: &'a mut File,
-        path: &'a Path,
-        (start, length): (u64, u64),
-    ) -> Result<Archive<'a>> {
+    pub(crate) fn open(file: &'a mut File, path: &'a Path, extent: Extent) -> Result<Archive<'a>> {
         let bytes = file.metadata().at("read", path)?.len();
+        let Extent { start, length } = extent;
         let mut archive = Archive {
             file,
             path,

@@ -16,7 +16,8 @@ use kernels::{DType, Tensor, embedding};
 use crate::config::Activation;
 use crate::config::plan::Plan;
 use crate::data::{Picks, Targets};
-use crate::model::context::Context;
+use crate::dist::mesh::RankCoord;
+use crate::model::context::{Context, SequenceShard, SumOrder};
 use crate::model::gradients::Gradients;
 use crate::model::head::Losses;
 use crate::model::head::next_sentence::{self, NextSentence};
@@ -55,7 +56,7 @@ impl MaskedHead {
     /// `gradient` is the slot of the embedding's gradient here.
     pub(crate) fn named(
         plan: &Plan,
-        (tp, tp_rank): (usize, usize),
+        place: &RankCoord,
         slots: &Slots<'_>,
         gradient: usize,
     ) -> MaskedHead {
@@ -66,7 +67,7 @@ impl MaskedHead {
             transform: FullLinear::named("head.transform", slots),
             activation: architecture.activation.without_gate(),
             transform_norm: Norm::named("head.norm", eps, slots),
-            vocabulary: Vocabulary::named(plan, (tp, tp_rank), slots, gradient),
+            vocabulary: Vocabulary::named(plan, place, slots, gradient),
             order: architecture
                 .next_sentence
                 .then(|| NextSentence::named(slots)),
@@ -124,7 +125,7 @@ impl MaskedHead {
         let (tokens, vocabulary) = self.vocabulary.forward(&z, targets, cx)?;
         let sequences = tokens.chunks(self.predictions);
         losses.predictions = sequences.map(total).collect();
-        if cx.cp.rank() > 0 {
+        if cx.groups.cp.rank() > 0 {
             losses.predictions.clear();
             losses.orders.clear();
         }
@@ -145,7 +146,8 @@ impl MaskedHead {
     /// `weight`: of each prediction that counts in the step's loss -> dx: `[m, d]`
     pub(crate) fn backward(
         &self,
-        (targets, picks, weight): (&Targets, &Picks, f32),
+        (targets, picks): (&Targets, &Picks),
+        weight: f32,
         saved: Saved,
         gradients: &mut Gradients,
         cx: &Context<'_>,
@@ -163,7 +165,7 @@ impl MaskedHead {
         } = saved;
         let outer = cx;
         let cx = &within(outer, self.predictions);
-        let is_first = if cx.cp.rank() == 0 { 1.0 } else { 0.0 };
+        let is_first = if cx.groups.cp.rank() == 0 { 1.0 } else { 0.0 };
         let of = (targets, weight * is_first);
         let dz = self
             .vocabulary
@@ -179,7 +181,7 @@ impl MaskedHead {
         drop((dbefore, x));
         if let (Some(head), Some(saved), Some(swapped)) = (&self.order, order, &picks.swapped) {
             #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
-            let sequence_weight = outer.sequence_weight as f32;
+            let sequence_weight = outer.routing.sequence_weight as f32;
             let of = (swapped, sequence_weight * is_first);
             let firsts = head.backward(of, saved, gradients, &within(outer, 1))?;
             dx = joined(&dx, &firsts, self.predictions)?;
@@ -188,8 +190,8 @@ impl MaskedHead {
             let cx = &within(outer, self.picked());
             dx = norm.backward(&dx, (&picked, &statistics), None, gradients, cx)?;
         }
-        if outer.cp.size() > 1 {
-            outer.cp.all_reduce_sum(dx.f32_mut())?;
+        if outer.groups.cp.size() > 1 {
+            outer.groups.cp.all_reduce_sum(dx.f32_mut())?;
         }
         put(&dx, &picks.rows, rows, outer)
     }
@@ -197,11 +199,18 @@ impl MaskedHead {
 
 /// Picked rows are whole sequences of their own, of `rows` rows, the same on all ranks.
 fn within<'a>(cx: &Context<'a>, rows: usize) -> Context<'a> {
+    let token_leaf = if cx.sums.token_leaf > 0 { rows } else { 0 };
     Context {
-        time: rows,
-        first: 0,
-        is_sequence: false,
-        token_leaf: if cx.token_leaf > 0 { rows } else { 0 },
+        sequence: SequenceShard {
+            time: rows,
+            first: 0,
+            is_parallel: false,
+            ..cx.sequence
+        },
+        sums: SumOrder {
+            token_leaf,
+            ..cx.sums
+        },
         ..*cx
     }
 }
@@ -237,11 +246,11 @@ fn joined(first: &Tensor, last: &Tensor, places: usize) -> kernels::Result<Tenso
 /// The picked rows on every rank: x `[m, d]` -> `[picks, d]`.
 fn pick(x: &Tensor, rows: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
     let mut picked = embedding::forward(x, rows, 0)?;
-    if cx.is_sequence {
+    if cx.sequence.is_parallel {
         picked = cx.sum_over_tp(picked)?;
     }
-    if cx.cp.size() > 1 {
-        cx.cp.all_reduce_sum(picked.f32_mut())?;
+    if cx.groups.cp.size() > 1 {
+        cx.groups.cp.all_reduce_sum(picked.f32_mut())?;
     }
     // as sums with other ranks' zeros do: no -0.0 on one layout only
     picked.f32_mut().iter_mut().for_each(|x| *x += 0.0);
@@ -251,6 +260,6 @@ fn pick(x: &Tensor, rows: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> 
 /// Gradients of picked rows back to the rank's own: `[picks, d]` -> `[m, d]`, 0 elsewhere.
 fn put(dpicked: &Tensor, rows: &Tensor, m: usize, cx: &Context<'_>) -> kernels::Result<Tensor> {
     let mut dx = Tensor::zeros(&[m, dpicked.dims()[1]], DType::F32, dpicked.device())?;
-    embedding::backward(&mut dx, dpicked, rows, 0, cx.token_leaf)?;
+    embedding::backward(&mut dx, dpicked, rows, 0, cx.sums.token_leaf)?;
     Ok(dx)
 }

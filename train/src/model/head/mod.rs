@@ -10,6 +10,7 @@ use kernels::Tensor;
 
 use crate::config::plan::Plan;
 use crate::data::Targets;
+use crate::dist::mesh::RankCoord;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::head::vocabulary::{Vocabulary, total};
@@ -47,7 +48,7 @@ impl Head {
     /// `gradient` is the slot of the head's own gradient.
     pub(crate) fn named(
         plan: &Plan,
-        (tp, tp_rank): (usize, usize),
+        place: &RankCoord,
         slots: &Slots<'_>,
         gradient: usize,
     ) -> Head {
@@ -65,7 +66,7 @@ impl Head {
             } else {
                 (0.0, 0)
             },
-            vocabulary: Vocabulary::named(plan, (tp, tp_rank), slots, gradient),
+            vocabulary: Vocabulary::named(plan, place, slots, gradient),
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn forward(
     for rows in slices(linear, slice, cx) {
         let weight = cx.weight(linear.weight).rows(rows.clone())?;
         let weight = cx.factor(&weight, Role::Weight)?;
-        outputs(linear, (&x, &weight), &rows, &mut y, cx)?;
+        outputs(linear, &x, &weight, &rows, &mut y, cx)?;
         each(rows.start, &y)?;
     }
     Ok(())
@@ -51,13 +51,13 @@ pub(super) fn backward(
 ) -> kernels::Result<Tensor> {
     let (cx, mut room) = (&cx.of_layer(linear.weight), None);
     let x = cx.factor(cx.gather(x, &mut room)?, Role::Input(Whole))?;
-    let (numbers, leaf) = (cx.numbers(), cx.token_leaf);
+    let (numbers, leaf) = (cx.numbers(), cx.sums.token_leaf);
     let mut y = Tensor::empty(&[x.dims()[0], slice], DType::F32, x.device())?;
     let mut dx = Tree::default();
     for rows in slices(linear, slice, cx) {
         let weight = cx.weight(linear.weight).rows(rows.clone())?;
         let weight = cx.factor(&weight, Role::Weight)?;
-        outputs(linear, (&x, &weight), &rows, &mut y, cx)?;
+        outputs(linear, &x, &weight, &rows, &mut y, cx)?;
         slope(rows.start, &mut y)?;
         if let Some(bias) = linear.bias {
             gradients.in_rows(bias, rows.clone(), |dbias, accumulate| {
@@ -92,7 +92,8 @@ fn slices(
 /// y = x W^T and the bias of rows of the matrix.
 fn outputs(
     linear: &ColumnLinear,
-    (x, weight): (&Operand<'_>, &Operand<'_>),
+    x: &Operand<'_>,
+    weight: &Operand<'_>,
     rows: &Range<usize>,
     y: &mut Tensor,
     cx: &Context<'_>,

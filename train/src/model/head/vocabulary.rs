@@ -16,6 +16,7 @@ use kernels::{DType, Tensor, cross_entropy, reduce};
 
 use crate::config::plan::{FEATURE_CHUNKS, Plan};
 use crate::data::Targets;
+use crate::dist::mesh::RankCoord;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::head::sliced;
@@ -58,7 +59,7 @@ impl Vocabulary {
     /// `gradient` is the slot of the matrix's own gradient here.
     pub(crate) fn named(
         plan: &Plan,
-        (tp, tp_rank): (usize, usize),
+        place: &RankCoord,
         slots: &Slots<'_>,
         gradient: usize,
     ) -> Vocabulary {
@@ -71,7 +72,7 @@ impl Vocabulary {
                 out,
             },
             ids: plan.vocab,
-            first: out / tp * tp_rank,
+            first: out / place.tp * place.tp_rank,
             slice: out / FEATURE_CHUNKS,
             is_chunked: plan.train.chunked_cross_entropy,
             z: plan.train.z_loss,
@@ -99,8 +100,8 @@ impl Vocabulary {
             (Some(logits), of)
         };
         let mut max = cross_entropy::merge_maxima(&maxima)?;
-        if cx.tp.size() > 1 {
-            cx.tp.all_reduce_max(max.f32_mut())?;
+        if cx.groups.tp.size() > 1 {
+            cx.groups.tp.all_reduce_max(max.f32_mut())?;
         }
         let sum = cx.sum_over_tp(cross_entropy::merge_sums(sums, &maxima, &max)?)?;
         let target = cx.sum_over_tp(target)?;
@@ -123,7 +124,7 @@ impl Vocabulary {
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Tensor, Tensor)> {
         let (ids, n) = (&targets.ids, targets.ids.elements());
-        let slices = FEATURE_CHUNKS / cx.tp.size();
+        let slices = FEATURE_CHUNKS / cx.groups.tp.size();
         let empty = || Tensor::empty(&[slices, n], DType::F32, normed.device());
         let (mut maxima, mut sums) = (empty()?, empty()?);
         let mut target = Tensor::zeros(&[n], DType::F32, normed.device())?;
@@ -154,7 +155,7 @@ impl Vocabulary {
         for (to, counts) in weights.f32_mut().iter_mut().zip(targets.counts.f32()) {
             *to = weight * counts;
         }
-        let pull = self.pull((&max, &sum), &weights)?;
+        let pull = self.pull(&max, &sum, &weights)?;
         let both = (&weights, pull.as_ref());
         let slope = |row: usize, logits: &mut Tensor| {
             let first = self.first + row;
@@ -172,7 +173,8 @@ impl Vocabulary {
     /// Slope of the z-loss over each token's ln sum exp, if there is a z-loss.
     fn pull(
         &self,
-        (max, sum): (&Tensor, &Tensor),
+        max: &Tensor,
+        sum: &Tensor,
         weights: &Tensor,
     ) -> kernels::Result<Option<Tensor>> {
         if self.z == 0.0 {

@@ -118,8 +118,16 @@ impl Experts {
         let of_fc2 = cx.of_layer(self.fc2[0]);
         let rows = of_fc2.factor(&dy, Role::Gradient(Features::Whole))?;
         let inputs = of_fc2.factor(&hidden, Role::Input(Features::Split))?;
-        let factors = Some((&*rows, &*inputs));
-        add_gradients((&self.fc2, Op::Plain), factors, (dispatcher, gradients), cx)?;
+        let factors = Factors {
+            dy: &rows,
+            x: &inputs,
+        };
+        add_gradients(
+            (&self.fc2, Op::Plain),
+            Some(factors),
+            (dispatcher, gradients),
+            cx,
+        )?;
         drop(inputs);
         drop(hidden);
         let fc2 = weights(&self.fc2, cx)?;
@@ -132,13 +140,14 @@ impl Experts {
         let of_fc1 = cx.of_layer(self.fc1[0]);
         let dbefore = of_fc1.factor(&dbefore, Role::Gradient(Features::Split))?;
         drop(before);
-        let factors = Some((
-            &*dbefore,
-            &*of_fc1.factor(&saved.x, Role::Input(Features::Whole))?,
-        ));
+        let inputs = of_fc1.factor(&saved.x, Role::Input(Features::Whole))?;
+        let factors = Factors {
+            dy: &dbefore,
+            x: &inputs,
+        };
         add_gradients(
             (&self.fc1, Op::Transposed),
-            factors,
+            Some(factors),
             (dispatcher, gradients),
             cx,
         )?;
@@ -152,39 +161,47 @@ impl Experts {
     }
 }
 
+/// The factors of a weight's gradient, of all experts' rows here.
+struct Factors<'a> {
+    /// Gradient of the outputs.
+    dy: &'a Tensor,
+    /// Inputs.
+    x: &'a Tensor,
+}
+
 /// Adds the products of output gradients and inputs, if any token is here, to the weights' gradients.
 ///
 /// Where sequences are shared out as well as experts, the tree joins the parts of a sequence before
 /// it joins those of the ranks that sent them: each rank's sum goes over context-parallel ranks here.
 fn add_gradients(
     (slots, op): (&[Slot], Op),
-    factors: Option<(&Tensor, &Tensor)>,
+    factors: Option<Factors<'_>>,
     (dispatcher, gradients): (&TokenDispatcher, &mut Gradients),
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
     let mut sums = gradients.sums_of(slots);
     if !cx.has_parts_of_experts() {
         return match factors {
-            Some((dy, x)) => {
+            Some(Factors { dy, x }) => {
                 let leaves = dispatcher.leaves();
                 grouped_matmul::backward_weight(cx.numbers(), (&mut sums, op), dy, x, &leaves)
             }
             None => Ok(()),
         };
     }
-    let ranks = cx.ep.size();
+    let ranks = cx.groups.ep.size();
     let zeros = (sums
         .iter()
         .flat_map(|sum| std::iter::repeat_n(&**sum, ranks)))
     .map(|sum| Tensor::zeros(sum.dims(), DType::F32, sum.device()));
     let mut parts = zeros.collect::<kernels::Result<Vec<Tensor>>>()?;
-    if let Some((dy, x)) = factors {
+    if let Some(Factors { dy, x }) = factors {
         let mut parts: Vec<&mut Tensor> = parts.iter_mut().collect();
         let leaves = dispatcher.leaves_by_rank();
         grouped_matmul::backward_weight(cx.numbers(), (&mut parts, op), dy, x, &leaves)?;
     }
     for part in &mut parts {
-        cx.cp.all_reduce_sum(part.f32_mut())?;
+        cx.groups.cp.all_reduce_sum(part.f32_mut())?;
     }
     for (sum, parts) in sums.iter_mut().zip(parts.chunks_mut(ranks)) {
         // their number is a power of two

@@ -23,6 +23,7 @@ use kernels::{Tensor, add};
 use crate::config::moe::MoeConfig;
 use crate::config::plan::Plan;
 use crate::model::context::Context;
+use crate::model::context::rows::Rows;
 use crate::model::gradients::Gradients;
 use crate::model::mlp;
 use crate::model::moe::experts::Experts;
@@ -171,7 +172,7 @@ impl Moe {
 pub(crate) fn kept(
     (plan, block): (&Plan, usize),
     config: &MoeConfig,
-    (n, m): (usize, usize),
+    Rows { n, m }: Rows,
     tp: usize,
 ) -> [Vec<usize>; 2] {
     let (d, k) = (plan.model.d_model, config.top_k);
@@ -184,14 +185,10 @@ pub(crate) fn kept(
     // ops of activations that are not gated know f32 alone
     let is_f32 = !plan.model.architecture().activation.is_gated();
     let f = plan.model.d_expert() / tp;
-    large.extend(mlp::kept((plan, block), (rows, f), is_f32));
+    large.extend(mlp::kept((plan, block), rows, f, is_f32));
     if config.shared_d_ffn > 0 {
         large.push(m * d);
-        large.extend(mlp::kept(
-            (plan, block),
-            (n, config.shared_d_ffn / tp),
-            false,
-        ));
+        large.extend(mlp::kept((plan, block), n, config.shared_d_ffn / tp, false));
     }
     if config.shared_gate {
         few.push(m);

@@ -11,7 +11,8 @@ use kernels::route::{self, Coefficients, Drop, Statistics};
 use kernels::{DType, Error, Tensor};
 
 use crate::config::moe::{DropPolicy, MoeConfig, RouterScope};
-use crate::model::context::{Context, gather_rows};
+use crate::model::context::Context;
+use crate::model::context::rows::gather_rows;
 use crate::model::gradients::Gradients;
 use crate::model::slots::{Slot, Slots};
 
@@ -80,7 +81,7 @@ impl Router {
     /// Rows of a group on this rank.
     fn group(&self, n: usize, cx: &Context<'_>) -> usize {
         match self.scope {
-            RouterScope::Sequence => cx.time,
+            RouterScope::Sequence => cx.sequence.time,
             RouterScope::MicroBatch => n,
         }
     }
@@ -115,8 +116,8 @@ impl Router {
         add_over_context(&mut groups, k, cx)?;
         let mut dropped = vec![vec![0; self.experts]; groups.len()];
         let kept = match self.capacity {
-            Some((factor, policy)) if cx.drops => {
-                Some(self.limit((&chosen, &weights), (factor, policy), &mut dropped, cx)?)
+            Some((factor, policy)) if cx.routing.drops => {
+                Some(self.limit(&chosen, &weights, (factor, policy), &mut dropped, cx)?)
             }
             _ => None,
         };
@@ -137,7 +138,10 @@ impl Router {
         let broken = logits.f32().iter().position(|x| !x.is_finite());
         let Some(at) = broken else { return Ok(()) };
         let (token, expert) = (at / self.experts, at % self.experts);
-        let (sequence, position) = (token / cx.time, cx.first + token % cx.time);
+        let (sequence, position) = (
+            token / cx.sequence.time,
+            cx.sequence.first + token % cx.sequence.time,
+        );
         Err(Error::Argument {
             op: "mixture of experts",
             name: "router logit",
@@ -158,17 +162,18 @@ impl Router {
     )]
     fn limit(
         &self,
-        (chosen, weights): (&Tensor, &Tensor),
+        chosen: &Tensor,
+        weights: &Tensor,
         (factor, policy): (f64, Drop),
         dropped: &mut [Vec<u64>],
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let (k, n) = (self.rule.k, chosen.dims()[0]);
-        let parts = cx.cp.size();
+        let parts = cx.groups.cp.size();
         let ids: Vec<f32> = chosen.u32().iter().map(|&id| id as f32).collect();
         let ids = Tensor::from_f32(&[n, k], &ids, chosen.device())?;
-        let ids = gather_rows(cx.cp, &ids, cx.time)?;
-        let weights = gather_rows(cx.cp, weights, cx.time)?;
+        let ids = gather_rows(cx.groups.cp, &ids, cx.sequence.time)?;
+        let weights = gather_rows(cx.groups.cp, weights, cx.sequence.time)?;
         let group = self.group(n, cx) * parts;
         let capacity = route::capacity(group, k, self.experts, factor);
         let mut kept = Tensor::empty(&[n * parts, k], DType::U32, chosen.device())?;
@@ -187,8 +192,12 @@ impl Router {
         if parts == 1 {
             return Ok(kept);
         }
-        let run = cx.time * k;
-        let all = kept.u32().chunks(run).skip(cx.cp.rank()).step_by(parts);
+        let run = cx.sequence.time * k;
+        let all = kept
+            .u32()
+            .chunks(run)
+            .skip(cx.groups.cp.rank())
+            .step_by(parts);
         let own: Vec<u32> = all.flatten().copied().collect();
         Tensor::from_u32(&[n, k], &own, chosen.device())
     }
@@ -205,7 +214,7 @@ impl Router {
         let (n, k) = (x.dims()[0], self.rule.k);
         let group = self.group(n, cx);
         // sequences of a group over all sequences of the step
-        let share = (group / cx.time) as f64 * cx.sequence_weight;
+        let share = (group / cx.sequence.time) as f64 * cx.routing.sequence_weight;
         let losses = Coefficients {
             balance: self.losses.balance * share,
             z: self.losses.z * share,
@@ -230,7 +239,7 @@ impl Router {
             gradients.sums([bias]);
         }
         let (dweight, accumulate) = gradients.target(self.weight);
-        let leaf = cx.token_leaf;
+        let leaf = cx.sums.token_leaf;
         matmul(
             dweight,
             (&dlogits, Op::Transposed),
@@ -260,13 +269,13 @@ fn rows(x: &Tensor, first: usize, count: usize) -> kernels::Result<Tensor> {
 
 /// Makes the statistics those of whole groups.
 fn add_over_context(groups: &mut [Statistics], k: usize, cx: &Context<'_>) -> kernels::Result<()> {
-    if cx.cp.size() == 1 {
+    if cx.groups.cp.size() == 1 {
         return Ok(());
     }
     let mine: Vec<f64> = groups.iter().flat_map(Statistics::words).collect();
     let len = mine.len() / groups.len();
-    for (rank, all) in cx.cp.all_gather_f64(&mine)?.iter().enumerate() {
-        if rank == cx.cp.rank() {
+    for (rank, all) in cx.groups.cp.all_gather_f64(&mine)?.iter().enumerate() {
+        if rank == cx.groups.cp.rank() {
             continue;
         }
         for (group, words) in groups.iter_mut().zip(all.chunks(len)) {

@@ -44,7 +44,7 @@ impl Shared {
         let name = format!("{at}.shared");
         let gate = format!("{at}.shared_gate.weight");
         Shared {
-            mlp: Mlp::named(&name, plan, (tp, config.shared_d_ffn), slots),
+            mlp: Mlp::named(&name, plan, config.shared_d_ffn, tp, slots),
             gate: config.shared_gate.then(|| slots.get(&gate)),
         }
     }
@@ -109,7 +109,7 @@ impl Shared {
         let dscores = cx.gather(&dscores, &mut room)?;
         let x = cx.gather(x, &mut rows)?;
         let (dgate, accumulate) = gradients.target(gate);
-        let leaf = cx.token_leaf;
+        let leaf = cx.sums.token_leaf;
         matmul(
             dgate,
             (dscores, Op::Transposed),

@@ -21,10 +21,10 @@ pub(crate) struct TokenDispatcher {
 impl TokenDispatcher {
     /// Tells the group how many rows of each expert and leaf this rank has.
     pub(crate) fn of(order: &Order, cx: &Context<'_>) -> kernels::Result<TokenDispatcher> {
-        let (experts, ranks) = (order.counts().len(), cx.ep.size());
+        let (experts, ranks) = (order.counts().len(), cx.groups.ep.size());
         let tokens = order.token_count();
-        let leaf = if cx.token_leaf > 0 {
-            cx.token_leaf
+        let leaf = if cx.sums.token_leaf > 0 {
+            cx.sums.token_leaf
         } else {
             tokens
         };
@@ -37,9 +37,9 @@ impl TokenDispatcher {
                 mine[expert * leaves + token / leaf] += 1.0;
             }
         }
-        let all = cx.ep.all_gather_f64(&mine)?;
+        let all = cx.groups.ep.all_gather_f64(&mine)?;
         let here = experts / ranks;
-        let first = cx.ep.rank() * here;
+        let first = cx.groups.ep.rank() * here;
         let of_expert = |expert: usize| -> Vec<Vec<usize>> {
             let of_rank = |counts: &Vec<f64>| {
                 // in a validation ranks may have different numbers of sequences
@@ -80,7 +80,7 @@ impl TokenDispatcher {
 
     /// `[r, d]` by expert -> `[q, d]` by expert here.
     pub(crate) fn deliver(&self, rows: Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        if cx.ep.size() == 1 {
+        if cx.groups.ep.size() == 1 {
             return Ok(rows);
         }
         let d = rows.dims()[1];
@@ -91,7 +91,7 @@ impl TokenDispatcher {
             parts.push(part.to_vec());
             rest = after;
         }
-        let received = cx.ep.all_to_all(parts)?;
+        let received = cx.groups.ep.all_to_all(parts)?;
         let total = self.counts.iter().sum();
         let mut here = Tensor::empty(&[total, d], DType::F32, rows.device())?;
         let mut rests: Vec<&[f32]> = received.iter().map(Vec::as_slice).collect();
@@ -109,11 +109,11 @@ impl TokenDispatcher {
 
     /// The way back: `[q, d]` -> `[r, d]`.
     pub(crate) fn deliver_back(&self, rows: Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        if cx.ep.size() == 1 {
+        if cx.groups.ep.size() == 1 {
             return Ok(rows);
         }
         let d = rows.dims()[1];
-        let mut parts = vec![Vec::new(); cx.ep.size()];
+        let mut parts = vec![Vec::new(); cx.groups.ep.size()];
         let mut rest = rows.f32();
         for ranks in &self.leaves {
             for (part, leaves) in parts.iter_mut().zip(ranks) {
@@ -122,7 +122,7 @@ impl TokenDispatcher {
                 rest = after;
             }
         }
-        let received = cx.ep.all_to_all(parts)?.concat();
+        let received = cx.groups.ep.all_to_all(parts)?.concat();
         Tensor::from_f32(&[self.sent.iter().sum(), d], &received, rows.device())
     }
 }

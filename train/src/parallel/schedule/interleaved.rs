@@ -9,7 +9,7 @@
 use super::action::Action;
 
 /// (micro-batch, chunk) in the order of forward passes.
-fn table((stages, chunks): (usize, usize), microbatches: usize) -> Vec<(usize, usize)> {
+fn table(stages: usize, chunks: usize, microbatches: usize) -> Vec<(usize, usize)> {
     let groups = (microbatches / stages).max(1);
     let mut table = Vec::with_capacity(microbatches * chunks);
     for group in 0..groups {
@@ -26,7 +26,7 @@ fn table((stages, chunks): (usize, usize), microbatches: usize) -> Vec<(usize, u
 }
 
 /// Forwards before the first backward.
-fn warmup(rank: usize, (stages, chunks): (usize, usize), microbatches: usize) -> usize {
+fn warmup(rank: usize, stages: usize, chunks: usize, microbatches: usize) -> usize {
     let largest = if microbatches < stages {
         microbatches
     } else {
@@ -36,19 +36,24 @@ fn warmup(rank: usize, (stages, chunks): (usize, usize), microbatches: usize) ->
     ahead.min(microbatches * chunks)
 }
 
-/// Actions of pipeline rank `rank`; `pieces` is (ranks, chunks on each).
-pub(super) fn interleaved(rank: usize, pieces: (usize, usize), microbatches: usize) -> Vec<Action> {
-    let table = table(pieces, microbatches);
+/// Actions of pipeline rank `rank` of `stages`, with `chunks` on each.
+pub(super) fn interleaved(
+    rank: usize,
+    stages: usize,
+    chunks: usize,
+    microbatches: usize,
+) -> Vec<Action> {
+    let table = table(stages, chunks, microbatches);
     let forward = |k: usize| {
         let (micro, chunk) = table[k];
         Action::Forward { micro, chunk }
     };
     let backward = |k: usize| {
         let (micro, chunk) = table[k];
-        let chunk = pieces.1 - 1 - chunk;
+        let chunk = chunks - 1 - chunk;
         Action::Backward { micro, chunk }
     };
-    let (total, warmup) = (table.len(), warmup(rank, pieces, microbatches));
+    let (total, warmup) = (table.len(), warmup(rank, stages, chunks, microbatches));
     let mut plan: Vec<Action> = (0..warmup).map(forward).collect();
     for k in warmup..total {
         plan.extend([forward(k), backward(k - warmup)]);
@@ -69,14 +74,14 @@ mod tests {
         let number = |value: &serde_json::Value| usize::try_from(value.as_u64().unwrap()).unwrap();
         let mut compared = 0;
         for case in cases.as_array().unwrap() {
-            let pieces = (number(&case["p"]), number(&case["v"]));
+            let (p, v) = (number(&case["p"]), number(&case["v"]));
             let m = number(&case["m"]);
             let wanted: Vec<(usize, usize)> = (case["table"].as_array().unwrap().iter())
                 .map(|pair| (number(&pair[0]), number(&pair[1])))
                 .collect();
-            assert_eq!(table(pieces, m), wanted, "{pieces:?} {m}");
+            assert_eq!(table(p, v, m), wanted, "{p} {v} {m}");
             for (rank, wanted) in case["warmup"].as_array().unwrap().iter().enumerate() {
-                assert_eq!(warmup(rank, pieces, m), number(wanted), "{pieces:?} {m}");
+                assert_eq!(warmup(rank, p, v, m), number(wanted), "{p} {v} {m}");
             }
             compared += 1;
         }

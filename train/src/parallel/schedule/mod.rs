@@ -17,8 +17,7 @@ pub(crate) fn actions(parallel: &ParallelConfig, rank: usize, microbatches: usiz
     match parallel.schedule {
         PipelineSchedule::Gpipe => gpipe::gpipe(microbatches),
         PipelineSchedule::OneFOneB if parallel.virtual_stages > 1 => {
-            let pieces = (parallel.pp, parallel.virtual_stages);
-            interleaved::interleaved(rank, pieces, microbatches)
+            interleaved::interleaved(rank, parallel.pp, parallel.virtual_stages, microbatches)
         }
         PipelineSchedule::OneFOneB => one_f_one_b::one_f_one_b(rank, parallel.pp, microbatches),
     }

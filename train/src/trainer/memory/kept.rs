@@ -5,16 +5,8 @@ use kernels::Device;
 
 use super::Rank;
 use crate::config::{NormKind, Recompute};
+use crate::model::context::rows::Rows;
 use crate::model::{attention, mlp, moe};
-
-/// Rows of a micro-batch on a rank.
-#[derive(Clone, Copy)]
-struct Rows {
-    /// Of its sequences.
-    n: usize,
-    /// Between layers.
-    m: usize,
-}
 
 /// Numbers of four bytes of each tensor that a block keeps: those that stay and those that may wait in a file.
 struct Kept {
@@ -128,7 +120,7 @@ impl Rank<'_> {
         large.push(attention::kept((plan, block), n, tp));
         match plan.model.moe_at(block) {
             Some(moe) => {
-                let [routed, rows] = moe::kept((plan, block), moe, (n, m), tp);
+                let [routed, rows] = moe::kept((plan, block), moe, Rows { n, m }, tp);
                 few.extend(routed);
                 large.extend(rows);
             }
@@ -169,7 +161,7 @@ impl Rank<'_> {
     fn feed_forward(&self, block: usize, n: usize) -> [usize; 2] {
         let (tp, plan) = (self.place.tp, self.plan);
         let is_dropped = plan.model.architecture().is_encoder_decoder && plan.model.dropout > 0.0;
-        mlp::kept((plan, block), (n, plan.shape().d_ffn / tp), is_dropped)
+        mlp::kept((plan, block), n, plan.shape().d_ffn / tp, is_dropped)
     }
 
     /// Elements of what attention itself computes: mixed values and the sums' logarithms.

@@ -1,0 +1,101 @@
+//! Rows between layers under sequence parallelism: all-gather before a layer with split features, reduce-scatter after it
+//! (Korthikanti et al. 2022, arXiv:2205.05198).
+
+use kernels::comm::Collective;
+use kernels::{DType, Tensor};
+
+use crate::model::context::Context;
+
+/// Rows of a micro-batch on a rank.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows {
+    /// Of its sequences.
+    pub n: usize,
+    /// Between layers.
+    pub m: usize,
+}
+
+impl Context<'_> {
+    /// Rows as a layer with split features reads them: all of this rank's sequences. `room` holds
+    /// them if they had to be gathered.
+    pub(crate) fn gather<'t>(
+        &self,
+        x: &'t Tensor,
+        room: &'t mut Option<Tensor>,
+    ) -> kernels::Result<&'t Tensor> {
+        if !self.sequence.is_parallel {
+            return Ok(x);
+        }
+        Ok(room.insert(gather_rows(self.groups.tp, x, self.row_time())?))
+    }
+
+    /// Of whole rows that every tensor-parallel rank has, those it has between layers.
+    pub(crate) fn own_rows(&self, x: Tensor) -> kernels::Result<Tensor> {
+        if !self.sequence.is_parallel {
+            return Ok(x);
+        }
+        let (size, d) = (self.groups.tp.size(), x.dims()[1]);
+        let run = self.row_time() * d;
+        let mut own = Tensor::empty(&[x.dims()[0] / size, d], DType::F32, x.device())?;
+        let runs = x
+            .f32()
+            .chunks(run)
+            .skip(self.groups.tp.rank())
+            .step_by(size);
+        for (to, from) in own.f32_mut().chunks_mut(run).zip(runs) {
+            to.copy_from_slice(from);
+        }
+        Ok(own)
+    }
+
+    /// Finishes a sum over ranks and leaves this rank the rows that it has between layers.
+    pub(crate) fn sum_to_rows(&self, x: Tensor) -> kernels::Result<Tensor> {
+        if self.sequence.is_parallel {
+            scatter_sum_rows(self.groups.tp, &x, self.row_time())
+        } else {
+            self.sum_over_tp(x)
+        }
+    }
+}
+
+/// Puts together sequences of which each rank has `rows` rows, in order of ranks:
+/// `[b * rows, d]` -> `[b * rows * size, d]`.
+pub(crate) fn gather_rows(
+    group: &dyn Collective,
+    x: &Tensor,
+    rows: usize,
+) -> kernels::Result<Tensor> {
+    let (size, d) = (group.size(), x.dims()[1]);
+    let mut whole = Tensor::empty(&[x.dims()[0] * size, d], DType::F32, x.device())?;
+    let (run, to) = (rows * d, whole.f32_mut());
+    group.all_gather_to(x.f32(), &mut |rank, mut at, mut piece| {
+        while !piece.is_empty() {
+            let (sequence, within) = (at / run, at % run);
+            let (some, rest) = piece.split_at(piece.len().min(run - within));
+            to[(sequence * size + rank) * run + within..][..some.len()].copy_from_slice(some);
+            (at, piece) = (at + some.len(), rest);
+        }
+    })?;
+    Ok(whole)
+}
+
+/// Sums over ranks, of which each keeps its `rows` rows of every sequence:
+/// `[b * rows * size, d]` -> `[b * rows, d]`.
+pub(crate) fn scatter_sum_rows(
+    group: &dyn Collective,
+    x: &Tensor,
+    rows: usize,
+) -> kernels::Result<Tensor> {
+    let (size, d) = (group.size(), x.dims()[1]);
+    let run = rows * d;
+    let sequences = x.elements() / (run * size);
+    let mut by_rank = Tensor::empty(x.dims(), DType::F32, x.device())?;
+    for (at, to) in by_rank.f32_mut().chunks_exact_mut(run).enumerate() {
+        let (rank, sequence) = (at / sequences, at % sequences);
+        to.copy_from_slice(&x.f32()[(sequence * size + rank) * run..][..run]);
+    }
+    let cuts: Vec<usize> = (0..=size).map(|rank| rank * sequences * run).collect();
+    let mut sum = Tensor::empty(&[sequences * rows, d], DType::F32, x.device())?;
+    group.reduce_scatter_sum(by_rank.f32(), &cuts, sum.f32_mut())?;
+    Ok(sum)
+}
