@@ -8,10 +8,12 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use train::{
-    CheckpointConfig, Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Precision,
-    Sample, Samples, StepRecord, TrainConfig,
+use train::config::{
+    CheckpointConfig, Determinism, Family, ModelConfig, ParallelConfig, Plan, Precision,
+    TrainConfig,
 };
+use train::data::{Sample, Samples};
+use train::metrics::{Events, StepRecord};
 
 /// Bytes from which on an allocation counts: a quarter of the smallest activation below.
 const LARGE: usize = 16 << 10;
@@ -129,7 +131,7 @@ fn after_two_steps_nothing_large_is_allocated() {
         for determinism in [Determinism::Layout, Determinism::Off] {
             let (folder, counts) = (tempfile::tempdir().unwrap(), Counts::default());
             let plan = plan(precision, determinism);
-            train::run(&plan, &Ramp, None, folder.path(), &counts).unwrap();
+            train::trainer::run(&plan, &Ramp, None, folder.path(), &counts).unwrap();
             let counts = counts.0.into_inner().unwrap();
             assert!(counts[0] > 0, "the arena and the weights");
             let after: Vec<usize> = counts.windows(2).map(|pair| pair[1] - pair[0]).collect();

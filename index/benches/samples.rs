@@ -7,7 +7,9 @@
 //! `reads [MIB]`: random samples of a dataset in the page cache beside a plain copy of as many bytes.
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
-use index::{Dataset, DatasetWriter, GptIndices, GptSamples, Part, Request, TokenType};
+use index::dataset::{Dataset, DatasetWriter, TokenType};
+use index::samples::{GptIndices, GptSamples, Request};
+use index::split::Part;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -87,7 +89,7 @@ fn blend(samples: u64, datasets: usize) {
     let sum: f64 = weights.iter().sum();
     let weights: Vec<f64> = weights.iter().map(|w| w / sum).collect();
     let what = format!("greedy order of {samples} samples over {datasets} datasets");
-    let (order, wall) = timed(&what, || index::weighted_order(&weights, samples));
+    let (order, wall) = timed(&what, || index::blend::weighted_order(&weights, samples));
     let order = order.expect("an order");
     println!(
         "  {:.2} ns a sample, last from {:?}",

@@ -5,7 +5,8 @@
 
 #![expect(clippy::print_stderr, reason = "a program for developers, run by hand")]
 
-use index::{BuildOptions, TrainSettings, Trainer};
+use index::dataset::BuildOptions;
+use index::tokenizer::{TrainSettings, Trainer};
 use std::io::{BufRead, BufReader};
 use std::time::Instant;
 
@@ -78,10 +79,10 @@ fn main() {
             let prefix = folder.path().join("bench");
             let built = pool
                 .install(|| {
-                    index::build_dataset(
+                    index::dataset::build(
                         &prefix,
                         &tokenizer,
-                        &mut index::Texts(texts(path)),
+                        &mut index::dataset::Texts(texts(path)),
                         &options,
                         &|_, _| {},
                     )

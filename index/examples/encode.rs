@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [tokenizer, file] = args.as_slice() else {
         return Err("usage: encode TOKENIZER.json FILE.jsonl".into());
     };
-    let tokenizer = index::Tokenizer::load(std::path::Path::new(tokenizer))?;
+    let tokenizer = index::tokenizer::Tokenizer::load(std::path::Path::new(tokenizer))?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     for line in BufReader::new(std::fs::File::open(file)?).lines() {
         let value: serde_json::Value = serde_json::from_str(&line?)?;

@@ -46,7 +46,7 @@ fn main() -> Result<()> {
     let texts = texts(file)?;
     let mut out = std::io::stdout().lock();
     let start = cpu_seconds();
-    let ours = index::Tokenizer::load(Path::new(path))?;
+    let ours = index::tokenizer::Tokenizer::load(Path::new(path))?;
     writeln!(out, "loaded in {:.3} s", cpu_seconds() - start)?;
     let mut encoder = ours.encoder();
     if alone {

@@ -9,7 +9,7 @@ use std::io::BufRead;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut texts, mut bytes, mut sentences, mut wrong) = (0, 0, 0, 0);
-    let english = index::Punkt::english();
+    let english = index::sentences::Punkt::english();
     for line in std::io::stdin().lock().lines() {
         let row: serde_json::Value = serde_json::from_str(&line?)?;
         let text = row["text"].as_str().unwrap_or_default();

@@ -12,10 +12,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "usage: train_tokenizer bpe|wordpiece|unigram VOCAB FILE.jsonl OUT.json".into(),
         );
     };
-    let mut trainer = index::Trainer::new(index::TrainSettings {
+    let mut trainer = index::tokenizer::Trainer::new(index::tokenizer::TrainSettings {
         kind: serde_json::from_value(kind.as_str().into())?,
         vocab: vocab.parse()?,
-        ..index::TrainSettings::default()
+        ..index::tokenizer::TrainSettings::default()
     })?;
     for line in BufReader::new(std::fs::File::open(file)?).lines() {
         let value: serde_json::Value = serde_json::from_str(&line?)?;

@@ -16,7 +16,7 @@ pub(crate) struct Context {
     pub manifest: Manifest,
     shards: OnceLock<Vec<Shard>>,
     /// The processes that train together, until they have.
-    world: Mutex<Option<::train::World>>,
+    world: Mutex<Option<::train::dist::World>>,
     /// None in a process that only trains beside the one that has it.
     _lock: Option<File>,
 }
@@ -118,12 +118,12 @@ impl Context {
     }
 
     /// Trains with these processes.
-    pub(crate) fn set_world(&self, world: ::train::World) {
+    pub(crate) fn set_world(&self, world: ::train::dist::World) {
         *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
     }
 
     /// The processes to train with; this one alone if nobody set others.
-    pub(crate) fn take_world(&self) -> Option<::train::World> {
+    pub(crate) fn take_world(&self) -> Option<::train::dist::World> {
         self.world
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -2,7 +2,7 @@
 
 use crate::jobs::{metrics, output, succeed};
 use crate::megatron::write;
-use index::Dataset;
+use index::dataset::Dataset;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -376,7 +376,8 @@ fn a_blend_of_a_terabyte_starts_without_reading_it() {
     // tokens that are nowhere: the file has a size and no blocks
     let prefix = dir.path().join("a");
     let (length, count) = (i32::MAX.unsigned_abs(), 128);
-    let mut writer = index::DatasetWriter::create(&prefix, index::TokenType::I32).unwrap();
+    let mut writer =
+        index::dataset::DatasetWriter::create(&prefix, index::dataset::TokenType::I32).unwrap();
     writer
         .append(&[], &vec![length; count], &vec![1; count])
         .unwrap();

@@ -299,7 +299,7 @@ fn sidecars_and_cached_arrays_whose_numbers_lie_do_not_take_the_memory() {
     let dir = tempfile::tempdir().unwrap();
     let prefix = dir.path().join("x");
     write(&prefix, 1, 50);
-    let tokens = index::Dataset::open(&prefix).unwrap().tokens();
+    let tokens = index::dataset::Dataset::open(&prefix).unwrap().tokens();
     let sidecar = |vocab: u64, documents: u64| {
         let text = json!({"dataset": {}, "tokenizer": {"vocab": vocab, "xxh3": "none", "encoder": "none", "end_of_document": 0},
             "dtype": "uint16", "documents": documents, "sequences": 50, "tokens": tokens, "text_bytes": u64::MAX});

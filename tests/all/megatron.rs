@@ -1,10 +1,12 @@
 //! GPT datasets, sample order, blends, items and cache files equal megatron-core's, bit for bit
 //! (`data/megatron_samples.json`, 60 configurations).
 
-use index::{
-    Blend, BlendRequest, Cache, Dataset, DatasetWriter, GptItem, ItemOptions, Mixture, Part,
-    RandomState, Source, TokenType,
-};
+use index::blend::{Blend, BlendRequest, Mixture, Source};
+use index::cache::Cache;
+use index::dataset::{Dataset, DatasetWriter, TokenType};
+use index::numpy_random::RandomState;
+use index::samples::{GptItem, ItemOptions};
+use index::split::Part;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -132,7 +134,7 @@ fn build(case: &Value, dir: &Path, cache: Option<&Cache>) -> index::Result<[Opti
         r.sample.drop_last = is(&case["drop_last"]);
         r.surplus = case["surplus"].as_f64().unwrap();
         r.cache = cache;
-        *part = index::build_blend(&r)?[i].take();
+        *part = index::blend::build(&r)?[i].take();
     }
     Ok(parts)
 }
@@ -248,7 +250,9 @@ fn cache_files_have_the_names_that_megatron_gives_them() {
             let Some(blend) = blend.filter(|b| !b.is_empty()) else {
                 continue;
             };
-            let name = |d: &index::GptSamples| d.dataset().prefix().file_name().unwrap().to_owned();
+            let name = |d: &index::samples::GptSamples| {
+                d.dataset().prefix().file_name().unwrap().to_owned()
+            };
             let mut got = Vec::new();
             if !blend.dataset_index().is_empty() {
                 let all = blend.datasets().iter().map(|d| {

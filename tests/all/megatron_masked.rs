@@ -1,10 +1,11 @@
 //! BERT and T5 samples equal megatron-core's, bit for bit (`data/megatron_masked.json`).
 
 use crate::megatron::{Hash, number};
-use index::{
-    BertSamples, Cache, Dataset, MaskTokens, MaskedRequest, Masking, Part, RandomState, Request,
-    T5Samples, parse_split,
-};
+use index::cache::Cache;
+use index::dataset::Dataset;
+use index::numpy_random::RandomState;
+use index::samples::{BertSamples, MaskTokens, MaskedRequest, Masking, Request, T5Samples};
+use index::split::{self, Part};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -134,7 +135,7 @@ fn every_sample_map_and_item_of_bert_and_t5_is_megatrons() {
     let mut compared = 0;
     for (c, case) in golden["cases"].as_array().unwrap().iter().enumerate() {
         let split = case["split"].as_str().unwrap();
-        let bounds = parse_split(split).unwrap();
+        let bounds = split::parse(split).unwrap();
         let tokenizer = serde_json::json!({"class": "Toy"});
         let cache = Cache::new(&dir.path().join("cache"), Some(split), tokenizer).unwrap();
         for part in Part::ALL {

@@ -1,7 +1,7 @@
 //! Which rank takes which sample equals Megatron's samplers and torch's permutations (`data/megatron_samplers.json`).
 
 use crate::megatron::{Hash, number};
-use index::{Cyclic, Sampler, randperm, share};
+use index::sampler::{Cyclic, Sampler, randperm, share};
 use serde_json::Value;
 
 fn cases(key: &str) -> Vec<Value> {

@@ -1,7 +1,7 @@
 //! `[tokenize]` on files as they are: Megatron's bytes, the same from any number of tasks and after kills, bad input.
 
 use crate::jobs::{assert_same, millrace, output, root, succeed};
-use index::{Dataset, DatasetWriter, TokenType};
+use index::dataset::{Dataset, DatasetWriter, TokenType};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -401,7 +401,7 @@ fn merging_datasets_of_different_tokenizers_is_refused_and_a_folder_is_its_datas
     let merged = dir.path().join("merged");
     let name = |p: &Path| p.display().to_string();
     succeed(&["merge", &name(&merged), &name(&tokens)]);
-    let sidecar = index::Sidecar::read(&merged).unwrap().unwrap();
+    let sidecar = index::dataset::Sidecar::read(&merged).unwrap().unwrap();
     let both = Dataset::open(&merged).unwrap();
     sidecar.check(&both).unwrap();
     assert_eq!(both.documents(), 240);

@@ -16,10 +16,12 @@ use std::error::Error as StdError;
 use std::path::Path;
 use std::sync::Mutex;
 
-use train::{
-    CheckpointConfig, Determinism, Events, Family, ModelConfig, ParallelConfig, Plan, Precision,
-    Profile, Recompute, Sample, Samples, StepRecord, TrainConfig,
+use train::config::{
+    CheckpointConfig, Determinism, Family, ModelConfig, ParallelConfig, Plan, Precision, Profile,
+    Recompute, TrainConfig,
 };
+use train::data::{Sample, Samples};
+use train::metrics::{Events, StepRecord};
 
 const WARM: usize = 2;
 
@@ -182,7 +184,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
                 option("--chunked-cross-entropy", "false").parse()?;
             plan.train.profile = Profile::Switch(!trace.is_empty());
             let (folder, times) = (tempfile::tempdir()?, Times::default());
-            train::run(
+            train::trainer::run(
                 &plan,
                 &Noise(plan.vocab as u64),
                 None,

@@ -8,10 +8,13 @@
 use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 
-use train::{
-    Activation, Determinism, Events, Family, GenerateOptions, ModelConfig, MoeConfig,
-    ParallelConfig, Plan, RouterScore, Sample, Samples, StepRecord, TieEmbeddings, TrainConfig,
+use train::config::{
+    Activation, Determinism, Family, ModelConfig, MoeConfig, ParallelConfig, Plan, RouterScore,
+    TieEmbeddings, TrainConfig,
 };
+use train::data::{Sample, Samples};
+use train::infer::GenerateOptions;
+use train::metrics::{Events, StepRecord};
 
 struct Squares;
 
@@ -125,8 +128,8 @@ fn plan(model: ModelConfig) -> Plan {
 }
 
 fn export(plan: &Plan, folder: &Path) -> Result<(), Box<dyn StdError>> {
-    let done = train::run(plan, &Squares, None, &folder.join("run"), &Quiet)?;
-    train::export_hf(&done.checkpoint, folder)?;
+    let done = train::trainer::run(plan, &Squares, None, &folder.join("run"), &Quiet)?;
+    train::checkpoint::export_hf(&done.checkpoint, folder)?;
     let mut sample = Sample::of(plan);
     let read = Squares.read(999, &mut sample);
     read.map_err(|error| error.to_string())?;
@@ -136,15 +139,15 @@ fn export(plan: &Plan, folder: &Path) -> Result<(), Box<dyn StdError>> {
         _ => return Err("a masked model writes no text".into()),
     };
     let logits = match given {
-        Some(given) => train::decoder_logits(&done.checkpoint, tokens, given)?,
-        None => train::logits(&done.checkpoint, tokens)?,
+        Some(given) => train::eval::decoder_logits(&done.checkpoint, tokens, given)?,
+        None => train::eval::logits(&done.checkpoint, tokens)?,
     };
     let options = GenerateOptions {
         max_tokens: 32,
         temperature: 0.0,
         ..Default::default()
     };
-    let greedy = train::generate(&done.checkpoint, &tokens[..16], &options, &mut |_| {})?;
+    let greedy = train::infer::generate(&done.checkpoint, &tokens[..16], &options, &mut |_| {})?;
     let record = serde_json::json!({"tokens": tokens, "decoder_tokens": given,
         "logits": logits, "greedy": greedy});
     std::fs::write(folder.join("logits.json"), record.to_string())?;

@@ -7,10 +7,11 @@
 
 use std::error::Error as StdError;
 
-use train::memory::{RankMemory, measure, predict};
-use train::{
-    Determinism, Family, ModelConfig, ParallelConfig, Plan, Recompute, Sample, Samples, TrainConfig,
+use train::config::{
+    Determinism, Family, ModelConfig, ParallelConfig, Plan, Recompute, TrainConfig,
 };
+use train::data::{Sample, Samples};
+use train::trainer::memory::{RankMemory, measure, predict};
 
 struct Squares;
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::resume::SettingChange;
 use crate::error::{At, Error, Result};
-use crate::parallel::routing::RoutingRecord;
+pub use crate::parallel::routing::RoutingRecord;
 
 /// One step's line in `metrics.jsonl`. The figures from `tokens_per_s` on depend on the clock and
 /// the machine; the others are reproducible.

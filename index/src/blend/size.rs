@@ -114,8 +114,8 @@ mod tests {
     use super::*;
     use crate::blend::build;
     use crate::dataset::write::DatasetWriter;
+    use crate::dataset::{Dataset, TokenType};
     use crate::samples::GptSamples;
-    use crate::{Dataset, TokenType};
     use std::path::Path;
     use std::sync::Arc;
 

@@ -14,3 +14,13 @@ pub(crate) mod sidecar;
 pub(crate) mod stats;
 pub(crate) mod stored;
 pub(crate) mod write;
+
+pub use batch::{TextBatch, TextSource, Texts};
+pub use build::{BuildOptions, Built, GroupCounts, build, fingerprint, whole_fingerprint};
+pub use format::TokenType;
+pub use inspect::inspect;
+pub use merge::merge;
+pub use read::Dataset;
+pub use sidecar::{Group, Sidecar, TokenizerNote};
+pub use stats::{Lengths, Statistics, Vocabulary, statistics};
+pub use write::{DatasetWriter, Written};

@@ -411,7 +411,7 @@ mod tests {
         let start = Instant::now();
         let data = Arc::new(Dataset::open(&prefix).unwrap());
         data.expect_ids_below(50_000).unwrap();
-        let print = crate::fingerprint(&data).unwrap();
+        let print = crate::dataset::fingerprint(&data).unwrap();
         let request = Request::of(1 << 20, None, 1);
         let samples = GptSamples::new(data.clone(), Part::Train, (0.0, 1.0), &request, None);
         let samples = samples.unwrap();
@@ -434,6 +434,6 @@ mod tests {
         bin.write_all_at(&70_000u32.to_le_bytes(), bytes - 4)
             .unwrap();
         assert!(data.expect_ids_below(50_000).is_err());
-        assert_ne!(crate::fingerprint(&data).unwrap(), print);
+        assert_ne!(crate::dataset::fingerprint(&data).unwrap(), print);
     }
 }

@@ -101,7 +101,7 @@ impl Null {
 
 #[cfg(test)]
 mod tests {
-    use crate::Tokenizer;
+    use crate::tokenizer::Tokenizer;
     use std::path::Path;
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
             (t.vocab(), t.end_of_document(), t.json()),
             (100, Some(7), "null:100:7")
         );
-        let options = crate::LoadOptions {
+        let options = crate::tokenizer::LoadOptions {
             eod: Some("7".into()),
             ..Default::default()
         };

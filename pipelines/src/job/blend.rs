@@ -14,14 +14,14 @@ pub struct BlendTable {
     pub samples: BlendSamples,
     /// How `bert` and `t5` samples are masked. Defaults: Megatron's.
     #[serde(skip_serializing_if = "is_default")]
-    pub masking: index::Masking,
+    pub masking: index::samples::Masking,
     /// Most tokens of a `t5` sample's decoder. Default: 128, Megatron's.
     pub decoder_length: usize,
     /// Ratios of train, validation and test documents of `dataset`.
     pub split: String,
     /// `weighted` repeats datasets as their weights need; `proportional` takes one epoch of each at most, in proportion
     /// to their samples; `exhaustive` takes every sample of one epoch once. Default: `weighted`.
-    pub mixture: index::Mixture,
+    pub mixture: index::blend::Mixture,
     /// What a `weight` is multiplied by: nothing (`given`), or the dataset's `tokens` or `documents`. Default: `given`.
     pub weights: BlendWeights,
     /// Samples built beyond those planned, as a share: room for rounding. Default: 0.005, Megatron's.
@@ -29,7 +29,7 @@ pub struct BlendTable {
     /// Most epochs of any dataset under `weighted`; 0 is no limit. Default: 0.
     pub max_epochs: f64,
     /// Above `max_epochs`: `refuse`, or `redistribute` to the other datasets by weight. Default: `refuse`.
-    pub above_cap: index::AboveCap,
+    pub above_cap: index::blend::AboveCap,
     /// Every global batch has each dataset's share to within one sample (MT-NLG). Default: no, Megatron's order.
     pub even_batches: bool,
     /// Order of training: `single` takes the blend as it is; `cyclic` and `cyclic_unsharded` shuffle its samples anew
@@ -81,14 +81,14 @@ impl Default for BlendTable {
         BlendTable {
             seq_length: 1024,
             samples: BlendSamples::Text,
-            masking: index::Masking::default(),
+            masking: index::samples::Masking::default(),
             decoder_length: 128,
             split: "949,50,1".into(),
-            mixture: index::Mixture::Weighted,
+            mixture: index::blend::Mixture::Weighted,
             weights: BlendWeights::Given,
-            surplus: index::SURPLUS,
+            surplus: index::blend::SURPLUS,
             max_epochs: 0.0,
-            above_cap: index::AboveCap::Refuse,
+            above_cap: index::blend::AboveCap::Refuse,
             even_batches: false,
             sampler: BlendSampler::Single,
             add_extra_token_to_sequence: true,
@@ -230,7 +230,7 @@ impl BlendTable {
         }
         self.masking
             .check(&mut |key, found, wanted| add(&format!("blend.masking.{key}"), found, wanted));
-        if self.mixture != index::Mixture::Weighted {
+        if self.mixture != index::blend::Mixture::Weighted {
             let found = format!("{:?} with masked samples", self.mixture);
             add("blend.mixture", found, "weighted: the others are for text");
         }
@@ -252,8 +252,8 @@ impl BlendTable {
     }
 }
 
-fn is_default(masking: &index::Masking) -> bool {
-    *masking == index::Masking::default()
+fn is_default(masking: &index::samples::Masking) -> bool {
+    *masking == index::samples::Masking::default()
 }
 
 /// What a sample is.

@@ -68,12 +68,16 @@ impl Job {
 
     /// The model whose weights training starts from, if there is one. Once training has begun its own checkpoints tell it
     /// as well, in case the source is gone.
-    pub(crate) fn initial_model(&self) -> Option<train::Result<train::InitialModel>> {
+    pub(crate) fn initial_model(&self) -> Option<train::Result<train::checkpoint::InitialModel>> {
         let train = self.train.as_ref().filter(|t| !t.init_from.is_empty())?;
         let source = Path::new(&train.init_from);
         let own = self.out.join("checkpoints");
         let is_gone = !source.exists() && own.exists();
-        Some(train::initial_model(if is_gone { &own } else { source }))
+        Some(train::checkpoint::initial_model(if is_gone {
+            &own
+        } else {
+            source
+        }))
     }
 
     /// Fills in `[model]` from `train.init_from` where the job has no such table.
@@ -106,7 +110,7 @@ impl Job {
         let seq_length = self.blend.as_ref().map_or(0, |b| b.seq_length);
         let ids = (self.vocab_hint(), None);
         let plan = self.plan(model, train, seq_length, ids, String::new());
-        let lines = match train::check_init(Path::new(&train.init_from), &plan, false) {
+        let lines = match train::checkpoint::check_init(Path::new(&train.init_from), &plan, false) {
             Ok(()) => Vec::new(),
             Err(train::Error::Foreign { problems, .. }) => problems,
             Err(error) => vec![format!("{:#}", anyhow::Error::from(error))],
@@ -257,7 +261,7 @@ impl Job {
         if b.seq_length == 0 {
             add("blend.seq_length", "0".into(), "1 or more");
         }
-        if let Err(e) = index::parse_split(&b.split) {
+        if let Err(e) = index::split::parse(&b.split) {
             add("blend.split", format!("{:?}", b.split), &e.to_string());
         }
         b.check(&written, add);
@@ -276,7 +280,7 @@ impl Job {
             plan.check(&mut |k, f, w| match k {
                 "seq_length" => add("blend.seq_length", f, w),
                 "decoder_length"
-                    if model.family == train::Family::T5 && plan.decoder_length > 0 =>
+                    if model.family == train::config::Family::T5 && plan.decoder_length > 0 =>
                 {
                     add("blend.decoder_length", f, w);
                 }
@@ -295,7 +299,7 @@ impl Job {
             add("eval.use_ema", found, "false, or train.ema_decay above 0");
         }
         if let (Some(model), Some(_)) = (&self.model, &self.generate)
-            && model.family == train::Family::Bert
+            && model.family == train::config::Family::Bert
         {
             let found = "a table with model.family = bert".into();
             add(
@@ -330,13 +334,13 @@ impl Job {
     /// The plan of training with the numbers that only the data can tell.
     pub(crate) fn plan(
         &self,
-        model: &train::ModelConfig,
-        train: &train::TrainConfig,
+        model: &train::config::ModelConfig,
+        train: &train::config::TrainConfig,
         seq_length: usize,
         (vocab, eod): (usize, Option<u32>),
         fingerprint: String,
-    ) -> train::Plan {
-        train::Plan {
+    ) -> train::config::Plan {
+        train::config::Plan {
             model: model.clone(),
             parallel: self.parallel.clone(),
             train: train.clone(),

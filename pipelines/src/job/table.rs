@@ -23,7 +23,7 @@ pub struct Job {
     /// Threads, at most 4,096; 0 is one per core.
     pub threads: usize,
     /// What is promised about the bits of a training run.
-    pub determinism: train::Determinism,
+    pub determinism: train::config::Determinism,
     /// Who runs the tasks.
     pub executor: Executor,
     /// Settings of `executor = "slurm"`.
@@ -52,14 +52,14 @@ pub struct Job {
     pub blend: Option<BlendTable>,
     /// Shape of the model; without the table that of `train.init_from`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<train::ModelConfig>,
+    pub model: Option<train::config::ModelConfig>,
     /// Ranks.
-    pub parallel: train::ParallelConfig,
+    pub parallel: train::config::ParallelConfig,
     /// Processes that ranks are spread over, as far as their launcher does not tell.
-    pub launch: train::LaunchConfig,
+    pub launch: train::dist::LaunchConfig,
     /// Optimisation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub train: Option<train::TrainConfig>,
+    pub train: Option<train::config::TrainConfig>,
     /// Validation of the trained model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<Eval>,
@@ -79,7 +79,7 @@ impl Default for Job {
             store: None,
             seed: 1234,
             threads: 0,
-            determinism: train::Determinism::Layout,
+            determinism: train::config::Determinism::Layout,
             executor: Executor::Local,
             slurm: None,
             ray: None,
@@ -90,8 +90,8 @@ impl Default for Job {
             tokenize: None,
             blend: None,
             model: None,
-            parallel: train::ParallelConfig::default(),
-            launch: train::LaunchConfig::default(),
+            parallel: train::config::ParallelConfig::default(),
+            launch: train::dist::LaunchConfig::default(),
             train: None,
             eval: None,
             generate: None,
@@ -165,10 +165,10 @@ impl EvalPart {
     }
 
     /// As the blend names it.
-    pub(crate) fn of_index(self) -> index::Part {
+    pub(crate) fn of_index(self) -> index::split::Part {
         match self {
-            EvalPart::Valid => index::Part::Valid,
-            EvalPart::Test => index::Part::Test,
+            EvalPart::Valid => index::split::Part::Valid,
+            EvalPart::Test => index::split::Part::Test,
         }
     }
 

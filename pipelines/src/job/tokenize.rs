@@ -74,14 +74,14 @@ pub struct TokenizerTable {
     pub file: Option<PathBuf>,
     /// What that file does not say: kind, lowercase, split, special, eod.
     #[serde(skip_serializing_if = "is_default")]
-    pub options: index::LoadOptions,
+    pub options: index::tokenizer::LoadOptions,
     /// Train one on the texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<TrainTokenizer>,
 }
 
-fn is_default(options: &index::LoadOptions) -> bool {
-    *options == index::LoadOptions::default()
+fn is_default(options: &index::tokenizer::LoadOptions) -> bool {
+    *options == index::tokenizer::LoadOptions::default()
 }
 
 /// `tokenizer = { train = { ... } }`.
@@ -89,7 +89,7 @@ fn is_default(options: &index::LoadOptions) -> bool {
 #[serde(deny_unknown_fields, default)]
 pub struct TrainTokenizer {
     /// Algorithm: `bpe` (byte-level), `wordpiece` or `unigram`.
-    pub kind: index::TrainKind,
+    pub kind: index::tokenizer::TrainKind,
     /// Entries, special tokens included.
     pub vocab: usize,
     /// Fewest occurrences of what becomes an entry.
@@ -105,14 +105,14 @@ pub struct TrainTokenizer {
 
 impl Default for TrainTokenizer {
     fn default() -> Self {
-        let index::TrainSettings {
+        let index::tokenizer::TrainSettings {
             kind,
             vocab,
             min_frequency,
             max_bytes,
             special,
             lowercase,
-        } = index::TrainSettings::default();
+        } = index::tokenizer::TrainSettings::default();
         TrainTokenizer {
             kind,
             vocab,
@@ -126,8 +126,8 @@ impl Default for TrainTokenizer {
 
 impl TrainTokenizer {
     /// As the trainer takes it.
-    pub(crate) fn settings(&self) -> index::TrainSettings {
-        index::TrainSettings {
+    pub(crate) fn settings(&self) -> index::tokenizer::TrainSettings {
+        index::tokenizer::TrainSettings {
             kind: self.kind,
             vocab: self.vocab,
             min_frequency: self.min_frequency,
@@ -163,10 +163,10 @@ impl Default for Sentences {
 
 impl Sentences {
     /// The splitter.
-    pub(crate) fn splitter(&self) -> index::Result<index::Punkt> {
+    pub(crate) fn splitter(&self) -> index::Result<index::sentences::Punkt> {
         let punkt = match self.punkt.as_str() {
-            "english" => index::Punkt::english(),
-            folder => index::Punkt::load(folder.as_ref())?,
+            "english" => index::sentences::Punkt::english(),
+            folder => index::sentences::Punkt::load(folder.as_ref())?,
         };
         Ok(punkt.keep_newlines(self.keep_newlines))
     }
@@ -186,11 +186,11 @@ pub enum IdType {
 
 impl IdType {
     /// As the builder takes it.
-    pub(crate) fn token_type(self) -> Option<index::TokenType> {
+    pub(crate) fn token_type(self) -> Option<index::dataset::TokenType> {
         match self {
             IdType::Auto => None,
-            IdType::Uint16 => Some(index::TokenType::U16),
-            IdType::Int32 => Some(index::TokenType::I32),
+            IdType::Uint16 => Some(index::dataset::TokenType::U16),
+            IdType::Int32 => Some(index::dataset::TokenType::I32),
         }
     }
 }
@@ -259,12 +259,15 @@ impl Tokenize {
     }
 
     /// How special tokens are treated with `tokenizer`.
-    pub(crate) fn special_tokens(&self, tokenizer: &index::Tokenizer) -> index::SpecialTokens {
+    pub(crate) fn special_tokens(
+        &self,
+        tokenizer: &index::tokenizer::Tokenizer,
+    ) -> index::tokenizer::SpecialTokens {
         let default = match self.naming {
-            Naming::Plain => index::SpecialTokens::default(),
+            Naming::Plain => index::tokenizer::SpecialTokens::default(),
             Naming::Megatron => tokenizer.megatrons_special_tokens(),
         };
-        index::SpecialTokens {
+        index::tokenizer::SpecialTokens {
             add: self.add_special_tokens.unwrap_or(default.add),
             parse: self
                 .split_special_tokens

@@ -13,9 +13,9 @@ pub(crate) struct Material {
     /// `blend.json`.
     pub blend: Value,
     /// Sidecars of the job's token datasets.
-    pub sidecars: Vec<index::Sidecar>,
+    pub sidecars: Vec<index::dataset::Sidecar>,
     /// The job's tokenizer, to show ids as text.
-    pub tokenizer: Option<index::Tokenizer>,
+    pub tokenizer: Option<index::tokenizer::Tokenizer>,
     /// `eval.json`.
     pub eval: Value,
     /// `generated.json`.
@@ -54,9 +54,11 @@ impl Material {
             sidecars: job
                 .datasets()
                 .iter()
-                .filter_map(|d| index::Sidecar::read(&out.join("tokens").join(&d.name)).ok()?)
+                .filter_map(|d| {
+                    index::dataset::Sidecar::read(&out.join("tokens").join(&d.name)).ok()?
+                })
                 .collect(),
-            tokenizer: index::Tokenizer::load(&out.join("tokens/tokenizer.json")).ok(),
+            tokenizer: index::tokenizer::Tokenizer::load(&out.join("tokens/tokenizer.json")).ok(),
             eval: value("eval.json"),
             generated: value("generated.json"),
             metrics: lines("metrics.jsonl"),

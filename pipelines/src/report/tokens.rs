@@ -5,7 +5,8 @@ use super::material::Material;
 use super::svg::{Bar, bars};
 use super::values::{number, percent, text_value};
 use crate::machine::{grouped, megabytes};
-use index::{Lengths, Sidecar, Tokenizer};
+use index::dataset::{Lengths, Sidecar};
+use index::tokenizer::Tokenizer;
 use serde_json::Value;
 
 /// Most frequent tokens that are shown of a dataset.

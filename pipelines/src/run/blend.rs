@@ -6,10 +6,12 @@ use crate::job::{BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeig
 use crate::log::print;
 use crate::machine::{grouped, write_atomically};
 use anyhow::{Context as _, Result, bail};
-use index::{
-    BlendRequest, Cache, Cyclic, Dataset, MaskTokens, MaskedBlend, MaskedBlendRequest, MaskedKind,
-    Mixture, Part, Sidecar, Source,
-};
+use index::blend::{BlendRequest, MaskedBlend, MaskedBlendRequest, MaskedKind, Mixture, Source};
+use index::cache::Cache;
+use index::dataset::{Dataset, Sidecar};
+use index::sampler::Cyclic;
+use index::samples::MaskTokens;
+use index::split::Part;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -129,13 +131,13 @@ impl Blended {
                 cache: cache.as_ref(),
             };
             super::index_memory::check(&request)?;
-            index::build_blend(&request)?
+            index::blend::build(&request)?
                 .map(|part| part.map(|blend| PartSamples::Text(TextSamples::new(blend, &reading))))
         } else {
             super::index_memory::check_masked(&samples)?;
             let request = masked_request(cx, table, split, cache.as_ref())?;
             start = (table.samples == BlendSamples::T5).then_some(request.tokens.bos);
-            index::build_masked(&MaskedBlendRequest {
+            index::blend::build_masked(&MaskedBlendRequest {
                 sources: weighed.each_ref().map(Vec::as_slice),
                 samples,
                 ..request
@@ -193,7 +195,7 @@ impl Blended {
             let (dataset, _) = dataset.context("a dataset that was opened is there")?;
             let (_, _, tokenizer) = vocabulary(cx, dataset)?;
             verify(&opened, self.vocab, tokenizer.as_str().unwrap_or_default())?;
-            let parts = index::build_blend(&BlendRequest {
+            let parts = index::blend::build(&BlendRequest {
                 sources: opened.each_ref().map(|o| o.sources.as_slice()),
                 split: None,
                 mixture: Mixture::Exhaustive,
@@ -250,7 +252,7 @@ fn open(cx: &Context, list: &[BlendDataset]) -> Result<Opened> {
             None => intact(cx, &d.name)?,
         });
     }
-    let datasets = index::open_all(prefixes.iter().map(|p| p.as_path()))?;
+    let datasets = index::blend::open_all(prefixes.iter().map(|p| p.as_path()))?;
     let prints = datasets.iter().zip(list);
     let prints = prints
         .map(|(d, l)| print_of(cx, d, &l.name))
@@ -266,14 +268,14 @@ fn open(cx: &Context, list: &[BlendDataset]) -> Result<Opened> {
 
 /// Identity of a dataset. A training that began when identities covered every byte of large datasets keeps that one.
 fn print_of(cx: &Context, dataset: &Dataset, name: &str) -> Result<String> {
-    let print = index::fingerprint(dataset)?;
+    let print = index::dataset::fingerprint(dataset)?;
     let record = cx.manifest.get("train/settings")?;
     let before = record
         .as_ref()
         .map(|r| &r.counts["data"]["datasets"][name]["data"]);
     match before.and_then(Value::as_str) {
         Some(before) if print.starts_with("s-") && !before.starts_with("s-") => {
-            Ok(index::whole_fingerprint(dataset)?)
+            Ok(index::dataset::whole_fingerprint(dataset)?)
         }
         _ => Ok(print),
     }
@@ -371,11 +373,11 @@ fn order(
 }
 
 /// Length and kind of a sample of text.
-fn sample_request(cx: &Context, table: &BlendTable) -> index::Request {
-    index::Request {
+fn sample_request(cx: &Context, table: &BlendTable) -> index::samples::Request {
+    index::samples::Request {
         extra_token: table.add_extra_token_to_sequence,
         drop_last: table.drop_last_partial_validation_sequence,
-        ..index::Request::of(table.seq_length as u64, None, cx.job.seed)
+        ..index::samples::Request::of(table.seq_length as u64, None, cx.job.seed)
     }
 }
 
@@ -450,7 +452,11 @@ fn intact(cx: &Context, name: &str) -> Result<std::path::PathBuf> {
 
 /// Samples of train, valid, test: what training and evaluation will read.
 fn wanted_samples(cx: &Context) -> [u64; 3] {
-    let train = cx.job.train.as_ref().map_or(1, train::TrainConfig::samples);
+    let train = cx
+        .job
+        .train
+        .as_ref()
+        .map_or(1, train::config::TrainConfig::samples);
     let valid = cx.job.train.as_ref().map_or(1, |t| t.eval_samples);
     let eval = |part: Part| {
         let table = cx.job.eval.as_ref().filter(|e| e.part.of_index() == part);
@@ -596,7 +602,7 @@ fn describe_masked(blend: &MaskedBlend, names: &[String], samples: u64, seq_leng
     })
 }
 
-fn samples_tokens(d: &index::GptSamples) -> u64 {
+fn samples_tokens(d: &index::samples::GptSamples) -> u64 {
     d.seq_length()
 }
 

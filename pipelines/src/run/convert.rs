@@ -64,7 +64,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 /// The verb.
 pub(crate) fn convert(args: &Convert) -> Result<()> {
     let (from, out) = (&args.checkpoint, &args.out);
-    let is_megatron = train::is_megatron(from);
+    let is_megatron = train::checkpoint::is_megatron(from);
     let is_foreign = is_megatron || from.join("config.json").exists();
     let is_split = args.tp.is_some() || args.pp.is_some();
     let to_hf = args.to == Form::Hf;
@@ -103,20 +103,20 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             "{} is another program's; `--to millrace` makes a checkpoint of it",
             from.display()
         ),
-        Form::Millrace if is_megatron => imported(train::import_megatron(from, out)?),
-        Form::Millrace if is_foreign => imported(train::import_hf(from, out)?),
+        Form::Millrace if is_megatron => imported(train::checkpoint::import_megatron(from, out)?),
+        Form::Millrace if is_foreign => imported(train::checkpoint::import_hf(from, out)?),
         Form::Hf => {
             let made = std::fs::create_dir_all(out);
             made.with_context(|| format!("cannot make {}", out.display()))?;
-            train::export_hf_shards(&checkpoint, out, args.max_shard_size)?;
+            train::checkpoint::export_hf_shards(&checkpoint, out, args.max_shard_size)?;
             out.clone()
         }
         Form::Millrace => {
-            let to = train::Reshard {
+            let to = train::checkpoint::Reshard {
                 split: is_split.then(|| (args.tp.unwrap_or(1), args.pp.unwrap_or(1))),
                 keeps_state: args.state,
             };
-            train::reshard(&checkpoint, out, &to)?;
+            train::checkpoint::reshard(&checkpoint, out, &to)?;
             out.clone()
         }
     };
@@ -130,7 +130,7 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
 }
 
 /// The checkpoint that an import made, after the fields of the other program's configuration that were passed over.
-fn imported(imported: train::Imported) -> PathBuf {
+fn imported(imported: train::checkpoint::Imported) -> PathBuf {
     for note in &imported.notes {
         log!("convert: {note}");
     }

@@ -111,13 +111,13 @@ fn free_bytes() -> Option<u64> {
 
 /// The verb.
 pub(crate) fn doctor(as_json: bool) -> Result<()> {
-    let path = train::cpu_path()?;
+    let path = train::dist::cpu_path()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let libraries: serde_json::Map<String, Value> = LIBRARIES
         .iter()
         .map(|(name, files)| ((*name).to_string(), json!(find(files))))
         .collect();
-    let mpi: Vec<Value> = train::mpi_here()
+    let mpi: Vec<Value> = train::dist::mpi_here()
         .iter()
         .map(|found| json!({"library": found.name, "version": found.version, "abi": found.abi}))
         .collect();

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result};
-use index::Part;
+use index::split::Part;
 use serde_json::json;
 
 pub(super) fn run(cx: &Context) -> Result<()> {
@@ -45,7 +45,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         true => checkpoint.join("ema.safetensors"),
         false => checkpoint,
     };
-    let loss = train::evaluate(&weights, &samples, count)?;
+    let loss = train::eval::evaluate(&weights, &samples, count)?;
     let entropy = unigram_entropy(&samples, count, &plan)?;
     let result = json!({
         "samples": count, "tokens": count * plan.seq_length as u64,
@@ -66,9 +66,13 @@ pub(super) fn run(cx: &Context) -> Result<()> {
 }
 
 /// Entropy in nats of the predicted tokens of the first `count` samples.
-fn unigram_entropy(samples: &dyn train::Samples, count: u64, plan: &train::Plan) -> Result<f64> {
+fn unigram_entropy(
+    samples: &dyn train::data::Samples,
+    count: u64,
+    plan: &train::config::Plan,
+) -> Result<f64> {
     let mut counts = vec![0u64; plan.vocab];
-    let mut sample = train::Sample::of(plan);
+    let mut sample = train::data::Sample::of(plan);
     for k in 0..count {
         let read = samples.read(k, &mut sample);
         read.map_err(|error| anyhow::anyhow!("sample {k}: {error}"))?;

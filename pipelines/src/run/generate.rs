@@ -8,10 +8,10 @@ use crate::log::print;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result, bail};
-use index::Tokenizer;
+use index::tokenizer::Tokenizer;
 use serde_json::json;
 use std::path::Path;
-use train::GenerateOptions;
+use train::infer::GenerateOptions;
 
 fn options(table: &Generate, seed: u32, stop: Option<u32>) -> GenerateOptions {
     GenerateOptions {
@@ -101,7 +101,7 @@ fn continued(
     if ids.is_empty() {
         bail!("an empty prompt needs an end-of-document token to start from");
     }
-    let mut new = train::generate(checkpoint, &ids, &options(table, seed, end), on_token)?;
+    let mut new = train::infer::generate(checkpoint, &ids, &options(table, seed, end), on_token)?;
     if end.is_some() && new.last().copied() == end {
         new.pop();
     }
@@ -133,7 +133,7 @@ pub(crate) fn generate_from(
     if !prompts.is_empty() {
         table.prompts = prompts.to_vec();
     }
-    let newest = train::checkpoint_at(checkpoint)?;
+    let newest = train::checkpoint::checkpoint_at(checkpoint)?;
     for skipped in &newest.skipped {
         log!("generate: {skipped}");
     }

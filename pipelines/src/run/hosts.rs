@@ -7,7 +7,7 @@ use super::told::{DONE, TRAIN, told};
 use crate::context::Context;
 use crate::job::Job;
 use crate::machine::checksum;
-use ::train::World;
+use ::train::dist::World;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use serde_json::json;
 pub(crate) fn join(job: &Job) -> Result<World> {
     let world = World::open(&job.launch, &job.parallel, &job.out)?;
     // a wrong variable is told before anything is done
-    told(&world, ::train::cpu_path().map_err(Into::into))?;
+    told(&world, ::train::dist::cpu_path().map_err(Into::into))?;
     if world.processes() > 1 {
         told(&world, same(&world, job))?;
         log!("process {} of {}", world.process(), world.processes());

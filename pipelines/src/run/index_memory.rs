@@ -3,7 +3,7 @@
 
 use crate::machine::{grouped, memory_bytes};
 use anyhow::{Result, bail};
-use index::{BlendRequest, IndexBytes};
+use index::blend::{BlendRequest, IndexBytes};
 
 /// Smaller arrays are not worth a line.
 const WORTH_A_LINE: u64 = 64 << 20;
@@ -13,7 +13,7 @@ const MASKED_BYTES: u64 = 12 + 10;
 /// Prints the memory that the order of samples will take, and refuses what the machine does not have. With a cache,
 /// too: arrays that it has are read into memory.
 pub(super) fn check(request: &BlendRequest) -> Result<()> {
-    let parts = index::index_bytes(request)?;
+    let parts = index::blend::index_bytes(request)?;
     let sum = |of: fn(&IndexBytes) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
     let kinds = format!(
         "documents {}, samples {}, blend {}",

@@ -16,7 +16,7 @@ fn describe(path: &Path) -> Result<Value> {
         .to_string();
     if path.is_dir() {
         if path.join("state.json").exists() {
-            return Ok(train::inspect(path)?);
+            return Ok(train::eval::inspect(path)?);
         }
         if path.join("manifest.json").exists() {
             return job_folder(path);
@@ -24,15 +24,15 @@ fn describe(path: &Path) -> Result<Value> {
     }
     for suffix in [".idx", ".bin"] {
         if let Some(prefix) = name.strip_suffix(suffix) {
-            return Ok(index::inspect(&path.with_file_name(prefix))?);
+            return Ok(index::dataset::inspect(&path.with_file_name(prefix))?);
         }
     }
     let prefix = PathBuf::from(format!("{}.idx", path.display()));
     if !path.exists() && prefix.exists() {
-        return Ok(index::inspect(path)?);
+        return Ok(index::dataset::inspect(path)?);
     }
     if name == "tokenizer.json" {
-        let t = index::Tokenizer::load(path)?;
+        let t = index::tokenizer::Tokenizer::load(path)?;
         return Ok(
             json!({"kind": "tokenizer", "vocab": t.vocab(), "end_of_document": t.end_of_document(),
             "xxh3": t.identity()}),
@@ -40,7 +40,7 @@ fn describe(path: &Path) -> Result<Value> {
     }
     if name.ends_with(".safetensors") {
         let folder = path.parent().unwrap_or(Path::new("."));
-        return Ok(train::inspect(folder)?);
+        return Ok(train::eval::inspect(folder)?);
     }
     Ok(curate::pipeline::inspect(path)?)
 }

@@ -4,7 +4,7 @@
 use crate::log::print;
 use crate::machine::grouped;
 use anyhow::{Context as _, Result, bail};
-use index::{Dataset, Group, Sidecar};
+use index::dataset::{Dataset, Group, Sidecar};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -26,9 +26,9 @@ pub(crate) fn merge(out: &Path, parts: &[PathBuf]) -> Result<()> {
         bail!("{} is both a part and the result", same.display());
     }
     let sidecar = joined(&prefixes, out)?;
-    let written = index::merge(&prefixes, out)?;
+    let written = index::dataset::merge(&prefixes, out)?;
     if let Some(mut sidecar) = sidecar {
-        let statistics = index::statistics(&Dataset::open(out)?, sidecar.tokenizer.vocab)?;
+        let statistics = index::dataset::statistics(&Dataset::open(out)?, sidecar.tokenizer.vocab)?;
         sidecar.statistics = Some(statistics);
         sidecar.write(out)?;
     }

@@ -143,7 +143,7 @@ struct CheckpointState {
 impl CheckpointState {
     /// By the one rule for all verbs, which reads every byte of the checkpoint; nothing if there is none.
     fn read(out: &Path) -> Option<CheckpointState> {
-        match train::newest_checkpoint(&out.join("checkpoints")) {
+        match train::checkpoint::newest_checkpoint(&out.join("checkpoints")) {
             Ok(newest) => {
                 let newest = newest?;
                 Some(CheckpointState {

@@ -6,7 +6,9 @@
 
 use crate::job::{BlendTable, FimTable};
 use anyhow::{Context as _, Result};
-use index::{Blend, Fim, FimText, PAD, Tokenizer};
+use index::blend::Blend;
+use index::samples::{Fim, FimText, PAD};
+use index::tokenizer::Tokenizer;
 use std::sync::Arc;
 
 /// A blend and how its samples are read.
@@ -75,7 +77,7 @@ impl TextSamples {
     /// Tokens of a sample: L, and the extra one if samples have it.
     pub(crate) fn tokens(&self) -> usize {
         let first = self.blend.datasets().first();
-        let tokens = first.map_or(0, index::GptSamples::sample_tokens);
+        let tokens = first.map_or(0, index::samples::GptSamples::sample_tokens);
         usize::try_from(tokens).unwrap_or(usize::MAX)
     }
 
@@ -92,7 +94,7 @@ impl TextSamples {
     }
 
     /// Sample `k` as the trainer takes it.
-    pub(crate) fn fill(&self, k: u64, to: &mut train::TextSample) -> index::Result<()> {
+    pub(crate) fn fill(&self, k: u64, to: &mut train::data::TextSample) -> index::Result<()> {
         let n = self.tokens().min(to.tokens.len());
         let (text, missing) = to.tokens.split_at_mut(n);
         self.read(k, text)?;

@@ -5,7 +5,7 @@ use crate::job::{Job, TokenDataset};
 use anyhow::{Result, bail};
 use curate::corpus::{Found, TextReader};
 use curate::read::Format;
-use index::{Group, GroupCounts, TextBatch, TextSource};
+use index::dataset::{Group, GroupCounts, TextBatch, TextSource};
 use std::ops::Range;
 use std::path::PathBuf;
 

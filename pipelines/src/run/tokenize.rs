@@ -10,7 +10,8 @@ use crate::machine::{grouped, write_atomically};
 use crate::manifest::{Record, fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, bail};
-use index::{BuildOptions, Built, Dataset, Group, Sidecar, Tokenizer, Trainer};
+use index::dataset::{BuildOptions, Built, Dataset, Group, Sidecar};
+use index::tokenizer::{Tokenizer, Trainer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -65,7 +66,7 @@ struct Stage<'a> {
     table: &'a Tokenize,
     tokenizer: Tokenizer,
     /// Cuts documents in sentences.
-    splitter: Option<index::Punkt>,
+    splitter: Option<index::sentences::Punkt>,
     /// Identity of everything the documents depend on.
     upstream: Value,
 }
@@ -233,7 +234,7 @@ impl Stage<'_> {
         ];
         // what was made before there was a choice keeps its fingerprint
         let special = self.table.special_tokens(&self.tokenizer);
-        if special != index::SpecialTokens::default() {
+        if special != index::tokenizer::SpecialTokens::default() {
             parts.push(json!(special));
         }
         fingerprint(&json!(parts))
@@ -299,7 +300,7 @@ impl Stage<'_> {
         let prefix = prefix(cx, &dataset.name);
         if tasks > 1 {
             let prefixes: Vec<PathBuf> = parts.iter().map(|p| p.0.clone()).collect();
-            index::merge(&prefixes, &prefix)?;
+            index::dataset::merge(&prefixes, &prefix)?;
         }
         let counts = sum(parts.iter().map(|p| &p.1));
         if counts.quarantined > 0 && counts.built.written.documents == 0 {
@@ -312,7 +313,7 @@ impl Stage<'_> {
             );
         }
         let data = Dataset::open(&prefix)?;
-        let statistics = index::statistics(&data, self.tokenizer.vocab())?;
+        let statistics = index::dataset::statistics(&data, self.tokenizer.vocab())?;
         let lineage = json!({"name": dataset.name, "sources": dataset.sources, "key": dataset.key,
             "job": cx.job.name});
         let sidecar = Sidecar::new(
@@ -373,7 +374,7 @@ impl Stage<'_> {
     ) -> Result<Record> {
         let started = std::time::Instant::now();
         let at = prefix(self.cx, name);
-        let built = index::build_dataset(
+        let built = index::dataset::build(
             &at,
             &self.tokenizer,
             &mut reader,

@@ -1,6 +1,6 @@
 //! Words between the processes of a training: what process 0 says, and failures that all of them get.
 
-use ::train::World;
+use ::train::dist::World;
 use anyhow::Result;
 
 /// What process 0 says when it comes to the training.

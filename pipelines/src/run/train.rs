@@ -9,15 +9,22 @@ use crate::progress::Progress;
 use crate::signals::Interrupted;
 use crate::signals::Signals;
 use anyhow::{Context as _, Result};
-use index::{BertItem, Cyclic, Part, T5Item};
+use index::sampler::Cyclic;
+use index::samples::{BertItem, T5Item};
+use index::split::Part;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use train::{Ended, Plan, Samples, StepRecord, ValidationSet, World};
+use train::checkpoint::Ended;
+use train::config::Plan;
+use train::data::Samples;
+use train::dist::World;
+use train::metrics::StepRecord;
+use train::trainer::ValidationSet;
 
 /// A blend as the trainer reads it: as it comes, or shuffled every epoch.
 pub(super) struct BlendSamples<'a>(pub &'a PartSamples, pub Option<Cyclic>);
 
-impl train::Samples for BlendSamples<'_> {
+impl train::data::Samples for BlendSamples<'_> {
     fn len(&self) -> u64 {
         match &self.1 {
             Some(_) => u64::MAX, // epoch after epoch
@@ -27,7 +34,7 @@ impl train::Samples for BlendSamples<'_> {
     fn read(
         &self,
         index: u64,
-        sample: &mut train::Sample,
+        sample: &mut train::data::Sample,
     ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let index = self.1.as_ref().map_or(index, |order| order.at(index));
         match self.0 {
@@ -45,7 +52,7 @@ impl train::Samples for BlendSamples<'_> {
 }
 
 /// BERT's sample as the trainer takes it. Padding is token 0 of segment 0: nothing sees it.
-fn fill(to: &mut train::MaskedSample, item: &BertItem) -> Result<()> {
+fn fill(to: &mut train::data::MaskedSample, item: &BertItem) -> Result<()> {
     to.length = item.length;
     to.is_swapped = item.is_random;
     let ids = |from: &[i32], to: &mut [u32]| -> Result<()> {
@@ -68,7 +75,7 @@ fn fill(to: &mut train::MaskedSample, item: &BertItem) -> Result<()> {
 }
 
 /// T5's sample as the trainer takes it.
-fn fill_spans(to: &mut train::SpanSample, item: &T5Item) -> Result<()> {
+fn fill_spans(to: &mut train::data::SpanSample, item: &T5Item) -> Result<()> {
     let ids = |from: &[i32], to: &mut [u32]| -> Result<()> {
         for (to, from) in to.iter_mut().zip(from) {
             *to = u32::try_from((*from).max(0))?;
@@ -114,11 +121,11 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     Ok(plan)
 }
 
-/// The checkpoint that training would go on from: the newest verified one (`train::newest_checkpoint`). Damaged newer
+/// The checkpoint that training would go on from: the newest verified one (`train::checkpoint::newest_checkpoint`). Damaged newer
 /// ones are named on stderr for `verb`.
 pub(super) fn newest_checkpoint(out: &Path, verb: &str) -> Result<PathBuf> {
     let folder = out.join("checkpoints");
-    let newest = train::newest_checkpoint(&folder)?.with_context(|| {
+    let newest = train::checkpoint::newest_checkpoint(&folder)?.with_context(|| {
         format!(
             "no checkpoint in {}; run `millrace train` first",
             folder.display()
@@ -167,8 +174,8 @@ fn with_samples(
     cx: &Context,
     (plan, blended): (&Plan, &Blended),
     world: &World,
-    events: &dyn train::Events,
-) -> Result<train::Outcome> {
+    events: &dyn train::metrics::Events,
+) -> Result<train::trainer::Outcome> {
     let named = blended.validation(cx)?;
     let own = blended.parts[Part::Valid as usize].as_ref();
     let own = own.map(|samples| ("valid", BlendSamples(samples, None)));
@@ -196,7 +203,7 @@ fn with_samples(
             }
         });
     }
-    Ok(train::run_in_world(
+    Ok(train::trainer::run_in_world(
         plan,
         &samples,
         &sets,
@@ -296,7 +303,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
 
 /// The memory of the rank that needs most, by kind. A plan that contradicts itself is reported by the run.
 fn print_memory(plan: &Plan, processes: usize) {
-    let ranks = train::memory::predict_in(plan, processes).unwrap_or_default();
+    let ranks = train::trainer::memory::predict_in(plan, processes).unwrap_or_default();
     let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) else {
         return;
     };
@@ -384,7 +391,7 @@ fn data_differences(
     there: &serde_json::Value,
     here: &serde_json::Value,
     key: &str,
-    out: &mut Vec<train::Difference>,
+    out: &mut Vec<train::config::Difference>,
 ) {
     match (there.as_object(), here.as_object()) {
         (Some(a), Some(b)) => {
@@ -396,7 +403,7 @@ fn data_differences(
                 data_differences(&there[k.as_str()], &here[k.as_str()], &path, out);
             }
         }
-        _ if there != here => out.push(train::Difference {
+        _ if there != here => out.push(train::config::Difference {
             key: key.to_owned(),
             found: there.to_string(),
             wanted: here.to_string(),
@@ -413,7 +420,7 @@ struct Watcher<'a> {
     signals: &'a Signals,
 }
 
-impl train::Events for Watcher<'_> {
+impl train::metrics::Events for Watcher<'_> {
     fn step(&self, r: &StepRecord) {
         let note = format!(
             "loss {:.4}, lr {:.2e}, {:.0} tokens/s",
@@ -456,7 +463,7 @@ struct Follower<'a> {
     signals: &'a Signals,
 }
 
-impl train::Events for Follower<'_> {
+impl train::metrics::Events for Follower<'_> {
     fn step(&self, _: &StepRecord) {}
     fn validation(&self, _: &str, _: u64, _: f64) {}
     fn checkpoint(&self, _: u64, _: &Path) {}

@@ -124,7 +124,7 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
         0
     };
     let moe = model.moe.as_ref();
-    let of_moe = |count: fn(&crate::MoeConfig) -> usize| moe.map_or(0, count);
+    let of_moe = |count: fn(&crate::config::MoeConfig) -> usize| moe.map_or(0, count);
     let limits = [
         by_tensors("layers", "model.layers", model.layers),
         by_tensors(

@@ -33,6 +33,13 @@ pub(crate) mod whole_model;
 pub(crate) mod write;
 pub(crate) mod write_shards;
 
+pub use huggingface::export::{export_hf, export_hf_shards};
+pub use huggingface::import::{Imported, import_hf, import_megatron, is_megatron};
+pub use initial_weights::{InitialModel, check_init, initial_model};
+pub use newest::{Newest, SkippedCheckpoint, checkpoint_at, newest_checkpoint};
+pub use reshard::{Reshard, reshard};
+pub use train_state::Ended;
+
 use std::path::{Path, PathBuf};
 
 use crate::error::{At, Result};

@@ -258,8 +258,8 @@ fn check_leaves(plan: &Plan, problem: Problem<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use crate::config::{Bf16Sums, Determinism, Plan, Precision};
     use crate::fixtures::{tiny_gpt, tiny_llama};
-    use crate::{Bf16Sums, Determinism, Plan, Precision};
 
     fn problems(plan: &Plan) -> String {
         plan.problems().join("\n")

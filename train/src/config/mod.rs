@@ -19,10 +19,17 @@ pub(crate) mod rope_scaling;
 pub(crate) mod train;
 
 pub use choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
+pub use loss_scale::LossScaleConfig;
 pub(crate) use model::Problem;
 pub use model::{Determinism, ModelConfig};
+pub use moe::{DropPolicy, MoeConfig, RouterScope, RouterScore};
+pub use offload::Offload;
 pub(crate) use parallel::Axis;
 pub use parallel::{ParallelConfig, PipelineSchedule, Placement};
+pub use plan::Plan;
+pub use precision::{AmaxAlgo, Bf16Sums, Fp8Config, Fp8Format, Fp8Recipe, Precision};
+pub use profile::{Profile, ProfileWindow};
+pub use resume::{Difference, SettingChange};
 pub use rope_scaling::RopeScaling;
 pub use train::{
     BadStepAction, BatchRampup, CheckpointConfig, EarlyStop, MuonConfig, OnBadStep, OptimizerKind,

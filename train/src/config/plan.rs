@@ -108,8 +108,8 @@ pub(crate) struct Shape {
 mod tests {
     use proptest::prelude::*;
 
+    use crate::config::{Plan, TrainConfig};
     use crate::fixtures::{tiny_gpt, tiny_llama};
-    use crate::{Plan, TrainConfig};
 
     fn keys(plan: &Plan) -> Vec<String> {
         let mut keys = Vec::new();

@@ -6,3 +6,6 @@ pub(crate) mod mesh;
 pub(crate) mod secret;
 pub(crate) mod threads;
 pub(crate) mod world;
+
+pub use launch::{LaunchConfig, Transport, cpu_path, mpi_here};
+pub use world::World;

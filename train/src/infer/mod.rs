@@ -10,12 +10,13 @@ pub(crate) mod options;
 pub(crate) mod pair;
 mod sample;
 
+pub use options::GenerateOptions;
+
 use std::path::Path;
 
 use crate::checkpoint::whole_model::Model;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::kv_cache::Decoder;
-use crate::infer::options::GenerateOptions;
 
 /// Continues `prompt`, or answers it if the model has an encoder; calls `on_token` with each token as it is
 /// chosen and returns them all.

@@ -236,9 +236,9 @@ impl<'de> Deserialize<'de> for Singles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Fp8Format, Precision};
     use crate::fixtures::{tiny_gpt, tiny_moe};
     use crate::model::param;
-    use crate::{Fp8Format, Precision};
     use kernels::{Device, Tensor, cast};
     use serde_json::Value;
 

@@ -544,7 +544,7 @@ mod tests {
     #[test]
     fn gpt2_small_has_its_published_parameter_count() {
         let mut plan = tiny_gpt();
-        plan.model = crate::ModelConfig::default();
+        plan.model = crate::config::ModelConfig::default();
         (plan.vocab, plan.seq_length) = (50257, 1024);
         assert_eq!(plan.parameters(), 124_439_808);
     }

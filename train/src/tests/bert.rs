@@ -6,8 +6,11 @@ use std::error::Error as StdError;
 
 use kernels::{Device, Tensor};
 
+use crate::Error;
 use crate::checkpoint::huggingface::export::{Source, tensors};
+use crate::config::Plan;
 use crate::config::{Determinism, Family};
+use crate::data::{Sample, Samples};
 use crate::dist::mesh::Groups;
 use crate::fixtures::{Blanks, Log, nth_step, tiny_bert};
 use crate::model::context::{Context, Weights};
@@ -15,7 +18,7 @@ use crate::model::param;
 use crate::tests::layouts::{assert_same, train_on, with};
 use crate::tests::parity::{self, Golden, by_tensor, set_weights, with_padding_cut};
 use crate::trainer::step::Trainer;
-use crate::{Error, Plan, Sample, Samples, memory, run};
+use crate::trainer::{memory, run};
 
 /// The plan of `parity` as a BERT, for ten steps.
 fn plan((post_norm, next_sentence): (bool, bool), determinism: Determinism) -> Plan {
@@ -244,7 +247,7 @@ fn padding_leaves_no_trace() {
 
 #[test]
 fn samples_that_do_not_fit_are_refused_by_name() {
-    struct Bad(Blanks, fn(&mut crate::MaskedSample));
+    struct Bad(Blanks, fn(&mut crate::data::MaskedSample));
     impl Samples for Bad {
         fn len(&self) -> u64 {
             self.0.len()
@@ -260,7 +263,7 @@ fn samples_that_do_not_fit_are_refused_by_name() {
         }
     }
     let plan = tiny_bert();
-    let refused = |change: fn(&mut crate::MaskedSample)| {
+    let refused = |change: fn(&mut crate::data::MaskedSample)| {
         let folder = tempfile::tempdir().unwrap();
         let samples = Bad(Blanks::of(&plan), change);
         let error = run(&plan, &samples, None, folder.path(), &Log::default()).unwrap_err();
@@ -272,7 +275,7 @@ fn samples_that_do_not_fit_are_refused_by_name() {
     };
     for (change, wanted) in [
         (
-            (|s| s.length = 0) as fn(&mut crate::MaskedSample),
+            (|s| s.length = 0) as fn(&mut crate::data::MaskedSample),
             "a length of 0, want 1 to 16",
         ),
         (
@@ -313,10 +316,10 @@ fn a_masked_model_is_asked_for_logits_but_not_for_more_text() {
     let folder = tempfile::tempdir().unwrap();
     let samples = Blanks::of(&plan);
     let done = run(&plan, &samples, None, folder.path(), &Log::default()).unwrap();
-    let rows = crate::logits(&done.checkpoint, &[1, 2, 3]).unwrap();
+    let rows = crate::eval::logits(&done.checkpoint, &[1, 2, 3]).unwrap();
     assert_eq!((rows.len(), rows[0].len()), (3, plan.vocab));
-    let asked = crate::GenerateOptions::default();
-    let error = crate::generate(&done.checkpoint, &[1, 2], &asked, &mut |_| {}).unwrap_err();
+    let asked = crate::infer::GenerateOptions::default();
+    let error = crate::infer::generate(&done.checkpoint, &[1, 2], &asked, &mut |_| {}).unwrap_err();
     let found = error.to_string();
     assert!(found.contains("a masked model does not go on"), "{found}");
 }

@@ -5,11 +5,12 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::thread;
 
+use crate::config::{Bf16Sums, Plan, Precision};
 use crate::dist::launch::{LaunchConfig, Launcher};
 use crate::dist::world::World;
 use crate::fixtures::{Chain, Log, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::tests::layouts::{assert_same, train, train_in, with};
-use crate::{Bf16Sums, Plan, Precision, memory, run, run_in_world};
+use crate::trainer::{memory, run, run_in_world};
 
 const LAYOUTS: [&str; 7] = [
     "dp=3 mb=2",

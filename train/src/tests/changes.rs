@@ -9,14 +9,17 @@ use std::sync::Mutex;
 
 use kernels::{Device, Tensor};
 
+use crate::Result;
 use crate::checkpoint::train_state::TrainState;
+use crate::config::{Plan, Schedule, SettingChange};
+use crate::data::{Sample, Samples};
 use crate::dist::mesh::Groups;
 use crate::fixtures::{Chain, Log, tiny_gpt};
 use crate::model::param;
 use crate::optim::next_step::GoodStep;
 use crate::tests::resume::{Stopping, remains};
 use crate::trainer::step::Trainer;
-use crate::{Outcome, Plan, Result, Sample, Samples, Schedule, SettingChange, run};
+use crate::trainer::{Outcome, run};
 
 /// Stop after this step, of 8.
 const STOP: u64 = 4;

@@ -1,11 +1,12 @@
 //! `train.chunked_cross_entropy`: the bits of all logits at once on every layout and in every precision, memory as
 //! predicted, and a run that goes on with it or without.
 
+use crate::config::{Bf16Sums, Determinism, Fp8Recipe, Plan, Precision, TieEmbeddings};
 use crate::fixtures::{
     Log, options, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5,
 };
 use crate::tests::layouts::{Result, assert_same, train, train_in, wide, with};
-use crate::{Bf16Sums, Determinism, Fp8Recipe, Plan, Precision, TieEmbeddings, memory, run};
+use crate::trainer::{memory, run};
 
 /// Each axis that the head knows of, and several at once.
 const LAYOUTS: [&str; 6] = [

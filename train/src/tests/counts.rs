@@ -3,9 +3,12 @@
 
 use std::error::Error as StdError;
 
+use crate::config::Plan;
+use crate::data::{Sample, Samples};
+use crate::eval::{evaluate, logits};
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
 use crate::tests::layouts::{assert_same, train_on, with};
-use crate::{Plan, Sample, Samples, evaluate, logits, run};
+use crate::trainer::run;
 
 /// A chain of which some predictions do not count: very unlike numbers in different samples, in
 /// some none.

@@ -4,12 +4,13 @@
 
 use kernels::{Device, Tensor};
 
+use crate::config::{Activation, Family, Plan, TieEmbeddings};
+use crate::data::Samples;
 use crate::dist::mesh::Groups;
 use crate::fixtures::{Chain, Gaps, nth_step, options, tiny_t5};
 use crate::model::param;
 use crate::tests::parity::by_tensor;
 use crate::trainer::step::Trainer;
-use crate::{Activation, Family, Plan, Samples, TieEmbeddings};
 
 /// Length of the walk for each number of a tensor.
 const STEP: f32 = 5e-4;

@@ -8,19 +8,24 @@ use std::path::Path;
 use kernels::{Device, Tensor};
 use serde_json::{Value, json};
 
+use crate::Error;
 use crate::checkpoint::huggingface::export::{Source, tensors};
 use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::checkpoint::whole_model::Model;
+use crate::checkpoint::{export_hf, export_hf_shards, import_hf};
 use crate::config::Schedule;
+use crate::config::{
+    Activation, Biases, Determinism, Family, ModelConfig, MoeConfig, Plan, RopeScaling,
+    RouterScore, TieEmbeddings,
+};
+use crate::data::Samples;
 use crate::dist::mesh::Groups;
+use crate::eval::logits;
 use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};
 use crate::fixtures::{tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::tests::parity::{Formula, Golden, by_tensor};
+use crate::trainer::run;
 use crate::trainer::step::Trainer;
-use crate::{
-    Activation, Biases, Determinism, Error, Family, ModelConfig, MoeConfig, Plan, RopeScaling,
-    RouterScore, Samples, TieEmbeddings, export_hf, export_hf_shards, import_hf, logits, run,
-};
 
 pub(super) fn write_config(folder: &Path, config: &Value) {
     fs::write(folder.join("config.json"), config.to_string()).unwrap();

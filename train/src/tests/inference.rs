@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
+use crate::Error;
+use crate::config::{ParallelConfig, Plan};
+use crate::eval::{evaluate, inspect, logits};
 use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama, tiny_moe};
-use crate::{
-    Error, GenerateOptions, ParallelConfig, Plan, evaluate, generate, inspect, logits, run,
-};
+use crate::infer::{GenerateOptions, generate};
+use crate::trainer::run;
 
 struct Trained {
     plan: Plan,
@@ -134,10 +136,10 @@ fn evaluate_gives_the_validation_loss_of_the_run_to_the_bit() {
 fn evaluate_is_the_mean_of_minus_log_softmax() {
     let model = trained(tiny_llama());
     let samples = Chain::of(&model.plan);
-    let mut sample = crate::Sample::of(&model.plan);
+    let mut sample = crate::data::Sample::of(&model.plan);
     let mut total = 0.0;
     for index in 0..3 {
-        crate::Samples::read(&samples, index, &mut sample).unwrap();
+        crate::data::Samples::read(&samples, index, &mut sample).unwrap();
         let tokens = &sample.text().unwrap().tokens;
         let rows = logits(&model.checkpoint, &tokens[..model.plan.seq_length]).unwrap();
         for (row, &target) in rows.iter().zip(&tokens[1..]) {

@@ -4,11 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::Error;
+use crate::checkpoint::{Reshard, check_init, export_hf, import_hf, reshard};
+use crate::config::{OptimizerKind, Plan};
+use crate::eval::inspect;
 use crate::fixtures::{Chain, Gaps, Log, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::tests::layouts::{Result, assert_same, train, train_on, with};
-use crate::{
-    Error, OptimizerKind, Plan, Reshard, check_init, export_hf, import_hf, inspect, reshard, run,
-};
+use crate::trainer::run;
 
 /// A trained model's last checkpoint, under `folder`.
 fn trained(plan: &Plan, folder: &Path) -> PathBuf {
@@ -178,7 +180,7 @@ fn a_source_that_does_not_fit_is_refused_with_every_difference() {
     // rotary positions go on to longer texts, and families that are made alike are alike
     let llama = trained(&tiny_llama(), out.path());
     let mut longer = tiny_llama();
-    (longer.seq_length, longer.model.family) = (32, crate::Family::Mistral);
+    (longer.seq_length, longer.model.family) = (32, crate::config::Family::Mistral);
     check_init(&llama, &longer, true).unwrap();
     assert!(refused(&tiny_llama(), true).len() > 5);
 }

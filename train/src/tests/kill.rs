@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use kernels::rng;
 
+use crate::config::{ParallelConfig, Plan};
 use crate::fixtures::{Chain, Log, tiny_gpt};
 use crate::tests::resume::remains;
-use crate::{ParallelConfig, Plan, run};
+use crate::trainer::run;
 
 const OUT: &str = "MILLRACE_TEST_OUT";
 const SHARDED: &str = "MILLRACE_TEST_SHARDED";

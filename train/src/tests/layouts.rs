@@ -5,13 +5,15 @@ use std::path::Path;
 
 use kernels::rng;
 
+use crate::config::{Determinism, ParallelConfig, Plan, TieEmbeddings};
 use crate::config::{PipelineSchedule, Recompute};
+use crate::data::Samples;
 use crate::fixtures::{
     Chain, Log, options, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5,
 };
 use crate::tests::mixture::SHARED_OUT;
 use crate::tests::{bert, t5};
-use crate::{Determinism, ParallelConfig, Plan, Samples, TieEmbeddings, memory, run};
+use crate::trainer::{memory, run};
 
 /// Layouts by what they exercise, as `key=value` words; absent keys keep their defaults.
 pub(super) const LAYOUTS: [&str; 54] = [

@@ -7,9 +7,11 @@ use std::sync::Mutex;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use crate::config::Plan;
+use crate::data::{Sample, Samples};
 use crate::fixtures::{Chain, Log, tiny_gpt};
 use crate::tests::resume::remains;
-use crate::{Plan, Sample, Samples, run};
+use crate::trainer::run;
 
 /// Validation samples, of which a rank that is behind another reads slowly.
 struct Watched {

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::Error;
+use crate::checkpoint::{check_init, export_hf, import_hf, import_megatron, is_megatron};
+use crate::config::{Biases, Determinism, Family, NormKind, Plan};
+use crate::eval::logits;
 use crate::fixtures::{Chain, Log, tiny_llama};
-use crate::{
-    Biases, Determinism, Error, Family, NormKind, Plan, check_init, export_hf, import_hf,
-    import_megatron, is_megatron, logits, run,
-};
+use crate::trainer::run;
 
 fn oracles() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracles")

@@ -3,7 +3,9 @@
 
 use kernels::Device;
 
+use crate::Error;
 use crate::config::moe::{MoeConfig, RouterScope, RouterScore};
+use crate::config::{BadStepAction, Bf16Sums, Determinism, Plan, Precision};
 use crate::config::{Family, OptimizerKind};
 use crate::dist::mesh::Groups;
 use crate::fixtures::{Chain, Log, nth_step, tiny_moe};
@@ -11,7 +13,7 @@ use crate::model::param;
 use crate::optim::next_step::GoodStep;
 use crate::tests::layouts::{LAYOUTS, assert_same, train, train_in, with};
 use crate::trainer::step::Trainer;
-use crate::{BadStepAction, Bf16Sums, Determinism, Error, Plan, Precision, memory, run};
+use crate::trainer::{memory, run};
 
 /// Layouts with experts shared out, crossed with everything else.
 pub(super) const SHARED_OUT: [&str; 20] = [

@@ -3,8 +3,8 @@
 
 use kernels::{DType, Device, Tensor, rng};
 
-use crate::Plan;
 use crate::checkpoint::safetensors::Reader;
+use crate::config::Plan;
 use crate::config::moe::{DropPolicy, MoeConfig, RouterScore};
 use crate::config::{Determinism, Family};
 use crate::data::micro_batches::Block;

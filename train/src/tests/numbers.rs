@@ -4,10 +4,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::Error;
+use crate::checkpoint::newest_checkpoint;
 use crate::checkpoint::read::Opened;
 use crate::checkpoint::state;
+use crate::config::Plan;
+use crate::eval::inspect;
 use crate::fixtures::{Log, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
-use crate::{Error, GenerateOptions, Plan, generate, inspect, newest_checkpoint, run};
+use crate::infer::{GenerateOptions, generate};
+use crate::trainer::run;
 
 /// A checkpoint of `plan` after its first step.
 fn checkpoint(mut plan: Plan, out: &Path) -> std::path::PathBuf {

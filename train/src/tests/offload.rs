@@ -1,8 +1,9 @@
 //! Activations that wait in a file: the same bits as without, memory as predicted and less of it.
 
+use crate::config::Plan;
 use crate::fixtures::{samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::tests::layouts::{assert_same, train, with};
-use crate::{Plan, memory};
+use crate::trainer::memory;
 
 fn offloaded(mut plan: Plan, layers: usize) -> Plan {
     plan.train.offload.layers = layers;

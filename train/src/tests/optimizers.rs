@@ -3,12 +3,14 @@
 
 use std::path::Path;
 
+use crate::Error;
 use crate::checkpoint::safetensors::Reader;
 use crate::config::OptimizerKind;
+use crate::config::Plan;
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama, tiny_moe};
 use crate::model::param;
 use crate::tests::layouts::{LAYOUTS, assert_same, reproducible, with};
-use crate::{Error, Plan, memory, run};
+use crate::trainer::{memory, run};
 
 fn with_both(mut plan: Plan) -> Plan {
     plan.model.layers = 4;
@@ -160,31 +162,31 @@ fn averages_are_measured_exported_and_set_apart() {
     let samples = Chain::of(&plan);
     let done = run(&plan, &samples, None, folder.path(), &Log::default()).unwrap();
     let averages = done.checkpoint.join("ema.safetensors");
-    let loss = |of: &Path| crate::evaluate(of, &samples, 5).unwrap();
+    let loss = |of: &Path| crate::eval::evaluate(of, &samples, 5).unwrap();
     assert_ne!(loss(&averages), loss(&done.checkpoint));
     let apart = folder.path().join("averages");
-    let weights_alone = crate::Reshard::default();
-    crate::reshard(&averages, &apart, &weights_alone).unwrap();
+    let weights_alone = crate::checkpoint::Reshard::default();
+    crate::checkpoint::reshard(&averages, &apart, &weights_alone).unwrap();
     assert_eq!(
         loss(&apart),
         loss(&averages),
         "the averages are its weights"
     );
     let weights = folder.path().join("weights");
-    crate::reshard(&done.checkpoint, &weights, &weights_alone).unwrap();
+    crate::checkpoint::reshard(&done.checkpoint, &weights, &weights_alone).unwrap();
     assert_eq!(loss(&weights), loss(&done.checkpoint));
     let (one, other) = (folder.path().join("hf1"), folder.path().join("hf2"));
-    crate::export_hf(&averages, &one).unwrap();
-    crate::export_hf(&apart, &other).unwrap();
+    crate::checkpoint::export_hf(&averages, &one).unwrap();
+    crate::checkpoint::export_hf(&apart, &other).unwrap();
     let read = |out: &Path| std::fs::read(out.join("model.safetensors")).unwrap();
     assert!(read(&one) == read(&other));
 
-    let told = crate::reshard(&done.checkpoint, &apart, &weights_alone)
+    let told = crate::checkpoint::reshard(&done.checkpoint, &apart, &weights_alone)
         .unwrap_err()
         .to_string();
     assert!(told.contains("which is there"), "{told}");
     let lacking = apart.join("ema.safetensors");
-    let told = crate::evaluate(&lacking, &samples, 5)
+    let told = crate::eval::evaluate(&lacking, &samples, 5)
         .unwrap_err()
         .to_string();
     assert!(told.contains("no checksums of ema.safetensors"), "{told}");

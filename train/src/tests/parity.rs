@@ -13,13 +13,14 @@ use serde_json::Value;
 
 use crate::checkpoint::huggingface::export::{Out, Source, tensors};
 use crate::checkpoint::safetensors::Reader;
+use crate::config::Plan;
 use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, Schedule, TrainConfig};
+use crate::data::{Sample, Samples};
 use crate::dist::mesh::Groups;
 use crate::fixtures::nth_step;
 use crate::model::context::{Context, Weights};
 use crate::model::param;
 use crate::trainer::step::Trainer;
-use crate::{Plan, Sample, Samples};
 
 pub(super) fn oracle(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -6,9 +6,10 @@ use std::process::{Command, Output};
 
 use kernels::Isa;
 
+use crate::config::{Bf16Sums, Precision};
 use crate::fixtures::{Chain, Log, tiny_gpt};
 use crate::tests::resume::remains;
-use crate::{Bf16Sums, Precision, run};
+use crate::trainer::run;
 
 const OUT: &str = "MILLRACE_TEST_OUT";
 const PRECISION: &str = "MILLRACE_TEST_PRECISION";

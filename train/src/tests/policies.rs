@@ -5,10 +5,14 @@ use std::path::Path;
 
 use kernels::rng;
 
+use crate::Error;
+use crate::checkpoint::Ended;
+use crate::config::Plan;
 use crate::config::{BadStepAction, BatchRampup, OnBadStep, TrainConfig};
+use crate::data::{Sample, Samples};
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
 use crate::tests::layouts::{Result, assert_same, reproducible, with};
-use crate::{Ended, Error, Outcome, Plan, Sample, Samples, ValidationSet, run, run_with_sets};
+use crate::trainer::{Outcome, ValidationSet, run, run_with_sets};
 
 /// A chain with noise in place of some samples.
 struct Noisy {

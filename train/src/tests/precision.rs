@@ -1,10 +1,12 @@
 //! Every precision: the same bits for every layout and resume, memory as predicted, losses near f32's,
 //! and steps that overflow.
 
+use crate::Error;
 use crate::config::Activation;
+use crate::config::{AmaxAlgo, BadStepAction, Fp8Recipe, Plan, Precision};
 use crate::fixtures::{Log, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::tests::layouts::{Result, assert_same, reproducible, train, train_in, with};
-use crate::{AmaxAlgo, BadStepAction, Error, Fp8Recipe, Plan, Precision, memory, run};
+use crate::trainer::{memory, run};
 
 /// One of each axis, and several at once.
 const LAYOUTS: [&str; 12] = [
@@ -299,7 +301,7 @@ fn histories_know_no_evaluation_recomputation_or_skipped_step() {
     let mut never = plan.clone();
     never.train.eval_every = 0;
     let mut again = plan.clone();
-    again.train.recompute = crate::Recompute::Full;
+    again.train.recompute = crate::config::Recompute::Full;
     for plan in [never, again] {
         let found = train(&plan);
         assert!(found.model == want.model && found.scales == want.scales);
@@ -308,7 +310,7 @@ fn histories_know_no_evaluation_recomputation_or_skipped_step() {
     let mut bad = plan;
     bad.train.steps = 12;
     bad.train.fp8.amax_history_len = 100;
-    bad.train.on_bad_step = crate::OnBadStep {
+    bad.train.on_bad_step = crate::config::OnBadStep {
         action: BadStepAction::Skip,
         factor: 1.000_001,
         window: 2,

@@ -10,14 +10,17 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::checkpoint::Ended;
+use crate::config::{ParallelConfig, Plan};
+use crate::data::{Sample, Samples};
 use crate::dist::launch::Launcher;
+use crate::dist::{LaunchConfig, World};
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_moe};
+use crate::metrics::{Events, StepRecord};
 use crate::tests::resume::remains;
 use crate::trainer::run::run_in_world;
-use crate::{
-    Ended, Error, Events, LaunchConfig, Outcome, ParallelConfig, Plan, Result, Sample, Samples,
-    StepRecord, ValidationSet, World, run,
-};
+use crate::trainer::{Outcome, ValidationSet, run};
+use crate::{Error, Result};
 
 /// Runs `run` in each of so many processes and returns what they came to.
 fn in_processes<T: Send>(

@@ -6,9 +6,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::config::ParallelConfig;
+use crate::config::Plan;
 use crate::config::profile::{Profile, ProfileWindow};
+use crate::data::{Sample, Samples};
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
-use crate::{Plan, Sample, Samples, run};
+use crate::trainer::run;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;

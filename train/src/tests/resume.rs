@@ -5,11 +5,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::Error;
+use crate::checkpoint::{Ended, checkpoint_at, newest_checkpoint};
+use crate::config::{CheckpointConfig, ParallelConfig, Plan};
+use crate::data::{Sample, Samples};
+use crate::dist::World;
 use crate::fixtures::{Chain, Log, tiny_gpt};
-use crate::{
-    CheckpointConfig, Ended, Error, Events, ParallelConfig, Plan, Sample, Samples, StepRecord,
-    World, checkpoint_at, newest_checkpoint, run, run_in_world,
-};
+use crate::metrics::{Events, StepRecord};
+use crate::trainer::{run, run_in_world};
 
 pub(super) fn plan() -> Plan {
     let mut plan = tiny_gpt();
@@ -184,7 +187,7 @@ fn a_finished_run_is_left_alone() {
     let (first, second) = (go(), go());
     assert_eq!(
         first,
-        crate::Outcome {
+        crate::trainer::Outcome {
             seconds: first.seconds,
             ..second
         }

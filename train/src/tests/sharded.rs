@@ -4,11 +4,14 @@
 use std::fs;
 use std::path::Path;
 
+use crate::checkpoint::{Ended, Reshard, reshard};
 use crate::config::OptimizerKind;
+use crate::config::Plan;
+use crate::eval::{evaluate, logits};
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama, tiny_moe};
 use crate::tests::layouts::with;
 use crate::tests::resume::{assert_same, finished, plan, remains, stopped_at, undisturbed};
-use crate::{Ended, Plan, Reshard, evaluate, logits, reshard, run};
+use crate::trainer::run;
 
 /// Files of a checkpoint, by name.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {

@@ -2,12 +2,14 @@
 
 use std::error::Error as StdError;
 
+use crate::Error;
+use crate::config::{Activation, Plan, TieEmbeddings};
+use crate::data::{Sample, Samples, SpanSample};
+use crate::eval::{decoder_logits, logits};
 use crate::fixtures::{Gaps, Log, tiny_t5};
+use crate::infer::{GenerateOptions, generate};
 use crate::tests::layouts::{assert_same, train_on, with};
-use crate::{
-    Activation, Error, GenerateOptions, Plan, Sample, Samples, SpanSample, TieEmbeddings,
-    decoder_logits, generate, logits, memory, run,
-};
+use crate::trainer::{memory, run};
 
 /// Of each way to share work at least one, with pieces that end within the encoder, between the stacks and
 /// within the decoder.

@@ -8,16 +8,19 @@ use std::path::Path;
 use kernels::{Device, Tensor};
 use serde_json::{Value, json};
 
+use crate::Error;
 use crate::checkpoint::huggingface::export::{Source, tensors};
+use crate::checkpoint::import_hf;
 use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::checkpoint::whole_model::Model;
+use crate::config::{Activation, Determinism};
+use crate::data::{Sample, Samples, SpanSample};
 use crate::dist::mesh::Groups;
+use crate::eval::decoder_logits;
 use crate::fixtures::nth_step;
 use crate::tests::hugging_face::{recipe, saved, write_config};
 use crate::tests::parity::{Golden, by_tensor};
 use crate::trainer::step::Trainer;
-use crate::{Activation, Determinism, Error, Sample, Samples, SpanSample};
-use crate::{decoder_logits, import_hf};
 
 /// The samples of t5_goldens.py.
 struct Formula;

@@ -1,7 +1,7 @@
 //! One optimizer step of one rank, in order: forward and backward of its micro-batches, sum over
 //! data-parallel ranks, then over uses of a tensor, norm, whether the step is good, clipping, AdamW.
 
-use index::Sampler;
+use index::sampler::Sampler;
 use kernels::{Device, Tensor, add};
 
 use crate::checkpoint::train_state::StepStatus;

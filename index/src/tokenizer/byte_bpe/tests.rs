@@ -12,7 +12,7 @@ const QWEN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}
 
 /// A tokenizer trained on a few texts, with its pre-tokenizer replaced.
 fn file(pattern: Option<&str>) -> Value {
-    let mut trainer = crate::Trainer::new(crate::TrainSettings {
+    let mut trainer = crate::tokenizer::Trainer::new(crate::tokenizer::TrainSettings {
         vocab: 700,
         ..Default::default()
     })

@@ -557,7 +557,7 @@ mod tests {
             assert_measured(&plan, "tensor, context, pipeline, data");
             plan.parallel.zero = 0;
             assert_measured(&plan, "context parts of gradients");
-            plan.determinism = crate::Determinism::Run;
+            plan.determinism = crate::config::Determinism::Run;
             plan.parallel.zero = 1;
             assert_measured(&plan, "the same without layout mode");
         }
@@ -587,7 +587,7 @@ mod tests {
                 let folder = tempfile::tempdir().unwrap();
                 let samples = Chain::of(&plan);
                 let log = crate::fixtures::Log::default();
-                crate::run(&plan, &samples, Some(&samples), folder.path(), &log).unwrap();
+                crate::trainer::run(&plan, &samples, Some(&samples), folder.path(), &log).unwrap();
                 let notes: Vec<String> = log.lines();
                 assert!(
                     !notes.iter().any(|line| line.contains("arena")),
