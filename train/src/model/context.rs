@@ -1,9 +1,9 @@
-//! What a layer may know of the run: the weights at hand, its tensor- and context-parallel groups,
-//! the leaf sizes of sums. Layers never see the mesh.
+//! Context of a layer's call: the available weights, its tensor- and context-parallel groups, the leaf sizes of
+//! sums. Layers never see the mesh.
 //!
-//! Rows between layers are `[b * time, d]`; with sequence parallelism each tensor-parallel rank has
-//! the same share of every sequence, `[b * time / tp, d]`, and layers whose features are split
-//! gather the rows before and scatter the sum after (Korthikanti et al. 2022, arXiv:2205.05198).
+//! Rows between layers are `[b * time, d]`; with sequence parallelism each tensor-parallel rank has the same share
+//! of every sequence, `[b * time / tp, d]`, and layers whose features are split all-gather the rows before and
+//! reduce-scatter the sum after (Korthikanti et al. 2022, arXiv:2205.05198).
 
 use kernels::attention::Dropped;
 use kernels::cast::Format;
@@ -24,13 +24,13 @@ use crate::model::slots::Slot;
 /// Whole tensors of the rank by slot.
 #[derive(Clone, Copy)]
 pub(crate) enum Weights<'a> {
-    /// All of them, and packs of them if those are kept.
+    /// All of them, and prepacked copies if those are kept.
     All(&'a [Tensor], Option<&'a PrepackedWeights>),
     /// Those gathered for the layer that runs.
     Gathered(&'a [Option<Tensor>]),
 }
 
-/// What random bits depend on beside the place in the model.
+/// Key of dropout's random bits, beside the position in the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noise {
     pub seed: u64,
@@ -55,11 +55,11 @@ pub(crate) struct Context<'a> {
     pub longest: usize,
     /// Keys of a block of attention's softmax over this sequence.
     pub key_block: usize,
-    /// The same of an encoder's and a decoder's.
+    /// The same for an encoder's and a decoder's sequence.
     pub key_blocks: [usize; 2],
     /// `None`: one document in each sequence.
     pub documents: Option<&'a Documents>,
-    /// Of an encoder-decoder model, where rows are those of both (`model/packed_rows.rs`).
+    /// Encoder-decoder models only, where rows are those of both (`model/packed_rows.rs`).
     pub halves: Option<Halves<'a>>,
     /// `None`: nothing is dropped.
     pub noise: Option<Noise>,
@@ -73,11 +73,11 @@ pub(crate) struct Context<'a> {
     pub sequence_weight: f64,
     /// True if experts that are full drop choices.
     pub drops: bool,
-    /// What operands of products are rounded to; `model/precision.rs` says which ones.
+    /// Format to which products' operands are rounded; `model/precision.rs` says which ones.
     pub operands: Option<Format>,
-    /// How sums of bf16 products are made; open ones in pairs.
+    /// Order of summation in bf16 products; `Auto` means pairs.
     pub sums: Bf16Sums,
-    /// With eight-bit numbers.
+    /// Settings and state of fp8, if used.
     pub fp8: Option<Fp8<'a>>,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The same with other weights at hand.
+    /// The same with other weights.
     pub(crate) fn with<'b>(&self, weights: Weights<'b>) -> Context<'b>
     where
         'a: 'b,
@@ -127,7 +127,7 @@ impl<'a> Context<'a> {
         Context { weights, ..*self }
     }
 
-    /// Of sequences of `length` tokens, which are shared out as this one's are.
+    /// The context for sequences of `length` tokens that are shared out like this one's.
     fn of_length(&self, length: usize) -> Context<'a> {
         let leaf = if self.token_leaf > 0 {
             length / TOKEN_CHUNKS
@@ -180,7 +180,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// op(weight) packed for the products of its layer, if packs are kept.
+    /// op(weight) packed for the products of its layer, if packed weights are kept.
     pub(crate) fn packed(
         &self,
         slot: Slot,
@@ -247,8 +247,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// In training, drops a share `p` of the rows between layers; `tensor` says which dropout of the
-    /// model it is. The gradient's rows are dropped by the same call.
+    /// Dropout, in training, with probability `p` on the rows between layers; `tensor` is the dropout's number in
+    /// the model. The same call applies the mask to the gradient's rows.
     pub(crate) fn drop_rows(&self, x: &mut Tensor, p: f32, tensor: u32) -> kernels::Result<()> {
         self.drop_at(x, (p, tensor), (self.row_first(), self.row_time()), 0)
     }
@@ -284,7 +284,7 @@ impl<'a> Context<'a> {
         dropout::forward(x, &dropout, &place)
     }
 
-    /// In training, what attention drops of its probabilities; `heads` are this rank's.
+    /// Dropout of attention's probabilities in training; `heads` are this rank's.
     pub(crate) fn drop_probabilities(&self, p: f32, tensor: u32, heads: &Heads) -> Option<Dropped> {
         let noise = self.noise.filter(|_| p > 0.0)?;
         let first_head = heads.heads * self.tp.rank();
@@ -300,7 +300,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// The gradient of rows that `drop_rows` dropped some of before they were added, if it did.
+    /// Gradient of rows before `drop_rows` and the residual addition; None without dropout.
     pub(crate) fn dropped(
         &self,
         dy: &Tensor,
@@ -315,14 +315,14 @@ impl<'a> Context<'a> {
         Ok(Some(dropped))
     }
 
-    /// As `drop_rows`, of `[n, f]` rows whose features are split.
+    /// As `drop_rows`, for `[n, f]` rows whose features are split.
     pub(crate) fn drop_features(&self, x: &mut Tensor, p: f32, tensor: u32) -> kernels::Result<()> {
         let feature = self.tp.rank() * x.dims()[1];
         let time = (self.first, self.time);
         self.drop_at(x, (p, tensor), time, feature)
     }
 
-    /// Finishes a sum of which every tensor-parallel rank holds its aligned part.
+    /// All-reduce over tensor-parallel ranks, each of which holds an aligned part of the sum.
     pub(crate) fn sum_over_tp(&self, mut x: Tensor) -> kernels::Result<Tensor> {
         if self.tp.size() > 1 {
             self.tp.all_reduce_sum(x.f32_mut())?;
@@ -330,8 +330,8 @@ impl<'a> Context<'a> {
         Ok(x)
     }
 
-    /// Rows as a layer with split features reads them: all of this rank's sequences. `room` holds
-    /// them if they had to be gathered.
+    /// All-gathers the rows that a layer with split features reads: all of this rank's sequences. `room` owns them
+    /// if they had to be gathered.
     pub(crate) fn gather<'t>(
         &self,
         x: &'t Tensor,
@@ -343,7 +343,7 @@ impl<'a> Context<'a> {
         Ok(room.insert(gather_rows(self.tp, x, self.row_time())?))
     }
 
-    /// Of whole rows that every tensor-parallel rank has, those it has between layers.
+    /// From whole rows, which every tensor-parallel rank has, selects the rows that this rank has between layers.
     pub(crate) fn own_rows(&self, x: Tensor) -> kernels::Result<Tensor> {
         if !self.is_sequence {
             return Ok(x);
@@ -358,7 +358,7 @@ impl<'a> Context<'a> {
         Ok(own)
     }
 
-    /// Finishes a sum over ranks and leaves this rank the rows that it has between layers.
+    /// Reduce-scatter over tensor-parallel ranks: this rank keeps the rows that it has between layers.
     pub(crate) fn sum_to_rows(&self, x: Tensor) -> kernels::Result<Tensor> {
         if self.is_sequence {
             scatter_sum_rows(self.tp, &x, self.row_time())
@@ -372,8 +372,8 @@ impl<'a> Context<'a> {
 /// 64 KiB.
 const LONGEST_BLOCK: usize = 512;
 
-/// Keys of a block, by the whole length of a model's sequences: no layout and no shorter text changes it.
-/// A chunk of the sequence, halved while that is long; where ranks have no whole chunks, a rank's part.
+/// Keys per softmax block, derived from the whole length of a model's sequences so that no layout or shorter text
+/// changes it: a chunk of the sequence, halved while that is long; where ranks have no whole chunks, a rank's part.
 pub(crate) fn key_block(length: usize, cp: usize) -> usize {
     let part = length / cp;
     let mut block = length / TOKEN_CHUNKS;
@@ -386,7 +386,7 @@ pub(crate) fn key_block(length: usize, cp: usize) -> usize {
     block
 }
 
-/// Puts together sequences of which each rank has `rows` rows, in order of ranks:
+/// All-gathers sequences of which each rank has `rows` rows, in order of ranks:
 /// `[b * rows, d]` -> `[b * rows * size, d]`.
 pub(crate) fn gather_rows(
     group: &dyn Collective,
@@ -407,7 +407,7 @@ pub(crate) fn gather_rows(
     Ok(whole)
 }
 
-/// Sums over ranks, of which each keeps its `rows` rows of every sequence:
+/// Reduce-scatter: each rank keeps its `rows` rows of every sequence:
 /// `[b * rows * size, d]` -> `[b * rows, d]`.
 pub(crate) fn scatter_sum_rows(
     group: &dyn Collective,

@@ -1,5 +1,5 @@
-//! Mixtures of experts: the same bits for every layout, also where experts are shared out and tokens
-//! travel; losses that train the router; bad numbers told by name.
+//! Mixtures of experts: the same bits for every layout, also with expert parallelism; losses that train the router;
+//! invalid numbers reported by name.
 
 use kernels::Device;
 
@@ -37,8 +37,7 @@ pub(super) const SHARED_OUT: [&str; 20] = [
     "dp=12 ep=4 full=1 order=pp-dp-tp-cp-ep mb=1",
 ];
 
-/// Another kind: no limit, many choices, a selection bias that moves far enough to change them, biases and layer norms
-/// around.
+/// Dropless: many choices, a selection bias that moves far enough to change them, biases and layer norms.
 fn dropless() -> Plan {
     let mut plan = tiny_moe();
     plan.model.family = Family::Gpt;
@@ -108,7 +107,7 @@ fn a_selection_bias_evens_the_load_and_a_step_that_is_skipped_does_not_move_it()
         assert_eq!(biases.iter().any(|&bias| bias != 0.0), rate > 0.0);
         last[25..].iter().sum::<f64>() / 5.0
     };
-    // scores of a new router are some 0.02 apart: the rate is small beside that, its steps reach further
+    // scores of a new router are some 0.02 apart: the rate is small compared to that, but many steps exceed it
     let (without, with) = (largest(0.0), largest(0.002));
     assert!(with < 0.8 * without, "{with} {without}");
 
