@@ -1,11 +1,11 @@
-//! Speed of single matrix products whose operands lie far from the caches: several sets of them in turn.
+//! Speed of single matrix products with cold caches: several sets of operands in turn.
 //!
-//! `cargo bench -p millrace-kernels --bench product -- [OPTIONS] KIND:M:N:K...` prints a line for each: the product and
-//! the median of its GFLOP/s. KIND is `nn`, `nt` or `tn`: which operand lies transposed. Options, each with one value:
-//! `--numbers f32|pairs|tiles|bf16` (`bf16`: tiles with AMX, else pairs, as in training), `--stored` with a letter for
-//! each of a, b and the result (`f` f32, `h` bf16), `--leaf`, `--sets`, `--seconds` for each product, `--packed true` to
-//! pack b before; where no packs are read it prints `-` then. One thread with `RAYON_NUM_THREADS=1`.
-//! `kernels/benches/beside_torch.py` runs it beside torch.
+//! `cargo bench -p millrace-kernels --bench product -- [OPTIONS] KIND:M:N:K...` prints one line per product: the
+//! product and the median of its GFLOP/s. KIND is `nn`, `nt` or `tn`: which operand is transposed. Options, each
+//! with one value: `--numbers f32|pairs|tiles|bf16` (`bf16`: tiles with AMX, else pairs, as in training),
+//! `--stored` with a letter for each of a, b and the result (`f` f32, `h` bf16), `--leaf`, `--sets`, `--seconds`
+//! for each product, `--packed true` to pack b before; prints `-` for products that read no packs. One thread with
+//! `RAYON_NUM_THREADS=1`. `kernels/benches/beside_torch.py` runs it beside torch.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 
 use kernels::matmul::{Factor, Numbers, Op, Packed, product};

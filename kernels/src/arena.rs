@@ -1,12 +1,12 @@
-//! One block of memory, cut into tensors as they come: the smallest free range that is large enough,
-//! neighbours joined when they are given back (best fit; Knuth, TAOCP 1, sec. 2.5).
+//! Arena allocator: one block of memory, cut into tensors on demand: the smallest free range that is large enough,
+//! neighbours merged when they are freed (best fit; Knuth, TAOCP 1, sec. 2.5).
 #![expect(unsafe_code, reason = "parts of one allocation")]
 
 use crate::buffer::Buffer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A block and what of it is free.
+/// The block and its free ranges.
 pub(crate) struct Arena {
     whole: Arc<Buffer>,
     /// Free ranges: offset -> bytes. No two touch.

@@ -10,22 +10,22 @@ use std::sync::Arc;
 /// Alignment and size granule of every buffer, bytes.
 pub(crate) const ALIGN: usize = 64;
 
-/// Alignment that is asked of the allocator: for more it would write the zeros itself, and so touch
-/// every page of a block of which only a part may be used.
+/// Alignment requested from the allocator: for a larger one it would write the zeros itself, and so touch every
+/// page of a block of which only a part may be used.
 const ASKED: usize = 16;
 
 /// Bytes from which on a buffer is worth pages of 2 MiB.
 const LARGE: usize = 4 << 20;
 
-/// Asks the system for large pages of a block: matrices are read by columns too, where each line lies in
-/// another small page. Blocks stay untouched, and nothing depends on the answer.
+/// Requests huge pages for a block: matrices are also read by columns, where each line is on a different small
+/// page. Blocks stay untouched, and nothing depends on the answer.
 #[cfg(target_os = "linux")]
 fn ask_for_large_pages(start: NonNull<u8>, bytes: usize) {
     const PAGE: usize = 4096;
     let skipped = start.as_ptr().align_offset(PAGE);
     let whole = bytes.saturating_sub(skipped) / PAGE * PAGE;
     if whole > 0 {
-        // SAFETY: whole pages of the block alone, of which only the size changes.
+        // SAFETY: the range is whole pages inside this block; madvise changes only their size, not their contents.
         unsafe {
             libc::madvise(
                 start.as_ptr().add(skipped).cast(),
@@ -46,19 +46,19 @@ pub(crate) struct Buffer {
     source: Source,
 }
 
-/// What the memory of a buffer is.
+/// Origin of a buffer's memory.
 enum Source {
-    /// An allocation of its own, which starts some bytes before it.
+    /// A separate allocation, which starts some bytes before the buffer.
     Allocation(usize),
-    /// A part of that one.
+    /// A part of that buffer.
     Part(Arc<Buffer>),
-    /// Another buffer's, which outlives it.
+    /// A part of another buffer, which the caller keeps alive longer.
     Lent,
 }
 
 // SAFETY: the buffer owns its memory alone, and plain bytes may move between threads.
 unsafe impl Send for Buffer {}
-// SAFETY: shared access only reads.
+// SAFETY: `&Buffer` only gives reads of plain bytes, so shared references never race.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -89,7 +89,7 @@ impl Buffer {
         })
     }
 
-    /// What `bytes` and the way to the next multiple of `ALIGN` take.
+    /// Layout of an allocation for `bytes` plus the padding to the next multiple of `ALIGN`.
     fn layout(bytes: usize) -> Option<Layout> {
         let size = bytes.checked_add(ALIGN - ASKED)?;
         Layout::from_size_align(size, ASKED).ok()
@@ -109,10 +109,10 @@ impl Buffer {
         }
     }
 
-    /// As `part`, but the caller sees to it that this buffer lives longer.
+    /// As `part`, but the caller guarantees that this buffer lives longer.
     ///
     /// # Safety
-    /// As `part`, and this buffer outlives what is returned.
+    /// As `part`, and this buffer outlives the returned one.
     pub(crate) unsafe fn lend(&self, offset: usize, bytes: usize) -> Buffer {
         let is_inside = |end: usize| end <= self.bytes;
         assert!(

@@ -1,8 +1,8 @@
-//! Where tensors live and ops run. Today one kind: the CPU, with one instruction set for all ops.
+//! Device: memory of tensors and instruction set of ops. Today one kind: the CPU.
 //!
-//! A device keeps freed buffers by size, so the tensors of a training step cost no page faults after
-//! the first step. The pool never holds more than the peak of live bytes; past that memory goes back
-//! to the system. Clones share the pool. Nothing is global: two devices know nothing of each other.
+//! Caching allocator: a device keeps freed buffers by size, so the tensors of a training step cost no page faults
+//! after the first step. The pool never holds more than the peak of live bytes; beyond that, memory returns to the
+//! system. Clones share the pool. Nothing is global: two devices are independent of each other.
 
 use crate::arena::Arena;
 use crate::buffer::Buffer;
@@ -10,14 +10,14 @@ use crate::{Error, Isa, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A place for tensors. Cheap to clone.
+/// A device for tensors. Cheap to clone.
 #[derive(Clone)]
 pub struct Device(Arc<Shared>, Use);
 
-/// What tensors are for, so that memory can be told apart.
+/// Purpose of tensors, for separate memory accounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Activations and scratch: everything that is not said to be something else.
+    /// Activations and scratch: everything without another purpose.
     Work,
     /// Weights, whole, in shards or gathered.
     Weights,
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
 struct Shared {
     isa: Isa,
     memory: Mutex<Memory>,
-    /// The last table of rotary angles: a step asks for the same one again and again.
+    /// The last table of rotary angles, which a step uses again and again.
     table: Mutex<Option<CachedTable>>,
 }
 
@@ -50,7 +50,7 @@ struct Memory {
     live_bytes: usize,
     peak_bytes: usize,
     arena: Option<Arena>,
-    /// Most bytes that came from the system beside the arena.
+    /// Peak bytes that came from the system outside the arena.
     overflow_bytes: usize,
     overflow_live: usize,
     /// By use.
@@ -83,12 +83,12 @@ impl Device {
         Ok(())
     }
 
-    /// Most bytes that did not fit the arena at any time so far; 0 without one.
+    /// Peak bytes that did not fit the arena; 0 without one.
     pub fn overflow_bytes(&self) -> usize {
         self.memory().overflow_bytes
     }
 
-    /// The same place for tensors of another use.
+    /// The same device for tensors of another use.
     pub fn for_use(&self, purpose: Use) -> Device {
         Device(Arc::clone(&self.0), purpose)
     }
@@ -98,7 +98,7 @@ impl Device {
         self.memory().live_by_use[self.1 as usize]
     }
 
-    /// Bytes that a tensor of so many 4-byte elements takes.
+    /// Bytes that a tensor of this many 4-byte elements takes.
     pub fn bytes_of(elements: usize) -> usize {
         Buffer::round_up(elements.saturating_mul(4)).unwrap_or(usize::MAX)
     }
@@ -120,7 +120,7 @@ impl Device {
         self.memory().live_bytes
     }
 
-    /// Most bytes held by live tensors at any time so far.
+    /// Peak bytes held by live tensors.
     pub fn peak_bytes(&self) -> usize {
         self.memory().peak_bytes
     }

@@ -1,11 +1,11 @@
-//! Kinds of number a tensor can hold.
+//! Element types of tensors.
 
 /// Kind of number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// IEEE binary32.
     F32,
-    /// bfloat16: what only products, activations and sums read.
+    /// bfloat16; only products, activations and sums read it.
     Bf16,
     /// Token ids, targets and indices.
     U32,

@@ -1,17 +1,17 @@
-//! The crate's one error: what was found, what was wanted, in which op, on which rank.
-//! Shapes are lists of dims, slowest first; lengths count elements.
+//! The crate's error type: what was found, what was wanted, in which op, on which rank. Shapes are lists of dims,
+//! slowest first; lengths count elements.
 
-/// What kernels return.
+/// Result with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can go wrong in this crate.
+/// Errors of this crate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A tensor has the wrong dims.
     #[error("{op}: {name} has dims {found:?}, wanted {wanted}")]
     Shape {
-        /// Op that was asked.
+        /// Name of the op.
         op: &'static str,
         /// Argument of the op.
         name: &'static str,
@@ -23,7 +23,7 @@ pub enum Error {
     /// A tensor holds the wrong kind of number.
     #[error("{op}: {name} holds {found}, wanted {wanted}")]
     DType {
-        /// Op that was asked.
+        /// Name of the op.
         op: &'static str,
         /// Argument of the op.
         name: &'static str,
@@ -35,13 +35,13 @@ pub enum Error {
     /// A number or slice argument is out of range.
     #[error("{op}: {name} is {found}, wanted {wanted}")]
     Argument {
-        /// Op that was asked.
+        /// Name of the op.
         op: &'static str,
         /// Argument of the op.
         name: &'static str,
         /// Its value.
         found: String,
-        /// What the op takes, with the numbers of this call.
+        /// Accepted values, with the numbers of this call.
         wanted: String,
     },
     /// A tensor would not fit the device's memory or the address space.
@@ -49,7 +49,7 @@ pub enum Error {
     Memory {
         /// Name of the device.
         device: String,
-        /// Bytes asked for (saturated).
+        /// Bytes requested (saturated).
         bytes: usize,
     },
     /// Another rank of the group ended while this one waited for it.
@@ -79,11 +79,11 @@ pub enum Error {
     Calls {
         /// Lower rank of the pair.
         rank: usize,
-        /// What it called.
+        /// Collective that it called.
         op: &'static str,
         /// The other rank.
         other: usize,
-        /// What the other called.
+        /// Collective that the other called.
         other_op: &'static str,
     },
     /// A rank waited for others until its deadline.
@@ -94,25 +94,25 @@ pub enum Error {
     Late {
         /// Collective that waited.
         op: &'static str,
-        /// What the group is for.
+        /// Purpose of the group.
         group: &'static str,
-        /// World rank and host of who waited.
+        /// World rank and host of the waiting rank.
         rank: String,
         /// The deadline.
         seconds: u64,
         /// The training step under way.
         step: u64,
-        /// World rank and host of those who did not come.
+        /// World rank and host of the missing ranks.
         missing: Vec<String>,
     },
-    /// Processes did not find each other, or what they sent was not understood.
+    /// Processes could not connect, or a message was not understood.
     #[error("{at}: found {found}, wanted {wanted}")]
     Network {
         /// Address, process or library.
         at: String,
-        /// What was there.
+        /// Content found.
         found: String,
-        /// What should have been.
+        /// Content expected.
         wanted: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Instruction sets of CPUs, by name. Which of them this machine has is decided in `cpu/detect.rs`.
+//! Instruction sets of CPUs, by name. `cpu/detect.rs` finds which of them this machine has.
 
 /// Instruction set of the CPU kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +40,13 @@ impl Isa {
         }
     }
 
-    /// Returns the one of a name.
+    /// Returns the instruction set with this name.
     pub fn named(name: &str) -> Option<Isa> {
         Isa::ALL.into_iter().find(|isa| isa.name() == name)
     }
 
-    /// Whether this processor has the vectors that ops of this instruction set use; for `Amx` that says nothing of tiles.
+    /// Whether this processor has the vectors that ops of this instruction set use; for `Amx` this says nothing
+    /// about tiles.
     pub(crate) fn has_vectors(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -67,7 +68,7 @@ impl Isa {
         }
     }
 
-    /// Whether processors of an architecture, by Rust's name of it, may have it.
+    /// Whether processors of an architecture (Rust's name for it) can have it.
     pub(crate) fn is_of(self, architecture: &str) -> bool {
         match self {
             Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 | Isa::Avx2 => architecture == "x86_64",

@@ -1,4 +1,4 @@
-//! Random numbers by counter: Philox4x32-10, no stream to share, no state to save.
+//! Counter-based random numbers: Philox4x32-10, no stream to share, no state to save.
 //! Paper: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". Key: the seed. Counter:
 //! (index, stream), so a number depends on (seed, stream, index) alone; streams are hashes of names.
 //! Normals are Box-Muller in f64, two per counter: elements 2i and 2i + 1 share counter i.

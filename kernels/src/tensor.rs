@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// Most dims a tensor can have.
 const MAX_RANK: usize = 4;
 
-/// Owned, contiguous, row-major, 64-byte aligned. Dropping it gives the memory back to the device.
+/// Owned, contiguous, row-major, 64-byte aligned. Dropping it returns the memory to the device.
 pub struct Tensor {
     // `None` only inside `drop`.
     buffer: Option<Buffer>,
-    /// What it was cut from, which has the memory.
+    /// The tensor it was cut from, which owns the memory.
     cut_from: Option<Arc<Tensor>>,
     dims: [usize; MAX_RANK],
     rank: usize,
@@ -101,7 +101,7 @@ impl Tensor {
         self.dtype
     }
 
-    /// Where it lives.
+    /// The device of its memory.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -124,7 +124,7 @@ impl Tensor {
         Ok(self)
     }
 
-    /// Some rows of the first dim, where they lie.
+    /// A view of some rows of the first dim, without a copy.
     /// # Errors
     /// `Shape` if it does not have them, there are none, or they start within a line of 64 bytes.
     pub fn rows(&self, rows: Range<usize>) -> Result<impl Deref<Target = Tensor>> {
@@ -146,8 +146,8 @@ impl Tensor {
         if !offset.is_multiple_of(ALIGN) {
             return Err(wrong());
         }
-        // SAFETY: only a shared reference to the part is given out, and for no longer than self is borrowed, so that
-        // both are only read as long as the part lives.
+        // SAFETY: the caller gets only a shared reference to the part, for no longer than self is borrowed, so both
+        // are only read while the part lives.
         let buffer = unsafe { self.buffer().lend(offset, lines) };
         let mut dims = self.dims;
         dims[0] = rows.len();
@@ -165,7 +165,7 @@ impl Tensor {
         })
     }
 
-    /// Cuts it into tensors of these dims that follow each other in its memory, as `joined` puts together again.
+    /// Cuts it into consecutive tensors of these dims, which `joined` joins again.
     /// # Errors
     /// `Shape` if they are not its elements, or one of them but the last ends within a line of 64 bytes.
     pub fn cut(self, dims: &[&[usize]]) -> Result<Vec<Tensor>> {
@@ -207,7 +207,7 @@ impl Tensor {
         Ok(parts)
     }
 
-    /// The tensor that these were cut from, or they themselves if they are not all of its parts in their order.
+    /// The tensor that these were cut from; Err with the parts if they are not all of its parts in order.
     pub fn joined(mut parts: Vec<Tensor>) -> std::result::Result<Tensor, Vec<Tensor>> {
         let Some(whole) = parts.first().and_then(|part| part.cut_from.clone()) else {
             return Err(parts);
@@ -492,7 +492,7 @@ impl Deref for Rows<'_> {
 
 impl Drop for Rows<'_> {
     fn drop(&mut self) {
-        // the memory stays the whole's: the device must not get it back with the part
+        // the whole owns the memory: dropping the part must not return it to the device
         self.part.buffer = None;
     }
 }
@@ -559,7 +559,7 @@ mod tests {
             assert_eq!(part.f32().as_ptr(), &raw const whole.f32()[rows.start * 8]);
             assert_eq!(device.allocated_bytes(), used);
         }
-        // nobody else was given it in between
+        // no other tensor got the memory in between
         let other = Tensor::from_f32(&[2, 8], &[-1.0; 16], &device).unwrap();
         assert_eq!(whole.f32(), values);
         drop(other);

@@ -1,4 +1,4 @@
-//! What tests and benches of this workspace share: random tensors, f64 differences, error measures.
+//! Shared by tests and benches of this workspace: random tensors, f64 differences, error measures.
 
 use crate::cpu::bf16::rounded;
 use crate::{Bf16, DType, Device, Isa, Result, Tensor, rng};

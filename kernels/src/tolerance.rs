@@ -1,4 +1,4 @@
-//! How far a correct f32 result may lie from the f64 truth. Derived, never widened to pass.
+//! Tolerances: the largest error of a correct f32 result relative to the f64 truth. Derived, never widened to pass.
 //!
 //! A chain of n rounded additions of terms with like magnitudes errs by about eps sqrt(n) times the
 //! root of the sum of squared partial sums (Higham 2002, sec. 4.2, statistical bound); `FACTOR` covers the tail.

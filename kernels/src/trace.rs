@@ -1,5 +1,5 @@
-//! Spans of time: which op, collective or wait a rank's threads were in, and what a caller adds around
-//! them. A thread records once it has a recorder; else a span costs one look at a thread-local.
+//! Tracing spans: the op, collective or wait that a rank's threads are in, and spans added by callers around them.
+//! A thread records once it has a recorder; otherwise a span costs one thread-local read.
 //!
 //! Spans of a thread nest: one that is opened later ends earlier. The newest `MOST_SPANS` are kept, so
 //! memory is bounded. Threads that ops use inside have no recorder: their work is the op's span.
@@ -14,7 +14,7 @@ use std::time::Instant;
 /// Spans that one recorder keeps, at most about 40 MiB with their names.
 const MOST_SPANS: usize = 1 << 18;
 
-/// What a span's time went to.
+/// Category of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An op of this crate.
@@ -23,14 +23,14 @@ pub enum Kind {
     Collective,
     /// Waiting for other ranks or threads.
     Wait,
-    /// What a caller says: its name tells.
+    /// A phase named by the caller.
     Phase,
 }
 
-/// What a span says beside its time.
+/// Description of a span beside its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// What its time went to.
+    /// Category.
     pub kind: Kind,
     /// Name of the op, collective or phase.
     pub name: Cow<'static, str>,
@@ -66,9 +66,9 @@ impl Label {
 /// A span that is over. Times are nanoseconds since the recorder's epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// What it was.
+    /// Description.
     pub label: Label,
-    /// Number of the thread, as `install` was told.
+    /// Number of the thread, as passed to `install`.
     pub thread: u32,
     /// When it began.
     pub start_ns: u64,
@@ -88,7 +88,7 @@ struct Shared {
     ring: Mutex<Ring>,
 }
 
-/// Keeps the spans of a rank's threads. Clones share them.
+/// Recorder of the spans of a rank's threads. Clones share them.
 #[derive(Clone)]
 pub struct Recorder(Arc<Shared>);
 
@@ -97,7 +97,7 @@ thread_local! {
 }
 
 impl Recorder {
-    /// One that is off; times count from `epoch`.
+    /// Creates a recorder that is off; times count from `epoch`.
     pub fn new(epoch: Instant) -> Recorder {
         Recorder(Arc::new(Shared {
             epoch,
@@ -116,12 +116,12 @@ impl Recorder {
         HERE.set(Some((self.clone(), number)));
     }
 
-    /// Keeps spans that are opened from now on, or no longer does.
+    /// Switches recording of spans on or off from now on.
     pub fn set_on(&self, is_on: bool) {
         self.0.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// Whether spans are kept.
+    /// Whether spans are recorded.
     pub fn is_on(&self) -> bool {
         self.0.is_on.load(Ordering::Relaxed)
     }

@@ -385,7 +385,7 @@ fn checkpoints_whose_plans_lie_are_refused_quickly_by_key_with_little_memory() {
     ] {
         set_in_state(&state, &good, key, 1 << 40);
         let wanted =
-            format!("state.json cannot be taken: plan.{key}: found 1099511627776, want at most ");
+            format!("state.json cannot be used: plan.{key}: found 1099511627776, want at most ");
         for args in [
             &["inspect", last][..],
             &["convert", "--checkpoint", last, &hf],

@@ -127,7 +127,7 @@ fn processes_that_do_not_fit_together_all_say_why_before_the_first_step() {
     ];
     for (is_good, stderr) in children.map(end) {
         assert!(!is_good);
-        let is_named = stderr.contains("the processes have not the same job: rank 1 on ")
+        let is_named = stderr.contains("the processes do not have the same job: rank 1 on ")
             && stderr.contains(" has train.lr 0.5, rank 0 on ");
         assert!(is_named, "{stderr}");
     }

@@ -149,7 +149,7 @@ sockets() {
   on host-a $(launched 0) "$program" run job.toml --set out="$work/unlike" > a.log 2>&1 & first=$!
   ends
   grep -h '^error' a.log b.log
-  [ "$codes" = " 1 1" ] && [ "$(grep -c 'have not the same program: rank 2 on host-b has xxh3' a.log)" = 1 ] || fail "exit codes$codes"
+  [ "$codes" = " 1 1" ] && [ "$(grep -c 'do not have the same program: rank 2 on host-b has xxh3' a.log)" = 1 ] || fail "exit codes$codes"
 
   echo "== the cable is cut"
   both --set out="$work/cut" --set train.steps=100000 --set launch.timeout=4s

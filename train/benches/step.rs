@@ -45,7 +45,7 @@ impl Samples for Noise {
     }
 }
 
-/// Each step's record with the CPU seconds of the process so far.
+/// Each step's record with the process's CPU seconds at that point.
 #[derive(Default)]
 struct Times(Mutex<Vec<(StepRecord, f64)>>);
 

@@ -1,6 +1,5 @@
-//! Trains a tiny GPT-2, LLaMA, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for
-//! transformers, and writes our logits and what we generate beside them: OUT/NAME/{config.json,
-//! model.safetensors,logits.json}.
+//! Trains a tiny GPT-2, LLaMA, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
+//! writes our logits and generated tokens beside them: OUT/NAME/{config.json, model.safetensors,logits.json}.
 //!
 //!     cargo run --release -p millrace-train --example export_parity -- OUT
 //!     python train/tests/oracles/check_export.py OUT
@@ -30,7 +29,7 @@ impl Samples for Squares {
                 for (at, token) in spans.tokens.iter_mut().enumerate() {
                     *token = square(at)?;
                 }
-                // the answer: the same squares, a few places later
+                // the answer: the same squares, a few positions later
                 for (at, target) in spans.targets.iter_mut().enumerate() {
                     *target = square(at + 5)?;
                 }

@@ -1,5 +1,5 @@
-//! Bytes of each choice of recomputation and ZeRO: predicted by formula, measured in one step; the
-//! rank that holds most.
+//! Memory of each choice of recomputation and ZeRO, in bytes, for the rank that holds most: predicted by formula,
+//! and measured in one step.
 //!
 //!     cargo run --release -p millrace-train --example memory_table
 

@@ -1,4 +1,4 @@
-//! The one error type of this crate: every variant says what was found, what was wanted and where.
+//! The one error type of this crate: every variant states what was found, what was wanted and where.
 
 use std::error::Error as StdError;
 use std::io;
@@ -9,14 +9,14 @@ use crate::config::resume::Difference;
 /// Result with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong in training, generation and checkpoints.
+/// Failures of training, generation and checkpoints.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file or directory could not be read or written.
     #[error("{action} {path}", path = path.display())]
     Io {
-        /// What was attempted, as a verb.
+        /// Attempted action, as a verb.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
@@ -24,19 +24,19 @@ pub enum Error {
         source: io::Error,
     },
     /// The plan contradicts itself; every problem is listed.
-    #[error("the plan does not hold together: {}", .0.join("; "))]
+    #[error("the plan contradicts itself: {}", .0.join("; "))]
     Plan(Vec<String>),
     /// A tensor operation or a collective failed.
     #[error("rank {rank}: {during}")]
     Kernel {
         /// World rank of the thread.
         rank: usize,
-        /// What the rank was doing.
+        /// Operation of the rank at the time.
         during: &'static str,
         /// The operation's own error, with shapes.
         source: kernels::Error,
     },
-    /// The system gave no threads.
+    /// The system could not start threads.
     #[error("rank {rank}: start its threads")]
     Threads {
         /// World rank.
@@ -62,10 +62,10 @@ pub enum Error {
         /// Steps of the job.
         steps: u64,
     },
-    /// The validation set is empty although evaluation is asked for.
-    #[error("the validation set has no samples, {wanted} are asked for")]
+    /// The validation set is empty although evaluation is requested.
+    #[error("the validation set has no samples, {wanted} are requested")]
     NoSamples {
-        /// Samples asked for.
+        /// Samples requested.
         wanted: u64,
     },
     /// A sample holds a token id outside the vocabulary.
@@ -83,9 +83,9 @@ pub enum Error {
     /// A source has samples of another kind than the model learns from.
     #[error("the source has {found} samples, the model learns from {wanted}")]
     SampleKind {
-        /// What the source has.
+        /// Kind of the source's samples.
         found: &'static str,
-        /// What the model takes.
+        /// Kind that the model takes.
         wanted: &'static str,
     },
     /// A step that must not be trained through.
@@ -93,14 +93,14 @@ pub enum Error {
     BadStep {
         /// The step, counted from 1.
         step: u64,
-        /// What is bad about it.
+        /// Why the step is bad.
         reason: String,
         /// Steps right before it that were skipped.
         skipped: u64,
-        /// Where its batch is written.
+        /// File that its batch was written to.
         dump: PathBuf,
     },
-    /// A file of a checkpoint is not what was written.
+    /// A file of a checkpoint differs from the one that was written.
     #[error("{path} at byte {offset}: {what}: found {found}, want {wanted}", path = path.display())]
     Damaged {
         /// The file.
@@ -109,9 +109,9 @@ pub enum Error {
         offset: u64,
         /// The field or tensor.
         what: String,
-        /// What is there.
+        /// Content found.
         found: String,
-        /// What should be there.
+        /// Content expected.
         wanted: String,
     },
     /// Checkpoints exist but not one of them is whole.
@@ -130,10 +130,10 @@ pub enum Error {
         /// Every setting that differs and must not.
         differences: Vec<Difference>,
     },
-    /// What a launcher told does not hold together; every problem is listed.
+    /// The launcher's variables contradict each other; every problem is listed.
     #[error("the launcher's variables do not fit: {}", .0.join("; "))]
     Launch(Vec<String>),
-    /// An instruction set was asked for that is none, or that this machine lacks.
+    /// The requested instruction set does not exist, or this machine lacks it.
     #[error("{variable}: found {found:?}, want one that this machine has: {wanted}")]
     Cpu {
         /// The variable that names it.
@@ -146,13 +146,13 @@ pub enum Error {
     /// The processes of a run did not find each other.
     #[error("connect the processes of the run")]
     Connect {
-        /// Who missed whom, where.
+        /// Which process missed which other, where.
         source: kernels::Error,
     },
-    /// The processes of a run are not about to do the same.
-    #[error("the processes have not the same {what}: {}", differences.join("; "))]
+    /// The processes of a run have different settings.
+    #[error("the processes do not have the same {what}: {}", differences.join("; "))]
     Unlike {
-        /// What they compared.
+        /// Subject of the comparison.
         what: &'static str,
         /// Each with ranks, hosts and both values.
         differences: Vec<String>,
@@ -162,7 +162,7 @@ pub enum Error {
     Peer {
         /// Its ranks and host.
         who: String,
-        /// Its own words, or how it went.
+        /// Its own report, or how it ended.
         reason: String,
     },
     /// The rank's thread panicked; a broken invariant of this program.
@@ -173,13 +173,13 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// A model of another program that this one does not know, or a checkpoint whose numbers are not those of its
-    /// tensors; every problem is listed.
-    #[error("{path} cannot be taken: {problems}", path = path.display(), problems = problems.join("; "))]
+    /// Another program's model that is not supported, or a checkpoint whose numbers contradict its tensors; every
+    /// problem is listed.
+    #[error("{path} cannot be used: {problems}", path = path.display(), problems = problems.join("; "))]
     Foreign {
         /// The file or folder.
         path: PathBuf,
-        /// Each with what was found and what was wanted.
+        /// Each with the found and the wanted value.
         problems: Vec<String>,
     },
     /// A request that the model cannot serve.
@@ -189,7 +189,7 @@ pub enum Error {
         what: &'static str,
         /// Its value.
         found: String,
-        /// What would do.
+        /// Values that would work.
         wanted: String,
     },
 }

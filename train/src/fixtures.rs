@@ -1,4 +1,4 @@
-//! Small plans and samples that the tests of several files use.
+//! Small plans and samples shared by the tests of several files.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -110,7 +110,7 @@ pub(crate) fn tiny_t5() -> Plan {
     plan
 }
 
-/// What a model may be made of beside its family's choices, each option once at least.
+/// Plans that use every model option beyond the families' choices at least once.
 pub(crate) fn options() -> Vec<Plan> {
     let with = |plan: Plan, set: fn(&mut Plan, &mut ModelConfig)| {
         let (mut plan, mut model) = (plan.clone(), plan.model);
@@ -169,7 +169,7 @@ impl Chain {
     }
 }
 
-/// A chain's sequences, of different lengths, with 0 to 4 tokens hidden.
+/// A chain's sequences, of different lengths, with 0 to 4 tokens masked.
 pub(crate) struct Blanks(Chain);
 
 impl Blanks {
@@ -205,7 +205,7 @@ impl Samples for Blanks {
     }
 }
 
-/// A chain's sequences with two tokens cut out and to be written, of different lengths.
+/// A chain's sequences with two tokens masked for the decoder to generate, of different lengths.
 pub(crate) struct Gaps(Chain);
 
 impl Gaps {
@@ -264,7 +264,7 @@ impl Chain {
     }
 }
 
-/// Remembers what was reported, one line each, and what ops ran on.
+/// Records reported events, one line each, and the ops' instruction set.
 #[derive(Default)]
 pub(crate) struct Log(pub Mutex<Vec<String>>, pub Mutex<String>);
 

@@ -1,10 +1,11 @@
-//! What a run reports: records of steps, the callbacks that receive them, and `metrics.jsonl`.
+//! Metrics of a run: records of steps, the callbacks that receive them, and `metrics.jsonl`.
 //!
-//! One line per step, `StepRecord`'s fields; after it, if the step was followed by a validation,
-//! `{"step","valid_loss","valid_samples"}`, with `"set"` for sets beside the blend's; `{"step","checkpoint_step","checkpoint_failed"}` where a
-//! checkpoint could not be written; `{"step","changed"}` before the first step of a run that went on with
-//! other settings (`train.resume.allow`). Lines are in order and each step is there once: a resumed run
-//! first cuts the file behind the checkpoint's step.
+//! The file has one line per step with `StepRecord`'s fields. It may be followed by a validation's line
+//! `{"step","valid_loss","valid_samples"}`, with `"set"` for sets other than the blend's;
+//! `{"step","checkpoint_step","checkpoint_failed"}` reports a checkpoint that could not be written;
+//! `{"step","changed"}` precedes the first step of a run that resumed with other settings (`train.resume.allow`).
+//! Lines are in order and each step appears once: a resumed run first truncates the file after the checkpoint's
+//! step.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
@@ -45,9 +46,9 @@ pub struct StepRecord {
     pub mfu: Option<f64>,
     /// Seconds of the step.
     pub step_s: f64,
-    /// Most bytes of tensors held at once so far, all ranks together.
+    /// Peak bytes of tensors held at once so far, all ranks together.
     pub memory_bytes: u64,
-    /// What the routers of mixtures did; absent without any.
+    /// Statistics of the mixtures' routers; absent without mixtures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<RoutingRecord>,
     /// Seconds that training stood still for a checkpoint between the step before and this one;
@@ -57,7 +58,7 @@ pub struct StepRecord {
     /// z-loss, which `loss` does not hold; absent without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub z_loss: Option<f64>,
-    /// What the loss was multiplied by for the backward pass; absent but with fp16.
+    /// Loss scale of the backward pass; absent except with fp16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<f64>,
     /// Why the step changed no weights; absent if it did.
@@ -80,15 +81,15 @@ pub(crate) struct ValidationRecord {
     pub valid_samples: u64,
 }
 
-/// Settings that a resumed run changed, in `metrics.jsonl`, before the first step that they hold for.
+/// Settings that a resumed run changed: a line of `metrics.jsonl` before the first step they apply to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ChangeRecord<'a> {
-    /// The first step that they hold for.
+    /// The first step that they apply to.
     pub step: u64,
     pub changed: &'a [SettingChange],
 }
 
-/// A checkpoint that could not be written, in `metrics.jsonl`.
+/// A checkpoint that could not be written: a line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct FailureRecord {
     /// Step under way when it was noticed.
@@ -98,7 +99,7 @@ pub(crate) struct FailureRecord {
     pub checkpoint_failed: String,
 }
 
-/// Receives what happens during a run, in order, from one thread at a time.
+/// Receives the events of a run, in order, from one thread at a time.
 pub trait Events: Sync {
     /// A step ended (every `log_every`-th, and the last).
     fn step(&self, record: &StepRecord);
@@ -106,18 +107,18 @@ pub trait Events: Sync {
     fn validation(&self, set: &str, step: u64, loss: f64);
     /// A checkpoint is on disk.
     fn checkpoint(&self, step: u64, path: &Path);
-    /// What ops of this process run on, before the first step.
+    /// The instruction set of this process's ops, before the first step.
     fn kernels(&self, _path: &CpuPath) {}
-    /// The run goes on after this step of an earlier run.
+    /// The run resumes after this step of an earlier run.
     fn resumed(&self, step: u64);
-    /// Something a person should know.
+    /// A message for the log.
     fn note(&self, note: &str);
-    /// Asked after every step: true ends the run with a checkpoint, from which the next goes on.
+    /// Polled after every step: true ends the run with a checkpoint, from which the next run resumes.
     fn is_stop_asked(&self) -> bool {
         false
     }
-    /// The watchdog has given up, and a rank of this process does not end: the run never returns. Only
-    /// ending the program helps.
+    /// The watchdog has given up, and a rank of this process does not end: the run will never return, so the caller
+    /// must end the program.
     fn stuck(&self, _error: &Error) {}
 }
 
@@ -169,10 +170,10 @@ impl Journal {
         })
     }
 
-    /// Appends one line. Returns why it has to wait, if it has to.
+    /// Appends one line. If the line has to wait in memory, returns the reason.
     ///
     /// # Errors
-    /// If so many lines wait that something must be wrong.
+    /// If more lines wait than `MOST_WAITING` allows.
     pub(crate) fn write(&self, record: &impl Serialize) -> Result<Option<Error>> {
         let mut line = serde_json::to_string(record).expect("records are plain numbers");
         line.push('\n');
@@ -185,7 +186,7 @@ impl Journal {
         }
     }
 
-    /// Puts the lines on the disk; to be done before the checkpoint that relies on them.
+    /// Syncs the lines to disk; must precede the checkpoint that relies on them.
     pub(crate) fn sync(&self) -> Result<()> {
         let file = {
             let mut inner = self.inner();
@@ -196,7 +197,7 @@ impl Journal {
         file.sync_data().at("sync", &self.path)
     }
 
-    // a panic elsewhere leaves whole bytes written and taken from those that wait
+    // a panic elsewhere leaves the file and the waiting bytes consistent
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,14 +1,14 @@
-//! Panics that are expected: of a rank, which end as the error of the run.
+//! Marks panics of ranks that will be caught and become the run's error.
 //!
-//! A panic that is caught is still printed, by the hook of the process, which is not ours to replace. So a thread says
-//! when a panic would be no news: a program asks [`is_panic_expected`] in its hook and stays silent then.
+//! The process's panic hook, which is not ours to replace, still prints a caught panic. So a thread records when a
+//! panic would be no news: a program calls [`is_panic_expected`] in its hook and then stays silent.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
-    /// How many calls of this thread would catch a panic.
+    /// Number of calls on this thread that would catch a panic.
     static CATCHING: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -17,7 +17,7 @@ pub fn is_panic_expected() -> bool {
     CATCHING.with(Cell::get) > 0
 }
 
-/// Counts a call for as long as it lives, whichever way it ends.
+/// Counts a call as long as it is on the stack, whether it returns or unwinds.
 struct Catching;
 
 impl Catching {
@@ -33,7 +33,7 @@ impl Drop for Catching {
     }
 }
 
-/// Marks a thread of a pool that hands all its panics to the thread that waits for it, which calls [`caught`].
+/// Marks a pool thread whose panics are all forwarded to the thread that waits for it and calls [`caught`].
 pub(crate) fn expect_on_this_thread() {
     std::mem::forget(Catching::start());
 }

@@ -1,10 +1,10 @@
-//! `train.profile`: where the time of some steps goes, a trace per rank: `profile/rank-NNN.json` under the
-//! job's folder, written once the last of the steps is over or a step fails.
+//! `train.profile`: traces of some steps, one file per rank: `profile/rank-NNN.json` under the job's folder,
+//! written once the last of the steps is over or a step fails.
 //!
-//! Format: the JSON object form of Chrome's trace events ("Trace Event Format", complete events `X` and
-//! metadata `M`; microseconds), which chrome://tracing and Perfetto open. Process: the rank; thread 0: its
-//! own, 1: the one that sums gradients. Spans nest: `step`, then its phases, layers, and within those ops
-//! (`compute`), collectives, waits. Times of one process's ranks share a zero, other processes' do not.
+//! Format: the JSON object form of Chrome's trace events ("Trace Event Format", complete events `X` and metadata
+//! `M`; microseconds), which chrome://tracing and Perfetto open. Process: the rank; thread 0: its own, 1: the one
+//! that reduces gradients. Spans nest: `step`, then its phases, layers, and within those ops (`compute`),
+//! collectives, waits. Ranks of one process share a time origin, different processes do not.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::config::profile::Profile;
 use crate::error::{At, Result};
 
-/// Opens the span of a part of a step.
+/// Opens the span of a phase of a step.
 pub(crate) fn phase(name: &'static str) -> Span {
     span(|| Label::new(Kind::Phase, name))
 }
@@ -37,15 +37,15 @@ pub(crate) fn wait(name: &'static str) -> Span {
     span(|| Label::new(Kind::Wait, name))
 }
 
-/// Lets the calling thread be recorded as its rank's first one, if the plan says so. To be called before
-/// the rank's other threads are made.
+/// Records the calling thread as its rank's first one, if the plan asks for traces. Must be called before the
+/// rank's other threads are created.
 pub(crate) fn prepare(profile: Profile, epoch: Instant) {
     if profile != Profile::Switch(false) {
         Recorder::new(epoch).install(0);
     }
 }
 
-/// Turns a rank's recorder on and off and writes what it has.
+/// Turns a rank's recorder on and off and writes its spans.
 pub(crate) struct Tracer {
     recorder: Recorder,
     window: (u64, u64),
@@ -54,7 +54,7 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Of the calling thread, whose run begins with step `next`; None without a recorder.
+    /// For the calling thread, whose run begins with step `next`; None without a recorder.
     pub(crate) fn of(profile: Profile, next: u64, rank: usize, out: &Path) -> Option<Tracer> {
         let name = format!("rank-{rank:03}.json");
         Some(Tracer {
@@ -71,8 +71,8 @@ impl Tracer {
         self.recorder.set_on((from..=to).contains(&step));
     }
 
-    /// After step `step` and what follows it. Writes after the last one of the window or, `is_end`, of
-    /// the run.
+    /// To be called after step `step` and the work that follows it. Writes after the last step of the window or, if
+    /// `is_end`, of the run.
     pub(crate) fn end(&self, step: u64, is_end: bool) -> Result<()> {
         if self.recorder.is_on() && (is_end || step == self.window.1) {
             return self.write();
@@ -114,11 +114,11 @@ impl Tracer {
     }
 }
 
-/// A run that fails, or panics, within the window leaves what it has: the step that failed is the last.
+/// A run that fails or panics within the window still writes its spans: the step that failed is the last.
 impl Drop for Tracer {
     fn drop(&mut self) {
         if self.recorder.is_on() {
-            // the run's own error is the one to tell
+            // the run's own error is the one to report
             let _ = self.write();
         }
     }

@@ -264,11 +264,11 @@ fn advance_here(pieces: &mut [Piece]) {
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512bw");
         if wide {
-            // SAFETY: the CPU was just asked for exactly these vectors.
+            // SAFETY: the four AVX-512 features the function is compiled for were detected just above.
             return unsafe { advance_avx512(pieces) };
         }
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: the CPU was just asked for exactly these vectors.
+            // SAFETY: AVX2, which the function is compiled for, was detected just above.
             return unsafe { advance_avx2(pieces) };
         }
     }

@@ -1,5 +1,5 @@
-//! What this machine does at most, measured on all threads of the pool: multiply-adds and tiles by
-//! `kernels::peak_flops`, copies of arrays of the ops' size and of arrays that no cache holds.
+//! Measured ceilings of this machine, on all threads of the pool: multiply-adds and tiles by `kernels::peak_flops`,
+//! copies of arrays of the ops' size and of arrays larger than any cache.
 
 use kernels::ops::matmul::Numbers;
 use kernels::{Isa, peak_flops};
@@ -11,7 +11,7 @@ const CACHED: usize = 1024 * 768;
 /// Floats of an array that does not.
 const UNCACHED: usize = 24 << 20;
 
-/// 1e9 multiplies and adds, or bytes read and written, per second; `None` where it cannot be told.
+/// 1e9 multiplies and adds, or bytes read and written, per second; `None` if it cannot be measured.
 pub(crate) struct Ceilings {
     pub(crate) f32: Option<f64>,
     pub(crate) bf16: Option<f64>,

@@ -1,9 +1,8 @@
 //! Speed of the ops on this machine: best of several runs, GFLOP/s or GB/s.
 //!
-//! Command: `RAYON_NUM_THREADS=1 cargo bench -p millrace-kernels --bench ops [-- FILTER]`.
-//! A GFLOP is 1e9 multiplies and adds; bytes are those the op has to read and write once. The last column
-//! is the share of the machine's measured ceiling (`ceilings.rs`); an op whose arrays a nearer cache holds
-//! may be above that of copies.
+//! Command: `RAYON_NUM_THREADS=1 cargo bench -p millrace-kernels --bench ops [-- FILTER]`. A GFLOP is 1e9
+//! multiplies and adds; bytes are those the op has to read and write once. The last column is the share of the
+//! machine's measured ceiling (`ceilings.rs`); an op whose arrays fit a nearer cache may exceed that of copies.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 mod ceilings;
@@ -16,7 +15,7 @@ use kernels::testing::random;
 use kernels::{AdamW, DType, Device, Heads, Isa, Tensor};
 use std::time::{Duration, Instant};
 
-/// Best time of runs that together take about a fifth of a second.
+/// Best time over repeated runs that together take about a fifth of a second.
 fn best(mut run: impl FnMut()) -> f64 {
     run();
     let start = Instant::now();

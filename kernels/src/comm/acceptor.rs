@@ -1,6 +1,6 @@
-//! Takes calls on a thread of its own, each on another: callers that are slow, silent or strange hold nobody
-//! up, and only those that know the secret come through. At most so many are heard at once; others wait in
-//! the system's queue.
+//! Acceptor: accepts connections on one thread and authenticates each on another, so that slow, silent or strange
+//! callers delay nobody, and only those that know the secret get through. The number of concurrent handshakes is
+//! limited; further callers wait in the system's queue.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 
 use super::secret::{Secret, admit};
 
-/// Callers that are heard at once.
+/// Concurrent handshakes.
 const MOST_HEARD: usize = 64;
-/// Pause before another look for callers.
+/// Polling interval for callers.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Somebody who knows the secret.
+/// A caller that knows the secret.
 pub(super) struct Admitted {
     pub stream: TcpStream,
     pub from: SocketAddr,
     pub words: String,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct State {
     secret: Secret,
     is_closed: AtomicBool,
@@ -67,7 +67,7 @@ impl Acceptor {
             Ok(caller) => Some(caller),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
-                // it cannot listen any more: nobody comes
+                // it cannot listen any more, so no caller will come
                 thread::sleep(left);
                 None
             }
@@ -106,7 +106,7 @@ fn keep(listener: &TcpListener, state: &Arc<State>, inside: &Sender<Admitted>) {
                     state.heard.fetch_sub(1, Ordering::SeqCst);
                 }
             }
-            // nobody, or who gave up while waiting, or too many open files until some are closed
+            // no caller, one that gave up while waiting, or too many open files until some are closed
             Err(_) => thread::sleep(PAUSE),
         }
     }
@@ -118,7 +118,7 @@ fn hear(mut stream: TcpStream, from: SocketAddr, state: &State, inside: &Sender<
         .and_then(|()| admit(&mut stream, &state.secret));
     match admitted {
         Ok(Some(words)) => {
-            // when the listener is closed meanwhile, the caller sees its connection end
+            // if the listener has been closed by now, the caller sees its connection end
             let _ = inside.send(Admitted {
                 stream,
                 from,

@@ -1,4 +1,4 @@
-//! Why a run ends.
+//! The first cause of the end of a run, as it is sent between processes.
 
 use super::frame::Payload;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub struct Failure {
     /// Rank or ranks and host.
     pub who: String,
-    /// Its own error, or how it went.
+    /// Its own error, or how it ended.
     pub reason: String,
 }
 
@@ -19,7 +19,7 @@ impl Failure {
         Payload::Bytes(Arc::new(text.into_bytes()))
     }
 
-    /// What a frame carried.
+    /// Reads the payload of a frame.
     pub(super) fn of(payload: &Payload) -> Failure {
         let text = String::from_utf8_lossy(payload.bytes()).into_owned();
         let (who, reason) = text.split_once('\n').unwrap_or(("a rank", &text));

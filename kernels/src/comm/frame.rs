@@ -1,12 +1,12 @@
-//! What travels between processes: a header of 48 bytes and numbers, little-endian.
+//! Wire format of messages between processes: a header of 48 bytes and numbers, little-endian.
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 0..4 | `MRF1` |
 //! | 4, 5, 6 | kind, type of the numbers, op |
 //! | 8..12, 12..16, 16..20 | group, member that sends, member that receives (all ones: every one) |
-//! | 24..32 | turn: collectives that the sender began in this group before |
-//! | 32..40 | elements that the sender's whole call is about, to be compared |
+//! | 24..32 | turn: number of collectives that the sender began in this group before |
+//! | 32..40 | elements of the sender's whole call, for comparison |
 //! | 40..48 | elements that follow |
 
 use std::io::{self, Read};
@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 pub(super) const HEADER: usize = 48;
 const MAGIC: [u8; 4] = *b"MRF1";
-/// Bytes that a frame may carry: what is more is damage.
+/// Most bytes that a frame may carry; more means damage.
 const MOST_BYTES: u64 = 1 << 40;
-/// Memory is taken as bytes arrive, not as a header says.
+/// Memory is allocated as bytes arrive, not as a header says.
 const STRETCH: usize = 1 << 22;
 /// Receiver: every member of the group in the process.
 pub(super) const EVERYONE: u32 = u32::MAX;
@@ -48,7 +48,7 @@ pub(super) enum Kind {
     Bye,
     /// The process lives.
     Ping,
-    /// Another process ended without a word.
+    /// Another process ended without a report.
     Lost,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Of a frame between processes rather than members of a group.
+    /// Header of a frame between processes rather than members of a group.
     pub(super) fn of(kind: Kind) -> Header {
         Header {
             kind,

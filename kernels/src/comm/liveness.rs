@@ -1,13 +1,13 @@
-//! Liveness connections beside MPI: a TCP connection of each other process to process 0 that carries nothing
-//! but how processes end. One that ends without a good-bye is a process that died; process 0 tells the
-//! rest. MPI says nothing of the kind, and mpirun ends all without a name.
+//! Liveness connections beside MPI: a TCP connection from each other process to process 0 that only carries how
+//! processes end. A connection that closes without a good-bye is a process that died; process 0 reports it to the
+//! rest. MPI gives no such notice, and mpirun ends all processes without naming one.
 //!
-//! Where process 0 listens goes round by MPI: a secret that is new for each run, port, name of its host,
-//! addresses. Over TCP nobody sees the secret: both ends show that they know it (`secret.rs`). With all
-//! processes on one host process 0 listens at a loopback address; else at all of its addresses, as nobody
-//! tells which of them the others reach. A process that
-//! reaches none of them has no line: that is told, and the run goes on. Silence on a line means nothing,
-//! as hosts may be joined by MPI's network alone: the watchdog of collectives sees to it.
+//! Process 0's address is distributed by MPI: a secret that is new for each run, port, name of its host, addresses.
+//! The secret is never sent over TCP: both ends prove that they know it (`secret.rs`). With all processes on one
+//! host process 0 listens at a loopback address; else at all of its addresses, as it is not known which of them the
+//! others can reach. A process that reaches none of them has no liveness connection: that is reported, and the run
+//! continues. Silence on a connection means nothing, as hosts may be joined by MPI's network alone: the watchdog of
+//! collectives handles that case.
 
 use std::io::{BufReader, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,14 +26,14 @@ use super::secret::{HANDSHAKE, Refusal, Secret, introduce, nonce};
 use super::watchdog::Watch;
 use crate::Result;
 
-/// How long processes try to reach process 0 before they go on without.
+/// Time that processes try to reach process 0 before they continue without a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long an address may take to answer.
+/// Timeout for one address.
 const ONE_ADDRESS: Duration = Duration::from_secs(1);
-/// Longest text about where process 0 listens: what MPI's exchange carries.
+/// Longest text with process 0's address: the limit of MPI's exchange.
 const MOST_BYTES: usize = 255;
 
-/// Who wants a line.
+/// A process that wants a liveness connection.
 pub(super) struct Seat<'a> {
     pub process: usize,
     /// Name of every process's host.
@@ -43,8 +43,8 @@ pub(super) struct Seat<'a> {
 /// Connections by process: of process 0 to all others, of any other to process 0.
 pub(super) type Lines = Vec<Option<TcpStream>>;
 
-/// Connects; what `exchange` is given it gives to all, and returns everybody's. Returns on process 0
-/// also who has no line and why.
+/// Makes the connections. `exchange` all-gathers a text. On process 0, also returns which processes have no
+/// connection and why.
 ///
 /// # Errors
 /// Those of `exchange` alone.
@@ -98,7 +98,7 @@ pub(super) fn meet(
     Ok((lines, Vec::new()))
 }
 
-/// What the others are to know of process 0.
+/// Process 0's address and token, as text for the others.
 fn place(token: &str, port: u16, host: &str) -> String {
     let mut text = format!("{token} {port} {host}");
     for address in addresses() {
@@ -110,7 +110,7 @@ fn place(token: &str, port: u16, host: &str) -> String {
     text
 }
 
-/// IPv4 addresses of this host that others may reach, as Linux tells them.
+/// IPv4 addresses of this host that others may reach, as listed by Linux.
 fn addresses() -> Vec<Ipv4Addr> {
     let tree = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
     local_addresses(&tree)
@@ -132,9 +132,10 @@ fn local_addresses(tree: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// Takes the calls of the others, until all have called or their time is over.
+/// Accepts the others' connections, until all have connected or their time is over.
 fn hear(acceptor: &Acceptor, processes: usize) -> Lines {
-    // whoever was let in at the end of its own patience has a line: else it would take this process for dead
+    // waits long enough for a caller that is admitted just before its own timeout: it would otherwise take this
+    // process for dead
     let until = Instant::now() + PATIENCE + 3 * HANDSHAKE;
     let mut lines: Lines = (0..processes).map(|_| None).collect();
     let mut left = processes - 1;
@@ -152,7 +153,7 @@ fn hear(acceptor: &Acceptor, processes: usize) -> Lines {
     lines
 }
 
-/// Tries all ways to process 0.
+/// Tries all addresses of process 0.
 fn call(place: &str, seat: &Seat<'_>) -> Result<TcpStream, String> {
     let mut words = place.split(' ');
     let (Some(token), Some(Ok(port)), Some(host)) = (
@@ -167,7 +168,7 @@ fn call(place: &str, seat: &Seat<'_>) -> Result<TcpStream, String> {
     let literal = literal.map(|address| SocketAddr::V4(SocketAddrV4::new(address, port)));
     let inside = (host == seat.hosts[seat.process]).then_some(Ipv4Addr::LOCALHOST);
     let inside = inside.map(|address| SocketAddr::V4(SocketAddrV4::new(address, port)));
-    // names last: some take long to be found out that they are none
+    // names last: some take long to fail
     let named = std::iter::once_with(|| (host, port).to_socket_addrs());
     let named = named.flat_map(|found| found.into_iter().flatten());
     let mut reason = "no address of process 0's host".to_owned();
@@ -200,7 +201,7 @@ fn greet(
     }
 }
 
-/// The lines of a process, and the threads that read them.
+/// The liveness connections of a process, and the threads that read them.
 pub(super) struct Liveness {
     links: Arc<Links>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -211,12 +212,12 @@ struct Links {
     streams: Vec<Option<Mutex<TcpStream>>>,
     mailbox: Arc<Mailbox>,
     watch: Arc<Watch>,
-    /// This process has said good-bye: how others end is nothing to it any more.
+    /// This process has said good-bye and ignores how others end.
     is_over: AtomicBool,
 }
 
 impl Liveness {
-    /// Begins to listen.
+    /// Starts a reader thread per connection.
     pub(super) fn start(
         process: usize,
         lines: Lines,
@@ -251,21 +252,21 @@ impl Liveness {
         })
     }
 
-    /// Tells why this process ends, where there is a line.
+    /// Reports why this process ends, on every liveness connection.
     pub(super) fn fail(&self, failure: &Failure) {
         let from = self.links.process;
         self.links
             .tell_all((Kind::Failed, from), &failure.payload());
     }
 
-    /// Says that this process ends as it should.
+    /// Sends a good-bye: this process ends regularly.
     pub(super) fn say_good_bye(&self) {
         self.links.is_over.store(true, Ordering::SeqCst);
         let from = self.links.process;
         self.links.tell_all((Kind::Bye, from), &Payload::none());
     }
 
-    /// Ends the connections.
+    /// Closes the connections.
     pub(super) fn close(&self) {
         for stream in self.links.streams.iter().flatten() {
             let stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
@@ -279,7 +280,7 @@ impl Liveness {
 }
 
 impl Links {
-    /// Sends how process `of` ended on every line but its own.
+    /// Sends how process `of` ended on every connection but its own.
     fn tell_all(&self, (kind, of): (Kind, usize), payload: &Payload) {
         let from = u32::try_from(of).unwrap_or(u32::MAX);
         let header = Header {
@@ -292,7 +293,7 @@ impl Links {
                 continue;
             };
             let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-            // one that is gone is noticed by its reader
+            // a closed connection is noticed by its reader
             let _ = stream.write_all(&bytes);
         }
     }
@@ -332,10 +333,10 @@ impl Links {
         }
     }
 
-    /// Notes how a process ended; process 0 tells the others what is news.
+    /// Records how a process ended; process 0 forwards it to the others if it is news.
     fn ended(&self, (kind, of): (Kind, usize), payload: &Payload) {
-        // its own words may have come by MPI before, but not to everybody. First of all: once ranks here
-        // know, they end, and this process's good-bye must not go before
+        // its own report may have come by MPI before, but not to everybody. This goes first: once ranks here know,
+        // they end, and this process's good-bye must not overtake it
         if self.process == 0 && (kind == Kind::Failed || !self.mailbox.has_ended(of)) {
             self.tell_all((kind, of), payload);
         }
@@ -408,7 +409,7 @@ Local:
             assert!(started.elapsed() < HANDSHAKE, "the silent one held it up");
             calls.join().unwrap().unwrap();
         });
-        // somebody else at the port of process 0
+        // another program at the port of process 0
         let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = stranger.local_addr().unwrap();
         thread::scope(|scope| {

@@ -1,14 +1,14 @@
-//! Where frames wait for the ranks of this process: an inbox for each member of each group, with a
-//! queue for each member that sends.
+//! Mailbox: queues for frames that wait for the ranks of this process: an inbox per member of each group, with a
+//! queue per sending member.
 //!
-//! How much waits is bounded by what the callers do, and no call holds a sender back. Frames of groups that
-//! this process has yet to make are bounded by number and bytes besides: processes make the same groups in
-//! the same order within moments. What waits of each group:
-//! - A member is at most one collective ahead of every other, since it cannot end one without a part of
-//!   each: two messages wait of each member at most.
-//! - Messages between two ranks are those of the micro-batches that a training schedule keeps in flight,
-//!   two activations of an evaluation, one part of keys and values of a ring (their receivers tell when
-//!   they have taken one), the shared tensors of one step, and the shares of one checkpoint.
+//! The amount of waiting data is bounded by the callers' protocols, and no call blocks a sender. Frames of groups
+//! that this process has yet to create are also bounded by number and bytes: processes create the same groups in
+//! the same order within moments. Per group, these may wait:
+//! - A member is at most one collective ahead of every other, since it cannot finish one without a part of each: at
+//!   most two messages of each member.
+//! - Messages between two ranks are those of the micro-batches that a training schedule keeps in flight, two
+//!   activations of an evaluation, one part of keys and values of a ring (its receivers acknowledge it), the shared
+//!   tensors of one step, and the shares of one checkpoint.
 
 use crate::trace::{self, Label, span};
 use std::collections::{BTreeMap, VecDeque};
@@ -27,7 +27,7 @@ pub(super) struct Message {
     pub payload: Payload,
 }
 
-/// What one member sent another.
+/// Messages from one member to another.
 #[derive(Default)]
 pub(super) struct Queue {
     pub turns: VecDeque<Message>,
@@ -35,7 +35,7 @@ pub(super) struct Queue {
     pub is_gone: bool,
 }
 
-/// One member's.
+/// One member's inbox.
 #[derive(Default)]
 pub(super) struct Inbox {
     queues: Mutex<BTreeMap<usize, Queue>>,
@@ -44,7 +44,7 @@ pub(super) struct Inbox {
 
 pub(super) type Queues<'a> = MutexGuard<'a, BTreeMap<usize, Queue>>;
 
-/// Locks; what a panicking thread left is whole, as each change is one step.
+/// Locks; a panicking thread leaves the state consistent, as each change is one step.
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -89,7 +89,7 @@ impl Inbox {
     }
 
     fn wake(&self) {
-        // whoever looked at the old state under the lock waits by now
+        // a thread that saw the old state under the lock is waiting by now
         drop(self.queues());
         self.changed.notify_all();
     }
@@ -109,27 +109,27 @@ struct Groups {
 const MOST_EARLY_BYTES: usize = 1 << 30;
 const MOST_EARLY_GROUPS: usize = 1 << 12;
 
-/// A process's inboxes and what is known of the other processes.
+/// A process's inboxes, and its knowledge of the other processes.
 pub(super) struct Mailbox {
     groups: Mutex<Groups>,
     /// By process.
     gone: Vec<AtomicBool>,
-    /// By process: it ended without a good-bye.
+    /// By process: whether it ended without a good-bye.
     died: Vec<AtomicBool>,
-    /// This process fails: nobody is waited for any more.
+    /// This process fails and waits for nobody any more.
     is_over: AtomicBool,
     ends: Mutex<Ends>,
     ended: Condvar,
 }
 
-/// How processes ended.
+/// Ends of the other processes.
 #[derive(Default)]
 struct Ends {
-    /// What a process told, or the first that ended without a word.
+    /// The report of a process, or the first that ended without one.
     told: Option<Failure>,
     silent: Option<Failure>,
     count: usize,
-    /// Called with the first that ends without a word.
+    /// Called with the first process that ends without a report.
     tell: Option<Tell>,
 }
 
@@ -147,7 +147,7 @@ impl Mailbox {
         }
     }
 
-    /// Inboxes for members of a group, with what came before.
+    /// Creates inboxes for members of a group, with frames that arrived early.
     pub(super) fn open(&self, group: u32, members: &[u32]) -> Vec<Arc<Inbox>> {
         let mut groups = held(&self.groups);
         let inboxes: Vec<_> = members
@@ -163,7 +163,7 @@ impl Mailbox {
         opened
     }
 
-    /// What comes for a member from now on is dropped.
+    /// Drops frames for a member from now on.
     pub(super) fn shut(&self, group: u32, member: u32) {
         if let Some(inboxes) = held(&self.groups).here.get_mut(&group) {
             inboxes.retain(|(other, _)| *other != member);
@@ -192,11 +192,11 @@ impl Mailbox {
         Ok(())
     }
 
-    /// A process has ended: it gave a cause, or ended without a word, or as it should.
+    /// Records that a process ended: with a report, without one, or regularly.
     pub(super) fn end(&self, process: usize, told: Option<Failure>, silent: Option<Failure>) {
         let mut ends = held(&self.ends);
         ends.told = ends.told.take().or(told);
-        // a process ends once: that its connection closes after its last words says nothing
+        // a process ends once: its connection closing after a report means nothing more
         self.died[process].fetch_or(silent.is_some(), Ordering::SeqCst);
         let mut tell = None;
         if !self.gone[process].swap(true, Ordering::SeqCst) {
@@ -207,7 +207,7 @@ impl Mailbox {
             }
         }
         drop(ends);
-        // first of all, as there may be no time for anything else
+        // this goes first, as there may be no time for anything else
         if let Some((tell, failure)) = tell {
             tell(&failure);
         }
@@ -215,7 +215,7 @@ impl Mailbox {
         self.wake_all();
     }
 
-    /// Calls `tell` with the first process that ends without a word, also if it has.
+    /// Calls `tell` with the first process that ends without a report, even if it already has.
     pub(super) fn on_loss(&self, tell: Tell) {
         let mut ends = held(&self.ends);
         let known = ends.silent.clone();
@@ -226,17 +226,17 @@ impl Mailbox {
         }
     }
 
-    /// Whether a process has ended, however.
+    /// Whether a process has ended in any way.
     pub(super) fn has_ended(&self, process: usize) -> bool {
         self.gone[process].load(Ordering::SeqCst)
     }
 
-    /// Whether a process ended without a good-bye, be it after words about its end.
+    /// Whether a process ended without a good-bye, even if it reported a failure.
     pub(super) fn has_died(&self, process: usize) -> bool {
         self.died[process].load(Ordering::SeqCst)
     }
 
-    /// This process fails: whoever waits for another one need not.
+    /// This process fails: wakes all waiters.
     pub(super) fn give_up(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.wake_all();
@@ -252,7 +252,7 @@ impl Mailbox {
         self.gone[process].load(Ordering::SeqCst) || self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Why the run ends: what a process told, or who ended without a word; waits for it a moment.
+    /// Why the run ends: a process's report, or the one that ended without a report; waits for it a moment.
     pub(super) fn cause(&self, patience: Duration) -> Option<Failure> {
         let ends = held(&self.ends);
         let until = |ends: &mut Ends| ends.told.is_none() && ends.silent.is_none();
@@ -261,7 +261,7 @@ impl Mailbox {
         ends.told.clone().or_else(|| ends.silent.clone())
     }
 
-    /// Waits until all other processes have ended, not for ever.
+    /// Waits until all other processes have ended, with a time limit.
     pub(super) fn wait_for_all(&self, patience: Duration) {
         let others = self.gone.len() - 1;
         let ends = held(&self.ends);
@@ -297,7 +297,7 @@ mod tests {
         let mailbox = Mailbox::new(2);
         let deliver = |(header, payload)| mailbox.deliver(header, payload);
         for _ in 0..3 {
-            // what a group takes over makes room for others
+            // frames that a group takes over free space for others
             for group in 0..15 {
                 deliver(frame(group, 64 << 20)).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Collectives between the ranks of a group. Sums are the binary-counter tree by rank number, so every
+//! Collective communication between the ranks of a group. Sums are the binary-counter tree by rank number, so every
 //! rank gets the same bits; gathers copy and never add (-0.0 stays -0.0).
 
 mod acceptor;
@@ -30,7 +30,7 @@ pub use watchdog::{Roster, Watch};
 
 use crate::{Error, Result};
 
-/// Checks what `reduce_scatter_sum` is given: of a rank of a group, numbers of `x` and `out`.
+/// Checks the arguments of `reduce_scatter_sum`: cuts, the rank in its group, lengths of `x` and `out`.
 fn check_cuts(
     cuts: &[usize],
     (rank, size): (usize, usize),
@@ -57,7 +57,7 @@ fn check_cuts(
     Ok(())
 }
 
-/// Checks what `all_to_all` is given.
+/// Checks the arguments of `all_to_all`.
 fn check_parts(parts: usize, size: usize) -> Result<()> {
     if parts == size {
         return Ok(());
@@ -83,14 +83,14 @@ fn check_peer(op: &'static str, name: &'static str, (rank, size): (usize, usize)
     })
 }
 
-/// What is done with a piece of a rank's numbers that starts somewhere in them.
+/// Receives a piece of a rank's numbers: (rank, start, piece).
 pub type Take<'a> = dyn FnMut(usize, usize, &[f32]) + 'a;
 
-/// What the ranks of a group can do together. Every rank calls the same ops in the same order.
+/// One rank's handle on a process group. Every rank must call the same collectives in the same order.
 ///
 /// # Errors
 /// All methods: `PeerGone` when a rank ended before it took part, `Lengths` when ranks brought different
-/// lengths, `Calls` when they called different ops, `Late` when a rank did not come in time.
+/// lengths, `Calls` when they called different collectives, `Late` when a rank did not arrive in time.
 pub trait Collective: Send + Sync {
     /// This rank, from 0.
     fn rank(&self) -> usize;
@@ -100,18 +100,18 @@ pub trait Collective: Send + Sync {
     /// # Errors
     /// As the trait says.
     fn all_reduce_sum(&self, x: &mut [f32]) -> Result<()>;
-    /// Writes this rank's part `[cuts[rank], cuts[rank + 1])` of the tree sum over ranks, elementwise: the bits that
-    /// `all_reduce_sum` puts there. All ranks bring the same `cuts`.
+    /// Writes this rank's part `[cuts[rank], cuts[rank + 1])` of the tree sum over ranks, elementwise, with the
+    /// bits of `all_reduce_sum`. All ranks must pass the same `cuts`.
     /// # Errors
     /// As the trait says; `Argument` if `cuts` are not ascending numbers from 0 to the length, or `out` is not as
     /// long as the part.
     fn reduce_scatter_sum(&self, x: &[f32], cuts: &[usize], out: &mut [f32]) -> Result<()>;
-    /// Replaces x by the largest over ranks, elementwise.
+    /// Replaces x by the maximum over ranks, elementwise.
     /// # Errors
     /// As the trait says.
     fn all_reduce_max(&self, x: &mut [f32]) -> Result<()>;
-    /// Hands every rank's x to `take`, in pieces: the rank, where the piece starts in its x, and the piece; those of a rank
-    /// in order. Lengths may differ.
+    /// Passes every rank's x to `take`, in pieces: the rank, the start of the piece in its x, and the piece; the
+    /// pieces of a rank in order. Lengths may differ.
     /// # Errors
     /// As the trait says.
     fn all_gather_to(&self, x: &[f32], take: &mut Take<'_>) -> Result<()>;
@@ -127,7 +127,7 @@ pub trait Collective: Send + Sync {
     /// # Errors
     /// As the trait says.
     fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>>;
-    /// Gives `parts[r]` to rank r; returns what each rank gave this one, by rank. Lengths may differ.
+    /// Sends `parts[r]` to rank r; returns the parts that this rank received, by sender. Lengths may differ.
     /// # Errors
     /// As the trait says; `Argument` if there is not one part for each rank.
     fn all_to_all(&self, parts: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>>;
@@ -143,7 +143,7 @@ pub trait Collective: Send + Sync {
     /// # Errors
     /// As the trait says; `Argument` if `from` is not in the group.
     fn recv(&self, from: usize, x: &mut [f32]) -> Result<()>;
-    /// Waits until every rank is here.
+    /// Waits until every rank has called it.
     /// # Errors
     /// As the trait says.
     fn barrier(&self) -> Result<()>;

@@ -1,7 +1,6 @@
-//! A group whose ranks lie on several nodes: sums run inside the nodes first, then across, so that a
-//! number crosses between nodes once per node instead of once per rank.
-//! Method: hierarchical all-reduce (reduce-scatter inside, all-reduce across, gather inside), as NCCL's
-//! and Horovod's.
+//! Hierarchical collectives for a group whose ranks span several nodes: sums run inside the nodes first, then
+//! across, so that a number crosses between nodes once per node instead of once per rank. Method: hierarchical
+//! all-reduce (reduce-scatter inside, all-reduce across, gather inside), as in NCCL and Horovod.
 //!
 //! Bits: consecutive ranks share a node and every node has the same power-of-two number of them, so the
 //! sums inside are complete blocks of the binary-counter tree and those across its upper part.
@@ -9,7 +8,7 @@
 use super::{Collective, Take, check_cuts};
 use crate::{Error, Result};
 
-/// One rank of such a group.
+/// One rank of a hierarchical group.
 pub struct Nested {
     /// Ranks on this node.
     inner: Box<dyn Collective>,
@@ -22,7 +21,7 @@ pub struct Nested {
 impl Nested {
     /// Joins the three groups of one rank; `inner` must have a power-of-two size.
     /// # Panics
-    /// If the groups are not parts of each other: who makes them sees to that.
+    /// If the groups are not parts of each other; the caller must ensure that they are.
     pub fn new(
         inner: Box<dyn Collective>,
         outer: Box<dyn Collective>,
@@ -83,8 +82,8 @@ impl Collective for Nested {
 
     fn reduce_scatter_sum(&self, x: &[f32], cuts: &[usize], out: &mut [f32]) -> Result<()> {
         check_cuts(cuts, (self.rank(), self.size()), (x.len(), out.len()))?;
-        // a node's rank i takes what the ranks i of all nodes are to have, sums it inside the node,
-        // and hands out what belongs to the other nodes
+        // a node's rank i collects the shares of the ranks i of all nodes, sums them inside the node, and sends the
+        // other nodes theirs
         let (nodes, per) = (self.outer.size(), self.inner.size());
         let of = |node: usize, i: usize| cuts[node * per + i]..cuts[node * per + i + 1];
         let mut by_inner = Vec::with_capacity(x.len());

@@ -1,8 +1,8 @@
-//! A process's connections to the other processes of a run, and the groups of ranks over them.
+//! A process's connections to the other processes of a run, and process groups over them.
 //!
-//! Adjacent world ranks share a process. A group whose ranks all live here is one of threads
-//! (`local`); any other one sends frames (`remote.rs`) over a wire: sockets or MPI. Every process
-//! makes the same groups in the same order, which numbers them alike.
+//! Adjacent world ranks share a process. A group whose ranks are all in this process uses threads (`local`); any
+//! other one sends frames (`remote.rs`) over a wire: sockets or MPI. Every process creates the same groups in the
+//! same order, which gives them the same numbers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,16 +17,16 @@ use super::wire::{Shared, Wire};
 use super::{Collective, local};
 use crate::{Error, Result};
 
-/// A process's end of a run's connections. Dropping it ends them.
+/// A process's endpoint of a run's connections. Dropping it closes them.
 pub struct Network {
     shared: Arc<Shared>,
     groups: AtomicU32,
-    /// All processes, a member each.
+    /// A group with one member per process.
     control: Mutex<Option<Remote>>,
     remarks: Vec<String>,
 }
 
-/// How a process is connected.
+/// Parts of a connected network.
 pub(super) struct Connected {
     pub process: usize,
     pub processes: usize,
@@ -92,8 +92,8 @@ impl Network {
         Arc::clone(&self.shared.watch)
     }
 
-    /// A group of world ranks: its members in this process, in order. Every process asks for every
-    /// group, also those that it has no part of.
+    /// A group of world ranks: its members in this process, in order. Every process must create every group,
+    /// including those that it has no part in.
     pub fn group(&self, name: &'static str, members: &[usize]) -> Vec<Box<dyn Collective>> {
         let number = self.groups.fetch_add(1, Ordering::Relaxed);
         let is_here = |rank: &usize| self.ranks().contains(rank);
@@ -153,7 +153,7 @@ impl Network {
         )
     }
 
-    /// Gives every process's text to every process, by process; waits without a deadline.
+    /// All-gathers one text per process, by process; waits without a deadline.
     ///
     /// # Errors
     /// If a process ended.
@@ -163,7 +163,7 @@ impl Network {
         control.exchange_text(text)
     }
 
-    /// Tells all processes why this one ends, and waits for none of them any more.
+    /// Reports to all processes why this one ends, and waits for none of them any more.
     pub fn fail(&self, failure: &Failure) {
         self.shared.wire.fail(failure);
         let payload = failure.payload();
@@ -172,21 +172,21 @@ impl Network {
                 .wire
                 .send(process, &Header::of(Kind::Failed), &payload);
         }
-        // also waits without a deadline end, which a host that is cut off would leave for ever
+        // also ends waits without a deadline, which a host that is cut off would block for ever
         self.shared.mailbox.give_up();
     }
 
-    /// What the log of the run should say of the connections.
+    /// Log lines about the connections.
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }
 
-    /// Calls `tell` as soon as a process ends without a word, before the ranks here notice; once.
+    /// Calls `tell` as soon as a process ends without a report, before the ranks here notice; once.
     pub fn on_loss(&self, tell: impl Fn(&Failure) + Send + Sync + 'static) {
         self.shared.mailbox.on_loss(Arc::new(tell));
     }
 
-    /// Why a peer ended, waiting a moment for its own words.
+    /// Why a peer ended, waiting a moment for its own report.
     pub fn cause(&self, patience: Duration) -> Option<Failure> {
         self.shared.mailbox.cause(patience)
     }
@@ -199,10 +199,10 @@ impl Drop for Network {
     }
 }
 
-/// Takes what came from a process. False: it was the last.
+/// Handles a frame from a process. Returns false if it was the last.
 ///
 /// # Errors
-/// `InvalidData` if it is nothing that a process of this program sends.
+/// `InvalidData` if no process of this program sends such a frame.
 pub(super) fn take(
     mailbox: &Mailbox,
     process: usize,
@@ -210,7 +210,7 @@ pub(super) fn take(
 ) -> std::io::Result<bool> {
     match header.kind {
         Kind::Turn | Kind::Mail | Kind::Gone => mailbox.deliver(header, payload)?,
-        // who else is gone is reported on liveness connections alone (liveness.rs)
+        // other processes' ends are reported on liveness connections alone (liveness.rs)
         Kind::Ping | Kind::Lost => {}
         Kind::Failed => {
             mailbox.end(process, Some(Failure::of(&payload)), None);
@@ -253,7 +253,7 @@ mod tests {
             let member = network.processes_group("test");
             let mut most = 0;
             for round in 0..ROUNDS {
-                // each is the slow one for a while; what the others may send is there by then
+                // each process is the slow one for a while; by then the others have sent all they may
                 if round * 4 / ROUNDS == rendezvous.process {
                     thread::sleep(Duration::from_millis(5));
                 }
@@ -267,7 +267,7 @@ mod tests {
             }
             most
         });
-        // one when all are about to begin the same one; a second of who is done before
+        // one when all are about to begin the same collective; a second from a process that is already done
         assert!(most.iter().all(|most| (1..=2).contains(most)), "{most:?}");
     }
 }

@@ -1,10 +1,9 @@
-//! A group over several processes. Every collective is one exchange or two: each member gives every
-//! other its part, directly, and waits for theirs; sums are then added by the tree, so that the bits
-//! are those of threads.
+//! Collectives over several processes. Each is one or two direct exchanges: every member sends every other its part
+//! and waits for theirs; sums are then computed in the tree, so that the bits are those of threads.
 //!
-//! A long sum is scattered (each member gets the others' numbers of its own share and adds them) and its
-//! shares are gathered: 2 (n - 1) / n of the numbers leave and enter each member, as in a ring, in two
-//! rounds instead of 2 (n - 1). What several members of one process are to have is sent there once.
+//! A long sum is a reduce-scatter (each member receives the others' numbers of its own share and adds them)
+//! followed by an all-gather of the shares: 2 (n - 1) / n of the numbers leave and enter each member, as in a ring,
+//! in two rounds instead of 2 (n - 1). Data for several members of one process is sent there once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +16,7 @@ use super::wire::Shared;
 use super::{Collective, Take, check_cuts, check_parts, check_peer};
 use crate::{Error, Result};
 
-/// What the members of a group share.
+/// State shared by the members of a group.
 pub(super) struct Member {
     pub number: u32,
     pub roster: Roster,
@@ -38,7 +37,7 @@ pub(super) struct Remote {
     turn: AtomicU64,
 }
 
-/// What a member gives the others.
+/// A member's contribution.
 enum Given {
     Same(Payload),
     /// By member.
@@ -88,7 +87,7 @@ impl Remote {
         }
     }
 
-    /// Puts a frame into a member's inbox, wherever it is.
+    /// Delivers a frame to a member's inbox, in this process or another.
     fn send_to(&self, to: usize, header: &Header, payload: Payload) {
         let home = self.group.homes[to];
         match self.beside.iter().find(|(other, _)| *other == to) {
@@ -100,7 +99,7 @@ impl Remote {
 
     /// As `send_to`, to all others.
     fn send_to_all(&self, header: &Header, payload: &Payload) {
-        // each member begins behind itself, so that not all send to the first at once
+        // each member begins with its successor, so that not all send to the first at once
         let start = self
             .processes
             .partition_point(|&process| process < self.network.process);
@@ -113,7 +112,7 @@ impl Remote {
         }
     }
 
-    /// Gives this member's part, a call about `whole` elements, and returns every member's.
+    /// Contributes this member's part of a call with `whole` elements in total, and returns every member's.
     fn exchange(&self, op: &'static str, whole: usize, given: Given) -> Result<Vec<Message>> {
         let size = self.size();
         let mut header = self.header(Kind::Turn, op, EVERYONE);
@@ -193,7 +192,7 @@ impl Remote {
         Ok(messages.collect())
     }
 
-    /// As `exchange` for calls about equally many elements.
+    /// As `exchange`, for calls that must have equally many elements on every member.
     fn exchange_alike(&self, op: &'static str, whole: usize, given: Given) -> Result<Vec<Message>> {
         let messages = self.exchange(op, whole, given)?;
         let len = messages[0].whole;

@@ -1,8 +1,8 @@
-//! How processes find each other (a rendezvous): process 0 listens where all know it (MASTER_ADDR,
-//! MASTER_PORT), each other one tells it its number and where it listens itself, and gets the list of all.
-//! Then each two are connected, the higher number calling. Both ends of every connection first show that
-//! they know the run's secret (`secret.rs`); who does not is counted and changes nothing. Callers are heard
-//! side by side (`acceptor.rs`). Words of callers, and what process 0 then says:
+//! Rendezvous of the processes: process 0 listens at an address that all know (MASTER_ADDR, MASTER_PORT); each
+//! other one sends it its number and its own listening address, and receives the list of all. Then each pair
+//! connects, the higher number calling. Both ends of every connection first prove that they know the run's secret
+//! (`secret.rs`); a caller that does not is counted and changes nothing. Callers are handled concurrently
+//! (`acceptor.rs`). Messages of callers, and process 0's replies:
 //!
 //! ```text
 //! to process 0      PROCESS PROCESSES RANKS PORT HOST
@@ -10,7 +10,7 @@
 //! between others    PROCESS, by the secret that follows from the run's and TOKEN
 //! ```
 //!
-//! The token, new for each rendezvous, keeps processes of an earlier run with the same secret out.
+//! The token, new for each rendezvous, excludes processes of an earlier run with the same secret.
 
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -25,39 +25,39 @@ use crate::{Error, Result};
 /// Pause before another try.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Who meets where.
+/// Parameters of the rendezvous.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
     /// This process, from 0.
     pub process: usize,
     /// Processes of the run.
     pub processes: usize,
-    /// World ranks of each.
+    /// World ranks per process.
     pub ranks_per_process: usize,
     /// Name or address of process 0's host.
     pub address: String,
-    /// Where it listens.
+    /// Port of process 0.
     pub port: u16,
     /// Name or address of process 0's host that it listens at; None: `address`, as far as that is one of
     /// its own.
     pub bind: Option<String>,
-    /// What all processes of the run know.
+    /// The shared secret of the run.
     pub secret: Secret,
     /// Name of this host, for messages.
     pub host: String,
-    /// How long to wait for the others to come.
+    /// Time to wait for the other processes.
     pub patience: Duration,
-    /// How long collectives wait.
+    /// Timeout of collectives.
     pub timeout: Duration,
 }
 
-/// How processes met.
+/// Result of the rendezvous.
 pub(super) struct Met {
     /// Connections by process.
     pub links: Vec<Option<TcpStream>>,
     /// Names of all hosts.
     pub hosts: Vec<String>,
-    /// What the log should say of it.
+    /// Log lines about it.
     pub remarks: Vec<String>,
 }
 
@@ -119,14 +119,14 @@ struct Host<'a> {
     at: &'a str,
 }
 
-/// Whether a name says by itself that only processes of the same host are meant.
+/// Whether a name can only mean processes on the same host.
 fn is_inside(name: &str) -> bool {
     let literal: Option<IpAddr> = name.parse().ok();
     name == "localhost" || literal.is_some_and(|address| address.is_loopback())
 }
 
 impl Host<'_> {
-    /// Listens at the address that the others call, not at all of this host. Returns a remark if it must.
+    /// Listens at the address that the others call. Returns a remark if it has to listen at all addresses of this host.
     fn listen(&self, addresses: &[SocketAddr]) -> Result<(TcpListener, Option<String>)> {
         let Rendezvous {
             address,
@@ -148,7 +148,7 @@ impl Host<'_> {
         let why = match TcpListener::bind(&reachable[..]) {
             Ok(listener) => return Ok((listener, None)),
             Err(_) if reachable.is_empty() => "a loopback address on this host",
-            // a service's or a router's, which passes calls on
+            // the address of a service or a router that forwards connections
             Err(error) if error.kind() == ErrorKind::AddrNotAvailable => "no address of this host",
             Err(error) => return Err(self.deaf(&error)),
         };
@@ -182,11 +182,11 @@ impl Host<'_> {
                 let reason = self.absent(&callers, acceptor.refused());
                 return Err(refuse(&mut callers, reason));
             };
-            // who knows the secret and not the words is another version of this program
+            // a caller that knows the secret but not the message is another version of this program
             let Some((caller, processes, ranks)) = greeted(admitted) else {
                 continue;
             };
-            // one whose connection broke before it heard that it is known calls again
+            // a caller whose connection broke before it was acknowledged calls again
             callers.retain(|other| !other.is_same(&caller));
             let problem = self.problem(&callers, (&caller, processes, ranks));
             callers.push(caller);
@@ -225,7 +225,7 @@ impl Host<'_> {
         )
     }
 
-    /// What is wrong with who came last.
+    /// Why the last caller is refused, if it is.
     fn problem(
         &self,
         callers: &[Caller],
@@ -260,7 +260,7 @@ impl Host<'_> {
         Some(unmet(at, found, "a RANK for each process"))
     }
 
-    /// Tells everybody of everybody.
+    /// Sends everybody the list of all processes.
     fn introduce(&self, mut callers: Vec<Caller>) -> Result<Met> {
         callers.sort_by_key(|caller| caller.process);
         let token = nonce().map_err(|error| {
@@ -273,7 +273,7 @@ impl Host<'_> {
             self.rendezvous.address, self.rendezvous.host
         );
         for caller in &callers {
-            // who called from the host itself is reached where the host is
+            // a caller from the host itself is reached at the host's address
             let address = match caller.address.is_loopback() && is_spread {
                 true => self.rendezvous.address.clone(),
                 false => caller.address.to_string(),
@@ -298,10 +298,10 @@ impl Host<'_> {
     }
 }
 
-/// Tells those that came why there is no run.
+/// Tells the callers why there will be no run.
 fn refuse(callers: &mut [Caller], reason: Error) -> Error {
     for caller in callers {
-        // one that is gone need not hear it
+        // a caller that has ended need not receive it
         let _ = caller.stream.write_all(format!("no {reason}\n").as_bytes());
     }
     reason
@@ -352,7 +352,7 @@ fn join(
 ) -> Result<Met> {
     let me = format!("process {} on {}", rendezvous.process, rendezvous.host);
     let (mut host, listener) = join_host(rendezvous, (&me, at), addresses, until)?;
-    // process 0 waits for all, and says no if somebody does not come
+    // process 0 waits for all, and refuses if one does not come
     let patience = Instant::now() + rendezvous.patience + 2 * HANDSHAKE;
     let left = |error: std::io::Error| {
         let found = format!("no list of processes from {at} ({error})");
@@ -397,7 +397,7 @@ fn join(
     let mut links: Vec<Option<TcpStream>> = (0..rendezvous.processes).map(|_| None).collect();
     links[0] = Some(host);
     let secret = rendezvous.secret.derived(&token);
-    // those behind this one may call as soon as they have the list
+    // processes with higher numbers may call as soon as they have the list
     let acceptor = Acceptor::open(listener, secret.clone());
     let acceptor =
         acceptor.map_err(|error| unmet(me.clone(), error.to_string(), "a thread for callers"))?;
@@ -502,7 +502,7 @@ fn call_lower(
     Ok(())
 }
 
-/// Takes the calls of the processes behind this one.
+/// Accepts the connections of processes with higher numbers.
 fn hear_higher(
     rendezvous: &Rendezvous,
     acceptor: &Acceptor,
@@ -519,7 +519,7 @@ fn hear_higher(
         };
         let process = admitted.words.parse().ok();
         if let Some(process) = process.filter(|process| expected.contains(process)) {
-            // the last one counts: who calls again did not hear that it is known
+            // the last connection counts: a process that calls again was not acknowledged
             links[process] = Some(admitted.stream);
         }
     }

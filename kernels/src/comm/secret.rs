@@ -1,6 +1,5 @@
-//! The secret of a run, and how two processes show each other that they know it without telling it: each
-//! sends a number that was never used before, and the other answers with a code over both numbers and what
-//! it says (HMAC-SHA256: RFC 2104, FIPS 198-1). Lines of text:
+//! Mutual authentication by a shared secret, which is never sent: each side sends a nonce, and the other answers
+//! with a code over both nonces and its message (HMAC-SHA256: RFC 2104, FIPS 198-1). The protocol is lines of text:
 //!
 //! ```text
 //! listener     millrace-2 NONCE
@@ -9,9 +8,9 @@
 //! ```
 //!
 //! The caller's code is over `caller`, both nonces and the words, the listener's over `listener` and the same: a
-//! code of one side is never one of the other's, and none is good twice. What follows on the connection is
-//! neither encrypted nor checked again: the secret keeps out who can open a connection, not who can read
-//! and change packets on their way, as MPI and NCCL do not either.
+//! code of one side is never valid for the other, and none is valid twice. Later data on the connection is neither
+//! encrypted nor authenticated: the secret excludes those who can open a connection, not those who can read and
+//! change packets in transit, which MPI and NCCL do not either.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,10 +25,10 @@ const HELLO: &str = "millrace-2";
 const MOST_BYTES: usize = 4096;
 /// Bytes of a block of SHA-256.
 const BLOCK: usize = 64;
-/// How long a handshake may take: its lines as a whole, however their bytes come.
+/// Time limit for a handshake: for its lines as a whole, however slowly their bytes arrive.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(2);
 
-/// What all processes of a run know and nobody else.
+/// Secret that all processes of a run share and nobody else knows.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
@@ -40,15 +39,15 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Returns the secret that a text stands for, of any length.
+    /// Returns the secret that a text of any length defines.
     pub fn of(text: &str) -> Secret {
         Secret(Sha256::digest(text.as_bytes()).into())
     }
 
-    /// Returns a text nobody can guess: 256 bits of the system's random numbers in hexadecimal digits.
+    /// Returns a text that nobody can guess: 256 bits of the system's random numbers in hexadecimal digits.
     ///
     /// # Errors
-    /// If the system gives none.
+    /// If the system's random source fails.
     pub fn random_text() -> io::Result<String> {
         random(32)
     }
@@ -68,7 +67,7 @@ impl Secret {
         hmac(&self.0, &message)
     }
 
-    /// Whether a code in hexadecimal digits is that of the texts; takes as long for a wrong one.
+    /// Whether a code in hexadecimal digits is that of the texts, in constant time.
     fn is_code(&self, code: &str, texts: &[&str]) -> bool {
         let wanted = hex(&self.code(texts));
         let differs = wanted
@@ -131,7 +130,7 @@ pub(super) fn read_line(stream: &mut TcpStream, until: Instant) -> io::Result<St
     ))
 }
 
-/// Writes a line, which the other side's buffers have room for.
+/// Writes a line, which fits into the other side's buffers.
 fn write_line(stream: &mut TcpStream, line: &str, until: Instant) -> io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
     stream.set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
@@ -143,10 +142,10 @@ fn without_deadlines(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(None)
 }
 
-/// The listener's side: returns the words of a caller that knows the secret, None for any other one.
+/// The listener's side: returns the words of a caller that knows the secret, None for any other caller.
 ///
 /// # Errors
-/// Of the connection, or if the handshake takes too long.
+/// Errors of the connection, or if the handshake takes too long.
 pub(super) fn admit(stream: &mut TcpStream, secret: &Secret) -> io::Result<Option<String>> {
     let until = Instant::now() + HANDSHAKE;
     let mine = nonce()?;
@@ -158,7 +157,7 @@ pub(super) fn admit(stream: &mut TcpStream, secret: &Secret) -> io::Result<Optio
         return Ok(None);
     };
     if !secret.is_code(code, &["caller", &mine, theirs, words]) {
-        // a process with another secret is to hear why it does not get in
+        // a process with another secret should learn why it is refused
         write_line(stream, "refused", until)?;
         return Ok(None);
     }
@@ -168,7 +167,7 @@ pub(super) fn admit(stream: &mut TcpStream, secret: &Secret) -> io::Result<Optio
     Ok(Some(words.to_owned()))
 }
 
-/// Why a caller is not let in.
+/// Why a caller is refused.
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// The connection failed, or nobody answered in time.
@@ -179,7 +178,7 @@ pub(super) enum Refusal {
     Secret,
 }
 
-/// The caller's side: says these words to a listener, both sure that the other one knows the secret.
+/// The caller's side: sends these words to a listener after mutual authentication.
 pub(super) fn introduce(
     stream: &mut TcpStream,
     secret: &Secret,
@@ -248,7 +247,7 @@ mod tests {
         assert_ne!(nonce().unwrap(), nonce().unwrap());
     }
 
-    /// What a listener and a caller with these secrets come to.
+    /// Handshake of a listener and a caller with these secrets: both results.
     fn meet(there: &Secret, here: &Secret) -> (Option<String>, Result<(), Refusal>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();

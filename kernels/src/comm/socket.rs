@@ -1,9 +1,8 @@
-//! Frames over TCP: a connection between each two processes, made at the start (`rendezvous.rs`). A rank
-//! writes to it on its own thread; a thread for each connection reads, so that writing never waits for
-//! a peer that computes.
+//! Transport over TCP: one connection per pair of processes, made at the start (`rendezvous.rs`). A rank writes on
+//! its own thread; one thread per connection reads, so that writing never waits for a peer that computes.
 //!
-//! Processes that are silent send a sign of life now and then: a host that is cut off is noticed even
-//! while nobody waits for it. A connection that ends without a good-bye is a process that died.
+//! Silent processes send keep-alive frames: a host that is cut off is noticed even while nobody waits for it. A
+//! connection that closes without a good-bye is a process that died.
 
 use std::io::{BufReader, ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
@@ -23,9 +22,9 @@ use crate::Result;
 
 /// Frames up to this size leave in one piece with their header.
 const SMALL: usize = 1 << 16;
-/// Longest pause between signs of life.
+/// Longest pause between keep-alive frames.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How long a process that ends waits for the others' good-bye.
+/// Time that a process that ends waits for the others' good-bye.
 const GOOD_BYE: Duration = Duration::from_secs(5);
 
 /// Meets the other processes and connects to each.
@@ -119,7 +118,7 @@ impl Links {
     }
 }
 
-/// Whether the threads are to end.
+/// Stop flag of the threads.
 #[derive(Default)]
 struct Stop {
     is_over: Mutex<bool>,
@@ -145,7 +144,7 @@ impl Sockets {
         mailbox: &Arc<Mailbox>,
         watch: &Arc<Watch>,
     ) -> std::io::Result<Sockets> {
-        // a rank that waits gives up first, and can say for what
+        // longer than the collectives' timeout: a waiting rank gives up first, and can report what it waited for
         let patience = watch.timeout().map(|timeout| timeout * 3 / 2);
         let mut readers = Vec::new();
         for (process, stream) in streams.iter().enumerate() {
@@ -224,7 +223,7 @@ fn show_life(links: &Links, stop: &Stop, pause: Duration) {
     }
 }
 
-/// What a network holds of them.
+/// The network's handle on the sockets.
 struct Ends {
     links: Arc<Links>,
     mailbox: Arc<Mailbox>,
@@ -253,7 +252,7 @@ impl Wire for Ends {
         for process in links.others() {
             links.send(process, &Header::of(Kind::Bye), &Payload::none());
         }
-        // closing at once could throw away what is still under way to them
+        // closing at once could discard data still in flight to them
         self.mailbox.wait_for_all(GOOD_BYE);
         *stop.is_over() = true;
         stop.changed.notify_all();

@@ -1,9 +1,9 @@
-//! The arithmetic of collectives, the same whatever carries the numbers: sums in the binary-counter
-//! tree by rank number, largest numbers with NaN kept.
+//! The arithmetic of collectives, the same for every transport: sums in the binary-counter tree by rank number,
+//! maxima that keep NaN.
 
-/// Elements one block of a sum takes, so that waiting blocks stay in L1.
+/// Elements per block of a sum, so that waiting blocks stay in L1.
 pub(super) const SUM_BLOCK: usize = 1024;
-/// From here on each rank adds its share of the elements and ranks exchange the shares.
+/// From this length on, each rank adds its share of the elements and ranks exchange the shares.
 pub(super) const SHARED_FROM: usize = 4096;
 
 /// Adds the parts in the binary-counter tree, elementwise; all have the length of `out`.

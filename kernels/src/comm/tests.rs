@@ -1,5 +1,5 @@
-//! Processes over sockets, here as threads of one test over the loopback: the bits of threads, and every
-//! way in which processes may fail to meet or to stay.
+//! Transport over sockets, with processes that are threads of one test over the loopback: the bits of threads, and
+//! every way in which processes may fail to connect or to stay connected.
 
 use super::local::{LocalComm, group};
 use super::secret::{Secret, introduce, read_line};
@@ -12,7 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A port that nobody has just now.
+/// A port that is free at the moment.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
@@ -256,7 +256,7 @@ fn a_process_that_leaves_makes_the_others_return_with_its_words() {
                 }
             );
             if rendezvous.process == 0 {
-                // what was sent before still counts
+                // messages sent before still count
                 let mut x = [0.0];
                 comm.recv(1, &mut x).unwrap();
                 assert_eq!(x, [7.0]);
@@ -275,7 +275,7 @@ fn a_process_that_leaves_makes_the_others_return_with_its_words() {
     }
 }
 
-/// Meets as process 1 of 2, then does as it is told.
+/// Connects as process 1 of 2, then runs `then`.
 fn false_peer(rendezvous: &Rendezvous, then: impl FnOnce(&mut TcpStream)) {
     let until = Instant::now() + Duration::from_secs(10);
     let mut stream = loop {
@@ -342,7 +342,7 @@ fn the_watchdog_names_rank_host_collective_step_and_who_is_missing() {
         });
         late.into_iter().flatten().next()
     });
-    // those that had nothing to wait for have left by then, unless they took their time
+    // processes that had nothing to wait for have left by then, unless they were slow
     let text = found[0].as_deref().unwrap();
     assert!(
         text.starts_with("barrier: rank ") || text.contains("waited 0 s in barrier"),
@@ -388,7 +388,7 @@ fn processes_that_do_not_meet_say_why_on_each() {
         )),
         "{text}"
     );
-    // a name that is none
+    // a name that does not exist
     alone[1].address = "no-such-host.invalid".into();
     assert!(
         failure(&alone[1])
@@ -466,7 +466,7 @@ fn stranger(port: u16) -> TcpStream {
     }
 }
 
-/// What somebody without the secret may send; the connections stay open.
+/// Attacks by a caller without the secret; the connections stay open.
 fn attack(port: u16, kind: usize) -> Vec<TcpStream> {
     let say = |bytes: &[u8]| {
         let mut stream = stranger(port);
@@ -486,7 +486,7 @@ fn attack(port: u16, kind: usize) -> Vec<TcpStream> {
         ],
         // no line at all
         2 => vec![say(&[b'x'; 100_000]), say(&[0; 100_000]), say(b"\n\n\n\n")],
-        // what the listener itself said, said back to it
+        // the listener's own line, echoed back
         3 => {
             let mut stream = stranger(port);
             let soon = Instant::now() + Duration::from_secs(5);
@@ -547,7 +547,7 @@ fn another_secret_is_named_on_both_sides() {
     );
 }
 
-/// Addresses at which something listens on a port, as Linux tells them.
+/// Addresses at which something listens on a port, as listed by Linux.
 #[cfg(target_os = "linux")]
 fn listening(port: u16) -> Vec<String> {
     let wanted = format!(":{port:04X}");

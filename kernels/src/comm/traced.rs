@@ -1,11 +1,11 @@
-//! A group whose collectives are spans of `trace`: name, group, bytes that this rank brings. Its
-//! transport adds the waits within.
+//! Traced collectives: records each as a span of `trace` with its name, group, and this rank's bytes. The transport
+//! adds the waits within.
 
 use super::{Collective, Take};
 use crate::Result;
 use crate::trace::{Kind, Label, Span, span};
 
-/// One rank of a group that tells what it does.
+/// One rank of a group that records spans.
 pub struct Traced {
     name: &'static str,
     inner: Box<dyn Collective>,

@@ -1,10 +1,9 @@
-//! The watchdog of collectives: how long a rank waits for the others, and what it says when they do not
-//! come. A rank that waits is named with its host, the collective, its group, the step, and those that
-//! are missing, all by world rank.
+//! Watchdog of collectives: the deadline of a rank's wait, and the report when it expires. The report names the
+//! waiting rank with its host, the collective, its group, the step, and the missing ranks, all by world rank.
 //!
-//! For ranks of another process the deadline is all there is to go by. Ranks of one process know more: a
-//! wait past its deadline is a hang only if whoever is waited for waits as well, in a circle; one that
-//! computes comes sooner or later, however slow the machine.
+//! For ranks of another process the deadline is the only evidence. For ranks of one process more is known: a wait
+//! past its deadline is a hang only if the ranks waited for are waiting as well, in a circle; one that computes
+//! arrives sooner or later, however slow the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// What all groups of a process share.
+/// State shared by all groups of a process.
 #[derive(Debug, Default)]
 pub struct Watch {
     /// None: waits for ever.
@@ -27,7 +26,7 @@ pub struct Watch {
     overdue: Mutex<Waits>,
 }
 
-/// Waits past their deadline within this process, by number: world rank, and whom it waits for.
+/// Waits past their deadline within this process, by number: world rank, and the ranks it waits for.
 #[derive(Debug, Default)]
 struct Waits {
     by_number: BTreeMap<u64, (usize, Vec<usize>)>,
@@ -35,7 +34,7 @@ struct Waits {
 }
 
 impl Waits {
-    /// Whether all that a rank waits for, and all that those wait for, wait past their deadlines.
+    /// Whether all ranks that a rank waits for, and those they wait for in turn, wait past their deadlines.
     fn is_circle(&self, rank: usize) -> bool {
         let (mut seen, mut left) = (BTreeSet::from([rank]), vec![rank]);
         while let Some(rank) = left.pop() {
@@ -54,7 +53,7 @@ impl Waits {
 }
 
 impl Watch {
-    /// For processes on `hosts` with so many ranks each.
+    /// For processes on `hosts` with `ranks_per_process` ranks each.
     pub fn new(timeout: Option<Duration>, hosts: Vec<String>, ranks_per_process: usize) -> Watch {
         Watch {
             timeout,
@@ -69,7 +68,7 @@ impl Watch {
         self.overdue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says which step is under way from now on.
+    /// Sets the step that messages name from now on.
     pub fn set_step(&self, step: u64) {
         self.step.store(step, Ordering::Relaxed);
     }
@@ -99,21 +98,21 @@ impl Watch {
     }
 }
 
-/// The ranks of a group and who watches over them.
+/// The ranks of a group and their watchdog.
 #[derive(Clone, Debug)]
 pub struct Roster {
-    /// What the group is for.
+    /// Purpose of the group.
     pub name: &'static str,
     /// World ranks, by number in the group.
     pub members: Vec<usize>,
-    /// Waits by its deadline.
+    /// Watchdog that sets the deadline.
     pub watch: Arc<Watch>,
-    /// Waits for ever all the same: there is nothing to do between two calls.
+    /// Waits without a deadline: the time between two calls is unbounded.
     pub is_patient: bool,
 }
 
 impl Roster {
-    /// So many ranks that wait for ever.
+    /// This many ranks that wait for ever.
     pub(crate) fn unwatched(size: usize) -> Roster {
         Roster {
             name: "group",
@@ -123,14 +122,14 @@ impl Roster {
         }
     }
 
-    /// When a wait that begins now is too long.
+    /// Deadline of a wait that begins now.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let timeout = self.watch.timeout.filter(|_| !self.is_patient);
         timeout.and_then(|timeout| Instant::now().checked_add(timeout))
     }
 
-    /// Notes that member `rank`'s wait for others of its process is past its deadline, until what it
-    /// returns is dropped.
+    /// Registers that member `rank`'s wait for others of its process is past its deadline, until the returned guard
+    /// is dropped.
     pub(crate) fn overdue(&self, rank: usize, missing: &[usize]) -> Overdue<'_> {
         let mut waits = self.watch.overdue();
         let (number, rank) = (waits.next, self.members[rank]);
@@ -144,7 +143,7 @@ impl Roster {
         }
     }
 
-    /// The message of member `rank`, who waited for others in vain.
+    /// The error of member `rank`, whose wait for others timed out.
     pub(crate) fn late(&self, op: &'static str, rank: usize, missing: &[usize]) -> Error {
         let name = |&member: &usize| self.watch.name_of(self.members[member]);
         Error::Late {
@@ -166,7 +165,7 @@ pub(crate) struct Overdue<'a> {
 }
 
 impl Overdue<'_> {
-    /// Whether nobody is left who could end it.
+    /// Whether no rank is left that could end the wait.
     pub(crate) fn is_hang(&self) -> bool {
         self.watch.overdue().is_circle(self.rank)
     }
@@ -178,7 +177,7 @@ impl Drop for Overdue<'_> {
     }
 }
 
-/// Time left until a deadline; None without one. Zero: it is over.
+/// Time left until a deadline; None without one, zero if it has passed.
 pub(crate) fn left(deadline: Option<Instant>) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }

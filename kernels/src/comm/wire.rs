@@ -1,4 +1,4 @@
-//! What carries frames to other processes, and what all groups of a process share.
+//! The transport interface to other processes, and state shared by all groups of a process.
 
 use super::failure::Failure;
 use super::frame::{Header, Payload};
@@ -6,14 +6,14 @@ use super::mailbox::Mailbox;
 use super::watchdog::Watch;
 use std::sync::Arc;
 
-/// Carries frames to other processes. What comes from them goes to the process's mailbox by itself, so a
+/// Sends frames to other processes. Frames from them are delivered to the process's mailbox in the background, so a
 /// process that sends never waits for one that computes.
 pub(super) trait Wire: Send + Sync {
-    /// Returns once the frame is under way. To a process that has ended it is lost.
+    /// Returns once the frame is on its way. A frame to a process that has ended is lost.
     fn send(&self, process: usize, header: &Header, payload: &Payload);
-    /// Tells why this process ends by other ways than frames, if there are any.
+    /// Reports why this process ends by channels other than frames, if there are any.
     fn fail(&self, _failure: &Failure) {}
-    /// Says good-bye, gives frames that are under way a moment, and ends.
+    /// Sends a good-bye, gives frames in flight a moment, and closes.
     fn close(&self);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! GELU, erf form: x Phi(x). For x <= 0, Phi(x) = exp(-x^2/2) m(-x), m the scaled tail (Mills' ratio over
 //! sqrt(2 pi)); m(z) (z + 4) is a polynomial in t = (z - 4) / (z + 4), fitted here at Chebyshev
-//! points of [0, 16] to 2e-8. Phi(x) = 1 - Phi(-x) above 0. Slope: Phi(x) + x phi(x).
+//! points of [0, 16] to 2e-8. Phi(x) = 1 - Phi(-x) above 0. Derivative: Phi(x) + x phi(x).
 //! tanh: (1 - e) / (1 + e) of |x| with e = exp(-2 |x|), derivative 4 e / (1 + e)^2.
 //! GELU, tanh form, and quick GELU: x logistic(u), derivative s + x s (1 - s) u'; SiLU, with u = x, so, too.
 
@@ -119,7 +119,7 @@ impl Activation for Relu {
     #[inline(always)]
     fn both<L: Lanes>(x: L) -> (L, L) {
         let zero = L::splat(0.0);
-        // NaN is not less than 0, so it goes on; the derivative is 0 at 0, as torch has it.
+        // NaN is not less than 0, so it propagates; the derivative is 0 at 0, as in torch.
         let derivative = zero.select_less(x, L::splat(1.0), zero);
         (x.select_less(zero, zero, x), derivative)
     }

@@ -1,20 +1,18 @@
 //! Products of operands rounded to bf16, summed in f32: the arithmetic of AVX-512's `vdpbf16ps`.
 //!
-//! A word holds the factors of two neighbouring k: the even one in its low half, the odd one in its high
-//! half. One step takes two words and a sum:
-//!   s = fma(a_odd, b_odd, s); s = fma(a_even, b_even, s)
-//! each rounded to nearest even, a result whose rounding with unbounded exponent lies below 2^-126
-//! flushed to a zero of its sign. Rounding to bf16 is to nearest even; subnormals become zeros, a NaN
-//! stays one (`vcvtne2ps2bf16`).
-//! Source: Intel SDM, VDPBF16PS and VCVTNE2PS2BF16, which say it of every CPU; tests compare the
-//! machine's own instructions, where it has them, with the emulation.
+//! A word holds the factors of two neighbouring k: the even one in its low half, the odd one in its high half. One
+//! step takes two words and a sum: s = fma(a_odd, b_odd, s); s = fma(a_even, b_even, s) each rounded to nearest
+//! even, a result whose rounding with unbounded exponent is below 2^-126 flushed to a zero of its sign. Rounding to
+//! bf16 is to nearest even; subnormals become zeros, a NaN stays one (`vcvtne2ps2bf16`). Source: Intel SDM,
+//! VDPBF16PS and VCVTNE2PS2BF16, which specify it for every CPU; tests compare the machine's own instructions, if
+//! it has them, with the emulation.
 
 use super::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::simd::Wide;
 use super::simd::{Kernel, LANES, Lanes, run};
 
-/// What words are and one step of a sum of their products.
+/// The layout of words, and one step of a sum of their products.
 pub(crate) trait Step<L: Lanes> {
     /// Neighbouring k in a word.
     const PER_WORD: usize;
@@ -249,7 +247,7 @@ mod tests {
     }
 
     /// Fused in f64, where the product of two bf16 is exact and the sum nearly: good enough to tell
-    /// which side of 2^-126 (1 - 2^-25), the least that rounds to 2^-126, the exact result lies on.
+    /// which side of 2^-126 (1 - 2^-25), the least that rounds to 2^-126, the exact result is on.
     fn fma(a: f32, b: f32, c: f32) -> f32 {
         let exact = f64::from(a) * f64::from(b) + f64::from(c);
         let least = f64::from(f32::MIN_POSITIVE) * (1.0 - 2.0_f64.powi(-25));

@@ -1,4 +1,4 @@
-//! Words of two neighbouring numbers rounded to bf16 (`bf16.rs`), laid out as strips read them (`strip.rs`).
+//! Packing of neighbouring numbers into words of two bf16 (`bf16.rs`), in the layout that strips read (`strip.rs`).
 
 use super::bf16::{Step, Task, perform};
 use super::element::Element;
@@ -7,7 +7,7 @@ use super::simd::{LANES, Lanes};
 use super::strip::steps;
 use super::{Isa, Numbers};
 
-/// Writes a row's numbers as words; a last odd one's partner is zero.
+/// Writes a row's numbers as words; an odd last number is paired with zero.
 pub(crate) fn join_row(isa: Isa, row: &[f32], out: &mut [f32]) {
     let apart = out.len();
     let row = View::new(row, 1, row.len(), row.len());
@@ -22,7 +22,7 @@ pub(crate) fn join_rows(isa: Isa, x: Matrix<'_>, out: &mut [f32], apart: usize) 
     });
 }
 
-/// Writes the columns of x as rows of words, `apart` from each other: whole blocks of tiles, filled with zeros.
+/// Writes the columns of x as rows of words, `apart` from each other: whole blocks of tiles, padded with zeros.
 pub(crate) fn join_columns(isa: Isa, x: Matrix<'_>, out: &mut [f32], apart: usize) {
     each_kind!(x, x => {
         check(x);

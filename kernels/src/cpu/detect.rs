@@ -1,5 +1,5 @@
-//! Which instruction sets this machine has, and the CPU as a device: it gets only those that are here and whose bits are
-//! those promised.
+//! Detection of this machine's instruction sets, and the CPU as a device: it only uses those that exist here and
+//! give the promised bits.
 
 use crate::{Device, Isa, Result};
 
@@ -15,7 +15,7 @@ use super::tiles::{amx, self_check};
 pub(super) enum Lack {
     /// The processor has none, or no vectors of bf16 pairs beside them.
     Cpu,
-    /// The system does not give them.
+    /// The system does not grant them.
     Leave,
     /// Their bits are not those promised.
     Check,
@@ -30,7 +30,7 @@ impl Isa {
             .unwrap_or(Isa::Portable)
     }
 
-    /// Whether this machine has it, and its bits are those promised.
+    /// Whether this machine has it and it gives the promised bits.
     pub fn is_available(self) -> bool {
         match self {
             Isa::Amx => tiles_used().is_ok(),
@@ -67,7 +67,7 @@ impl Device {
     }
 }
 
-/// Whether tiles are used, found out once.
+/// Whether tiles are used, determined once.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn tiles_used() -> std::result::Result<(), Lack> {
     use std::sync::OnceLock;
@@ -86,7 +86,7 @@ pub(super) fn tiles_used() -> std::result::Result<(), Lack> {
     })
 }
 
-/// Whether the processor has tiles, whatever the system says.
+/// Whether the processor has tiles, regardless of the system's support.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn tiles_of_cpu() -> std::result::Result<(), Lack> {
     amx::is_there().then_some(()).ok_or(Lack::Cpu)

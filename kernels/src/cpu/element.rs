@@ -1,4 +1,4 @@
-//! Numbers as matrices hold them in memory, f32 or bf16, and what vectors of them are.
+//! Element types of matrices in memory, f32 or bf16, and their conversion to vectors.
 
 use super::bf16::Step;
 use super::output::{Data, LINE, Shared};
@@ -10,7 +10,7 @@ pub(crate) const TWO: usize = 2 * LANES;
 
 /// A kind of number in memory.
 pub(crate) trait Element: Copy + Default + Send + Sync {
-    /// Whether words of `bf16.rs` hold them as they are.
+    /// Whether two of them are a word of `bf16.rs` as they are.
     const IN_PAIRS: bool;
     /// Numbers in a line of memory.
     const LINE: usize = LINE / size_of::<Self>();

@@ -1,7 +1,7 @@
-//! What is done with the tiles of a product as soon as they are whole, while they lie in the nearest cache:
-//! each element goes through the same operations as in an op of its own, so bits are the same.
+//! Fused epilogues of matrix products, applied to each tile as soon as it is complete and still in the nearest
+//! cache. Each element goes through the same operations as in a separate op, so the bits are the same.
 //!
-//! All of it is computed in f32; what an output in bf16 is given is rounded last.
+//! All of it is computed in f32; outputs in bf16 are rounded last.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 use super::Isa;
@@ -15,15 +15,15 @@ use crate::Bf16;
 use crate::descriptor::activation::Kind;
 use std::marker::PhantomData;
 
-/// A bias and an activation, each if there is one; for an output whose rows follow each other.
+/// An optional bias and an optional activation, for an output whose rows are contiguous.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Epilogue<'a> {
-    /// One number a column, added to each row.
+    /// One number per column, added to each row.
     pub(crate) bias: Option<&'a [f32]>,
     pub(crate) then: Then<'a>,
 }
 
-/// Other matrices are of the output's kind of number.
+/// Epilogue after the bias. Other matrices have the output's element type.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Then<'a> {
     #[default]
@@ -32,7 +32,8 @@ pub(crate) enum Then<'a> {
     Activation(Kind, Second<'a>),
     /// Each element times that of an input of the same form.
     Times(Data<'a>),
-    /// Heads turn. That takes whole heads, not tiles: a product's driver does it (`turns`), as soon as it has some.
+    /// Rotary embedding. It needs whole heads, not tiles: a product's driver applies it (`turns`) as soon as heads
+    /// are complete.
     Rotary(&'a Rotary<'a>),
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// Where it lies in a second matrix in f32, or null.
+    /// Start of the tile in a second matrix in f32, or null.
     #[inline(always)]
     pub(crate) fn second(&self, epilogue: &Epilogue<'_>) -> *const f32 {
         let at = self.row * self.stride + self.column;
@@ -76,7 +77,7 @@ impl Whole {
         }
     }
 
-    /// Asks for the lines of a second matrix that will be needed.
+    /// Prefetches the lines of a second matrix.
     #[inline(always)]
     pub(crate) fn prefetch_second<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
         if let Then::Nothing | Then::Rotary(_) = epilogue.then {
@@ -94,7 +95,7 @@ impl Whole {
 }
 
 impl Epilogue<'_> {
-    /// Where element `at` of a second matrix lies, if there is one.
+    /// Address of element `at` of a second matrix, if there is one.
     #[inline(always)]
     pub(crate) fn second_at(&self, at: usize) -> Option<*const u8> {
         Some(match self.then {
@@ -108,12 +109,12 @@ impl Epilogue<'_> {
         })
     }
 
-    /// Whether tiles stay as they are.
+    /// Whether there is nothing to apply.
     pub(crate) fn is_none(&self) -> bool {
         self.bias.is_none() && matches!(self.then, Then::Nothing | Then::Rotary(_))
     }
 
-    /// How heads turn, if they do.
+    /// The rotary embedding to apply, if any.
     pub(crate) fn rotary(&self) -> Option<&'_ Rotary<'_>> {
         match self.then {
             Then::Rotary(rotary) => Some(rotary),
@@ -129,15 +130,16 @@ impl Epilogue<'_> {
             .unwrap_or(1)
     }
 
-    /// Goes over elements that lie in the output, which is in f32.
+    /// Applies the epilogue to elements in the output, which is in f32.
     /// # Safety
-    /// The output has the tile, and nobody else uses its elements or those of a second output there.
+    /// The tile must be inside the output, and no other task may use its elements or those of a second output
+    /// there.
     pub(crate) unsafe fn apply(self, isa: Isa, tile: Whole) {
         // SAFETY: the tile is in the output and this task's, by this function's contract.
         unsafe { go_over::<f32>(isa, self, tile, None) }
     }
 
-    /// As `apply`, of elements that lie in `sums`, rows of whole vectors, and not yet in the output.
+    /// As `apply`, for elements that are in `sums`, rows of whole vectors, and not yet in the output.
     /// # Safety
     /// As `apply`.
     pub(crate) unsafe fn apply_to(self, isa: Isa, tile: Whole, sums: (&[f32], usize)) {
@@ -164,7 +166,8 @@ unsafe fn go_over<E: Element>(
     perform(isa, E::IN_PAIRS, rows);
 }
 
-/// A tile, where its sums are if not in it, and what is done with them. Whoever has one may write the tile.
+/// A tile, its sums if they are elsewhere, and its epilogue. Its owner may write the tile, by the contract of
+/// `new`.
 struct Rows<'a, 's, E> {
     epilogue: Epilogue<'a>,
     tile: Whole,
@@ -205,7 +208,7 @@ struct SecondRows<E>(*mut E);
 
 impl<E: Element> SecondRows<E> {
     /// # Safety
-    /// Nobody else uses the tile of the second output, and `settle` is called with elements of the tile alone.
+    /// No other task uses the tile of the second output, and `settle` is called with elements of the tile alone.
     /// # Panics
     /// If the tile is not inside the output.
     #[inline(always)]
@@ -231,7 +234,7 @@ impl<E: Element> Rows<'_, '_, E> {
         match self.epilogue.then {
             Then::Nothing | Then::Rotary(_) => self.each::<L, N, WHOLE>(|x, _| x),
             Then::Activation(kind, second) => {
-                // SAFETY: the tile is this task's by `Rows::new`, and `each` gives elements of the tile alone.
+                // SAFETY: the tile is this task's by `Rows::new`, and `each` passes elements of the tile alone.
                 let second = unsafe { SecondRows::<E>::of(&second, &self.tile) };
                 by_kind!(kind, C => self.each::<L, N, WHOLE>(|x, at| {
                     let (low, high) = (C::both(x[0]), C::both(x[1]));
@@ -249,8 +252,8 @@ impl<E: Element> Rows<'_, '_, E> {
         }
     }
 
-    /// c = then(element + bias, which elements of the output), two vectors at once; `WHOLE`: rows are as long.
-    /// Its closure takes pairs of vectors: arrays' own ones would be compiled without the instruction set.
+    /// c = then(element + bias, their index in the output), two vectors at once; `WHOLE`: rows are exactly that
+    /// long. The closure takes pairs of vectors: arrays' own ones would be compiled without the instruction set.
     #[inline(always)]
     fn each<L: Lanes, N: Step<L>, const WHOLE: bool>(
         self,

@@ -1,12 +1,10 @@
 //! `C[m,n] = A[m,k] B[k,n]` with one k order per element whatever m, n, tile, threads, instruction set.
 //!
-//! Both operands are packed into panels of a block of k; tasks are rectangles of tiles. Over a long k the sums
-//! of a block of the output wait in memory (`tile.rs`) while one block of k after the other is packed and
-//! multiplied. With few rows (generation) nothing would use a pack of B twice, so a task packs one panel of B
-//! and drops it.
-//! A pack holds words: f32, or the bf16 of two neighbouring k (`bf16.rs`); a word of k is a step. Leaves
-//! start at whole steps, so that an odd leaf ends with half a step of zeros.
-//! Shapes: m, n, k in elements.
+//! Blocked GEMM: both operands are packed into panels of a block of k; tasks are rectangles of tiles. For a long k
+//! the sums of a block of the output wait in memory (`tile.rs`) while one block of k after the other is packed and
+//! multiplied. With few rows (generation) no pack of B would be used twice, so a task packs one panel of B and
+//! drops it. A pack holds words: f32, or the bf16 of two neighbouring k (`bf16.rs`); a word of k is a step. Leaves
+//! start at whole steps, so that an odd leaf ends with half a step of zeros. Shapes: m, n, k in elements.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 use super::bf16::{Step, Task, perform};
@@ -25,17 +23,17 @@ use rayon::prelude::*;
 
 /// Bytes of the A panels one task goes through per B panel: half of a 1 MiB L2.
 const GROUP_BYTES: usize = 512 << 10;
-/// Panels that it takes even if the threads then do not end together: B comes from further away.
+/// Least panels per group, even if threads then finish unevenly: B comes from a farther cache.
 const GROUP_LEAST: usize = 8;
-/// Sums that tasks keep, each its own tiles'.
+/// Sums that wait between blocks of k; each task uses only its own tiles'.
 #[derive(Clone, Copy)]
 struct Waiting(*mut f32);
 // SAFETY: the pointer is to exclusively borrowed scratch, of which tasks use disjoint tiles.
 unsafe impl Send for Waiting {}
-// SAFETY: no two tasks use the sums of one tile.
+// SAFETY: each tile belongs to one task, so no two threads use the same sums.
 unsafe impl Sync for Waiting {}
 
-/// How k lies in packs.
+/// Layout of k in packs.
 #[derive(Clone, Copy)]
 struct Order {
     numbers: Numbers,
@@ -122,7 +120,7 @@ impl Packed {
     }
 }
 
-/// Checks what callers vouch for; whether there is anything to do.
+/// Checks the callers' promises; returns whether there is anything to compute.
 fn has_elements(c: &ViewMut<'_>, a: Matrix<'_>, plan: &Plan<'_>) -> bool {
     a.check();
     assert!(a.rows() == c.rows, "callers check shapes");
@@ -218,7 +216,7 @@ pub(crate) fn gemm<'m>(
         for m0 in (0..m).step_by(m_block) {
             let m_end = m.min(m0 + m_block);
             for span in cuts.blocks() {
-                // With a single block of k a pack serves all rows; else it makes room for the next.
+                // With a single block of k one pack serves all rows; otherwise it is replaced by the next.
                 if is_long || m0 == 0 {
                     packed_b = None;
                 }
@@ -255,7 +253,7 @@ pub(crate) fn gemm<'m>(
     Ok(())
 }
 
-/// Whether a product of m rows over so many words of k turns heads itself (`epilogue::Then::Rotary`).
+/// Whether a product of m rows over k words of k applies rotary embedding itself (`epilogue::Then::Rotary`).
 pub(crate) fn turns(plan: &Plan<'_>, c: DType, (m, k): (usize, usize)) -> bool {
     if plan.numbers == Numbers::Bf16Tiles {
         return tiles::turns(plan, (m, k));
@@ -351,7 +349,8 @@ impl Rect<'_> {
         } else {
             1
         };
-        // Several groups a thread, and each thread as many, that they end together, unless they would be small.
+        // Several groups per thread, the same number for each so that threads finish together, unless groups would
+        // be small.
         let most = (GROUP_BYTES / (4 * self.height * steps)).clamp(1, rows);
         let tasks = if parallel { 4 * threads } else { 1 };
         let group = rows.div_ceil(tasks).clamp(GROUP_LEAST.min(most), most);
@@ -366,7 +365,7 @@ impl Rect<'_> {
             let lanes = self.at.0 + panels.start * self.height..self.at.0 + end;
             pack_block(self.a, lanes, (self.span, self.height), device, parallel)
         };
-        // Where one task alone uses a group, it packs it and so has it in L2.
+        // A task that alone uses a group packs it itself and so has it in L2.
         let shared = (strips > 1).then(|| pack(0..rows, parallel)).transpose()?;
         let one = |task: usize| {
             let (g, s) = (task / strips, task % strips);
@@ -438,11 +437,11 @@ impl Few<'_> {
     }
 }
 
-/// Room for sums that wait (`Stack`), of some tiles.
+/// Buffers for waiting sums (`Stack`) of some tiles.
 struct Room {
     own: Vec<f32>,
     shared: Vec<f32>,
-    /// Floats of it before the first whole line of memory: a vector that crosses lines takes twice the time.
+    /// Floats before the first whole cache line: a vector that crosses lines takes twice the time.
     skipped: usize,
 }
 
@@ -461,11 +460,11 @@ impl Room {
     }
 }
 
-/// Room for the sums of one tile whose output is in bf16.
+/// Buffer for the sums of one tile whose output is in bf16.
 struct Rounding([f32; Rounding::ROWS * Rounding::COLUMNS]);
 
 impl Rounding {
-    /// Of the largest tile.
+    /// Rows of the largest tile.
     const ROWS: usize = 12;
     const COLUMNS: usize = 32;
 
@@ -473,7 +472,7 @@ impl Rounding {
         Rounding([0.0; Rounding::ROWS * Rounding::COLUMNS])
     }
 
-    /// Where a tile's sums are written, and how far its rows are apart: the output, or here.
+    /// Where to write a tile's sums, and the distance of its rows: the output itself, or this buffer.
     #[inline(always)]
     fn place(&mut self, whole: &Whole) -> (*mut f32, usize) {
         match whole.c {
@@ -485,12 +484,13 @@ impl Rounding {
         }
     }
 
-    /// Does what follows a product, and rounds.
+    /// Applies the epilogue, and rounds.
     /// # Safety
-    /// As `Epilogue::apply`; sums are where `place` said.
+    /// As `Epilogue::apply`; the sums must be where `place` said.
     #[inline(always)]
     unsafe fn finish(&self, isa: Isa, epilogue: Epilogue<'_>, whole: Whole) {
-        // SAFETY: what is called asks for no more than this function's own contract.
+        // SAFETY: `apply` and `apply_to` need the tile in the output and free of other tasks, by this function's
+        // contract.
         unsafe {
             match whole.c {
                 Shared::F32(_) if epilogue.is_none() => {}
@@ -530,7 +530,7 @@ impl Task for Tiles<'_> {
         let all = rect.n.div_ceil(width);
         let mut room = Room::new(rect.cuts, height * width, 0);
         let mut rounding = Rounding::new();
-        // Columns up to this one have turned.
+        // Columns up to this one have their rotary embedding.
         let mut turned = cols.start * width;
         for j in cols {
             for i in rows.clone() {
@@ -558,7 +558,7 @@ impl Task for Tiles<'_> {
                 };
                 let is_last = end == rect.cuts.k;
                 if is_last && t.second.is_null() {
-                    // The chain leaves time for them to come.
+                    // The chain hides the latency of this prefetch.
                     whole.prefetch_second::<L>(&rect.epilogue);
                 }
                 // SAFETY: panels have a row per k of the block; sums of the block's tiles follow each other;
@@ -589,9 +589,8 @@ impl Task for Tiles<'_> {
 }
 
 impl Rect<'_> {
-    /// Turns heads that are whole in the output, some panels of rows and columns of the block.
-    /// # Safety
-    /// Nobody else uses them.
+    /// Applies rotary embedding to heads that are complete in the output, some panels of rows and columns of the
+    /// block. # Safety Nobody else uses them.
     unsafe fn turn(&self, isa: Isa, rotary: &Rotary<'_>, (panels, columns): (Range, Range)) {
         let Shared::F32(c) = self.c else {
             unreachable!("only heads of f32 turn in the output")
@@ -606,7 +605,8 @@ impl Rect<'_> {
             rows: end - first,
             columns: columns.len(),
         };
-        // SAFETY: rows and columns of the block lie in the output, and are the caller's.
+        // SAFETY: the block's rows and columns are inside the output, and no other task uses them, by this
+        // function's contract.
         unsafe {
             let start = c.add(part.row * self.c_stride + part.column);
             rotary.in_place_at(isa, start, self.c_stride, part);
@@ -688,7 +688,7 @@ impl Task for FewTiles<'_> {
 /// As `tile`, for a kernel of `rows` rows and the instruction set's columns.
 #[inline(always)]
 unsafe fn one_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack<'_>) {
-    // SAFETY: what is called asks for no more than this function's own contract.
+    // SAFETY: `tile` needs panels and output floats for `rows` rows, by this function's contract.
     unsafe {
         if L::TILE_VECTORS == 2 {
             match rows {

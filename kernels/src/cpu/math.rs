@@ -1,8 +1,8 @@
 //! exp and the logistic function on 16 lanes, to about 1 ulp, the same bits on every instruction set.
 //!
-//! exp(x) = 2^n e^r, n = round(x / ln 2), r = x - n ln 2 in two pieces (Cody & Waite 1980), e^r by a
-//! polynomial of degree 7 on |r| <= ln 2 / 2. We differ from libm: results under the smallest normal
-//! (x < -87.33) are 0, and x above 88 count as 88, where a softmax never is and a logistic function is settled.
+//! exp(x) = 2^n e^r, n = round(x / ln 2), r = x - n ln 2 in two pieces (Cody & Waite 1980), e^r by a polynomial of
+//! degree 7 on |r| <= ln 2 / 2. We differ from libm: results under the smallest normal (x < -87.33) are 0, and x
+//! above 88 counts as 88, which a softmax never reaches and where a logistic function has saturated.
 
 use super::simd::{Lanes, NEAREST};
 

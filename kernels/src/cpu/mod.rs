@@ -1,5 +1,5 @@
-//! The CPU backend's own parts: vectors of 16 floats, elementary functions, the matrix product.
-//! Every instruction set runs the same operations in the same order, so results are the same bits.
+//! Shared parts of the CPU backend: vectors of 16 floats, elementary functions, the matrix product. Every
+//! instruction set runs the same operations in the same order, so results are the same bits.
 
 pub(crate) mod activation;
 pub(crate) mod bf16;
@@ -30,15 +30,15 @@ pub(crate) use crate::descriptor::numbers::Numbers;
 pub use path::CpuPath;
 pub use peak::peak_flops;
 
-/// The tasks of a parallel loop in pieces so small that the threads end together: left alone, rayon cuts them into two a
-/// thread.
+/// Splits the tasks of a parallel loop finely enough that threads finish together: by default rayon makes two
+/// pieces per thread.
 pub(crate) fn pieces<I: IndexedParallelIterator>(tasks: I) -> MaxLen<I> {
     let each = tasks.len() / (PIECES * rayon::current_num_threads());
     tasks.with_max_len(each.max(1))
 }
 
-/// Pieces a thread.
+/// Pieces per thread.
 const PIECES: usize = 8;
 
-/// Rows one parallel task takes in row-wise ops. Rows are independent, so this changes no bits.
+/// Rows per parallel task in row-wise ops. Rows are independent, so this changes no bits.
 pub(crate) const ROW_BLOCK: usize = 16;

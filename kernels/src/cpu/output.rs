@@ -1,4 +1,4 @@
-//! Memory that products write, of either kind of number.
+//! Output memory of products, f32 or bf16, shared by tasks that write disjoint tiles.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 use super::simd::Lanes;
@@ -66,11 +66,11 @@ pub(crate) enum Shared {
 
 // SAFETY: tasks write disjoint tiles of the exclusively borrowed output.
 unsafe impl Send for Shared {}
-// SAFETY: no two tasks write one tile, so shared pointers never race.
+// SAFETY: each tile is written by one task, so shared pointers never race.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Asks for the lines of elements first .. first + len.
+    /// Prefetches the lines of elements first .. first + len.
     #[inline(always)]
     pub(crate) fn prefetch<L: Lanes>(self, first: usize, len: usize) {
         match self {
@@ -112,7 +112,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Asks for the lines of elements first .. first + len.
+    /// Prefetches the lines of elements first .. first + len.
     #[inline(always)]
     pub(crate) fn prefetch<L: Lanes>(self, first: usize, len: usize) {
         match self {

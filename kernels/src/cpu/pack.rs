@@ -1,10 +1,9 @@
 //! Copies of matrix panels in the order the tile kernel reads them.
 //!
-//! A panel is `width` rows of A (or columns of B), its lanes, for all k. A word is the element of one k,
-//! or those of two neighbouring ones rounded to bf16 (`bf16.rs`): word (lane, step) goes to
-//! `out[step * width + lane]`. Lanes past the matrix's edge and a last odd k's partner are zero; the
-//! kernel discards what they give.
-//! A copy waits for memory more than for anything else: lines that are needed soon are asked for early.
+//! A panel is `width` rows of A (or columns of B), its lanes, for all k. A word is the element of one k, or those
+//! of two neighbouring ones rounded to bf16 (`bf16.rs`): word (lane, step) goes to `out[step * width + lane]`.
+//! Lanes past the matrix's edge and the partner of an odd last k are zero; the kernel discards their results.
+//! Packing is bound by memory latency, so lines are prefetched.
 
 use super::bf16::{Step, Task, perform};
 use super::element::Element;
@@ -56,7 +55,7 @@ impl<'a, E> View<'a, E> {
         }
     }
 
-    /// Panics unless every element lies in the slice.
+    /// Panics unless every element is inside the slice.
     pub(crate) fn check(&self) {
         if self.rows > 0 && self.cols > 0 {
             let last = (self.rows - 1) * self.row_stride + (self.cols - 1) * self.col_stride;
@@ -148,15 +147,14 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Rows of k read side by side where lanes lie next to each other: each is a stream of its own.
+/// Rows of k read concurrently where lanes are adjacent: each is a hardware stream.
 const STREAMS: usize = 16;
-/// Lanes of them that are read at once: a few lines of memory.
+/// Lanes of them that are read at once: a few cache lines.
 const TOGETHER: usize = 64;
-/// Lanes between asking for a line and reading it.
+/// Prefetch distance in lanes.
 const AHEAD: usize = 2 * TOGETHER;
 
-/// Bytes of the rows of a vector up to which the next vector's rows are asked for meanwhile; of longer
-/// ones what comes next in each row.
+/// Rows up to this many bytes: prefetch from the next vector's rows; longer rows: prefetch ahead in each row.
 const SHORT: usize = 32 << 10;
 
 /// Some panels to pack; `k` are the columns of `a`.
@@ -231,13 +229,13 @@ impl<E> Panels<View<'_, E>> {
     }
 }
 
-/// Rows lie next to each other: a step is read as it lies, or two are woven.
+/// Packs where rows are adjacent: a step is read as it is, or two are interleaved.
 #[inline(always)]
 fn across<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &mut [f32]) {
     let Panels { a, width, .. } = panels;
     let steps = panels.steps(N::PER_WORD);
     let (streams, together) = (STREAMS / N::PER_WORD, (TOGETHER / width).max(1));
-    // Few lanes are read again and again over; of many, what comes next in each row.
+    // Few lanes: prefetch the next rows; many lanes: prefetch ahead in each row.
     let soon = if panels.count * width <= 2 * AHEAD {
         STREAMS * a.col_stride
     } else {
@@ -268,8 +266,8 @@ fn across<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &m
     }
 }
 
-/// Steps of COUNT panels inside the matrix, each with a step after it: what a vector has above WIDTH
-/// lanes spills into that and is overwritten.
+/// Packs steps of COUNT panels inside the matrix, each followed by another step: lanes above WIDTH spill into it
+/// and are overwritten.
 #[inline(always)]
 fn several<L: Lanes, N: Step<L>, E: Element, const WIDTH: usize, const COUNT: usize>(
     panels: Panels<View<'_, E>>,
@@ -303,8 +301,8 @@ fn several<L: Lanes, N: Step<L>, E: Element, const WIDTH: usize, const COUNT: us
     }
 }
 
-/// Rows from `row` on of column k, `present` of `lanes` inside the matrix: those past its edge are zero, those past
-/// the panel's width whatever they are.
+/// Rows from `row` on of column k, of which `present` of `lanes` are inside the matrix: those past its edge are
+/// zero, those past the panel's width arbitrary.
 #[inline(always)]
 fn column<L: Lanes, E: Element>(
     a: View<'_, E>,
@@ -351,7 +349,7 @@ fn one_by_one<L: Lanes, N: Step<L>, E: Element>(
     }
 }
 
-/// Columns lie next to each other: squares of 16 rows and 16 words are turned in registers.
+/// Packs where columns are adjacent: squares of 16 rows and 16 words are transposed in registers.
 #[inline(always)]
 fn along<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &mut [f32]) {
     let Panels { a, width, .. } = panels;
@@ -402,8 +400,8 @@ fn along<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &mu
     }
 }
 
-/// Turns a whole square of ROWS rows for panels of WIDTH lanes. Constant trip counts keep it in
-/// registers. `soon`: floats between a line that is read and the one to ask for.
+/// Transposes a whole square of ROWS rows for panels of WIDTH lanes. Constant trip counts keep it in registers.
+/// `soon`: prefetch distance in floats.
 #[inline(always)]
 fn turn<L: Lanes, N: Step<L>, E: Element, const ROWS: usize, const WIDTH: usize>(
     rows: &[E],
@@ -431,7 +429,7 @@ fn turn<L: Lanes, N: Step<L>, E: Element, const ROWS: usize, const WIDTH: usize>
     }
 }
 
-/// Nothing lies next to anything.
+/// Packs where neither rows nor columns are adjacent.
 #[inline(always)]
 fn strided<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &mut [f32]) {
     let Panels { a, width, .. } = panels;
@@ -455,7 +453,7 @@ fn strided<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &
     }
 }
 
-/// Stores `lanes` words; a whole vector where what follows is written later.
+/// Stores `lanes` words; a whole vector where the following words are written later.
 #[inline(always)]
 fn put<L: Lanes>(words: L, out: &mut [f32], lanes: usize, width: usize) {
     if out.len() >= LANES && (lanes == LANES || lanes == width) {

@@ -1,5 +1,5 @@
-//! Which instruction set a CPU's ops use, and why no wider one. Results are the same bits with each;
-//! only time differs.
+//! Selection of the instruction set of a CPU's ops, and the reason why no wider one is used. Results are the same
+//! bits with each; only time differs.
 
 use std::env::consts::ARCH;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::fmt;
 use super::detect::{Lack, tiles_of_cpu, tiles_used};
 use crate::Isa;
 
-/// The choice, with what speaks for it.
+/// The selected instruction set and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuPath {
     isa: Isa,
-    /// What masks wider ones.
+    /// Setting that excludes wider ones.
     mask: Option<&'static str>,
 }
 
@@ -24,7 +24,7 @@ impl CpuPath {
         }
     }
 
-    /// Returns `isa`, for `mask` masks what is wider; None if the machine lacks it.
+    /// Returns `isa`, if `mask` excludes wider ones; None if the machine lacks it.
     pub fn masked(isa: Isa, mask: &'static str) -> Option<CpuPath> {
         let mask = Some(mask);
         isa.is_available().then_some(CpuPath { isa, mask })
@@ -35,7 +35,8 @@ impl CpuPath {
         self.isa
     }
 
-    /// What is told of it on a machine of an architecture of which `has` knows, with what it lacks of tiles.
+    /// Describes the selection on a machine of an architecture; `has` says which sets it has, `tiles` why it lacks
+    /// tiles.
     fn told(
         &self,
         architecture: &str,
@@ -43,7 +44,7 @@ impl CpuPath {
         tiles: Result<(), Lack>,
     ) -> String {
         let wider = Isa::ALL.into_iter().take_while(|isa| *isa != self.isa);
-        // No processor lacks what another architecture has.
+        // Sets of other architectures do not count as missing.
         let wider = wider.filter(|isa| isa.is_of(architecture));
         let (masked, mut missing): (Vec<Isa>, Vec<Isa>) = wider.partition(|isa| has(*isa));
         let mut why = Vec::new();
@@ -161,7 +162,7 @@ mod tests {
         ] {
             assert_eq!(found, wanted);
         }
-        // What this machine has is of its architecture, or its message would not name it.
+        // The sets of this machine belong to its architecture, or its message would not name them.
         for isa in Isa::ALL {
             assert!(!isa.is_available() || isa.is_of(ARCH), "{isa:?}");
         }

@@ -1,10 +1,10 @@
-//! The most multiplies and adds per second that a CPU path does: multiply-adds that stay in registers, tiles
-//! that stay in L1, on all threads of the current pool at once. Model FLOPs utilisation (Chowdhery et al.
-//! 2022, arXiv:2204.02311, appendix B) and the bench of ops are shares of it.
+//! Peak arithmetic of a CPU path in multiplies and adds per second: multiply-adds that stay in registers, tiles
+//! that stay in L1, on all threads of the current pool at once. Model FLOPs utilisation (Chowdhery et al. 2022,
+//! arXiv:2204.02311, appendix B) and the bench of ops are shares of it.
 //!
-//! Measured, not derived: the clock under wide vectors, the number of multiply-add ports and a container's
-//! share of a core are in no table that a program can read. Threads run side by side and are counted over
-//! the same time, so threads that share a core do not count twice.
+//! Measured, not derived: a program cannot look up the clock under wide vectors, the number of multiply-add ports
+//! or a container's share of a core. Threads run concurrently and are counted over the same time, so threads that
+//! share a core do not count twice.
 #![expect(
     unsafe_code,
     reason = "vector instructions of a path that this machine is known to have"
@@ -151,7 +151,7 @@ mod x86 {
 
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn narrow() -> f64 {
-        // fourteen sums and a factor are what sixteen registers hold
+        // fourteen sums and a factor fit into sixteen registers
         const SUMS: usize = CHAINS - 2;
         let by = _mm256_set1_ps(black_box(0.5));
         let mut sums = [_mm256_set1_ps(black_box(1.0)); SUMS];
@@ -208,7 +208,7 @@ mod tests {
                 let flops = 2.0 * 256f64.powi(3) / started.elapsed().as_secs_f64();
                 fastest = fastest.max(flops);
             }
-            // other tests run beside this one: a loose bound on either side
+            // other tests run at the same time: a loose bound on either side
             assert!(fastest < 2.0 * peak, "{isa:?}: {fastest:e} of {peak:e}");
             assert!(peak > 1e8, "{isa:?}: {peak:e}");
         }

@@ -1,4 +1,5 @@
-//! A product to be made: its output, how it is cut, and sizes that both drivers (`gemm.rs`, `tiles/`) share.
+//! Parameters of a matrix product: its output, how it is blocked, and sizes shared by both drivers (`gemm.rs`,
+//! `tiles/`).
 
 use super::Numbers;
 use super::epilogue::Epilogue;
@@ -19,18 +20,18 @@ pub(super) const FEW_PANELS: usize = 3;
 /// Below this many multiply-adds one thread is faster than waking others.
 pub(super) const PARALLEL_ABOVE: usize = 1 << 18;
 
-/// How to multiply.
+/// Options of a product.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan<'a> {
-    /// Gives scratch memory and the instruction set.
+    /// Source of scratch memory, and the instruction set.
     pub(crate) device: &'a Device,
     pub(crate) numbers: Numbers,
     /// Elements of k per leaf; 0 is one leaf.
     pub(crate) leaf: usize,
     pub(crate) finish: Finish,
-    /// What is done with whole elements; only if rows of the output follow each other.
+    /// Epilogue for complete elements; requires contiguous rows of the output.
     pub(crate) epilogue: Epilogue<'a>,
-    /// Whether to use the thread pool; tasks of other parallel loops do not.
+    /// Whether to use the thread pool; false inside tasks of other parallel loops.
     pub(crate) parallel: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Lines of a matrix that are read a while later, asked for a few at a time between other work: memory gives them
-//! meanwhile, and asking for many at once would wait for the first.
+//! Software prefetch: requests the cache lines of a matrix that are read later, a few at a time between other work.
+//! Requesting many at once would stall on the first.
 
 use super::pack::{Matrix, View, each_kind};
 use super::simd::Lanes;
@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Bytes of a line.
 const LINE: usize = 64;
 
-/// Lines of stretches of memory that lie evenly apart, and how far the asking has come.
+/// Evenly spaced stretches of memory to prefetch, and the position in them.
 #[derive(Clone, Copy)]
 pub(crate) struct Prefetch {
     /// The next stretch.
@@ -16,7 +16,7 @@ pub(crate) struct Prefetch {
     /// Its bytes, and those from its start to the next one's.
     len: usize,
     apart: usize,
-    /// Lines of it that are asked for.
+    /// Lines of it that have been prefetched.
     asked: usize,
     /// Stretches that are left.
     stretches: usize,
@@ -34,7 +34,7 @@ impl Prefetch {
         }
     }
 
-    /// Rows and columns of a matrix, as far as it goes, if rows or columns lie next to each other.
+    /// Rows and columns of a matrix, clipped to its edge, if its rows or columns are adjacent.
     pub(crate) fn of(x: Matrix<'_>, rows: Range<usize>, columns: Range<usize>) -> Prefetch {
         each_kind!(x, x => Prefetch::of_view(x, rows, columns))
     }
@@ -62,7 +62,7 @@ impl Prefetch {
         }
     }
 
-    /// Lines to ask for each time to have asked for all after `times`.
+    /// Lines per call so that all have been prefetched after `times` calls.
     pub(crate) fn each(&self, times: usize) -> usize {
         let lines = if self.apart.is_multiple_of(LINE) {
             (self.at.addr() % LINE + self.len).div_ceil(LINE)
@@ -73,7 +73,7 @@ impl Prefetch {
         (lines * self.stretches).div_ceil(times.max(1))
     }
 
-    /// Asks for up to `count` lines.
+    /// Prefetches up to `count` lines.
     #[inline(always)]
     pub(crate) fn ask<L: Lanes>(&mut self, count: usize) {
         for line in self.by_ref().take(count) {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Lines of the elements in a part of a matrix that has 7 more numbers a row.
+    /// Lines of the elements in a part of a matrix that has 7 more numbers per row.
     fn wanted(
         data: &[f32],
         row: usize,

@@ -1,5 +1,5 @@
-//! Rotary positions of packed queries, keys and values while their rows lie in the nearest caches: at the end of a
-//! product, of attention's gradients, or as an op of its own. All with the same operations, hence bits.
+//! Rotary embedding of packed queries, keys and values while their rows are in the nearest caches: fused with a
+//! product, with attention's gradients, or as a separate op. All use the same operations, hence give the same bits.
 #![expect(unsafe_code, reason = "tasks write disjoint parts of one output")]
 
 use super::bf16::{Step, Task, perform};
@@ -47,7 +47,7 @@ impl<'a> Rotary<'a> {
         self.turn.heads.width
     }
 
-    /// Turns heads of one row, from a column on.
+    /// Rotates heads of one row, from a column on.
     #[inline(always)]
     fn turn_row<L: Lanes>(&self, x: &mut [f32], row: usize, column: usize) {
         let (heads, half) = (self.turn.heads, self.turn.frequencies.steps().len());
@@ -78,26 +78,26 @@ impl<'a> Rotary<'a> {
         }
     }
 
-    /// Turns rows that are `stride` apart.
+    /// Rotates rows that are `stride` apart.
     pub(crate) fn in_place(&self, isa: Isa, x: &mut [f32], stride: usize, part: Part) {
         let start = x.as_mut_ptr();
         let last = (part.rows.saturating_sub(1)) * stride + part.columns;
         assert!(part.rows == 0 || last <= x.len(), "rows lie in their slice");
-        // SAFETY: inside by the assert, and exclusively borrowed.
+        // SAFETY: the rows are inside `x` by the assert, and `x` is exclusively borrowed.
         unsafe { self.in_place_at(isa, start, stride, part) }
     }
 
-    /// As `in_place`, of rows from `start` on.
+    /// As `in_place`, for rows from `start` on.
     /// # Safety
-    /// They are there, and nobody else uses these columns of theirs.
+    /// The rows exist, and no other task uses these columns of them.
     pub(crate) unsafe fn in_place_at(&self, isa: Isa, start: *mut f32, stride: usize, part: Part) {
         // SAFETY: the rows are there and this task's, by this function's contract.
         let rows = unsafe { Rows::new(self, start, stride, part) };
         perform(isa, false, rows);
     }
 
-    /// Adds a bias of all columns, turns, and writes rows that are `stride` apart to the same part of an output whose
-    /// rows are `out.1` apart, rounded last where it is in bf16.
+    /// Adds a bias, rotates, and writes rows that are `stride` apart to the same part of an output whose rows are
+    /// `out.1` apart, rounded last if it is in bf16.
     /// # Safety
     /// The output has the part, which nobody else uses.
     pub(crate) unsafe fn settle<E: Element>(
@@ -118,7 +118,7 @@ impl<'a> Rotary<'a> {
         perform(isa, E::IN_PAIRS, settled);
     }
 
-    /// Turns all rows of x, which are in f32, and writes them to `out`, rounded where that is in bf16.
+    /// Rotates all rows of x, which are in f32, and writes them to `out`, rounded if that is in bf16.
     pub(crate) fn settle_all(&self, x: &mut Tensor, out: &mut Tensor) {
         let (isa, (_, columns)) = (x.device().isa(), x.rows_cols());
         assert_eq!(x.dims(), out.dims(), "callers check shapes");
@@ -132,7 +132,7 @@ impl<'a> Rotary<'a> {
                 columns,
             };
             let x = (x, columns);
-            // SAFETY: a task has its rows.
+            // SAFETY: each task writes only the rows of its block.
             unsafe {
                 match out {
                     Shared::F32(out) => self.settle(isa, x, ((out, columns), None), part),
@@ -143,7 +143,7 @@ impl<'a> Rotary<'a> {
     }
 }
 
-/// Rows to turn in place. Whoever has one may write them.
+/// Rows to rotate in place. Its owner may write them, by the contract of `new`.
 struct Rows<'a> {
     rotary: &'a Rotary<'a>,
     start: *mut f32,
@@ -179,7 +179,7 @@ impl Task for Rows<'_> {
     }
 }
 
-/// Rows to turn on their way to an output. Made by `Rotary::settle` alone, whose contract is for the output's part.
+/// Rows to rotate on their way to an output. Made by `Rotary::settle` alone, whose contract is for the output's part.
 struct Settled<'a, 'x, E> {
     rotary: &'a Rotary<'a>,
     x: &'x mut [f32],
@@ -223,7 +223,7 @@ impl<E: Element> Task for Settled<'_, '_, E> {
     }
 }
 
-/// All that a table of angles depends on.
+/// The cache key of a table of angles.
 fn key(t: usize, offset: usize, angles: &Frequencies) -> impl Iterator<Item = u64> + Clone {
     let numbers = angles.steps().iter().copied().chain([angles.magnitude()]);
     let place = [t as u64, offset as u64];

@@ -1,10 +1,10 @@
-//! Scratch memory of the tasks of a parallel loop.
+//! Pool of scratch memory for the tasks of a parallel loop.
 
 use crate::Result;
 use std::sync::{Mutex, PoisonError};
 
-/// Scratch that tasks take and give back: as many pieces as threads, whichever of the tasks work at once, so that memory
-/// is the same every time.
+/// Scratch buffers that tasks borrow: one per thread, whichever tasks run at the same time, so that memory use is
+/// deterministic.
 pub(crate) struct ScratchPool<T>(Mutex<Vec<T>>);
 
 impl<T> ScratchPool<T> {

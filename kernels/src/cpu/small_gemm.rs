@@ -1,4 +1,4 @@
-//! Products of small operands that are in the cache as they are (`strip.rs`), one after another on one thread: by
+//! Products of small operands that are already in the cache (`strip.rs`), one after another on one thread: by
 //! vectors, or in tiles.
 #![expect(unsafe_code, reason = "the operands are checked here, once for both")]
 
@@ -7,8 +7,8 @@ use super::strip::Strip;
 use super::tiles::strided::Held;
 use super::{Isa, Numbers};
 
-/// Multiplies products of one kind of numbers on the thread that made it, one after another: nothing else there
-/// may work in tiles while it lives.
+/// Computes products in one number format on the thread that created it, one after another: nothing else there may
+/// use tiles while it lives.
 pub(crate) struct Strips {
     isa: Isa,
     numbers: Numbers,
@@ -26,7 +26,7 @@ impl Strips {
 
     /// Multiplies on this thread.
     /// # Panics
-    /// If an operand is too short; in tiles, if blocks are not whole or words of A not side by side.
+    /// If an operand is too short; in tiles, if blocks are not whole or words of A not adjacent.
     pub(crate) fn multiply(&mut self, strip: Strip<'_>) {
         if strip.rows == 0 || strip.lanes == 0 {
             return;
@@ -35,7 +35,7 @@ impl Strips {
         match &mut self.tiles {
             Some(tiles) => {
                 strip.check_blocks();
-                // SAFETY: the operands are checked.
+                // SAFETY: `check` and `check_blocks` found all operands long enough and in whole steps.
                 unsafe { tiles.multiply(strip) }
             }
             None => perform(self.isa, self.numbers.are_pairs(), strip),

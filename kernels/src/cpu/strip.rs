@@ -1,9 +1,9 @@
-//! Products of small operands that lie in the cache as they are: no packs, any strides of A.
+//! Products of small operands that are already in the cache: no packing, any strides of A.
 //!
-//! c[row, lane] = sum over steps of a(row, step) b[step, lane]: one chain over ascending steps for each
-//! element, the one of `tile.rs` with a single leaf: of f32, of pairs of bf16 (`bf16.rs`), or in tiles (`tiles/`).
-//! In tiles a chain is cut from its start into blocks of 16 steps, of which each word of zeros is as if it were not
-//! there; a chain that goes on starts with a block, and its sum is c's.
+//! c[row, lane] = sum over steps of a(row, step) b[step, lane]: one chain over ascending steps for each element,
+//! the one of `tile.rs` with a single leaf: of f32, of pairs of bf16 (`bf16.rs`), or in tiles (`tiles/`). In tiles
+//! a chain is cut from its start into blocks of 16 steps, in which words of zeros have no effect; a continued chain
+//! starts with a block, and its sum is c's.
 #![expect(
     unsafe_code,
     reason = "the inner loop reads its operands through pointers"
@@ -28,7 +28,7 @@ pub(crate) struct Strip<'a> {
     /// A multiple of 16.
     pub(crate) lanes: usize,
     pub(crate) steps: usize,
-    /// Whether the chains start at c instead of 0.
+    /// Whether the chains continue from c instead of 0.
     pub(crate) goes_on: bool,
 }
 
@@ -66,11 +66,11 @@ impl Task for Strip<'_> {
         let mut lane = 0;
         while lane < self.lanes {
             if L::TILE_VECTORS == 2 && lane + 2 * LANES <= self.lanes {
-                // SAFETY: `Strips` checked that all of the operands is there.
+                // SAFETY: `Strips::multiply` checked that the operands are complete; these lanes are inside them.
                 unsafe { column::<L, N, 2>(&mut self, lane) }
                 lane += 2 * LANES;
             } else {
-                // SAFETY: `Strips` checked that the operands have the last vector of lanes.
+                // SAFETY: `Strips::multiply` checked that the operands are complete, up to the last vector of lanes.
                 unsafe { column::<L, N, 1>(&mut self, lane) }
                 lane += LANES;
             }
@@ -86,7 +86,7 @@ unsafe fn column<L: Lanes, N: Step<L>, const V: usize>(of: &mut Strip<'_>, lane:
     let mut row = 0;
     while row < of.rows {
         let left = of.rows - row;
-        // SAFETY: rows and lanes lie inside the operands.
+        // SAFETY: `row` and `lane` are inside the operands, which are complete by this function's contract.
         unsafe {
             if L::TILE_VECTORS == 2 && left >= 8 {
                 tile::<L, N, 8, V>(of, row, lane);
@@ -105,9 +105,9 @@ unsafe fn column<L: Lanes, N: Step<L>, const V: usize>(of: &mut Strip<'_>, lane:
     }
 }
 
-/// R rows of V vectors from (row, lane) on, held in registers.
+/// Computes R rows of V vectors from (row, lane) on, held in registers.
 /// # Safety
-/// They lie inside the operands.
+/// They must be inside the operands.
 #[inline(always)]
 unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     of: &mut Strip<'_>,

@@ -1,12 +1,11 @@
-//! One tile of the matrix product, held in registers over a block of k.
+//! Micro-kernel of the matrix product: one tile of the output, held in registers over a block of k.
 //!
-//! Each element is a sum over k cut into leaves: a leaf is one chain `acc = fma(a[k], b[k], acc)` from 0
-//! (or of pairs of bf16, `bf16.rs`: a step of "k" is then two, and k counts steps),
-//! finished leaves are merged by the binary-counter tree (DESIGN.md section 5 rule 2): after leaf i,
-//! as many merges as i has trailing one bits, and at the end what is left from right to left. The
-//! partial sums waiting for their partner lie in a small stack (one tile per level). Between two blocks of k
-//! they wait there and an unfinished chain beside them, so that the blocking changes no bits: a block never
-//! adds its own sum.
+//! Each element is a sum over k cut into leaves: a leaf is one chain `acc = fma(a[k], b[k], acc)` from 0 (or of
+//! pairs of bf16, `bf16.rs`: a step of "k" is then two, and k counts steps). Finished leaves are merged by the
+//! binary-counter tree (DESIGN.md section 5 rule 2): after leaf i, as many merges as i has trailing one bits, and
+//! at the end the rest from right to left. Partial sums that wait for their partner are in a small stack (one tile
+//! per level). Between two blocks of k they wait there beside an unfinished chain, so that the blocking changes no
+//! bits: a block never adds its own sum.
 #![expect(
     unsafe_code,
     reason = "the inner loop reads packed panels through pointers"
@@ -15,7 +14,7 @@
 use super::bf16::Step;
 use super::simd::{LANES, Lanes};
 
-/// What becomes of the output's old value.
+/// Use of the output's old value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finish {
     /// c = tree
@@ -24,7 +23,7 @@ pub(crate) enum Finish {
     Add,
 }
 
-/// How k is cut: into leaves by the definition, into blocks for the cache.
+/// Blocking of k: leaves by the definition, blocks for the cache.
 #[derive(Clone, Copy)]
 pub(crate) struct Cuts {
     pub(crate) k: usize,
@@ -35,7 +34,7 @@ pub(crate) struct Cuts {
 }
 
 impl Cuts {
-    /// Longest block: a B panel of 32 columns is then 128 KiB, a few A panels fit L2 beside it.
+    /// Longest block: a B panel of 32 columns then takes 128 KiB, and a few A panels fit L2 beside it.
     const LONGEST: usize = 1024;
 
     pub(crate) fn new(k: usize, leaf: usize) -> Cuts {
@@ -99,7 +98,7 @@ impl Cuts {
     }
 }
 
-/// Where a tile's operands lie.
+/// Operands of a tile.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
     /// Packed panel of A from `start` on, `rows of the kernel` floats per k.
@@ -113,15 +112,15 @@ pub(crate) struct Tile {
     pub(crate) finish: Finish,
     pub(crate) c: *mut f32,
     pub(crate) c_stride: usize,
-    /// The same place of a second matrix, of rows as far apart, or null: only asked for.
+    /// The same position in a second matrix with the same row distance, or null: only prefetched.
     pub(crate) second: *const f32,
     /// Rows and columns of C this tile covers; fewer than the kernel's at the edges.
     pub(crate) rows: usize,
     pub(crate) cols: usize,
 }
 
-/// Sums that wait, tile by tile, level by level: those that wait between blocks of k, and the chain under way there, are
-/// the tile's own; above them tiles use the same, which so stay in L1.
+/// Stack of waiting sums, tile by tile, level by level. Sums that wait between blocks of k, and the unfinished
+/// chain, are each tile's own; the levels above are shared by all tiles and so stay in L1.
 pub(crate) struct Stack<'a> {
     pub(crate) own: &'a mut [f32],
     pub(crate) shared: &'a mut [f32],
@@ -139,13 +138,13 @@ impl Stack<'_> {
     }
 }
 
-/// Takes one tile of R rows and V vectors through one block of k; the last block writes C.
+/// Computes one tile of R rows and V vectors over one block of k; the last block writes C.
 ///
 /// # Safety
-/// `a` and `b` have (end - start) * R and * V * 16 floats, `c` has `rows` x `cols` floats nobody else
-/// touches; rows <= R, cols <= V * 16.
+/// `a` and `b` have (end - start) * R and * V * 16 floats, `c` has `rows` x `cols` floats that no other task uses;
+/// rows <= R, cols <= V * 16.
 /// # Panics
-/// If `stack` has not `Cuts::own` tiles of its own and `Cuts::shared` shared ones.
+/// If `stack` lacks `Cuts::own` tiles of its own or `Cuts::shared` shared ones.
 #[inline(always)]
 pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     t: Tile,
@@ -169,7 +168,7 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
         let leaf = at / cuts.leaf;
         let leaf_end = cuts.k.min((leaf + 1) * cuts.leaf);
         let stop = leaf_end.min(t.end);
-        // SAFETY: at .. stop lies in this block, for which the caller vouches.
+        // SAFETY: at .. stop is inside this block, whose panels have all steps by this function's contract.
         acc = unsafe {
             let (a, b) = (
                 t.a.add((at - t.start) * R),
@@ -202,7 +201,7 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
         }
     }
     if t.end == cuts.k {
-        // SAFETY: the caller vouches for c.
+        // SAFETY: `c` has `rows` x `cols` floats that no other task uses, by this function's contract.
         unsafe { write_c::<L, R, V>(&t, acc, stack.at(0, level)) }
     } else {
         write_tile::<L, R, V>(stack.at(depth, level), acc);
@@ -229,7 +228,7 @@ fn write_tile<L: Lanes, const R: usize, const V: usize>(to: &mut [f32], tile: [[
     }
 }
 
-/// Rows of C to ask for, spread over the chain: all at once they would keep the panels' lines waiting.
+/// Rows of C to prefetch, spread over the chain: all at once they would delay the panels' lines.
 struct Soon {
     at: *const f32,
     /// Those of a second matrix, or null.
@@ -257,7 +256,7 @@ impl Soon {
     }
 }
 
-/// Steps of the chain between two rows that are asked for.
+/// Steps of the chain between two prefetched rows.
 const ASKING: usize = 16;
 /// Steps of the chain that one turn of its loop takes.
 const UNROLLED: usize = 4;
@@ -277,7 +276,7 @@ unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
         soon.ask::<L, V>();
         let some = left.min(ASKING);
         left -= some;
-        // SAFETY: the caller vouches for len steps of both panels.
+        // SAFETY: both panels have `len` steps, by this function's contract.
         unsafe {
             for _ in 0..some / UNROLLED {
                 for _ in 0..UNROLLED {
@@ -300,7 +299,7 @@ unsafe fn step<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
     a: &mut *const f32,
     b: &mut *const f32,
 ) {
-    // SAFETY: the caller vouches for a step of both panels.
+    // SAFETY: both panels have one more step, by this function's contract.
     unsafe {
         let mut bs = [L::splat(0.0); V];
         for (v, x) in bs.iter_mut().enumerate() {
@@ -318,9 +317,9 @@ unsafe fn step<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
 }
 
 /// # Safety
-/// `t.c` has `rows` x `cols` floats nobody else touches.
+/// `t.c` has `rows` x `cols` floats that no other task uses.
 /// # Panics
-/// If `room` has not a tile.
+/// If `room` is smaller than a tile.
 #[inline(always)]
 unsafe fn write_c<L: Lanes, const R: usize, const V: usize>(
     t: &Tile,
@@ -329,12 +328,13 @@ unsafe fn write_c<L: Lanes, const R: usize, const V: usize>(
 ) {
     if t.rows < R || t.cols < V * LANES {
         write_tile::<L, R, V>(room, acc);
-        // SAFETY: what is called asks for no more than this function's own contract.
+        // SAFETY: `write_part` needs the same floats at `t.c`, by this function's contract.
         return unsafe { write_part::<L>(t, &room[..R * V * LANES], V * LANES) };
     }
     for (r, row) in acc.into_iter().enumerate() {
         for (v, x) in row.into_iter().enumerate() {
-            // SAFETY: all R rows and V vectors are inside the tile.
+            // SAFETY: all R rows and V vectors are inside the tile, which has `rows` x `cols` floats by this
+            // function's contract.
             unsafe {
                 let c = t.c.add(r * t.c_stride + v * LANES);
                 let x = if t.finish == Finish::Add {
@@ -355,7 +355,7 @@ unsafe fn write_c<L: Lanes, const R: usize, const V: usize>(
 #[inline(always)]
 unsafe fn write_part<L: Lanes>(t: &Tile, sums: &[f32], width: usize) {
     for (r, row) in sums.chunks_exact(width).enumerate().take(t.rows) {
-        // SAFETY: row r and its first `cols` columns are inside the tile.
+        // SAFETY: row r and its first `cols` columns are inside the tile, by this function's contract.
         let c = unsafe { std::slice::from_raw_parts_mut(t.c.add(r * t.c_stride), t.cols) };
         for (x, c) in row.chunks_exact(LANES).zip(c.chunks_mut(LANES)) {
             let x = L::load(x);

@@ -1,6 +1,6 @@
 //! Activation functions by name.
 
-/// Which function.
+/// The function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).

@@ -1,8 +1,8 @@
-//! What a call of attention is about beside its numbers: heads, who sees what, where the keys lie, the
-//! bias of distances, dropout; and the checks of all of it.
+//! Descriptor of an attention call beside its tensors: heads, masks, location of the keys, position bias, dropout;
+//! and the checks of all of it.
 //!
-//! We differ from libraries with a mask tensor: a row sees one range of keys, told by two numbers, and a
-//! bias is a table of buckets; nothing of the size queries x keys is ever held.
+//! We differ from libraries with a mask tensor: a row attends to one range of keys, given by two numbers, and a
+//! bias is a table of buckets; nothing of the size queries x keys is ever stored.
 
 use super::dropout::{Constants, Dropout};
 use super::heads::{Heads, check_number_rows, check_rows};
@@ -12,7 +12,7 @@ use super::rope::Turn;
 use crate::error::refuse;
 use crate::{DType, Error, Result, Tensor};
 
-/// Which keys a query row sees: the intersection of these ranges of positions. A row that sees none
+/// Mask: the keys that a query row attends to, as the intersection of these ranges of positions. A row without any
 /// has 0 as its result.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mask<'a> {
@@ -34,8 +34,8 @@ impl Mask<'_> {
     };
 }
 
-/// Where the keys and values lie. `kv` is `[b * held, kv_width]`, as `take_kv` gives it: keys `start ..
-/// start + held` of each sequence of `time`; `first` is the position of each sequence's first query row.
+/// Location of keys and values. `kv` is `[b * held, kv_width]`, as `take_kv` returns it: keys `start .. start +
+/// held` of each sequence of `time`; `first` is the position of each sequence's first query row.
 #[derive(Clone, Copy)]
 pub enum Keys<'a> {
     /// In the queries' packed rows, which are whole sequences.
@@ -46,19 +46,19 @@ pub enum Keys<'a> {
         kv: &'a Tensor,
         /// Rows of a whole sequence.
         time: usize,
-        /// Position of the first key at hand; starts a block.
+        /// Position of the first available key; starts a block.
         start: usize,
         /// Position of the first query row.
         first: usize,
     },
-    /// Those of another sequence (cross attention): query rows are `[heads*width]`, heads in order. The
+    /// Keys of another sequence (cross attention): query rows are `[heads*width]`, heads in order. The
     /// mask may have bounds only; the position of a query row counts for dropout alone.
     Other {
         /// `[b * held, kv_width]`
         kv: &'a Tensor,
         /// Rows of a whole sequence of keys.
         time: usize,
-        /// Position of the first key at hand; starts a block.
+        /// Position of the first available key; starts a block.
         start: usize,
         /// Position of the first query row.
         first: usize,
@@ -74,7 +74,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Position of the first key at hand.
+    /// Position of the first available key.
     pub(crate) fn start(&self) -> usize {
         match *self {
             Keys::Own => 0,
@@ -86,7 +86,7 @@ impl Keys<'_> {
 /// Dropout of probabilities: random bits by (seed, step, tensor, sequence, head, query, key).
 #[derive(Clone, Copy)]
 pub struct Dropped {
-    /// What all heads share.
+    /// Dropout settings shared by all heads.
     pub dropout: Dropout,
     /// Global number of the first sequence.
     pub sequence: u64,
@@ -104,7 +104,7 @@ impl Dropped {
     }
 }
 
-/// What a call is about beside its tensors: `b` sequences of `t` query rows.
+/// Arguments of a call beside its tensors: `b` sequences of `t` query rows.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     /// Heads and the layout of packed rows.
@@ -113,19 +113,18 @@ pub struct Call<'a> {
     pub b: usize,
     /// Query rows of each.
     pub t: usize,
-    /// Where keys and values lie.
+    /// Location of keys and values.
     pub keys: Keys<'a>,
-    /// Keys after which a softmax under way takes stock: a row's bits depend on it. 0: once, at the end
-    /// of the keys at hand.
+    /// Keys per block of the online softmax; a row's bits depend on it. 0: one block with all available keys.
     pub block: usize,
-    /// What the factors of products are rounded to: queries, keys, values, the gradient of the result,
+    /// Format to which the factors of products are rounded: queries, keys, values, the gradient of the result,
     /// probabilities and their gradients.
     pub numbers: Numbers,
-    /// Whether scores are q k / sqrt(width), else q k.
+    /// Whether scores are q k / sqrt(width) rather than q k.
     pub is_scaled: bool,
     /// Added to the scores.
     pub bias: Option<Bias<'a>>,
-    /// Who sees what.
+    /// The keys that each row attends to.
     pub mask: Mask<'a>,
     /// `None` or p = 0 in evaluation.
     pub dropout: Option<Dropped>,
@@ -156,7 +155,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Keys at hand of each sequence.
+    /// Available keys of each sequence.
     pub(crate) fn held(&self) -> usize {
         match self.keys {
             Keys::Own => self.t,
@@ -172,7 +171,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// One past the last key at hand that some row may see, whatever the bounds; at least the first.
+    /// One past the last available key that some row may attend to, ignoring the bounds; at least the first.
     pub(crate) fn visible(&self) -> usize {
         let (start, first) = (self.keys.start(), self.keys.first());
         let end = start + self.held();
@@ -300,7 +299,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What backward needs of forward, and the gradient of its result.
+/// Results of forward that backward needs, and the gradient of its output.
 #[derive(Clone, Copy)]
 pub struct Passed<'a> {
     /// `[b*t, heads*width]`, f32 or, if the call's numbers are, bf16.
@@ -311,7 +310,8 @@ pub struct Passed<'a> {
     pub lse: &'a Tensor,
     /// As forward's: `[b*t, packed]`, or `[b*t, heads*width]` with keys of another sequence.
     pub qkv: &'a Tensor,
-    /// How packed queries and keys were turned before: their gradients turn back, in f32, before they are stored.
+    /// Rotary embedding of the packed queries and keys: their gradients are rotated back, in f32, before they are
+    /// stored.
     pub turn: Option<Turn<'a>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the random bits of dropout depend on.
+//! Descriptor of dropout: the key of its random bits.
 
 use crate::rng::philox;
 
@@ -8,7 +8,7 @@ pub(crate) const DOMAIN: u32 = 0x6472_6f70;
 /// Keeps the keys of heads apart from words of masks.
 const HEAD_DOMAIN: u32 = 0x6865_6164;
 
-/// What the random bits of one dropout of one step depend on.
+/// Key of the random bits of one dropout in one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
     /// Share of elements set to 0, from 0 to below 1.
@@ -17,11 +17,11 @@ pub struct Dropout {
     pub seed: u64,
     /// Optimizer step.
     pub step: u64,
-    /// Which dropout of the model this is: the same number on every rank.
+    /// Number of the dropout in the model: the same on every rank.
     pub tensor: u32,
 }
 
-/// Where the first row and column of a shard lie in the whole.
+/// Position of a shard's first row and column in the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Global number of the sequence of row 0.
@@ -34,7 +34,7 @@ pub struct Place {
     pub feature: usize,
 }
 
-/// What the loops need of a `Dropout`.
+/// A `Dropout` prepared for the loops.
 #[derive(Clone, Copy)]
 pub(crate) struct Constants {
     pub(crate) key: [u32; 2],

@@ -1,4 +1,5 @@
-//! Angles per position of the rotated pairs, with the ways to stretch them over longer texts. All in f64.
+//! Rotary frequencies: angles per position of the rotated pairs, with the ways to scale them for longer texts. All
+//! in f64.
 //!
 //! Plain: `f[i] = theta^(-2i/r)`, r the rotated features of a head (all, or the first part of it).
 //! Linear (Chen et al. 2023, arXiv:2306.15595): f / factor.
@@ -13,7 +14,7 @@
 use crate::{Error, Result};
 use std::f64::consts::TAU;
 
-/// How frequencies change to reach beyond the length that a model was trained with.
+/// Scaling of the frequencies beyond the length that a model was trained with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scaling {
     /// Not at all.
@@ -32,7 +33,7 @@ pub enum Scaling {
         /// Tokens of the text; fewer than `original` count as `original`.
         length: usize,
     },
-    /// A ramp over pairs.
+    /// YaRN: a ramp over pairs.
     Yarn {
         /// Stretch, at least 1.
         factor: f64,
@@ -153,7 +154,7 @@ fn ramp(
     }
     (first, last) = (first.max(0.0), last.min(r - 1.0));
     if first == last {
-        last += 0.001; // as the paper's program does, so that the ramp is a step
+        last += 0.001; // as in the paper's program, so that the ramp is a step
     }
     move |i| ((i as f64 - first) / (last - first)).clamp(0.0, 1.0)
 }

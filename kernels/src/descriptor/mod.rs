@@ -1,5 +1,5 @@
-//! What an op is asked to do beside its tensors, as plain structs: ops check them and backends read them. A struct that only
-//! one op knows is in the op's folder.
+//! Descriptors: the arguments of ops beside their tensors, as plain structs; ops check them and backends read them.
+//! A struct that only one op uses is in the op's folder.
 
 pub(crate) mod activation;
 pub(crate) mod attention;

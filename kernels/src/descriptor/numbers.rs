@@ -1,6 +1,6 @@
-//! Numbers that products multiply.
+//! Number formats of products.
 
-/// What the factors of a product are rounded to; sums are f32.
+/// Format to which the factors of a product are rounded; sums are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Numbers {
     /// f32, as they are.

@@ -13,14 +13,14 @@
 use crate::error::refuse;
 use crate::{DType, Error, Result, Tensor};
 
-/// How distances become buckets.
+/// Bucketing of distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets {
     /// Buckets, columns of the table. T5: 32.
     pub buckets: usize,
     /// Distance from which all share the last bucket. T5: 128.
     pub max_distance: usize,
-    /// Whether keys after the query have buckets of their own (encoder) or none (decoder).
+    /// Whether keys after the query have separate buckets (encoder) or none (decoder).
     pub bidirectional: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Buckets {
 pub struct Bias<'a> {
     /// `[heads, buckets]`; a rank's table has the rows of its heads.
     pub table: &'a Tensor,
-    /// Which column a distance has.
+    /// Mapping from distance to column.
     pub buckets: Buckets,
 }
 

@@ -1,10 +1,10 @@
-//! How the heads of packed rows turn by their positions.
+//! Descriptor of rotary embedding: heads, positions and angles of packed rows.
 
 use super::frequencies::Frequencies;
 use super::heads::Heads;
 use crate::{Error, Result, Tensor};
 
-/// Where rows stand.
+/// Positions of rows.
 #[derive(Clone, Copy, Debug)]
 pub enum Positions<'a> {
     /// Row r is at position r % t + offset.
@@ -23,12 +23,12 @@ pub enum Positions<'a> {
     },
 }
 
-/// How the queries and keys of packed rows turn.
+/// Rotary embedding of the queries and keys of packed rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn<'a> {
-    /// What a row holds.
+    /// Layout of a row.
     pub heads: &'a Heads,
-    /// Where rows stand.
+    /// Positions of rows.
     pub positions: Positions<'a>,
     /// Angles of the pairs.
     pub frequencies: &'a Frequencies,
@@ -83,7 +83,7 @@ impl Turn<'_> {
     }
 }
 
-/// Which way queries and keys turn.
+/// Direction of the rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Forward,

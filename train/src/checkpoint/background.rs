@@ -1,12 +1,12 @@
-//! A thread that writes checkpoints while training goes on: ranks give copies of what they hold and
-//! take the next step. At most one checkpoint is under way: copies for the next are made only when
-//! it is done, so memory is bounded by one copy of weights and moments over all ranks; the last one, for
-//! which ranks wait, copies a tensor at a time.
+//! Asynchronous checkpoints: ranks copy their shares and go on with the next step while a background thread writes
+//! them. At most one checkpoint is in flight. The copies for the next one are made only when it is finished, so
+//! memory is bounded by one copy of weights and moments over all ranks. The last checkpoint, for which ranks wait,
+//! copies one tensor at a time.
 //!
-//! A checkpoint that cannot be written (a full disk) is told and does not end the run: the one
-//! before it stays, and the next is tried again. Of several processes, 0 writes, and the others bring it
-//! what their ranks gave, or, sharded, each writes its own (`courier.rs`). Idea: Mohan et al. 2021 (CheckFreq), FAST '21; we
-//! differ in that the copy is never partial.
+//! A checkpoint that cannot be written (a full disk) is reported and does not end the run: the one before it stays,
+//! and the next is tried again. With several processes, process 0 writes and the others send it their ranks'
+//! shares; with sharded checkpoints each process writes its own (`shard_sender.rs`). Idea: Mohan et al. 2021
+//! (CheckFreq), FAST '21; we differ in that the copy is never partial.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ use crate::checkpoint::write_shards::Form;
 use crate::error::Result;
 use crate::metrics::Journal;
 
-/// What one rank gives for one checkpoint.
+/// One rank's contribution to one checkpoint.
 struct Given {
     rank: usize,
     pieces: Pieces,
-    /// From rank 0.
+    /// Sent by rank 0 only.
     state: Option<State>,
 }
 
@@ -42,11 +42,11 @@ struct Progress {
     /// Checkpoints tried, those of this run counted from 1.
     count: usize,
     tried: Vec<Tried>,
-    /// No more will be.
+    /// The thread has ended: no more will be tried.
     is_over: bool,
 }
 
-/// How far the thread is.
+/// Progress of the writer thread, and a condition variable to wait for it.
 #[derive(Default)]
 struct Gate {
     progress: Mutex<Progress>,
@@ -54,12 +54,12 @@ struct Gate {
 }
 
 impl Gate {
-    // nothing is left half done between two fields of it
+    // a panic cannot leave its fields inconsistent
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more was tried.
+    /// Counts one more tried checkpoint.
     fn count(&self, tried: Option<Tried>) {
         let mut progress = self.progress();
         progress.count += 1;
@@ -67,7 +67,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until so many checkpoints were tried.
+    /// Waits until this many checkpoints were tried.
     fn wait(&self, count: usize) {
         let mut progress = self.progress();
         while progress.count < count && !progress.is_over {
@@ -76,23 +76,23 @@ impl Gate {
     }
 }
 
-/// One rank's end.
+/// One rank's handle on the writer thread.
 pub(crate) struct CheckpointWriter {
     jobs: Sender<Given>,
     gate: Arc<Gate>,
-    /// Checkpoints that this rank gave its part of.
+    /// Checkpoints that this rank has contributed to.
     count: usize,
 }
 
-/// The thread's end.
+/// The writer thread's side of the channel.
 pub(crate) struct Background {
     inbox: Receiver<Given>,
     gate: Arc<Gate>,
-    /// For parts from other processes.
+    /// For shares that other processes send.
     jobs: Sender<Given>,
 }
 
-/// Ends for so many ranks, and the thread's.
+/// Handles for this many ranks, and the thread's side.
 pub(crate) fn ends(world: usize) -> (Vec<CheckpointWriter>, Background) {
     let (jobs, inbox) = channel();
     let gate = Arc::new(Gate::default());
@@ -106,12 +106,13 @@ pub(crate) fn ends(world: usize) -> (Vec<CheckpointWriter>, Background) {
 }
 
 impl CheckpointWriter {
-    /// Waits until no checkpoint is under way; copies for the next one may then be made.
+    /// Waits until no checkpoint is in flight; copies for the next one may then be made.
     pub(crate) fn wait(&self) {
         self.gate.wait(self.count);
     }
 
-    /// Hands this rank's part over. If the thread is gone, so is the run: its end tells why.
+    /// Hands this rank's shares to the writer thread. If that thread has ended, so has the run, and its error says
+    /// why.
     pub(crate) fn give(&mut self, rank: usize, pieces: Pieces, state: Option<State>) {
         self.count += 1;
         let _ = self.jobs.send(Given {
@@ -121,15 +122,15 @@ impl CheckpointWriter {
         });
     }
 
-    /// What was tried since the last call.
+    /// Checkpoints that were tried since the last call.
     pub(crate) fn tried(&self) -> Vec<Tried> {
         std::mem::take(&mut self.gate.progress().tried)
     }
 
-    /// Waits for the last one that this rank took part in, and returns what was tried.
+    /// Waits for the last checkpoint that this rank contributed to, and returns those that were tried.
     pub(crate) fn finish(self) -> Vec<Tried> {
         let CheckpointWriter { jobs, gate, count } = self;
-        // a rank that failed gives nothing: the thread must not wait for this one as well
+        // a rank that failed contributes nothing: the thread must not wait for this rank as well
         drop(jobs);
         gate.wait(count);
         std::mem::take(&mut gate.progress().tried)
@@ -137,7 +138,8 @@ impl CheckpointWriter {
 }
 
 impl Background {
-    /// Writes what ranks give, those of other processes by courier, until the last of them is gone.
+    /// Writes checkpoints of the ranks' shares, received through `sender` from other processes, until the last rank
+    /// has ended.
     pub(crate) fn serve(self, form: &Form<'_>, sender: Option<&ShardSender>, metrics: &Journal) {
         let Background { inbox, gate, jobs } = self;
         let _end = AtEnd(&gate);
@@ -149,7 +151,7 @@ impl Background {
                 let jobs = jobs.clone();
                 scope.spawn(move || receive(form, sender, process, &jobs));
             }
-            // the threads and the ranks hold what they need of it
+            // the threads and the ranks have their own clones
             drop(jobs);
             while let Some((state, mut given)) = gather(&inbox, 0..form.plan.parallel.world()) {
                 let state = state.expect("rank 0 gives the state");
@@ -170,7 +172,7 @@ impl Background {
         });
     }
 
-    /// Brings what ranks give to process 0 until the last of them is gone, or process 0 is.
+    /// Sends the ranks' shares to process 0 until the last rank has ended or process 0 has.
     pub(crate) fn forward(self, form: &Form<'_>, sender: &ShardSender) {
         let Background { inbox, gate, jobs } = self;
         let _end = AtEnd(&gate);
@@ -184,7 +186,7 @@ impl Background {
     }
 }
 
-/// What each of the ranks gave for a checkpoint; None if one of them is gone.
+/// Collects the contributions of all ranks to one checkpoint; None if a rank has ended.
 fn gather(inbox: &Receiver<Given>, ranks: Range<usize>) -> Option<(Option<State>, Vec<Pieces>)> {
     let mut given: Vec<Pieces> = ranks.clone().map(|_| Pieces::default()).collect();
     let mut state = None;
@@ -196,7 +198,7 @@ fn gather(inbox: &Receiver<Given>, ranks: Range<usize>) -> Option<(Option<State>
     Some((state, given))
 }
 
-/// Gives what the ranks of another process sent, until it is gone.
+/// Forwards the shares that another process sends for its ranks, until that process has ended.
 fn receive(form: &Form<'_>, sender: &ShardSender, process: usize, jobs: &Sender<Given>) {
     while let Some(parts) = sender.take(form, process) {
         for (rank, pieces) in parts {
@@ -215,7 +217,7 @@ fn receive(form: &Form<'_>, sender: &ShardSender, process: usize, jobs: &Sender<
     }
 }
 
-/// Lets nobody wait for a thread that has ended, be it by a panic.
+/// Wakes all waiters when the thread ends, even by a panic.
 struct AtEnd<'a>(&'a Gate);
 
 impl Drop for AtEnd<'_> {

@@ -1,5 +1,5 @@
-//! Numbers of a configuration against the weights beside it, before any of them is obeyed: a model of a hundred
-//! million layers in a file of 70 KB must be an error and not an allocation.
+//! Checks the numbers of a model's configuration against the size of the weights beside it before anything is
+//! allocated: a model of a hundred million layers in a file of 70 KB must be an error.
 
 use crate::checkpoint::huggingface::described::Read;
 use crate::config::ModelConfig;
@@ -9,7 +9,7 @@ use crate::config::plan::Plan;
 /// Longest sequence of a model whose positions are computed, and so have no table in its files.
 const MOST_POSITIONS: usize = 1 << 31;
 
-/// A model's numbers, as a configuration gives them.
+/// A model's sizes as its configuration states them.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbers<'a> {
     pub model: &'a ModelConfig,
@@ -42,15 +42,15 @@ impl<'a> Numbers<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub tensors: usize,
-    /// Of all tensors together.
+    /// Elements of all tensors together.
     pub elements: usize,
 }
 
 /// A number that is larger than the weights can hold.
 pub(crate) struct Excess {
-    /// In words, for a configuration with names of its own.
+    /// Name of the number, for configurations that do not use ours.
     pub name: &'static str,
-    /// In our plan.
+    /// Key in our plan.
     pub key: &'static str,
     pub found: usize,
     pub wanted: String,
@@ -78,7 +78,7 @@ impl std::fmt::Display for Excess {
     }
 }
 
-/// A number of a configuration and the most that it can be.
+/// A number of a configuration and its upper limit.
 struct Limit {
     name: &'static str,
     key: &'static str,
@@ -87,7 +87,7 @@ struct Limit {
     of: &'static str,
 }
 
-/// Every number that is larger than the files can hold: each layer has a tensor of its own, and each width is a
+/// Every number that is larger than the files can hold: each layer needs at least one tensor, and each width is a
 /// dim of some tensor.
 pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
     let model = numbers.model;
@@ -178,7 +178,7 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
         .collect()
 }
 
-/// As `excesses` of a plan of ours, where every expert has tensors of its own.
+/// As `excesses`, for one of our plans, in which every expert has its own tensors.
 pub(crate) fn excesses_of_plan(plan: &Plan, size: Size) -> Vec<Excess> {
     let mut excesses = excesses(Numbers::of_plan(plan), size);
     if let (Some(moe), true) = (&plan.model.moe, excesses.is_empty()) {

@@ -1,13 +1,13 @@
-//! What may differ between a checkpoint and the run that goes on from it. This file alone decides; callers
-//! report what it found.
+//! Resume policy: which settings may differ between a checkpoint and the run that resumes from it. This file alone
+//! decides; callers report its findings.
 //!
-//! - **Free**: the layout, and keys of `[train]` that decide what is written when or how memory is used: with
+//! - **Free**: the layout, and keys of `[train]` that decide which files are written when, or how memory is used: with
 //!   `determinism = "layout"` they change no bits.
-//! - **On request**: learning rate, schedule, steps and the optimizer's constants change what is learnt from
-//!   here on. They are refused unless `train.resume.allow` names them. Weights, moments, the number of the
-//!   update and the position in the data stay, so the next step is the one that a run with the new settings
-//!   would make from this state. Megatron-LM: `--override-opt_param-scheduler`.
-//! - **Fixed**: all else, as the state means something else without it.
+//! - **On request**: learning rate, schedule, steps and the optimizer's constants change how training continues.
+//!   They are refused unless `train.resume.allow` names them. Weights, moments, the number of the update and the
+//!   position in the data stay, so the next step is the one that a run with the new settings would make from this
+//!   state. Megatron-LM: `--override-opt_param-scheduler`.
+//! - **Fixed**: everything else, because the saved state would have another meaning under another value.
 //!
 //! More steps alone are free where they change no rate: `schedule = "constant"`, or `decay_steps` given.
 
@@ -40,7 +40,7 @@ const FREE: [&str; 16] = [
     "init_from",
 ];
 
-/// What a checkpoint and a job do not have alike.
+/// Differences between a checkpoint's settings and the job's.
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
     /// Allowed on request.
@@ -49,7 +49,7 @@ pub(crate) struct Compared {
     pub refused: Vec<Difference>,
 }
 
-/// Compares the plan of a checkpoint of `step` with that of the run that is to go on from it.
+/// Compares the plan of the checkpoint of `step` with that of the run that resumes from it.
 pub(crate) fn compare(saved: &Plan, plan: &Plan, step: u64) -> Compared {
     let mut compared = Compared::default();
     let (there, here) = (settings(saved), settings(plan));
@@ -66,7 +66,7 @@ pub(crate) fn compare(saved: &Plan, plan: &Plan, step: u64) -> Compared {
         if own == Some("steps") && are_rates_without_end(saved) && are_rates_without_end(plan) {
             continue;
         }
-        // averages that were not kept cannot go on
+        // averages that were not kept cannot be continued
         let is_on_request = own.is_some_and(|own| ON_REQUEST.contains(&own))
             && !(own == Some("ema_decay") && has_averages(saved) != has_averages(plan));
         let entry = own.filter(|_| is_on_request).map(str::to_owned);
@@ -94,7 +94,7 @@ fn has_averages(plan: &Plan) -> bool {
     plan.train.ema_decay > 0.0
 }
 
-/// Whether the number of steps decides nothing but when the run ends.
+/// Whether the number of steps only decides when the run ends and affects no learning rate.
 fn are_rates_without_end(plan: &Plan) -> bool {
     let TrainConfig {
         schedule,
@@ -107,7 +107,7 @@ fn are_rates_without_end(plan: &Plan) -> bool {
 
 /// A plan without its layout.
 fn settings(plan: &Plan) -> Value {
-    // through text, for the decimals that were meant
+    // through text, for the decimals that the user wrote
     let text = serde_json::to_string(plan).expect("a plan is plain data");
     let mut value: Value = serde_json::from_str(&text).expect("just written");
     if let Some(fields) = value.as_object_mut() {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn every_key_is_free_allowed_on_request_or_fixed() {
-        // whoever adds a key decides here which it is
+        // a new key must be put into one of these classes here
         let fixed = [
             "reset_attention_mask",
             "reset_position_ids",

@@ -1,12 +1,11 @@
 //! The tensors of one kind (weights, optimizer state, averages): whole in one file, or in shards.
 //!
-//! Whole: `model.safetensors` holds every tensor under its name with its dims. Sharded: every rank
-//! that owns elements has a file `model.rank-NNNNN.safetensors` with them. A piece is contiguous in its
-//! tensor (row-major); it lies under the tensor's name, as `[rows, ..]` if it is whole rows and as
-//! `[elements]` if not, and the header's metadata tells where it belongs: `"NAME": "[96, 32] from 1536"`,
-//! the dims of the whole and its first element. The pieces of a tensor must cover it once: a gap or an
-//! overlap is refused with the names of files and tensor. Any layout reads its elements piece by piece,
-//! with one file open at a time.
+//! Whole: `model.safetensors` holds every tensor under its name with its dims. Sharded: every rank that owns
+//! elements has a file `model.rank-NNNNN.safetensors` with them. A piece is contiguous in its tensor (row-major);
+//! it is stored under the tensor's name, as `[rows, ..]` if it is whole rows and as `[elements]` if not, and the
+//! header's metadata says where it belongs: `"NAME": "[96, 32] from 1536"`, the dims of the whole and its first
+//! element. The pieces of a tensor must cover it once: a gap or an overlap is refused with the names of files and
+//! tensor. Any layout reads its elements piece by piece, with one file open at a time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,7 +84,7 @@ struct Whole {
 /// An opened kind.
 pub(crate) struct Tensors {
     readers: Vec<Reader>,
-    /// By name; nothing if one file has them whole.
+    /// By name; None if one file has them whole.
     pieces: Option<BTreeMap<String, Whole>>,
     /// The reader that has its file open.
     current: usize,
@@ -138,7 +137,7 @@ impl Tensors {
         pieces.iter().map(entry).collect()
     }
 
-    /// Fills `out` with elements of a tensor, from element `first` on; `dims` is what it must have.
+    /// Fills `out` with elements of a tensor, from element `first` on. `dims`: the dims that the tensor must have.
     pub(crate) fn read_part(
         &mut self,
         name: &str,

@@ -1,11 +1,10 @@
-//! Where the first weights of a run come from if `train.init_from` names them: a checkpoint of ours, of
-//! any step, form and layout (or the averages in one), a folder of checkpoints, of which the newest
-//! verified one is taken (`newest.rs`), or a model of another program. The run starts at
-//! step 0 with the first sample and an optimizer that knows nothing; averages start as the weights.
-//! Megatron-LM calls this `--load` with `--finetune`.
+//! Initial weights from `train.init_from`: one of our checkpoints (any step, form and layout, or the averages in
+//! one), a folder of checkpoints, of which the newest verified one is used (`newest.rs`), or another program's
+//! model. The run starts at step 0 with the first sample and a fresh optimizer; averages start as the weights.
+//! Megatron-LM: `--load` with `--finetune`.
 //!
-//! The weights' identity is one XXH3 over names, dims and numbers in our order: it is the same
-//! whatever form they lie in. Checkpoints of the run hold it, so that a source that changes is noticed.
+//! The weights are identified by one XXH3 over names, dims and numbers in our order, which does not depend on the
+//! form in which they are stored. The run's checkpoints record it, so that a changed source is noticed.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +28,7 @@ use crate::optim::rank_state::RankState;
 /// Elements that are hashed at a time.
 const PART: usize = 1 << 18;
 
-/// Keys of `[model]` and `[model.moe]` that matter in training only, or stand behind others.
+/// Keys of `[model]` and `[model.moe]` that matter only in training, or that follow from others.
 const FREE: [&str; 9] = [
     "family",
     "init_std",
@@ -47,10 +46,10 @@ enum Source {
     Foreign(Box<Foreign>),
 }
 
-/// A model whose tensors are put together from others.
+/// Another program's model, whose tensors are converted from others.
 struct Foreign {
     folder: Folder,
-    /// The tensor that was made last, for pieces of it that are asked for next.
+    /// The tensor that was converted last, cached because its pieces are read one after the other.
     name: String,
     values: Vec<f32>,
 }
@@ -58,7 +57,7 @@ struct Foreign {
 /// An opened source.
 pub(crate) struct InitialWeights {
     path: PathBuf,
-    /// Damaged checkpoints that were passed over for it.
+    /// Damaged checkpoints that were skipped for it.
     skipped: Vec<SkippedCheckpoint>,
     plan: Plan,
     source: Source,
@@ -123,7 +122,7 @@ impl InitialWeights {
         })
     }
 
-    /// What checkpoints tell of it; reads all weights.
+    /// The record of this source that checkpoints keep; reads all weights.
     pub(crate) fn record(&mut self, plan: &Plan) -> Result<Record> {
         let mut hash = Xxh3Default::new();
         let mut part = vec![0.0f32; PART];
@@ -142,7 +141,7 @@ impl InitialWeights {
         })
     }
 
-    /// Gives a rank its weights.
+    /// Loads a rank's weights.
     pub(crate) fn load(&mut self, state: &mut RankState<'_>) -> Result<()> {
         load_weights(state, &mut |spec, first, out| self.read(spec, first, out))?;
         let rank = state.groups.place.rank();
@@ -167,8 +166,8 @@ impl InitialWeights {
     }
 }
 
-/// What the plan's `train.init_from` names, opened and known to fit, with its record. A run that goes
-/// on from a checkpoint of its `own` needs the record alone, also if the source is not there any more.
+/// The source that the plan's `train.init_from` names, opened and checked to fit, with its record. A run that
+/// resumes from a checkpoint of its `own` needs only the record, even if the source no longer exists.
 pub(crate) fn of_plan(
     plan: &Plan,
     own: Option<&Opened>,
@@ -208,11 +207,11 @@ pub(crate) fn of_plan(
     Ok((Some(origin), Some(record)))
 }
 
-/// What two models must have in common for one's weights to be the other's: `[model]` with all
-/// defaults and the family's choices filled in, vocabulary, and the number of learned positions.
+/// Settings that two models must share for one to take the other's weights: `[model]` with all defaults and the
+/// family's choices filled in, vocabulary, and the number of learned positions.
 fn traits(plan: &Plan) -> Value {
     let (model, made) = (&plan.model, plan.model.architecture());
-    // through text, for the decimals that were meant
+    // through text, for the decimals that the user wrote
     let text = serde_json::to_string(model).expect("a model is plain data");
     let mut all: Value = serde_json::from_str(&text).expect("just written");
     let shape = plan.shape();
@@ -300,8 +299,8 @@ pub fn initial_model(path: &Path) -> Result<InitialModel> {
     })
 }
 
-/// Whether the weights at `path` can be a run's first ones; `vocab` of the plan is looked at only if
-/// it is known yet.
+/// Checks whether the weights at `path` can be a run's initial weights; the plan's `vocab` is compared only if it
+/// is known yet.
 ///
 /// # Errors
 /// `Foreign` with every difference; a source that is damaged or not there.

@@ -1,16 +1,16 @@
 //! Checkpoints: `checkpoints/step-NNNNNNNN/` with
 //!
 //! - `model.safetensors`: every tensor whole, f32, in the order of `model/param.rs`;
-//! - `optimizer.safetensors`: `<name>.m` and `<name>.v` alike; what Muon updates has no `.v`;
+//! - `optimizer.safetensors`: `<name>.m` and `<name>.v` in the same form; tensors that Muon updates have no `.v`;
 //! - `ema.safetensors`: running averages of the weights, as the model, if they are kept;
-//! - `state.json`: where the run stands, the plan, and a checksum of each tensor; its own checksum
+//! - `state.json`: progress of the run, the plan, and a checksum of each tensor; its own checksum
 //!   is its last field.
 //!
 //! With `train.checkpoint.sharded` each of the first three is a file per rank that owns part of it, such
 //! as `model.rank-00003.safetensors` (`files.rs`).
 //!
-//! The tensors do not depend on the layout that wrote them, so any layout can go on. A folder appears
-//! under its name only when all of it is on the disk; every byte is verified before it is trusted.
+//! The tensors do not depend on the layout that wrote them, so any layout can resume. A folder gets its name only
+//! once all of it is on disk, and every byte is verified before use.
 
 pub(crate) mod background;
 mod bounds;

@@ -1,7 +1,6 @@
-//! The one rule for which checkpoint of a folder is used: the newest whose state and every tensor match
-//! their checksums. Training resumes from it, and whoever measures, generates with or converts "the last
-//! checkpoint" of a run uses the same one. Damaged newer ones are passed over, never silently: the
-//! result says which and why.
+//! The one rule for choosing a checkpoint of a folder: the newest whose state and tensors all match their
+//! checksums. Training resumes from it, and evaluation, generation and conversion of "the last checkpoint" of a run
+//! use the same one. Damaged newer ones are skipped, never silently: the result names them and the reason.
 
 use std::path::{Path, PathBuf};
 
@@ -14,16 +13,16 @@ use crate::error::{Error, Result};
 pub struct Newest {
     /// Steps done when it was written.
     pub step: u64,
-    /// Its own folder, `step-NNNNNNNN` in a run's folder of checkpoints.
+    /// Its folder, `step-NNNNNNNN` in a run's folder of checkpoints.
     pub path: PathBuf,
-    /// Newer checkpoints that were passed over, newest first.
+    /// Newer checkpoints that were skipped, newest first.
     pub skipped: Vec<SkippedCheckpoint>,
 }
 
 /// A checkpoint that cannot be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedCheckpoint {
-    /// By the name of its folder.
+    /// Step in the name of its folder.
     pub step: u64,
     /// File, byte offset, found and wanted.
     pub reason: String,
@@ -36,7 +35,7 @@ impl std::fmt::Display for SkippedCheckpoint {
     }
 }
 
-/// What `find` comes to.
+/// Result of `find`.
 pub(crate) struct Found {
     /// None if the folder has no checkpoint.
     pub opened: Option<Opened>,
@@ -60,8 +59,8 @@ pub fn newest_checkpoint(folder: &Path) -> Result<Option<Newest>> {
     }))
 }
 
-/// The checkpoint that a path names: itself if it is one or the averages in one, which whoever opens it
-/// verifies, else the newest of a folder of checkpoints.
+/// The checkpoint that a path names: the path itself if it is a checkpoint or the averages in one (the caller
+/// verifies it), else the newest of a folder of checkpoints.
 ///
 /// # Errors
 /// As `newest_checkpoint`; `Damaged`; `Foreign` if the path is neither.
@@ -83,7 +82,7 @@ pub fn checkpoint_at(path: &Path) -> Result<Newest> {
     })
 }
 
-/// Whether a folder holds checkpoints instead of being one.
+/// Whether a folder contains checkpoints rather than being one.
 pub(crate) fn is_folder_of_checkpoints(folder: &Path) -> bool {
     !folder.join(STATE).exists() && steps_in(folder).is_ok_and(|steps| !steps.is_empty())
 }
@@ -99,7 +98,7 @@ pub(crate) fn find(folder: &Path) -> Result<Found> {
                     skipped,
                 });
             }
-            // a run that goes on has removed it meanwhile, for a newer one
+            // a running job has just replaced it with a newer one
             Err(_) if !path_of(folder, step).exists() => {}
             Err(error) => skipped.push(SkippedCheckpoint {
                 step,
@@ -120,7 +119,7 @@ pub(crate) fn find(folder: &Path) -> Result<Found> {
     })
 }
 
-/// Opens a checkpoint and verifies all that a run needs to go on from it.
+/// Opens a checkpoint and verifies everything that a run needs to resume from it.
 pub(crate) fn whole(path: &Path) -> Result<Opened> {
     let opened = Opened::open(path)?;
     opened.verify(OPTIMIZER)?;

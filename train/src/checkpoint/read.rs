@@ -24,7 +24,7 @@ use crate::model::param::{self, Spec};
 use crate::optim::adamw::within;
 use crate::optim::rank_state::RankState;
 
-/// A checkpoint whose state holds together and whose model is verified.
+/// An opened checkpoint: its state is consistent and its model verified.
 pub(crate) struct Opened {
     pub path: PathBuf,
     pub state: State,
@@ -33,7 +33,7 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// Reads the state, verifies every byte of the model, and compares the plan's numbers with the model's tensors
-    /// before anything is made of them.
+    /// before anything is allocated for them.
     ///
     /// # Errors
     /// `Foreign` with every number that the model's tensors contradict; `Damaged`.
@@ -49,7 +49,7 @@ impl Opened {
         Ok(opened)
     }
 
-    /// The plan with one rank: what the tensors' names and dims follow from.
+    /// The plan on one rank, from which the tensors' names and dims follow.
     pub(crate) fn plan_of_one_rank(&self) -> Plan {
         let mut plan = self.state.plan.clone();
         plan.parallel = ParallelConfig::default();
@@ -58,8 +58,8 @@ impl Opened {
         plan
     }
 
-    /// Refuses a plan that is not that of the tensors. Bounds come first, so that no number is obeyed that the
-    /// files cannot hold: a list of tensors of 2^40 layers would take the memory of the machine.
+    /// Refuses a plan that is not that of the tensors. Bounds are checked first, so that nothing is allocated for
+    /// numbers that the files cannot hold: a list of tensors of 2^40 layers would exhaust the machine's memory.
     fn check_numbers(&self) -> Result<()> {
         let entries = self.tensors(MODEL)?.entries();
         let elements = entries.iter().map(Entry::elements);
@@ -98,7 +98,7 @@ impl Opened {
 
     /// Compares every byte of a kind's files (named by the whole one) with their checksums.
     pub(crate) fn verify(&self, kind: &str) -> Result<()> {
-        // what is put together wrongly is told before bytes are read
+        // shards that do not fit together are reported before bytes are read
         self.tensors(kind)?;
         for name in names_of(&self.digests, kind) {
             let digest = self.digests.of(name).expect("a name of theirs");
@@ -112,8 +112,7 @@ impl Opened {
         Tensors::open(&self.path, &self.digests, kind)
     }
 
-    /// How the run made sums of bf16 products so far, if `plan` makes them otherwise. Before there was a
-    /// choice, in pairs.
+    /// The order of bf16 sums that the run used so far, if `plan` uses another. Before there was a choice: pairs.
     pub(crate) fn other_sums(&self, plan: &Plan) -> Option<Bf16Sums> {
         let saved = &self.state.plan.train;
         let earlier = match saved.bf16_sums {
@@ -124,8 +123,8 @@ impl Opened {
         (are_both && earlier != plan.train.bf16_sums).then_some(earlier)
     }
 
-    /// Refuses a checkpoint of another job, with every difference; returns what the job changes as
-    /// `train.resume.allow` lets it (`changes.rs`). `init` is what a new run would start from.
+    /// Refuses a checkpoint of another job, with every difference; returns the changes that `train.resume.allow`
+    /// permits (`changes.rs`). `init`: the initial weights that a new run would use.
     pub(crate) fn check_fits(
         &self,
         plan: &Plan,
@@ -195,14 +194,14 @@ impl Opened {
         Ok(())
     }
 
-    /// Scales of fp8 as they were, if it was trained with such.
+    /// Restores the scales of fp8, if the checkpoint has them.
     pub(crate) fn restore_scales(&self, delayed: &mut Option<Delayed>) {
         if let (Some(delayed), Some(records)) = (delayed, &self.state.fp8) {
             delayed.restore(records);
         }
     }
 
-    /// Reads what the optimizer keeps of local unit `index`.
+    /// Reads the optimizer's state of local unit `index`.
     fn load_state(
         &self,
         state: &mut RankState<'_>,
@@ -233,7 +232,7 @@ impl Opened {
     }
 }
 
-/// A line for each tensor that the plan asks for with other dims than the files have, that one of them lacks, and
+/// A line for each tensor whose dims differ between the plan and the files, that one of them lacks, and
 /// that only the files have.
 fn shapes_that_differ(specs: &[Spec], entries: &[Entry]) -> Vec<String> {
     let mut there: BTreeMap<&str, &[usize]> = entries
@@ -260,7 +259,7 @@ fn shapes_that_differ(specs: &[Spec], entries: &[Entry]) -> Vec<String> {
     problems
 }
 
-/// Folder and file of what names a checkpoint, or the running averages in one.
+/// Folder and file of a path that names a checkpoint or the running averages in one.
 pub(crate) fn parts_of(checkpoint: &Path) -> (&Path, &'static str) {
     match checkpoint.parent() {
         Some(folder) if checkpoint.ends_with(EMA) => (folder, EMA),
@@ -268,7 +267,8 @@ pub(crate) fn parts_of(checkpoint: &Path) -> (&Path, &'static str) {
     }
 }
 
-/// Fills the weights that a rank holds: `read` gives elements of a whole tensor, from one on.
+/// Fills the weights that a rank holds; `read(spec, first, out)` reads elements of a whole tensor from element
+/// `first` on.
 pub(crate) fn load_weights(
     state: &mut RankState<'_>,
     read: &mut impl FnMut(&Spec, usize, &mut [f32]) -> Result<()>,

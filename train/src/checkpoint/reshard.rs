@@ -1,7 +1,7 @@
-//! A checkpoint in another form: whole files, or shards as a layout's ranks would write them; all of it,
-//! or the weights (or their running averages) alone, which can be measured, exported and generated
-//! with, but from which no run goes on. Numbers are copied a part at a time, so memory is bounded
-//! whatever the size; what is split and joined again is the same bytes.
+//! Converts a checkpoint to another form: whole files, or shards as a given layout's ranks would write them. Either
+//! all of it, or only the weights (or their running averages), which can be evaluated, exported and used for
+//! generation but not resumed from. Numbers are copied in parts, so memory is bounded whatever the size; splitting
+//! and joining again gives the same bytes.
 
 use std::fs;
 use std::ops::Range;
@@ -24,12 +24,12 @@ use crate::parallel::shards::Shards;
 /// Elements that are copied at a time.
 const PART: usize = 1 << 18;
 
-/// What `reshard` writes.
+/// Options of `reshard`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reshard {
-    /// Tensor-parallel and pipeline ranks that get files of their own; `None`: whole files.
+    /// Tensor-parallel and pipeline ranks, each of which gets its own files; `None`: whole files.
     pub split: Option<(usize, usize)>,
-    /// The optimizer's state and averages too, so that a run can go on.
+    /// The optimizer's state and averages too, so that a run can resume.
     pub keeps_state: bool,
 }
 
@@ -80,7 +80,7 @@ pub fn reshard(checkpoint: &Path, out: &Path, to: &Reshard) -> Result<()> {
     if !problems.is_empty() {
         return Err(Error::Plan(problems));
     }
-    // beside the folder and hidden, so that the rename stays on one disk
+    // a hidden sibling of the folder, so that the rename stays on one disk
     let name = out.file_name().unwrap_or_default().display().to_string();
     let partial = out.with_file_name(format!(".{name}.partial"));
     remove(&partial)?;
@@ -104,7 +104,7 @@ pub fn reshard(checkpoint: &Path, out: &Path, to: &Reshard) -> Result<()> {
     }
     let written = digests.and_then(|digests| end(&partial, &state, digests));
     if written.is_err() {
-        // the first error is the one to tell
+        // the first error is the one to report
         let _ = remove(&partial);
     }
     written?;

@@ -1,8 +1,9 @@
-//! The safetensors format, f32 streamed both ways; files of others also with 16-bit numbers, widened.
+//! The safetensors format, streamed in both directions: f32 written and read; 16-bit numbers of other programs'
+//! files read and widened.
 //!
 //! Bytes: u64 header length h, little-endian | h bytes of JSON, padded with spaces to a multiple of
 //! 8 | data. JSON: name -> {"dtype", "shape", "data_offsets": [begin, end)} relative to the data,
-//! and optionally "__metadata__", a map of strings. Tensors lie without gaps or overlaps.
+//! and optionally "__metadata__", a map of strings. Tensors follow each other without gaps or overlaps.
 //! Source: the format's description at huggingface/safetensors. We differ: a writer that never
 //! holds more than one row block, and errors that name the byte.
 
@@ -17,7 +18,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::error::{At, Error, Result};
 
-// values go to disk as they lie in memory
+// values are written to disk as they are in memory
 const _: () = assert!(
     cfg!(target_endian = "little"),
     "safetensors data is little-endian"
@@ -44,7 +45,7 @@ impl Entry {
     }
 }
 
-/// How a number is stored.
+/// Number format of a stored tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     F32,
@@ -66,7 +67,7 @@ impl Format {
         if self == Format::F32 { 4 } else { 2 }
     }
 
-    /// Every 16-bit number is one of f32.
+    /// Widens a 16-bit number, which f32 represents exactly.
     pub(crate) fn widened(self, bits: u16) -> f32 {
         match self {
             Format::F16 => half(bits),
@@ -88,7 +89,7 @@ fn half(bits: u16) -> f32 {
     f32::from_bits(magnitude | sign)
 }
 
-/// Checksums of a written file: what `verify` compares.
+/// Checksums of a written file, which `verify` compares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Digest {
     pub bytes: u64,
@@ -169,7 +170,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts the file on the disk.
+    /// Flushes and syncs the file.
     pub(crate) fn finish(mut self) -> Result<Digest> {
         assert!(
             self.current.is_none() && self.entries.next().is_none(),
@@ -181,7 +182,7 @@ impl Writer {
     }
 }
 
-/// An opened file whose header holds together.
+/// An opened file whose header is consistent.
 #[derive(Debug)]
 pub(crate) struct Reader {
     path: PathBuf,
@@ -191,7 +192,7 @@ pub(crate) struct Reader {
     entries: Vec<(Entry, u64)>,
     formats: Vec<Format>,
     by_name: HashMap<String, usize>,
-    /// What the header says beside the tensors.
+    /// Metadata in the header beside the tensors.
     metadata: Map<String, Value>,
     header: u64,
     bytes: u64,
@@ -277,7 +278,7 @@ impl Reader {
         self.metadata.get(key).and_then(Value::as_str)
     }
 
-    /// Lets go of the open file until it is read again.
+    /// Closes the file until it is read again.
     pub(crate) fn close(&mut self) {
         self.file = None;
     }
@@ -335,7 +336,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Fills `out` with elements of a tensor, from element `first` on; `dims` is what it must have.
+    /// Fills `out` with elements of a tensor, from element `first` on. `dims`: the dims that the tensor must have.
     pub(crate) fn read_part(
         &mut self,
         name: &str,
@@ -385,7 +386,7 @@ impl Reader {
     }
 }
 
-/// What, found, wanted.
+/// Name of the field, found, wanted.
 type Wrong = (String, String, String);
 
 /// Tensors with the first byte of each, in file order, and the first byte after them. `data` is

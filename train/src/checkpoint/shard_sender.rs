@@ -1,12 +1,11 @@
-//! Sends a process's checkpoint shares to process 0, which writes whole files, and waits until the
-//! checkpoint was tried. Process 0 asks for one part after the other, in the order in which files need
-//! them, and at most one part is under way: however large the model and however many the processes, process
-//! 0 holds a few parts of them (`TRANSFER_BYTES`) beside what its own ranks copied. Every part's length
-//! follows from the plan, so nothing but numbers travels. At most one checkpoint is under way, as within a
-//! process.
+//! Sends this process's checkpoint shards to process 0, which writes whole files, and waits for its
+//! acknowledgement. Process 0 requests one part after the other, in the order in which the files need them, and at
+//! most one part is in flight: for any model and number of processes, process 0 holds a few parts
+//! (`TRANSFER_BYTES`) beside the copies of its own ranks. Every part's length follows from the plan, so only
+//! numbers are sent. At most one checkpoint is in flight, as within a process.
 //!
-//! Sharded, each process writes the files of its own ranks once process 0 has made the folder, and
-//! process 0 gets their checksums, which seal it.
+//! With sharded checkpoints, each process writes its own ranks' files once process 0 has made the folder, and sends
+//! process 0 their checksums, which seal the folder.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,21 +23,21 @@ use crate::error::{Error, Result};
 /// Names and checksums of files.
 type Digests = Vec<(String, Digest)>;
 
-/// Elements of a share that travel at once: 4 MB, some tens of times what a network holds on its way.
+/// Elements of a part, the unit of transfer: 4 MB, some tens of times the data that a network holds in flight.
 const PART: usize = 1 << 20;
-/// Most bytes of parts that a process holds on their way: one with the wire, one with whoever writes or reads
-/// it, and over MPI a copy of each.
+/// Most bytes of parts that a process holds in flight: one in the transport, one being written or read, and over
+/// MPI a copy of each.
 pub(crate) const TRANSFER_BYTES: usize = 4 * 4 * PART;
-/// In place of a rank's number: no more parts of this checkpoint are wanted.
+/// Sent instead of a rank's number: no more parts of this checkpoint are needed.
 const DONE: f32 = -1.0;
 
-/// One process's end; members of three groups that have a member for each process.
+/// One process's endpoint: a member of three groups, each with one member per process.
 pub(crate) struct ShardSender {
-    /// That a process's ranks have given what they have.
+    /// Signals that a process's ranks have handed over their shares.
     ready: Box<dyn Collective>,
-    /// The numbers of ranks whose next part is wanted, and the parts.
+    /// Requests (a rank's number) for its next part, and the parts in return.
     parts: Arc<dyn Collective>,
-    /// Where to write shards, and what was written.
+    /// Folder to write shards into, and the checksums in return.
     orders: Box<dyn Collective>,
     ranks_per_process: usize,
 }
@@ -76,10 +75,10 @@ impl ShardSender {
         self.ranks(self.ready.rank())
     }
 
-    /// Gives process 0 what this process's ranks gave as it asks for it, or writes it, and waits until
-    /// the checkpoint was tried; None if process 0 is gone.
+    /// Sends process 0 the shares of this process's ranks as it requests them, or writes them to shards, and waits
+    /// until the checkpoint was tried; None if process 0 has ended.
     pub(crate) fn bring(&self, form: &Form<'_>, given: &mut [Pieces]) -> Option<()> {
-        // replicas have nothing to give, but must be waited for
+        // replicas have no shares, but must be waited for
         self.ready.send(0, &[1.0]).ok()?;
         if form.plan.train.checkpoint.sharded {
             self.obey(form, given)?;
@@ -96,7 +95,7 @@ impl ShardSender {
         }
     }
 
-    /// Writes shards where process 0 says, if it does, and tells what came of it.
+    /// Writes shards into the folder that process 0 names, if any, and reports the result to it.
     fn obey(&self, form: &Form<'_>, given: &mut [Pieces]) -> Option<()> {
         let name = self.hear(0)?;
         if name.is_empty() {
@@ -112,18 +111,18 @@ impl ShardSender {
         self.say(0, &text)
     }
 
-    /// Tells the other processes to write their shards into a folder, or that there is none.
+    /// Orders the other processes to write their shards into a folder, or reports that there is none.
     pub(crate) fn order(&self, partial: Option<&Path>) {
         let name = partial
             .and_then(Path::file_name)
             .and_then(|name| name.to_str());
         for process in self.others() {
-            // whether it is there shows when it is to answer
+            // a process that has ended is noticed when its answer is due
             let _ = self.say(process, name.unwrap_or_default());
         }
     }
 
-    /// What the other processes wrote.
+    /// Checksums of the shards that the other processes wrote.
     pub(crate) fn collect(&self) -> Result<Digests> {
         let mut digests = Vec::new();
         let mut failure = None;
@@ -164,8 +163,8 @@ impl ShardSender {
         String::from_utf8(bytes.collect()).ok()
     }
 
-    /// Waits until the ranks of a process have given what they have, and returns it, to be asked for as it
-    /// is used; None if the process is gone.
+    /// Waits until a process's ranks have handed over their shares, and returns iterators that request the parts as
+    /// they are consumed; None if the process has ended.
     pub(crate) fn take(&self, form: &Form<'_>, process: usize) -> Option<Vec<(usize, Pieces)>> {
         self.ready.recv(process, &mut [0.0]).ok()?;
         let of_rank = |(index, rank)| {
@@ -185,10 +184,10 @@ impl ShardSender {
         Some(self.ranks(process).enumerate().map(of_rank).collect())
     }
 
-    /// Tells the other processes that a checkpoint was tried.
+    /// Acknowledges to the other processes that a checkpoint was tried.
     pub(crate) fn tell(&self) {
         for process in self.others() {
-            // one that is gone need not hear it
+            // a process that has ended need not receive it
             let _ = self.parts.send(process, &[DONE]);
         }
     }
@@ -203,7 +202,7 @@ fn part_lengths(share: usize) -> impl Iterator<Item = usize> {
 /// A rank's shares that are sent part by part.
 struct Sent<'a> {
     shares: &'a mut Pieces,
-    /// The share that parts are cut from, and what is left of it.
+    /// The share that is being cut into parts, and the range of it that is left.
     share: Vec<f32>,
     left: Range<usize>,
 }
@@ -231,11 +230,11 @@ impl Sent<'_> {
     }
 }
 
-/// A rank's shares in another process, each in one part or more, which are asked for one by one.
+/// A rank's shares in another process, in one or more parts each, requested one by one.
 struct Asked {
     parts: Arc<dyn Collective>,
     process: usize,
-    /// Of the rank among those of its process.
+    /// Index of the rank among those of its process.
     index: f32,
     lengths: VecDeque<usize>,
 }

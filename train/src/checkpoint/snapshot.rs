@@ -1,9 +1,9 @@
-//! What a checkpoint holds and who gives which part of it.
+//! Contents of a checkpoint, and which rank contributes which part of it.
 //!
-//! A file holds lists (weights; first and second moments), a list every tensor of the model, a tensor
-//! the shares of its owners in order. Each rank copies its own shares in that order and goes on with
-//! the next step; whoever has the copies of all ranks has the files. Of the last checkpoint, after which
-//! no step follows, it copies a share only when the one before was taken.
+//! A file is a sequence of lists (weights; first and second moments), a list is every tensor of the model, and a
+//! tensor is the shares of its owners in order. Each rank copies its own shares in that order and goes on with the
+//! next step; the copies of all ranks make up the files. For the last checkpoint, after which no step follows, a
+//! rank copies a share only when the previous one was consumed.
 
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
@@ -15,7 +15,7 @@ use crate::model::param::Spec;
 use crate::optim::rank_state::RankState;
 use crate::parallel::shards::Shards;
 
-/// What lies beside the elements of a tensor.
+/// One value per element that a checkpoint stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Weights,
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether a tensor has it.
+    /// Whether this kind is kept for a tensor.
     pub(crate) fn is_of(self, spec: &Spec) -> bool {
         self != Kind::Second || !spec.is_muon
     }
@@ -69,7 +69,7 @@ pub(crate) fn files(plan: &Plan) -> &'static [FileOf] {
     }
 }
 
-/// One rank's shares of all files, in order, each in one part or more; by default none.
+/// An iterator over one rank's shares of all files, in order, each in one part or more; empty by default.
 pub(crate) struct Pieces(Box<dyn Iterator<Item = Vec<f32>> + Send>);
 
 impl Pieces {
@@ -93,7 +93,7 @@ impl Iterator for Pieces {
 }
 
 /// World ranks that hold parts of tensor `spec`, in order, with the elements of the tensor's share
-/// that each has. Replicas give nothing.
+/// that each has. Replicas contribute nothing.
 pub(crate) fn owners(
     (specs, shards): (&[Spec], &Shards),
     place: &RankCoord,
@@ -131,9 +131,9 @@ pub(crate) fn owners(
     owners
 }
 
-/// What one rank gives of one tensor.
+/// One rank's share of one tensor.
 pub(crate) struct Share {
-    /// Of the file and of the tensor's name in it.
+    /// Name of the file, and suffix of the tensor's name in it.
     pub file: &'static str,
     pub suffix: &'static str,
     pub kind: Kind,
@@ -143,7 +143,7 @@ pub(crate) struct Share {
     pub local: Range<usize>,
 }
 
-/// Every share of every tensor of some files that a rank gives, in order.
+/// Every share that a rank contributes to these files, in order.
 pub(crate) fn shares(
     files: &'static [FileOf],
     (specs, shards): (&[Spec], &Shards),
@@ -176,8 +176,8 @@ pub(crate) fn take(state: &RankState<'_>) -> Pieces {
     Pieces::of(copies.into_iter())
 }
 
-/// Hands this rank's shares to `give` and copies one after the other as they are taken. Returns when the last
-/// was, or whoever takes them gave up.
+/// Passes an iterator over this rank's shares to `give` and copies each share as it is consumed. Returns after the
+/// last one, or when the consumer gives up.
 pub(crate) fn lend(state: &RankState<'_>, give: impl FnOnce(Pieces)) {
     let (next, pieces) = sync_channel(0);
     give(Pieces::of(pieces.into_iter()));
@@ -197,14 +197,14 @@ fn copy(state: &RankState<'_>, share: &Share) -> Vec<f32> {
     values(state, share.kind, share.spec, &share.local).to_vec()
 }
 
-/// Elements of each of the copies that a rank gives, in order.
+/// Elements of each copy that a rank makes, in order.
 pub(crate) fn lengths(plan: &Plan, of: (&[Spec], &Shards), place: &RankCoord) -> Vec<usize> {
     let shares = shares(files(plan), of, place).into_iter();
     shares.map(|share| share.local.len()).collect()
 }
 
-/// Bytes of a rank's copies at once: all of them, or, where nothing but the end is saved, one that waits and
-/// one that is written.
+/// Bytes of a rank's copies that exist at once: all of them; if only the end is saved, one that waits and one that
+/// is being written.
 pub(crate) fn bytes(plan: &Plan, lengths: &[usize]) -> usize {
     4 * match plan.train.checkpoint.every {
         0 => 2 * lengths.iter().max().copied().unwrap_or(0),
@@ -212,7 +212,7 @@ pub(crate) fn bytes(plan: &Plan, lengths: &[usize]) -> usize {
     }
 }
 
-/// Numbers of this rank.
+/// The elements of this rank's share.
 fn values<'a>(
     state: &'a RankState<'_>,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! `state.json`: where a run stands and what its files must hash to.
+//! `state.json`: progress of the run, and the checksums of the checkpoint's files.
 //!
 //! The last field, `xxh3`, is the hash of every byte before it, so that this file vouches for
 //! itself as it does for the others. Nothing in it depends on the clock or the layout's timing.
@@ -22,7 +22,7 @@ use crate::model::fp8_delayed::Records;
 /// Name and version of the format.
 const FORMAT: &str = "millrace-checkpoint-1";
 
-/// What a run started from, as its checkpoints tell.
+/// The initial weights of a run, as its checkpoints record them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub path: String,
@@ -30,25 +30,24 @@ pub(crate) struct Record {
     pub xxh3: String,
 }
 
-/// Where a run stands after a step.
+/// State of a run after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub format: String,
     #[serde(flatten)]
     pub train_state: TrainState,
     pub plan: Plan,
-    /// Where the first weights came from, if not from the seed.
+    /// Source of the initial weights, unless they were drawn from the seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Record>,
     /// Scales of fp8's `delayed` recipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fp8: Option<Records>,
-    /// Settings that changed when the run went on from earlier checkpoints, in order.
+    /// Settings that changed when the run resumed from earlier checkpoints, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<SettingChange>,
-    /// Written between two that are due, because somebody asked the run to stop. A run that is not
-    /// disturbed has no such checkpoint: it goes as soon as a newer one is there, and `checkpoint.keep`
-    /// does not count it.
+    /// Written between two due checkpoints because a stop was requested. An undisturbed run has no such checkpoint,
+    /// so it is removed as soon as a newer one exists, and `checkpoint.keep` does not count it.
     #[serde(
         default,
         rename = "interrupted",
@@ -82,7 +81,7 @@ impl Digests {
     }
 }
 
-/// The file but for its seal.
+/// The file without its checksum.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
@@ -90,7 +89,7 @@ struct Document<'a> {
     files: Value,
 }
 
-/// Writes the file and puts it on the disk.
+/// Writes and syncs the file.
 pub(crate) fn write(folder: &Path, state: &State, digests: &Digests) -> Result<()> {
     let path = folder.join(STATE);
     let files = digests.0.iter();

@@ -1,6 +1,6 @@
-//! Where training stands between two steps, besides weights and the optimizer's state: what has been
-//! used up and measured, and whether the run is at its end. Every rank keeps it and comes to the same
-//! numbers; checkpoints hold it, so that a resumed run decides as an undisturbed one.
+//! Progress of training between two steps, besides weights and the optimizer's state: counters, losses, and whether
+//! the run has ended. Every rank keeps it and computes the same numbers. Checkpoints store it, so that a resumed
+//! run decides as an undisturbed one would.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::optim::loss_scale::LossScale;
 use crate::optim::next_step::{GoodStep, Next};
 use crate::optim::schedule;
 
-/// Why a run came to its end.
+/// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
@@ -21,7 +21,7 @@ pub enum Ended {
     TimeBudget,
     /// `train.early_stop`: the validation loss no longer fell.
     EarlyStop,
-    /// It was asked to stop; the same call goes on.
+    /// A stop was requested; the same call resumes the run.
     Asked,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct TrainState {
     /// Losses of each validation set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<SetLosses>,
-    /// Steps without an update, in all and the last ones in a row.
+    /// Steps without an update: in total, and consecutive ones at the end.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -53,10 +53,10 @@ pub(crate) struct TrainState {
     pub seconds: Option<Exact>,
 }
 
-/// What became of a step.
+/// Outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepStatus {
-    /// The weights are its own.
+    /// The weights were updated.
     Done,
     /// Its loss or gradient is bad; the weights are as before.
     Bad,
@@ -68,14 +68,14 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// How one validation set has fared.
+/// Losses of one validation set so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SetLosses {
     pub name: String,
     /// Last loss, and the lowest.
     pub loss: Exact,
     pub best: Exact,
-    /// The loss that an early stop wants to see lowered, and validations since it was.
+    /// Early stop: the loss to improve on, and validations since the last improvement.
     pub mark: Exact,
     pub stale: u64,
 }
@@ -112,15 +112,15 @@ impl TrainState {
         }
     }
 
-    /// Of the next step, if losses are scaled.
+    /// Loss scale of the next step, if losses are scaled.
     pub(crate) fn loss_scale(&self, plan: &Plan) -> Option<LossScale> {
         let is_scaled = plan.train.precision == Precision::Fp16;
         let start = || LossScale::start(&plan.train.loss_scale);
         is_scaled.then(|| self.loss_scale.clone().unwrap_or_else(start))
     }
 
-    /// Takes note of a step over `samples` samples: its loss and gradient norm, what became of it. A bad
-    /// step leaves the scale of the loss alone, and an overflow the bad ones in a row.
+    /// Records a step over `samples` samples: its loss, gradient norm and outcome. A bad step leaves the loss scale
+    /// unchanged, and an overflow leaves the count of consecutive bad steps unchanged.
     pub(crate) fn stepped(
         &mut self,
         plan: &Plan,
@@ -149,7 +149,7 @@ impl TrainState {
         }
     }
 
-    /// Takes note of a validation.
+    /// Records a validation.
     pub(crate) fn validated(&mut self, plan: &Plan, name: &str, loss: f64) {
         let Some(set) = self.sets.iter_mut().find(|set| set.name == name) else {
             let one = Exact(loss);
@@ -180,7 +180,7 @@ impl TrainState {
         self.sets.first().map(|set| set.best.0)
     }
 
-    /// Whether the plan is fulfilled.
+    /// Why the run is at its end, if it is.
     pub(crate) fn ended(&self, plan: &Plan) -> Option<Ended> {
         let stop = &plan.train.early_stop;
         let is_stale = |set: &SetLosses| set.name == stop.set && set.stale >= stop.patience;

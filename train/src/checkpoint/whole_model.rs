@@ -1,4 +1,4 @@
-//! A checkpoint's model on one rank, for questions to it.
+//! A checkpoint's whole model on one rank, for evaluation and generation.
 
 use std::ops::Range;
 use std::path::Path;
@@ -25,11 +25,11 @@ pub(crate) struct Model {
     pub specs: Vec<Spec>,
     pub stage: Stage,
     pub weights: Vec<Tensor>,
-    /// Of these weights, if products read them.
+    /// Prepacked copies of these weights, if products read them.
     pub packs: Option<PrepackedWeights>,
     pub groups: Groups,
     pub device: Device,
-    /// Scales of fp8's `delayed` recipe, as they were.
+    /// Saved scales of fp8's `delayed` recipe.
     pub delayed: Option<Delayed>,
 }
 
@@ -90,7 +90,7 @@ impl Model {
         }
     }
 
-    /// Refuses a model that is not of the kind that a question is for.
+    /// Refuses a model of the wrong kind (encoder-decoder or not).
     pub(crate) fn expect_pair(&self, is_pair: bool) -> Result<()> {
         let model = &self.plan.model;
         if model.architecture().is_encoder_decoder == is_pair {
@@ -108,7 +108,7 @@ impl Model {
         })
     }
 
-    /// Where documents of one sequence end, if the model is to know.
+    /// Document boundaries of one sequence, if the model uses them.
     pub(crate) fn documents(&self, tokens: &[u32]) -> Option<Documents> {
         let mut documents = Documents::asked_for(&self.plan)?;
         documents.push(tokens, self.plan.eod, 0..tokens.len());

@@ -1,14 +1,12 @@
-//! Writing a checkpoint so that a kill at any instant leaves either all of it or nothing.
+//! Crash-safe writing of checkpoints: a kill at any instant leaves either all of a checkpoint or none of it.
 //!
-//! Tensor by tensor, the copies that ranks gave are streamed into files under
-//! `.step-NNNNNNNN.partial`; files and folder are synced, the folder is renamed, the parent is
-//! synced. Whole files pass through one writer. Sharded, every rank writes files of its own, at the
-//! same time: `begin` makes the folder, `shard` writes one rank's files and needs nothing from the
-//! others, `end` seals the folder with the checksums of all of them. Ranks in several processes need
-//! a folder that all of them see: one of them begins and ends, all call `shard` in between.
-//! Folders to be dropped are renamed to hidden names first, so that a half-deleted one is
-//! never taken for a damaged checkpoint. If anything fails the half-written folder is removed, so
-//! that a full disk has its room back.
+//! The ranks' copies are streamed tensor by tensor into files under `.step-NNNNNNNN.partial`; files and folder are
+//! synced, the folder is renamed, the parent is synced. Whole files pass through one writer. With sharded
+//! checkpoints every rank writes its own files concurrently: `begin` makes the folder, `shard` writes one rank's
+//! files independently of the others, `end` seals the folder with the checksums of all of them. Ranks in several
+//! processes need a folder that all of them see: one of them calls `begin` and `end`, all call `shard` in between.
+//! Folders to be deleted are renamed to hidden names first, so that a half-deleted one is never taken for a damaged
+//! checkpoint. If anything fails, the half-written folder is removed, so that a full disk gets its space back.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -22,8 +20,8 @@ use crate::checkpoint::{path_of, steps_in};
 use crate::config::CheckpointConfig;
 use crate::error::{At, Error, Result};
 
-/// Writes what the ranks gave, by rank, and drops older checkpoints. Returns the folder. Sharded, ranks
-/// of other processes write their own.
+/// Writes the ranks' shares (indexed by rank) and prunes older checkpoints. Returns the folder. With sharded
+/// checkpoints, ranks of other processes write their own files.
 pub(crate) fn write(
     form: &Form<'_>,
     state: &State,
@@ -34,7 +32,7 @@ pub(crate) fn write(
     let partial = folder.join(format!(".step-{step:08}.partial"));
     let written = fill(form, state, (given, sender), &partial);
     if written.is_err() {
-        // the first error is the one to tell
+        // the first error is the one to report
         let _ = remove(&partial);
     }
     written?;
@@ -107,7 +105,7 @@ fn one_file(
     writer.finish()
 }
 
-/// Writes the parts of one share of a rank. They end early only if the rank's process is gone.
+/// Writes the parts of one rank's share. They end early only if the rank's process has ended.
 fn copy_share(
     pieces: &mut Pieces,
     rank: usize,
@@ -128,7 +126,7 @@ fn copy_share(
     }
 }
 
-/// Removes what a killed run left behind.
+/// Removes partial and half-deleted folders of a killed run.
 pub(crate) fn clean(folder: &Path) -> Result<()> {
     let is_leftover = |name: &str| {
         name.starts_with(".step-") && (name.ends_with(".partial") || name.ends_with(".dropped"))
@@ -142,10 +140,10 @@ pub(crate) fn clean(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Drops all but the newest up to the one of `state`, which was just written, and those to be kept for good.
-/// Later ones were refused when the run resumed before them, and must not push whole ones out. One that a
-/// graceful stop left between two that are due is kept beside the others until the next is there, so that
-/// a run that was stopped keeps what an undisturbed one keeps.
+/// Deletes all but the newest checkpoints up to that of `state`, which was just written, and those to be kept for
+/// good. Later ones were refused when the run resumed from an earlier one, and must not displace whole ones. A
+/// checkpoint that a graceful stop left between two due ones is kept in addition until the next exists, so that a
+/// stopped run keeps the same checkpoints as an undisturbed one.
 fn prune(folder: &Path, state: &State, config: &CheckpointConfig) -> Result<()> {
     let step = state.train_state.step;
     let (kept, refused): (Vec<u64>, Vec<u64>) = steps_in(folder)?
@@ -153,7 +151,7 @@ fn prune(folder: &Path, state: &State, config: &CheckpointConfig) -> Result<()> 
         .partition(|&other| other <= step);
     let is_interrupted = |other: u64| match other == step {
         true => state.is_interrupted,
-        // a damaged one counts as one that was due: nothing is dropped for it
+        // a damaged one counts as due: nothing is dropped for it
         false => state::read(&path_of(folder, other)).is_ok_and(|(state, _)| state.is_interrupted),
     };
     let (stops, due): (Vec<u64>, Vec<u64>) =

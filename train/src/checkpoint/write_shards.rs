@@ -1,4 +1,5 @@
-//! Writes what ranks own into files of their own: checkpoints with `checkpoint.sharded`, and their resharding.
+//! Writes each rank's shards to the rank's own files: for checkpoints with `checkpoint.sharded`, and for
+//! resharding.
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::error::Result;
 use crate::model::param::Spec;
 use crate::parallel::shards::Shards;
 
-/// What the files of a run's checkpoints are made of.
+/// Everything that determines the files of a run's checkpoints.
 pub(crate) struct Form<'a> {
     pub specs: &'a [Spec],
     pub shards: Shards,
@@ -25,7 +26,7 @@ pub(crate) struct Form<'a> {
     pub plan: &'a Plan,
 }
 
-/// The shards of all ranks of a process, from `first` on, a thread each.
+/// Writes the shards of all ranks of a process, from rank `first` on, one thread each.
 pub(crate) fn all_shards(
     form: &Form<'_>,
     (first, given): (usize, &mut [Pieces]),
@@ -49,8 +50,8 @@ pub(crate) fn all_shards(
     Ok(digests)
 }
 
-/// Writes what one rank owns, `pieces` as `snapshot::take` gave them, into files of its own; a rank
-/// that owns nothing of a kind has no file of it. Returns their names and checksums, for `end`.
+/// Writes one rank's shares, `pieces` from `snapshot::take`, to the rank's own files; a rank that owns nothing of a
+/// kind has no file of it. Returns names and checksums, for `end`.
 pub(crate) fn shard(
     form: &Form<'_>,
     rank: usize,
@@ -70,13 +71,13 @@ pub(crate) struct Slice<'a> {
     pub file: &'static str,
     /// In that file.
     pub name: String,
-    /// Of the whole tensor.
+    /// Dims of the whole tensor.
     pub dims: &'a [usize],
     pub first: usize,
     pub elements: usize,
 }
 
-/// As `shard`, of some files; `give` writes the values of one slice after the other.
+/// As `shard`, for some files; `give` writes the values of one slice after the other.
 pub(crate) fn shard_of(
     form: &Form<'_>,
     (files, rank): (&'static [FileOf], usize),

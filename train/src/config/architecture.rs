@@ -1,6 +1,5 @@
-//! What a model's blocks are made of: the family's choices with the options of `[model]` laid over
-//! them. Layers, the list of tensors, the formulas and the export ask here and never look at the
-//! family.
+//! Architecture of a model's blocks: the family's choices, overridden by the options of `[model]`. Layers, the list
+//! of tensors, the formulas and the export ask here and never look at the family.
 //!
 //! | family  | norm  | positions | activation | biases | head   |
 //! |---------|-------|-----------|------------|--------|--------|
@@ -16,21 +15,21 @@
 
 use crate::config::choices::{Activation, Biases, NormKind};
 
-/// How a model knows where a token stands.
+/// How a model encodes positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Positions {
     /// A table with one row per position, added to the embedding.
     Learned,
-    /// Queries and keys are turned.
+    /// Rotary embedding of queries and keys.
     Rotary,
-    /// Scores have a bias by distance.
+    /// A bias on scores by distance.
     Relative,
 }
 
-/// Every choice made.
+/// The resolved choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Architecture {
-    /// Of every norm of the model; a layer norm has a bias, an RMS norm has none.
+    /// Kind of every norm in the model; a layer norm has a bias, an RMS norm has none.
     pub norm: NormKind,
     pub positions: Positions,
     pub activation: Activation,
@@ -44,10 +43,10 @@ pub(crate) struct Architecture {
     /// Every token sees the whole sequence and the masked ones are to be predicted: tokens have
     /// segments, the head has a transform.
     pub is_masked: bool,
-    /// The head also tells whether the second segment follows the first.
+    /// The head also predicts whether the second segment follows the first.
     pub next_sentence: bool,
-    /// Two stacks: the second goes on from its own rows and sees all the first one's. Scores are not
-    /// divided by the root of the head width.
+    /// Two stacks: the decoder starts from its own embeddings and attends to all of the encoder's rows. Scores are
+    /// not divided by the root of the head width.
     pub is_encoder_decoder: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a plan holds together: every contradiction of its tables, at once.
+//! Consistency of a plan: reports every contradiction between its tables at once.
 
 use crate::config::divisibility;
 use crate::config::plan::{Plan, TOKEN_CHUNKS};
@@ -50,7 +50,7 @@ impl Plan {
         divisibility::check(self, problem);
     }
 
-    /// What an encoder and a decoder ask for.
+    /// Requirements of encoder-decoder models.
     fn check_pair(&self, problem: &mut dyn FnMut(&str, String, &str)) {
         if !self.model.architecture().is_encoder_decoder {
             if self.decoder_length > 0 {
@@ -85,7 +85,7 @@ impl Plan {
         }
     }
 
-    /// Every problem as one line.
+    /// Every problem, one line each.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut lines = Vec::new();
         self.check(&mut |key, found, wanted| {

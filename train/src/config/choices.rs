@@ -1,8 +1,8 @@
-//! Choices that a model is made of, as `[model]` names them.
+//! Enumerated choices of `[model]`.
 
 use serde::{Deserialize, Serialize};
 
-/// Which published architecture the blocks follow.
+/// The published architecture that the blocks follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
@@ -21,7 +21,7 @@ pub enum Family {
     Qwen2,
     /// Qwen 3 (Yang et al. 2025, arXiv:2505.09388): as llama, with norms of queries and keys.
     Qwen3,
-    /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that writes what was cut out: RMS norm,
+    /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that generates the masked spans: RMS norm,
     /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,
     /// arXiv:2010.11934): `activation = "geglu_tanh"`, `tie_embeddings = "untied"`.
     T5,
@@ -37,7 +37,7 @@ pub enum NormKind {
     Rms,
 }
 
-/// What the feed-forward layer does between its matrices.
+/// Activation of the feed-forward layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -78,7 +78,7 @@ impl Activation {
     }
 }
 
-/// Which projections have biases. Layer norms always have theirs.
+/// Projections that have biases. Layer norms always have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Biases {

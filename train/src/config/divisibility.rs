@@ -1,5 +1,5 @@
-//! Whether a layout divides a model and a batch: every violation at once, with the numbers and the
-//! nearest choices that would do.
+//! Divisibility of a model and a batch by a layout: reports every violation at once, with the numbers and the
+//! nearest choices that would work.
 
 use crate::config::moe::RouterScope;
 use crate::config::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
@@ -7,7 +7,7 @@ use crate::config::precision::Bf16Sums;
 use crate::config::precision::Precision;
 use crate::config::{ParallelConfig, Problem};
 
-/// How far from what was asked for a choice is looked for.
+/// Largest distance from the given value at which a working one is looked for.
 const FAR: usize = 10_000;
 
 /// The nearest valid numbers around `found`, as words.

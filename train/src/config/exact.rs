@@ -1,8 +1,8 @@
-//! Numbers as they are kept: an f64 whose text is exact, and an f64 rounded to the f32 of weights.
+//! Numbers that survive a round trip through text: an f64 stored exactly, and an f64 rounded to the f32 of weights.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A number kept as text: what is read is the number that was written, to the last bit.
+/// A number stored as text, so that reading returns the written number to the last bit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Exact(pub f64);
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How the scale of the loss follows overflows, for `precision = "fp16"`.
+/// Dynamic loss scaling for `precision = "fp16"`: how the scale reacts to overflows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossScaleConfig {
@@ -13,12 +13,12 @@ pub struct LossScaleConfig {
     pub min: f64,
     /// Clean steps in a row after which the scale grows. Megatron's `loss-scale-window`. Default: 1000.
     pub window: u64,
-    /// Overflows that the scale outlasts, and one: it shrinks from the one of this number on, until it
-    /// has grown again. Megatron's `hysteresis`. Default: 2.
+    /// The scale shrinks at the overflow of this number and at each further one, until it has grown again.
+    /// Megatron's `hysteresis`. Default: 2.
     pub hysteresis: u64,
-    /// What it grows by. Default: 2.
+    /// Growth factor. Default: 2.
     pub growth: f64,
-    /// What it shrinks by. Default: 0.5.
+    /// Backoff factor. Default: 0.5.
     pub backoff: f64,
 }
 

@@ -1,5 +1,5 @@
-//! The job's `[model]` table and the words shared by all of a plan; `[parallel]` is in config/parallel.rs, `[train]` in
-//! config/train.rs.
+//! The job's `[model]` table, and settings shared by all of a plan; `[parallel]` is in config/parallel.rs,
+//! `[train]` in config/train.rs.
 //!
 //! Vocabulary and sequence length come from the data and are joined to these in `Plan`.
 
@@ -26,7 +26,7 @@ pub struct ModelConfig {
     pub decoder_layers: usize,
     /// t5: rows of the table of relative positions. Default: 32, T5.
     pub relative_buckets: usize,
-    /// t5: distance from which all share the last bucket. Default: 128, T5.
+    /// t5: distance from which all positions share the last bucket. Default: 128, T5.
     pub relative_max_distance: usize,
     /// Width of the residual stream. Default: 768, GPT-2 small.
     pub d_model: usize,
@@ -50,8 +50,8 @@ pub struct ModelConfig {
     /// bert: norms follow the sums, the embedding has one too, the last block has none after it (the
     /// published BERT). Default: false.
     pub post_norm: bool,
-    /// bert: also tell whether the second segment is the one that followed the first. Default:
-    /// false, as it does not help (Liu et al. 2019, arXiv:1907.11692).
+    /// bert: also predict whether the second segment followed the first (next-sentence prediction). Default: false,
+    /// as it does not help (Liu et al. 2019, arXiv:1907.11692).
     pub next_sentence: bool,
     /// Biases of projections. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,19 +61,19 @@ pub struct ModelConfig {
     pub qk_norm: Option<bool>,
     /// Keys a query sees, itself and those before it; 0: all of them. Default: 0.
     pub sliding_window: usize,
-    /// Share of embeddings and of what attention and feed-forward layer add that is set to 0 in
-    /// training. Default: 0; GPT-2: 0.1.
+    /// Dropout probability for embeddings and for the outputs of attention and feed-forward layers. Default: 0;
+    /// GPT-2: 0.1.
     pub dropout: f32,
     /// Share of attention probabilities that is set to 0 in training. Default: 0; GPT-2: 0.1.
     pub attention_dropout: f32,
-    /// How rotary wavelengths are stretched. Absent: not at all.
+    /// Scaling of rotary wavelengths for longer contexts. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_scaling: Option<RopeScaling>,
-    /// Share of a head's features that is turned, the first ones. Default: 1.
+    /// Share of a head's features with rotary embedding, the first ones. Default: 1.
     pub rotary_percent: f32,
     /// Base of the rotary wavelengths (not gpt). Default: 10000, Su et al. 2021.
     pub rope_theta: f32,
-    /// Head and embedding. Default: `family`.
+    /// Whether head and embedding share weights. Default: `family`.
     pub tie_embeddings: TieEmbeddings,
     /// Standard deviation of initial weights; projections into the residual stream are divided by
     /// `sqrt(2 layers)`. Not t5, which starts as published. Default: 0.02, GPT-2.
@@ -222,7 +222,7 @@ impl ModelConfig {
         self.layers.saturating_add(decoder)
     }
 
-    /// True if a block sees an encoder's rows.
+    /// True if a block has cross attention to an encoder's rows.
     pub(crate) fn is_decoder_block(&self, block: usize) -> bool {
         self.architecture().is_encoder_decoder && block >= self.layers
     }
@@ -232,7 +232,7 @@ impl ModelConfig {
         self.architecture().is_encoder_decoder && block + 1 == self.layers
     }
 
-    /// True if a block's rows see none after them.
+    /// True if a block's rows attend to none after them.
     pub(crate) fn is_causal(&self, block: usize) -> bool {
         let architecture = self.architecture();
         !architecture.is_masked
@@ -269,7 +269,7 @@ impl ModelConfig {
         }
     }
 
-    /// Features of a head that are turned.
+    /// Features of a head with rotary embedding.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -282,11 +282,11 @@ impl ModelConfig {
     /// Angles of positions for texts of `length` tokens.
     ///
     /// # Errors
-    /// Numbers that make no angles; `check` tells them.
+    /// Numbers that give no angles; `check` reports them.
     pub(crate) fn frequencies(&self, length: usize) -> kernels::Result<Frequencies> {
         let scaling = self.rope_scaling.as_ref();
         let scaling = scaling.map_or(Scaling::Plain, |scaling| scaling.resolve(length));
-        // the decimal that was meant: 1e-1f32 is no tenth in f64
+        // the decimal that the user wrote: 1e-1f32 is no tenth in f64
         let theta = self.rope_theta.to_string().parse();
         Frequencies::new(theta.unwrap_or(f64::NAN), self.rotary(), &scaling)
     }
@@ -377,7 +377,7 @@ impl ModelConfig {
         }
     }
 
-    /// What t5 has and what it has not.
+    /// Settings that t5 requires or does not support.
     fn check_pair(&self, problem: &mut dyn FnMut(&str, String, &str)) {
         let buckets = self.relative_buckets;
         if buckets < 4 || !buckets.is_multiple_of(2) {
@@ -430,13 +430,13 @@ impl ModelConfig {
             problem(
                 "rope_scaling",
                 found,
-                &format!("what rotary angles can be made of ({error})"),
+                &format!("numbers that give rotary angles ({error})"),
             );
         }
     }
 }
 
-/// What is promised about the bits of a run.
+/// Reproducibility guarantee for the bits of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Determinism {

@@ -2,8 +2,8 @@
 //! Papers: Shazeer et al. 2017, arXiv:1701.06538; Fedus et al. 2021, arXiv:2101.03961 (load balance,
 //! capacity); Zoph et al. 2022, arXiv:2202.08906 (z-loss); Jiang et al. 2024, arXiv:2401.04088 (Mixtral).
 //!
-//! We differ from Megatron in what a capacity and a load balance are over: one sequence each, so that
-//! they depend neither on the micro-batch nor on the ranks. `scope = "micro_batch"` is Megatron's.
+//! We differ from Megatron in the scope of capacity and load balance: each sequence on its own, so that they depend
+//! neither on the micro-batch nor on the ranks. `scope = "micro_batch"` is Megatron's.
 
 use kernels::route;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Most experts of a layer; their numbers stay exact in f32.
 const MOST_EXPERTS: usize = 65_536;
 
-/// How router logits become choices and weights.
+/// How router logits become expert choices and weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouterScore {
@@ -30,11 +30,11 @@ pub enum RouterScore {
 pub enum RouterScope {
     /// Each sequence on its own.
     Sequence,
-    /// The sequences that a rank works on at once.
+    /// The sequences of a micro-batch.
     MicroBatch,
 }
 
-/// Which choices of a full expert are dropped.
+/// Which choices are dropped when an expert is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DropPolicy {
@@ -50,11 +50,11 @@ pub enum DropPolicy {
 pub struct MoeConfig {
     /// Experts of a layer. Default: 8, Mixtral.
     pub experts: usize,
-    /// Experts of a token. Default: 2, Mixtral.
+    /// Experts per token. Default: 2, Mixtral.
     pub top_k: usize,
     /// Width of an expert; 0 means the model's `d_ffn`. Default: 0.
     pub d_ffn: usize,
-    /// Every how many layers one is a mixture: those whose number, counted from 1, it divides.
+    /// Interval of mixture layers: those whose number, counted from 1, is a multiple of it.
     /// Default: 1, all.
     pub every: usize,
     /// First layers that are dense in any case. Default: 0.
@@ -72,19 +72,19 @@ pub struct MoeConfig {
     /// load; weights are made without it. Only with `score = "sigmoid"`. Megatron's
     /// `moe_router_enable_expert_bias`; Wang et al. 2024, arXiv:2408.15664. Default: false.
     pub expert_bias: bool,
-    /// How far a step moves the bias of an expert: up if fewer tokens than the mean chose it, down if more.
+    /// Change of an expert's selection bias per step: up if fewer tokens than the mean chose it, down if more.
     /// Megatron's `moe_router_bias_update_rate`. Default: 0.001.
     pub bias_update_rate: f32,
-    /// What load balance and capacity are over. Default: `sequence`.
+    /// Scope of load balance and capacity. Default: `sequence`.
     pub scope: RouterScope,
     /// An expert takes at most ceil(factor * tokens * top_k / experts) choices of a scope in
     /// training; 0: all of them. Validation and inference never drop. Default: 0, dropless.
     pub capacity_factor: f64,
-    /// Which choices go when an expert is full. Default: `position`.
+    /// Choices to drop when an expert is full. Default: `position`.
     pub drop: DropPolicy,
     /// Width of an expert that every token passes as well; 0: none. Default: 0.
     pub shared_d_ffn: usize,
-    /// Multiply what the shared expert gives by a learned logistic gate (Qwen MoE). Default: false.
+    /// Multiply the shared expert's output by a learned logistic gate (Qwen MoE). Default: false.
     pub shared_gate: bool,
 }
 

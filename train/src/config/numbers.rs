@@ -1,4 +1,4 @@
-//! Number formats of a plan's products.
+//! Number formats of a plan's matrix products.
 
 use std::ops::Range;
 
@@ -8,8 +8,7 @@ use kernels::matmul::Numbers;
 use crate::config::plan::Plan;
 use crate::config::precision::{Bf16Sums, Precision};
 
-/// The plan with the sums that it has where ops use `isa`; those of a plan without bf16 products
-/// stay open.
+/// The plan with `bf16_sums` resolved for ops that use `isa`; a plan without bf16 products keeps `auto`.
 pub(crate) fn with_sums_on(plan: &Plan, isa: Isa) -> Plan {
     let mut plan = plan.clone();
     if plan.train.precision.has_bf16() {
@@ -18,14 +17,14 @@ pub(crate) fn with_sums_on(plan: &Plan, isa: Isa) -> Plan {
     plan
 }
 
-/// Whether the linear layers of a block are of bf16.
+/// Whether the linear layers of a block compute in bf16.
 pub(crate) fn has_bf16_layers(plan: &Plan, block: usize) -> bool {
     let is_fp8 = fp8_blocks(plan).contains(&block);
     plan.train.precision.has_bf16() && !is_fp8
 }
 
-/// Numbers that the blocks' products are given their factors as, of a plan whose sums are chosen: formats that
-/// are emulated are multiplied in f32.
+/// Format in which the blocks' products receive their factors, for a plan whose order of sums is decided: emulated
+/// formats are multiplied in f32.
 pub(crate) fn numbers_of(plan: &Plan) -> Numbers {
     match (plan.train.precision, plan.train.bf16_sums) {
         (Precision::Bf16, Bf16Sums::Tiles) => Numbers::Bf16Tiles,
@@ -34,12 +33,12 @@ pub(crate) fn numbers_of(plan: &Plan) -> Numbers {
     }
 }
 
-/// Whether products of all linear layers are of bf16 and summed in tiles.
+/// Whether all linear layers compute in bf16 with tile-order sums.
 pub(crate) fn is_in_tiles(plan: &Plan) -> bool {
     plan.train.precision == Precision::Bf16 && plan.train.bf16_sums == Bf16Sums::Tiles
 }
 
-/// Blocks whose linear layers compute in eight bits; none without `precision = "fp8"`.
+/// Blocks whose linear layers compute in fp8; none without `precision = "fp8"`.
 pub(crate) fn fp8_blocks(plan: &Plan) -> Range<usize> {
     let (config, blocks) = (plan.train.fp8, plan.model.blocks());
     if plan.train.precision != Precision::Fp8 {

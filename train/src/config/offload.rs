@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::model::Problem;
 
-/// Which activations wait in a file, and where.
+/// Which activations are offloaded to a file, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Offload {
-    /// Blocks of each pipeline rank, its first ones. Default: 0.
+    /// Number of blocks to offload, the first ones of each pipeline rank. Default: 0.
     pub layers: usize,
-    /// On a disk with room for them. Default: the system's folder for temporary files.
+    /// Folder on a disk with room for them. Default: the system's folder for temporary files.
     pub folder: Option<PathBuf>,
 }
 

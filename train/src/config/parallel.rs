@@ -1,10 +1,10 @@
-//! The job's `[parallel]` table: how many ranks share what, in which order they are numbered, and
-//! which layers lie on which pipeline stage.
+//! The job's `[parallel]` table: sizes of the parallel axes, the order in which ranks are numbered, and the layers
+//! of each pipeline stage.
 //!
-//! Stages: with v virtual stages the model is cut into p v pieces; piece i is chunk i / p of rank
-//! i mod p (Narayanan et al. 2021, arXiv:2104.04473, sec. 2.2). Names and defaults follow
-//! megatron-core 0.16.1 (`RankGenerator`, `account_for_embedding_in_pipeline_split`). We differ:
-//! uneven stages are one list of layer counts.
+//! Stages: with v virtual stages the model is cut into p v pieces (model chunks); piece i is chunk i / p of rank i
+//! mod p (Narayanan et al. 2021, arXiv:2104.04473, sec. 2.2). Names and defaults follow megatron-core 0.16.1
+//! (`RankGenerator`, `account_for_embedding_in_pipeline_split`). We differ: uneven stages are one list of layer
+//! counts.
 
 use std::ops::Range;
 
@@ -43,13 +43,12 @@ pub enum PipelineSchedule {
     /// All forwards, then all backwards (GPipe: Huang et al. 2019, arXiv:1811.06965). Keeps the
     /// activations of every micro-batch.
     Gpipe,
-    /// A backward as soon as there is one (PipeDream-Flush); with `virtual_stages` above 1 its
+    /// A backward as soon as one is ready (PipeDream-Flush); with `virtual_stages` above 1 its
     /// interleaved form.
     OneFOneB,
 }
 
-/// How many ranks share the model and the batch. Ranks are threads of one process, or of several
-/// (`[launch]`).
+/// Sizes of the parallel axes. Ranks are threads of one process, or of several (`[launch]`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ParallelConfig {
@@ -64,8 +63,8 @@ pub struct ParallelConfig {
     pub ep: usize,
     /// Context parallel ranks: every sequence is split. Default: 1.
     pub cp: usize,
-    /// Sequence parallelism: what lies between the layers that tensor parallelism splits is split
-    /// over the same ranks along the sequence. Default: false.
+    /// Sequence parallelism: activations between tensor-parallel layers are split over the same ranks along the
+    /// sequence. Default: false.
     pub sequence: bool,
     /// Pieces of the model on each pipeline rank. Default: 1.
     pub virtual_stages: usize,
@@ -77,16 +76,16 @@ pub struct ParallelConfig {
     pub count_embedding: bool,
     /// Count the head as a layer of the last piece when pieces are even. Default: false.
     pub count_head: bool,
-    /// What the data parallel ranks share out (Rajbhandari et al. 2020, arXiv:1910.02054): 0
-    /// nothing, 1 the optimizer's state, 2 also gradients, 3 also weights. Default: 0.
+    /// ZeRO stage: what data-parallel ranks shard (Rajbhandari et al. 2020, arXiv:1910.02054): 0 nothing, 1 the
+    /// optimizer's state, 2 also gradients, 3 also weights. Default: 0.
     pub zero: u8,
-    /// Sum gradients on a second thread while the backward pass goes on. Default: true.
+    /// Reduce gradients on a second thread during the backward pass. Default: true.
     pub overlap: bool,
     /// Order in which ranks are numbered, the first axis fastest, or `auto`: the heaviest traffic
     /// inside nodes of `ranks_per_node`. Default: `tp-cp-ep-dp-pp`, Megatron's.
     pub order: String,
-    /// Ranks that share a node; 0: all of them. Tensor parallel groups must lie inside a node, and
-    /// gradients are summed inside nodes before they cross. Default: 0.
+    /// Ranks per node; 0: all of them. Tensor-parallel groups must be inside a node, and gradients are summed
+    /// inside nodes before they cross. Default: 0.
     pub ranks_per_node: usize,
 }
 
@@ -131,9 +130,9 @@ impl ParallelConfig {
         (is_each_there && self.order.split('-').count() == 5).then_some(axes)
     }
 
-    /// True if each micro-batch's gradients go over ranks at once, which then keep shards of them.
-    /// With experts shared out it must be so: what experts add to their gradients are sums over
-    /// the sequences of all their ranks, blocks of the tree only if ranks take turns.
+    /// True if each micro-batch's gradients are reduced over ranks at once, after which ranks keep shards of them.
+    /// Expert parallelism requires it: an expert's gradients are sums over the sequences of all its ranks, which
+    /// are blocks of the tree only if ranks take turns by micro-batch.
     pub(crate) fn is_summed_by_round(&self) -> bool {
         self.zero >= 2 || self.ep > 1
     }
@@ -214,7 +213,7 @@ impl ParallelConfig {
         if is_even { together } else { 1 }
     }
 
-    /// Where the groups of this layout lie on nodes of `ranks_per_node`.
+    /// The groups of this layout inside and across nodes of `ranks_per_node`.
     pub fn placement(&self) -> Placement {
         let axes = self.axes().unwrap_or(Axis::MEGATRON);
         let node = self.node_ranks();
@@ -238,8 +237,8 @@ impl ParallelConfig {
         self.pp.saturating_mul(self.virtual_stages)
     }
 
-    /// Layers of each piece, in order of the model. Meant for a checked table; for others it still
-    /// gives one range per piece.
+    /// Layers of each piece, in order of the model. Meant for a checked table; for others it still gives one range
+    /// per piece.
     pub(crate) fn stages(&self, layers: usize) -> Vec<Range<usize>> {
         let pieces = self.pieces().max(1);
         let counts: Vec<usize> = if self.stage_layers.is_empty() {
@@ -305,13 +304,13 @@ impl ParallelConfig {
                 self.ranks_per_node, self.tp, self.order
             );
             let wanted =
-                "a multiple of tp, tp first in order: tensor parallel groups lie in a node";
+                "a multiple of tp, tp first in order: tensor-parallel groups must be inside a node";
             problem("ranks_per_node", found, wanted);
         }
     }
 }
 
-/// Nodes that groups of ranks touch.
+/// Numbers of nodes that groups of ranks span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Placement {

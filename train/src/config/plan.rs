@@ -1,4 +1,4 @@
-//! A training job with every number filled in, and what follows from the numbers alone.
+//! A training job with every number filled in, and quantities derived from it.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub struct Plan {
     pub train: TrainConfig,
     /// Token ids, before padding.
     pub vocab: usize,
-    /// Tokens of a sequence; of t5 the encoder's.
+    /// Tokens per sequence; for t5 the encoder's.
     pub seq_length: usize,
     /// Tokens of the decoder's sequence of t5; 0 for other models.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -37,12 +37,12 @@ pub struct Plan {
     /// The token that begins the decoder's sequence of t5, for `generate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<u32>,
-    /// The token that ends documents, where `[train]` asks for something at their ends.
+    /// The end-of-document token, if a setting of `[train]` needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eod: Option<u32>,
     /// Seed of initial weights and dropout.
     pub seed: u64,
-    /// What is promised about bits.
+    /// Reproducibility guarantee.
     pub determinism: Determinism,
     /// Identity of data set and tokenizer. Kept in checkpoints; a resume with another one is
     /// refused.
@@ -55,7 +55,7 @@ fn is_zero(number: &usize) -> bool {
 }
 
 impl Plan {
-    /// Tokens that a sample brings to the model: of t5 the encoder's and the decoder's.
+    /// Tokens per sample; for t5 the encoder's and the decoder's.
     pub fn sample_tokens(&self) -> usize {
         self.seq_length + self.decoder_length
     }

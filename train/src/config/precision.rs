@@ -1,5 +1,5 @@
-//! Number formats that a job chooses: `train.precision`, `train.bf16_sums` and `[train.fp8]`; `model/precision.rs` says which
-//! ops they hold for.
+//! Number formats that a job chooses: `train.precision`, `train.bf16_sums` and `[train.fp8]`; `model/precision.rs`
+//! says to which ops they apply.
 
 use kernels::Isa;
 use kernels::cast::Format;
@@ -19,16 +19,16 @@ pub enum Precision {
     Fp8,
 }
 
-/// How sums of bf16 products of linear layers, experts and attention are made.
+/// Order of summation in bf16 products of linear layers, experts and attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bf16Sums {
-    /// In tiles on a machine that uses AMX, else in pairs.
+    /// Tiles on a machine that uses AMX, else pairs.
     #[default]
     Auto,
-    /// Of pairs of factors, as `vdpbf16ps` does.
+    /// Pairs of factors, as `vdpbf16ps` adds.
     Pairs,
-    /// Of blocks of 32 factors, as AMX does.
+    /// Blocks of 32 factors, as AMX adds.
     Tiles,
 }
 
@@ -42,7 +42,7 @@ impl Bf16Sums {
         }
     }
 
-    /// What it is where ops use `isa`.
+    /// The order that `auto` selects where ops use `isa`.
     pub(crate) fn on(self, isa: Isa) -> Bf16Sums {
         match self {
             Bf16Sums::Auto if isa == Isa::Amx => Bf16Sums::Tiles,
@@ -52,29 +52,29 @@ impl Bf16Sums {
     }
 }
 
-/// What one scale is for.
+/// Granularity of fp8 scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fp8Recipe {
-    /// A token's row; a matrix of weights.
+    /// One scale per token's row; one per weight matrix.
     Current,
-    /// 128 features of a token; 128 x 128 weights.
+    /// 128 features of one token; 128 x 128 weights.
     Block,
-    /// A tensor, by what it was in earlier steps.
+    /// A whole tensor, from its amax in earlier steps.
     Delayed,
 }
 
-/// What `delayed` takes from a history.
+/// How `delayed` derives an amax from its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AmaxAlgo {
     /// The largest.
     Max,
-    /// That of the last step.
+    /// The last step's.
     MostRecent,
 }
 
-/// Which eight bits.
+/// The fp8 formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fp8Format {
@@ -96,11 +96,11 @@ pub struct Fp8Config {
     pub num_layers_at_start_in_bf16: usize,
     /// Last blocks in bf16. Megatron's name. Default: 0.
     pub num_layers_at_end_in_bf16: usize,
-    /// Powers of two that scales of `delayed` leave room for. Megatron's `fp8-margin`. Default: 0.
+    /// Powers of two of headroom in scales of `delayed`. Megatron's `fp8-margin`. Default: 0.
     pub margin: i32,
     /// Steps in a history of `delayed`. Megatron's `fp8-amax-history-len`. Default: 1.
     pub amax_history_len: usize,
-    /// What `delayed` takes from it. Megatron's `fp8-amax-compute-algo`. Default: `most_recent`.
+    /// How `delayed` derives an amax from the history. Megatron's `fp8-amax-compute-algo`. Default: `most_recent`.
     pub amax_compute_algo: AmaxAlgo,
 }
 
@@ -119,7 +119,7 @@ impl Default for Fp8Config {
 }
 
 impl Fp8Config {
-    /// Calls `problem` for every value that is none.
+    /// Calls `problem` for every invalid value.
     pub(crate) fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
         if self.amax_history_len == 0 {
             problem("fp8.amax_history_len", "0".into(), "at least 1");
@@ -129,7 +129,7 @@ impl Fp8Config {
         }
     }
 
-    /// What numbers of a role are rounded to.
+    /// The format to which operands of this role are rounded.
     pub(crate) fn format_of(&self, role: Role) -> Format {
         match (role, self.format) {
             (Role::Gradient(_), Fp8Format::Hybrid) => Format::E5m2,
@@ -139,12 +139,12 @@ impl Fp8Config {
 }
 
 impl Precision {
-    /// Whether some products are of bf16.
+    /// Whether some products compute in bf16.
     pub(crate) fn has_bf16(self) -> bool {
         self.operands() == Some(Format::Bf16)
     }
 
-    /// What operands of products are rounded to.
+    /// The format to which products' operands are rounded.
     pub(crate) fn operands(self) -> Option<Format> {
         match self {
             Precision::F32 => None,
@@ -154,7 +154,7 @@ impl Precision {
     }
 }
 
-/// What an operand is.
+/// Role of an operand in a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Rows of tokens, forward.
@@ -166,13 +166,13 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Forward, whatever a rank has of it.
+    /// Forward, for whole and split rows alike.
     pub(crate) const INPUT: Role = Role::Input(Features::Whole);
     /// Backward, likewise.
     pub(crate) const GRADIENT: Role = Role::Gradient(Features::Whole);
 }
 
-/// What a rank has of each row.
+/// The part of each row that a rank holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Features {
     /// All of it.

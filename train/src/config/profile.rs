@@ -7,16 +7,16 @@ use crate::config::model::Problem;
 /// Steps of a run that `profile = true` traces.
 const STEPS: u64 = 10;
 
-/// Which steps are traced.
+/// Range of steps to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     untagged,
     expecting = "want true, false, or a table such as { steps = [20, 25] }"
 )]
 pub enum Profile {
-    /// None, or the first ten of each run of the job.
+    /// No steps, or the first ten of each run of the job.
     Switch(bool),
-    /// Those of a table.
+    /// A window of steps.
     Window(ProfileWindow),
 }
 
@@ -29,7 +29,7 @@ pub struct ProfileWindow {
 }
 
 impl Profile {
-    /// Calls `problem` if the window is none of the job's.
+    /// Calls `problem` if the window is outside the job's steps.
     pub(crate) fn check(self, steps_of_job: u64, problem: Problem<'_>) {
         if let Profile::Window(ProfileWindow { steps: [from, to] }) = self
             && (from == 0 || from > to || from > steps_of_job)

@@ -1,4 +1,4 @@
-//! Settings that differ between a checkpoint and the run that goes on from it; `checkpoint/changes.rs` finds them.
+//! Settings that differ between a checkpoint and the run that resumes from it; `checkpoint/changes.rs` finds them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(crate) const ON_REQUEST: [&str; 18] = [
     "on_bad_step",
 ];
 
-/// A setting that is another one from a step on.
+/// A setting that changed after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SettingChange {
     /// Steps done when it changed: it holds from the next one on.

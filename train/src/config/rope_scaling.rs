@@ -1,11 +1,11 @@
-//! `[model] rope_scaling`: ways to reach beyond the length a model was made for. Formulas and papers:
-//! `kernels/src/descriptor/frequencies.rs`; names of numbers as in Hugging Face's `rope_parameters`,
-//! `original_length` for `original_max_position_embeddings`.
+//! `[model] rope_scaling`: extends rotary positions beyond the length that a model was trained for. Formulas and
+//! papers: `kernels/src/descriptor/frequencies.rs`. Numbers are named as in Hugging Face's `rope_parameters`,
+//! except `original_length` for `original_max_position_embeddings`.
 
 use kernels::rope::Scaling;
 use serde::{Deserialize, Serialize};
 
-/// One way, with its numbers.
+/// One scaling method, with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RopeScaling {

@@ -1,4 +1,4 @@
-//! The job's `[train]` table: optimizer, schedule, and what is kept and told on the way.
+//! The job's `[train]` table: optimizer, schedule, checkpoints and logging.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +11,15 @@ use crate::config::precision::Precision;
 use crate::config::profile::Profile;
 use crate::config::resume::ON_REQUEST;
 
-/// What the backward pass computes again instead of keeping it.
+/// Activation recomputation: the tensors that the backward pass recomputes instead of keeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recompute {
-    /// Nothing.
+    /// Recompute nothing.
     None,
-    /// Attention between the projections: softmax and mixed values (Korthikanti et al. 2022).
+    /// Recompute attention between the projections: softmax and mixed values (Korthikanti et al. 2022).
     Selective,
-    /// Whole layers, from their input.
+    /// Recompute whole layers from their input.
     Full,
 }
 
@@ -54,7 +54,7 @@ pub enum WsdDecay {
     MinusSqrt,
 }
 
-/// How gradients become updates.
+/// The optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OptimizerKind {
@@ -71,7 +71,7 @@ pub enum OptimizerKind {
 pub struct MuonConfig {
     /// Decay of the momentum. Default: 0.95.
     pub momentum: f32,
-    /// Iterations that make the direction orthogonal. Default: 5.
+    /// Newton-Schulz iterations that orthogonalize the direction. Default: 5.
     pub iterations: usize,
 }
 
@@ -97,7 +97,7 @@ pub struct BatchRampup {
     pub samples: u64,
 }
 
-/// What follows a step whose loss or gradient is bad.
+/// Reaction to a step whose loss or gradient is bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BadStepAction {
@@ -107,16 +107,17 @@ pub enum BadStepAction {
     Skip,
 }
 
-/// Steps that are not to be trained through. The batch is written to `bad_steps/` either way.
+/// Handling of bad steps (loss or gradient norm not finite or far too large). The batch is written to `bad_steps/`
+/// either way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OnBadStep {
     /// Default: `stop`.
     pub action: BadStepAction,
-    /// A loss or gradient norm above this many times the median of the last good steps is bad too;
-    /// 0: only what is not finite. Default: 0.
+    /// A loss or gradient norm above this many times the median of the last good steps is bad too; 0: only values
+    /// that are not finite. Default: 0.
     pub factor: f64,
-    /// Good steps that the median is over; before there are so many nothing is above it. Default: 64.
+    /// Good steps that the median covers; until there are that many, `factor` has no effect. Default: 64.
     pub window: usize,
     /// Skipped steps in a row after which the run ends by an error. Default: 8.
     pub limit: u64,
@@ -139,7 +140,7 @@ impl Default for OnBadStep {
 pub struct EarlyStop {
     /// Validations in a row without a lower loss after which the run ends; 0: never. Default: 0.
     pub patience: u64,
-    /// By how much a loss has to be lower, nats. Default: 0.
+    /// Least improvement of the loss, nats. Default: 0.
     pub min_delta: f64,
     /// Name of the validation set. Default: `valid`, the blend's.
     pub set: String,
@@ -165,9 +166,8 @@ pub struct CheckpointConfig {
     pub keep: usize,
     /// Checkpoints of steps that are multiples of this are never dropped; 0: none. Default: 0.
     pub keep_every: u64,
-    /// Every rank writes what it owns to files of its own, all at the same time; else one writer joins
-    /// tensors to whole files, the same bytes from every layout. Any layout goes on from either.
-    /// Default: false.
+    /// Every rank writes its own shards to files concurrently; otherwise one writer joins tensors into whole files,
+    /// whose bytes are the same for every layout. Any layout can resume from either. Default: false.
     pub sharded: bool,
 }
 
@@ -182,7 +182,7 @@ impl Default for CheckpointConfig {
     }
 }
 
-/// How a run goes on from a checkpoint.
+/// How a run resumes from a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResumeConfig {
@@ -190,7 +190,7 @@ pub struct ResumeConfig {
     /// learning rate, schedule, steps, the optimizer's constants. Weights, moments and the position in the data
     /// stay; every change is reported, in `metrics.jsonl` and in later checkpoints. Default: none.
     pub allow: Vec<String>,
-    /// A checkpoint of another run with its optimizer's state, or a folder of checkpoints, to go on from while
+    /// A checkpoint of another run with its optimizer's state, or a folder of checkpoints, to resume from while
     /// this run has none of its own: a branch, such as the decay of `wsd`. Empty: none. Default: empty.
     pub from: String,
 }
@@ -220,9 +220,9 @@ impl ResumeConfig {
 pub struct TrainConfig {
     /// Optimizer steps in all; with a `time_budget` at most so many. Default: 1000.
     pub steps: u64,
-    /// Checkpoint (of any step, or `ema.safetensors` in one), or a folder of Hugging Face's or Megatron's, whose weights the run starts from
-    /// at step 0; a run that has checkpoints of its own goes on from those. Empty: weights by the
-    /// seed. Default: empty.
+    /// Checkpoint (of any step, or `ema.safetensors` in one), or a Hugging Face or Megatron folder, whose weights
+    /// the run starts from at step 0; a run that has its own checkpoints resumes from those. Empty: weights drawn
+    /// from the seed. Default: empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub init_from: String,
     /// Wall-clock time of all runs of the job together, such as `24h`, `90m` or `1h30m`; empty: no
@@ -230,7 +230,7 @@ pub struct TrainConfig {
     /// bits depend on the machine (Izsak et al. 2021, arXiv:2104.07705). Default: empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub time_budget: String,
-    /// Tokens see their own document alone; documents end with the end-of-document token.
+    /// Tokens attend only to their own document; documents end with the end-of-document token.
     /// Megatron's name. Default: false.
     pub reset_attention_mask: bool,
     /// Positions count from the start of each document. Megatron's name. Default: false.
@@ -243,8 +243,8 @@ pub struct TrainConfig {
     /// Growth of the batch from a smaller one. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_rampup: Option<BatchRampup>,
-    /// Sequences a rank works on at once. In layout mode one that is no power of two is worked on
-    /// in aligned power-of-two parts. Default: 4.
+    /// Sequences per micro-batch. In layout mode, a size that is not a power of two is split into aligned
+    /// power-of-two parts. Default: 4.
     pub micro_batch: usize,
     /// Peak learning rate. Default: 6e-4, GPT-3 small.
     pub lr: f64,
@@ -265,8 +265,8 @@ pub struct TrainConfig {
     pub optimizer: OptimizerKind,
     /// Constants of `optimizer = "muon"`.
     pub muon: MuonConfig,
-    /// Decay per step of a running average of the weights, kept beside them for evaluation and
-    /// export; 0: none. Default: 0.
+    /// Decay per step of an exponential moving average of the weights, kept for evaluation and export; 0: none.
+    /// Default: 0.
     pub ema_decay: f32,
     /// Decoupled weight decay of matrices; norms and biases have none. Default: 0.1, GPT-3.
     pub weight_decay: f32,
@@ -276,28 +276,28 @@ pub struct TrainConfig {
     pub beta2: f32,
     /// Added to AdamW's denominator. Default: 1e-8.
     pub eps: f32,
-    /// Coefficient of the z-loss: this times the mean of (ln sum exp of the logits)^2 is trained on beside
-    /// the loss, and told apart. PaLM: 1e-4. Default: 0.
+    /// Coefficient of the z-loss, which is added to the training loss and reported separately: this times the mean
+    /// of (ln sum exp of the logits)^2. PaLM: 1e-4. Default: 0.
     pub z_loss: f64,
     /// Largest L2 norm of the whole gradient; 0: no clipping. Default: 1.0, GPT-3.
     pub clip_norm: f64,
     /// Steps with a loss or gradient that is not finite or far above the usual.
     pub on_bad_step: OnBadStep,
-    /// What backward computes again. Default: `none`.
+    /// Activation recomputation in the backward pass. Default: `none`.
     pub recompute: Recompute,
-    /// Layers of each pipeline rank that do so, its first ones; one number for all ranks or one per
+    /// Number of layers to recompute, the first ones of each pipeline rank; one number for all ranks or one per
     /// rank. Empty: all layers.
     pub recompute_layers: Vec<usize>,
-    /// Logits and cross entropy an eighth of the vocabulary at a time: the logits of all ids are never in memory at
-    /// once, and not kept for the backward pass. It costs one more product with the head's matrix beside three, as the
-    /// backward pass makes them again. With `determinism = "layout"` no bits change; else sums over the vocabulary
-    /// are made in another order. Default: `false`.
+    /// Computes logits and cross entropy one eighth of the vocabulary at a time, so that the logits of all ids are
+    /// never in memory at once nor kept for the backward pass. The cost: one more product with the head's matrix
+    /// beside three, as the backward pass computes the logits again. With `determinism = "layout"` no bits change;
+    /// otherwise sums over the vocabulary are made in another order. Default: `false`.
     pub chunked_cross_entropy: bool,
-    /// What waits for its backward pass in a file.
+    /// Activations that are offloaded to a file until their backward pass.
     pub offload: Offload,
     /// Number format of the operands of products. Default: `f32`.
     pub precision: Precision,
-    /// How sums of bf16 products of linear layers, experts and attention are made. Default: `auto`.
+    /// Order of summation in bf16 products of linear layers, experts and attention. Default: `auto`.
     pub bf16_sums: Bf16Sums,
     /// With sums in tiles, keeps weights packed for them from a step's first micro-batch to its last: 4 bytes more per
     /// weight of a linear layer. No effect with a single micro-batch or ZeRO-3. Default: true.
@@ -314,7 +314,7 @@ pub struct TrainConfig {
     pub early_stop: EarlyStop,
     /// Checkpoints.
     pub checkpoint: CheckpointConfig,
-    /// What a run that goes on may change, and a checkpoint of another run to go on from.
+    /// Settings that a resumed run may change, and a checkpoint of another run to resume from.
     #[serde(skip_serializing_if = "ResumeConfig::is_default")]
     pub resume: ResumeConfig,
     /// Steps between reports to `Events::step`; metrics.jsonl has every step. Default: 1.
@@ -383,7 +383,7 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
-    /// What layer `index` of a pipeline rank (counted from 0 over its pieces) recomputes.
+    /// Recomputation of layer `index` of a pipeline rank (counted from 0 over its pieces).
     pub(crate) fn recompute_of(&self, pp_rank: usize, index: usize) -> Recompute {
         let layers = match self.recompute_layers.as_slice() {
             [] => usize::MAX,
@@ -550,7 +550,7 @@ impl TrainConfig {
         self.loss_scale.check(problem);
         let bad = &self.on_bad_step;
         if !(bad.factor == 0.0 || bad.factor.is_finite() && bad.factor > 1.0) {
-            let wanted = "a number above 1, or 0: only what is not finite";
+            let wanted = "a number above 1, or 0: only values that are not finite";
             problem("on_bad_step.factor", bad.factor.to_string(), wanted);
         }
         for (key, value) in [("window", bad.window as u64), ("limit", bad.limit)] {
@@ -585,7 +585,7 @@ impl TrainConfig {
     }
 }
 
-/// Seconds of `1d2h30m5s` and the like; nothing if it is no such time or 0.
+/// Seconds of a time such as `1d2h30m5s`; None if the text is not a time, or 0.
 pub(crate) fn duration(text: &str) -> Option<f64> {
     let (mut total, mut number) = (0.0, String::new());
     for c in text.chars() {
@@ -685,7 +685,7 @@ mod tests {
         let want = [
             "wsd_decay_steps: found 950 with warmup_steps = 100, decay to step 1000, want at most 900",
             "time_budget: found \"soon\", want a time above 0 such as \"24h\", \"90m\", \"1h30m\" or \"45s\"",
-            "on_bad_step.factor: found 0.5, want a number above 1, or 0: only what is not finite",
+            "on_bad_step.factor: found 0.5, want a number above 1, or 0: only values that are not finite",
             "on_bad_step.limit: found 0, want at least 1",
             "early_stop.patience: found 3 with eval_every = 0, want 0, or eval_every above 0",
             "batch_rampup.increment: found 5 with global_batch = 32, want a divisor of 24",

@@ -7,14 +7,15 @@ use crate::config::plan::{Plan, TOKEN_CHUNKS};
 /// Documents packed into sequences, for each of this rank's `[n]` rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Documents {
-    /// First position of the row's document and one past its last, if it sees no other.
+    /// First position of the row's document and one past its last, if rows attend only to their document.
     pub bounds: Option<Vec<[u32; 2]>>,
     /// Position in the row's document, if positions start over.
     pub positions: Option<Vec<u32>>,
 }
 
 impl Documents {
-    /// Empty, with what the plan wants to be told of documents.
+    /// Empty, with the fields that the plan's `reset_attention_mask` and `reset_position_ids` require; None if
+    /// neither is set.
     pub(crate) fn asked_for(plan: &Plan) -> Option<Documents> {
         let (bounds, positions) = (
             plan.train.reset_attention_mask,
@@ -26,7 +27,7 @@ impl Documents {
         })
     }
 
-    /// Adds the rows `rows` of a sequence. The end-of-document token is its document's last.
+    /// Appends the rows `rows` of a sequence. The end-of-document token belongs to the document that it ends.
     pub(crate) fn push(&mut self, tokens: &[u32], eod: Option<u32>, rows: Range<usize>) {
         let number = |at: usize| u32::try_from(at).expect("positions are below seq_length");
         let is_end = |at: usize| Some(tokens[at]) == eod;
@@ -59,12 +60,12 @@ pub(crate) struct PairRows<'a> {
     pub encoder: usize,
     /// Tokens of the decoder's.
     pub decoder: usize,
-    /// For each of the decoder's rows on this rank the encoder's positions that it sees; none before a
-    /// batch is known.
+    /// For each decoder row on this rank, the range of encoder positions that it attends to; empty before a batch
+    /// is known.
     pub seen: &'a [[u32; 2]],
 }
 
-/// In the order of rows, where each comes from: positions of the encoder's tokens, then, from `encoder`
+/// The source of each row, in order of rows: positions of the encoder's tokens, then, from `encoder`
 /// on, of the decoder's.
 pub(crate) fn order(encoder: usize, decoder: usize) -> impl Iterator<Item = usize> {
     let runs = [

@@ -1,4 +1,4 @@
-//! The sequences of a global batch as blocks: micro-batches, and who has which.
+//! Splits the sequences of a global batch into micro-batches, as blocks, and assigns them to ranks.
 
 use std::ops::Range;
 
@@ -54,9 +54,9 @@ fn plain_blocks(range: Range<usize>, size: usize) -> Vec<Block> {
 
 /// A rank's micro-batches of the global batch, in order.
 ///
-/// Ranks take contiguous ranges of it. With gradients shared out (ZeRO-2 and 3) or experts, each micro-batch is
-/// summed over ranks at once, so they take turns instead, as Megatron's do: the sums of a round are
-/// whole blocks of the tree, and no rank holds another's.
+/// Ranks take contiguous ranges of it. With sharded gradients (ZeRO-2 and 3) or expert parallelism, each
+/// micro-batch is reduced over ranks at once, so ranks take turns instead, as Megatron's do: the sums of a round
+/// are whole blocks of the tree, and no rank holds another's.
 pub(crate) fn micro_batches(plan: &Plan, place: &RankCoord) -> Vec<Block> {
     let count = plan.train.global_batch;
     if !plan.parallel.is_summed_by_round() {

@@ -1,4 +1,4 @@
-//! Samples in, token tensors out. Training never opens a data file: the samples come through a
+//! Batches: samples in, token tensors out. Training never opens a data file; samples come through the `Samples`
 //! trait, already in the order in which they are to be used.
 //!
 //! A step's loss is the mean over the tokens that count in its whole batch, not over those of a
@@ -18,7 +18,7 @@ use crate::data::documents::Documents;
 use crate::dist::mesh::RankCoord;
 use crate::error::{Error, OnRank, Result};
 
-/// Sequences of tokens by their place in the global order (0, 1, 2, ...: the order of Megatron's
+/// Samples by their index in the global order (0, 1, 2, ...: the order of Megatron's
 /// `single` sampler). Called from several threads at once.
 pub trait Samples: Sync {
     /// Number of samples.
@@ -29,11 +29,11 @@ pub trait Samples: Sync {
         self.len() == 0
     }
 
-    /// Fills `sample`, which the trainer has made for its model, with sample `index`. What it held
-    /// before is any other sample.
+    /// Fills `sample`, which the trainer allocated for its model, with sample `index`. Its old content is that of
+    /// some other sample.
     ///
     /// # Errors
-    /// Whatever keeps the source from giving the sample; it ends the run.
+    /// Any reason why the source cannot provide the sample; it ends the run.
     fn read(
         &self,
         index: u64,
@@ -41,8 +41,8 @@ pub trait Samples: Sync {
     ) -> std::result::Result<(), Box<dyn StdError + Send + Sync>>;
 }
 
-/// What a model learns from at once. The trainer makes one of the right kind and sizes; a source
-/// that has samples of another kind answers with an error.
+/// One training sample. The trainer allocates the kind and sizes that its model needs; a source with samples of
+/// another kind returns an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -55,12 +55,12 @@ pub enum Sample {
     Spans(SpanSample),
 }
 
-/// A run of text.
+/// A contiguous piece of text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TextSample {
     /// `seq_length + 1` tokens; each but the first is predicted from those before it.
     pub tokens: Vec<u32>,
-    /// For each token but the first: whether its prediction counts in the loss. All do at first.
+    /// For each token but the first: whether its prediction counts in the loss. True by default.
     pub counts: Vec<bool>,
 }
 
@@ -71,17 +71,17 @@ pub struct MaskedSample {
     pub tokens: Vec<u32>,
     /// Segment of each token: 0 or 1.
     pub segments: Vec<u32>,
-    /// What stood at each place; read where `counts` is true.
+    /// The original token at each position; read where `counts` is true.
     pub targets: Vec<u32>,
-    /// Whether the token is to be predicted: at most `Plan::predictions` of those before `length`.
+    /// Whether the token is to be predicted: true for at most `Plan::predictions` of those before `length`.
     pub counts: Vec<bool>,
     /// Tokens without padding, at least 1.
     pub length: usize,
-    /// Whether the second segment is another than the one that followed the first.
+    /// Whether the second segment was swapped for one that did not follow the first.
     pub is_swapped: bool,
 }
 
-/// A text with gaps, and what a decoder is to write of it.
+/// A text with masked spans, and the decoder's targets for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SpanSample {
     /// Inputs of the encoder, `seq_length` of them. Those from `length` on are never seen, but must be
@@ -89,9 +89,9 @@ pub struct SpanSample {
     pub tokens: Vec<u32>,
     /// The encoder's tokens without padding, at least 1.
     pub length: usize,
-    /// Inputs of the decoder, `decoder_length` of them; each sees those before it.
+    /// Inputs of the decoder, `decoder_length` of them; each attends to those before it.
     pub decoder_tokens: Vec<u32>,
-    /// What the decoder is to predict at each; read where `counts` is true.
+    /// The decoder's target at each position; read where `counts` is true.
     pub targets: Vec<u32>,
     /// Whether each prediction counts in the loss.
     pub counts: Vec<bool>,
@@ -186,7 +186,7 @@ impl Sample {
         both.filter(|(_, counts)| **counts).map(|(id, _)| *id)
     }
 
-    /// Whether each token's prediction counts.
+    /// Whether each token's prediction counts in the loss.
     fn counts(&self) -> &[bool] {
         match self {
             Sample::Text(text) => &text.counts,
@@ -214,7 +214,7 @@ impl Sample {
 }
 
 impl MaskedSample {
-    /// What is wrong with it, if anything is.
+    /// The first problem of the sample, if it has one.
     fn problem(&self, predictions: usize) -> Option<String> {
         let most = self.tokens.len();
         if self.length == 0 || self.length > most {
@@ -236,8 +236,8 @@ impl MaskedSample {
     }
 }
 
-/// What one rank needs of a micro-batch: of each sequence the tokens of its context-parallel rank,
-/// `[n]` in all. A rank has what its pieces of the model read.
+/// One rank's part of a micro-batch: of each sequence the tokens of its context-parallel rank, `[n]` in all. A rank
+/// has only the fields that its model chunks read.
 pub(crate) struct Batch {
     /// Ids, for the first piece.
     pub inputs: Option<Tensor>,
@@ -249,26 +249,26 @@ pub(crate) struct Batch {
     pub picks: Option<Picks>,
     /// Predictions of the whole sequences that count in the loss.
     pub counted: usize,
-    /// Where documents end, if the model is to know; of a masked model or an encoder where the padding
-    /// begins.
+    /// Document boundaries, if the model uses them; for a masked model or an encoder, the start of the padding.
     pub documents: Option<Documents>,
-    /// Of an encoder-decoder, for each of the decoder's rows the positions of the encoder that it sees.
+    /// Encoder-decoder only: for each decoder row, the range of encoder positions that it attends to.
     pub seen: Vec<[u32; 2]>,
 }
 
-/// What is to be predicted: `[n]` each (of an encoder-decoder the decoder's rows), or for a masked model `[b * predictions]`.
+/// Prediction targets: `[n]` each (the decoder's rows, for an encoder-decoder), or `[b * predictions]` for a masked
+/// model.
 pub(crate) struct Targets {
     pub ids: Tensor,
     /// 1 where the prediction counts, else 0.
     pub counts: Tensor,
 }
 
-/// Where the predictions of a masked model are.
+/// Prediction slots of a masked model.
 pub(crate) struct Picks {
     /// `[b * predictions]`: the row among those that the rank has between layers, `NOWHERE` if it is
-    /// another rank's or the place is not used. With `swapped` one more for each sequence: its first.
+    /// another rank's or the slot is not used. With `swapped` one more for each sequence: its first.
     pub rows: Tensor,
-    /// `[b]`: 1 where segments are swapped, if the model is to tell.
+    /// `[b]`: 1 where segments are swapped; only if the model predicts it.
     pub swapped: Option<Tensor>,
 }
 
@@ -296,7 +296,7 @@ pub(crate) fn read(
 /// Reads a sample and refuses one that the model of `plan` cannot take.
 fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample) -> Result<()> {
     if let Sample::Text(text) = sample {
-        text.counts.fill(true); // sources need not say what is usual
+        text.counts.fill(true); // sources need not fill in the default
     }
     let failed = |source| Error::Sample {
         sample: index,
@@ -337,18 +337,18 @@ fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample)
     }
 }
 
-/// A batch to be filled.
+/// Buffers for a batch to be filled.
 struct Room {
     batch: Batch,
     /// Tokens of a sequence on the rank, and the position of the first.
     time: usize,
     from: usize,
-    /// The same of the rows between layers.
+    /// The same for the rows between layers.
     row_time: usize,
     row_from: usize,
-    /// Places of a sequence in `targets`.
+    /// Prediction slots per sequence in `targets`.
     places: usize,
-    /// Where each row of a whole sample comes from, of an encoder-decoder.
+    /// Encoder-decoder only: the source row of each row of a whole sample.
     order: Vec<usize>,
 }
 

@@ -1,33 +1,34 @@
-//! A shell beside each process, which keeps mpirun of MPICH from ending the others before they could tell
-//! who died.
+//! Keep-alive process: a shell beside each process, which keeps MPICH's mpirun from ending the other processes
+//! before they have reported which one died.
 //!
-//! That mpirun has a proxy on each host. A proxy kills all its processes (SIGKILL, by process group) once the connection
-//! of one to it ends (`PMI_FD`), or once it finds one killed, which it looks for after each output. When all outputs
-//! of its processes are closed it reports their ends, and mpirun ends the other hosts and reads no more of what
-//! they say. All that takes milliseconds.
+//! That mpirun has a proxy on each host. A proxy kills all its processes (SIGKILL, by process group) as soon as
+//! one's connection to it ends (`PMI_FD`), or when it finds one killed, which it checks for after each output. Once
+//! all outputs of its processes are closed it reports their ends; mpirun then ends the other hosts and reads no
+//! more of their output. All that takes milliseconds.
 //!
-//! A guardian is in a process group of its own, inherits both outputs and the connection, and holds them for
-//! `HOLD_SECS` after its process has died. Until then the proxy knows nothing. The others do, by their lines of life
-//! (`kernels/src/comm/liveness.rs`): what they say of it goes to mpirun first, since a proxy passes an output on before it
-//! looks who was killed. Other output in the millisecond between would wake it too early; then those on other hosts
-//! alone can tell.
-//! Source: MPICH 5.0.2, src/pm/hydra/proxy: `main` in pmip.c, `pmi_cb` in pmip_cb.c, `PMIP_bcast_signal` in pmip_pg.c.
+//! The keep-alive shell is in a process group of its own, inherits both outputs and the connection, and holds them
+//! open for `HOLD_SECS` after its process has died. Until then the proxy notices nothing. The other processes do,
+//! through their liveness connections (`kernels/src/comm/liveness.rs`), and their reports reach mpirun first, since
+//! a proxy forwards an output before it checks who was killed. Other output in the millisecond between would wake
+//! the proxy too early; then only processes on other hosts can report. Source: MPICH 5.0.2, src/pm/hydra/proxy:
+//! `main` in pmip.c, `pmi_cb` in pmip_cb.c, `PMIP_bcast_signal` in pmip_pg.c.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 use crate::dist::launch::Launcher;
 
-/// How long a guardian outlives a process that died: lines of life take milliseconds, a busy host more.
+/// Seconds that the shell outlives a process that died: liveness messages take milliseconds, on a busy host longer.
 const HOLD_SECS: u32 = 2;
 
-/// The guardian of this process. Dropping it is a good-bye: it ends at once.
+/// The keep-alive shell of this process. Dropping it is a regular end: the shell exits at once.
 pub(crate) struct KeepAlive {
     shell: Child,
 }
 
 impl KeepAlive {
-    /// Starts one if the launcher calls for it, before MPI opens what is not to be inherited; or what the log should say of there being none.
+    /// Starts one if the launcher needs it, before MPI opens anything that must not be inherited. The text is a
+    /// warning to log if it could not be started.
     pub(crate) fn under(launcher: &Launcher) -> (Option<KeepAlive>, Option<String>) {
         if !launcher.ends_all_at_once() {
             return (None, None);
@@ -35,8 +36,9 @@ impl KeepAlive {
         match KeepAlive::holding(HOLD_SECS, Stdio::inherit()) {
             Ok(keep_alive) => (Some(keep_alive), None),
             Err(error) => {
-                let lack = "if it dies, mpirun may end the others before they can tell";
-                (None, Some(format!("no guardian ({error}); {lack}")))
+                let lack =
+                    "if this process dies, mpirun may end the others before they can report it";
+                (None, Some(format!("no keep-alive shell ({error}); {lack}")))
             }
         }
     }
@@ -57,7 +59,7 @@ impl KeepAlive {
 
 impl Drop for KeepAlive {
     fn drop(&mut self) {
-        // one that is gone by itself holds nothing
+        // a shell that has already exited holds nothing open
         if let Some(mut word) = self.shell.stdin.take() {
             let _ = word.write_all(b"bye\n");
         }
@@ -72,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Seconds until nobody holds the output of a guardian, which `end` leaves.
+    /// Seconds until nobody holds the output of a keep-alive shell, whose parent ends as `end` says.
     fn held(end: impl FnOnce(KeepAlive)) -> f64 {
         let mut keep_alive = KeepAlive::holding(2, Stdio::piped()).unwrap();
         let mut output = keep_alive.shell.stdout.take().unwrap();

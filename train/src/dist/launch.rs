@@ -1,5 +1,5 @@
-//! Which process of a run this is: the variables of torchrun, mpirun (Open MPI's and MPICH's) and srun,
-//! and the `[launch]` table for what they do not tell.
+//! Launch environment: this process's number and peers, from the variables of torchrun, mpirun (Open MPI's and
+//! MPICH's) or srun, and the `[launch]` table for the rest.
 //!
 //! | launcher | process, processes | where process 0 listens |
 //! |---|---|---|
@@ -8,13 +8,13 @@
 //! | mpirun of MPICH, Intel MPI | `PMI_RANK`, `PMI_SIZE` | MPI itself |
 //! | srun | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` | first host of the step |
 //!
-//! The first that is there counts; `MASTER_ADDR` and `MASTER_PORT` go before anything else that tells
-//! a place. A script under sbatch is no step and trains alone.
+//! The first launcher found in this order counts; `MASTER_ADDR` and `MASTER_PORT` override any other source of the
+//! address. A script under sbatch is not a step and trains alone.
 //!
-//! `MILLRACE_SECRET` is what processes know each other by over TCP (`secret.rs`).
+//! `MILLRACE_SECRET` authenticates the processes to each other over TCP (`secret.rs`).
 //!
-//! `MILLRACE_CPU` names the widest instruction set that ops may use, to tell a fault or a time of one from
-//! others'; bits are the same with each.
+//! `MILLRACE_CPU` limits the instruction set that ops may use, to isolate a fault or a timing of one of them; the
+//! bits are the same with each.
 
 use std::time::Duration;
 
@@ -25,16 +25,16 @@ use serde::{Deserialize, Serialize};
 use crate::config::train::duration;
 use crate::error::{Error, Result};
 
-/// Where process 0 listens if nobody says.
+/// Default port of process 0.
 const PORT: u16 = 29_400;
 
-/// What carries numbers between ranks.
+/// Transport between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// MPI under mpirun, if nobody gave `MASTER_ADDR`; else sockets; threads without a launcher.
+    /// MPI under mpirun, if `MASTER_ADDR` is not set; else sockets; threads without a launcher.
     Auto,
-    /// All ranks are threads of one process, whatever a launcher says.
+    /// All ranks are threads of one process, even under a launcher.
     Threads,
     /// TCP between processes.
     Sockets,
@@ -46,24 +46,23 @@ pub enum Transport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LaunchConfig {
-    /// What carries numbers between ranks. Default: `auto`.
+    /// Transport between ranks. Default: `auto`.
     pub transport: Transport,
     /// Library of MPI, a name or path; empty: the launcher's usual names. Default: empty.
     pub mpi_library: String,
     /// Port at which process 0 listens; 0: the launcher's. Default: 0.
     pub port: u16,
     /// Name or address of process 0's host that process 0 listens at over TCP; empty: `MASTER_ADDR`, or all
-    /// addresses where that is none of the host's own. Default: empty.
+    /// addresses if that is not an address of this host. Default: empty.
     pub bind: String,
-    /// File with the secret by which processes know each other over TCP, 16 characters or more, readable by
-    /// its owner alone; `MILLRACE_SECRET` goes before it. Empty: `.secret` in `out`, which process 0 makes.
-    /// Default: empty.
+    /// File with the secret that authenticates processes over TCP, 16 characters or more, readable by its owner
+    /// alone; `MILLRACE_SECRET` overrides it. Empty: `.secret` in `out`, which process 0 makes. Default: empty.
     pub secret: String,
-    /// How long a rank waits for ranks of other processes before it gives up and says for whom; also
-    /// how long for those of its own that wait for each other in a circle. Longer than a checkpoint takes
-    /// to be written, and than ranks compute between two collectives. Default: `10m`.
+    /// Time that a rank waits for ranks of other processes before it gives up and names them, and for ranks of its
+    /// own process that wait for each other in a circle. Must be longer than writing a checkpoint takes, and than
+    /// the computation between two collectives. Default: `10m`.
     pub timeout: String,
-    /// How long processes wait for each other at the start. Default: `2m`.
+    /// Time that processes wait for each other at the start. Default: `2m`.
     pub patience: String,
 }
 
@@ -82,7 +81,7 @@ impl Default for LaunchConfig {
 }
 
 impl LaunchConfig {
-    /// Calls `problem` for every value that is none.
+    /// Calls `problem` for every invalid value.
     pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
         for (key, value) in [("timeout", &self.timeout), ("patience", &self.patience)] {
             if time(value).is_none() {
@@ -105,7 +104,7 @@ pub(crate) fn mpi_libraries(config: &LaunchConfig, launcher: &Launcher) -> Vec<S
     names.map(str::to_owned).to_vec()
 }
 
-/// Libraries of MPI that a run could use here, of those with the usual names; MPI is not started.
+/// MPI libraries with the usual names that a run could use here; MPI is not started.
 pub fn mpi_here() -> Vec<mpi::Found> {
     let names = [
         "libmpi.so.40",
@@ -116,13 +115,13 @@ pub fn mpi_here() -> Vec<mpi::Found> {
     mpi::found(&names.map(str::to_owned))
 }
 
-/// A time that clocks can count.
+/// A duration that the clock can represent.
 pub(crate) fn time(text: &str) -> Option<Duration> {
     let secs = duration(text).filter(|&secs| secs <= 3650.0 * 86_400.0);
     secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok())
 }
 
-/// What a launcher told this process.
+/// This process as its launcher describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Launcher {
     /// For messages.
@@ -131,10 +130,10 @@ pub(crate) struct Launcher {
     pub size_key: &'static str,
     pub process: usize,
     pub processes: usize,
-    /// Where process 0 listens, as far as it is known.
+    /// Address of process 0, if known.
     pub address: Option<String>,
     pub port: u16,
-    /// Whether `MASTER_ADDR` says so.
+    /// Whether `MASTER_ADDR` is set.
     pub is_address_given: bool,
     pub is_mpi: bool,
     pub host: String,
@@ -156,7 +155,7 @@ const KINDS: [Kind; 4] = [
 ];
 
 impl Launcher {
-    /// Finds out by the variables; None without a launcher.
+    /// Detects the launcher from its variables; None without a launcher.
     pub(crate) fn find(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Launcher>> {
         let Some((name, rank_key, size_key, local_key)) = kind(variable) else {
             return Ok(None);
@@ -211,24 +210,24 @@ impl Launcher {
         }))
     }
 
-    /// Whether it ends all processes when one dies, before they could tell which.
+    /// Whether the launcher ends all processes when one dies, before they can report which.
     pub(crate) fn ends_all_at_once(&self) -> bool {
         self.name == "MPICH"
     }
 
-    /// By the variables of this process.
+    /// Detects the launcher from this process's variables.
     pub(crate) fn of_this_process() -> Result<Option<Launcher>> {
         Launcher::find(&variable)
     }
 }
 
-/// The variable that masks instruction sets.
+/// The variable that limits the instruction set.
 const CPU: &str = "MILLRACE_CPU";
 
-/// Which instruction set ops are to use, by `MILLRACE_CPU`; the widest without it.
+/// The instruction set that ops use: the one that `MILLRACE_CPU` names, else the widest.
 ///
 /// # Errors
-/// `Cpu` if the variable names none, or one that this machine lacks.
+/// `Cpu` if the variable names no instruction set, or one that this machine lacks.
 pub fn cpu_path() -> Result<CpuPath> {
     path_of(&variable)
 }
@@ -249,7 +248,7 @@ fn path_of(variable: &dyn Fn(&str) -> Option<String>) -> Result<CpuPath> {
     })
 }
 
-/// The variable with the secret by which processes know each other.
+/// The variable with the shared secret.
 pub(crate) const SECRET: &str = "MILLRACE_SECRET";
 
 /// Its text, if it has one.
@@ -265,7 +264,7 @@ fn variable(key: &str) -> Option<String> {
 fn kind(variable: &dyn Fn(&str) -> Option<String>) -> Option<Kind> {
     let is_there = |key: &str| variable(key).is_some();
     KINDS.into_iter().find(|(name, rank, size, _)| match *name {
-        // half of it is a mistake worth telling; an sbatch script has SLURM_PROCID without a step
+        // half of the pair is a mistake worth reporting; an sbatch script has SLURM_PROCID without a step
         "torchrun" => is_there(rank) || is_there(size),
         _ => is_there(rank) && is_there(size),
     })
@@ -350,7 +349,7 @@ mod tests {
             ("LOCAL_RANK", "1"),
             ("MASTER_ADDR", "node-a"),
             ("MASTER_PORT", "29500"),
-            // what a step of Slurm that torchrun runs in leaves behind does not count
+            // variables of the Slurm step around torchrun are ignored
             ("SLURM_PROCID", "1"),
             ("SLURM_STEP_NUM_TASKS", "2"),
         ];

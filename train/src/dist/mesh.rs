@@ -1,7 +1,7 @@
-//! Ranks on a grid. A world rank is its place in the axes of `parallel.order`, the first axis
-//! fastest; Megatron's default `tp-cp-ep-dp-pp` gives rank = tp + T (cp + C (dp + D pp)).
-//! A rank is a thread of one of the run's processes; each has one group per axis and some over the
-//! world. Every process makes all groups in the same order and has the members of its own ranks.
+//! Process mesh: the grid of parallel axes. A world rank is the rank's coordinate in the axes of `parallel.order`,
+//! the first axis fastest; Megatron's default `tp-cp-ep-dp-pp` gives rank = tp + T (cp + C (dp + D pp)). A rank is
+//! a thread of one of the run's processes; each has one group per axis and some over the world. Every process
+//! creates all groups in the same order and has the members of its own ranks.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use kernels::comm::{Collective, Nested, Traced};
 use crate::config::{Axis, ParallelConfig};
 use crate::dist::world::World;
 
-/// Where one rank stands.
+/// Coordinate of one rank in the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RankCoord {
     pub tp: usize,
     pub cp: usize,
     pub dp: usize,
-    /// Of the data-parallel ranks, how many adjacent ones share out experts.
+    /// Expert parallelism: number of adjacent data-parallel ranks that share out the experts.
     pub ep: usize,
     pub pp: usize,
     pub tp_rank: usize,
@@ -99,14 +99,14 @@ impl RankCoord {
         rank
     }
 
-    /// World rank of the place that differs in one axis.
+    /// World rank of the coordinate that differs in one axis.
     fn with(&self, axis: Axis, rank: usize) -> usize {
         let mut other = *self;
         *other.rank_mut(axis) = rank;
         other.rank()
     }
 
-    /// Which share of the experts is here.
+    /// Index of this rank's share of the experts.
     pub(crate) fn ep_rank(&self) -> usize {
         self.dp_rank % self.ep
     }
@@ -124,13 +124,13 @@ impl RankCoord {
         self.pp_rank + 1 == self.pp
     }
 
-    /// The data-parallel rank's part of `count` things in order.
+    /// The data-parallel rank's part of `count` items in order.
     pub(crate) fn batch_range(&self, count: usize) -> std::ops::Range<usize> {
         count * self.dp_rank / self.dp..count * (self.dp_rank + 1) / self.dp
     }
 }
 
-/// One rank's connections.
+/// One rank's process groups.
 pub(crate) struct Groups {
     pub place: RankCoord,
     /// Checkpoints and scalars.
@@ -147,7 +147,7 @@ pub(crate) struct Groups {
     pub ep: Box<dyn Collective>,
     /// As `dp`, of ranks with the same experts.
     pub expert_dp: Box<dyn Collective>,
-    /// Gradients, which another thread may sum while the rank goes on.
+    /// Gradients, which another thread may reduce while the rank continues.
     pub sums: Arc<dyn Collective>,
     /// As `expert_dp`, for that thread.
     pub expert_sums: Arc<dyn Collective>,
@@ -155,7 +155,7 @@ pub(crate) struct Groups {
     pub cp_sums: Arc<dyn Collective>,
 }
 
-/// Who is with whom, by world rank.
+/// Membership of the groups, by world rank.
 struct Wiring<'a> {
     parallel: &'a ParallelConfig,
     world: &'a World,
@@ -180,7 +180,7 @@ impl Wiring<'_> {
         self.connect(name, &[(0..self.parallel.world()).collect()])
     }
 
-    /// Those that differ in `axis` alone are together.
+    /// Groups of ranks that differ in `axis` alone.
     fn along(&self, name: &'static str, axis: Axis) -> Connections {
         let places = self.places().filter(|place| place.rank_in(axis) == 0);
         let members =
@@ -188,7 +188,7 @@ impl Wiring<'_> {
         self.connect(name, &places.map(members).collect::<Vec<_>>())
     }
 
-    /// Data-parallel ranks, `size` together, each `step` after the one before.
+    /// Groups of `size` data-parallel ranks with stride `step`.
     fn among_data(&self, name: &'static str, size: usize, step: usize) -> Connections {
         let is_first = |place: &RankCoord| (place.dp_rank / step).is_multiple_of(size);
         let member = |place: &RankCoord, i: usize| place.with(Axis::Dp, place.dp_rank + i * step);
@@ -197,7 +197,7 @@ impl Wiring<'_> {
         self.connect(name, &lists)
     }
 
-    /// Data-parallel groups; where several members share a node they sum there first.
+    /// Data-parallel groups; hierarchical: members on one node are summed there first.
     fn data(&self, name: &'static str) -> Connections {
         let flat = self.along(name, Axis::Dp);
         let (together, dp) = (self.parallel.dp_ranks_on_a_node(), self.parallel.dp);

@@ -1,4 +1,4 @@
-//! Processes, ranks and their groups: the launch, the world that ranks live in, the mesh of parallel axes.
+//! Processes, ranks and their groups: the launch, the world of a run's processes, the mesh of parallel axes.
 
 pub(crate) mod keep_alive;
 pub(crate) mod launch;

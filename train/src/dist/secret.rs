@@ -1,10 +1,10 @@
-//! The secret by which the processes of a run know each other over TCP (`kernels::comm::Secret`):
+//! The shared secret that authenticates the processes of a run to each other over TCP (`kernels::comm::Secret`):
 //!
 //! 1. the text of `MILLRACE_SECRET`, the same for all processes;
 //! 2. the text of the file that `launch.secret` names;
-//! 3. `.secret` in `out`, which all processes see: process 0 writes 256 random bits there, readable by their
-//!    owner alone, unless the file is there, and the others wait for it. So whoever can read the run's
-//!    folder as that user can take part, as it could change the checkpoints too.
+//! 3. `.secret` in `out`, which all processes see: process 0 writes 256 random bits there, readable by their owner
+//!    alone, unless the file exists, and the others wait for it. So anyone who can read the run's folder as that
+//!    user can join, just as they could change the checkpoints.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -19,15 +19,16 @@ use crate::error::{At, Error, Result};
 
 /// Name of the file in `out`.
 const NAME: &str = ".secret";
-/// Pause before another look for it.
+/// Polling interval for the file.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Characters of the shortest secret: 64 bits in hexadecimal digits.
 const SHORTEST: usize = 16;
 
-/// The secret of a run whose folder is `out`, for one of its processes, and what the log should say of it.
+/// The secret for one process of the run whose folder is `out`, and its source for the log.
 ///
 /// # Errors
-/// A file that cannot be read or written, that others may read, or that does not come in time; a secret that
+/// A file that cannot be read or written, that others may read, or that does not appear in time; a secret that is
+/// too short.
 /// is too short.
 pub(crate) fn of_run(
     config: &LaunchConfig,
@@ -76,7 +77,7 @@ fn make(out: &Path, path: &Path) -> Result<()> {
     }
     fs::create_dir_all(out).at("create", out)?;
     let text = Secret::random_text().at("read random numbers for", path)?;
-    // of this process's own, so that two that start at once do not write one file
+    // named after this process, so that two that start at once do not write one file
     let partial = out.join(format!("{NAME}.{}.tmp", std::process::id()));
     let written = (|| -> std::io::Result<()> {
         let mut options = OpenOptions::new();
@@ -86,7 +87,7 @@ fn make(out: &Path, path: &Path) -> Result<()> {
         let mut file = options.open(&partial)?;
         file.write_all(format!("{text}\n").as_bytes())?;
         file.sync_all()?;
-        // whoever was first wins
+        // the first writer wins
         match fs::hard_link(&partial, path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
             // a file system without links

@@ -1,4 +1,4 @@
-//! Threads of the ranks of a process.
+//! Thread pools: each rank has its own.
 
 use crate::panics;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder, Yield};
@@ -17,8 +17,8 @@ pub(crate) fn of_rank(number: usize, ranks: usize) -> Result<ThreadPool, ThreadP
     threads.build()
 }
 
-/// Runs a rank inside its threads, of which the others look for work as long as it runs: a step has hundreds of ops,
-/// and waking a thread takes as long as a small one.
+/// Runs a rank inside its threads, whose other threads busy-wait for work as long as it runs: a step has hundreds
+/// of ops, and waking a thread takes as long as a small one.
 pub(crate) fn work<R: Send>(threads: &ThreadPool, rank: impl FnOnce() -> R + Send) -> R {
     threads.install(|| {
         if threads.current_num_threads() == 1 {
@@ -32,19 +32,19 @@ pub(crate) fn work<R: Send>(threads: &ThreadPool, rank: impl FnOnce() -> R + Sen
                     look_for_work(&is_over);
                 }
             });
-            // however it ends
+            // set whether the rank returns or panics
             let _end = End(&is_over);
             rank()
         })
     })
 }
 
-/// Without work so long a thread only looks now and then: the rank waits for others, or for a disk.
+/// After this time without work a thread polls only now and then: the rank waits for others, or for a disk.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// From one such look to the next.
+/// Polling interval after that.
 const NAP: Duration = Duration::from_micros(200);
 
-/// Does what there is to do, and leaves the core to others where there is nothing.
+/// Runs queued work; without any, yields the core to other threads.
 fn look_for_work(is_over: &AtomicBool) {
     let mut last = Instant::now();
     while !is_over.load(Ordering::Acquire) {
@@ -58,7 +58,7 @@ fn look_for_work(is_over: &AtomicBool) {
     }
 }
 
-/// Tells the threads that look for work when it is dropped.
+/// Stops the threads that look for work when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {

@@ -1,8 +1,8 @@
-//! The processes of a run, of which each has a share of the ranks as its threads, and what they do
-//! together outside of steps: meet, compare what they are about to do, end.
+//! The processes of a run, each of which runs a share of the ranks as its threads, and their communication outside
+//! steps: rendezvous, comparison of settings, failure reports.
 //!
-//! A process that fails tells the others why; they end with its words. One that goes without a word is
-//! named. `kernels::comm` carries the numbers.
+//! A process that fails reports why, and the others end with its message. One that ends without a report is named.
+//! `kernels::comm` is the transport.
 
 use std::ops::Range;
 use std::path::Path;
@@ -27,20 +27,20 @@ use crate::dist::launch::{
 use crate::dist::secret;
 use crate::error::{Error, OnRank, Result};
 
-/// How long to wait for the words of a process that failed.
+/// Time to wait for the report of a process that failed.
 const WORDS: Duration = Duration::from_secs(2);
 
 /// This process among those of a run.
 pub struct World {
     network: Option<Network>,
-    /// Ends after the connections.
+    /// Dropped after the connections.
     _guardian: Option<KeepAlive>,
     remarks: Vec<String>,
     watch: Arc<Watch>,
     host: String,
-    /// The others were told why this one ends.
+    /// This process has reported its end to the others.
     is_ended: AtomicBool,
-    /// Floating-point operations per second of all processes at most, if it was measured and is known.
+    /// Peak floating-point operations per second of all processes, once measured; None inside if it is not known.
     peak: OnceLock<Option<f64>>,
 }
 
@@ -65,11 +65,11 @@ impl World {
         }
     }
 
-    /// Finds out which process of the run this is and connects it to the others, which see the same folder
-    /// `out`: without another secret the one by which they know each other is there.
+    /// Detects which process of the run this is and connects it to the others, which see the same folder `out`: it
+    /// has the shared secret unless another one is configured.
     ///
     /// # Errors
-    /// `Launch`: variables that are wrong or do not match the layout, a secret that is none; `Connect`:
+    /// `Launch`: variables that are wrong or do not match the layout, an invalid secret; `Connect`:
     /// processes that do not find each other in time.
     pub fn open(config: &LaunchConfig, parallel: &ParallelConfig, out: &Path) -> Result<World> {
         let timeout = time(&config.timeout);
@@ -170,10 +170,10 @@ impl World {
         })
     }
 
-    /// Measures how many floating-point operations per second the threads of all processes do at most in the
-    /// numbers of the plan's products, which `StepRecord::mfu` is the share of; takes about 60 ms. Every
-    /// process makes this call. None where one of them has a path whose peak is not known. Without this call
-    /// and without `train.peak_tflops` no share is reported.
+    /// Measures the peak floating-point operations per second of all processes' threads in the number format of the
+    /// plan's products, the denominator of `StepRecord::mfu`; takes about 60 ms. Every process must call it. None
+    /// if a process uses an instruction set whose peak is not known. Without this call and without
+    /// `train.peak_tflops` no MFU is reported.
     ///
     /// # Errors
     /// If a process has ended; `Cpu`.
@@ -187,7 +187,7 @@ impl World {
         Ok(*self.peak.get_or_init(|| sum))
     }
 
-    /// What `measure_peak` found.
+    /// Result of `measure_peak`.
     pub(crate) fn peak(&self) -> Option<f64> {
         self.peak.get().copied().flatten()
     }
@@ -202,17 +202,17 @@ impl World {
         self.network.as_ref().map_or(1, Network::processes)
     }
 
-    /// Whether this is process 0, which alone writes what is not its ranks' own.
+    /// Whether this is process 0, which alone writes the files that are not a rank's own.
     pub fn is_first(&self) -> bool {
         self.process() == 0
     }
 
-    /// Whether there are other processes.
+    /// Whether the run has other processes.
     pub(crate) fn is_shared(&self) -> bool {
         self.network.is_some()
     }
 
-    /// World ranks of this process, of so many.
+    /// World ranks of this process, in a world of this size.
     pub(crate) fn ranks(&self, world: usize) -> Range<usize> {
         self.network.as_ref().map_or(0..world, Network::ranks)
     }
@@ -221,20 +221,21 @@ impl World {
         &self.watch
     }
 
-    /// What the log should say of how the processes are connected.
+    /// Log lines about how the processes are connected.
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }
 
-    /// Calls `tell` with who and how as soon as a process ends without a word, which may be long before a
-    /// rank here waits for it, and all the time there is under a launcher that ends all then; once.
+    /// Calls `tell` with the name and the reason as soon as a process ends without a report, once. That may be long
+    /// before a rank here waits for it; under a launcher that then ends all processes, it is the only chance to
+    /// report it.
     pub fn on_loss(&self, tell: impl Fn(&str, &str) + Send + Sync + 'static) {
         if let Some(network) = &self.network {
             network.on_loss(move |failure| tell(&failure.who, &failure.reason));
         }
     }
 
-    /// Whether another process told why the run ends, or died.
+    /// Whether another process reported why the run ends, or died.
     pub(crate) fn knows_cause(&self) -> bool {
         let network = self.network.as_ref();
         network.is_some_and(|network| network.cause(Duration::ZERO).is_some())
@@ -282,7 +283,7 @@ impl World {
             .map(|network| network.of_processes(name))
     }
 
-    /// Gives a text to every process and returns everybody's, by process; waits without a deadline.
+    /// All-gathers one text per process, in order of processes; waits without a deadline.
     ///
     /// # Errors
     /// If a process has ended.
@@ -298,7 +299,7 @@ impl World {
         }
     }
 
-    /// Compares something that all processes must have alike with what process 0 has.
+    /// Compares a value that all processes must agree on with process 0's.
     ///
     /// # Errors
     /// `Unlike`, on every process: hosts, ranks and every key that differs.
@@ -333,7 +334,7 @@ impl World {
         Err(Error::Unlike { what, differences })
     }
 
-    /// Tells the other processes why this one ends, or finds out why they did: returns the cause.
+    /// Reports to the other processes why this one ends, or finds out why they did; returns the cause.
     pub fn end(&self, error: Error) -> Error {
         let Some(network) = &self.network else {
             return error;
@@ -357,7 +358,7 @@ impl World {
         error
     }
 
-    /// Tells the other processes that this one ends, for a reason of its own.
+    /// Reports to the other processes that this one ends, for a reason of its own.
     pub fn fail(&self, reason: &str) {
         if let Some(network) = &self.network
             && !self.is_ended.swap(true, Ordering::SeqCst)
@@ -381,7 +382,7 @@ impl World {
     }
 }
 
-/// Whether a rank only tells that another one failed before.
+/// Whether an error is only the consequence of another rank's earlier failure.
 pub(crate) fn is_consequence(error: &Error) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! Questions to a checkpoint: mean loss over samples, logits of one sequence, what is in it.
+//! Evaluation of a checkpoint: mean loss over samples, logits of one sequence, a summary of its contents.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ use crate::infer::pair;
 use crate::parallel::pipeline::Worker;
 use crate::parallel::zero::Parameters;
 
-/// Mean loss in nats per token over the first `count` samples (all, if there are fewer). As
-/// everywhere, `ema.safetensors` in a checkpoint's folder stands for the averages in it.
+/// Mean loss in nats per token over the first `count` samples (all, if there are fewer). As everywhere,
+/// `ema.safetensors` in a checkpoint's folder selects the averages in it.
 ///
 /// # Errors
-/// A damaged checkpoint, no samples, and what the samples report.
+/// A damaged checkpoint, no samples, and errors of the samples.
 pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<f64> {
     let model = Model::load(checkpoint)?;
     let sequences = usize::try_from(count.min(samples.len())).unwrap_or(usize::MAX);
@@ -40,7 +40,8 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
     worker.evaluate(samples, sequences)
 }
 
-/// Logits after each token of one sequence, or at each for a masked model (all of one segment): `tokens.len()` rows of `vocab` numbers.
+/// Logits after each token of one sequence, or at each token for a masked model (all of one segment):
+/// `tokens.len()` rows of `vocab` numbers.
 ///
 /// # Errors
 /// A damaged checkpoint; an empty or too long sequence; a token outside the vocabulary.
@@ -62,8 +63,8 @@ pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
     Ok(rows.map(|row| row[..model.plan.vocab].to_vec()).collect())
 }
 
-/// Logits of an encoder-decoder that is given `tokens` to read and `decoder_tokens` as what was written so
-/// far: `decoder_tokens.len()` rows of `vocab` numbers, each after its token.
+/// Logits of an encoder-decoder whose encoder reads `tokens` and whose decoder has written `decoder_tokens` so far:
+/// `decoder_tokens.len()` rows of `vocab` numbers, each after its token.
 ///
 /// # Errors
 /// A damaged checkpoint; a model without an encoder; an empty or too long text; a token outside the

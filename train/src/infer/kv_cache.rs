@@ -1,4 +1,5 @@
-//! Keys and values of the tokens so far, one pair of tensors a block: `[1, k, room, e]`.
+//! Key-value cache of a decoder: keys and values of the tokens so far, one pair of tensors per block, `[1, k, room,
+//! e]`.
 
 use kernels::{DType, Tensor, add, attention};
 
@@ -77,7 +78,7 @@ impl<'a> Decoder<'a> {
         self.position += tokens.len();
     }
 
-    /// What the next token is told of its document.
+    /// Document bounds and position of the next token.
     fn document_in_progress(&self) -> Option<Documents> {
         let number = |n: usize| u32::try_from(n).expect("positions are below seq_length");
         let asked = Documents::asked_for(&self.model.plan)?;
@@ -90,7 +91,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// First key that the next token sees.
+    /// First key that the next token attends to.
     fn first_key(&self, window: usize, documents: Option<&Documents>) -> usize {
         let bounds = documents.and_then(|documents| documents.bounds.as_ref());
         let start = bounds.map_or(0, |_| self.start);

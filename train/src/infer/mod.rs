@@ -1,9 +1,9 @@
-//! Text generation from a checkpoint, one sequence on one rank. An encoder-decoder answers (`pair`); a
-//! decoder goes on:
+//! Text generation from a checkpoint, one sequence on one rank. An encoder-decoder answers its prompt (`pair`); a
+//! decoder continues it:
 //!
-//! The prompt runs through the model at once and fills the key and value caches; then each token is
-//! one row. When the sequence reaches `seq_length`, the newest half of it is kept and run again:
-//! the model has not seen longer ones.
+//! Prefill runs the prompt through the model at once and fills the key-value cache; decoding then runs one row per
+//! token. When the sequence reaches `seq_length`, its newest half is kept and prefilled again, as the model has not
+//! seen longer ones.
 
 mod kv_cache;
 pub(crate) mod options;
@@ -43,7 +43,7 @@ pub fn generate(
         return Err(Error::Request {
             what: "model to generate with",
             found: format!("{:?}", model.plan.model.family),
-            wanted: "a decoder: a masked model does not go on".into(),
+            wanted: "a decoder: a masked model does not continue a text".into(),
         });
     }
     model.tokens(prompt)?;
@@ -53,7 +53,7 @@ pub fn generate(
     let limit = model.plan.seq_length;
     let mut tokens = prompt.to_vec();
     let window = prompt.len().min(limit);
-    // the longest sequence of a model with rotary positions is a number that no tensor bounds
+    // the longest sequence of a model with rotary positions is not bounded by any tensor
     let room = window.saturating_add(options.max_tokens).min(limit);
     let mut decoder = Decoder::new(&model, room).on_rank(0, "allocate caches")?;
     let mut logits = decoder.prefill(&prompt[prompt.len() - window..])?;

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// How to continue a prompt.
+/// Sampling options and limits for the continuation of a prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
     /// Most tokens to add.

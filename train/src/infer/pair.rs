@@ -1,6 +1,6 @@
-//! An encoder-decoder model writes an answer: the prompt goes through the encoder once, which gives every
-//! block its keys and values for cross attention; then each token is one row of the decoder, whose own
-//! keys and values are kept, `[1, k, room, e]` a block.
+//! Generation with an encoder-decoder model: the encoder reads the prompt once, which gives every block its keys
+//! and values for cross attention; then the decoder runs one row per token, with its own key-value cache of `[1, k,
+//! room, e]` per block.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ fn encode(model: &Model, tokens: &[u32]) -> Result<Tensor> {
     encoded.on_rank(0, "run the encoder")
 }
 
-/// Logits of every row of a decoder that is given `decoder_tokens`: `[tokens, padded vocabulary]`.
+/// Logits of every row of a decoder whose input is `decoder_tokens`: `[tokens, padded vocabulary]`.
 pub(crate) fn logits(model: &Model, tokens: &[u32], decoder_tokens: &[u32]) -> Result<Tensor> {
     let (encoded, ids) = (
         Arc::new(encode(model, tokens)?),
@@ -165,7 +165,7 @@ impl<'a> Writer<'a> {
 }
 
 impl Model {
-    /// For sequences of `encoder` and of `decoder` tokens, all of whose rows are seen.
+    /// For sequences of `encoder` and of `decoder` tokens without padding.
     fn context_of_pair(&self, encoder: usize, decoder: usize) -> Context<'_> {
         let cx = self.context(0..encoder + decoder, None);
         let rows = PairRows {

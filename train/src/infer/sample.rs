@@ -1,6 +1,6 @@
-//! Choosing a token from logits: temperature, then the `top_k` likeliest, then the likeliest whose
-//! probabilities reach `top_p` (nucleus sampling, Holtzman et al. 2020, arXiv:1904.09751).
-//! Random numbers are Philox(seed, "generate", index of the token): no state to carry.
+//! Sampling a token from logits: temperature, then the `top_k` likeliest, then the likeliest whose probabilities
+//! reach `top_p` (nucleus sampling, Holtzman et al. 2020, arXiv:1904.09751). Random numbers are Philox(seed,
+//! "generate", index of the token), so there is no state to carry.
 
 use kernels::rng;
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,15 +1,15 @@
 //! Self-attention with grouped queries (Ainslie et al. 2023, arXiv:2305.13245).
 //! y = concat_h softmax(q_h k^T / sqrt(e)) v . W_out; where the architecture has them, RMS norms of
 //! queries and keys (Dehghani et al. 2023, arXiv:2302.05442), then rotary positions (Su et al. 2021,
-//! arXiv:2104.09864). A row sees those before it, in its window and its document.
+//! arXiv:2104.09864). A row attends to those before it, in its window and its document.
 //!
-//! Tensor parallel: whole groups of heads per rank; one sum over ranks forward (in `out`) and one
-//! backward (in `qkv`). Scores are never stored: backward recomputes them from lse. With norms of
-//! queries and keys the projection is kept as it was before them.
+//! Tensor parallel: whole groups of heads per rank; one all-reduce forward (in `out`) and one backward (in `qkv`).
+//! Scores are never stored: backward recomputes them from lse. With qk_norm the projection is kept as it was before
+//! the norms.
 //!
-//! Context parallel: a rank has the queries of its tokens; keys and values of the others come by one after
-//! another (`ring.rs`), which any number of heads allows, and a row's softmax is the one of a single rank.
-//! Their gradients are summed over ranks as leaves of query rows.
+//! Context parallel: ring attention (`ring.rs`). A rank has the queries of its tokens; keys and values of the
+//! others pass by one part after another, which works for any number of heads, and a row's softmax is that of a
+//! single rank. Their gradients are summed over ranks as leaves of query rows.
 
 use kernels::attention::{
     Bias, Buckets, Call, Keys, Mask, Next, Passed, RunningBackward, RunningForward,
@@ -36,12 +36,12 @@ pub(crate) struct Attention {
     pub heads: Heads,
     /// Angles, if positions are rotary.
     rotary: Option<Frequencies>,
-    /// Keys a row sees; 0: all up to it.
+    /// Keys a row attends to; 0: all up to it.
     pub window: usize,
     is_causal: bool,
     bias: Option<RelativeBias>,
     dropout: f32,
-    /// Number of the probabilities' dropout.
+    /// Dropout tensor number of the probabilities.
     tensor: u32,
 }
 
@@ -71,7 +71,7 @@ impl Saved {
         self.x
     }
 
-    /// What takes memory.
+    /// The large tensors.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         let core = self.core.iter_mut().flat_map(|(mixed, lse)| [mixed, lse]);
         [&mut self.x, &mut self.qkv]
@@ -80,14 +80,14 @@ impl Saved {
             .collect()
     }
 
-    /// Drops what `backward` can compute again from queries, keys and values.
+    /// Drops the tensors that `backward` can recompute from queries, keys and values.
     pub(crate) fn without_core(self) -> Saved {
         Saved { core: None, ..self }
     }
 }
 
 impl Attention {
-    /// Of block `block`; `tensor` is the number of the probabilities' dropout.
+    /// The layer of block `block`; `tensor` identifies the dropout of probabilities.
     pub(crate) fn named(
         block: usize,
         plan: &Plan,
@@ -126,8 +126,8 @@ impl Attention {
         bias.map(|bias| [bias.table, bias.gradient])
     }
 
-    /// x: `[m, d]` -> packed queries, keys and values `[n, packed]` in f32, and what they were before they
-    /// were normalised and turned, if that is kept.
+    /// x: `[m, d]` -> packed queries, keys and values `[n, packed]` in f32, and the same before norms and rotary
+    /// positions if the layer has qk_norm.
     pub(crate) fn project(
         &self,
         x: &Tensor,
@@ -144,7 +144,7 @@ impl Attention {
         Ok((qkv, Some(raw)))
     }
 
-    /// As `project` without norms, stored as told.
+    /// As `project` without norms, with the result stored as `stored`.
     fn project_as(&self, x: &Tensor, stored: DType, cx: &Context<'_>) -> kernels::Result<Tensor> {
         match self.turn(cx) {
             Some(turn) => self.qkv.forward_turned(x, (stored, turn), cx),
@@ -152,7 +152,7 @@ impl Attention {
         }
     }
 
-    /// How queries and keys turn, if positions are rotary.
+    /// Rotary embedding of queries and keys, if positions are rotary.
     fn turn<'a>(&'a self, cx: &Context<'a>) -> Option<Turn<'a>> {
         self.rotary.as_ref().map(|frequencies| Turn {
             heads: &self.heads,
@@ -161,7 +161,7 @@ impl Attention {
         })
     }
 
-    /// How queries, keys and values are stored, and their gradients.
+    /// Number format in which queries, keys, values and their gradients are stored.
     fn stored(&self, cx: &Context<'_>) -> DType {
         match self.norms {
             Some(_) => DType::F32,
@@ -169,7 +169,7 @@ impl Attention {
         }
     }
 
-    /// Norms and positions, and the numbers of `model/precision.rs`, in place.
+    /// Applies norms, rotary positions and the rounding of `model/precision.rs`, in place.
     fn prepare(&self, qkv: &mut Tensor, cx: &Context<'_>) -> kernels::Result<()> {
         if let Some([q, k]) = self.norms {
             qk_norm::forward(qkv, &self.heads, qk_weights([q, k], cx), self.eps)?;
@@ -198,7 +198,7 @@ impl Attention {
         Ok((y, Saved { x, qkv, core }))
     }
 
-    /// Packed rows -> mixed values `[n, h*e]` and the sums' logarithms.
+    /// Packed rows -> mixed values `[n, h*e]` and the logsumexp.
     fn mix(&self, qkv: &Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Tensor)> {
         let Some(ring) = Ring::of(cx, self.is_causal, self.window) else {
             return attention::forward(qkv, &self.call(qkv, None, cx));
@@ -211,7 +211,7 @@ impl Attention {
         running.finish(&call)
     }
 
-    /// The gradient of packed rows; the other way of `mix`.
+    /// Backward of `mix`: the gradient of packed rows.
     fn unmix(
         &self,
         passed: &Passed<'_>,
@@ -237,7 +237,7 @@ impl Attention {
         slopes.finish(passed, &call, dkv.as_ref(), dtable)
     }
 
-    /// Who sees what, and what is dropped; kv: keys and values at hand and the first one's position.
+    /// Arguments of the attention op: mask and dropout. kv: available keys and values and the first one's position.
     pub(crate) fn call<'a>(
         &'a self,
         qkv: &Tensor,
@@ -341,7 +341,7 @@ impl Attention {
         self.qkv.backward(&dqkv, &x, gradients, cx)
     }
 
-    /// Takes the gradient through the norms of queries and keys.
+    /// Backward through the norms of queries and keys.
     fn backward_norms(
         &self,
         (dqkv, raw): (&mut Tensor, &Tensor),
@@ -360,7 +360,7 @@ impl Attention {
     }
 }
 
-/// Numbers of four bytes of the queries, keys and values of n rows that a block keeps.
+/// 4-byte words of the queries, keys and values of n rows that a block keeps.
 pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, tp: usize) -> usize {
     let count = n * plan.shape().packed / tp;
     if !plan.model.architecture().qk_norm && numbers::has_bf16_layers(plan, block) {

@@ -1,10 +1,9 @@
-//! One transformer block, pre-norm: m = x + drop(attention(norm1(x)));
-//! y = m + drop(feed_forward(norm2(m))); or post-norm (Vaswani et al. 2017):
-//! m = norm1(x + drop(attention(x))); y = norm2(m + drop(feed_forward(m))).
-//! What is dropped is drawn again wherever it is needed (`kernels::dropout`), never kept.
-//! Kept for backward, all freed by it (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022,
-//! arXiv:2205.05198, sec. 5): everything; all but what attention itself computes (`selective`); or the
-//! input alone (`full`), from which backward runs the block again. The bits are the same.
+//! Transformer block, pre-norm: m = x + drop(attention(norm1(x))); y = m + drop(feed_forward(norm2(m))); or
+//! post-norm (Vaswani et al. 2017): m = norm1(x + drop(attention(x))); y = norm2(m + drop(feed_forward(m))).
+//! Dropout masks are drawn again wherever they are needed (`kernels::dropout`), never kept. Activation
+//! recomputation (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198, sec. 5): kept for
+//! backward, and freed by it, is everything; or everything except attention's own results (`selective`); or only
+//! the input (`full`), from which backward runs the block again. The bits are the same.
 
 use kernels::{Tensor, add};
 
@@ -19,7 +18,7 @@ use crate::model::norm::{Norm, Statistics};
 use crate::model::slots::Slots;
 
 pub(crate) struct Block {
-    /// Over the whole model.
+    /// Index over the whole model.
     pub number: usize,
     pub norm1: Norm,
     pub attention: Attention,
@@ -28,14 +27,14 @@ pub(crate) struct Block {
     is_post_norm: bool,
     recompute: Recompute,
     dropout: f32,
-    /// Numbers of the dropouts of what attention and the feed-forward layer add.
+    /// Dropout tensor numbers of attention's and the feed-forward layer's outputs.
     tensors: [u32; 2],
 }
 
 /// Kept from forward.
 pub(crate) struct Saved {
     kept: Kept,
-    /// What the router of a mixture did.
+    /// The router's report, for a mixture.
     pub report: Option<Report>,
 }
 
@@ -45,7 +44,7 @@ enum Kept {
     Input(Tensor),
 }
 
-/// What backward reads: also what went into the norms, `[m, d]` each.
+/// Tensors that backward reads, including the inputs of the norms, `[m, d]` each.
 struct Inner {
     into_norm1: Tensor,
     statistics1: Statistics,
@@ -56,7 +55,7 @@ struct Inner {
 }
 
 impl Saved {
-    /// What takes memory; the statistics of norms and a router's numbers are few.
+    /// The large tensors; statistics of norms and a router's numbers are small.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         match &mut self.kept {
             Kept::Input(x) => vec![x],

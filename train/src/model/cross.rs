@@ -1,9 +1,9 @@
-//! Attention of a decoder's rows to an encoder's: queries of the one, keys and values of the other, no
-//! mask but the encoder's padding (Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.3). Scores are not
-//! divided by the root of the head width (T5).
+//! Cross attention: queries from a decoder's rows, keys and values from an encoder's, no mask but the encoder's
+//! padding (Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.3). Scores are not divided by the root of the head
+//! width (T5).
 //!
-//! Tensor parallel: heads are split, as those of `attention`. Context parallel: a rank has its rows of
-//! both sequences; the encoder's keys and values come by one part after another (`ring.rs`).
+//! Tensor parallel: heads are split, as in `attention`. Context parallel: a rank has its rows of both sequences;
+//! the encoder's keys and values pass by one part after another (`ring.rs`).
 
 use kernels::attention::{Call, Keys, Mask, Passed, RunningBackward, RunningForward};
 use kernels::{DType, Heads, Tensor, attention};
@@ -22,7 +22,7 @@ pub(crate) struct CrossAttention {
     /// This rank's heads.
     pub heads: Heads,
     dropout: f32,
-    /// Number of the probabilities' dropout.
+    /// Dropout tensor number of the probabilities.
     tensor: u32,
 }
 
@@ -36,21 +36,21 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// What takes memory.
+    /// The large tensors.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         let core = self.core.iter_mut().flat_map(|(mixed, lse)| [mixed, lse]);
         let own = [&mut self.x, &mut self.q, &mut self.kv];
         own.into_iter().chain(core).collect()
     }
 
-    /// Drops what `backward` can compute again from queries, keys and values.
+    /// Drops the tensors that `backward` can recompute from queries, keys and values.
     pub(crate) fn without_core(self) -> Saved {
         Saved { core: None, ..self }
     }
 }
 
 impl CrossAttention {
-    /// `tensor` is the number of the probabilities' dropout.
+    /// `tensor`: dropout tensor number of the probabilities.
     pub(crate) fn named(
         at: &str,
         plan: &Plan,
@@ -89,8 +89,8 @@ impl CrossAttention {
         Ok(q)
     }
 
-    /// x: `[m, d]`, kv of whole encoder sequences -> what every row takes from them, `[m, d]`, for
-    /// inference. `cx` is the decoder's.
+    /// Cross attention for inference. x: `[m, d]`, kv: those of whole encoder sequences -> `[m, d]`. `cx` is the
+    /// decoder's.
     pub(crate) fn look(
         &self,
         x: &Tensor,
@@ -125,7 +125,7 @@ impl CrossAttention {
         Ok((y, Saved { x, q, kv, core }))
     }
 
-    /// What every row takes from the encoder's, `[n, h*e]`, and the sums' logarithms.
+    /// Attention-weighted values of every row, `[n, h*e]`, and the logsumexp.
     fn mix(&self, q: &Tensor, kv: &Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Tensor)> {
         let (near, far) = (cx.decoder(), cx.encoder());
         let b = q.dims()[0] / near.sequence.time;
@@ -140,7 +140,7 @@ impl CrossAttention {
         running.finish(&call)
     }
 
-    /// Gradients of queries and of this rank's keys and values; the other way of `mix`.
+    /// Backward of `mix`: gradients of queries and of this rank's keys and values.
     fn unmix(
         &self,
         passed: &Passed<'_>,
@@ -168,7 +168,7 @@ impl CrossAttention {
         Ok((slopes.finish(passed, &call, None, None)?, dkv))
     }
 
-    /// Who sees what of `b` sequences, and what is dropped. `cx` is the decoder's.
+    /// Arguments of the attention op for `b` sequences: mask and dropout. `cx` is the decoder's.
     fn call<'a>(&'a self, far: Far<'a>, b: usize, cx: &Context<'a>) -> Call<'a> {
         let seen = cx.pair.map_or(&[][..], |pair| pair.rows.seen);
         Call {
@@ -228,7 +228,7 @@ impl CrossAttention {
     }
 }
 
-/// Keys and values of an encoder's rows: `[b * keys at hand, 2*k*e]`.
+/// Keys and values of an encoder's rows: `[b * available keys, 2*k*e]`.
 #[derive(Clone, Copy)]
 struct Far<'a> {
     kv: &'a Tensor,

@@ -1,8 +1,7 @@
-//! A block that also looks at an encoder's rows, pre-norm (Vaswani et al. 2017, arXiv:1706.03762; norms as
-//! in Raffel et al. 2020, JMLR 21): m = x + drop(attention(norm1(x))); c = m + drop(cross(norm2(m),
-//! encoded)); y = c + drop(feed_forward(norm3(c))).
-//! What is kept for backward is chosen as in `block`; the encoder's rows are shared by all blocks of a
-//! piece.
+//! Decoder block of an encoder-decoder, with cross attention, pre-norm (Vaswani et al. 2017, arXiv:1706.03762;
+//! norms as in Raffel et al. 2020, JMLR 21): m = x + drop(attention(norm1(x))); c = m + drop(cross(norm2(m),
+//! encoded)); y = c + drop(feed_forward(norm3(c))). Recomputation is chosen as in `block`; all blocks of a piece
+//! share the encoder's rows.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::model::norm::{Norm, Statistics};
 use crate::model::slots::Slots;
 
 pub(crate) struct DecoderBlock {
-    /// Over the whole model.
+    /// Index over the whole model.
     pub number: usize,
     pub norms: [Norm; 3],
     pub attention: Attention,
@@ -27,7 +26,7 @@ pub(crate) struct DecoderBlock {
     pub feed_forward: Mlp,
     recompute: Recompute,
     dropout: f32,
-    /// Numbers of the dropouts of what the three layers add.
+    /// Dropout tensor numbers of the three layers' outputs.
     tensors: [u32; 3],
 }
 
@@ -43,9 +42,9 @@ enum Kept {
     Input(Tensor),
 }
 
-/// What backward reads.
+/// Tensors that backward reads.
 struct Inner {
-    /// What went into the norms, `[m, d]` each, and their statistics.
+    /// Inputs of the norms, `[m, d]` each, and their statistics.
     into_norms: [(Tensor, Statistics); 3],
     attention: attention::Saved,
     cross: cross::Saved,
@@ -53,7 +52,7 @@ struct Inner {
 }
 
 impl Saved {
-    /// What takes memory here alone; the statistics of norms are few.
+    /// The large tensors of this block alone; statistics of norms are small.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         match &mut self.kept {
             Kept::Input(x) => vec![x],
@@ -159,7 +158,7 @@ impl DecoderBlock {
         };
         let near = cx.decoder();
         let [own, cross, last] = inner.into_norms;
-        // through a norm, and what goes around it and its layer
+        // through the norm, plus the residual branch
         let join = |number: usize, dnormed: &Tensor, dy: &Tensor, gradients: &mut Gradients| {
             let (x, statistics) = [&own, &cross, &last][number];
             let saved = (x, statistics);
@@ -189,7 +188,7 @@ impl DecoderBlock {
         join(0, &dnormed, &down, gradients)
     }
 
-    /// The gradient of what a layer added, if some of it was dropped.
+    /// Gradient of a layer's output before dropout; None without dropout.
     fn dropped(
         &self,
         dy: &Tensor,

@@ -1,9 +1,9 @@
-//! Tokens to vectors: x = table[token] (+ position table, if positions are learned; + segment table
+//! Token embedding: x = table[token] (+ position table, if positions are learned; + segment table
 //! and a norm of the sum for an encoder as published).
 //!
-//! Tensor parallel: a rank holds adjacent rows of the table, looks up zeros for the others, and the
-//! sum over ranks puts them together. One rank alone adds 0.0 as well: -0.0 must not survive on one
-//! layout only. Gradients of a row sum over its tokens in the token tree.
+//! Tensor parallel: a rank holds adjacent rows of the table, looks up zeros for the others, and an all-reduce
+//! combines them. A single rank adds 0.0 as well: -0.0 must not survive on one layout only. Gradients of a row sum
+//! over its tokens in the token tree.
 
 use kernels::rope::Positions;
 use kernels::{DType, Device, Tensor, add, embedding};
@@ -25,7 +25,7 @@ pub(crate) struct Embedding {
     dropout: f32,
 }
 
-/// Number of the embedding's dropout.
+/// Dropout tensor number of the embedding.
 const DROPOUT: u32 = 0;
 
 /// Kept from forward: the sum before the norm, `[m, d]`, if there is one.
@@ -108,7 +108,7 @@ impl Embedding {
     }
 }
 
-/// Of ids of whole sequences, `[n]`, those of the rank's rows between layers, `[m]`.
+/// From ids of whole sequences, `[n]`, selects those of the rank's rows between layers, `[m]`.
 fn between_layers(ids: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
     let (time, from) = (cx.row_time(), cx.row_first() - cx.sequence.first);
     let sequences = ids.u32().chunks(cx.sequence.time);

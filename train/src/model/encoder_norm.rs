@@ -1,5 +1,5 @@
-//! The norm after an encoder's last block, whose result all blocks of the decoder look at; T5 drops some of
-//! it in training.
+//! The norm after an encoder's last block, whose output all decoder blocks attend to; T5 applies dropout to it in
+//! training.
 
 use kernels::Tensor;
 

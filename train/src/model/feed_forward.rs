@@ -1,4 +1,4 @@
-//! The second half of a block: one feed-forward layer, or a mixture of many.
+//! The second half of a block: one feed-forward layer, or a mixture of experts.
 
 use kernels::Tensor;
 
@@ -30,7 +30,7 @@ impl Saved {
         }
     }
 
-    /// What takes memory.
+    /// The large tensors.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         match self {
             Saved::Dense(saved) => saved.large(),
@@ -38,7 +38,7 @@ impl Saved {
         }
     }
 
-    /// What the router of a mixture did.
+    /// The router's report, for a mixture.
     pub(crate) fn report(&self) -> Option<Report> {
         match self {
             Saved::Dense(_) => None,
@@ -48,7 +48,7 @@ impl Saved {
 }
 
 impl FeedForward {
-    /// Of layer `layer`.
+    /// The feed-forward layer or mixture of block `layer`.
     pub(crate) fn named(layer: usize, plan: &Plan, tp: usize, slots: &Slots<'_>) -> FeedForward {
         match plan.model.moe_at(layer) {
             Some(config) => {

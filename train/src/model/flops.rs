@@ -1,10 +1,9 @@
 //! Floating-point operations of a training step, for throughput figures.
 //!
-//! Per token: 6 for every weight of a matrix product (2 forward, 4 backward) plus 12 * layers *
-//! heads * d_head * seq_length for the attention scores and their use.
-//! Of a mixture the experts count that a token goes to, and the router.
-//! Paper: Narayanan et al. 2021, arXiv:2104.04473, sec. 5.1, without recomputation. Attention is
-//! counted in full, not halved for causality, as there; the padded vocabulary is what is computed.
+//! Per token: 6 for every weight of a matrix product (2 forward, 4 backward) plus 12 * layers * heads * d_head *
+//! seq_length for the attention scores and their use. Of a mixture, only a token's chosen experts and the router
+//! count. Paper: Narayanan et al. 2021, arXiv:2104.04473, sec. 5.1, without recomputation. Attention is counted in
+//! full, not halved for causality, as there; the vocabulary is counted with its padding, as computed.
 
 use crate::config::plan::Plan;
 
@@ -31,7 +30,7 @@ fn per_token(plan: &Plan) -> f64 {
     6.0 * matrices as f64 + attention as f64
 }
 
-/// The same of an encoder and a decoder, the mean over a sample's tokens of both; keys and values for
+/// The same for an encoder-decoder: the mean over a sample's tokens of both sequences; keys and values for
 /// cross attention are the encoder's rows.
 fn per_token_of_pair(plan: &Plan, feed_forward: usize) -> f64 {
     let s = plan.shape();

@@ -1,4 +1,4 @@
-//! Eight-bit numbers of a block's linear layers: which blocks have them, and the scales of `delayed`.
+//! fp8 in a block's linear layers: which blocks use it, and the scales of the `delayed` recipe.
 
 use std::ops::Range;
 
@@ -11,22 +11,22 @@ use crate::config::precision::{Fp8Config, Precision, Role};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::slots::Slot;
 
-/// Numbers of a block's linear layers.
+/// fp8 state for a block's linear layers.
 #[derive(Clone, Copy)]
 pub(crate) struct Fp8<'a> {
     pub config: Fp8Config,
     /// Blocks that are not in bf16.
     pub blocks: (usize, usize),
-    /// The one that runs.
+    /// The current block.
     pub block: Option<usize>,
     /// The weight of the layer that runs.
     pub weight: Option<Slot>,
-    /// Scales of `delayed`, and whether what they are for is observed.
+    /// Scales of `delayed`, and whether this pass records amax.
     pub scales: Option<(&'a Delayed, bool)>,
 }
 
 impl Fp8<'_> {
-    /// If the plan has any.
+    /// None if the plan does not use fp8.
     pub(crate) fn of(plan: &Plan) -> Option<Self> {
         let blocks = fp8_blocks(plan);
         (plan.train.precision == Precision::Fp8).then_some(Fp8 {
@@ -43,10 +43,10 @@ impl Fp8<'_> {
         self.blocks.0..self.blocks.1
     }
 
-    /// x by the scale of earlier steps.
+    /// x scaled and rounded with the scale from earlier steps.
     pub(crate) fn by_history(&self, x: &Tensor, role: Role) -> kernels::Result<Tensor> {
         let (delayed, observes) = self.scales.expect("plans with this recipe have scales");
-        let weight = self.weight.expect("a linear layer tells its weight");
+        let weight = self.weight.expect("a linear layer names its weight");
         if observes {
             delayed.observe(weight, role, most(&cast::row_amax(x)?));
         }
@@ -55,7 +55,7 @@ impl Fp8<'_> {
     }
 }
 
-/// The largest of a row's or a matrix's.
+/// The largest element of `amax`.
 pub(crate) fn most(amax: &Tensor) -> f32 {
     amax.f32().iter().copied().fold(0.0, f32::max)
 }

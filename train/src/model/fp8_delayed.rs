@@ -1,16 +1,16 @@
-//! fp8's `delayed` recipe: the scale of a tensor follows from the largest sizes of its numbers in the
-//! steps before, so that none has to be known before the numbers are rounded.
+//! fp8's `delayed` recipe: a tensor's scale follows from its amax (largest absolute value) in earlier steps, so
+//! that none has to be known before the numbers are rounded.
 //!
-//! scale = (largest number of the format / amax) / 2^margin in f32, where amax is the largest, or the
-//! newest, of the history; an amax that is 0 or not finite leaves the scale as it was, and one that f32
-//! does not hold becomes f32's largest. Before the first step scales are 1 and histories empty. Formula
-//! and names: Transformer Engine's `DelayedScaling`; Micikevicius et al. 2022, arXiv:2209.05433, sec. 3.
+//! scale = (largest number of the format / amax) / 2^margin in f32, where amax is the largest, or the newest, of
+//! the history. An amax that is 0 or not finite leaves the scale unchanged, and a scale that overflows f32 becomes
+//! f32's largest number. Before the first step scales are 1 and histories empty. Formula and names: Transformer
+//! Engine's `DelayedScaling`; Micikevicius et al. 2022, arXiv:2209.05433, sec. 3.
 //!
 //! We differ: a step adds one number, the largest over all its micro-batches and ranks (there each
 //! micro-batch's forward pass adds one), so that no layout changes it; a step that changes no weights adds
 //! none; the inputs of all experts of a layer are one tensor, and so are their gradients.
 //!
-//! Every rank has the histories of the whole model, in the order of its tensors.
+//! Every rank holds the histories of the whole model, in the order of its tensors.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,12 +52,12 @@ pub(crate) struct Delayed {
 
 struct Tracked {
     name: String,
-    /// Of its format.
+    /// Largest number of the tensor's format.
     largest: f32,
     scale: f32,
     /// The newest first.
     history: VecDeque<f32>,
-    /// Bits of the largest size in this step so far: those of sizes are in the order of the sizes.
+    /// Bits of this step's amax so far: the bits of non-negative floats sort like the floats.
     amax: AtomicU32,
 }
 
@@ -99,7 +99,7 @@ impl Delayed {
         Some(delayed)
     }
 
-    /// Of the tensor of a name, which is added if it is not there.
+    /// Index of the tensor with this name, which is added if it is missing.
     fn number(&mut self, name: &str, format: Format) -> usize {
         let found = self.tensors.iter().position(|one| one.name == name);
         found.unwrap_or_else(|| {
@@ -117,25 +117,25 @@ impl Delayed {
         }]]
     }
 
-    /// What a tensor of the layer whose weight has a slot is multiplied by.
+    /// Scale for one of the tensors (by `role`) of the layer whose weight is in this slot.
     pub(crate) fn scale(&self, weight: Slot, role: Role) -> f32 {
         self.tensor(weight, role).scale
     }
 
-    /// Takes note of the largest size of some of a tensor's numbers; the same ones may come again.
+    /// Records the amax of some of a tensor's numbers; the same ones may come again.
     pub(crate) fn observe(&self, weight: Slot, role: Role, amax: f32) {
         let tensor = self.tensor(weight, role);
         tensor.amax.fetch_max(amax.to_bits(), Ordering::Relaxed);
     }
 
-    /// Forgets what was observed, at the start of a step.
+    /// Resets the observed amax, at the start of a step.
     pub(crate) fn begin(&mut self) {
         for tensor in &mut self.tensors {
             *tensor.amax.get_mut() = 0;
         }
     }
 
-    /// Takes what all ranks of `world` observed into the histories, at the end of a step.
+    /// Appends the amax over all ranks of `world` to the histories, at the end of a step.
     pub(crate) fn follow(&mut self, world: &dyn Collective) -> kernels::Result<()> {
         let amax = self.tensors.iter_mut().map(|one| *one.amax.get_mut());
         let mut amax: Vec<f32> = amax.map(f32::from_bits).collect();
@@ -148,7 +148,7 @@ impl Delayed {
         Ok(())
     }
 
-    /// What a checkpoint keeps.
+    /// The state that a checkpoint stores.
     pub(crate) fn records(&self) -> Records {
         let all = self.tensors.iter().map(|one| {
             let scale = Singles(vec![one.scale]);
@@ -158,8 +158,8 @@ impl Delayed {
         Records(all.collect())
     }
 
-    /// Goes on from there. Tensors that it does not tell of, as those of blocks that were in bf16, start
-    /// anew.
+    /// Restores a checkpoint's state. Tensors that it does not have, such as those of blocks that were in bf16,
+    /// start anew.
     pub(crate) fn restore(&mut self, records: &Records) {
         for tensor in &mut self.tensors {
             if let Some(Record { scale, amax }) = records.0.get(&tensor.name) {
@@ -171,7 +171,7 @@ impl Delayed {
     }
 }
 
-/// Whether `end` is the last part of a name.
+/// Whether `end` is the last component of a name.
 fn ends_with(name: &str, end: &str) -> bool {
     name.strip_suffix(end)
         .is_some_and(|rest| rest.ends_with('.'))
@@ -213,7 +213,7 @@ struct Record {
     amax: Singles,
 }
 
-/// Numbers as one text, each with the digits that tell it from all others.
+/// Numbers as one text, each with enough digits to be read back exactly.
 #[derive(Clone, Debug, PartialEq)]
 struct Singles(Vec<f32>);
 

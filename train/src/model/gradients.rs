@@ -1,5 +1,5 @@
-//! Gradient buffers of one rank for one block of sequences, by slot (a tied head has its own beside
-//! the embedding's, so that both sums keep their own tree).
+//! Gradient buffers of one rank for one block of sequences, by slot. A tied head has its own buffer beside the
+//! embedding's, so that both sums keep their own tree.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use kernels::{DType, Device, Tensor};
 
 use crate::model::slots::Slot;
 
-/// Numbers in a line of memory.
+/// Floats per cache line.
 const LINE: usize = 16;
 
 /// Buffers of some slots. A new one is fresh: the first contribution replaces what is there.
@@ -17,8 +17,8 @@ pub(crate) struct Gradients {
 }
 
 impl Gradients {
-    /// For the slots of a part; `dims` are those of all slots. Those of a unit lie side by side where lines of memory
-    /// allow it.
+    /// For the slots of a layer; `dims` are those of all slots. The buffers of a unit are contiguous where cache
+    /// lines allow it.
     pub(crate) fn of(
         units: &[Range<Slot>],
         dims: &[Vec<usize>],
@@ -47,7 +47,7 @@ impl Gradients {
         })
     }
 
-    /// Forgets the contents without touching memory.
+    /// Marks the contents as stale without touching memory.
     pub(crate) fn restart(&mut self) {
         self.is_fresh = true;
     }
@@ -132,7 +132,7 @@ impl Gradients {
             .expect("a set of gradients is asked for its own slots")
     }
 
-    /// Gives away the buffers of a unit, side by side: `[elements]`; None if they do not lie so.
+    /// Takes the buffers of a unit as one contiguous tensor, `[elements]`; None if they are not contiguous.
     pub(crate) fn take(&mut self, unit: Range<Slot>) -> Option<Tensor> {
         let tensors = &mut self.tensors[unit];
         let taken = tensors.iter_mut().map(Option::take);
@@ -195,9 +195,6 @@ mod tests {
         let fails = |_: &mut Tensor, _| Err(Error::Memory { device, bytes });
         assert!(gradients.in_rows(1, 16..48, fails).is_err());
         assert_eq!(gradients.tensor(1).f32(), second);
-        assert!(
-            gradients.take(0..2).is_some(),
-            "they still lie side by side"
-        );
+        assert!(gradients.take(0..2).is_some(), "they are still contiguous");
     }
 }

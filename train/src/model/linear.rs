@@ -1,4 +1,4 @@
-//! Matrix products split over tensor-parallel ranks.
+//! Linear layers split over tensor-parallel ranks (column and row parallel).
 //! Paper: Shoeybi et al. 2019, arXiv:1909.08053, sec. 3.
 //!
 //! Column parallel: y_r = x W_r^T + b_r, W_r `[out/tp, in]`; backward sums dx over ranks.
@@ -19,7 +19,7 @@ use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::slots::{Slot, Slots};
 
-/// x W^T + b with W by output rows, stored as told: x `[n, in]` -> `[n, out]`.
+/// x W^T + b with W by output rows, stored as `stored`: x `[n, in]` -> `[n, out]`.
 fn outputs(
     x: &Tensor,
     (weight, bias): (Slot, Option<Slot>),
@@ -30,7 +30,7 @@ fn outputs(
     outputs_then(x, weight, (stored, then), cx)
 }
 
-/// x W^T and what follows it, stored as told.
+/// x W^T with a fused epilogue, stored as `stored`.
 fn outputs_then(
     x: &Tensor,
     weight: Slot,
@@ -45,7 +45,7 @@ fn outputs_then(
     Ok(y)
 }
 
-/// c = x op(W), and what follows it.
+/// c = x op(W), with a fused epilogue.
 fn by_weight(
     c: &mut Tensor,
     x: &Tensor,
@@ -60,7 +60,7 @@ fn by_weight(
     multiply(c, (x, (&*weight, op)), (leaf, then), cx)
 }
 
-/// c = x b, and what follows it.
+/// c = x b, with a fused epilogue.
 pub(crate) fn multiply<'b>(
     c: &mut Tensor,
     (x, b): (&Tensor, impl Into<Factor<'b>>),
@@ -102,11 +102,11 @@ fn add_rows(
     Ok(())
 }
 
-/// Output features are split.
+/// Column-parallel linear layer: output features are split.
 pub(crate) struct ColumnLinear {
     pub weight: Slot,
     pub bias: Option<Slot>,
-    /// Where the weight's gradient goes; differs from `weight` for a tied head.
+    /// Slot of the weight's gradient; differs from `weight` for a tied head.
     pub gradient: Slot,
     /// Output features of the whole layer.
     pub out: usize,
@@ -124,7 +124,7 @@ impl ColumnLinear {
         }
     }
 
-    /// x: `[m, in]` -> `[n, out/tp]`, stored as told.
+    /// x: `[m, in]` -> `[n, out/tp]`, stored as `stored`.
     pub(crate) fn forward(
         &self,
         x: &Tensor,
@@ -136,7 +136,7 @@ impl ColumnLinear {
         outputs(x, (self.weight, self.bias), stored, cx)
     }
 
-    /// As `forward` of packed queries, keys and values, which turn.
+    /// As `forward`, for packed queries, keys and values, with rotary embedding.
     pub(crate) fn forward_turned(
         &self,
         x: &Tensor,
@@ -150,8 +150,8 @@ impl ColumnLinear {
         outputs_then(x, self.weight, (stored, Some(then)), cx)
     }
 
-    /// The slope of an activation at what `forward` gives, and its values there, as what lies between products is
-    /// stored.
+    /// As `forward`, fused with an activation: its derivative at the layer's output, and its values there, both
+    /// stored as `between_products` says.
     pub(crate) fn forward_activated(
         &self,
         x: &Tensor,
@@ -200,7 +200,7 @@ impl ColumnLinear {
     }
 }
 
-/// Every rank has all of it and computes the same rows.
+/// Replicated linear layer: every rank has all of it and computes the same rows.
 pub(crate) struct FullLinear {
     weight: Slot,
     bias: Slot,
@@ -243,16 +243,17 @@ impl FullLinear {
     }
 }
 
-/// What becomes of the gradient of a layer's input.
+/// Epilogue for the gradient of a layer's input.
 #[derive(Clone, Copy)]
 pub(crate) enum End<'a> {
-    /// It is stored so.
+    /// The gradient is stored in this format.
     Stored(DType),
-    /// The input is an activation with this slope: the gradient of what went into that, stored as the slope is.
+    /// The input is an activation with this derivative: returns the gradient of the activation's input, stored like
+    /// the derivative.
     FlowGrad(&'a Tensor),
 }
 
-/// Input features are split.
+/// Row-parallel linear layer: input features are split.
 pub(crate) struct RowLinear {
     weight: Slot,
     bias: Option<Slot>,

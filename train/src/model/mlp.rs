@@ -1,7 +1,7 @@
 //! Feed-forward layer: y = act(x W1^T + b1) W2 + b2; a gated act (Shazeer 2020, arXiv:2002.05202)
 //! is f(gate) * up of two halves of W1.
 //!
-//! Tensor parallel: W1 split by column, W2 by row: one sum over ranks forward, one backward.
+//! Tensor parallel: W1 split by column, W2 by row: one all-reduce forward, one backward.
 //! The rows of a gated W1 are stored in FEATURE_CHUNKS chunks, each f/8 gate rows then f/8 up rows:
 //! any contiguous share of chunks is a smaller layer of the same form, and the sum over its output
 //! features has the same leaves in every layout.
@@ -22,14 +22,14 @@ pub(crate) struct Mlp {
     fc1: ColumnLinear,
     fc2: RowLinear,
     activation: Between,
-    /// Of what goes into the second matrix: share and number.
+    /// Dropout of the second matrix's input: probability and tensor number.
     dropout: (f32, u32),
 }
 
 /// Kept from forward: `[m, d]`, `[n, f]` or `[n, 2f]`, `[n, f]`.
 pub(crate) struct Saved {
     x: Tensor,
-    /// What goes into the activation; where that goes with a product, the activation's slope there.
+    /// Input of the activation; where the activation is fused with the product, its derivative there.
     before: Tensor,
     hidden: Tensor,
 }
@@ -40,7 +40,7 @@ impl Saved {
         &self.x
     }
 
-    /// What takes memory.
+    /// The large tensors.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         vec![&mut self.x, &mut self.before, &mut self.hidden]
     }
@@ -58,7 +58,7 @@ impl Mlp {
         }
     }
 
-    /// Drops a share of what goes into the second matrix, as T5 does.
+    /// Adds dropout before the second matrix, as T5 has.
     pub(crate) fn with_dropout(self, p: f32, tensor: u32) -> Mlp {
         let dropout = (p, tensor);
         Mlp { dropout, ..self }
@@ -79,12 +79,12 @@ impl Mlp {
         Ok((y, Saved { x, before, hidden }))
     }
 
-    /// The activation, if it goes with the products: what is dropped would lie between it and the second matrix.
+    /// The activation, if it can be fused with the products: dropout would come between it and the second matrix.
     fn plain(&self) -> Option<Kind> {
         self.activation.plain().filter(|_| self.dropout.0 == 0.0)
     }
 
-    /// How what lies between the matrices is stored, if an op of its own reads it: dropout's is of f32.
+    /// Format of the tensors between the matrices if an unfused op reads them: dropout needs f32.
     fn between(&self, cx: &Context<'_>) -> DType {
         if self.dropout.0 == 0.0 {
             self.activation.stored(cx)
@@ -120,8 +120,8 @@ impl Mlp {
     }
 }
 
-/// Numbers of four bytes of what the layer of a block keeps beside its input, for n rows of f features of a rank; `is_f32`:
-/// also between products of bf16.
+/// 4-byte words of each tensor that a block's layer keeps beside its input, for n rows of f features of a rank;
+/// `is_f32`: f32 even between bf16 products.
 pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, f: usize, is_f32: bool) -> [usize; 2] {
     let architecture = plan.model.architecture();
     let all = [n * architecture.fc1_widths() * f, n * f];
@@ -131,7 +131,7 @@ pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, f: usize, is_f32: bo
     all
 }
 
-/// What lies between the matrices, on rows of one rank's share of features.
+/// The activation between the matrices, on rows of one rank's share of features.
 #[derive(Clone, Copy)]
 pub(crate) struct Between {
     activation: Activation,
@@ -147,7 +147,7 @@ impl Between {
         }
     }
 
-    /// How what goes in and comes out is stored: ops of activations that are not gated know f32 alone.
+    /// Format of the activation's input and output: ops for activations that are not gated support f32 alone.
     pub(crate) fn stored(self, cx: &Context<'_>) -> DType {
         if self.activation.is_gated() {
             cx.between_products()

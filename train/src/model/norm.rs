@@ -1,8 +1,7 @@
-//! The family's norm over the model width, with its weights: layer norm (Ba et al. 2016,
-//! arXiv:1607.06450) or RMS norm (Zhang & Sennrich 2019, arXiv:1910.07467).
-//! Replicated over tensor-parallel ranks: every rank computes the same bits. With sequence
-//! parallelism each has its rows alone; weight gradients are then summed over ranks sequence by
-//! sequence, as the tree over token leaves asks.
+//! The family's norm over the model width, with its weights: layer norm (Ba et al. 2016, arXiv:1607.06450) or RMS
+//! norm (Zhang & Sennrich 2019, arXiv:1910.07467). Replicated over tensor-parallel ranks: every rank computes the
+//! same bits. With sequence parallelism each has only its rows; weight gradients are then summed over ranks
+//! sequence by sequence, as the tree over token leaves requires.
 
 use kernels::{DType, Tensor, layer_norm, reduce, rms_norm};
 

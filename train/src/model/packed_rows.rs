@@ -1,16 +1,15 @@
-//! The rows of an encoder-decoder model between its pieces: both sequences of a sample as one, so that
-//! pipeline, context and sequence parallelism share them out as they do any other.
+//! Packed rows of an encoder-decoder: encoder and decoder sequences of a sample are interleaved in TOKEN_CHUNKS
+//! chunks, so that pipeline, context and sequence parallelism shard both like one sequence.
 //!
-//! A sample's rows are TOKEN_CHUNKS runs, each an eighth of the encoder's rows, then an eighth of the
-//! decoder's: a contiguous share of whole runs holds the same share of both. Embedding and transport work
-//! on all of them; layers on one half at a time.
+//! Each chunk is an eighth of the encoder's rows, then an eighth of the decoder's, so a contiguous range of whole
+//! chunks has the same share of both. Embedding and transport work on all rows; layers on one half at a time.
 
 use kernels::{DType, Tensor};
 
 use crate::config::plan::TOKEN_CHUNKS;
 use crate::model::context::Context;
 
-/// Rows of the two parts of a run.
+/// Rows of the two parts of a chunk.
 fn runs(cx: &Context<'_>) -> [usize; 2] {
     let pair = cx.pair.expect("only an encoder-decoder interleaves rows");
     [pair.rows.encoder, pair.rows.decoder].map(|length| length / TOKEN_CHUNKS)
@@ -31,7 +30,7 @@ pub(crate) fn split(x: &Tensor, cx: &Context<'_>) -> kernels::Result<[Tensor; 2]
     Ok([encoder, decoder])
 }
 
-/// The opposite of `split`.
+/// The inverse of `split`.
 pub(crate) fn join([encoder, decoder]: [&Tensor; 2], cx: &Context<'_>) -> kernels::Result<Tensor> {
     let (runs, d) = (runs(cx), encoder.dims()[1]);
     let rows = encoder.dims()[0] + decoder.dims()[0];

@@ -1,4 +1,4 @@
-//! Which tensors a model has, who holds them, and how they start.
+//! Parameters of a model: their names and dims, the ranks that hold them, and their initial values.
 //!
 //! The list is made from the plan alone; a checkpoint holds exactly these names in this order.
 //! Initial values are keyed by (seed, name, element of the whole tensor), so that every layout
@@ -13,7 +13,7 @@ use crate::config::plan::Plan;
 use crate::config::{Biases, NormKind, OptimizerKind};
 use crate::dist::mesh::RankCoord;
 
-/// First values of a tensor.
+/// Initial values of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Init {
     Zeros,
@@ -39,7 +39,7 @@ pub(crate) struct Spec {
     pub init: Init,
     /// Rows that are not vocabulary padding.
     pub live_rows: usize,
-    /// Tensors with one number are gathered, summed and shared out together.
+    /// Tensors with the same unit are gathered, reduced and sharded together.
     pub unit: usize,
     /// Number of the expert that it belongs to.
     pub expert: Option<usize>,
@@ -60,7 +60,7 @@ impl Spec {
         self.dims[0]
     }
 
-    /// Elements of one row.
+    /// Elements per row.
     pub(crate) fn row_elements(&self) -> usize {
         self.dims[1..].iter().product()
     }
@@ -147,7 +147,7 @@ impl Spec {
     }
 }
 
-/// Last part of the names of matrices that Muon updates: what multiplies rows within a block.
+/// Last part of the names of the matrices that Muon updates: the factors of row products within a block.
 const MUON: [&str; 7] = [
     "qkv",
     "out",
@@ -259,7 +259,7 @@ struct List {
 }
 
 impl List {
-    /// What is added from here on is a unit that these pieces use.
+    /// Starts a new unit, used by these pieces, for the tensors added from here on.
     fn start_unit(&mut self, uses: Vec<usize>) {
         self.unit += 1;
         self.uses = uses;
@@ -319,7 +319,7 @@ fn add_norm(list: &mut List, plan: &Plan, name: &str) {
     }
 }
 
-/// What a masked model has between its last block and the vocabulary.
+/// Adds a masked model's transform between its last block and the vocabulary.
 fn add_transform(list: &mut List, plan: &Plan) {
     let (d, normal) = (plan.model.d_model, Init::Normal(plan.model.init_std));
     list.add("head.transform.weight".into(), &[d, d], false, normal);
@@ -409,8 +409,8 @@ fn add_stacks(list: &mut List, plan: &Plan, piece_of: &dyn Fn(usize) -> usize) {
     }
 }
 
-/// Of the projection to queries, keys and values. Where scores are not divided by the root of the head
-/// width, queries are smaller by it at first (Raffel et al. 2020; Mesh TensorFlow).
+/// Initial values of the projection to queries, keys and values. Where scores are not divided by the root of the
+/// head width, queries start smaller by that factor (Raffel et al. 2020; Mesh TensorFlow).
 fn queries(plan: &Plan) -> Init {
     let s = plan.shape();
     if !plan.model.architecture().is_encoder_decoder {
@@ -428,12 +428,12 @@ fn queries(plan: &Plan) -> Init {
     }
 }
 
-/// So that a sum over `inputs` features keeps its variance.
+/// Initial values with which a sum over `inputs` features keeps its variance.
 fn fan_in(inputs: usize) -> Init {
     Init::Normal(1.0 / (inputs as f32).sqrt())
 }
 
-/// Of projections inside a block.
+/// Initial values of projections inside a block.
 fn inner(plan: &Plan) -> Init {
     if plan.model.architecture().is_encoder_decoder {
         fan_in(plan.model.d_model)
@@ -442,7 +442,7 @@ fn inner(plan: &Plan) -> Init {
     }
 }
 
-/// Of projections of `inputs` features back into the residual stream.
+/// Initial values of projections of `inputs` features back into the residual stream.
 fn residual(plan: &Plan, inputs: usize) -> Init {
     if plan.model.architecture().is_encoder_decoder {
         return fan_in(inputs);
@@ -519,7 +519,7 @@ impl Plan {
             .sum()
     }
 
-    /// Those of them that a token meets: of a mixture only its chosen experts.
+    /// Active parameters per token: of a mixture only its chosen experts.
     pub fn active_parameters(&self) -> u64 {
         let share = |spec: &Spec| match (&self.model.moe, spec.expert) {
             (Some(moe), Some(_)) => (moe.top_k as u64, moe.experts as u64),

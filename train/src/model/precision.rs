@@ -1,4 +1,4 @@
-//! What each op is computed in, decided in this file alone; layers ask the `Context`.
+//! Precision policy: the number format that each op computes in. This file alone decides; layers ask the `Context`.
 //!
 //! | what | bf16, fp16 | fp8 |
 //! |---|---|---|
@@ -10,18 +10,18 @@
 //! | embeddings, norms, activations, residuals, cross entropy, routers, gates of shared experts | f32 | f32 |
 //! | sums of gradients and over ranks, norm, clipping, optimizer, weights, averages | f32 | f32 |
 //!
-//! Operands are rounded once to the nearest, ties to even, and multiplied and added up in f32: what a
-//! matrix unit with f32 accumulation does; bf16 ones of linear layers and experts as they are packed, with the
-//! bits of such a unit (`kernels::matmul::product`, `grouped_matmul`), others by `kernels::cast` before (Micikevicius et al. 2018,
-//! arXiv:1710.03740, Kalamkar et al. 2019, arXiv:1905.12322). Between ops activations stay f32, where Megatron and torch.autocast store
-//! the 16-bit results, but for those that products of bf16, attention and activations between products alone read
-//! (`between_products`): they are rounded as they are written. Attention's factors in bf16 are words of two for its products, as those of linear layers
-//! (`kernels::attention`), and `train.bf16_sums` says how all of them are summed; in fp16 products are of f32 with rounded
-//! operands. An operand is rounded element by element,
-//! so layouts change no bits.
+//! Operands are rounded once to the nearest, ties to even, and multiplied and accumulated in f32, as a matrix unit
+//! with f32 accumulation does. bf16 operands of linear layers and experts are rounded as they are packed, with the
+//! bits of such a unit (`kernels::matmul::product`, `grouped_matmul`), others by `kernels::cast` before
+//! (Micikevicius et al. 2018, arXiv:1710.03740, Kalamkar et al. 2019, arXiv:1905.12322). Between ops activations
+//! stay f32, where Megatron and torch.autocast store the 16-bit results. The exception are tensors that only bf16
+//! products, attention and activations between products read (`between_products`): they are rounded as they are
+//! written. Attention's bf16 factors are packed in words of two, as those of linear layers (`kernels::attention`),
+//! and `train.bf16_sums` sets the order of all these sums; in fp16, products are f32 with rounded operands. An
+//! operand is rounded element by element, so layouts change no bits.
 //!
 //! fp8 (Micikevicius et al. 2022, arXiv:2209.05433): weights and activations in E4M3, gradients in E5M2 or
-//! E4M3. Numbers are rounded to the format's grid times a scale. What one scale is for, by recipe:
+//! E4M3. Numbers are rounded to the format's grid times a scale. Granularity of the scales, by recipe:
 //!
 //! | | activations, gradients | weights | scale |
 //! |---|---|---|---|
@@ -29,13 +29,13 @@
 //! | `block` | 128 features of a token | 128 x 128 | power of two |
 //! | `delayed` | a layer's, of all tokens and ranks | the matrix, of all ranks | of earlier steps (`model/fp8_delayed.rs`) |
 //!
-//! With powers of two scaling back is exact, and the f32 product is that of scaled numbers. `delayed` has
-//! Transformer Engine's own scales, whose grids are its own to the last bit; scaling back then rounds to f32
-//! once, by at most 2^-24, where the grids' steps are 2^-4 and more.
+//! With powers of two scaling back is exact, and the f32 product is that of scaled numbers. `delayed` uses
+//! Transformer Engine's scales, so its grids agree with Transformer Engine's to the last bit; scaling back then
+//! rounds to f32 once, by at most 2^-24, where the grids' steps are 2^-4 and more.
 //!
-//! Transformer Engine's current scaling has one scale for a micro-batch's tensor, which layouts change; a
-//! row's (torchao's `rowwise`) none does. Blocks also end at every eighth of a dim that tensor parallelism
-//! splits, so that no rank has part of one (DeepSeek-AI 2024, arXiv:2412.19437, sec. 3.3).
+//! Transformer Engine's current scaling has one scale per micro-batch tensor, which depends on the layout; one per
+//! row (torchao's `rowwise`) does not. Blocks also end at every eighth of a dim that tensor parallelism splits, so
+//! that no rank has part of one (DeepSeek-AI 2024, arXiv:2412.19437, sec. 3.3).
 
 use std::ops::Deref;
 
@@ -67,7 +67,7 @@ impl Deref for Operand<'_> {
     }
 }
 
-/// Side of a block of numbers with one scale.
+/// Side of a block with one scale.
 const SIDE: usize = 128;
 
 impl<'a> Context<'a> {
@@ -93,19 +93,20 @@ impl<'a> Context<'a> {
         self.with_fp8(self.arithmetic.fp8.map(|fp8| Fp8 { weight, ..fp8 }))
     }
 
-    /// With the scales of `delayed`, if the plan has them; `observes`: what is rounded is a step's.
+    /// Adds the scales of `delayed`, if the plan has them; `observes`: this pass records amax for a step.
     pub(crate) fn with_scales(&self, delayed: Option<&'a Delayed>, observes: bool) -> Context<'a> {
         let scales = delayed.map(|delayed| (delayed, observes));
         self.with_fp8(self.arithmetic.fp8.map(|fp8| Fp8 { scales, ..fp8 }))
     }
 
-    /// Where the layer that runs computes in fp8.
+    /// fp8's settings, if the current layer computes in fp8.
     fn eight_bits(&self) -> Option<Fp8<'a>> {
         let is_inside = |fp8: &Fp8<'_>| fp8.block.is_some_and(|at| fp8.blocks().contains(&at));
         self.arithmetic.fp8.filter(is_inside)
     }
 
-    /// What products of linear layers and experts are given their factors as: bf16 ones are rounded as they are packed.
+    /// Format in which products of linear layers and experts receive their factors: bf16 ones are rounded as they
+    /// are packed.
     pub(crate) fn numbers(&self) -> Numbers {
         match self.eight_bits() {
             None => self.attention_numbers(),
@@ -113,7 +114,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What attention's products are given their factors as.
+    /// Format in which attention's products receive their factors.
     pub(crate) fn attention_numbers(&self) -> Numbers {
         match (self.arithmetic.operands, self.arithmetic.bf16_sums) {
             (Some(Format::Bf16), Bf16Sums::Tiles) => Numbers::Bf16Tiles,
@@ -122,7 +123,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// How what lies between two linear layers, or those of experts, is stored, if they and an activation alone read it.
+    /// Format of activations between two linear layers, or those of experts, if only these and an activation
+    /// function read them.
     pub(crate) fn between_products(&self) -> DType {
         match self.numbers() {
             Numbers::Bf16 | Numbers::Bf16Tiles => DType::Bf16,
@@ -160,7 +162,7 @@ impl<'a> Context<'a> {
         if config.recipe == Fp8Recipe::Block {
             let columns = x.dims()[x.dims().len() - 1];
             let rows = x.elements() / columns.max(1);
-            // slices of which a rank has one or more, whatever the layout
+            // slices of which a rank has one or more in every layout
             let slice = |here: usize| (here * self.groups.tp.size()).div_ceil(FEATURE_CHUNKS);
             let blocks = match (role, is_split) {
                 (Role::Weight, _) => [(SIDE, slice(rows)), (SIDE, columns)],
@@ -180,7 +182,7 @@ impl<'a> Context<'a> {
         cast::scaled_rows(x, format, &amax)
     }
 
-    /// Makes x what attention reads, in place.
+    /// Rounds x to the format of attention's operands, in place.
     pub(crate) fn make_operand(&self, x: &mut Tensor) -> kernels::Result<()> {
         match self.arithmetic.operands {
             None => Ok(()),

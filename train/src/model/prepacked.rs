@@ -1,8 +1,8 @@
-//! Weights as products in tiles read them: packed when a product first asks for them, and kept for the other
-//! micro-batches of a step, or as long as a model only answers. They are made anew for each step, so that no pack
-//! outlives the weights that it was made of.
+//! Prepacked weights: copies in the layout that tile products read, packed when a product first needs them and kept
+//! for the other micro-batches of a step, or for a model's lifetime in inference. They are packed anew for each
+//! step, so that no copy outlives the weights it was made from.
 //!
-//! Packs are bf16, of op(W) each way: 4 bytes more per weight in training, 2 where there is no backward pass.
+//! Copies are bf16, of op(W) in each direction: 4 bytes more per weight in training, 2 without a backward pass.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ use crate::dist::mesh::RankCoord;
 use crate::model::param::{self, Spec};
 use crate::model::slots::Slot;
 
-/// Of a rank's weights, by slot; none at first.
+/// Packed copies of a rank's weights, by slot; empty at first.
 pub(crate) struct PrepackedWeights {
     /// Transposed and plain.
     by_slot: Vec<[OnceLock<Packed>; 2]>,
@@ -32,8 +32,8 @@ impl PrepackedWeights {
         }
     }
 
-    /// op(weight) for products in tiles with these leaves, which are a weight's only ones each way. None if k is too
-    /// long for packs.
+    /// op(weight) for tile products with these leaves; a weight has one leaf size in each direction. None if k is
+    /// too long to pack.
     pub(crate) fn of(
         &self,
         slot: Slot,
@@ -56,7 +56,7 @@ impl PrepackedWeights {
     }
 }
 
-/// Whether a rank keeps packs over a step: a single micro-batch uses each of them once.
+/// Whether a rank keeps packed weights over a step: a single micro-batch uses each of them once.
 pub(crate) fn are_kept(plan: &Plan, place: &RankCoord) -> bool {
     let is_whole = plan.parallel.zero < 3;
     plan.train.keep_packed
@@ -68,10 +68,10 @@ pub(crate) fn are_kept(plan: &Plan, place: &RankCoord) -> bool {
 /// Linear layers whose output features are rows of their weights, and whose input features are.
 const COLUMN: [&str; 4] = ["qkv", "cross_q", "cross_kv", "fc1"];
 const ROW: [&str; 3] = ["out", "cross_out", "fc2"];
-/// Those that every rank has whole.
+/// Layers that every rank has whole.
 const FULL: [&str; 3] = ["transform", "pooler", "order"];
 
-/// Bytes of a rank's packs once every product has asked.
+/// Bytes of a rank's packed weights once every product has run.
 pub(crate) fn bytes_of(plan: &Plan, place: &RankCoord, specs: &[Spec]) -> usize {
     if !are_kept(plan, place) {
         return 0;
@@ -80,7 +80,7 @@ pub(crate) fn bytes_of(plan: &Plan, place: &RankCoord, specs: &[Spec]) -> usize 
     here.map(|spec| of_weight(plan, place, spec)).sum()
 }
 
-/// Bytes of both packs of a weight; 0 if no product of a linear layer reads it.
+/// Bytes of both packed copies of a weight; 0 if no product of a linear layer reads it.
 fn of_weight(plan: &Plan, place: &RankCoord, spec: &Spec) -> usize {
     let name = spec.name.strip_suffix(".weight").unwrap_or_default();
     let name = name.rsplit('.').next().unwrap_or_default();

@@ -1,16 +1,15 @@
-//! Ring attention (Liu et al. 2023, arXiv:2310.01889): the parts of keys and values that context-parallel
-//! ranks have travel from neighbour to neighbour. A rank holds its own part and one that travels, whatever
-//! the length of the sequence.
+//! Ring attention (Liu et al. 2023, arXiv:2310.01889): the keys and values of context-parallel ranks are passed
+//! from neighbour to neighbour. A rank holds its own part and one in transit, whatever the length of the sequence.
 //!
-//! A softmax under way may not be merged in any order, so every rank takes the parts in ascending order,
-//! which is that of a single rank (`kernels::attention`). Step i is about part i: its owner sends it to
-//! both neighbours, each passes it on before it computes with it, as far as a rank's rows may see it.
-//! A rank waits until its neighbour has taken the part before it goes on, so no more than one is
-//! ever under way between two of them; to send never waits, and step i needs nothing of steps after it.
+//! A partial softmax may not be merged in any order, so every rank processes the parts in ascending order, which is
+//! that of a single rank (`kernels::attention`). Step i is about part i: its owner sends it to both neighbours, and
+//! each forwards it before computing with it, as far as a rank's rows may attend to it. A rank waits until its
+//! neighbour has taken the part before it continues, so at most one part is in transit between two ranks. Sending
+//! never blocks, and step i depends on no later step.
 //!
-//! In backward each rank's share of the part's gradient is one aligned block of the tree over leaves of
-//! query rows. Blocks are merged by twos, each where the owner or the first rank of the two is, so that
-//! a rank holds its own and one more.
+//! In backward, each rank's contribution to the part's gradient is one aligned block of the tree over leaves of
+//! query rows. Blocks are merged in pairs, each on the part's owner or the first rank of the pair, so that a rank
+//! holds its own and one more.
 
 use std::ops::Range;
 
@@ -19,19 +18,19 @@ use kernels::{DType, Tensor, reduce};
 
 use crate::model::context::Context;
 
-/// Ranks that share out sequences, as attention sees them.
+/// The context-parallel ranks and their masks, for attention.
 pub(crate) struct Ring<'a> {
     group: &'a dyn Collective,
     /// Keys of a sequence on each rank.
     pub keys: usize,
-    /// Whether a rank's rows see no later part.
+    /// Whether a rank's rows attend to no later part.
     is_causal: bool,
-    /// Keys a row sees; 0: any number.
+    /// Keys a row attends to; 0: any number.
     window: usize,
 }
 
 impl<'a> Ring<'a> {
-    /// Of rows that see keys of their own sequence; `None` if each rank has all of them.
+    /// For rows that attend to keys of their own sequence; `None` if each rank has all of them.
     pub(crate) fn of(cx: &Context<'a>, is_causal: bool, window: usize) -> Option<Ring<'a>> {
         (cx.groups.cp.size() > 1).then_some(Ring {
             group: cx.groups.cp,
@@ -41,12 +40,12 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// Of rows that see all keys of another sequence, whose context is `far`.
+    /// For rows that attend to all keys of another sequence, whose context is `far`.
     pub(crate) fn across(far: &Context<'a>) -> Option<Ring<'a>> {
         Ring::of(far, false, 0)
     }
 
-    /// Whether rows of `rank` may see keys of `part`; true of adjacent ranks around the part's own.
+    /// Whether rows of `rank` may attend to keys of `part`; true for adjacent ranks around the part's own.
     fn sees(&self, rank: usize, part: usize) -> bool {
         let is_before = part <= rank || !self.is_causal;
         let is_near =
@@ -54,8 +53,8 @@ impl<'a> Ring<'a> {
         is_before && is_near
     }
 
-    /// Takes this rank over all parts that it may see: `compute` is given the position of a part's first
-    /// key and its keys and values, `[b * keys, kv_width]`, then `settle` its number and the result.
+    /// Runs this rank over all parts that it may attend to. `compute` receives the position of a part's first key
+    /// and its keys and values, `[b * keys, kv_width]`; then `settle` receives the part's number and the result.
     pub(crate) fn travel<T>(
         &self,
         own: &Tensor,
@@ -90,7 +89,7 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
-    /// Who gives this rank a part (`None`: it is its own) and whom it gives it to.
+    /// The rank that sends this rank a part (`None`: it is its own) and the ranks to forward it to.
     fn neighbours(&self, part: usize) -> (Option<usize>, [Option<usize>; 2]) {
         let (rank, size) = (self.group.rank(), self.group.size());
         let above = Some(rank + 1).filter(|&to| to < size && self.sees(to, part));
@@ -102,13 +101,13 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Sums what the ranks that see a part give its gradient, in the tree over ranks; the part's own rank
-    /// gets the sum. To be called in `travel`.
+    /// Sums the gradient of a part over the ranks that attend to it, in the tree over ranks; the part's owner gets
+    /// the sum. Must be called in `travel`.
     pub(crate) fn sum_for(&self, part: usize, mine: Tensor) -> kernels::Result<Option<Tensor>> {
         self.merge(0..self.group.size(), part, mine)
     }
 
-    /// The sum over some ranks, which one of them holds.
+    /// The sum over some ranks, on one of them.
     fn merge(
         &self,
         ranks: Range<usize>,
@@ -147,7 +146,7 @@ impl<'a> Ring<'a> {
         Ok(Some(sum))
     }
 
-    /// Which of the ranks has their sum: the part's own, or the first that sees the part.
+    /// The rank that gets the sum of `ranks`: the part's owner, or the first that attends to the part.
     fn holder(&self, ranks: &Range<usize>, part: usize) -> Option<usize> {
         if ranks.contains(&part) {
             return Some(part);
@@ -156,7 +155,7 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// What tells a neighbour that its part has been taken.
+/// Acknowledges to a neighbour that its part has been taken.
 const TAKEN: f32 = 1.0;
 
 #[cfg(test)]

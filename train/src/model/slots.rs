@@ -1,4 +1,4 @@
-//! Numbers of the tensors on one rank.
+//! Slots: indices of the tensors on one rank.
 
 use crate::dist::mesh::RankCoord;
 use crate::model::param::Spec;
@@ -20,8 +20,8 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Weights that are used here more than once: slot and number of each use after the first. Their
-    /// gradients lie in this order after those of all slots.
+    /// Weights that are used more than once on this rank: slot and number of each use after the first. Their
+    /// gradients follow those of all slots, in this order.
     pub(crate) fn further_uses(&self) -> Vec<(Slot, usize)> {
         let all = self.specs.iter().enumerate();
         all.flat_map(|(slot, spec)| {
@@ -33,8 +33,8 @@ impl<'a> Slots<'a> {
         .collect()
     }
 
-    /// Where the gradient of use `number` of a tensor goes, counted over the whole model. Each use on a
-    /// rank has a sum of its own, so that no layout changes the order of the whole's.
+    /// Slot of the gradient for use `number` of a tensor, counted over the whole model. Each use on a rank is
+    /// summed separately, so that no layout changes the order of the whole sum.
     pub(crate) fn gradient(&self, name: &str, number: usize) -> Slot {
         let (slot, further) = (self.get(name), self.further_uses());
         let at = further.iter().position(|&use_| use_ == (slot, number));

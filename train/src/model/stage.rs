@@ -1,6 +1,6 @@
-//! One piece of the model as a list of layers that run one after the other: the embedding in the
-//! first piece, its blocks, norm and head and loss in the last. With one piece it is the whole model.
-//! A layer names its weights and gradients, so that others can gather, sum and drop them by layer.
+//! A model chunk (virtual pipeline stage) as a list of layers that run one after the other: the embedding in the
+//! first chunk, then blocks, and norm, head and loss in the last. With one chunk it is the whole model. Layers name
+//! their weights and gradients, so that these can be gathered, reduced and dropped by layer.
 
 use std::sync::Arc;
 
@@ -23,20 +23,20 @@ use crate::model::packed_rows;
 use crate::model::param::{self, Spec};
 use crate::model::slots::{Slot, Slots};
 
-/// Parts of one piece; the weights are elsewhere, in slot order.
+/// Layers of one model chunk; the weights are stored separately, in slot order.
 pub(crate) struct Stage {
     pub layers: Vec<Layer>,
 }
 
 /// Layers whose weights are needed at the same time.
 pub(crate) struct Layer {
-    /// As its weights begin: `embedding`, `layers.3`, `head`.
+    /// Common prefix of its weights' names: `embedding`, `layers.3`, `head`.
     name: String,
     kind: LayerKind,
     pub weights: Vec<Slot>,
     /// Slots of the gradients of `weights`.
     pub gradients: Vec<Slot>,
-    /// True if what it keeps waits in a file.
+    /// True if its activations are offloaded to a file.
     pub is_offloaded: bool,
 }
 
@@ -65,31 +65,31 @@ pub(crate) enum Saved {
 #[derive(Clone, Copy)]
 pub(crate) struct Pass<'a> {
     pub batch: &'a Batch,
-    /// Of each prediction that counts, in the step's loss.
+    /// Weight in the step's loss of each prediction that counts.
     pub weight: f32,
     /// `None`: nothing is dropped.
     pub noise: Option<Noise>,
 }
 
-/// What goes into and comes out of a layer.
+/// Input or output of a layer.
 pub(crate) enum Flow {
     /// Into the embedding, which reads the batch.
     Start,
     /// Rows between layers: `[m, d]`.
     Hidden(Tensor),
-    /// Those of an encoder and of a decoder, within a piece.
+    /// Rows of an encoder and of a decoder, within a chunk.
     Pair(Arc<Tensor>, Tensor),
     /// Out of the head.
     Losses(head::Losses),
 }
 
-/// Gradient of what went into a layer.
+/// Gradient of a layer's output; after its backward pass, of its input.
 pub(crate) enum FlowGrad {
-    /// Of what goes into the head, which starts it, or into the embedding.
+    /// For the head, where backward starts, and below the embedding.
     None,
     /// `[m, d]`
     Hidden(Tensor),
-    /// Of an encoder's rows and of a decoder's, within a piece.
+    /// Gradients of an encoder's rows and of a decoder's, within a chunk.
     Pair(Tensor, Tensor),
 }
 
@@ -102,11 +102,11 @@ impl Flow {
                 let [encoder, decoder] = packed_rows::split(&x, cx)?;
                 Ok((Arc::new(encoder), decoder))
             }
-            Flow::Start | Flow::Losses(_) => unreachable!("layers lie in order"),
+            Flow::Start | Flow::Losses(_) => unreachable!("layers are in order"),
         }
     }
 
-    /// Rows as pieces hand them on.
+    /// Rows in the form that is sent between chunks.
     pub(crate) fn joined(self, cx: &Context<'_>) -> kernels::Result<Flow> {
         match self {
             Flow::Pair(encoder, decoder) => {
@@ -142,7 +142,7 @@ impl FlowGrad {
 }
 
 impl Saved {
-    /// What the router of a mixture did.
+    /// The router's report, for a mixture.
     pub(crate) fn report(&self) -> Option<&Report> {
         match self {
             Saved::Block(saved) => saved.report.as_ref(),
@@ -150,7 +150,7 @@ impl Saved {
         }
     }
 
-    /// What takes memory of what a block keeps.
+    /// The large tensors that a block keeps.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         match self {
             Saved::Block(saved) => saved.large(),
@@ -361,11 +361,11 @@ impl Layer {
                 let (losses, saved) = head.forward(&x, picked(pass.batch), cx)?;
                 Ok((Flow::Losses(losses), Saved::Masked(Box::new(saved))))
             }
-            _ => unreachable!("layers lie in the order embedding, blocks, head"),
+            _ => unreachable!("layers are in the order embedding, blocks, head"),
         }
     }
 
-    /// The slope from the layer after, none for the head -> that for the layer before.
+    /// dy from the next layer (None for the head) -> dx for the previous one.
     pub(crate) fn backward(
         &self,
         dy: FlowGrad,
@@ -376,7 +376,7 @@ impl Layer {
     ) -> kernels::Result<FlowGrad> {
         match (&self.kind, saved, dy) {
             (LayerKind::Embedding(embedding), Saved::Embedding(saved), dy) => {
-                let dy = dy.joined(cx)?.expect("layers lie in order");
+                let dy = dy.joined(cx)?.expect("layers are in order");
                 embedding.backward(dy, inputs(pass.batch), saved, gradients, cx)?;
                 Ok(FlowGrad::None)
             }
@@ -420,7 +420,7 @@ impl Layer {
     }
 }
 
-/// A tensor that nobody else holds, as an encoder's rows before its norm; else a copy.
+/// The tensor itself if it has no other owner, as an encoder's rows before its norm; else a copy.
 fn alone(x: Arc<Tensor>) -> kernels::Result<Tensor> {
     match Arc::try_unwrap(x) {
         Ok(x) => Ok(x),

@@ -1,4 +1,4 @@
-//! AdamW with decoupled weight decay, as torch.optim.AdamW, and what all optimizers keep.
+//! AdamW with decoupled weight decay, as torch.optim.AdamW, and the optimizer state shared with Muon.
 //! Paper: Loshchilov & Hutter 2019, arXiv:1711.05101. Moments start at zero; decay is for matrices.
 //! Every element is updated on its own, so any cut into shards gives the same bits.
 
@@ -16,11 +16,11 @@ use crate::parallel::zero::LocalShards;
 pub(crate) struct Moments {
     /// Means of gradients; Muon's momentum.
     pub m: Vec<Tensor>,
-    /// Means of squared gradients, of what Muon does not update: without gaps.
+    /// Means of squared gradients, without gaps for the matrices that Muon updates.
     pub v: Vec<Tensor>,
 }
 
-/// Where the weights are.
+/// Storage of the weights that an update changes.
 pub(crate) struct Store<'a> {
     /// By slot; empty where weights are shared out.
     pub whole: &'a mut [Tensor],
@@ -46,7 +46,7 @@ impl Store<'_> {
     }
 }
 
-/// Where a piece lies in the flat numbers of the range `held`.
+/// Position of a piece within the flat elements of the range `held`.
 pub(crate) fn within(held: &Range<usize>, piece: &Piece) -> Range<usize> {
     piece.at - held.start..piece.at - held.start + piece.local.len()
 }

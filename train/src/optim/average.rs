@@ -1,13 +1,13 @@
-//! Running average of the weights (Polyak & Juditsky 1992): after every update
-//! average += (1 - decay)(weight - average), from the initial weights on. It lies beside the moments,
-//! shared out as they are; checkpoints hold it as `ema.safetensors`.
+//! Running average of the weights (Polyak & Juditsky 1992): after every update average += (1 - decay)(weight -
+//! average), starting from the initial weights. It is sharded like the moments; checkpoints store it as
+//! `ema.safetensors`.
 
 use kernels::{Tensor, lerp};
 
 use crate::optim::adamw::{Store, within};
 use crate::parallel::zero::LocalShards;
 
-/// Moves the averages towards the weights; as far as they go where `decay` is 0.
+/// Moves the averages towards the weights, all the way if `decay` is 0.
 pub(crate) fn follow(
     averages: &mut [Tensor],
     store: &mut Store<'_>,

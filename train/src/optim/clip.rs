@@ -1,4 +1,4 @@
-//! L2 norm of the whole gradient, and the factor that bounds it.
+//! Gradient clipping: L2 norm of the whole gradient, and the factor that bounds it.
 //! factor = clip / (norm + 1e-6) if below 1 (Megatron, torch.nn.utils.clip_grad_norm_).
 //!
 //! The sum of squares is an f64 per tensor, chunk of its rows and block of the chunk. A block's is
@@ -89,7 +89,7 @@ fn owner(spec: &Spec, tp_rank: usize, dp_rank: usize, place: &RankCoord) -> usiz
     owner.rank()
 }
 
-/// What gradients are multiplied with; 1 if `clip` is 0 or the norm is within.
+/// Factor on the gradients; 1 if `clip` is 0 or the norm is within it.
 pub(crate) fn factor(norm: f64, clip: f64) -> f32 {
     let factor = clip / (norm + 1e-6);
     if clip > 0.0 && factor < 1.0 {

@@ -1,6 +1,6 @@
-//! Steps that must not change the weights: a loss or gradient norm that is not finite, or far above
-//! the median of the last good steps (PaLM skips such batches by hand: Chowdhery et al. 2022,
-//! arXiv:2204.02311, sec. 5.1). All ranks have the same numbers and come to the same answer.
+//! Bad-step guard: skips updates whose loss or gradient norm is not finite, or far above the median of the last
+//! good steps (PaLM skips such batches by hand: Chowdhery et al. 2022, arXiv:2204.02311, sec. 5.1). All ranks have
+//! the same numbers and decide alike.
 
 use crate::config::train::OnBadStep;
 use crate::optim::next_step::GoodStep;
@@ -36,7 +36,7 @@ pub(crate) fn judge(
     None
 }
 
-/// Of two in the middle their mean.
+/// Median; the mean of the two in the middle for an even count.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);

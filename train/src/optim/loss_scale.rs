@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::exact::Exact;
 use crate::config::loss_scale::LossScaleConfig;
 
-/// The scale and what it depends on; every rank has the same.
+/// The loss scale and its counters; the same on every rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LossScale {
     pub scale: Exact,
@@ -31,7 +31,7 @@ impl LossScale {
         }
     }
 
-    /// Takes note of a step.
+    /// Updates the scale after a step.
     pub(crate) fn follow(&mut self, config: &LossScaleConfig, is_overflow: bool) {
         if is_overflow {
             self.clean = 0;

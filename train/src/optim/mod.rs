@@ -1,4 +1,4 @@
-//! From gradients to new weights: learning rate, clipping, AdamW, Muon, selection biases of routers, averages.
+//! Optimizer: learning rate, clipping, AdamW, Muon, selection biases of routers, averages.
 
 pub(crate) mod adamw;
 pub(crate) mod average;

@@ -1,7 +1,6 @@
-//! Muon for the blocks' matrices: the momentum's direction is made orthogonal, so a whole matrix is
-//! needed. Its parts are gathered over the ranks that have them, each matrix is worked on by one rank,
-//! and every rank takes its part of the result: the same bits whoever worked. shards.rs decides who
-//! has what.
+//! Muon for the blocks' matrices. It orthogonalizes the momentum, which needs the whole matrix: its parts are
+//! all-gathered, one rank computes each matrix, and every rank takes its part of the result; the bits do not depend
+//! on which rank computed. shards.rs assigns the parts.
 //! Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; kernels/ops/muon for the formulas.
 //! Scale of an update: 0.2 sqrt(larger side) (Liu et al. 2025, arXiv:2502.16982; torch.optim.Muon's
 //! `match_rms_adamw`). We differ: queries, keys and values, and a gate and its values, are one matrix
@@ -16,7 +15,7 @@ use crate::optim::adamw::{Store, within};
 use crate::optim::next_step::Update;
 use crate::parallel::zero::LocalShards;
 
-/// What a rank has of the model.
+/// A rank's part of the model.
 pub(crate) struct Here<'a> {
     pub specs: &'a [Spec],
     pub local_shards: &'a LocalShards,
@@ -110,7 +109,7 @@ impl Here<'_> {
         matrices
     }
 
-    /// This rank's shares of the unit's matrices, from what data-parallel ranks have of them.
+    /// All-gathers this rank's shares of the unit's matrices from the parts on data-parallel ranks.
     fn over_data(
         &self,
         unit: usize,
@@ -137,7 +136,7 @@ impl Here<'_> {
         Ok(share)
     }
 
-    /// The unit's matrices, whole and orthogonal. Ranks that share the unit work on some each.
+    /// The unit's matrices, whole and orthogonal. The matrices are divided among the ranks that share the unit.
     fn orthogonal(
         &self,
         index: usize,
@@ -149,7 +148,7 @@ impl Here<'_> {
         let (tp, data) = (self.groups.tp.as_ref(), unit.group(self.groups));
         let shares = gather(tp, share)?;
         let workers = tp.size() * data.size();
-        // units start with different ranks, so that all have about as much to do
+        // units start with different ranks, to balance the load
         let worker_of = |matrix: usize| (matrix + index) % workers;
         let me = data.rank() * tp.size() + tp.rank();
         let mut made = Vec::new();
@@ -182,7 +181,7 @@ impl Here<'_> {
     }
 }
 
-/// Every rank's numbers, by rank.
+/// All-gathers every rank's numbers, by rank.
 fn gather(group: &dyn Collective, mine: Vec<f32>) -> kernels::Result<Vec<Vec<f32>>> {
     if group.size() == 1 {
         return Ok(vec![mine]);

@@ -1,11 +1,11 @@
-//! The next step, as its run hands it to the passes and the optimizer, and the good steps before it.
+//! Parameters of the next step, passed from the run to the passes and the optimizer, and the good steps before it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::TrainConfig;
 use crate::config::exact::Exact;
 
-/// What the next step is to do.
+/// Parameters of the next step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Next {
     /// Counted from 1.
@@ -18,7 +18,7 @@ pub(crate) struct Next {
     pub update: u64,
     /// Learning rate.
     pub rate: f64,
-    /// What the loss is multiplied by for the backward pass.
+    /// Loss scale of the backward pass.
     pub loss_scale: f64,
 }
 

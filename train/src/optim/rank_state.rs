@@ -14,7 +14,7 @@ use crate::optim::average;
 use crate::parallel::shards::Shards;
 use crate::parallel::zero::LocalShards;
 
-/// Everything that a checkpoint keeps of a rank, and the rank's place in the run.
+/// Everything of a rank that a checkpoint stores, and the rank's place in the run.
 pub(crate) struct RankState<'a> {
     /// With the global batch of the last step.
     pub plan: Cow<'a, Plan>,
@@ -22,7 +22,7 @@ pub(crate) struct RankState<'a> {
     pub specs: &'a [Spec],
     pub groups: Groups,
     pub device: Device,
-    /// Which elements are here.
+    /// The elements that this rank holds.
     pub local_shards: LocalShards,
     /// In slot order; empty where weights are shared out.
     pub weights: Vec<Tensor>,

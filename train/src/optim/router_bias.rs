@@ -1,5 +1,5 @@
-//! Load balance without a loss: each step moves the selection bias of an expert up by `rate` if fewer tokens than the mean
-//! came to it, down if more. A step that changes no weights moves no bias.
+//! Auxiliary-loss-free load balancing: each step moves an expert's selection bias up by `rate` if fewer tokens than
+//! the mean chose it, down if more. A step that changes no weights moves no bias.
 //! Paper: Wang et al. 2024, arXiv:2408.15664; rule as megatron-core's `get_updated_expert_bias`. Whether a load is below
 //! the mean is decided in integers here, in f32 there.
 

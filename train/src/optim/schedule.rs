@@ -46,7 +46,7 @@ fn half_cosine(x: f64) -> f64 {
     0.5 * ((PI * x).cos() + 1.0)
 }
 
-/// What is left of the rate after a share `x` of the decay.
+/// Remaining share of the rate after a share `x` of the decay.
 fn decay(shape: WsdDecay, x: f64) -> f64 {
     match shape {
         WsdDecay::Linear => 1.0 - x,

@@ -1,13 +1,12 @@
-//! Gradients of a step summed over everything that shares a weight: micro-batches, context-parallel
-//! and data-parallel ranks. Each unit's sum starts as soon as the backward pass has left it, on a
-//! thread of its own, so that ranks exchange gradients while they compute others (bucketed overlap:
-//! Li et al. 2020, arXiv:2006.15704, sec. 3.2).
+//! Gradient reduction of a step over everything that shares a weight: micro-batches, context-parallel and
+//! data-parallel ranks. Reduction of a unit (bucket) starts as soon as the backward pass has left it, on a separate
+//! thread, and so overlaps with computation (bucketed overlap: Li et al. 2020, arXiv:2006.15704, sec. 3.2).
 //!
-//! ZeRO 0 and 1 without expert parallelism: a rank sums its micro-batches where they are computed; after the last one the units
-//! go over ranks. Else each micro-batch goes over ranks at once and a rank keeps its shard
-//! only. With context parallelism in layout mode, each sequence's parts are joined first; ranks that are
-//! to have the same sums add a part of each unit and exchange them at the end.
-//! Trees are those of gradient_tree.rs: which thread or rank adds changes no bits.
+//! ZeRO 0 and 1 without expert parallelism: a rank sums its micro-batches locally and reduces each unit over ranks
+//! after the last one. Otherwise each micro-batch is reduced over ranks at once and a rank keeps only its shard.
+//! With context parallelism in layout mode, each sequence's parts are joined first; ranks that need the same sums
+//! each add a part of a unit and exchange them at the end. Trees are those of gradient_tree.rs: which thread or
+//! rank adds changes no bits.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,31 +37,31 @@ struct Bucket {
     is_experts: bool,
 }
 
-/// How sums run in this job.
+/// Reduction rule of this job.
 struct Rule {
     is_exact: bool,
     zero: u8,
     is_by_round: bool,
-    /// Place among the ranks that share out experts, and their number.
+    /// Expert-parallel rank, and number of such ranks.
     ep: (usize, usize),
     /// Sequences in the global batch.
     batch: usize,
 }
 
 enum Job {
-    /// One micro-batch of a part.
+    /// One micro-batch of a layer.
     Block(usize, Block, Gradients),
-    /// All micro-batches of a part on this rank.
+    /// All micro-batches of a layer on this rank.
     All(usize, Vec<(Block, Gradients)>),
     /// The step is over.
     End,
 }
 
-/// Sums over ranks, wherever they run.
+/// Performs the reductions over ranks, on either lane.
 struct Reducer {
     rule: Rule,
     buckets: Vec<Bucket>,
-    /// Buckets of each part.
+    /// Buckets of each layer.
     parts: Vec<Vec<usize>>,
     dp: Arc<dyn Collective>,
     expert_dp: Arc<dyn Collective>,
@@ -85,7 +84,7 @@ impl Reducer {
                         self.push(bucket, block, part)?;
                         continue;
                     }
-                    // experts' gradients came over context-parallel ranks sequence by sequence
+                    // experts' gradients were already reduced over context-parallel ranks, sequence by sequence
                     let is_joined = self.buckets[bucket].is_experts;
                     if self.rule.is_exact && self.cp.size() > 1 && !is_joined {
                         self.cp.all_reduce_sum(flat.f32_mut())?;
@@ -138,7 +137,7 @@ impl Reducer {
         cuts[cuts.len() - 1]
     }
 
-    /// A unit's gradients side by side: copied if they do not lie so.
+    /// A unit's gradients as one contiguous tensor, copied if they are not contiguous.
     fn flat(&self, bucket: usize, gradients: &mut Gradients) -> kernels::Result<Tensor> {
         if let Some(flat) = gradients.take(self.buckets[bucket].slots.clone()) {
             return Ok(flat);
@@ -168,7 +167,7 @@ impl Reducer {
         self.trees[bucket].push(block, flat, self.rule.is_exact)
     }
 
-    /// This rank's part of a round, or all of it where nothing is shared out.
+    /// This rank's part of a round, or all of it without sharding.
     fn take_block(&mut self, bucket: usize, block: Block, flat: Tensor) -> kernels::Result<()> {
         let dp = Arc::clone(self.group(bucket));
         let (size, rank) = (dp.size(), dp.rank());
@@ -191,7 +190,7 @@ impl Reducer {
             };
             return self.push(bucket, round, sum);
         }
-        // ranks' blocks of a round do not all merge with each other; the tree over time does it
+        // ranks' blocks of a round do not all merge with each other; the tree over micro-batches merges them
         for (from, flat) in dp.all_gather(flat.f32())?.iter().enumerate() {
             let block = Block {
                 start: first + from * block.size,
@@ -239,7 +238,7 @@ impl Reducer {
         Ok(())
     }
 
-    /// Without the tree's order, parts of sequences are summed once a step.
+    /// Without the tree's order, parts of sequences are summed once per step.
     fn over_context(&self, mut sum: Tensor) -> kernels::Result<Tensor> {
         if !self.rule.is_exact && self.cp.size() > 1 {
             self.cp.all_reduce_sum(sum.f32_mut())?;
@@ -289,7 +288,7 @@ impl Reducer {
     }
 }
 
-/// Where a rank's sums over ranks run.
+/// Where a rank's reductions over ranks run.
 enum Lane {
     Here(Box<Reducer>),
     Thread(Sender<Job>, Receiver<kernels::Result<Vec<Tensor>>>),
@@ -314,12 +313,12 @@ fn serve(
     }
 }
 
-/// One rank's gradients during a step.
+/// One rank's gradients during a step, and their reduction.
 pub(crate) struct GradientReducer {
     is_direct: bool,
     /// Dims of every gradient slot.
     dims: Vec<Vec<usize>>,
-    /// Slots of each part's units.
+    /// Slots of each layer's units.
     units: Vec<Vec<Range<Slot>>>,
     trees: Vec<GradientTree>,
     open: Option<(Block, Gradients)>,
@@ -328,7 +327,7 @@ pub(crate) struct GradientReducer {
 }
 
 impl GradientReducer {
-    /// For all parts of a rank's stages, numbered one after the other.
+    /// For all layers of a rank's model chunks, numbered consecutively.
     pub(crate) fn new(
         plan: &Plan,
         specs: &[Spec],
@@ -463,7 +462,7 @@ impl GradientReducer {
             Lane::Here(summer) => summer.work(job),
             Lane::Thread(jobs, answers) => match jobs.send(job) {
                 Ok(()) => Ok(()),
-                // the thread ends early only after it has told why
+                // the thread ends early only after it has sent its error
                 Err(_) => match answers.recv() {
                     Ok(Err(error)) => Err(error),
                     _ => Err(gone()),
@@ -486,7 +485,7 @@ impl GradientReducer {
     }
 }
 
-/// Everything in a tree.
+/// The whole content of a tree.
 fn whole(tree: FlatTree) -> kernels::Result<Tensor> {
     let sum = tree.finish()?;
     Ok(sum.expect("every rank has at least one sequence"))

@@ -1,9 +1,9 @@
-//! Blocks of sequences, and sums of gradients over them in a tree that no layout changes.
+//! Reduction tree of gradients over blocks of sequences, which no layout changes.
 //!
-//! The tree is a binary counter over sequence numbers of the global batch: two neighbouring blocks
-//! merge only if they have the same power-of-two size and the left one starts at a multiple of
-//! twice that size; at the end what is left merges from the right to the left. Micro-batches and
-//! data-parallel ranks only decide who holds which blocks.
+//! The tree is a binary counter over sequence numbers of the global batch: two neighbouring blocks merge only if
+//! they have the same power-of-two size and the left one starts at a multiple of twice that size; at the end the
+//! remaining blocks merge from right to left. Micro-batches and data-parallel ranks only decide which rank holds
+//! which blocks.
 //!
 //! Memory: at most log2(sequences of the rank) + 1 sets of gradients.
 
@@ -15,7 +15,7 @@ use crate::data::micro_batches::Block;
 use crate::model::gradients::Gradients;
 use crate::model::slots::Slot;
 
-/// The sums of one part of the model on one rank during a step.
+/// Gradients of one layer on one rank during a step.
 pub(crate) struct GradientTree {
     is_exact: bool,
     units: Vec<Range<Slot>>,
@@ -99,7 +99,7 @@ pub(crate) struct FlatTree {
 }
 
 impl FlatTree {
-    /// Takes the next block; without the tree's order it is added to what is there.
+    /// Adds the next block; without the tree's order it is added to the running sum.
     pub(crate) fn push(
         &mut self,
         block: Block,
@@ -122,12 +122,12 @@ impl FlatTree {
         reduce::tree_add_into(into, &from)
     }
 
-    /// What waits, from the left.
+    /// The blocks that wait to be merged, from the left.
     pub(crate) fn blocks(&self) -> impl ExactSizeIterator<Item = &Tensor> {
         self.stack.iter().map(|(_, flat)| flat)
     }
 
-    /// Merges what is left, from the right.
+    /// Merges the remaining blocks, from the right.
     pub(crate) fn finish(mut self) -> kernels::Result<Option<Tensor>> {
         while self.stack.len() > 1 {
             self.merge_top()?;
@@ -168,7 +168,7 @@ mod tests {
         tree_sum((0..batch).map(|start| (Block { start, size: 1 }, leaf(start))))
     }
 
-    /// What a rank's buffers hold after its range, block by block.
+    /// A rank's buffers after its range, block by block.
     fn by_tree(range: Range<usize>, micro_batch: usize) -> Vec<(Block, f32)> {
         let (device, dims) = (Device::cpu(), [vec![1]]);
         let mut tree = GradientTree::new(std::iter::once(0..1).collect(), true);

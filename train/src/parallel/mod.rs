@@ -1,6 +1,6 @@
-//! What ranks share out: batches and gradient sums (gradient_tree.rs, gradient_reducer.rs), elements of weights, gradients
-//! and moments (shards.rs, zero.rs), layers (pipeline.rs, schedules). Tensor, sequence and context
-//! parallelism live in the layers that are split.
+//! Parallelism outside layers: batches and gradient reduction (gradient_tree.rs, gradient_reducer.rs), sharding of
+//! weights, gradients and moments (shards.rs, zero.rs), pipelines (pipeline.rs, schedules). Tensor, sequence and
+//! context parallelism are in the layers that are split.
 
 pub(crate) mod gradient_reducer;
 pub(crate) mod gradient_tree;

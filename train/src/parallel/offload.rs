@@ -1,7 +1,7 @@
-//! Activation offload: what the first blocks of a rank keep for their backward passes lies in a file
-//! meanwhile, as exact copies, so no bits change. The file has no name and goes with its process; the
-//! system writes it when it has time, so that a pass costs a copy while memory lasts and a disk after.
-//! Room in it is used again, so it never grows beyond what a step needs at once.
+//! Activation offload: the activations that a rank's first blocks keep for their backward passes are written to a
+//! file, as exact copies, so no bits change. The file is unlinked and disappears with its process; the system
+//! writes it back in the background, so a pass costs a copy while memory lasts and a disk write after. Freed space
+//! in it is reused, so it never grows beyond one step's peak.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,7 +33,7 @@ struct Room {
 pub(crate) struct Away(Vec<(Vec<usize>, DType, u64)>);
 
 impl Scratch {
-    /// For a rank, if anything is put away at all.
+    /// A rank's file; None if nothing is offloaded.
     pub(crate) fn of(config: &Offload, rank: usize) -> Result<Option<Scratch>> {
         if config.layers == 0 {
             return Ok(None);
@@ -50,7 +50,7 @@ impl Scratch {
         }))
     }
 
-    /// Writes tensors and lets their memory go; what is left of each is one number.
+    /// Writes tensors to the file and frees their memory; one number of each remains.
     pub(crate) fn put(&self, tensors: Vec<&mut Tensor>) -> Result<Away> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let mut away = Vec::with_capacity(tensors.len());
@@ -65,7 +65,7 @@ impl Scratch {
         Ok(Away(away))
     }
 
-    /// Reads them again; `tensors` are those of `put`, in its order.
+    /// Reads the tensors back; `tensors` are those of `put`, in its order.
     pub(crate) fn bring_back(&self, away: Away, tensors: Vec<&mut Tensor>) -> Result<()> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         for ((dims, dtype, at), tensor) in away.0.into_iter().zip(tensors) {
@@ -90,7 +90,7 @@ impl Room {
         Ok(at)
     }
 
-    /// Afterwards the range is free.
+    /// Reads a range and frees it.
     fn read(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(at))?;
         self.file.read_exact(bytes)?;

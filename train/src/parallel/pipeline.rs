@@ -1,5 +1,5 @@
-//! Runs one rank's pieces of the model through a step's schedule. Activations go to the next piece
-//! and gradients to the previous one as exact copies, each rank to its opposite number.
+//! Runs one rank's model chunks through a step's pipeline schedule. Activations are sent to the next chunk and
+//! gradients to the previous one as exact copies, each rank to its counterpart on the other stage.
 
 use std::collections::VecDeque;
 
@@ -24,11 +24,11 @@ use crate::parallel::schedule::{Action, actions};
 use crate::parallel::zero::Parameters;
 use crate::profile;
 
-/// Activations of an evaluation that may wait at the next rank. Nothing else holds a first stage back, which has
-/// nothing to receive; in training its schedule does.
+/// Flow control in evaluation: activations that may wait at the next rank. Nothing else would hold the first stage
+/// back, which receives nothing; in training its schedule does.
 const MOST_UNTAKEN: usize = 2;
 
-/// What one rank needs to run its pieces.
+/// Everything that one rank needs to run its model chunks.
 pub(crate) struct Worker<'a> {
     pub plan: &'a Plan,
     /// The rank's pieces of the model, by chunk.
@@ -36,29 +36,29 @@ pub(crate) struct Worker<'a> {
     pub groups: &'a Groups,
     pub device: &'a Device,
     pub parameters: Parameters<'a>,
-    /// For parts that are offloaded.
+    /// For layers that are offloaded.
     pub scratch: Option<&'a Scratch>,
-    /// What the loss is multiplied by for the backward pass.
+    /// Loss scale of the backward pass.
     pub loss_scale: f64,
     /// Scales of fp8's `delayed` recipe.
     pub delayed: Option<&'a Delayed>,
 }
 
-/// What a part's backward pass needs.
+/// A layer's saved tensors for its backward pass.
 struct Kept {
     saved: Saved,
-    /// Where its large tensors are, if they are put away.
+    /// Location of its large tensors, if they are offloaded.
     away: Option<Away>,
 }
 
 /// Most bytes at the end of a pass, when no layer runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
-    /// What forward passes keep for backward.
+    /// Activations kept for backward.
     pub activations: usize,
     /// Sums of gradients; exact only without a second thread.
     pub gradients: usize,
-    /// Packs of weights.
+    /// Prepacked weights.
     pub packs: usize,
 }
 
@@ -78,13 +78,13 @@ struct BackwardOf {
     is_last: bool,
 }
 
-/// What a rank knows after the passes of a step.
+/// Results of a rank's passes in a step.
 pub(crate) struct Trained {
     /// Mean losses of the batch.
     pub losses: head::vocabulary::Losses,
     /// Most bytes held between passes.
     pub held: Held,
-    /// What the routers of mixtures did, if there are any.
+    /// Statistics of the mixtures' routers, if there are any.
     pub routing: Option<StepRouting>,
 }
 
@@ -100,7 +100,7 @@ impl Worker<'_> {
         self.groups.place.rank()
     }
 
-    /// Without weights: they come part by part.
+    /// Without weights, which are gathered layer by layer.
     fn context(&self) -> Context<'_> {
         Context::of(self.plan, Weights::All(&[], None), self.groups)
     }
@@ -130,7 +130,7 @@ impl Worker<'_> {
         }
     }
 
-    /// What a micro-batch's dropout depends on, if the model has any.
+    /// Key of a micro-batch's dropout, if the model has any.
     fn noise(&self, start: StepStart, block: Block) -> Option<Noise> {
         let model = &self.plan.model;
         let drops = model.dropout > 0.0 || model.attention_dropout > 0.0;
@@ -141,7 +141,7 @@ impl Worker<'_> {
         })
     }
 
-    /// Number of this rank's first part of a chunk, over all its pieces.
+    /// Index of a chunk's first layer, over all chunks of this rank.
     fn first_part(&self, chunk: usize) -> usize {
         self.stages[..chunk]
             .iter()
@@ -220,7 +220,7 @@ impl Worker<'_> {
         let (place, world) = (&self.groups.place, self.groups.world.as_ref());
         let record = reports.gather(moe.experts, place, world);
         record
-            .on_rank(self.rank(), "gather what routers did")
+            .on_rank(self.rank(), "gather the routers' statistics")
             .map(Some)
     }
 
@@ -240,7 +240,7 @@ impl Worker<'_> {
         data::read(samples, first, block.range(), self.plan, at)
     }
 
-    /// Predictions that count on all ranks, from those of each one's batches.
+    /// All-reduced number of predictions that count.
     fn counted(&self, here: usize) -> Result<usize> {
         let RankCoord {
             tp_rank,
@@ -261,7 +261,7 @@ impl Worker<'_> {
         Ok(counted)
     }
 
-    /// The second is what backward needs, nothing unless `keeps`.
+    /// Returns the output and the tensors kept for backward, which are empty unless `keeps`.
     fn forward(
         &self,
         chunk: usize,
@@ -391,7 +391,7 @@ impl Worker<'_> {
         Ok(batch.counted)
     }
 
-    /// Waits until the next rank has left at most so many activations untaken. Blocks are taken in the
+    /// Waits until the next rank has at most this many activations yet to take. Blocks are taken in the
     /// order in which all ranks compute them, so ranks never wait for each other.
     fn wait_for_the_next(&self, untaken: &mut usize, most: usize) -> Result<()> {
         let place = self.groups.place;
@@ -404,8 +404,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// What a rank with fewer sequences than others still owes them: the rows that they send its
-    /// experts, for which it runs a sequence and forgets it, and its shards of the weights.
+    /// Takes part in the collectives of ranks with more sequences than this one: with experts it runs a sequence
+    /// and discards it, as others send rows to its experts; with ZeRO-3 it contributes its shards of the weights.
     fn keep_company(&self, samples: &dyn data::Samples, untaken: &mut usize) -> Result<()> {
         if self.groups.place.ep > 1 {
             let block = Block { start: 0, size: 1 };
@@ -419,8 +419,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Means over `counted` predictions and, of a model that tells the order of segments, the mean
-    /// over `sequences` added to the first; the same bits on every rank.
+    /// Means over `counted` predictions; if the model predicts the order of segments, that mean over `sequences` is
+    /// added to the first. The same bits on every rank.
     fn mean(
         &self,
         local: &Losses,
@@ -462,7 +462,7 @@ impl Worker<'_> {
         piece % self.groups.place.pp
     }
 
-    /// Rows from the piece before, for all but the first.
+    /// Receives rows from the previous chunk, for all but the first.
     fn input(&self, block: Block, chunk: usize) -> Result<Flow> {
         let piece = self.piece(chunk);
         if piece == 0 {
@@ -476,7 +476,7 @@ impl Worker<'_> {
         Ok(Flow::Hidden(x))
     }
 
-    /// Gradients from another piece.
+    /// Receives gradients from another chunk.
     fn receive(&self, block: Block, piece: usize) -> Result<Tensor> {
         let from = self.groups.place.on_stage(self.pipeline_rank(piece));
         let mut dy = self.rows(block)?;
@@ -485,7 +485,7 @@ impl Worker<'_> {
         Ok(dy)
     }
 
-    /// Room for the rows that pieces hand on.
+    /// A buffer for rows sent between chunks.
     fn rows(&self, block: Block) -> Result<Tensor> {
         let rows = block.size * self.context().row_time();
         let x = Tensor::empty(&[rows, self.plan.model.d_model], DType::F32, self.device);

@@ -1,6 +1,5 @@
-//! What the routers of a step did, from all ranks: losses before their coefficients, how full the
-//! experts were, what was dropped. Numbers of a layer's groups are added in order of layers, then of
-//! sequences, on every rank.
+//! Routing statistics of a step, over all ranks: losses before their coefficients, expert load, dropped choices.
+//! Every rank adds the groups of a layer in order of layers, then of sequences.
 
 use kernels::comm::Collective;
 use serde::{Deserialize, Serialize};
@@ -9,7 +8,7 @@ use crate::data::micro_batches::Block;
 use crate::dist::mesh::RankCoord;
 use crate::model::moe::router::Report;
 
-/// Of all mixtures of a step.
+/// Statistics of all mixtures in a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoutingRecord {
     /// Load balance loss, mean over layers and tokens; 1 when even.
@@ -31,7 +30,7 @@ pub(crate) struct StepRouting {
     pub loads: Vec<Load>,
 }
 
-/// Tokens that each expert of a layer worked on in a step: choices without the dropped ones, as Megatron's
+/// Tokens per expert of a layer in a step: choices without the dropped ones, as Megatron's
 /// `local_tokens_per_expert` summed over ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
@@ -39,8 +38,8 @@ pub(crate) struct Load {
     pub tokens: Vec<u64>,
 }
 
-/// Numbers of one group before those of its experts: layer, first sequence, tokens, load balance, z-loss. After
-/// them: choices of each expert, and those of them that were dropped.
+/// Header of one group's numbers, before those of its experts: layer, first sequence, tokens, load balance, z-loss.
+/// After them: choices of each expert, and those of them that were dropped.
 const HEAD: usize = 5;
 
 /// One rank's groups during a step.
@@ -50,7 +49,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Takes what a layer told about a micro-batch.
+    /// Adds a layer's report on a micro-batch.
     pub(crate) fn push(&mut self, report: &Report, block: Block) {
         let each = (block.size / report.groups.len()).max(1);
         let groups = report.groups.iter().zip(&report.dropped).enumerate();
@@ -68,7 +67,7 @@ impl Reports {
         }
     }
 
-    /// The routing of all ranks, the same bits on every rank; replicas send nothing.
+    /// The routing of all ranks, the same bits on every rank; replicas contribute nothing.
     pub(crate) fn gather(
         self,
         experts: usize,

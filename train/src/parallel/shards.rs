@@ -1,12 +1,11 @@
-//! Who holds which elements: the one place that says so.
+//! Sharding: which rank holds which elements. This file alone decides.
 //!
-//! Tensors that are used together are a unit (an embedding, a block's, a norm's). A rank's share of
-//! a unit's tensors, one after the other, is flat: the form in which gradients are summed and
-//! moments are kept. Data-parallel ranks cut it into contiguous shards, about even, whose borders
-//! lie between blocks of NORM_BLOCK elements: whole blocks of squares are then on one rank, and the
-//! gradient's norm has the same bits for every cut.
-//! Paper: Rajbhandari et al. 2020 (ZeRO), arXiv:1910.02054. We differ from Megatron's buckets only in
-//! where borders may lie.
+//! Tensors that are used together are a unit (an embedding, a block's, a norm's). A rank's share of a unit's
+//! tensors, concatenated, is flat: the form in which gradients are reduced and moments are kept. Data-parallel
+//! ranks cut it into contiguous shards of about equal size, whose borders are between blocks of NORM_BLOCK
+//! elements: every block of squares is then on one rank, and the gradient's norm has the same bits for every cut.
+//! Paper: Rajbhandari et al. 2020 (ZeRO), arXiv:1910.02054. We differ from Megatron's buckets only in where borders
+//! may be.
 
 use std::ops::Range;
 
@@ -35,13 +34,14 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub specs: Range<usize>,
-    /// Where each tensor starts in the flat unit, and its end.
+    /// Start of each tensor in the flat unit, and the end.
     starts: Vec<usize>,
     /// Blocks of squares: tensor, chunk of it, elements in the flat unit.
     blocks: Vec<(usize, usize, Range<usize>)>,
     /// Borders of the shards of the data-parallel ranks that have the unit.
     pub cuts: Vec<usize>,
-    /// If experts are shared out and these are some: the rank they belong to, of how many.
+    /// Expert weights under expert parallelism: the expert-parallel rank that holds them, and the number of such
+    /// ranks.
     experts: Option<(usize, usize)>,
 }
 

@@ -1,7 +1,6 @@
-//! Weights that data-parallel ranks share out (ZeRO-3): kept as flat shards, gathered by unit for
-//! the part that runs and let go after; and weights that each rank updates in part (ZeRO-1 and 2),
-//! put together after the step.
-//! Paper: Rajbhandari et al. 2020, arXiv:1910.02054, sec. 5.
+//! ZeRO sharding of weights. ZeRO-3: kept as flat shards, all-gathered by unit for the layer that runs and dropped
+//! after. ZeRO-1 and 2: each rank updates a part of the weights, all-gathered after the step. Paper: Rajbhandari et
+//! al. 2020, arXiv:1910.02054, sec. 5.
 
 use std::ops::Range;
 
@@ -14,7 +13,7 @@ use crate::model::prepacked::PrepackedWeights;
 use crate::model::slots::Slot;
 use crate::parallel::shards::{Local, Shards};
 
-/// What a rank holds, by the plan alone.
+/// A rank's shards, derived from the plan alone.
 pub(crate) struct LocalShards {
     pub shards: Shards,
     /// Units of this rank's pipeline stage.
@@ -57,8 +56,8 @@ impl LocalShards {
         local.slots.start + spec - self.shards.units[local.unit].specs.start
     }
 
-    /// Second moments of local unit `index` that lie here before flat element `at`: those of elements
-    /// that Muon does not update.
+    /// Number of second moments of local unit `index` before flat element `at`: only elements that Muon does not
+    /// update have one.
     pub(crate) fn second_at(&self, index: usize, specs: &[Spec], at: usize) -> usize {
         let unit = &self.shards.units[self.local[index].unit];
         let before = unit.pieces(self.moments(index).start..at);
@@ -68,7 +67,7 @@ impl LocalShards {
             .sum()
     }
 
-    /// Zeros for flat numbers beside the moments' elements, by local unit.
+    /// Zeros, one flat tensor per local unit, shaped like the moments.
     pub(crate) fn flat_zeros(&self, device: &Device) -> kernels::Result<Vec<Tensor>> {
         let units = 0..self.local.len();
         // a shard may be empty, a tensor not
@@ -77,7 +76,7 @@ impl LocalShards {
             .collect()
     }
 
-    /// Puts weights together that each rank updated in part.
+    /// All-gathers weights that each rank updated in part.
     pub(crate) fn gather_updated(
         &self,
         weights: &mut [Tensor],
@@ -99,7 +98,7 @@ impl LocalShards {
             let here = group.rank();
             group.all_gather_to(&mine, &mut |member, at, part| {
                 let first = unit.shard_of_member(member).start + at;
-                // its own are where they belong
+                // its own part is already in place
                 let others = if member == here { 0 } else { part.len() };
                 for piece in unit.pieces(first..first + others) {
                     let slot = self.slot(index, piece.spec);
@@ -112,10 +111,10 @@ impl LocalShards {
     }
 }
 
-/// Where the weights of a part come from.
+/// Source of a layer's weights.
 #[derive(Clone, Copy)]
 pub(crate) enum Parameters<'a> {
-    /// They are all here, maybe with packs.
+    /// All weights are on this rank, perhaps with prepacked copies.
     Whole(&'a [Tensor], Option<&'a PrepackedWeights>),
     /// Each data-parallel rank has shards, by local unit.
     Shards {
@@ -126,7 +125,7 @@ pub(crate) enum Parameters<'a> {
     },
 }
 
-/// Weights at hand while a part runs.
+/// Weights available while a layer runs.
 pub(crate) enum GatheredParameters<'a> {
     All(&'a [Tensor], Option<&'a PrepackedWeights>),
     Gathered(Vec<Option<Tensor>>),
@@ -142,7 +141,7 @@ impl GatheredParameters<'_> {
 }
 
 impl<'a> Parameters<'a> {
-    /// The weights of some slots; every data-parallel rank asks for the same at the same time.
+    /// All-gathers the weights of some slots; every data-parallel rank must make the same call at the same time.
     pub(crate) fn gather(&self, slots: &[Slot]) -> kernels::Result<GatheredParameters<'a>> {
         match *self {
             Parameters::Whole(tensors, packs) => Ok(GatheredParameters::All(tensors, packs)),

@@ -1,6 +1,6 @@
-//! Masked language models: against transformers (norms after the sums: `BertForMaskedLM`; before the
-//! layers: `MegatronBertForMaskedLM`), over layouts, and what a sample may be. The goldens and what
-//! they are: tests/oracles/bert_goldens.py. Tolerances as in `parity`.
+//! Masked language models: parity with transformers (norms after the sums: `BertForMaskedLM`; before the layers:
+//! `MegatronBertForMaskedLM`), layouts, and refused samples. The goldens are described in
+//! tests/oracles/bert_goldens.py. Tolerances as in `parity`.
 
 use std::error::Error as StdError;
 
@@ -142,7 +142,7 @@ fn the_other_place_of_norms_is_noticed() {
     Golden::open("bert_pre").assert_close("grad", &found);
 }
 
-/// Of each way to share work at least one; `tests::layouts` has them all for decoders.
+/// At least one layout of each parallel axis; `tests::layouts` has them all for decoders.
 pub(super) const LAYOUTS: [&str; 24] = [
     "mb=1",
     "mb=3",
@@ -170,7 +170,7 @@ pub(super) const LAYOUTS: [&str; 24] = [
     "full=1,2 pp=2 cp=2 dp=2 zero=1 mb=1",
 ];
 
-/// Norms here and there, the order of segments told or not.
+/// Norms before and after, next-sentence prediction on and off.
 fn all_kinds() -> Vec<Plan> {
     let kinds = [(false, false), (true, false), (false, true), (true, true)];
     let of = |(post_norm, next_sentence)| {
@@ -216,7 +216,7 @@ fn memory_is_what_the_formulas_say() {
     }
 }
 
-/// What padding, segments and unmasked targets hold beyond what is seen changes nothing.
+/// Ids in padding, and targets of unmasked tokens, change nothing.
 #[test]
 fn padding_leaves_no_trace() {
     struct Padded(Blanks, u32);
@@ -321,5 +321,8 @@ fn a_masked_model_is_asked_for_logits_but_not_for_more_text() {
     let asked = crate::infer::GenerateOptions::default();
     let error = crate::infer::generate(&done.checkpoint, &[1, 2], &asked, &mut |_| {}).unwrap_err();
     let found = error.to_string();
-    assert!(found.contains("a masked model does not go on"), "{found}");
+    assert!(
+        found.contains("a masked model does not continue a text"),
+        "{found}"
+    );
 }

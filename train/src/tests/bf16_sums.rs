@@ -1,5 +1,5 @@
-//! `train.bf16_sums`: tiles give the same bits for every layout and resume, others than pairs; processes make
-//! the same; a run that goes on with other sums says so.
+//! `train.bf16_sums`: tiles give the same bits for every layout and resume, but others than pairs; several
+//! processes give the same bits; a run that resumes with another order says so.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -217,7 +217,7 @@ fn processes_that_would_sum_otherwise_are_told_before_the_first_step() {
         let ends = threads.into_iter().map(|thread| thread.join().unwrap());
         ends.collect()
     });
-    let want = "the processes have not the same sums of bf16 products (train.bf16_sums = \"pairs\" or \"tiles\" runs on every host): rank 1 on host-1 has \"pairs\", rank 0 on host-0 \"tiles\"";
+    let want = "the processes do not have the same sums of bf16 products (train.bf16_sums = \"pairs\" or \"tiles\" runs on every host): rank 1 on host-1 has \"pairs\", rank 0 on host-0 \"tiles\"";
     assert_eq!(texts, [want, want]);
     let left = std::fs::read_dir(folder.path()).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();

@@ -1,5 +1,5 @@
-//! Settings that change when a run goes on: the next steps are those that the new settings make of the old
-//! weights and moments, on the samples that are next; what was changed stays on record.
+//! Settings that change on resume: the next steps are those that the new settings make from the old weights and
+//! moments, on the next samples; the changes are recorded.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -59,7 +59,7 @@ impl Samples for Read {
     }
 }
 
-/// Runs until a stop is asked for after this step.
+/// Runs until a stop is requested after this step.
 fn stopped(plan: &Plan, out: &Path, step: u64) {
     let events = Stopping(Log::default(), step, 0.into());
     run(plan, &Chain::of(plan), None, out, &events).unwrap();
@@ -71,8 +71,8 @@ fn go(plan: &Plan, out: &Path) -> (Result<Outcome>, Vec<String>, Vec<u64>) {
     (done, log.lines(), samples.read())
 }
 
-/// Weights and moments after the steps of `before` until the stop and those of `after` until its end,
-/// without checkpoints: one step after the other on one rank.
+/// Reference: weights and moments after the steps of `before` until the stop and those of `after` until its end,
+/// without checkpoints, one step after the other on one rank.
 fn by_hand(before: &Plan, after: &Plan) -> Vec<Vec<u32>> {
     let specs = param::specs(before);
     let mut trainer = Trainer::new(before, &specs, Groups::single(), Device::cpu()).unwrap();
@@ -133,7 +133,7 @@ fn a_changed_run_makes_the_steps_of_the_new_settings_from_the_old_state() {
             (plan.train.weight_decay, plan.train.clip_norm) = (0.3, 0.25);
             plan.train.beta2 = 0.9;
         }),
-        // a warm-up of its own, as after a restart with another rate
+        // a new warm-up, as after a restart with another rate
         (&["lr", "warmup_steps"], |plan| {
             (plan.train.lr, plan.train.warmup_steps) = (2e-2, 7);
         }),
@@ -185,7 +185,7 @@ fn a_decay_branches_off_a_stable_run_with_the_bytes_of_a_run_that_was_planned_so
     go(&short, planned.path()).0.unwrap();
     let (trunk, branch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     stopped(&stable, trunk.path(), 5);
-    // in a folder of its own, from the trunk's folder of checkpoints; the trunk stays as it is
+    // in another folder, from the trunk's folder of checkpoints; the trunk stays unchanged
     let kept = remains(trunk.path());
     short.train.resume.from = trunk.path().join("checkpoints").display().to_string();
     let refused = go(&short, branch.path()).0.unwrap_err().to_string();
@@ -207,7 +207,7 @@ fn a_decay_branches_off_a_stable_run_with_the_bytes_of_a_run_that_was_planned_so
         assert!(read(&done.checkpoint) == read(&wanted), "{file}");
     }
     assert!(remains(trunk.path()) == kept);
-    // the branch has checkpoints of its own now, and goes on from those
+    // the branch now has its own checkpoints, and resumes from those
     let (again, log, _) = go(&short, branch.path());
     assert_eq!(
         (log, again.unwrap().steps),

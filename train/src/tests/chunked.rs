@@ -1,5 +1,5 @@
-//! `train.chunked_cross_entropy`: the bits of all logits at once on every layout and in every precision, memory as
-//! predicted, and a run that goes on with it or without.
+//! `train.chunked_cross_entropy`: the same bits as with all logits at once on every layout and in every precision,
+//! memory as predicted, and resumes that switch it on or off.
 
 use crate::config::{Bf16Sums, Determinism, Fp8Recipe, Plan, Precision, TieEmbeddings};
 use crate::fixtures::{
@@ -121,7 +121,7 @@ fn chunks_over_several_tiles_have_the_same_bits_too() {
 fn memory_is_as_predicted_and_has_no_logits() {
     for mut plan in models() {
         if let Some(moe) = &mut plan.model.moe {
-            // what is dropped depends on the router
+            // which choices are dropped depends on the router
             moe.capacity_factor = 0.0;
         }
         for layout in ["mb=3", "pp=2 tp=2 sp mb=2", "cp=2 dp=2 zero=2 full mb=1"] {
@@ -136,7 +136,7 @@ fn memory_is_as_predicted_and_has_no_logits() {
             assert!(dropped < kept, "{layout} {kept} {dropped}");
         }
     }
-    // one micro-batch of one rank: exactly the logits
+    // one micro-batch of one rank saves exactly the logits
     let plan = tiny_gpt();
     let of = |layout| memory::predict(&with(plan.clone(), layout)).unwrap()[0].activations;
     let logits = 4 * 4 * plan.seq_length * plan.padded_vocab();

@@ -1,5 +1,4 @@
-//! Predictions that do not count: the loss is the mean over the others, of the whole batch, and no
-//! layout changes it.
+//! Predictions that do not count: the loss is the mean over the others, of the whole batch, for every layout.
 
 use std::error::Error as StdError;
 
@@ -10,8 +9,7 @@ use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
 use crate::tests::layouts::{assert_same, train_on, with};
 use crate::trainer::run;
 
-/// A chain of which some predictions do not count: very unlike numbers in different samples, in
-/// some none.
+/// A chain of which some predictions do not count: very different numbers per sample, in some none.
 struct Patchy {
     chain: Chain,
     /// Put in place of the last token, whose prediction never counts.

@@ -1,6 +1,6 @@
-//! Gradients of whole models with every option are the differences of their losses, tensor by tensor:
-//! masks, positions, norms, activations and dropout are drawn and made again in the same way forward
-//! and backward.
+//! Finite differences: gradients of whole models with every option match the differences of their losses, tensor by
+//! tensor. Masks, positions, norms, activations and dropout are drawn and recomputed in the same way forward and
+//! backward.
 
 use kernels::{Device, Tensor};
 
@@ -15,8 +15,8 @@ use crate::trainer::step::Trainer;
 /// Length of the walk for each number of a tensor.
 const STEP: f32 = 5e-4;
 
-/// Largest distance of slope and difference over the larger of both, over tensors whose slope stands
-/// out from the rounding of losses; how many there were. The gradients are those of `of`.
+/// Largest relative distance between gradient and difference (over the larger of both), over tensors whose gradient
+/// exceeds the rounding of losses; and the number of these tensors. The gradients are those of `of`.
 fn worst(plan: &Plan, of: &Plan) -> (f64, usize) {
     let specs = param::specs(plan);
     let new = |plan| Trainer::new(plan, &specs, Groups::single(), Device::cpu()).unwrap();
@@ -34,7 +34,7 @@ fn worst(plan: &Plan, of: &Plan) -> (f64, usize) {
         .iter_mut()
         .zip(&mut still.state.weights)
     {
-        // norms as they are, or it is a step
+        // norms keep their weights, or the loss would step
         if weight.dims().len() > 1 {
             weight.f32_mut().iter_mut().for_each(|x| *x *= by);
         }
@@ -85,8 +85,8 @@ fn gradients_with_every_option_are_the_differences_of_losses() {
     }
 }
 
-/// T5 with a tied head and with gates and a head of its own, everything dropped from. No ReLU: a walk
-/// crosses its bends.
+/// T5 with a tied head, and with gates and an untied head; dropout everywhere. No ReLU: the path of the differences
+/// would cross its kink.
 fn pairs() -> [Plan; 2] {
     let mut first = tiny_t5();
     first.model.activation = Some(Activation::GeluTanh);

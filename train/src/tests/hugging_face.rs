@@ -1,6 +1,6 @@
-//! Folders of transformers' own making are imported and trained as there; what is exported comes back
-//! bit for bit; what we lack is refused by name. Goldens: tests/oracles/decoder_goldens.py, tolerances
-//! as in `parity.rs`.
+//! Import of folders that transformers wrote, and training as there; exported models are imported bit for bit;
+//! unsupported settings are refused by name. Goldens: tests/oracles/decoder_goldens.py, tolerances as in
+//! `parity.rs`.
 
 use std::fs;
 use std::path::Path;
@@ -150,7 +150,7 @@ fn packed_documents_follow_torch_through_ten_steps() {
     follows_transformers("llama_packed");
 }
 
-/// Families with every option that their classes can be told.
+/// Families with every option that their classes can express.
 fn exportable() -> Vec<Plan> {
     let with = |mut plan: Plan, family, set: fn(&mut ModelConfig)| {
         plan.model.family = family;
@@ -284,7 +284,7 @@ fn what_is_exported_comes_back_bit_for_bit() {
     }
 }
 
-/// Splits an exported model into two files of bf16 numbers, cut to what bf16 holds, with an index.
+/// Splits an exported model into two files of bf16 numbers, truncated to bf16, with an index.
 fn in_sharded_bf16(hf: &Path) {
     let path = hf.join("model.safetensors");
     let mut reader = Reader::open(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Training from weights that are there: those of a checkpoint in any form or of another program's
-//! folder, on every layout, and what is said of a source that does not fit or has changed.
+//! Training from given weights: a checkpoint in any form or another program's folder, on every layout, and the
+//! errors for a source that does not fit or has changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -177,7 +177,7 @@ fn a_source_that_does_not_fit_is_refused_with_every_difference() {
     );
     let error = error.unwrap_err().to_string();
     assert!(want.iter().all(|line| error.contains(line)), "{error}");
-    // rotary positions go on to longer texts, and families that are made alike are alike
+    // rotary positions extend to longer texts, and families with the same architecture are interchangeable
     let llama = trained(&tiny_llama(), out.path());
     let mut longer = tiny_llama();
     (longer.seq_length, longer.model.family) = (32, crate::config::Family::Mistral);

@@ -40,7 +40,7 @@ fn train(out: &Path, sharded: bool) {
     run(&plan, &samples, Some(&samples), out, &Log::default()).unwrap();
 }
 
-/// Run in a process of its own by the tests below.
+/// Run in a separate process by the tests below.
 #[test]
 #[ignore = "is killed by the tests below"]
 fn victim() {

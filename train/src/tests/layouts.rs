@@ -15,7 +15,7 @@ use crate::tests::mixture::SHARED_OUT;
 use crate::tests::{bert, t5};
 use crate::trainer::{memory, run};
 
-/// Layouts by what they exercise, as `key=value` words; absent keys keep their defaults.
+/// Layouts grouped by feature, as `key=value` words; absent keys keep their defaults.
 pub(super) const LAYOUTS: [&str; 54] = [
     // micro-batches, data
     "mb=1",
@@ -173,7 +173,7 @@ pub(super) fn assert_same(found: &Result, want: &Result, layout: &str) {
     assert!(found.scales == want.scales, "scales of {layout}");
 }
 
-/// Enough to cut for every layout of the table.
+/// Layers enough for every layout of the table.
 fn four_layers(plan: &mut Plan) {
     plan.model.layers = 4;
     if plan.model.kv_heads > 0 {
@@ -468,9 +468,9 @@ fn run_mode_on_any_layout_trains_the_same_model() {
     }
 }
 
-/// Run in a process of its own by the test below.
+/// Run in a separate process by the test below.
 #[test]
-#[ignore = "prints what thread_counts_do_not_change_bits compares"]
+#[ignore = "prints the results that thread_counts_do_not_change_bits compares"]
 fn print_weights() {
     let Result {
         metrics,

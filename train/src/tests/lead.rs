@@ -1,5 +1,5 @@
-//! How far a stage may run ahead of the next in an evaluation, where it has nothing to wait for: what it
-//! sends waits in memory until it is taken.
+//! Flow control in evaluation: how far a stage may run ahead of the next one, as it has no backward pass to wait
+//! for. Its activations wait in memory until they are received.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -13,7 +13,7 @@ use crate::fixtures::{Chain, Log, tiny_gpt};
 use crate::tests::resume::remains;
 use crate::trainer::run;
 
-/// Validation samples, of which a rank that is behind another reads slowly.
+/// Validation samples; a rank that is behind another one reads them slowly.
 struct Watched {
     chain: Chain,
     /// Last sample that each rank read, and the longest lead.
@@ -59,7 +59,7 @@ fn a_stage_is_a_few_samples_ahead_of_the_next_in_an_evaluation() {
     assert!(found == want);
 }
 
-/// What is left of a run, and the longest lead.
+/// Files of a run, and the longest lead.
 fn evaluated(plan: &Plan) -> (Vec<(String, Vec<u8>)>, u64) {
     let out = tempfile::tempdir().unwrap();
     let valid = Watched {
@@ -70,7 +70,7 @@ fn evaluated(plan: &Plan) -> (Vec<(String, Vec<u8>)>, u64) {
     run(plan, &samples, Some(&valid), out.path(), &Log::default()).unwrap();
     let longest = valid.read.lock().unwrap().1;
     let mut left = remains(out.path());
-    // it knows the layout
+    // it contains the layout
     left.retain(|(file, _)| !file.ends_with("state.json"));
     (left, longest)
 }

@@ -1,5 +1,5 @@
-//! Checkpoints of megatron-core give its logits here, imported or as the first weights of a run, whatever
-//! tensor parallelism wrote them. Goldens: tests/oracles/megatron_dist.py.
+//! Checkpoints of megatron-core give its logits here, imported or as initial weights, from any tensor parallelism.
+//! Goldens: tests/oracles/megatron_dist.py.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn has_the_logits(checkpoint: &Path, name: &str, vocab: usize) {
     assert!(largest < 1e-5, "{name}: {largest}");
 }
 
-/// What the script made without args.
+/// The model that the script wrote without args.
 fn llama() -> Plan {
     let mut plan = tiny_llama();
     let model = &mut plan.model;
@@ -138,7 +138,7 @@ fn a_run_starts_from_megatrons_weights_by_the_jobs_own_model() {
     ] {
         assert!(told.contains(line), "{line} in {told}");
     }
-    // one with args tells its model itself
+    // a checkpoint with args states its own model
     let told = check_init(&golden("gpt_tp1"), &llama(), true)
         .unwrap_err()
         .to_string();

@@ -1,5 +1,5 @@
-//! Mixtures of experts: the same bits for every layout, also where experts are shared out and tokens
-//! travel; losses that train the router; bad numbers told by name.
+//! Mixtures of experts: the same bits for every layout, also with expert parallelism; losses that train the router;
+//! invalid numbers reported by name.
 
 use kernels::Device;
 
@@ -39,8 +39,7 @@ pub(super) const SHARED_OUT: [&str; 20] = [
     "dp=12 ep=4 full=1 order=pp-dp-tp-cp-ep mb=1",
 ];
 
-/// Another kind: no limit, many choices, a selection bias that moves far enough to change them, biases and layer norms
-/// around.
+/// Dropless: many choices, a selection bias that moves far enough to change them, biases and layer norms.
 fn dropless() -> Plan {
     let mut plan = tiny_moe();
     plan.model.family = Family::Gpt;

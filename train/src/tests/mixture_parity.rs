@@ -253,8 +253,8 @@ fn noise(dims: &[usize], seed: u64) -> Tensor {
     tensor
 }
 
-/// What `run` gives the gradient of: the sum of y dy, and the router's losses. Also the counts, which
-/// are constants of the load balance.
+/// The function that `run` differentiates: the sum of y dy, and the router's losses. Also the counts, which are
+/// constants of the load balance.
 fn objective(layer: &Layer, x: &Tensor, dy: &Tensor) -> (f64, Vec<u64>) {
     let (y, saved) = layer
         .moe()
@@ -282,7 +282,7 @@ fn gradients_of_a_layer_are_the_differences_of_its_outputs() {
         let mut plan = one_layer(Determinism::Layout, factor, DropPolicy::Position);
         let moe = plan.model.moe.as_mut().unwrap();
         (moe.score, moe.scale, moe.shared_d_ffn, moe.shared_gate) = (score, 1.5, 8, true);
-        // large enough to be seen beside the sum
+        // large enough to show beside the sum
         (moe.balance_loss, moe.z_loss) = (20.0, 0.5);
         let mut layer = Layer::new(plan, |spec| noise(&spec.dims, xxhash(&spec.name)));
         let mut x = noise(&[32, 16], 1);

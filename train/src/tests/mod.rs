@@ -1,4 +1,4 @@
-//! Tests of what this crate promises, each over the whole of `run`.
+//! End-to-end tests of this crate's guarantees, each over the whole of `run`.
 
 mod bert;
 mod bf16_sums;

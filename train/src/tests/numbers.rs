@@ -1,4 +1,4 @@
-//! Numbers in a checkpoint's own plan that its tensors contradict.
+//! Checkpoints whose own plan contradicts their tensors are refused.
 
 use std::path::Path;
 

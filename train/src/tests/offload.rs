@@ -1,4 +1,4 @@
-//! Activations that wait in a file: the same bits as without, memory as predicted and less of it.
+//! Activation offload: the same bits as without, memory as predicted, and less of it.
 
 use crate::config::Plan;
 use crate::fixtures::{samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
@@ -36,7 +36,7 @@ fn what_waits_in_a_file_changes_no_bits() {
 fn memory_is_as_predicted_and_less() {
     for mut plan in families() {
         if let Some(moe) = &mut plan.model.moe {
-            // what is dropped depends on the router
+            // which choices are dropped depends on the router
             moe.capacity_factor = 0.0;
         }
         for layout in ["mb=2", "pp=2 selective mb=3", "full=1 tp=2 sp mb=1"] {

@@ -1,5 +1,5 @@
-//! Muon and running averages: the same bits on every layout and after every resume, the memory that
-//! the formulas say, and what is kept is what it is called.
+//! Muon and running averages: the same bits on every layout and after every resume, memory as the formulas predict,
+//! and state stored under the right names.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn with_both(mut plan: Plan) -> Plan {
     plan
 }
 
-/// Metrics, weights, and what the optimizer keeps with the averages behind it.
+/// Metrics, weights, and the optimizer's state followed by the averages.
 fn trained_in(plan: &Plan, out: &Path) -> crate::tests::layouts::Result {
     let samples = Chain::of(plan);
     let outcome = run(plan, &samples, Some(&samples), out, &Log::default()).unwrap();

@@ -1,5 +1,5 @@
-//! Against torch and transformers: exported weights, logits, loss, every gradient, ten steps of
-//! clipping and AdamW. The goldens and what they are: tests/oracles/torch_goldens.py.
+//! Parity with torch and transformers: exported weights, logits, loss, every gradient, ten steps of clipping and
+//! AdamW. The goldens are described in tests/oracles/torch_goldens.py.
 //!
 //! Recorded values are torch's float64. The tolerance of a quantity is 4 times the error that float32
 //! programs must have in it (tests/oracles/conditioning.py; losses and norms: the largest up to the

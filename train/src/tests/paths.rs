@@ -1,5 +1,5 @@
-//! Every instruction set trains to the same bytes, as processes that `MILLRACE_CPU` masks, with numbers of threads
-//! of their own.
+//! Every instruction set trains to the same bytes, in processes that `MILLRACE_CPU` restricts, with different
+//! numbers of threads.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,7 +14,7 @@ use crate::trainer::run;
 const OUT: &str = "MILLRACE_TEST_OUT";
 const PRECISION: &str = "MILLRACE_TEST_PRECISION";
 
-/// Run in a process of its own by the tests below; prints what the run said of itself.
+/// Run in a separate process by the tests below; prints the run's report.
 #[test]
 #[ignore = "is started by the tests below"]
 fn masked() {

@@ -1,5 +1,5 @@
-//! Policies of the loop: growing batches, skipped steps, several validation sets, early stop, time
-//! budget. What they decide is the same on every layout and after every resume.
+//! Policies of the training loop: growing batches, skipped steps, several validation sets, early stop, time budget.
+//! Their decisions are the same on every layout and after every resume.
 
 use std::path::Path;
 
@@ -268,7 +268,7 @@ fn a_time_budget_ends_the_run_with_a_checkpoint_and_counts_all_runs_of_the_job()
     assert!(last["lr"].as_f64().unwrap() < 0.9 * by_steps);
 }
 
-/// Eight samples a step, so that a step takes at least 16 ms.
+/// Eight samples per step, so that a step takes at least 16 ms.
 struct Paced(Chain);
 
 impl Samples for Paced {

@@ -176,7 +176,7 @@ fn steps_that_overflow_change_nothing_are_told_and_halve_the_scale() {
     assert_eq!(numbers(&trained, "consumed_samples")[0], first);
     assert!(losses[59].as_f64() < losses[0].as_f64(), "{losses:?}");
 
-    // however many steps overflow, the weights are the first ones
+    // after any number of overflows, the weights are the initial ones
     let (mut still, mut fewer) = (plan.clone(), plan.clone());
     (still.train.steps, fewer.train.steps) = (bad as u64, bad as u64 / 2);
     let [still, fewer] = [still, fewer].map(|plan| train(&plan));
@@ -245,7 +245,7 @@ fn history(result: &Result, name: &str) -> (f32, Vec<f32>) {
     (singles("scale")[0], singles("amax"))
 }
 
-/// Of the weights after the last step.
+/// Largest weight after the last step.
 fn largest_weight(result: &Result, name: &str) -> f32 {
     let (length, rest) = result.model.split_at(8);
     let length = u64::from_le_bytes(length.try_into().unwrap());
@@ -279,7 +279,7 @@ fn scales_of_steps_come_from_the_largest_weights_before_them() {
             "one a step, at most three"
         );
         if steps > 1 {
-            // what the step before left behind is what this step multiplied with
+            // the amax that the previous step recorded gives this step's scale
             assert_eq!(amax[0], largest[0]);
         }
         assert_eq!(amax[1..], largest[1.min(largest.len())..][..amax.len() - 1]);

@@ -1,5 +1,5 @@
-//! Ranks in several processes, here threads of one test that know each other by sockets alone: the
-//! bytes of one process, and what each says when another fails.
+//! Ranks in several processes, here threads of one test that communicate through sockets alone: the bytes of one
+//! process, and each process's report when another fails.
 
 use std::error::Error as StdError;
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ use crate::trainer::run::run_in_world;
 use crate::trainer::{Outcome, ValidationSet, run};
 use crate::{Error, Result};
 
-/// Runs `run` in each of so many processes and returns what they came to.
+/// Calls `run` in each of this many processes and returns their results.
 fn in_processes<T: Send>(
     (processes, plan, timeout): (usize, &Plan, &str),
     run: impl Fn(&World) -> T + Sync,
@@ -146,13 +146,13 @@ fn processes_leave_the_bytes_of_one() {
         );
         for (process, (outcome, log)) in ends.into_iter().enumerate() {
             assert_eq!(outcome.unwrap().ended, Ended::Steps);
-            // process 0 alone tells
+            // process 0 alone logs
             assert_eq!(log.lines().is_empty(), process > 0, "{:?}", log.lines());
         }
     }
 }
 
-/// A chain that is read as long as a flag is up.
+/// A chain that calls a function, which may fail, before each read.
 struct Failing<'a>(Chain, &'a (dyn Fn(u64) + Sync));
 
 impl Samples for Failing<'_> {
@@ -232,7 +232,7 @@ fn a_panic_in_one_process_is_told_by_the_others() {
     assert!(texts[1].ends_with("panicked: on purpose"), "{}", texts[1]);
 }
 
-/// Asks to stop after a step.
+/// Requests a stop after a step.
 struct Asks(u64, AtomicBool);
 
 impl Events for Asks {
@@ -306,8 +306,7 @@ fn what_processes_have_not_alike_is_named_on_each() {
         let mine = json!({"train": {"lr": world.process(), "steps": 4}});
         world.compare("job", &mine).unwrap_err().to_string()
     });
-    let want =
-        "the processes have not the same job: rank 2 on host-1 has train.lr 1, rank 0 on host-0 0";
+    let want = "the processes do not have the same job: rank 2 on host-1 has train.lr 1, rank 0 on host-0 0";
     assert_eq!(texts, [want, want]);
 }
 

@@ -1,4 +1,4 @@
-//! Traces: what they say adds up, and neither they nor validation change anything that is trained.
+//! Traces: their times add up, and neither they nor validation change the training.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ struct Seen {
     end: u64,
 }
 
-/// Spans of a rank's trace by thread, each after those that it lies in.
+/// Spans of a rank's trace by thread, each after the spans that contain it.
 fn spans_of(out: &Path, rank: usize) -> BTreeMap<u64, Vec<Seen>> {
     let path = out.join(format!("profile/rank-{rank:03}.json"));
     let trace: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
@@ -98,7 +98,7 @@ fn train(plan: &Plan, out: &Path) -> Result {
     Ok(())
 }
 
-/// Most bytes held so far, by step.
+/// Peak bytes so far, by step.
 fn peaks(out: &Path) -> Vec<u64> {
     let lines = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
     let lines = lines

@@ -158,7 +158,7 @@ fn a_run_may_go_on_with_another_layout() {
         );
     }
     finished(&plan, folder.path());
-    // state.json of the older checkpoint tells its own layout
+    // state.json of the older checkpoint states its own layout
     let weights = |files: &[(String, Vec<u8>)]| -> Vec<(String, Vec<u8>)> {
         files
             .iter()
@@ -365,7 +365,7 @@ fn a_run_asked_to_stop_leaves_shards_of_that_step_and_goes_on_bit_for_bit() {
 
 fn stopped_thrice(sharded: bool) {
     let mut plan = plan();
-    // older ones tell their own layout
+    // older ones state their own layout
     plan.train.checkpoint.keep = 1;
     let want = undisturbed(&plan);
     plan.parallel = ParallelConfig {
@@ -414,7 +414,7 @@ fn a_run_that_was_stopped_keeps_the_checkpoints_of_an_undisturbed_one() {
             for at in [stop, stop + 1] {
                 let (samples, events) = (Chain::of(&plan), Stopping(Log::default(), at, 0.into()));
                 run(&plan, &samples, Some(&samples), folder.path(), &events).unwrap();
-                // beside the stop's own those that were due until then, no fewer than `keep`
+                // beside the stop's checkpoint those that were due until then, no fewer than `keep`
                 let due = (1..=at).filter(|step| every > 0 && step.is_multiple_of(every));
                 let mut wanted: Vec<u64> = due.collect();
                 let surplus = wanted.len().saturating_sub(keep);

@@ -1,5 +1,5 @@
-//! Checkpoints in shards: what any layout writes any other goes on from with the same bits, whole
-//! files and shards become each other byte for byte, and damage to a shard is named.
+//! Sharded checkpoints: any layout resumes from any other's with the same bits, whole files and shards convert into
+//! each other byte for byte, and damage to a shard is named.
 
 use std::fs;
 use std::path::Path;
@@ -108,7 +108,7 @@ fn shards_and_whole_files_become_each_other_byte_for_byte() {
             reshard(from, &path(name), &to).unwrap();
             path(name)
         };
-        // what a layout's ranks wrote, joined
+        // the shards that a layout's ranks wrote, joined
         let joined = to(&shards.checkpoint, "joined", None, true);
         assert!(tensors(&joined) == tensors(&whole.checkpoint));
         // split and joined again

@@ -1,4 +1,4 @@
-//! Encoder-decoder models: over layouts, in memory, in writing on, and what a sample may be.
+//! Encoder-decoder models: layouts, memory, generation, and refused samples.
 
 use std::error::Error as StdError;
 
@@ -11,7 +11,7 @@ use crate::infer::{GenerateOptions, generate};
 use crate::tests::layouts::{assert_same, train_on, with};
 use crate::trainer::{memory, run};
 
-/// Of each way to share work at least one, with pieces that end within the encoder, between the stacks and
+/// At least one layout of each parallel axis, with pieces that end within the encoder, between the stacks and
 /// within the decoder.
 pub(super) const LAYOUTS: [&str; 28] = [
     "mb=1",
@@ -173,7 +173,7 @@ fn contradictions_are_told_at_once() {
     assert!(found.contains("model.decoder_layers: found 2"), "{found}");
 }
 
-/// Greedy writing, token by token with what was kept, is the likeliest token of the whole run each time.
+/// Greedy decoding with the cache gives the likeliest token of the whole run each time.
 #[test]
 fn an_answer_is_what_the_whole_model_would_write() {
     for plan in kinds() {

@@ -1,6 +1,6 @@
-//! T5 against transformers, imported from a folder of transformers' own making: as first published
-//! (ReLU, tied and scaled head) and as T5 1.1 and mT5 (gates, a head of its own). The goldens and what
-//! they are: tests/oracles/t5_goldens.py. Tolerances as in `parity`.
+//! T5 parity with transformers, imported from a folder that transformers wrote: as first published (ReLU, tied and
+//! scaled head) and as T5 1.1 and mT5 (gates, an untied head). The goldens are described in
+//! tests/oracles/t5_goldens.py. Tolerances as in `parity`.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -278,8 +278,8 @@ fn copies_of_the_embedding_are_passed_over_if_they_are_it() {
     assert_eq!(problems, [line]);
 }
 
-/// transformers 5 says `tie_word_embeddings` of every T5, and writes a head that equals the embedding as the embedding alone;
-/// whether rows are scaled before it `scale_decoder_outputs` says.
+/// transformers 5 sets `tie_word_embeddings` for every T5, and writes a head that equals the embedding as the
+/// embedding alone; `scale_decoder_outputs` states whether rows are scaled before it.
 #[test]
 fn a_head_that_transformers_5_wrote_as_the_embedding_alone_reads_rows_unscaled() {
     let mut golden = Golden::open("t5");

@@ -1,6 +1,6 @@
-//! The batch of a step that was not trained through, for a person to look at:
-//! `bad_steps/step-NNNNNNNN.json` with the step, loss, gradient norm, why it is bad, and the samples as
-//! the trainer read them. Losses are text, as JSON knows no NaN. The same bytes from every layout.
+//! Dumps the batch of a step whose update was skipped, for inspection: `bad_steps/step-NNNNNNNN.json` with the
+//! step, loss, gradient norm, the reason, and the samples as the trainer read them. Losses are text, as JSON has no
+//! NaN. The same bytes from every layout.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -23,7 +23,7 @@ struct Line<'a> {
     sample: &'a Sample,
 }
 
-/// The file of a step's batch under the job's folder.
+/// Path of a step's dump under the job's folder.
 pub(crate) fn path_of(out: &Path, step: u64) -> PathBuf {
     let name = format!("step-{step:08}.json");
     out.join("bad_steps").join(name)

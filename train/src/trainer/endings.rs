@@ -1,6 +1,6 @@
-//! How the ranks of a process end, and which of their errors is the one to tell: not that of a rank that
-//! only lost its peer. The other processes hear it as soon as it is known. After the watchdog's message,
-//! here or elsewhere, a rank may never end, and only the end of the program helps.
+//! Ends of the ranks of a process: finds the error to report, which is not that of a rank that only lost its peer,
+//! and forwards it to the other processes as soon as it is known. After the watchdog's message, here or elsewhere,
+//! a rank may never end, and only ending the program helps.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::dist::world::{World, is_consequence};
 use crate::error::{Error, Result};
 use crate::metrics::Events;
 
-/// How long a rank that lost a peer waits for the word of the one that failed first.
+/// Time that a rank that lost a peer waits for the error of the one that failed first.
 const AFTERMATH: Duration = Duration::from_millis(500);
-/// How long the other ranks may take to end once the cause is told.
+/// Time for the other ranks to end once the cause is reported.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// A rank's end.
+/// A rank and its result.
 pub(crate) type Ending = (usize, Result<TrainState>);
 
-/// Waits for all ranks of this process; the first error that is not about a lost peer counts, and
-/// is told to the other processes as soon as it is known.
+/// Waits for all ranks of this process. The first error that is not about a lost peer counts, and is reported to
+/// the other processes as soon as it is known.
 pub(crate) fn first_cause(
     (endings, mut left): (&Receiver<Ending>, usize),
     world: &World,
@@ -37,7 +37,7 @@ pub(crate) fn first_cause(
                 left -= 1;
                 match end {
                     Ok(end) => train_state = train_state.or(Some(end)),
-                    // ranks that lost a peer only tell that another one failed first
+                    // ranks that lost a peer only show that another one failed first
                     Err(error) if failure.as_ref().is_none_or(is_consequence) => {
                         failure = Some(error);
                         if !is_told {
@@ -47,7 +47,7 @@ pub(crate) fn first_cause(
                     Err(_) => {}
                 }
                 let is_open = failure.as_ref().is_none_or(is_consequence);
-                // a cause that came from elsewhere is none of the ranks here
+                // a cause from another process is not one of the ranks here
                 if is_told || is_open && (failure.is_none() || !world.knows_cause()) {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! What rank 0 tells about a run: lines of `metrics.jsonl`, events, checkpoints that were tried.
+//! Rank 0's reporter: writes `metrics.jsonl`, sends events, and reports checkpoints that were tried.
 
 use crate::checkpoint::background::Tried;
 use crate::checkpoint::train_state::TrainState;
@@ -19,13 +19,13 @@ pub(crate) struct Measured {
     pub stall_s: Option<f64>,
 }
 
-/// What rank 0 alone has.
+/// State that only rank 0 has.
 pub(crate) struct Reporter<'a> {
     pub events: &'a dyn Events,
     pub journal: &'a Journal,
-    /// Floating-point operations per second of the whole run at most, if they are known.
+    /// Peak floating-point operations per second of the whole run, if known.
     peak: Option<f64>,
-    /// The journal's lines wait for room, and that was told.
+    /// The journal's lines wait for disk space, and that was reported.
     is_waiting: bool,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// Records a finished step, which `train_state` counts already.
+    /// Reports a finished step, which `train_state` already counts.
     pub(crate) fn record(
         &mut self,
         plan: &Plan,
@@ -102,8 +102,8 @@ impl<'a> Reporter<'a> {
         Ok(())
     }
 
-    /// Checkpoints that were tried; `step` is under way. One that failed is told and no more, unless
-    /// it is that of step `last`: there will be none after it.
+    /// Reports checkpoints that were tried, during step `step`. A failure is only noted, unless it is that of step
+    /// `last`: no checkpoint follows that one.
     pub(crate) fn tell(&mut self, tried: Vec<Tried>, step: u64, last: Option<u64>) -> Result<()> {
         for one in tried {
             match one.result {
@@ -112,7 +112,7 @@ impl<'a> Reporter<'a> {
                 Err(error) => {
                     let reason = error.with_causes();
                     self.events.note(&format!(
-                        "the checkpoint of step {} could not be written: {reason}; training goes on",
+                        "the checkpoint of step {} could not be written: {reason}; training continues",
                         one.step
                     ));
                     self.write(&FailureRecord {

@@ -1,4 +1,4 @@
-//! The training run: resume, a thread per rank, steps, validations, checkpoints, metrics.
+//! The training loop: resume, one thread per rank, steps, validations, checkpoints, metrics.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,14 +66,14 @@ pub struct Outcome {
     pub seconds: f64,
     /// XXH3 of the weights that `train.init_from` named.
     pub init: Option<String>,
-    /// Settings that changed when the run went on from a checkpoint, all runs of the job together.
+    /// Settings that changed on resume, over all runs of the job.
     pub changes: Vec<SettingChange>,
 }
 
 /// Samples that loss is measured on, never trained on.
 #[derive(Clone, Copy)]
 pub struct ValidationSet<'a> {
-    /// In `metrics.jsonl`, events and `train.early_stop.set`; `valid` for the blend's own.
+    /// Name in `metrics.jsonl`, events and `train.early_stop.set`; `valid` for the blend's own.
     pub name: &'a str,
     /// The first `train.eval_samples` are used.
     pub samples: &'a dyn Samples,
@@ -121,9 +121,9 @@ pub fn run_with_sets(
 /// with the same arguments and an `out` that they all see; process 0 alone writes there.
 ///
 /// # Errors
-/// A plan that contradicts itself (all problems at once), too few samples, a checkpoint of another
-/// job, no whole checkpoint among existing ones, data, disk, steps that must not be trained through;
-/// what another process failed with, or that it ended.
+/// A plan that contradicts itself (all problems at once), too few samples, a checkpoint of another job, only
+/// damaged checkpoints, data or disk errors, bad steps where the job says to stop; the failure of another process,
+/// or its unexpected end.
 pub fn run_in_world(
     plan: &Plan,
     train_set: &dyn Samples,
@@ -177,7 +177,7 @@ fn train(
                 changed,
             };
             if !changed.is_empty() {
-                // a disk that is full now is reported with the first step
+                // a full disk is reported with the first step
                 journal.write(&record)?;
             }
         }
@@ -225,7 +225,7 @@ fn train(
     })
 }
 
-/// The plan with the sums of bf16 products that this machine makes by it, which all processes must make.
+/// The plan with `bf16_sums` resolved for this machine; all processes must agree on it.
 fn with_sums(plan: &Plan, path: &CpuPath, (world, events): (&World, &dyn Events)) -> Result<Plan> {
     let plan = with_sums_on(plan, path.isa());
     if plan.train.precision.has_bf16() {
@@ -238,19 +238,19 @@ fn with_sums(plan: &Plan, path: &CpuPath, (world, events): (&World, &dyn Events)
     Ok(plan)
 }
 
-/// How a run begins.
+/// Starting point of a run.
 struct Beginning {
-    /// The checkpoint that it goes on from.
+    /// The checkpoint to resume from.
     opened: Option<Opened>,
-    /// Else what the first weights are read from, if not from the seed.
+    /// Otherwise the source of the initial weights, if not the seed.
     origin: Option<InitialWeights>,
-    /// Identity of the first weights.
+    /// Identity of the initial weights.
     init: Option<Record>,
     /// Settings that differ from the checkpoint's, as the job allows.
     changes: Vec<SettingChange>,
 }
 
-/// Looks for what to go on from. Process 0 finds it, and the others open the same.
+/// Finds the starting point. Process 0 chooses the checkpoint, and the others open the same one.
 fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> Result<Beginning> {
     let mut opened = None;
     let mut place = String::new();
@@ -293,7 +293,7 @@ fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> 
     })
 }
 
-/// The newest checkpoint of the run, or where it branches off another run.
+/// The newest checkpoint of the run, or the one of another run that it branches from.
 fn own_or_branched(plan: &Plan, folder: &Path, events: &dyn Events) -> Result<Option<Opened>> {
     let Found { opened, skipped } = newest::find(folder)?;
     (skipped.iter()).for_each(|one| events.note(&one.to_string()));
@@ -353,7 +353,7 @@ fn check(plan: &Plan, train_set: &dyn Samples, sets: &[ValidationSet<'_>]) -> Re
     Ok(())
 }
 
-/// What all ranks share.
+/// State shared by all ranks.
 struct Run<'a> {
     plan: &'a Plan,
     specs: &'a [Spec],
@@ -364,20 +364,20 @@ struct Run<'a> {
     opened: &'a Option<Opened>,
     world: &'a World,
     events: &'a dyn Events,
-    /// The first weights, if they are not the seed's; ranks read them in turns.
+    /// Initial weights, if not drawn from the seed; ranks read them in turns.
     origin: Option<Mutex<InitialWeights>>,
     init: Option<&'a Record>,
-    /// Settings that changed on the way here.
+    /// Settings that changed on earlier resumes and on this one.
     changes: &'a [SettingChange],
-    /// Zero of traces.
+    /// Time origin of traces.
     epoch: Instant,
-    /// What ops run on.
+    /// Instruction set of the ops.
     path: CpuPath,
 }
 
 impl Run<'_> {
-    /// Runs every rank of this process on its thread and returns where they stand at the end, or the
-    /// first cause of failure. Process 0 has the journal.
+    /// Runs every rank of this process on its thread and returns the final state, or the first cause of failure.
+    /// Process 0 has the journal.
     fn all_ranks(&self, journal: Option<&Journal>) -> Result<TrainState> {
         let here = self.world.ranks(self.plan.parallel.world());
         let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
@@ -422,7 +422,7 @@ impl Run<'_> {
                             self.one_rank(groups, (device, devices), reporter, checkpoint_writer)
                         })
                     };
-                    // what a panic leaves behind is not looked at again
+                    // state left by a panic is not used again
                     let end = panics::caught(run)
                         .unwrap_or_else(|message| Err(Error::Panicked { rank, message }));
                     // the receiver stays until all have ended
@@ -466,14 +466,14 @@ impl Run<'_> {
             devices,
         );
         if let Some(reporter) = &mut reporter {
-            // a checkpoint that was under way is told even if a step failed meanwhile
+            // a checkpoint in flight is reported even if a step failed in the meantime
             let last = done.is_ok().then_some(train_state.step);
             reporter.tell(checkpoint_writer.finish(), train_state.step, last)?;
         }
         done.map(|()| train_state)
     }
 
-    /// Steps until the plan is fulfilled or somebody asks to stop.
+    /// Trains until the plan is fulfilled or a stop is requested.
     fn steps(
         &self,
         trainer: &mut Trainer<'_>,
@@ -539,7 +539,7 @@ impl Run<'_> {
                 stall_s = Some(started.elapsed().as_secs_f64());
             }
             if let Some(tracer) = &tracer {
-                // a trace that has no room is not worth the run
+                // a trace that cannot be written must not end the run
                 if let Err(error) = tracer.end(next.step, is_end) {
                     self.events.note(&error.with_causes());
                 }
@@ -550,7 +550,7 @@ impl Run<'_> {
         }
     }
 
-    /// Floating-point operations per second of all processes at most: as the job says, or as measured.
+    /// Peak floating-point operations per second of all processes: the job's number, or the measured one.
     fn peak(&self) -> Option<f64> {
         let told = self.plan.train.peak_tflops * 1e12;
         if told > 0.0 {
@@ -560,7 +560,7 @@ impl Run<'_> {
         }
     }
 
-    /// Most bytes that all ranks held, as far as process 0 tells it.
+    /// Peak bytes of all ranks, as far as process 0 reports them.
     fn peak_bytes(&self, trainer: &Trainer<'_>, devices: &[Device]) -> Result<usize> {
         let here: usize = devices.iter().map(Device::peak_bytes).sum();
         if !self.world.is_shared() {
@@ -580,7 +580,7 @@ impl Run<'_> {
         Ok(all.concat().iter().sum::<f64>() as usize)
     }
 
-    /// Puts the batch of a bad step aside; an error if it is not to be skipped.
+    /// Dumps the batch of a bad step; an error if the step is not to be skipped.
     fn judge(
         &self,
         next: &Next,
@@ -616,7 +616,7 @@ impl Run<'_> {
         })
     }
 
-    /// Measures every set if it is time to, or for the last time.
+    /// Evaluates every validation set if one is due, or at the end.
     fn validate(
         &self,
         trainer: &Trainer<'_>,
@@ -649,7 +649,7 @@ struct Clock<'a> {
     started: Instant,
     before: f64,
     is_measured: bool,
-    /// The first rank of each process asks its own.
+    /// The first rank of each process polls that process's events.
     asker: Option<&'a dyn Events>,
 }
 
@@ -663,8 +663,8 @@ impl<'a> Clock<'a> {
         }
     }
 
-    /// Whether any process was asked to stop. Every rank hears the answers, and takes rank 0's time
-    /// for its own.
+    /// Whether a stop was requested in any process. All-gathers the answers, so that every rank decides alike, and
+    /// takes rank 0's time for its own.
     fn agree(&self, trainer: &Trainer<'_>, train_state: &mut TrainState) -> Result<bool> {
         let used = self.before + self.started.elapsed().as_secs_f64();
         let mine = self.asker.map_or(Vec::new(), |events| {

@@ -36,13 +36,13 @@ pub(crate) struct Trainer<'a> {
     /// The rank's model chunks.
     pub stages: Vec<Stage>,
     sums: GradientReducer,
-    /// Where activations wait, if any do.
+    /// Offloaded activations, if any.
     scratch: Option<Scratch>,
-    /// Of the last step.
+    /// Bytes held in the last step.
     pub held: Held,
     /// Mean square of ln sum exp of the last step's logits.
     squares: f64,
-    /// Of the last step, if there are mixtures.
+    /// Routing statistics of the last step, for mixtures.
     pub routing: Option<StepRouting>,
 }
 
@@ -56,10 +56,10 @@ pub(crate) struct Outcome {
     pub z_loss: Option<f64>,
     /// Why the step is a bad one, if it is: the weights are as they were before.
     pub bad: Option<String>,
-    /// True if the gradient overflowed, and that may be for the scale of the loss: the weights are as
+    /// True if the gradient overflowed, possibly because of the loss scale: the weights are as
     /// they were before.
     pub is_overflow: bool,
-    /// What the routers of mixtures did, if there are any.
+    /// Statistics of the mixtures' routers, if there are any.
     pub routing: Option<RoutingRecord>,
 }
 
@@ -116,8 +116,8 @@ impl<'a> Trainer<'a> {
         let grad_norm = self.norm(&gradients)?;
         let z = self.state.plan.train.z_loss;
         let config = &self.state.plan.train;
-        // a loss that is not finite has not met the scale, and a gradient that overflows with the least
-        // scale is not to be helped
+        // a non-finite loss has not been scaled yet, and a gradient that overflows at the least scale cannot be
+        // helped
         let is_overflow = config.precision == Precision::Fp16
             && loss.is_finite()
             && !grad_norm.is_finite()
@@ -152,7 +152,7 @@ impl<'a> Trainer<'a> {
         next: &Next,
     ) -> Result<(f64, Vec<Tensor>)> {
         if self.state.plan.train.global_batch != next.batch {
-            // a batch that grows: what depends on its size is made again
+            // a growing batch: everything that depends on its size is rebuilt
             self.state.plan.to_mut().train.global_batch = next.batch;
             self.sums = reducer(&self.state, &self.stages);
         }
@@ -277,9 +277,8 @@ impl<'a> Trainer<'a> {
         are_kept.then(|| PrepackedWeights::new(self.state.weights.len(), &self.state.device))
     }
 
-    /// Adds up the gradients of tensors that are used more than once, as a tied embedding is, over the
-    /// stages that have them. They are apart until here, so that it is the same chain over the uses
-    /// wherever they are.
+    /// Adds up the gradients of tensors that are used more than once, as a tied embedding is, over the stages that
+    /// have them. They are kept separate until here, so that every layout adds the uses in the same order.
     fn join_uses(&self, gradients: &mut Vec<Tensor>) -> Result<()> {
         let (place, rank, world) = (
             self.state.groups.place,

@@ -92,10 +92,10 @@ pub(super) fn fill(level: Level, text: &[u8], out: &mut Vec<Masks>) {
     out.reserve(text.len() / 64 + 2);
     match level {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Level::available` is the only source of the variant and has seen the features.
+        // SAFETY: `Level::available` is the only source of the variant and has detected its AVX-512 features.
         Level::Avx512 => unsafe { x86::fill_avx512(text, out) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
+        // SAFETY: `Level::available` is the only source of the variant and has detected AVX2 and the bit instructions.
         Level::Avx2 => unsafe { x86::fill_avx2(text, out) },
         Level::Portable => fill_with(text, out, ascii_portable),
     }

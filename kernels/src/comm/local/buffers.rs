@@ -1,19 +1,19 @@
-//! Memory of numbers on their way between threads. It is used again: fresh pages for each exchange would take longer than
-//! the copies.
+//! Buffer pool for exchanges between threads: buffers are reused, as fresh pages for each exchange would cost more
+//! than the copies.
 
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Numbers that are exchanged at once at most by what takes several turns, so that they stay in the caches and their memory
-/// is little.
+/// Most floats that an op with several turns exchanges at once, so that they stay in the caches and take little
+/// memory.
 pub(super) const AT_ONCE: usize = 1 << 20;
-/// Numbers of buffers that are kept: the allocator itself keeps memory for fewer.
+/// Lengths of buffers that are kept: for shorter ones the allocator itself keeps memory.
 const KEPT: Range<usize> = 1 << 14..AT_ONCE + AT_ONCE / 2;
 
-/// What is free of the memory of a group's exchanges.
+/// Free buffers of a group.
 pub(super) struct Buffers {
     free: Mutex<Vec<Vec<f32>>>,
-    /// Vectors that are kept at most.
+    /// Most vectors that are kept.
     most: usize,
 }
 
@@ -41,7 +41,7 @@ impl Buffers {
         }
     }
 
-    /// An empty vector with room for so many.
+    /// An empty vector with this capacity.
     fn take(&self, len: usize) -> Vec<f32> {
         if KEPT.contains(&len) {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,14 +64,14 @@ impl Buffers {
         }
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() == self.most {
-            // of a length that is not asked for now
+            // of a length that is not in use now
             free.swap_remove(0);
         }
         free.push(numbers);
     }
 }
 
-/// Numbers, and where their memory goes afterwards.
+/// Floats, and the pool that their memory returns to.
 pub(super) struct Buffer {
     numbers: Vec<f32>,
     home: Arc<Buffers>,
@@ -116,7 +116,7 @@ mod tests {
         assert!(free(&buffers).is_empty() && again[..] == long && other[..] == longer);
         assert_eq!(again.as_ptr(), place);
         drop((other, again));
-        // what few numbers need does not take the place of what many do
+        // a short buffer does not take a long one's place
         let short = buffers.copy([&[0.5][..]].into_iter());
         assert_eq!(free(&buffers).len(), 2);
         drop(short);

@@ -1,9 +1,10 @@
-//! Ranks as threads of one process: a lock, a condition variable, one slot per rank and turn.
+//! Collectives between ranks that are threads of one process: a lock, a condition variable, one slot per rank and
+//! turn.
 //!
-//! A collective is a turn, or several if numbers are many: each rank puts (op, data) into its slot of the turn and reads all
-//! slots once they are filled; the last reader frees the turn. A rank that is dropped (also by a panic) while
-//! others wait for its part makes them return `PeerGone`; what it brought before still counts. A wait
-//! past its deadline goes on as long as somebody computes who could end it (`watch.rs`).
+//! A collective is a turn, or several for large inputs: each rank puts (op, data) into its slot of the turn and
+//! reads all slots once they are filled; the last reader frees the turn. If a rank is dropped (also by a panic)
+//! while others wait for its part, they return `PeerGone`; its earlier contributions still count. A wait past its
+//! deadline continues as long as a rank that could end it is still computing (`watchdog.rs`).
 
 mod buffers;
 #[cfg(test)]
@@ -25,7 +26,7 @@ pub fn group(size: usize) -> Vec<LocalComm> {
     watched(Roster::unwatched(size))
 }
 
-/// As `group`, of ranks that wait until a deadline.
+/// As `group`, for ranks that wait until a deadline.
 pub fn watched(roster: Roster) -> Vec<LocalComm> {
     let size = roster.members.len();
     let state = State {
@@ -87,13 +88,13 @@ impl Turn {
     }
 }
 
-/// What a rank brings, shared with the readers without a copy under the lock.
+/// A rank's contribution, shared with the readers without a copy under the lock.
 #[derive(Clone)]
 enum Data {
-    /// Of so many numbers some, if the op takes several turns.
+    /// Some of this many floats, if the op takes several turns.
     F32(usize, Arc<Buffer>),
     F64(Arc<Vec<f64>>),
-    /// One for each rank.
+    /// One vector per destination rank.
     Parts(Arc<Vec<Vec<f32>>>),
 }
 
@@ -105,7 +106,7 @@ impl Data {
         }
     }
 
-    /// Numbers of all turns of the op.
+    /// Floats over all turns of the op.
     fn whole(&self) -> usize {
         match self {
             Data::F32(whole, _) => *whole,
@@ -129,7 +130,7 @@ impl Data {
 }
 
 impl LocalComm {
-    // A rank that panics inside the lock has not changed the state half way: each change is one step.
+    // A rank that panics inside the lock leaves the state consistent: each change is one step.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared
             .state
@@ -155,7 +156,7 @@ impl LocalComm {
         Some(waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// The next deadline of a wait past its last one, unless nobody is left who could end it.
+    /// Extends a wait past its deadline, unless no rank is left that could end it.
     fn later<'a>(
         &'a self,
         op: &'static str,
@@ -163,7 +164,7 @@ impl LocalComm {
         overdue: &mut Option<Overdue<'a>>,
     ) -> Result<Option<Instant>> {
         let roster = &self.shared.roster;
-        // those of a moment ago at the most: who came since then has yet to wait past its own
+        // `missing` may be a moment old: a rank that came since has not waited past its own deadline
         let is_hang = overdue.insert(roster.overdue(self.rank, missing)).is_hang();
         if is_hang {
             return Err(roster.late(op, self.rank, missing));
@@ -171,7 +172,7 @@ impl LocalComm {
         Ok(roster.deadline())
     }
 
-    /// Brings data to this rank's next turn and returns everybody's.
+    /// Contributes data to this rank's next turn and returns every rank's.
     fn exchange(&self, op: &'static str, data: Data) -> Result<Vec<Data>> {
         let size = self.shared.size;
         let mut state = self.lock();
@@ -224,7 +225,7 @@ impl LocalComm {
         Ok(slots.into_iter().map(|slot| slot.1).collect())
     }
 
-    /// As `exchange` of some of `whole` numbers, which others have as many of.
+    /// As `exchange`, for some of `whole` floats; all ranks must have the same number.
     fn exchange_alike(&self, op: &'static str, whole: usize, some: Buffer) -> Result<Vec<Data>> {
         let all = self.exchange(op, Data::F32(whole, Arc::new(some)))?;
         let len = all[0].whole();
@@ -244,7 +245,7 @@ impl LocalComm {
         self.shared.buffers.copy(std::iter::once(x))
     }
 
-    /// The tree sum of some numbers, of which each rank adds a share.
+    /// The tree sum of some floats, of which each rank computes a share.
     fn add_shares(&self, op: &'static str, whole: usize, x: &mut [f32]) -> Result<()> {
         let brought = self.exchange_alike(op, whole, self.copy(x))?;
         let share = x.len().div_ceil(self.shared.size);
@@ -297,7 +298,7 @@ impl Collective for LocalComm {
             out.copy_from_slice(x);
             return Ok(());
         }
-        // of each rank's part as much in a turn
+        // an equal share of each rank's part per turn
         let most = AT_ONCE.div_ceil(size);
         let widths = cuts.windows(2).map(|cut| cut[1] - cut[0]);
         let turns = widths.max().map_or(0, |width| width.div_ceil(most));

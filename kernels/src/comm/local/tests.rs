@@ -1,4 +1,4 @@
-//! Groups of ranks that are threads.
+//! Collectives between ranks that are threads.
 
 use super::*;
 use crate::comm::Watch;
@@ -341,7 +341,7 @@ fn ranks_that_wait_for_each_other_name_who_did_not_come_and_the_step() {
         )
     };
     let wanted = [of(4, "barrier", 6), of(6, "recv", 4), of(8, "barrier", 6)];
-    // who notices the circle leaves it, which the others are told unless they notice it as well
+    // a rank that detects the circle leaves it; the others see that, unless they detect it as well
     let is_late = |error: &Error| matches!(error, Error::Late { .. });
     assert!(late.iter().any(is_late), "{late:?}");
     for (error, wanted) in late.iter().zip(wanted) {

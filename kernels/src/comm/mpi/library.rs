@@ -1,7 +1,7 @@
-//! The few functions of MPI that carry bytes between processes, from a library that is opened at run
-//! time, so that one program serves hosts with any MPI and with none.
+//! Bindings for the few MPI functions that move bytes between processes, from a library opened at run time, so that
+//! one program works on hosts with any MPI and with none.
 //!
-//! Three binary interfaces are known by what a library exports (MPI itself fixes only the third):
+//! Three binary interfaces are recognized by a library's symbols (MPI itself fixes only the third):
 //!
 //! | | handles | world, byte | any source, any tag | source in a status |
 //! |---|---|---|---|---|
@@ -19,11 +19,11 @@ use std::ptr;
 use crate::comm::network::unmet;
 use crate::{Error, Result};
 
-/// Bytes of the text that each process gives the others.
+/// Bytes of the text that each process contributes to `exchange`.
 const TEXT: usize = 256;
-/// Room for what a library says of itself: MPICH's MPI_MAX_LIBRARY_VERSION_STRING, the largest.
+/// Buffer for a library's version text: MPICH's MPI_MAX_LIBRARY_VERSION_STRING, the largest.
 const VERSION: usize = 8193;
-/// Room for any status.
+/// Ints in the status buffer, more than in any library's MPI_Status.
 const STATUS: usize = 16;
 /// Our messages' tag.
 const TAG: c_int = 29;
@@ -39,21 +39,21 @@ unsafe extern "C" {
 pub(super) trait Mpi {
     /// This process and the number of processes.
     fn place(&self) -> (usize, usize);
-    /// Gives a text, cut to 255 bytes, to all; returns everybody's.
+    /// All-gathers a text, cut to 255 bytes.
     fn exchange(&self, text: &str) -> Result<Vec<String>>;
     /// Begins to send.
     fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<()>;
-    /// Bytes whose sending has not ended, of messages to processes that count.
+    /// Bytes not yet sent, of messages to processes that count.
     fn under_way(&mut self, counts: &dyn Fn(usize) -> bool) -> Result<usize>;
-    /// A message that has come, and from whom.
+    /// A received message and its sender.
     fn receive(&mut self) -> Result<Option<(usize, Vec<u8>)>>;
-    /// Ends MPI; every process has to.
+    /// Finalizes MPI; every process must call it.
     fn finish(self: Box<Self>);
 }
 
 /// A handle of an interface.
 trait Handle: Copy + 'static {
-    /// One that no request is.
+    /// The null request.
     const NONE: Self;
 }
 
@@ -68,7 +68,7 @@ impl Handle for *mut c_void {
 type Bytes = *const c_void;
 type Out = *mut c_int;
 
-/// What one interface calls things.
+/// Constants of one binary interface.
 struct Names<H> {
     world: H,
     byte: H,
@@ -97,7 +97,7 @@ struct Library<H> {
     names: Names<H>,
     functions: Functions<H>,
     place: (usize, usize),
-    /// Requests, receivers, and what is sent, which must stay where it is until then.
+    /// Requests, receivers, and their bytes, which must not move until the request is done.
     sending: Vec<(H, usize, Vec<u8>)>,
 }
 
@@ -168,9 +168,9 @@ pub(super) fn open(names: &[String]) -> Result<Box<dyn Mpi>> {
     }
 }
 
-/// What is resolved when a library is opened: everything.
+/// Flags of dlopen: resolve all symbols at once.
 const NOW: c_int = 0x2;
-/// Its symbols are there for what it opens itself, as Open MPI's parts need.
+/// Makes the library's symbols visible to libraries that it opens itself, as Open MPI's parts need.
 const GLOBAL: c_int = if cfg!(target_os = "macos") {
     0x8
 } else {
@@ -196,16 +196,15 @@ fn first_of(names: &[String]) -> Result<Opened> {
 /// A library of MPI that can be opened here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// As it was asked for.
+    /// Name under which it was requested.
     pub name: String,
-    /// What it says of itself.
+    /// The library's own version text.
     pub version: String,
     /// Its binary interface: `Open MPI`, `MPICH` or `MPI 5.0`.
     pub abi: &'static str,
 }
 
-/// Which of the libraries can be opened; one that has several of the names is told once. MPI is not
-/// started.
+/// The libraries that can be opened; one with several of the names is listed once. MPI is not started.
 pub fn found(names: &[String]) -> Vec<Found> {
     let mut places = Vec::new();
     let mut found = Vec::new();
@@ -229,7 +228,7 @@ pub fn found(names: &[String]) -> Vec<Found> {
     found
 }
 
-/// The first words of what a library says of itself.
+/// The first words of a library's version text.
 fn first_words(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let line = line.split(',').next().unwrap_or_default();
@@ -241,7 +240,7 @@ impl Opened {
     #[cfg(unix)]
     fn of(name: &str, flags: c_int) -> Result<Opened, String> {
         let text = CString::new(name).map_err(|error| error.to_string())?;
-        // SAFETY: a C string; what a library does when it is opened is the user's choice of library.
+        // SAFETY: `text` is a C string; the library's initializers are trusted, as the user chose the library.
         let at = unsafe { dlopen(text.as_ptr(), flags) };
         if !at.is_null() {
             let name = name.to_owned();
@@ -268,13 +267,13 @@ impl Opened {
         }
     }
 
-    /// What it says of itself, which needs no start.
+    /// The library's version text, which is available without starting MPI.
     fn version(&self) -> Result<String> {
         type Version = unsafe extern "C" fn(*mut c_char, Out) -> c_int;
         // SAFETY: the function's type by MPI's standard (section 9.1.1), which has no handles.
         let version: Version = unsafe { self.function(c"MPI_Get_library_version")? };
         let (mut text, mut len) = ([0u8; VERSION], 0);
-        // SAFETY: there is room for what any library writes.
+        // SAFETY: the buffer has the length that the standard and every supported library require.
         check("MPI_Get_library_version", unsafe {
             version(text.as_mut_ptr().cast(), &raw mut len)
         })?;
@@ -295,10 +294,10 @@ impl Opened {
         Ok(at)
     }
 
-    /// A function of the library.
+    /// Looks up a function of the library.
     ///
     /// # Safety
-    /// `F` is the type that MPI's standard gives the function, with handles as this library has them.
+    /// `F` must be the type that MPI's standard gives the function, with this library's handles.
     unsafe fn function<F: Copy>(&self, name: &CStr) -> Result<F> {
         const {
             assert!(
@@ -331,7 +330,7 @@ fn start<H: Handle>(opened: &Opened, names: Names<H>) -> Result<Box<dyn Mpi>> {
         }
     };
     let (mut level, mut rank, mut size) = (0, 0, 0);
-    // SAFETY: MPI was not started before: a process has one network. No arguments are allowed.
+    // SAFETY: MPI was not started before, as a process has one network; the standard allows null arguments.
     let code = unsafe {
         (functions.init)(
             ptr::null_mut(),
@@ -435,7 +434,7 @@ impl<H: Handle> Mpi for Library<H> {
         let test = self.functions.test;
         self.sending.retain_mut(|(request, ..)| {
             let (mut flag, mut status) = (0, [0; STATUS]);
-            // SAFETY: a request of ours; there is room for any status.
+            // SAFETY: the request is one of ours; the status buffer is as large as any library's status.
             let code = unsafe { test(&raw mut *request, &raw mut flag, status.as_mut_ptr()) };
             if code != 0 {
                 error = Some(failed("MPI_Test", code));
@@ -454,10 +453,10 @@ impl<H: Handle> Mpi for Library<H> {
             any_source,
             ..
         } = self.names;
-        // only ours are on this communicator, so any tag will do
+        // this communicator carries only our messages, so any tag will do
         let any_tag = self.names.any_tag;
         let (mut flag, mut status, mut count) = (0, [0; STATUS], 0);
-        // SAFETY: there is room for any status.
+        // SAFETY: the status buffer is as large as any library's status.
         let code = unsafe {
             (self.functions.probe)(
                 any_source,
@@ -472,7 +471,7 @@ impl<H: Handle> Mpi for Library<H> {
             return Ok(None);
         }
         let source = status[self.names.source_at];
-        // SAFETY: the status is of the probe.
+        // SAFETY: the status was filled by the probe above.
         let code = unsafe { (self.functions.count)(status.as_mut_ptr(), byte, &raw mut count) };
         check("MPI_Get_count", code)?;
         let mut bytes = vec![0u8; positive(count)];
@@ -486,7 +485,7 @@ impl<H: Handle> Mpi for Library<H> {
     }
 
     fn finish(self: Box<Self>) {
-        // SAFETY: MPI runs and nothing is under way. What it answers changes nothing any more.
+        // SAFETY: MPI runs and no request is pending. Its result is ignored, as nothing can be done any more.
         unsafe { (self.functions.finish)() };
     }
 }

@@ -1,9 +1,9 @@
-//! Frames over MPI, for hosts whose fast network or launcher wants it. One thread makes all calls of
-//! MPI: it sends what ranks leave in its queue, in order, takes what comes, and lets the processor go in
-//! between. MPI moves bytes alone; sums are ours, so that their bits are those of threads.
-//! That a process dies MPI does not tell: a liveness connection beside it does (`liveness.rs`).
+//! Transport over MPI, for hosts whose fast network or launcher requires it. One thread makes all MPI calls: it
+//! sends the messages that ranks queue, in order, receives messages, and yields the processor in between. MPI only
+//! moves bytes; sums are computed here, so that their bits are those of threads. MPI gives no notice of a dead
+//! process: a liveness connection beside it does (`liveness.rs`).
 //!
-//! No cargo feature: the library is opened when a run asks for it (`library.rs`), and a program
+//! There is no cargo feature: the library is opened when a run needs it (`library.rs`), and a program on a machine
 //! without it is the same program.
 
 mod library;
@@ -29,32 +29,32 @@ pub use library::{Found, found};
 
 /// Longest message: lengths are C ints.
 const MESSAGE: usize = 1 << 29;
-/// Ranks wait before they leave more bytes than this in the queue, and the thread before it gives MPI more.
+/// Queued bytes above which ranks wait, and bytes handed to MPI above which the thread waits.
 const MOST_WAITING: usize = 1 << 28;
-/// Looks without news before the thread begins to sleep between two.
+/// Polls without news before the thread begins to sleep between polls.
 const PATIENT_LOOKS: u32 = 200;
 const NAP: Duration = Duration::from_micros(100);
-/// How long a process that ends waits for the others' good-bye.
+/// Time that a process that ends waits for the others' good-bye.
 const GOOD_BYE: Duration = Duration::from_secs(5);
-/// An error of MPI may be how it notices that a process died, which its line tells better.
+/// Time to wait after an MPI error for a liveness report, as the error may be the effect of a dead process.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// What a process expects of MPI.
+/// Parameters for starting MPI.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// This process and the number of processes, as the launcher says.
     pub process: usize,
     /// Processes of the run.
     pub processes: usize,
-    /// World ranks of each.
+    /// World ranks per process.
     pub ranks_per_process: usize,
     /// Name of this host, for messages.
     pub host: String,
     /// Libraries to try, names or paths.
     pub libraries: Vec<String>,
-    /// How long MPI may take to start.
+    /// Time limit for MPI to start.
     pub patience: Duration,
-    /// How long collectives wait.
+    /// Timeout of collectives.
     pub timeout: Duration,
 }
 
@@ -68,7 +68,7 @@ pub fn connect(start: &Start) -> Result<Network> {
     connect_by(start, MOST_WAITING, move || library::open(&libraries))
 }
 
-/// As `connect`, over what `open` opens.
+/// As `connect`, with the library that `open` opens.
 fn connect_by(
     start: &Start,
     most_waiting: usize,
@@ -116,11 +116,11 @@ fn connect_by(
     }))
 }
 
-/// How processes met.
+/// Result of the rendezvous.
 struct Met {
     hosts: Vec<String>,
     lines: Lines,
-    /// Who has no liveness connection, and why.
+    /// Processes without a liveness connection, and why.
     without: Vec<String>,
 }
 
@@ -136,11 +136,11 @@ fn wait(start: &Start, met: &Receiver<Result<Met>>) -> Result<Met> {
     })
 }
 
-/// What ranks leave for the thread.
+/// Messages queued by ranks for the thread.
 struct Queue {
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    /// Of the queue, and of what MPI was given and has not sent yet.
+    /// Limit for the queue, and for the bytes that MPI was given and has not sent yet.
     most_bytes: usize,
 }
 
@@ -156,11 +156,11 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves messages that must follow each other.
+    /// Queues messages that must follow each other.
     fn push(&self, process: usize, messages: Vec<Vec<u8>>) {
         let mut waiting = self.waiting();
         while waiting.bytes > self.most_bytes && !waiting.is_closed {
-            // the thread sends whatever ranks do, so this ends
+            // the thread keeps sending independently of the ranks, so this ends
             waiting = (self.changed.wait(waiting)).unwrap_or_else(PoisonError::into_inner);
         }
         if !waiting.is_closed {
@@ -178,7 +178,7 @@ impl Queue {
     }
 }
 
-/// What the thread works with.
+/// State of the MPI thread.
 struct Engine {
     start: Start,
     queue: Arc<Queue>,
@@ -259,14 +259,14 @@ impl Engine {
         let mut is_open = vec![true; self.start.processes];
         is_open[self.start.process] = false;
         let (mut idle, mut until) = (0, None);
-        // what is on its way to the dead never ends
+        // sends to a dead process never complete
         let lives = |process| !self.mailbox.has_died(process);
         let mut under_way = 0;
         loop {
             let (messages, is_closed) = self.next(idle, under_way);
             let mut is_news = !messages.is_empty();
             for (process, message) in messages {
-                // libraries crash over what they are given for the dead (MPICH 5.0.2 over libfabric)
+                // libraries crash on sends to dead processes (MPICH 5.0.2 over libfabric)
                 if lives(process) {
                     mpi.send(process, message)?;
                 }
@@ -287,7 +287,7 @@ impl Engine {
                 mpi.finish();
                 return Ok(());
             }
-            // without all of them MPI cannot end as it should; the end of the process ends it
+            // without all processes MPI cannot be finalized; it ends with this process
             if under_way == 0 && !is_news && !open.any(lives) {
                 return Ok(());
             }
@@ -297,8 +297,8 @@ impl Engine {
         }
     }
 
-    /// What MPI is to be given of the queue while so many bytes are under way; after looks without news it
-    /// waits a little for something.
+    /// Takes messages from the queue for MPI while `under_way` bytes are in flight; after many polls without news
+    /// it sleeps briefly.
     fn next(&self, idle: u32, under_way: usize) -> (Vec<(usize, Vec<u8>)>, bool) {
         let mut waiting = self.queue.waiting();
         if waiting.messages.is_empty() && idle > PATIENT_LOOKS {
@@ -327,7 +327,7 @@ impl Engine {
     }
 }
 
-/// Lets nobody wait for a thread that has ended.
+/// Wakes ranks that wait for a thread that has ended.
 struct AtEnd<'a>(&'a Queue);
 
 impl Drop for AtEnd<'_> {
@@ -336,7 +336,7 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-/// Adds a message to what a process has sent of a frame; the frame once it is whole.
+/// Appends a message to a process's partial frame; returns the frame once it is complete.
 fn assemble(part: &mut Vec<u8>, bytes: Vec<u8>) -> Result<Option<(Header, Payload)>> {
     if part.is_empty() {
         *part = bytes;
@@ -357,7 +357,7 @@ fn damaged(error: std::io::Error) -> Error {
     unmet("MPI", error.to_string(), "frames")
 }
 
-/// What a network holds.
+/// The network's handle on the thread.
 struct Ends {
     queue: Arc<Queue>,
     thread: Mutex<Option<JoinHandle<()>>>,

@@ -1,5 +1,5 @@
-//! Processes over MPI with a library that is queues between threads of one test: bits, ends, bounds, and
-//! liveness connections. Real libraries are the matter of `tests/clusters/train_hosts.sh`.
+//! Transport over MPI with a fake library of queues between threads of one test: bits, ends, bounds, and liveness
+//! connections. `tests/clusters/train_hosts.sh` tests real libraries.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 
 type Messages = VecDeque<(usize, Arc<Vec<u8>>)>;
 
-/// What the processes of a run share.
+/// Network shared by the fake processes.
 struct Fabric {
     /// To each process.
     mail: Vec<Mutex<Messages>>,
@@ -133,7 +133,7 @@ fn connect(fabric: &Arc<Fabric>, process: usize) -> Network {
     connect_by(&start, MOST_WAITING, move || Ok(Box::new(mpi))).unwrap()
 }
 
-/// What a process does before its first step, here of one that the test plays itself.
+/// The start of a process before its first step, here of one that the test plays itself.
 fn meet_as(fabric: &Arc<Fabric>, process: usize) -> (Queues, Lines, Vec<String>) {
     let mpi = fabric.end_of(process);
     mpi.exchange(&format!("{RANKS} host-{process}")).unwrap();
@@ -153,7 +153,7 @@ fn say_good_bye(mpi: &mut Queues, to: usize) {
     mpi.send(to, bye.to_vec()).unwrap();
 }
 
-/// Losses that a network tells.
+/// Losses that a network reports.
 fn losses(network: &Network) -> Arc<Mutex<Vec<(Failure, Instant)>>> {
     let losses: Arc<Mutex<Vec<_>>> = Arc::default();
     let told = Arc::clone(&losses);
@@ -206,7 +206,7 @@ fn a_process_that_dies_is_named_to_all_others_at_once_and_nobody_waits_for_it() 
             let losses = losses(&network);
             let all: Vec<usize> = (0..PROCESSES * RANKS).collect();
             let gone = each(network.group("world", &all), |comm| comm.barrier());
-            // the ranks are gone before whoever asked for the cause can have it
+            // the ranks end before a caller can ask for the cause
             assert!(
                 gone.iter()
                     .all(|end| matches!(end, Err(Error::PeerGone { op: "barrier", .. }))),
@@ -252,7 +252,7 @@ fn mpi_is_given_nothing_for_a_process_that_has_died() {
         assert!(network.cause(Duration::from_secs(10)).is_some());
         let sent = || fabric.mail[1].lock().unwrap().len();
         let before = sent();
-        // whatever becomes of it here
+        // the result does not matter here
         let _ = comms[0].send(1, &[1.0; 8]);
         drop((comms, network));
         assert_eq!(sent(), before);
@@ -298,7 +298,7 @@ fn a_process_without_a_line_is_told_and_the_run_goes_on() {
             mpi.exchange("no way to 10.0.0.1:9 (no route)").unwrap();
             say_good_bye(&mut mpi, 0);
             say_good_bye(&mut mpi, 2);
-            // what MPI carries goes on
+            // MPI's own traffic continues
             while fabric.finished.load(Ordering::SeqCst) < 2 {
                 mpi.receive().unwrap();
                 thread::yield_now();

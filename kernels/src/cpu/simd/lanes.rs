@@ -1,4 +1,4 @@
-//! The trait of sixteen f32 lanes, and the kernels that are written over it.
+//! The trait of sixteen f32 lanes, and the means to write kernels over it.
 //!
 //! Element i of a row is in lane i % 16; a row's sum is 16 lane sums and one fixed tree over lanes.
 #![expect(unsafe_code, reason = "loads and stores through pointers")]
@@ -8,14 +8,14 @@ use crate::Bf16;
 /// Lanes of a vector, on every instruction set.
 pub(crate) const LANES: usize = 16;
 
-/// 3 * 2^22: a number below 2^22 that it is added to, and that it is taken from again, is rounded to the nearest
-/// integer, ties to even; in between the integer is what the lowest bits hold.
+/// 3 * 2^22: adding it to a number below 2^22 and subtracting it again rounds to the nearest integer, ties to even;
+/// in between, the lowest bits hold the integer.
 pub(crate) const NEAREST: f32 = 12_582_912.0;
 
 /// Bits of 1.0.
 pub(super) const ONE: u32 = 0x3f80_0000;
 
-/// How vectors of x86-64 ask for lines of memory, whatever their width.
+/// Prefetch instructions of x86-64, for every vector width.
 #[cfg(target_arch = "x86_64")]
 macro_rules! prefetches {
     () => {
@@ -48,7 +48,7 @@ pub(crate) trait Lanes: Copy {
     const TILE_VECTORS: usize;
 
     fn splat(x: f32) -> Self;
-    /// Float i of those at `x` in all lanes.
+    /// Broadcasts float i of those at `x`.
     /// # Safety
     /// LEN floats can be read at `x`; i < LEN.
     #[inline(always)]
@@ -98,7 +98,7 @@ pub(crate) trait Lanes: Copy {
         Self::load(&words)
     }
 
-    /// As `load_words`, the other way.
+    /// The inverse of `load_words`.
     #[inline(always)]
     fn store_words(self, out: &mut [Bf16]) {
         let words = self.to_array();
@@ -130,16 +130,16 @@ pub(crate) trait Lanes: Copy {
         has_zero
     }
 
-    /// Asks for the line of memory at `x`, if there is one.
+    /// Prefetches the line at `x`, if it exists.
     #[inline(always)]
     fn prefetch(_: *const f32) {}
 
-    /// As `ask_for`, for a line that will be written.
+    /// As `ask_for`, with the intent to write.
     #[inline(always)]
     fn prefetch_to_write(_: *const f32) {}
 
-    /// Asks for the line at `x` no nearer than L2, to write or read it a product later: until a line comes to L1 it
-    /// takes one of the few places that panels' lines pass through.
+    /// Prefetches the line at `x` no nearer than L2, to write or read it a product later: a pending line into L1
+    /// takes one of the few line-fill buffers that panels' lines need.
     #[inline(always)]
     fn prefetch_to_l2(_: *const f32) {}
 
@@ -214,7 +214,7 @@ fn tail(x: &[f32], fill: f32) -> [f32; LANES] {
     lanes
 }
 
-/// As `tail`, the other way.
+/// The inverse of `tail`.
 #[cold]
 #[inline(never)]
 fn store_tail(lanes: &[f32; LANES], out: &mut [f32]) {
@@ -228,5 +228,5 @@ pub(crate) trait Kernel<Args> {
     fn run<L: Lanes>(args: Args) -> Self::Out;
 }
 
-/// Floats between asking for a line and using it, where memory is gone through once.
+/// Prefetch distance in floats, for memory that is read once.
 pub(crate) const AHEAD: usize = 32 * LANES;

@@ -104,14 +104,14 @@ mod tests {
         }
     }
 
-    /// Sixteen rows turned, sixteen numbers widened, 32 as words and back, each of the first five floats.
+    /// Sixteen rows transposed, sixteen numbers widened, 32 as words and back, each of the first five floats.
     fn moved<L: Lanes>(x: &[f32], halves: &[Bf16]) -> (Vec<f32>, Vec<Bf16>) {
         let rows: [L; LANES] = std::array::from_fn(|i| L::load(&x[i * LANES..]));
         let turned = L::transpose(rows);
         let words = L::load_words(halves);
         let mut again = vec![Bf16(0); 2 * LANES];
         words.store_words(&mut again);
-        // SAFETY: five floats are there and more.
+        // SAFETY: the slice has more than five floats.
         let each: [L; 5] = std::array::from_fn(|i| unsafe { L::splat_of::<5>(x.as_ptr(), i) });
         let all = turned
             .into_iter()

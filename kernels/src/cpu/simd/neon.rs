@@ -37,7 +37,7 @@ macro_rules! quad {
 /// Stable Rust has no intrinsics for these; they read nothing and fault nowhere.
 macro_rules! prefetch {
     ($hint:literal, $x:expr) => {
-        // SAFETY: a hint.
+        // SAFETY: a prefetch is a hint: it reads nothing and faults nowhere.
         unsafe {
             asm!(
                 concat!("prfm ", $hint, ", [{}]"),
@@ -72,8 +72,8 @@ impl Lanes for Quad {
         Quad([unsafe { vdupq_n_f32(x) }; 4])
     }
 
-    /// Of a vector's lanes: a multiply-add takes its factor from one, while a load into all lanes (`ld1r`) takes a
-    /// turn of the vector units on many cores.
+    /// Lanes of one vector as factors: a multiply-add takes its factor from a lane, while a broadcast load (`ld1r`)
+    /// occupies the vector units on many cores.
     #[inline(always)]
     unsafe fn splat_of<const LEN: usize>(x: *const f32, i: usize) -> Self {
         let first = i / 4 * 4;
@@ -143,7 +143,7 @@ impl Lanes for Quad {
     quad!(mul(a, b) = vmulq_f32(a, b));
     quad!(div(a, b) = vdivq_f32(a, b));
     quad!(fma(a, b, c) = vfmaq_f32(c, a, b));
-    // FMAX and FMIN would return a NaN wherever it is.
+    // FMAX and FMIN would return a NaN in either operand.
     quad!(max(a, b) = vbslq_f32(vcgtq_f32(a, b), a, b));
     quad!(min(a, b) = vbslq_f32(vcltq_f32(a, b), a, b));
     quad!(sqrt(a) = vsqrtq_f32(a));
@@ -171,7 +171,7 @@ impl Lanes for Quad {
     }
 }
 
-/// Four rows of four the other way: pairs within two rows, then pairs of them.
+/// Transposes four rows of four: pairs within two rows, then pairs of them.
 #[inline]
 #[target_feature(enable = "neon")]
 fn turned(a: float32x4_t, b: float32x4_t, c: float32x4_t, d: float32x4_t) -> [float32x4_t; 4] {

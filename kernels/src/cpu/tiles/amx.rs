@@ -1,9 +1,9 @@
-//! The processor's tile unit: whether it may be used, and its instructions.
+//! AMX: whether the processor's tile unit may be used, and its instructions.
 //!
-//! Tiles are there if the processor has them and their products of bf16, the system keeps them over
-//! switches of threads, and it gives this process leave (Linux: asked for once, for all threads, those started
-//! before too). Devices use them only if a self-check (`self_check.rs`) finds the bits of the emulation as well.
-//! Source: Intel SDM, CPUID leaf 7, XGETBV, LDTILECFG; Linux, Documentation/arch/x86/xstate.rst.
+//! Tiles are usable if the processor has them and their bf16 products, the system saves them on thread switches,
+//! and it grants this process permission (Linux: requested once, for all threads, including those already started).
+//! Devices use them only if a self-check (`self_check.rs`) also finds the bits of the emulation. Source: Intel SDM,
+//! CPUID leaf 7, XGETBV, LDTILECFG; Linux, Documentation/arch/x86/xstate.rst.
 #![expect(unsafe_code, reason = "instructions without intrinsics on stable Rust")]
 
 use super::super::Isa;
@@ -16,7 +16,7 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::OnceLock;
 
-/// Whether the processor has tiles, products of bf16 in them and vectors of bf16 pairs.
+/// Whether the processor has tiles, bf16 products in them and vectors of bf16 pairs.
 pub(in crate::cpu) fn is_there() -> bool {
     let (tiles_bf16, tiles) = (1 << 22, 1 << 24);
     let both = tiles_bf16 | tiles;
@@ -24,13 +24,13 @@ pub(in crate::cpu) fn is_there() -> bool {
     has_tiles && Isa::Avx512Bf16.has_vectors()
 }
 
-/// Whether the system keeps tiles for this process; asks it, once.
+/// Whether the system saves tiles for this process; requests it, once.
 pub(in crate::cpu) fn has_leave() -> bool {
     static LEAVE: OnceLock<bool> = OnceLock::new();
     *LEAVE.get_or_init(|| is_there() && keeps_tiles() && ask())
 }
 
-/// Whether the system has switched on both parts of a thread's state that are tiles.
+/// Whether the system has enabled both parts of a thread's state that tiles use.
 fn keeps_tiles() -> bool {
     let has_xgetbv = __cpuid(1).ecx & 1 << 27 != 0;
     let (configuration, data) = (1 << 17, 1 << 18);
@@ -49,12 +49,12 @@ unsafe fn xcr0() -> u32 {
     low
 }
 
-/// Asks Linux for the tiles' data (arch_prctl, ARCH_REQ_XCOMP_PERM).
+/// Requests permission for the tiles' data from Linux (arch_prctl, ARCH_REQ_XCOMP_PERM).
 #[cfg(target_os = "linux")]
 fn ask() -> bool {
     let (arch_prctl, request, tile_data) = (158_i64, 0x1023_u64, 18_u64);
     let answer: i64;
-    // SAFETY: a system call with numbers alone; it changes what this process may use and nothing else.
+    // SAFETY: the system call takes no pointers; it only changes this process's permission to use tiles.
     unsafe {
         asm!(
             "syscall",
@@ -74,7 +74,7 @@ fn ask() -> bool {
     false
 }
 
-/// What LDTILECFG reads.
+/// Operand of LDTILECFG.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -90,10 +90,10 @@ const _: () = assert!(
     "as the processor reads it"
 );
 
-/// The unit of the thread that made it, as long as it lives; a thread has one at a time.
+/// The tile unit of the thread that created it; a thread has one at a time.
 pub(super) struct Tiles {
     rows: usize,
-    /// A configuration is a thread's own.
+    /// Not `Send`: a configuration belongs to a thread.
     only_here: std::marker::PhantomData<*const ()>,
 }
 
@@ -111,7 +111,7 @@ impl Units for Native {
 impl Unit for Tiles {
     fn start(rows: usize) -> Self {
         assert!(has_leave(), "units are started where there are some");
-        // SAFETY: the process has leave by the assert.
+        // SAFETY: the process has permission to use tiles, by the assert.
         unsafe { configure(rows) }
         Tiles {
             rows,
@@ -121,15 +121,15 @@ impl Unit for Tiles {
 
     fn reshape(&mut self, rows: usize) {
         if rows != self.rows {
-            // SAFETY: `start` found that the process has leave, which is never taken back.
+            // SAFETY: `start` checked the process's permission to use tiles, which is never withdrawn.
             unsafe { configure(rows) }
             self.rows = rows;
         }
     }
 
     unsafe fn run(&mut self, stretch: Stretch<'_>) {
-        // SAFETY: the caller vouches for all operands, the lists stay inside their steps and the sums, and
-        // this thread's tiles are configured by `start`.
+        // SAFETY: the operands are complete by the trait's contract, the lists stay inside their steps and the
+        // sums, and `start` configured this thread's tiles.
         unsafe {
             match (self.rows > SIDE, stretch.is_wide, stretch.soon.each) {
                 (true, true, 1) => tall_wide!(asking(stretch, once)),
@@ -146,7 +146,7 @@ impl Unit for Tiles {
 
 /// Configures this thread's tiles.
 /// # Safety
-/// The process has leave to use tiles (`has_leave`).
+/// The process must have permission to use tiles (`has_leave`).
 unsafe fn configure(rows: usize) {
     let mut configuration = Configuration {
         palette: 1,
@@ -158,21 +158,22 @@ unsafe fn configure(rows: usize) {
     let all = rows_of_tiles(rows);
     configuration.rows[..all.len()].copy_from_slice(&all);
     configuration.row_bytes[..all.len()].fill(64);
-    // SAFETY: the process has leave, by this function's contract, and the configuration is one of palette 1.
+    // SAFETY: the process has permission to use tiles, by this function's contract, and the configuration is valid
+    // for palette 1.
     unsafe {
         asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly));
     }
 }
 
 impl Drop for Tiles {
-    /// Empty tiles cost switches of threads nothing.
+    /// Released tiles add nothing to thread switches.
     fn drop(&mut self) {
-        // SAFETY: this thread has configured them.
+        // SAFETY: `start` configured this thread's tiles, and `Tiles` cannot leave its thread.
         unsafe { asm!("tilerelease", options(nostack, nomem)) }
     }
 }
 
-/// The instructions of a list as one block: what tiles hold is not the compiler's to keep between two.
+/// The instructions of a list as one block: between two blocks the compiler would not preserve the tiles.
 macro_rules! assembled {
     (
         ($stretch:ident)
@@ -180,7 +181,7 @@ macro_rules! assembled {
         steps: $([$($op:tt)*])*;
     ) => {
         asm!(
-            // what tells whether sums go on tells afterwards where the lower ones are
+            // the register that says whether sums continue is then reused for the address of the lower ones
             "test {sums_lower}, {sums_lower}",
             "lea {sums_lower}, [{sums} + {lower}]",
             "jnz 3f",
@@ -216,7 +217,7 @@ macro_rules! assembled {
 }
 use assembled;
 
-/// As `assembled`, of packs for 32 rows and columns, whose distances are known, with lines to ask for in each step.
+/// As `assembled`, for packs of 32 rows and columns, whose distances are known, with lines to prefetch in each step.
 macro_rules! asking {
     (
         ($stretch:ident, $each:ident)
@@ -256,7 +257,7 @@ macro_rules! asking {
 }
 use asking;
 
-/// Asks for so many lines of both rows, no nearer than L2.
+/// Prefetches this many lines of both rows, no nearer than L2.
 macro_rules! lines {
     (once) => {
         "prefetcht1 [{left}]\n prefetcht1 [{right}]\n add {left}, {apart}\n add {right}, {apart}"
@@ -270,7 +271,7 @@ macro_rules! lines {
 }
 use lines;
 
-/// Where a tile lies, but for the bytes to its columns.
+/// Address of a tile, without the byte offset of its columns.
 macro_rules! place {
     (apart a upper) => {
         "[{a} + {a_row} + "

@@ -1,7 +1,8 @@
-//! Products over a long k: squares of the output, block of k by block of k.
+//! Products over a long k, blocked in both k and the output.
 //!
-//! Panels for all of k would pass through memory once for every few tiles. Here a block of k of some rows and columns
-//! is packed into L2, used by all tiles of their square, and dropped; sums wait in memory from block to block.
+//! Panels for all of k would be read from memory again for every few tiles. Here a block of k of some rows and
+//! columns is packed into L2, used by all tiles of their square, and dropped; sums wait in memory from block to
+//! block.
 
 use super::super::pack::Matrix;
 use super::super::pieces;
@@ -13,8 +14,8 @@ use super::unit::{BOTH, SIDE, Sums, Units};
 use crate::{Device, Result};
 use rayon::prelude::*;
 
-/// Panels of rows and of columns of a square. Wide, though its sums that wait are 2 MiB then: each square packs its rows
-/// again, and they come from memory.
+/// Panels of rows and of columns per square. Wide, although waiting sums then take 2 MiB: each square packs its
+/// rows again, from memory.
 const HIGH: usize = 16;
 const WIDE: usize = 32;
 

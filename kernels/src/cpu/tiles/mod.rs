@@ -1,6 +1,6 @@
-//! Products of bf16 whose sums are made in tiles: the arithmetic of Intel's `tdpbf16ps`.
+//! bf16 products in tiles: the arithmetic of Intel's `tdpbf16ps`.
 //!
-//! A leaf is cut into blocks of 32 elements of k; its last one is filled with zeros. In a block the even and
+//! A leaf is cut into blocks of 32 elements of k, the last padded with zeros. In a block the even and
 //! the odd elements are a chain each, from 0,
 //!   even = fma(a[2i], b[2i], even), odd = fma(a[2i + 1], b[2i + 1], odd), for i = 0 .. 16,
 //! and the leaf's sum, from 0, is sum = sum + (even + odd). All round to nearest even; subnormal factors and sums
@@ -8,10 +8,10 @@
 //! (`tile.rs`). Operands are rounded to bf16 as `bf16.rs` says.
 //! Source: Intel SDM, TDPBF16PS.
 //!
-//! A tile of the output is up to 32 x 32 sums in four of eight tiles (`unit.rs`), which are the processor's with AMX
-//! (`amx.rs`) and emulated anywhere else. A row of such tiles is made at a time: a block of k of a panel of A stays in L1
-//! while panels of B from L2 meet it, and rows of the output are written on and on. Between two blocks sums lie in memory
-//! (`sums.rs`); a long k goes over squares of the output (`long_k.rs`).
+//! A tile of the output is up to 32 x 32 sums in four of eight tiles (`unit.rs`): the processor's with AMX
+//! (`amx.rs`), emulated otherwise. A row of such tiles is computed at a time: a block of k of a panel of A stays in
+//! L1 while panels of B stream from L2, and rows of the output are written sequentially. Between two blocks sums
+//! are in memory (`sums.rs`); a long k uses squares of the output (`long_k.rs`).
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod amx;
@@ -50,7 +50,7 @@ pub(crate) enum Right<'a> {
     Packed(&'a [f32]),
 }
 
-/// Floats that `fill` writes for k words of n columns; None if products go over so long a k another way.
+/// Floats that `fill` writes for k words of n columns; None if k is so long that products do not use such packs.
 pub(crate) fn packed_floats((k, n): (usize, usize), leaf: usize) -> Option<usize> {
     let steps = Order::new(k, leaf).steps();
     (steps <= DEEP).then(|| n.div_ceil(BOTH) * steps * BOTH)
@@ -74,8 +74,7 @@ pub(super) fn gemm(c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) 
     multiply::<Emulation>(c, a, b, plan)
 }
 
-/// Keeps the processor's unit, which must be there, busy with so many steps of 32 x 32 sums; returns the multiplies and
-/// adds.
+/// Runs this many steps of 32 x 32 sums on the processor's unit, which must exist; returns the multiplies and adds.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn busy(steps: usize) -> f64 {
     peak_loop::work::<amx::Native>(Isa::Amx, steps)
@@ -155,7 +154,7 @@ fn multiply<U: Units>(
     Ok(())
 }
 
-/// Whether a product of m rows turns heads itself.
+/// Whether a product of m rows applies rotary embedding itself.
 pub(super) fn turns(plan: &Plan<'_>, (m, k): (usize, usize)) -> bool {
     m > FEW_PANELS * BOTH && Order::new(k, plan.leaf).steps() <= DEEP
 }

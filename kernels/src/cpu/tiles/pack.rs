@@ -1,8 +1,8 @@
-//! How k lies in packs for tiles, and the packs: words of two neighbouring k (`bf16.rs`), 16 words a step.
+//! Packing for tiles: words of two neighbouring k (`bf16.rs`), 16 words per step.
 //!
-//! A leaf starts with a step; its last one is filled with zeros. B: 32 columns a panel, word after word of
-//! k, as `cpu/pack.rs` makes them. A: up to 32 rows a panel, for each step one or two tiles of 16 rows, each
-//! of 16 words.
+//! A leaf starts with a step; its last one is padded with zeros. B: 32 columns per panel, word after word of k, as
+//! `cpu/pack.rs` packs them. A: up to 32 rows per panel, for each step one or two tiles of 16 rows, each of 16
+//! words.
 
 use super::super::bf16::{Step, Task, perform};
 use super::super::element::Element;
@@ -13,15 +13,15 @@ use super::super::{Isa, Numbers};
 use super::unit::{BOTH, SIDE};
 use std::ops::Range;
 
-/// Elements of k in a step.
+/// Elements of k per step.
 const STEP: usize = 2 * SIDE;
-/// Elements of k between asking for a line and reading it.
+/// Prefetch distance in elements of k.
 const SOON_ALONG: usize = 4 * STEP;
 const SOON_ACROSS: usize = STEP;
-/// Words of k that go over a row of tiles before the next: a panel of A then stays in L1.
+/// Words of k per block of a row of tiles: a panel of A then stays in L1.
 const LONGEST: usize = 96;
 
-/// How k is cut.
+/// Blocking of k.
 #[derive(Clone, Copy)]
 pub(super) struct Order {
     k: usize,
@@ -29,7 +29,7 @@ pub(super) struct Order {
     pub(super) leaf: usize,
 }
 
-/// Elements first .. end of k, whose words lie from `at` on in a pack of them all, to `stop`.
+/// Elements first .. end of k, whose words are at `at` .. `stop` in a pack of all of k.
 struct Part {
     first: usize,
     end: usize,
@@ -59,7 +59,7 @@ impl Order {
         Cuts::blocked(self.steps(), Order::words(self.leaf), LONGEST)
     }
 
-    /// What words start .. end are made of.
+    /// The elements of words start .. end.
     fn parts(self, start: usize, end: usize) -> impl Iterator<Item = Part> {
         let per_leaf = Order::words(self.leaf);
         let mut at = start;
@@ -68,7 +68,7 @@ impl Order {
                 return None;
             }
             let leaf = at / per_leaf;
-            // whole leaves follow each other without zeros
+            // whole leaves follow each other without padding
             let (stop, last) = if self.leaf.is_multiple_of(STEP) {
                 (end, self.k)
             } else {
@@ -188,7 +188,7 @@ impl<E: Element> Task for Rows<'_, '_, E> {
     }
 }
 
-/// Words of 16 rows and 32 columns inside the matrix, whose elements lie next to each other.
+/// Packs words of 16 rows and 32 columns inside the matrix, whose elements are adjacent.
 #[inline(always)]
 fn whole_along<L: Lanes, N: Step<L>, E: Element>(
     a: View<'_, E>,
@@ -208,7 +208,7 @@ fn whole_along<L: Lanes, N: Step<L>, E: Element>(
     words
 }
 
-/// As `whole_along`, of rows that lie next to each other.
+/// As `whole_along`, for rows that are adjacent.
 #[inline(always)]
 fn whole_across<L: Lanes, N: Step<L>, E: Element>(
     a: View<'_, E>,
@@ -230,7 +230,7 @@ fn whole_across<L: Lanes, N: Step<L>, E: Element>(
     L::transpose(words)
 }
 
-/// Words of `present` rows from `row` on whose elements lie next to each other.
+/// Packs words of `present` rows from `row` on whose elements are adjacent.
 #[inline(always)]
 fn along<L: Lanes, N: Step<L>, E: Element>(
     a: View<'_, E>,
@@ -246,7 +246,7 @@ fn along<L: Lanes, N: Step<L>, E: Element>(
     words
 }
 
-/// As `along`, of rows that lie next to each other, or anyhow.
+/// As `along`, for rows that are adjacent, or for any strides.
 #[inline(always)]
 fn across<L: Lanes, N: Step<L>, E: Element>(
     a: View<'_, E>,

@@ -9,7 +9,7 @@ use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Room for `floats`; powers of two let packs of unlike shapes share pooled buffers.
+/// A buffer of `floats`; powers of two let packs of unlike shapes share pooled buffers.
 pub(super) fn room(floats: usize, device: &Device) -> Result<Tensor> {
     Tensor::empty(&[floats.max(1).next_power_of_two()], DType::F32, device)
 }

@@ -1,4 +1,4 @@
-//! How fast the processor's unit multiplies tiles that stay in L1, for benches: what products are held against.
+//! Peak speed of the processor's unit on tiles that stay in L1, the ceiling that benches compare products with.
 #![expect(unsafe_code, reason = "tiles are read and written through pointers")]
 
 use super::super::Isa;
@@ -10,13 +10,13 @@ use std::marker::PhantomData;
 /// A word of two bf16 that are 1.
 const ONES: f32 = f32::from_bits(0x3f80_3f80);
 
-/// A tile's rows of 16 words, two beside or below each other, at addresses that its loads want.
+/// A tile's rows of 16 words, two beside or below each other, aligned for its loads.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Operand([f32; BOTH * LANES]);
 
-/// Makes 32 x 32 sums of so many steps of ones, all of which read the same four tiles; returns the multiplies and
-/// adds that the sums tell of. At most 2^19 steps, which f32 counts.
+/// Computes 32 x 32 sums over this many steps of ones, all of which read the same four tiles; returns the
+/// multiplies and adds that the sums count. At most 2^19 steps, which f32 counts exactly.
 pub(super) fn work<U: Units>(isa: Isa, steps: usize) -> f64 {
     assert!((1..=1 << 19).contains(&steps), "sums that f32 holds");
     let mut sums = Sums([0.0; BOTH * BOTH]);
@@ -55,7 +55,7 @@ impl<U: Units> Task for Again<'_, U> {
             ..stretch
         };
         let mut unit = U::Of::<L>::start(BOTH);
-        // SAFETY: a step's operands are there, which every step reads; the sums are borrowed exclusively.
+        // SAFETY: every step reads the same operands, which are one step long; the sums are borrowed exclusively.
         unsafe { unit.run(stretch) }
     }
 }

@@ -1,4 +1,4 @@
-//! A block of the output in tiles: which panels meet, in which order, and what becomes of whole sums.
+//! A block of the output in tiles: the order in which panels are multiplied, and the epilogue of complete sums.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 use super::super::bf16::{Step, Task};
@@ -24,28 +24,28 @@ use std::ops::Range;
 /// Bytes of the panels of B that one task goes over again and again: most of a 2 MiB L2.
 pub(super) const GROUP_BYTES: usize = 5 << 18;
 
-/// Panels that it takes even so: B comes from further away.
+/// Least panels per task: B comes from a farther cache.
 pub(super) const GROUP_LEAST: usize = 4;
 
-/// Where rows of A come from.
+/// Source of rows of A.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'a> {
     /// Panels for all words of the span.
     Packed(&'a [f32]),
-    /// The matrix: a task that alone uses a panel packs it and so has it in the nearest caches.
+    /// The matrix itself: a task that alone uses a panel packs it, and so has it in the nearest caches.
     Apart(Matrix<'a>),
 }
 
-/// Where columns of B come from.
+/// Source of columns of B.
 #[derive(Clone, Copy)]
 pub(super) enum Columns<'a> {
     /// Panels for all words of the span.
     Packed(&'a [f32]),
-    /// The matrix, whose lanes are columns: few rows use a pack of it once.
+    /// The matrix itself, whose lanes are columns: few rows use a pack of it once.
     Apart(Matrix<'a>),
 }
 
-/// A block of the output and what it comes from.
+/// A block of the output and its operands.
 pub(super) struct Rect<'a, U> {
     pub(super) isa: Isa,
     pub(super) order: Order,
@@ -83,14 +83,14 @@ impl<U: Units> Rect<'_, U> {
             Columns::Apart(_) => cols,
         };
         let groups = cols.div_ceil(group);
-        // Alone, a strip as high as the block; else enough tasks that the threads end together.
+        // On one thread, a strip as high as the block; else enough tasks that the threads finish together.
         let tasks = if parallel {
             8 * rayon::current_num_threads()
         } else {
             1
         };
         let (across, down) = match self.b {
-            // Few rows leave the threads parts of a row.
+            // With few rows, threads share the columns of a row.
             Columns::Packed(_) if self.m <= FEW_PANELS * BOTH => (groups.max(tasks).min(cols), 1),
             Columns::Packed(_) => (groups, tasks.div_ceil(groups).clamp(1, rows)),
             // Each column is packed once.
@@ -99,7 +99,7 @@ impl<U: Units> Rect<'_, U> {
         let wide = cols.div_ceil(across);
         let wide = wide.next_multiple_of(self.epilogue.unit(BOTH));
         let across = cols.div_ceil(wide);
-        // What several tasks or columns that are packed one by one go over is packed before them.
+        // Panels of A that several tasks or separately packed columns use are packed beforehand.
         let is_shared = across > 1 || matches!(self.b, Columns::Apart(_));
         let packed_a;
         let rect = match self.a {
@@ -154,8 +154,8 @@ impl<U: Units> Rect<'_, U> {
     }
 }
 
-/// Panels of rows and of columns, and where it works: sums of its columns' tiles, sums that they share, panels of rows
-/// and of columns that lie apart.
+/// Panels of rows and of columns, and a task's buffers: sums of its columns' tiles, sums that they share, panels of
+/// rows and of columns that it packs itself.
 pub(super) struct Work<'a, U> {
     pub(super) rect: &'a Rect<'a, U>,
     pub(super) rows: Range<usize>,
@@ -163,7 +163,7 @@ pub(super) struct Work<'a, U> {
     pub(super) own: &'a mut [Sums],
     pub(super) shared: &'a mut [Sums],
     pub(super) panels: (&'a mut [f32], &'a mut [f32]),
-    /// Room for a row of tiles whose heads turn before they are written.
+    /// Buffer for a row of tiles whose heads get their rotary embedding before they are written.
     pub(super) strip: &'a mut [f32],
 }
 
@@ -215,18 +215,18 @@ impl<U> Rect<'_, U> {
         }
     }
 
-    /// Writes sums to the output from (row, col) of the block on, as far as it goes, and does what follows.
+    /// Writes sums to the output from (row, col) of the block on, clipped to its edge, and applies the epilogue.
     /// # Safety
-    /// The place lies inside the output, and nobody else touches it.
+    /// The position must be inside the output, and no other task may use it.
     #[inline(always)]
     unsafe fn finish<L: Lanes>(&self, sums: &Sums, row: usize, col: usize) {
         let whole = self.whole(row, col);
         let c = match whole.c {
             Shared::F32(c) if self.epilogue.is_none() || self.finish == Finish::Add => c,
-            // SAFETY: the place is the caller's.
+            // SAFETY: no other task uses these elements of the output, by this function's contract.
             _ => return unsafe { self.epilogue.apply_to(self.isa, whole, (&sums.0, BOTH)) },
         };
-        // SAFETY: the caller vouches for all rows and columns.
+        // SAFETY: all rows and columns are inside the output and no other task's, by this function's contract.
         unsafe {
             let c = c.add(whole.row * whole.stride + whole.column);
             match (whole.columns, self.finish) {
@@ -239,15 +239,15 @@ impl<U> Rect<'_, U> {
             }
         }
         if !self.epilogue.is_none() {
-            // SAFETY: the place is the caller's.
+            // SAFETY: no other task uses these elements of the output, by this function's contract.
             unsafe { self.epilogue.apply(self.isa, whole) }
         }
     }
 }
 
 impl<U> Rect<'_, U> {
-    /// All tiles of some panels of rows and those of columns in `b`, row of tiles by row: a panel of A stays in L1, and
-    /// the output's rows are written on and on.
+    /// Computes all tiles of some panels of rows and the panels of columns in `b`, row of tiles by row: a panel of
+    /// A stays in L1, and the output's rows are written sequentially.
     #[inline(always)]
     fn rows_by_columns<L: Lanes, T: Unit>(
         &self,
@@ -271,7 +271,7 @@ impl<U> Rect<'_, U> {
                     &*panel
                 }
             };
-            // Where the next panel comes from; leaves that fill their last step only shift it.
+            // The next panel to prefetch; padding of leaves only shifts it.
             let mut ahead = match self.a {
                 Rows::Packed(_) => Prefetch::none(),
                 Rows::Apart(a) => {
@@ -305,15 +305,15 @@ impl<U> Rect<'_, U> {
             if to == cuts.k
                 && let Some(rotary) = self.epilogue.rotary()
             {
-                // SAFETY: rows and columns lie inside the block of the output, which is this task's there.
+                // SAFETY: rows and columns are inside the block of the output, and this task alone writes them.
                 unsafe { self.turn(rotary, (i, cols.clone()), strip) }
             }
         }
     }
 
-    /// Writes a row of tiles whose sums are whole in `strip`.
+    /// Applies rotary embedding to a row of tiles whose sums are complete in `strip`, and writes it.
     /// # Safety
-    /// Nobody else touches its place in the output.
+    /// No other task uses its part of the output.
     unsafe fn turn(
         &self,
         rotary: &Rotary<'_>,
@@ -329,7 +329,8 @@ impl<U> Rect<'_, U> {
         };
         let (apart, bias) = (self.c_stride, self.epilogue.bias);
         let strip = (strip, cols.len() * BOTH);
-        // SAFETY: what is called asks for no more than this function's own contract.
+        // SAFETY: `settle` writes the same rows and columns of the output, which no other task uses by this
+        // function's contract.
         unsafe {
             match self.c {
                 Shared::F32(c) => rotary.settle(self.isa, strip, ((c, apart), bias), part),
@@ -338,7 +339,7 @@ impl<U> Rect<'_, U> {
         }
     }
 
-    /// Takes the tile of panels (i, j) through a block of k; the last one writes the output.
+    /// Computes the tile of panels (i, j) over a block of k; the last one writes the output.
     #[inline(always)]
     fn visit<L: Lanes, T: Unit>(
         &self,
@@ -359,16 +360,16 @@ impl<U> Rect<'_, U> {
         if is_last && self.epilogue.rotary().is_some() {
             let rows = self.height.min(self.m - row);
             assert!((rows - 1) * stride + BOTH <= strip.len(), "a tile fits");
-            // SAFETY: inside by the assert.
+            // SAFETY: `strip` has `rows` rows of a tile, `stride` apart, by the assert.
             unsafe { write::<L, false>(sums.at(0), (strip.as_mut_ptr(), stride), rows) }
         } else if is_last {
-            // SAFETY: rows and columns lie inside the block of the output, which is this task's there.
+            // SAFETY: rows and columns are inside the block of the output, and this task alone writes them.
             unsafe { self.finish::<L>(sums.at(0), row, col) }
         }
     }
 
-    /// What a block of k asks for of the lines of the output, and of a second matrix in bf16, from (row, col) of the
-    /// block on: the first steps of k for all of them.
+    /// Lines of the output, and of a second matrix in bf16, that a block of k prefetches, from (row, col) of the
+    /// block on, in the first steps of k.
     #[inline(always)]
     pub(super) fn soon(&self, block: &Block<'_>, (row, col): (usize, usize)) -> Soon {
         if self.height != BOTH || block.cuts.k == 0 {
@@ -406,7 +407,7 @@ impl<U> Rect<'_, U> {
 
 /// Writes whole rows of sums, or adds them.
 /// # Safety
-/// Rows of 32 lie so far apart from `c` on, which nobody else touches.
+/// From `c` on there are rows of 32 floats at this distance, which no other task uses.
 #[inline(always)]
 unsafe fn write<L: Lanes, const ADD: bool>(
     sums: &Sums,
@@ -429,9 +430,9 @@ unsafe fn write<L: Lanes, const ADD: bool>(
     }
 }
 
-/// As `write`, of some columns.
+/// As `write`, for some columns.
 /// # Safety
-/// As many lie from `c` on, which nobody else touches.
+/// From `c` on there are this many columns, which no other task uses.
 #[inline(always)]
 unsafe fn write_part<L: Lanes>(
     sums: &Sums,
@@ -440,7 +441,7 @@ unsafe fn write_part<L: Lanes>(
     finish: Finish,
 ) {
     for (row, sums) in sums.0.chunks_exact(BOTH).take(rows).enumerate() {
-        // SAFETY: so many columns of the row are at `c` and nobody else's, by this function's contract.
+        // SAFETY: the row has `columns` floats from `c` on, which no other task uses, by this function's contract.
         let c = unsafe { std::slice::from_raw_parts_mut(c.add(row * apart), columns) };
         for (c, sums) in c.chunks_mut(LANES).zip(sums.chunks_exact(LANES)) {
             let sum = L::load(sums);

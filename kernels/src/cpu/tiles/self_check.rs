@@ -1,5 +1,5 @@
-//! Whether a unit computes the promised bits: products of awkward shapes, of numbers of all sizes, packed and as they
-//! lie, against the emulation, which tests compare with the definition.
+//! Self-check of a tile unit: whether it computes the promised bits. Products of awkward shapes and numbers of all
+//! sizes, packed and unpacked, are compared with the emulation, which tests compare with the definition.
 #![expect(
     unsafe_code,
     reason = "products of operands as they lie trust their caller"
@@ -16,8 +16,8 @@ use super::unit::{Emulation, Units};
 use super::{Right, multiply, strided};
 use crate::Device;
 
-/// Rows, columns, k, elements per leaf: flat and tall sums, parts of tiles, sums that go on; steps that ask for one, two
-/// and three lines.
+/// Rows, columns, k, elements per leaf: flat and tall sums, partial tiles, continued sums; steps that prefetch one,
+/// two and three lines.
 const SHAPES: [[usize; 4]; 7] = [
     [1, 33, 65, 0],
     [5, 64, 64, 32],
@@ -28,7 +28,7 @@ const SHAPES: [[usize; 4]; 7] = [
     [40, 45, 1300, 0],
 ];
 
-/// Rows, columns and words of k of products as they lie, whether they go on.
+/// Rows, columns and words of k of unpacked products, and whether they continue sums.
 const STRIPS: [(usize, usize, usize, bool); 5] = [
     (1, 16, 16, false),
     (16, 32, 32, true),
@@ -47,7 +47,7 @@ const SIZES: [[(u32, u32); 2]; 5] = [
     [(180, 12), (195, 6)],
 ];
 
-/// Whether the processor's unit passes, which must be there.
+/// Whether the processor's unit, which must exist, passes.
 #[cfg(target_arch = "x86_64")]
 pub(in crate::cpu) fn native_passes() -> bool {
     passes::<super::amx::Native>(Isa::Avx512Bf16)
@@ -83,7 +83,7 @@ pub(super) fn passes<U: Units>(isa: Isa) -> bool {
             let wanted = product::<Emulation>(&device, shape, &a, &b);
             match (found, wanted) {
                 (Some(found), Some(wanted)) => are_same(&found, &wanted),
-                // nobody can tell
+                // not decidable
                 _ => false,
             }
         });
@@ -122,7 +122,7 @@ impl Apart {
     }
 }
 
-/// A B, or c + A B, with what lies between rows of c.
+/// Unpacked A B, or c + A B, with the floats between rows of c.
 fn as_it_lies<U: Units>(
     isa: Isa,
     shape @ (rows, lanes, steps, goes_on): (usize, usize, usize, bool),

@@ -1,7 +1,7 @@
-//! Products in tiles of operands that lie in the cache as they are: no packs, any distances between rows.
+//! Products in tiles of operands that are already in the cache: no packing, any row distances.
 //!
-//! 32 rows and 32 columns at a time; the last rows are as many as there are, the last columns 16 or 32. Steps are
-//! whole ones: whoever lays out the operands fills the last one with zeros.
+//! 32 rows and 32 columns at a time; the last rows are as many as remain, the last columns 16 or 32. Steps are
+//! whole: the code that lays out the operands pads the last one with zeros.
 #![expect(unsafe_code, reason = "tiles are read and written through pointers")]
 
 use super::super::Isa;
@@ -11,7 +11,7 @@ use super::super::strip::Strip;
 use super::unit::{BOTH, Distances, Emulation, SIDE, Soon, Stretch, Unit, Units};
 use std::marker::PhantomData;
 
-/// The unit that a thread multiplies with. While one lives its thread does no other work in tiles.
+/// A thread's tile unit. While one lives, its thread must not use tiles otherwise.
 pub(in crate::cpu) struct Held {
     isa: Isa,
     /// Configured once: that takes as long as a small product.
@@ -30,14 +30,14 @@ impl Held {
 
     /// Multiplies.
     /// # Safety
-    /// The operands hold all that `Strip` says, in whole steps of which A has all words side by side.
+    /// The operands are as long as `Strip` says, in whole steps, and the words of a step of A are adjacent.
     pub(in crate::cpu) unsafe fn multiply(&mut self, strip: Strip<'_>) {
         #[cfg(target_arch = "x86_64")]
         if let Some(unit) = &mut self.native {
-            // SAFETY: what is called asks for no more than this function's own contract.
+            // SAFETY: `all` needs complete operands in whole steps, by this function's contract.
             return unsafe { all(unit, strip) };
         }
-        // SAFETY: what is called asks for no more than this function's own contract.
+        // SAFETY: `multiply` needs complete operands in whole steps, by this function's contract.
         unsafe { multiply::<Emulation>(self.isa, strip) }
     }
 }
@@ -50,7 +50,7 @@ pub(super) unsafe fn multiply<U: Units>(isa: Isa, strip: Strip<'_>) {
     U::perform(isa, Whole { strip, units });
 }
 
-/// A product that may be made: who makes one vouches for its operands.
+/// A product whose operands were checked: its creator guarantees that they are complete.
 struct Whole<'a, U> {
     strip: Strip<'a>,
     units: PhantomData<fn() -> U>,
@@ -60,7 +60,7 @@ impl<U: Units> Task for Whole<'_, U> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let mut unit = U::Of::<L>::start(BOTH);
-        // SAFETY: `multiply` makes these alone, whose caller vouches for the operands.
+        // SAFETY: only `multiply` creates a `Whole`, and its contract requires complete operands.
         unsafe { all(&mut unit, self.strip) }
     }
 }
@@ -98,8 +98,8 @@ unsafe fn all<T: Unit>(unit: &mut T, of: Strip<'_>) {
                 soon: Soon::NOTHING,
                 owner: PhantomData,
             };
-            // SAFETY: these rows and columns lie inside the operands, for which the caller vouches; the output is
-            // borrowed exclusively.
+            // SAFETY: these rows and columns are inside the operands, which are complete by this function's
+            // contract; the output is borrowed exclusively.
             unsafe { unit.run(stretch) }
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     use crate::testing::devices;
     use proptest::prelude::*;
 
-    /// What the manual makes of a chain of elements that goes on from `sum`.
+    /// The manual's result for a chain of elements that continues from `sum`.
     fn chain(sum: f32, row: &[f32], column: &[f32]) -> f32 {
         let whole = |x: &[f32]| {
             let mut all = [0.0; 32];

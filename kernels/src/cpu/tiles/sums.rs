@@ -1,4 +1,4 @@
-//! The sums of one tile of the output on their way through k: leaves by the unit, merged in their tree.
+//! The sums of one tile of the output over k: the unit computes leaves, vectors merge them in their tree.
 #![expect(unsafe_code, reason = "the unit reads packs through pointers")]
 
 use super::super::simd::{LANES, Lanes};
@@ -17,8 +17,8 @@ pub(super) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Adds it to the sums that wait and the one under way, which lie one above the other; the last block
-    /// leaves the whole in the first.
+    /// Adds the block to the waiting sums and the unfinished one, which are stacked; the last block leaves the
+    /// total in the first.
     #[inline(always)]
     pub(super) fn add<L: Lanes, T: Unit>(
         &self,
@@ -37,7 +37,7 @@ impl Block<'_> {
         if cuts.k == 0 {
             *sums.at(0) = Sums([0.0; BOTH * BOTH]);
         }
-        // Until here leaves are taken one by one.
+        // Leaves up to here are processed one by one.
         let mut alone = 0;
         while at < self.end {
             let leaf = at / cuts.leaf;
@@ -56,8 +56,8 @@ impl Block<'_> {
             };
             let outlives = stop == self.end && !is_last;
             if is_four {
-                // Leaves of one step: the unit adds every second one to the one before as well, unless it would
-                // flush a sum. Then the vectors work on two such sums at once.
+                // Leaves of one step: the unit also adds every second one to its predecessor, unless it would flush
+                // a sum; the vectors then merge two such sums at once.
                 let middle = at + 2 * SIDE;
                 self.run(unit, sums.at(depth), (at, middle), tall, soon);
                 self.run(unit, sums.at(top), (middle, four), tall, soon);
@@ -81,14 +81,14 @@ impl Block<'_> {
         }
     }
 
-    /// Whether it starts and ends with a leaf.
+    /// Whether the block starts and ends with a leaf.
     #[inline(always)]
     fn is_of_leaves(&self) -> bool {
         let is_end = |at: usize| at.is_multiple_of(self.cuts.leaf) || at == self.cuts.k;
         is_end(self.start) && is_end(self.end)
     }
 
-    /// Puts elements from .. to of a leaf, counted in words, into its sums.
+    /// Adds elements from .. to of a leaf, counted in words, to its sums.
     #[inline(always)]
     fn run<T: Unit>(
         &self,
@@ -115,12 +115,12 @@ impl Block<'_> {
             soon: soon.take(steps),
             ..packed
         };
-        // SAFETY: leaves and blocks are whole steps, of which the slices have all.
+        // SAFETY: leaves and blocks are whole steps, and the slices contain all of them.
         unsafe { unit.run(stretch) }
     }
 }
-/// Sums that wait in the tree, level by level: those that wait between blocks of k, and the one under way there, are the
-/// tile's own; above them tiles use the same, which so stay in L1.
+/// Stack of sums that wait in the tree, level by level. Sums that wait between blocks of k, and the unfinished one,
+/// are each tile's own; the levels above are shared by all tiles and so stay in L1.
 pub(super) struct Stack<'a> {
     own: &'a mut [Sums],
     shared: &'a mut [Sums],
@@ -152,19 +152,19 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// Adds the sums above `depth` to those there; what comes of it may outlive the block. Returns whether it has,
-    /// which it has not if a sum was zero and so perhaps flushed.
+    /// Adds the sums above `depth` to those at it; the result may outlive the block. Returns whether it did so: not
+    /// if a sum was zero, and so perhaps flushed.
     #[inline(always)]
     fn merge_two<L: Lanes>(&mut self, depth: usize, outlives: bool, height: usize) -> bool {
         let places = self.places();
         let (a, b) = (places.at(depth), places.at(depth + 1));
         let to = places.of_result(depth, outlives);
-        // SAFETY: all are sums of this stack, of which `height` rows of two vectors are these.
+        // SAFETY: `a`, `b` and `to` are sums of this stack, each with at least `height` rows of two vectors.
         !unsafe { L::add_all(a.cast(), b.cast(), to.cast(), height * BOTH) }
     }
 
-    /// Adds the sums at `depth` to those that wait below, `merges` times, of `height` rows; what comes of it may
-    /// outlive the block.
+    /// Adds the sums at `depth` to those that wait below, `merges` times, for `height` rows; the result may outlive
+    /// the block.
     #[inline(always)]
     fn merge<L: Lanes>(&mut self, (depth, merges): (usize, usize), outlives: bool, height: usize) {
         let places = self.places();
@@ -179,7 +179,7 @@ impl<'a> Stack<'a> {
             top -= count;
             let to = places.of_result(top, left == 0 && outlives);
             let [a, b, c, _] = parts;
-            // SAFETY: all are sums of this stack.
+            // SAFETY: `parts` and `to` are sums of this stack, which is borrowed exclusively.
             unsafe {
                 match count {
                     1 => chain::<L, 2>([a, b], to, height),
@@ -191,7 +191,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Where a stack's sums lie, to read some and write others.
+/// Addresses of a stack's sums, to read some and write others.
 struct Places<'a> {
     own: *mut [Sums],
     shared: *mut [Sums],
@@ -209,7 +209,7 @@ impl Places<'_> {
         }
     }
 
-    /// Where sums that become those at `depth` go: what outlives the block is the tile's own.
+    /// Where the merged sums at `depth` are written: sums that outlive the block are the tile's own.
     #[inline(always)]
     fn of_result(&self, depth: usize, outlives: bool) -> *mut Sums {
         match outlives {
@@ -222,17 +222,17 @@ impl Places<'_> {
 #[inline(always)]
 fn place(sums: *mut [Sums], at: usize) -> *mut Sums {
     assert!(at < sums.len(), "a stack has all levels");
-    // SAFETY: inside by the assert.
+    // SAFETY: `at` is inside `sums` by the assert.
     unsafe { sums.cast::<Sums>().add(at) }
 }
 
 /// to = part + .. + (part + (part + part)), the first innermost, of `height` rows.
 /// # Safety
-/// All may be read, `to` written; it may be one of them.
+/// All parts must be readable and `to` writable; `to` may be one of them.
 #[inline(always)]
 unsafe fn chain<L: Lanes, const N: usize>(parts: [*mut Sums; N], to: *mut Sums, height: usize) {
     for at in (0..height * BOTH).step_by(LANES) {
-        // SAFETY: sums have 32 rows of 32, of which `height` are these.
+        // SAFETY: all sums have 32 rows of 32 floats, and `height` is at most 32.
         unsafe {
             let mut sum = L::load_at(parts[0].cast::<f32>().add(at));
             for part in &parts[1..] {
@@ -243,7 +243,7 @@ unsafe fn chain<L: Lanes, const N: usize>(parts: [*mut Sums; N], to: *mut Sums, 
     }
 }
 
-/// Room for the sums of some tiles that go through blocks of k side by side.
+/// Buffers for the sums of some tiles that are computed block of k by block of k together.
 pub(super) struct Waiting {
     pub(super) sums: Tensor,
     /// Levels that are a tile's own, and shared ones.

@@ -1,4 +1,4 @@
-//! Products in tiles against the manual's text, element by element; the self-check against other arithmetics.
+//! Tile products against the manual's text, element by element; the self-check against wrong arithmetics.
 #![expect(unsafe_code, reason = "units read and write through pointers")]
 
 use super::super::Isa;
@@ -16,7 +16,7 @@ use crate::{Bf16, DType, Device, Tensor};
 use proptest::prelude::*;
 
 /// With exponents unbounded below: a product of two bf16 is exact in f64 and the sum nearly so, which is
-/// enough to tell on which side of 2^-126 (1 - 2^-25), the least that rounds to 2^-126, it lies.
+/// enough to tell on which side of 2^-126 (1 - 2^-25), the least that rounds to 2^-126, it is.
 fn fma(a: f32, b: f32, c: f32) -> f32 {
     let exact = f64::from(a) * f64::from(b) + f64::from(c);
     let least = f64::from(f32::MIN_POSITIVE) * (1.0 - 2.0_f64.powi(-25));
@@ -36,7 +36,7 @@ fn flush(x: f32) -> f32 {
     }
 }
 
-/// TDPBF16PS as the manual tells it, of one row of A and one column of B: `sum` is the element of C.
+/// TDPBF16PS as the manual defines it, for one row of A and one column of B: `sum` is the element of C.
 pub(super) fn tdpbf16ps(sum: f32, row: &[f32; 32], column: &[f32; 32]) -> f32 {
     let mut temporaries = [0.0_f32; 2];
     for k in 0..16 {
@@ -372,7 +372,7 @@ fn rows_columns_and_shards_of_k_alone_have_the_bits_of_the_whole() {
     assert_eq!(bits(left.f32()), bits(whole.f32()));
 }
 
-/// How a unit sums a block of 32.
+/// Arithmetic of a unit over a block of 32.
 trait Arithmetic {
     fn block(sum: f32, row: &[f32; 32], column: &[f32; 32]) -> f32;
 }
@@ -384,7 +384,7 @@ impl Arithmetic for Manual {
     }
 }
 
-/// That of `vdpbf16ps`.
+/// The arithmetic of `vdpbf16ps`.
 struct Chain;
 impl Arithmetic for Chain {
     fn block(sum: f32, row: &[f32; 32], column: &[f32; 32]) -> f32 {
@@ -417,7 +417,7 @@ impl Arithmetic for Unfused {
     }
 }
 
-/// A unit in single numbers that reads its operands by what `Stretch` says of them.
+/// A unit in scalar code that reads its operands by the distances in `Stretch`.
 struct Singles<A>(usize, PhantomData<A>);
 
 impl<A: Arithmetic> Units for Singles<A> {
@@ -439,7 +439,7 @@ impl<A: Arithmetic> Unit for Singles<A> {
 
     unsafe fn run(&mut self, stretch: Stretch<'_>) {
         let word = |from: *const f32, bytes: usize| {
-            // SAFETY: the caller vouches for all that a stretch reads.
+            // SAFETY: the stretch's operands are complete, by the trait's contract.
             unsafe { from.byte_add(bytes).read() }
         };
         let down = |at: Distances, row: usize| row / SIDE * at.lower + row % SIDE * at.row;
@@ -452,7 +452,7 @@ impl<A: Arithmetic> Unit for Singles<A> {
         };
         for r in 0..self.0 {
             for j in 0..if stretch.is_wide { BOTH } else { SIDE } {
-                // SAFETY: the caller vouches for the sums, which are nobody else's.
+                // SAFETY: the stretch's sums are complete and exclusively this unit's, by the trait's contract.
                 let sum = unsafe { &mut *stretch.sums.byte_add(down(stretch.sums_at, r) + 4 * j) };
                 if !stretch.goes_on {
                     *sum = 0.0;
@@ -490,7 +490,7 @@ fn tiles_have_the_rows_of_their_factors() {
     assert_eq!(rows_of_tiles(32), [16; 8]);
 }
 
-/// Lines that the steps of all blocks of k of a tile ask for, from where the tile starts.
+/// Lines that the steps of all blocks of k of a tile prefetch, relative to the tile's start.
 fn asked_for(k: usize, leaf: usize, c: Shared, stride: usize) -> Vec<usize> {
     let order = Order::new(k, leaf);
     let rect = Rect::<Emulation> {
@@ -556,7 +556,7 @@ fn steps_ask_for_all_rows_of_a_tile_between_them() {
                 wanted.iter().all(|line| found.contains(line)),
                 "k {k}, leaf {leaf}"
             );
-            // Where lines do not come out even, a block asks for some of the next one's as well.
+            // If lines do not divide evenly, a block also prefetches some of the next one's.
             assert!(
                 found.len() <= 2 * wanted.len(),
                 "k {k}: {} asked for",

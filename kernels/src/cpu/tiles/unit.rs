@@ -1,9 +1,9 @@
-//! The tile unit: eight tiles of up to 16 rows of 64 bytes, and what is done with them on a stretch of k.
+//! The tile unit: eight tiles of up to 16 rows of 64 bytes, and their operations on a stretch of k.
 //!
-//! The instructions of a stretch are written down once, as lists that a macro takes: `amx.rs` makes them
-//! the text of an assembler, `Emulated` walks them over the same memory. So what is computed anywhere is
-//! what the instructions are given on a machine that has them.
-//! Source: Intel SDM, LDTILECFG, TILELOADD, TILEZERO, TDPBF16PS, TILESTORED.
+//! The instructions of a stretch are written down once, as lists that a macro takes: `amx.rs` turns them into
+//! assembler text, `Emulated` interprets them over the same memory. So the emulation computes exactly the
+//! instructions that a machine with tiles executes. Source: Intel SDM, LDTILECFG, TILELOADD, TILEZERO, TDPBF16PS,
+//! TILESTORED.
 #![expect(
     unsafe_code,
     reason = "tiles are read and written through pointers, as by the instructions"
@@ -14,7 +14,7 @@ use super::super::bf16::{Task, even, flushed_fma, odd, perform};
 use super::super::simd::{LANES, Lanes};
 use std::marker::PhantomData;
 
-/// Rows of a tile, words of a row.
+/// Rows of a tile, and words per row.
 pub(super) const SIDE: usize = 16;
 /// Rows of the sums of a tall stretch, and their columns.
 pub(super) const BOTH: usize = 2 * SIDE;
@@ -25,8 +25,8 @@ const TILES: usize = 8;
 #[repr(align(64))]
 pub(super) struct Sums(pub(super) [f32; BOTH * BOTH]);
 
-/// How the tiles of an operand lie: bytes between rows of a tile, from the upper 16 rows to the lower ones, and
-/// from step to step. The right 16 columns follow the left ones.
+/// Layout of an operand's tiles: bytes between rows of a tile, from the upper 16 rows to the lower ones, and from
+/// step to step. The right 16 columns follow the left ones.
 #[derive(Clone, Copy)]
 pub(super) struct Distances {
     pub(super) row: usize,
@@ -34,14 +34,14 @@ pub(super) struct Distances {
     pub(super) step: usize,
 }
 
-/// Lines to ask for while a stretch is multiplied, of what is written or read when sums are whole: asked for all at
-/// once they would wait for each other, and rows and words of the stretch for them.
+/// Lines to prefetch while a stretch is multiplied, of memory that is written or read when sums are complete:
+/// prefetched all at once they would delay each other, and the rows and words of the stretch.
 #[derive(Clone, Copy)]
 pub(super) struct Soon {
-    /// The next of two rows of lines, which lie evenly apart, in bytes.
+    /// The next of two rows of evenly spaced lines.
     pub(super) at: [*const u8; 2],
     pub(super) apart: usize,
-    /// Lines of each that a step asks for: at most `MOST`.
+    /// Lines of each that a step prefetches: at most `MOST`.
     pub(super) each: usize,
 }
 
@@ -53,7 +53,7 @@ impl Soon {
         each: 0,
     };
 
-    /// What the next so many steps ask for.
+    /// The prefetches of the next `steps` steps.
     #[inline(always)]
     pub(super) fn take(&mut self, steps: usize) -> Soon {
         let now = *self;
@@ -75,9 +75,9 @@ pub(super) struct Stretch<'a> {
     pub(super) sums_at: Distances,
     /// Words of k over 16.
     pub(super) steps: usize,
-    /// Whether sums go on from what they are, instead of 0.
+    /// Whether sums continue from their values instead of 0.
     pub(super) goes_on: bool,
-    /// Whether there are 32 columns, else 16.
+    /// 32 columns if true, else 16.
     pub(super) is_wide: bool,
     /// Only of packs for 32 rows and columns.
     #[cfg_attr(
@@ -89,7 +89,7 @@ pub(super) struct Stretch<'a> {
 }
 
 impl Stretch<'_> {
-    /// Of packs for 32 columns, tile after tile and word after word, whose rows take `tiles` tiles a step.
+    /// For packs of 32 columns, tile after tile and word after word, whose rows take `tiles` tiles per step.
     pub(super) fn packed(
         (a, tiles): (*const f32, usize),
         b: *const f32,
@@ -122,7 +122,7 @@ impl Stretch<'_> {
     }
 }
 
-/// What multiplies tiles.
+/// A unit that multiplies tiles.
 pub(super) trait Unit {
     /// Configures it for sums of `rows` rows: up to 16 (flat), or to 32 (tall).
     fn start(rows: usize) -> Self;
@@ -132,8 +132,8 @@ pub(super) trait Unit {
 
     /// Adds the products of a stretch to its sums.
     /// # Safety
-    /// There is at least one step; A and the sums have the rows that the unit is configured for, all operands what
-    /// the stretch says; nobody else touches the sums.
+    /// There is at least one step; A and the sums have the rows that the unit is configured for, and all operands
+    /// are as long as the stretch says; no other task uses the sums.
     unsafe fn run(&mut self, stretch: Stretch<'_>);
 }
 
@@ -168,7 +168,7 @@ macro_rules! tall_wide {
 #[cfg(target_arch = "x86_64")]
 pub(super) use tall_wide;
 
-/// Of 17 to 32 rows and 16 columns.
+/// For 17 to 32 rows and 16 columns.
 macro_rules! tall_slim {
     ($to:ident $with:tt) => {
         $to! {
@@ -181,7 +181,7 @@ macro_rules! tall_slim {
 #[cfg(target_arch = "x86_64")]
 pub(super) use tall_slim;
 
-/// Of up to 16 rows and 32 columns.
+/// For up to 16 rows and 32 columns.
 macro_rules! flat_wide {
     ($to:ident $with:tt) => {
         $to! {
@@ -194,7 +194,7 @@ macro_rules! flat_wide {
 #[cfg(target_arch = "x86_64")]
 pub(super) use flat_wide;
 
-/// Of up to 16 rows and 16 columns.
+/// For up to 16 rows and 16 columns.
 macro_rules! flat_slim {
     ($to:ident $with:tt) => {
         $to! {
@@ -265,7 +265,7 @@ const ALL_LISTS: [[Listed; 2]; 2] = [
 pub(super) struct Emulated<L> {
     is_tall: bool,
     rows: [u8; TILES],
-    /// A row is a vector.
+    /// One vector per row.
     tiles: [[L; SIDE]; TILES],
     /// Least exponents of the factors in them.
     least: [i32; TILES],
@@ -306,7 +306,8 @@ impl<L: Lanes> Unit for Emulated<L> {
         let (a_at, b_at, sums_at) = (stretch.a_at, stretch.b_at, stretch.sums_at);
         let sums = stretch.sums.cast::<u8>();
         let down = |at: Distances, is_lower| if is_lower { at.lower } else { 0 };
-        // SAFETY: the caller vouches for all operands, the lists stay inside their steps and the sums.
+        // SAFETY: the operands are complete by the trait's contract, and the lists stay inside their steps and the
+        // sums.
         unsafe {
             for &(tile, is_lower, at) in all.sums {
                 if stretch.goes_on {
@@ -339,13 +340,13 @@ impl<L: Lanes> Unit for Emulated<L> {
 
 impl<L: Lanes> Emulated<L> {
     /// # Safety
-    /// The tile's rows lie `stride` bytes apart from `from` on.
+    /// The tile's rows are `stride` bytes apart from `from` on.
     #[inline(always)]
     unsafe fn load(&mut self, tile: usize, from: *const u8, stride: usize) {
         let rows = usize::from(self.rows[tile]);
         for (row, to) in self.tiles[tile].iter_mut().enumerate() {
             *to = if row < rows {
-                // SAFETY: the caller vouches for the rows that the tile has.
+                // SAFETY: the tile's rows are at `from`, `stride` bytes apart, by this function's contract.
                 unsafe { L::load_at(from.add(row * stride).cast()) }
             } else {
                 L::splat(0.0)
@@ -357,7 +358,7 @@ impl<L: Lanes> Emulated<L> {
     /// As `load`.
     #[inline(always)]
     unsafe fn load_factors(&mut self, tile: usize, from: *const u8, stride: usize) {
-        // SAFETY: what is called asks for no more than this function's own contract.
+        // SAFETY: `load` needs the tile's rows at `from`, by this function's contract.
         unsafe { self.load(tile, from, stride) }
         self.least[tile] = least(&self.tiles[tile]);
     }
@@ -368,7 +369,8 @@ impl<L: Lanes> Emulated<L> {
     unsafe fn store(&self, tile: usize, to: *mut u8, stride: usize) {
         let rows = usize::from(self.rows[tile]);
         for (row, from) in self.tiles[tile].iter().enumerate().take(rows) {
-            // SAFETY: the caller vouches for the rows that the tile has.
+            // SAFETY: the tile's rows are at `to`, `stride` bytes apart, and no other task uses them, by this
+            // function's contract.
             unsafe { from.store_at(to.add(row * stride).cast()) }
         }
     }
@@ -449,7 +451,7 @@ fn plain<L: Lanes, const R: usize>(words: &[L], factors: &[[L; 2]; SIDE], sums: 
     }
 }
 
-/// A row of words by all factors, whatever they are.
+/// Multiplies a row of words by all factors, in the general case.
 #[inline(always)]
 fn flushing<L: Lanes>(words: L, factors: &[[L; 2]; SIDE], sum: &mut L) {
     let mut chain = [L::splat(0.0); 2];
@@ -466,7 +468,8 @@ fn flushing<L: Lanes>(words: L, factors: &[[L; 2]; SIDE], sum: &mut L) {
     *sum = flushed(flushed(*sum).add(flushed(chain[0].add(chain[1]))));
 }
 
-/// Subnormal numbers are zeros of their sign. What rounding leaves subnormal in a sum of two is exact.
+/// Flushes subnormal numbers to zeros of their sign. A subnormal sum of two numbers is exact, so rounding loses
+/// nothing here.
 #[inline(always)]
 fn flushed<L: Lanes>(x: L) -> L {
     let zero = L::splat(0.0);

@@ -1,7 +1,7 @@
-//! Activations of a feed-forward layer, with its bias: y = f(x + bias).
-//! GELU: Hendrycks & Gimpel 2016, arXiv:1606.08415, in tanh and erf form; quick GELU is its x logistic(1.702 x).
-//! Squared ReLU: So et al. 2021, arXiv:2109.08668. The derivative of ReLU at 0 is 0, as in torch.
-//! The bias's gradient is `reduce::sum_rows` of dx.
+//! Activations of a feed-forward layer, with its bias: y = f(x + bias). GELU: Hendrycks & Gimpel 2016,
+//! arXiv:1606.08415, in tanh and erf form; quick GELU is its approximation x logistic(1.702 x). Squared ReLU: So et
+//! al. 2021, arXiv:2109.08668. The derivative of ReLU at 0 is 0, as in torch. The bias's gradient is
+//! `reduce::sum_rows` of dx.
 
 mod cpu;
 

@@ -1,7 +1,7 @@
 //! One AdamW step, elementwise, with torch.optim.AdamW's formula in f32:
 //! w *= 1 - lr wd; m += (g - m)(1 - b1); v = b2 v + (1 - b2) g^2;
 //! w -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps), with g the gradient times `grad_scale`.
-//! Paper: Loshchilov & Hutter 2019, arXiv:1711.05101. Scalars are made in f64 and rounded once.
+//! Paper: Loshchilov & Hutter 2019, arXiv:1711.05101. Scalars are computed in f64 and rounded once.
 
 mod cpu;
 mod settings;

@@ -1,5 +1,5 @@
-//! Bias by distance and scores without scale: against f64 loops and finite differences; parts,
-//! micro-batches, single rows and instruction sets against the whole.
+//! Tests of position bias and unscaled scores: against f64 loops and finite differences; parts, micro-batches,
+//! single rows and instruction sets against the whole.
 
 use super::masks::{DROPPED, HEADS, cut, documents, factor, masks, ranges};
 use super::reference::{Factor, Loop, kept, unpack};

@@ -1,5 +1,5 @@
-//! Keys of another sequence, and all of T5's attention against transformers; f64 loops, finite
-//! differences; parts and single rows against the whole.
+//! Tests of cross attention, and of all of T5's attention against transformers; f64 loops, finite differences;
+//! parts and single rows against the whole.
 
 use super::biased::{biased, both_ways};
 use super::masks::{DROPPED, HEADS, cut, factor};
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Lines of `tests/oracles/kernel_t5_attention.py`.
 const GOLDEN: &str = include_str!("../../../tests/data/t5_attention.txt");
 
-/// Rows of queries alone, keys of sequences of `time` rows, and who sees what with a padded end.
+/// Rows of queries alone, keys of sequences of `time` rows, and bounds with a padded end.
 fn cross(t: usize, time: usize) -> (Tensor, Tensor, Vec<[u32; 2]>) {
     let q = random(&[2 * t, 24], 1, &Device::cpu()).unwrap();
     let kv = random(&[2 * time, HEADS.kv_width()], 2, &Device::cpu()).unwrap();

@@ -1,4 +1,4 @@
-//! Masks and dropout against f64 loops over exactly the keys a row sees; must-fail: one key more.
+//! Tests of masks and dropout against f64 loops over exactly the keys a row attends to; must-fail: one key more.
 
 use super::reference::{Factor, kept, packed};
 use super::tests::next;

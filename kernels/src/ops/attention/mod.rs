@@ -1,21 +1,21 @@
-//! Attention on packed q, k, v: out_i = sum_j softmax_j(q_i k_j / sqrt(e)) v_j over the keys that row i
-//! sees, a contiguous range: causal, within a window, of its document, or all (`Mask`). As T5 has it,
-//! scores unscaled, with a bias by distance (`Bias`), or keys of another sequence (`Keys::Other`).
-//! Papers: Vaswani et al. 2017, arXiv:1706.03762; grouped queries: Ainslie et al. 2023, arXiv:2305.13245;
-//! windows: Beltagy et al. 2020, arXiv:2004.05150; bias: Raffel et al. 2020, JMLR 21. Dropout of the
-//! probabilities after the softmax.
+//! Attention on packed q, k, v: out_i = sum_j softmax_j(q_i k_j / sqrt(e)) v_j over the keys that row i attends to,
+//! a contiguous range: causal, within a window, of its document, or all (`Mask`). T5's variants: unscaled scores, a
+//! position bias (`Bias`), and keys of another sequence (`Keys::Other`). Papers: Vaswani et al. 2017,
+//! arXiv:1706.03762; grouped queries: Ainslie et al. 2023, arXiv:2305.13245; windows: Beltagy et al. 2020,
+//! arXiv:2004.05150; bias: Raffel et al. 2020, JMLR 21. Dropout applies to the probabilities after the softmax.
 //!
-//! A row meets the keys in blocks of `Call::block`, in ascending order, and carries three things on: the
-//! largest score m, the sum of e^(score - m) and the values weighted with them. Where a block has a larger
-//! score, sum and values are first multiplied with e^(m - new m) (Milakov & Gimelshein 2018,
-//! arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135); each then goes on as one chain over ascending
-//! keys. Scratch is a tile of query rows times a block of keys. Backward takes the blocks in the same order.
+//! Flash attention with an online softmax (Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022,
+//! arXiv:2205.14135): a row visits the keys in blocks of `Call::block`, in ascending order, and carries three
+//! things on: the largest score m, the sum of e^(score - m) and the values weighted with them. If a block has a
+//! larger score, sum and values are first multiplied by e^(m - new m); each then continues as one chain over
+//! ascending keys. Scratch is a tile of query rows times a block of keys. Backward takes the blocks in the same
+//! order.
 //!
-//! A row's bits depend on no other row, and not on who has the keys: `decode` gives the bits of `forward`, a
-//! part of the rows those of the whole, and keys may come in parts, one `visit` after another (ring
-//! attention, Liu et al. 2023, arXiv:2310.01889). Gradients of keys and values are sums over leaves of query
-//! rows in the tree of `reduce`, so that parts aligned with it add up to the whole's bits. Keys that no
-//! row of a tile sees are not visited. No result is -0.0.
+//! A row's bits depend on no other row, and not on which rank has the keys: `decode` gives the bits of `forward`, a
+//! part of the rows those of the whole, and keys may come in parts, one `visit` after another (ring attention, Liu
+//! et al. 2023, arXiv:2310.01889). Gradients of keys and values are sums over leaves of query rows in the tree of
+//! `reduce`, so that parts aligned with it add up to the whole's bits. Keys that no row of a tile attends to are
+//! not visited. No result is -0.0.
 
 #[cfg(test)]
 mod biased;
@@ -56,7 +56,7 @@ pub fn forward(qkv: &Tensor, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
     Ok((out, lse))
 }
 
-/// Room for what forward gives: `[b*t, heads*width]` and `[b, heads, t]`.
+/// Output tensors of forward: `[b*t, heads*width]` and `[b, heads, t]`.
 fn outputs(call: &Call<'_>, device: &Device) -> Result<(Tensor, Tensor)> {
     let heads = call.heads;
     let dims = [call.b * call.t, heads.heads * heads.width];
@@ -65,12 +65,12 @@ fn outputs(call: &Call<'_>, device: &Device) -> Result<(Tensor, Tensor)> {
     Ok((out, lse))
 }
 
-/// Query rows on their way over keys that come in parts, in ascending order: the bits of `forward` with
+/// Online-softmax state of query rows over keys that come in parts, in ascending order: the bits of `forward` with
 /// all of them, if every part but the last ends a block.
 pub struct RunningForward(cpu::Running);
 
 impl RunningForward {
-    /// Rows that have seen nothing; b*t*heads*(width + 2) floats, t rounded up to 32.
+    /// The state before the first part; b*t*heads*(width + 2) floats, t rounded up to 32.
     /// # Errors
     /// As `forward`.
     pub fn new(qkv: &Tensor, call: &Call<'_>) -> Result<RunningForward> {
@@ -78,9 +78,7 @@ impl RunningForward {
         Ok(RunningForward(cpu::Running::new(call, qkv.device())?))
     }
 
-    /// Takes the rows over the call's keys.
-    /// # Errors
-    /// As `forward`.
+    /// Runs the rows over the call's keys. # Errors As `forward`.
     pub fn visit(&mut self, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
         call.check("attention::forward", qkv)?;
         dispatch!(qkv.device(), forward(&mut self.0, qkv, call))
@@ -130,11 +128,11 @@ pub fn backward(
     Ok((dqkv, Some(dkv_rows(&dkv, call.heads)?)))
 }
 
-/// Gradients of query rows on their way over keys that come in parts, as in `RunningForward`.
+/// Gradients of query rows over keys that come in parts, as in `RunningForward`.
 pub struct RunningBackward(cpu::Slopes);
 
 impl RunningBackward {
-    /// Nothing yet; b*t*heads*width floats, leaves of t rounded up to 32.
+    /// The state before the first part; b*t*heads*width floats, leaves of t rounded up to 32.
     /// # Errors
     /// As `backward`.
     pub fn new(passed: &Passed<'_>, call: &Call<'_>, leaf: usize) -> Result<RunningBackward> {
@@ -146,8 +144,8 @@ impl RunningBackward {
         )?))
     }
 
-    /// Adds what the call's keys give to the queries' gradients; returns the keys' and values' own from
-    /// these query rows, `[b, kv_heads, held, 2*width]`.
+    /// Adds the call's keys' contribution to the queries' gradients; returns the keys' and values' own gradients
+    /// from these query rows, `[b, kv_heads, held, 2*width]`.
     /// # Errors
     /// As `backward`.
     pub fn visit(&mut self, passed: &Passed<'_>, call: &Call<'_>) -> Result<Tensor> {
@@ -248,7 +246,7 @@ pub fn take_kv(qkv: &Tensor, heads: &Heads) -> Result<Tensor> {
     Ok(kv)
 }
 
-/// Replaces the keys and values of packed rows by `kv`, as `take_kv` gives them.
+/// Replaces the keys and values of packed rows by `kv`, as `take_kv` returns them.
 /// # Errors
 /// As `take_kv`.
 pub fn put_kv(qkv: &mut Tensor, kv: &Tensor, heads: &Heads) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Keys that come in parts, blocks of the softmax, products of bf16: against the whole, and against f64.
+//! Tests of keys that come in parts, blocks of the softmax, bf16 products: against the whole, and against f64.
 
 use super::biased::{Passes, biased, both_ways};
 use super::masks::{DROPPED, HEADS, cut, documents, masks};
@@ -26,7 +26,7 @@ impl Cut {
     }
 }
 
-/// As a ring does it: this part's rows over all parts of the keys that they see, ascending. Gradients of
+/// As in a ring: this part's rows over all parts of the keys that they attend to, ascending. Gradients of
 /// keys by part.
 fn around(
     (qkv, dout): (&Tensor, &Tensor),
@@ -129,7 +129,7 @@ fn rows_around_a_ring_have_the_bits_of_the_whole() {
                         .collect();
                     let wanted = cut(&want_kv, part, rows, t);
                     for (i, want) in wanted.f32().iter().enumerate() {
-                        // a rank whose rows see none of the part gives nothing: a zero in the tree
+                        // a rank whose rows attend to none of the part contributes nothing: a zero in the tree
                         let of = |dkv: &Option<Tensor>| dkv.as_ref().map_or(0.0, |x| x.f32()[i]);
                         let sum = tree(given.iter().map(of));
                         assert_eq!(sum.to_bits(), want.to_bits(), "{t} {parts} {mask:?}");
@@ -243,7 +243,7 @@ fn bf16_bits_are_the_same_on_every_instruction_set() {
     }
 }
 
-/// The closed form in f64; every result with the sum of what its rounded factors may be off by.
+/// The closed form in f64; every result with the error bound of its rounded factors.
 #[test]
 fn bf16_products_are_off_by_the_rounding_of_probabilities_and_no_more() {
     let heads = Heads {
@@ -300,7 +300,7 @@ fn bf16_products_are_off_by_the_rounding_of_probabilities_and_no_more() {
             }
         }
     }
-    // bf16 has 8 bits, so the nearest is within 2^-8 of a number; and what f32 adds
+    // bf16 has 8 bits, so the nearest is within 2^-8 of a number; plus the error of f32
     let unit = 2.0_f64.powi(-8) + tolerance::sum(t) + tolerance::elementwise(64);
     let results = [
         (&found.out, &exact.out, &out, &out_off),

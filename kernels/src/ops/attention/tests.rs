@@ -1,4 +1,5 @@
-//! Against f64 loops and finite differences; parts, tiles, threads and instruction sets against the whole.
+//! Tests of attention against f64 loops and finite differences; parts, tiles, threads and instruction sets against
+//! the whole.
 
 use super::reference::{kept, packed};
 use super::*;

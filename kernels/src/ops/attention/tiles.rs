@@ -1,5 +1,6 @@
-//! Sums in tiles against loops over single numbers, to the bit: chains in blocks of 32, keys from the start of each
-//! block of the softmax, query rows from that of each leaf; parts of a block that no row of a tile sees change nothing.
+//! Tests of tile-order sums against loops over single numbers, to the bit: chains in blocks of 32, keys from the
+//! start of each block of the softmax, query rows from that of each leaf; parts of a block that no row of a tile
+//! attends to change nothing.
 
 use super::biased::both_ways;
 use super::masks::{HEADS, documents, masks, ranges};
@@ -13,7 +14,7 @@ use crate::testing::{bits, devices, random, tree};
 use crate::{Device, Isa};
 use std::ops::Range;
 
-/// Goes on with a chain of products of bf16 as TDPBF16PS does, of numbers that are not tiny.
+/// Continues a chain of bf16 products as TDPBF16PS does, for numbers that are not tiny.
 fn chain(mut sum: f32, a: &[f32], b: &[f32]) -> f32 {
     let bf16 = |x: f32| f32::from_bits(rounded(x));
     for (a, b) in a.chunks(32).zip(b.chunks(32)) {
@@ -30,7 +31,7 @@ fn exp(x: f32) -> f32 {
     exp_of_score(Plain::splat(x)).to_array()[0]
 }
 
-/// As a vector of 16 adds it up.
+/// Summed like a vector of 16 lanes.
 fn dot(x: &[f32], y: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; 16];
     for (i, (x, y)) in x.iter().zip(y).enumerate() {
@@ -50,10 +51,10 @@ struct Definition<'a> {
     seen: &'a [Range<usize>],
 }
 
-/// What a row of a head comes to.
+/// Results for a row of a head.
 struct Row {
     out: Vec<f32>,
-    /// Of every key.
+    /// Probability of every key.
     p: Vec<f32>,
     ds: Vec<f32>,
     dq: Vec<f32>,
@@ -65,7 +66,7 @@ impl Definition<'_> {
         &self.qkv[row * packed + slot * e..][..e]
     }
 
-    /// Number c of keys or values of a sequence's keys from `from` on.
+    /// Feature c of keys or values of a sequence's keys from `from` on.
     fn column(&self, (sequence, slot, c): (usize, usize, usize), keys: Range<usize>) -> Vec<f32> {
         keys.map(|key| self.slot(sequence * self.t + key, slot)[c])
             .collect()

@@ -1,5 +1,5 @@
-//! Rounding on the CPU, elementwise, in integers: bits below the format's last are rounded off, and the
-//! carry runs into the exponent by itself.
+//! Rounding on the CPU, elementwise, in integers: bits below the format's last are rounded off, and the carry
+//! propagates into the exponent.
 
 use super::format::{Grid, INFINITE, NAN};
 use crate::Tensor;
@@ -70,7 +70,7 @@ pub(super) fn scaled_rows(y: &mut Tensor, x: &Tensor, grid: Grid, amax: &[f32]) 
         });
 }
 
-/// As a unit that saturates.
+/// As saturating hardware does.
 pub(super) fn scaled_all(y: &mut Tensor, x: &Tensor, grid: Grid, factor: f32) {
     let isa = x.device().isa();
     let grid = Grid {

@@ -30,7 +30,7 @@ impl Format {
         Grid {
             dropped: 23 - fraction,
             least: f32::to_bits(least),
-            // a number above 2^23 steps of the grid has no bits for parts of a step
+            // f32 numbers above 2^23 steps of the grid have no bits for fractions of a step
             steps: least * f32::from_bits((127 + 23 - fraction) << 23),
             largest,
             beyond,
@@ -53,6 +53,6 @@ pub(super) struct Grid {
     pub(super) steps: f32,
     /// Largest finite number.
     pub(super) largest: u32,
-    /// What larger ones become.
+    /// Result for larger numbers.
     pub(super) beyond: u32,
 }

@@ -1,5 +1,5 @@
-//! Numbers rounded to those of a smaller format, kept as f32: to the nearest, ties to even. What is too
-//! large becomes infinite, or the largest number where the format has no infinity, as torch 2.15 converts.
+//! Rounding to a smaller number format, kept as f32: to the nearest, ties to even. Numbers too large become
+//! infinite, or the largest number where the format has no infinity, as torch 2.15 converts.
 //!
 //! | format | fraction bits | smallest normal | largest | too large from |
 //! |---|---|---|---|---|
@@ -71,7 +71,7 @@ pub fn scaled_rows(x: &Tensor, format: Format, amax: &Tensor) -> Result<Tensor> 
 }
 
 /// Returns x times `scale`, rounded to the grid of the format, times 1 / `scale`, each of the three rounded
-/// to f32; what is too large becomes the format's largest number, infinity too.
+/// to f32; numbers too large, infinity included, become the format's largest number.
 /// # Errors
 /// `Argument` if the scale is not a finite number above 0; else as `rounded`.
 pub fn scaled(x: &Tensor, format: Format, scale: f32) -> Result<Tensor> {
@@ -95,9 +95,9 @@ pub fn scaled(x: &Tensor, format: Format, scale: f32) -> Result<Tensor> {
 /// are the larger one's.
 #[derive(Clone, Copy, Debug)]
 pub struct Blocks {
-    /// Run and slice, of rows.
+    /// Run and slice of rows.
     pub rows: (usize, usize),
-    /// Of columns.
+    /// Run and slice of columns.
     pub columns: (usize, usize),
 }
 
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// `tests/oracles/kernel_cast.py`: format, least f32 of a run and what torch converts it to.
+    /// `tests/oracles/kernel_cast.py`: format, least f32 of a run and torch's conversion of it.
     #[test]
     fn fp8_numbers_begin_and_end_where_torch_has_them() {
         let golden = include_str!("../../../tests/data/cast.txt");

@@ -1,4 +1,4 @@
-//! Copies on the CPU; memory bound: a line that is written is asked for before.
+//! Copies on the CPU; memory bound: lines to be written are prefetched.
 
 use crate::Device;
 use crate::cpu::simd::{AHEAD, vector_fn};

@@ -1,10 +1,10 @@
 //! Cross entropy over a shard of the vocabulary: loss = ln(sum_v e^(x_v - max)) + max - x_target.
 //!
-//! A shard's logits `[n, rows]` hold ids first .. first + rows; ids from `vocab` up are padding and count
-//! as -inf. `statistics` tells of each slice of ids its largest logit m_s and z_s = sum_v e^(x_v - m_s), so that
-//! slices can be made one after the other and dropped; max is the largest m_s, and the row's sum is that of
-//! z_s e^(m_s - max) over slices, always in the same tree. The bits depend on the slices, not on who has them:
-//! ranks merge their own ones relative to the largest maximum of all ranks, and then their sums.
+//! A shard's logits `[n, rows]` hold ids first .. first + rows; ids from `vocab` up are padding and count as -inf.
+//! Online softmax: `statistics` returns for each slice of ids its largest logit m_s and z_s = sum_v e^(x_v - m_s),
+//! so that slices can be computed one after the other and dropped; max is the largest m_s, and the row's sum is
+//! that of z_s e^(m_s - max) over slices, always in the same tree. The bits depend on the slices, not on which rank
+//! has them: ranks merge their own ones relative to the largest maximum of all ranks, and then their sums.
 
 mod cpu;
 
@@ -295,7 +295,7 @@ mod tests {
     fn statistics_of_a_slice_are_its_own_and_padding_is_no_number_of_it() {
         for device in crate::testing::devices() {
             let (mut logits, targets, _) = inputs(&device);
-            // a slice of which nothing counts, in the midst of others
+            // a slice with only -inf among others
             logits.f32_mut()[6..12].fill(f32::NEG_INFINITY);
             let (maxima, sums, target) = statistics(&logits, &targets, 0, VOCAB, 6).unwrap();
             for s in 0..8 {
@@ -329,7 +329,7 @@ mod tests {
         for bad in [f32::NAN, f32::INFINITY] {
             let (mut logits, targets, _) = inputs(&device);
             logits.f32_mut()[13] = bad;
-            // beside it nothing but what counts as nothing
+            // the other logits all count as zero
             logits.f32_mut()[12] = f32::NEG_INFINITY;
             logits.f32_mut()[14..18].fill(f32::NEG_INFINITY);
             let [_, sum, _] = merged(&logits, &targets, 6);

@@ -1,4 +1,4 @@
-//! Dropout in place: y = x * (kept ? 1 / (1 - p) : 0), the mask made again in backward and never stored.
+//! Dropout in place: y = x * (kept ? 1 / (1 - p) : 0), the mask is recomputed in backward and never stored.
 //! Paper: Srivastava et al. 2014, JMLR 15; scaled in training as torch does.
 //!
 //! An element is kept when its random word is at least p * 2^32. The word is Philox4x32-10 of

@@ -1,4 +1,4 @@
-//! Rows of a table by id: `y[i] = table[ids[i] - first]`, zero where the id is not in this table.
+//! Embedding lookup: `y[i] = table[ids[i] - first]`, zero where the id is not in this table.
 //!
 //! The table may be a shard that holds ids first .. first + rows. Backward adds dy rows to the rows of
 //! their ids in the tree of `reduce`: per table row, leaves of `leaf` tokens, absent leaves add nothing

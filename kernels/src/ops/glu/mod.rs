@@ -1,6 +1,6 @@
 //! Gated linear units: y = f(gate) * up. SwiGLU with f = SiLU; GeGLU with f = GELU, in erf form or in tanh form (T5 v1.1's
 //! `gated-gelu`). Paper: Shazeer 2020, arXiv:2002.05202. Gate and up are the halves of one row, as one product gives them.
-//! All tensors of a call are f32 or all bf16, which is widened as it is read and rounded last: computing is in f32.
+//! All tensors of a call are f32 or all bf16, widened as they are read and rounded last: all computation is in f32.
 
 mod cpu;
 mod gate;

@@ -1,5 +1,5 @@
 //! Gated activations of rows [gate | up]: y = f(gate) up, dgate = dy up f'(gate), dup = dy f(gate).
-//! All of it is computed in f32; what is stored in bf16 is widened as it is read and rounded last.
+//! All of it is computed in f32; bf16 tensors are widened as they are read and rounded last.
 
 use crate::cpu::activation::Activation;
 use crate::cpu::bf16::{Step, Task, perform};

@@ -1,18 +1,18 @@
 //! One matrix product per expert on ragged rows: `y_e = x_e op(w_e)`, rows of expert e after those of e - 1.
-//! Each expert's matrix is a tensor of its own: which experts are here changes no other's storage.
+//! Each expert's matrix is a separate tensor, so the set of local experts does not affect their storage.
 //!
-//! Every element has the bits of `matmul::product` with the same numbers on its expert alone: leaves of `leaf` elements
-//! of k, one chain each, and the binary-counter tree. With numbers of bf16 each operand may be stored in bf16.
-//! The gradient of the weights is a sum over tokens: its leaves are given as rows per leaf, because an expert gets another
-//! number of rows of every chunk of tokens; a leaf without rows adds nothing. Which other experts are computed changes no bits.
-//! Gale et al. 2022, arXiv:2211.15841, have the dropless form.
+//! Every element has the bits of `matmul::product` with the same numbers on its expert alone: leaves of `leaf`
+//! elements of k, one chain each, and the binary-counter tree. With numbers of bf16 each operand may be stored in
+//! bf16. The gradient of the weights is a sum over tokens: its leaves are given as rows per leaf, because an
+//! expert's number of rows differs per chunk of tokens; a leaf without rows adds nothing. Which other experts are
+//! computed changes no bits. Dropless form: Gale et al. 2022, arXiv:2211.15841.
 
 mod cpu;
 
 use crate::matmul::{Numbers, Op};
 use crate::{DType, Error, Result, Tensor};
 
-/// Returns y: `[rows, n]`, stored as told: in bf16, rounded once, only with numbers of bf16.
+/// Returns y: `[rows, n]`, stored as `stored`: bf16, rounded once, is allowed only with bf16 numbers.
 /// # Shapes
 /// x: `[rows, k]`; w: per expert `[k, n]`, or `[n, k]` when transposed; counts: rows per expert;
 /// leaf: elements of k, 0 for one leaf.
@@ -30,7 +30,7 @@ pub fn forward(
     product(NAMES, (numbers, stored), x, w, counts, leaf)
 }
 
-/// Returns dx: `[rows, k]`, stored as told; leaf in elements of n.
+/// Returns dx: `[rows, k]`, stored as `stored`; leaf in elements of n.
 /// # Shapes
 /// dy: `[rows, n]`, the rest as `forward`, w as it was given there.
 /// # Errors
@@ -99,7 +99,7 @@ pub fn backward_weight(
     )
 }
 
-/// Of an op, its rows and its result.
+/// Names of an op, its rows and its result, for errors.
 type Names = (&'static str, [&'static str; 2]);
 
 /// `y_e = x_e op(w_e)`.
@@ -263,7 +263,7 @@ mod tests {
             let plain = experts(5, &[k, n], 3, &device);
             let turned = experts(5, &[n, k], 4, &device);
             for (kind, leaf) in KINDS.into_iter().flat_map(|kind| [(kind, 0), (kind, 12)]) {
-                // what bf16 is stored in is an operand, too
+                // a tensor stored in bf16 is an operand, too
                 let operand = |x: &Tensor| stored_as(kind.1, x);
                 let weights = |w: &[Tensor]| w.iter().map(operand).collect::<Vec<_>>();
                 for (w, op, other) in [(&plain, Plain, Transposed), (&turned, Transposed, Plain)] {

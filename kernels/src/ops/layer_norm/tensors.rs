@@ -2,7 +2,7 @@
 
 use crate::Tensor;
 
-/// What forward kept of each row: `[n]`.
+/// Statistics that forward kept of each row: `[n]`.
 #[derive(Clone, Copy)]
 pub struct Statistics<'a> {
     /// Mean.
@@ -13,8 +13,8 @@ pub struct Statistics<'a> {
 
 /// Gradients to add to: `[d]`, or `[parts, d]` for one sum per `n / parts` rows.
 pub struct Gradients<'a> {
-    /// Of the weight.
+    /// Gradient of the weight.
     pub dw: &'a mut Tensor,
-    /// Of the bias.
+    /// Gradient of the bias.
     pub db: &'a mut Tensor,
 }

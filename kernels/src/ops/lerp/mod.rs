@@ -1,5 +1,5 @@
-//! Elementwise steps towards other numbers, x += (y - x) share: running averages of weights.
-//! Two rounded operations after the difference; no element depends on another.
+//! Elementwise interpolation, x += (y - x) share: running averages of weights. Two rounded operations after the
+//! difference; no element depends on another.
 
 mod cpu;
 
@@ -26,7 +26,7 @@ mod tests {
         for _ in 0..20 {
             towards(&mut x, goal.f32(), 0.125);
         }
-        // what is left of the distance is (1 - share)^20
+        // the remaining distance is (1 - share)^20
         let left = 0.875f64.powi(20);
         let want: Vec<f64> = wide(start.f32())
             .iter()

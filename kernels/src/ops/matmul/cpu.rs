@@ -40,7 +40,7 @@ pub(super) fn product_then(c: &mut Tensor, factors: Factors<'_>, then: Then<'_>)
     run(c, factors, Finish::Store, epilogue)
 }
 
-/// A product whose heads turn: within it, or after it where few rows or a long k go another way.
+/// A product with rotary embedding: fused, or after it where few rows or a long k are computed differently.
 fn turned(
     c: &mut Tensor,
     factors: Factors<'_>,

@@ -1,11 +1,11 @@
 //! Matrix product c = op(a) op(b), or c += op(a) op(b).
 //!
-//! The sum over k is cut into leaves of `leaf` elements. A leaf is one chain `acc = fma(a[k], b[k], acc)`
-//! from 0 in ascending k; leaves are merged by the binary-counter tree: two neighbouring blocks merge
-//! when they have the same power-of-two number of leaves and an aligned start, and what is left at
-//! the end merges from the right. With factors rounded to bf16 a leaf's chain takes pairs of k, the odd one
-//! first (`cpu/bf16.rs`); an odd leaf's last pair is filled with zeros; `Numbers::Bf16Tiles` takes
-//! blocks of 32 of k (`cpu/tiles/`). Nothing else (m, n, threads, instruction set) touches the bits.
+//! The sum over k is cut into leaves of `leaf` elements. A leaf is one chain `acc = fma(a[k], b[k], acc)` from 0 in
+//! ascending k; leaves are merged by the binary-counter tree: two neighbouring blocks merge when they have the same
+//! power-of-two number of leaves and an aligned start, and the rest at the end merges from the right. With factors
+//! rounded to bf16 a leaf's chain takes pairs of k, the odd one first (`cpu/bf16.rs`); an odd leaf's last pair is
+//! padded with zeros; `Numbers::Bf16Tiles` takes blocks of 32 of k (`cpu/tiles/`). Nothing else (m, n, threads,
+//! instruction set) touches the bits.
 
 mod cpu;
 mod operand;
@@ -32,10 +32,10 @@ pub fn matmul<'a, 'b>(
     product(Numbers::F32, c, a, b.into(), leaf, accumulate)
 }
 
-/// As `matmul`, of factors rounded to `numbers` while they are packed; sums are f32.
+/// As `matmul`, with factors rounded to `numbers` while they are packed; sums are f32.
 ///
-/// With numbers of bf16 each of a, b and c may be stored in bf16: a result that is, is rounded once, and cannot be
-/// added to. A factor that is packed gives the bits of the same one stored.
+/// With bf16 numbers each of a, b and c may be stored in bf16: such a result is rounded once, and cannot be
+/// accumulated into. A packed factor gives the same bits as the stored one.
 /// # Shapes
 /// As `matmul`.
 /// # Errors
@@ -59,8 +59,8 @@ pub fn product<'a, 'b>(
     dispatch!(device, product(c, factors, accumulate))
 }
 
-/// As `product`, and what follows it in the same pass, with the bits of `add::bias`, `activation` and `rope::forward`.
-/// All of it is in f32; what is stored in bf16 is rounded last.
+/// As `product`, with a fused epilogue that has the bits of `add::bias`, `activation` and `rope::forward`. All of
+/// it is in f32; outputs in bf16 are rounded last.
 /// # Shapes
 /// As `matmul` and `Then`.
 /// # Errors
@@ -170,7 +170,7 @@ mod tests {
     use crate::{Device, Heads, activation, add};
     use proptest::prelude::*;
 
-    /// What products multiply, and how their results may be stored.
+    /// Number formats of products, and how their results may be stored.
     const RESULTS: [(Numbers, DType); 5] = [
         (Numbers::F32, DType::F32),
         (Numbers::Bf16, DType::F32),

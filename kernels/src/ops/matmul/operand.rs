@@ -1,11 +1,11 @@
-//! Operands of products and what follows one.
+//! Operands of products and their fused epilogues.
 
 use crate::Tensor;
 use crate::descriptor::activation::Kind;
 use crate::descriptor::numbers::Numbers;
 use crate::descriptor::rope::Turn;
 
-/// How an operand is stored.
+/// Orientation of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// As the product uses it.
@@ -19,7 +19,7 @@ pub enum Op {
 pub struct Operand<'a> {
     /// Its numbers.
     pub tensor: &'a Tensor,
-    /// How the product uses them.
+    /// Orientation in the product.
     pub op: Op,
 }
 
@@ -52,18 +52,18 @@ impl<'a> From<(&'a Tensor, Op)> for Operand<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Factors<'a> {
     pub(super) numbers: Numbers,
-    /// Elements of k of a leaf; 0: one leaf.
+    /// Elements of k per leaf; 0: one leaf.
     pub(super) leaf: usize,
     pub(super) a: Operand<'a>,
     pub(super) b: Factor<'a>,
 }
 
-/// What becomes of a product's elements before they leave the cache.
+/// Fused epilogue: applied to a product's elements before they leave the cache.
 #[derive(Debug)]
 pub enum Then<'a> {
     /// c = product + bias.
     Bias(&'a Tensor),
-    /// values = f(x), c = f'(x) of x = product, plus bias if there is one: what a backward pass needs of x.
+    /// values = f(x), c = f'(x) of x = product, plus bias if there is one: backward needs no more of x.
     Activation {
         /// The function f.
         kind: Kind,
@@ -74,11 +74,12 @@ pub enum Then<'a> {
     },
     /// c = product times these numbers: dims and type of c.
     Times(&'a Tensor),
-    /// c = packed queries, keys and values, product plus bias if there is one, with queries and keys turned.
+    /// c = packed queries, keys and values, product plus bias if there is one, with rotary embedding of queries and
+    /// keys.
     Rotary {
         /// `[n]`
         bias: Option<&'a Tensor>,
-        /// Of m rows and n columns.
+        /// Rotary embedding of m rows and n columns.
         turn: Turn<'a>,
     },
 }
@@ -93,7 +94,7 @@ pub(super) fn flattened(x: Operand<'_>) -> (usize, usize) {
     }
 }
 
-/// op(b) as products in tiles read it, rounded to bf16; half the bytes of b in f32 where k is a multiple of 32.
+/// op(b) in the layout that tile products read, rounded to bf16; half the bytes of b in f32 if k is a multiple of 32.
 pub struct Packed {
     pub(super) words: Tensor,
     /// Rows and columns of op(b).

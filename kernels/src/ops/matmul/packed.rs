@@ -1,4 +1,4 @@
-//! The second factor of products in tiles, packed once for many of them.
+//! Prepacked second factor of tile products, packed once for many of them.
 
 use super::cpu;
 use super::operand::{Operand, Packed, flattened};
@@ -6,8 +6,8 @@ use crate::descriptor::numbers::Numbers;
 use crate::{Device, Result, Tensor};
 
 impl Packed {
-    /// Packs op(b) for products of leaves of `leaf`; None for numbers whose products pack for themselves and for a k
-    /// above 5,120, which goes another way.
+    /// Packs op(b) for products of leaves of `leaf`; None for number formats whose products pack by themselves, and
+    /// for a k above 5,120, whose products are blocked differently.
     /// # Shapes
     /// op(b): `[k, n]`, f32 or bf16, leading dims flattened.
     /// # Errors
@@ -30,12 +30,12 @@ impl Packed {
         Ok(Some(packed))
     }
 
-    /// What it takes.
+    /// Bytes of the pack.
     pub fn bytes(&self) -> usize {
         Device::bytes_of(self.words.elements())
     }
 
-    /// Bytes that `new` takes for op(b) `[k, n]`, 0 where it gives nothing.
+    /// Bytes that `new` takes for op(b) `[k, n]`, 0 where it returns None.
     pub fn bytes_of(numbers: Numbers, k: usize, n: usize, leaf: usize) -> usize {
         cpu::packed_floats(numbers, (k, n), leaf).map_or(0, Device::bytes_of)
     }

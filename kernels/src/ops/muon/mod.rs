@@ -1,4 +1,4 @@
-//! Muon: momentum whose direction is made orthogonal, for matrices.
+//! Muon: momentum with an orthogonalized direction (Newton-Schulz), for matrices.
 //! g is the gradient times a factor; m += (g - m)(1 - mu); u = g + (m - g) mu (Nesterov);
 //! u is divided by its Frobenius norm, then five or so times x = a x + (b G + c G G) x with G = x x',
 //! which brings all singular values near 1; w = w keep - step o.
@@ -17,8 +17,8 @@ const C: f32 = 2.0315;
 /// A norm is taken as at least this.
 const EPS: f64 = 1e-7;
 
-/// Updates the momentum `m` with gradients `g` times `grad_scale`, and sets `u` to the direction before it
-/// is made orthogonal.
+/// Updates the momentum `m` with gradients `g` times `grad_scale`, and sets `u` to the direction before
+/// orthogonalization.
 /// # Panics
 /// If the slices differ in length.
 pub fn momentum(m: &mut [f32], u: &mut [f32], g: &[f32], grad_scale: f32, momentum: f32) {

@@ -1,4 +1,5 @@
-//! Loops of norms on the CPU: rows in parallel; sums over rows by blocks of columns. What a row is computed by is the norm's own.
+//! Loops of norms on the CPU: rows in parallel; sums over rows by blocks of columns. Each norm supplies its
+//! computation of a row.
 
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
@@ -97,7 +98,8 @@ pub(crate) struct Leaf<'a> {
     pub(crate) rows: Range<usize>,
 }
 
-/// Adds to S sums over rows: `chain` writes those of a leaf's rows, a number a column, and leaves are merged in the tree.
+/// Adds to S sums over rows: `chain` writes those of a leaf's rows, one number per column, and leaves are merged in
+/// the tree.
 pub(crate) fn backward_weights<const S: usize>(
     sums: [&mut Tensor; S],
     dy: &Tensor,

@@ -1,12 +1,13 @@
-//! The common parts of layer norm and RMS norm: checks, and loops over rows. A norm keeps S statistics of each row and has as
-//! many sums over rows as gradients of its weights: layer norm two (mean and inverse deviation, weight and bias), RMS norm one.
+//! Shared parts of layer norm and RMS norm: checks, and loops over rows. A norm keeps S statistics per row and has
+//! as many sums over rows as weight gradients: layer norm two (mean and inverse deviation, weight and bias), RMS
+//! norm one.
 
 pub(crate) mod cpu;
 
 use super::reduce::expect_sums;
 use crate::{DType, Error, Result, Tensor};
 
-/// Checks what a forward pass of x, or of x + more, is given: weights are `[d]`. Returns rows and columns.
+/// Checks the arguments of a forward pass of x, or of x + more: weights are `[d]`. Returns rows and columns.
 pub(crate) fn check_forward(
     op: &'static str,
     x: &Tensor,

@@ -1,12 +1,11 @@
 //! Tokens to experts and back: rows sorted by expert, in token order inside an expert, and the
 //! weighted sum of each token's experts.
 //!
-//! `permute`: `y[r] = x[token of r]`; backward adds a token's rows in router order.
-//! `combine`: `y[i] = sum over j of weight[i, j] * x[row of (i, j)]`, a chain of fused multiply-adds from
-//! 0 in router order j; a dropped or foreign (i, j) adds nothing. A weight's gradient is a row's dot
-//! product: 16 lane sums and a fixed tree.
-//! Tokens lie in (sequence, position) order, so with ranks that hold runs of sequences an expert's
-//! rows are the ranks' rows one after the other: the same order for every layout.
+//! `permute`: `y[r] = x[token of r]`; backward adds a token's rows in router order. `combine`: `y[i] = sum over j
+//! of weight[i, j] * x[row of (i, j)]`, a chain of fused multiply-adds from 0 in router order j; a dropped or
+//! foreign (i, j) adds nothing. A weight's gradient is a row's dot product: 16 lane sums and a fixed tree. Tokens
+//! are in (sequence, position) order, so with ranks that hold consecutive sequences an expert's rows are the ranks'
+//! rows concatenated: the same order for every layout.
 
 mod cpu;
 mod order;

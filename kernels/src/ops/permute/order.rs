@@ -1,4 +1,4 @@
-//! Which choice of an expert is in which row.
+//! Row order of tokens permuted by expert.
 
 use crate::{DType, Error, Result, Tensor};
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Expert of a choice that capacity dropped.
 pub const DROPPED: u32 = u32::MAX;
 
-/// Which choice lies in which row, for one range of experts.
+/// The row of each choice, for one range of experts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Row to choice: token * k + j.

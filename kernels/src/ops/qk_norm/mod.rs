@@ -1,9 +1,9 @@
-//! RMS norm of each query and key head in packed rows, in place, before positions turn them; v is untouched.
+//! qk_norm: RMS norm of each query and key head in packed rows, in place, before the rotary embedding; v is untouched.
 //! Dehghani et al. 2023, arXiv:2302.05442 (norms of queries and keys); as Qwen 3: over the head width, one
 //! weight for all query heads and one for all key heads.
 //!
-//! The weights' gradients come head by head and leaf by leaf, as chains over a leaf's rows: ranks that
-//! share out heads put them together and add them in one order.
+//! The weights' gradients are returned head by head and leaf by leaf, as chains over a leaf's rows: ranks that
+//! share out heads gather them and add them in one order.
 
 mod cpu;
 mod weights;

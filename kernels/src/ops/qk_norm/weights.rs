@@ -5,8 +5,8 @@ use crate::Tensor;
 /// One weight for all query heads and one for all key heads: `[width]`.
 #[derive(Clone, Copy)]
 pub struct Weights<'a> {
-    /// Of queries.
+    /// Weight of queries.
     pub q: &'a Tensor,
-    /// Of keys.
+    /// Weight of keys.
     pub k: &'a Tensor,
 }

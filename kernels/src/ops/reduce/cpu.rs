@@ -42,7 +42,7 @@ impl LeafSums {
         self.leaves += 1;
     }
 
-    /// Merges what is left, from the right. No leaves give 0.0.
+    /// Merges the remaining blocks, from the right. Without leaves the sum is 0.0.
     pub(crate) fn finish(mut self) -> Columns {
         let mut sum = self.waiting.pop().unwrap_or([0.0; COLUMNS]);
         while let Some(older) = self.waiting.pop() {
@@ -103,7 +103,7 @@ fn sum_rows_of<E: Element>(
         });
 }
 
-/// Rows between asking for one and reading it.
+/// Prefetch distance in rows.
 const ROWS_AHEAD: usize = 8;
 
 /// Rows that start `stride` apart and the sums of their first columns.

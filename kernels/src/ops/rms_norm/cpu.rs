@@ -61,7 +61,7 @@ fn inverse_of<L: Lanes>(x: &[f32], eps: f32) -> f32 {
 }
 
 vector_fn! {
-    /// As forward has it for a row.
+    /// 1 / sqrt(mean(x^2) + eps) of a row, as forward computes it.
     pub(crate) fn inverse<L>(x: &[f32], eps: f32) -> f32 {
         inverse_of::<L>(x, eps)
     }

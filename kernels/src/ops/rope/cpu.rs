@@ -1,4 +1,4 @@
-//! Rotary positions on the CPU, as an op of its own.
+//! Rotary positions on the CPU, as a separate op.
 
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;

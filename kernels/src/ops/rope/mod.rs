@@ -1,9 +1,9 @@
-//! Rotary positions on packed q, k, v in place: pairs (`x[i]`, `x[i + e/2]`) of each q and k head turn by
-//! the angle position * theta^(-2i/e); e is the head width, v is untouched.
-//! Paper: Su et al. 2021, arXiv:2104.09864. We differ: pairs are the two halves of a head, as in
-//! LLaMA's released weights and Hugging Face, not neighbours.
+//! Rotary positions on packed q, k, v in place: pairs (`x[i]`, `x[i + e/2]`) of each q and k head are rotated by
+//! the angle position * theta^(-2i/e); e is the head width, v is untouched. Paper: Su et al. 2021,
+//! arXiv:2104.09864. We differ: pairs are the two halves of a head, as in LLaMA's released weights and Hugging
+//! Face, not neighbours.
 //!
-//! Any angles will do (`frequencies.rs`): r rotated features of a head, the pairs being
+//! Angles may be any (`frequencies.rs`): r rotated features of a head, the pairs being
 //! the halves of the first r, the rest untouched; cosines and sines times the magnitude.
 
 mod cpu;
@@ -13,7 +13,7 @@ use crate::descriptor::rope::Way;
 pub use crate::descriptor::rope::{Positions, Turn};
 use crate::{Result, Tensor};
 
-/// Turns q and k by their angles per position.
+/// Rotates q and k by their angles per position.
 /// # Shapes
 /// qkv: `[b*t, packed]`, see `Heads`.
 /// # Errors

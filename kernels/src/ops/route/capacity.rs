@@ -1,11 +1,11 @@
-//! Capacity: an expert takes a limited number of choices, the rest are dropped.
-//! Over all tokens of the group that shares the limit, in (sequence, position) order: what is dropped
-//! must not depend on who holds which tokens.
+//! Expert capacity: an expert takes a limited number of choices, the rest are dropped. Choices are counted over all
+//! tokens of the group that shares the limit, in (sequence, position) order: the drops must not depend on which
+//! rank holds which tokens.
 
 use crate::ops::permute::DROPPED;
 use crate::{Error, Result, Tensor};
 
-/// Which choices of a full expert are dropped.
+/// The choices that a full expert drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drop {
     /// Those of the last tokens.

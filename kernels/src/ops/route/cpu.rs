@@ -67,7 +67,7 @@ pub(super) fn backward(
         });
 }
 
-/// What a token's logits give.
+/// Results for one token's logits.
 struct Row {
     /// Softmax.
     softmax: Vec<f64>,
@@ -75,7 +75,7 @@ struct Row {
     log_sum: f64,
     /// Logistic function of the logits; empty for the softmax scores.
     logistic: Vec<f64>,
-    /// What the load balance sees: softmax, or logistic over its sum.
+    /// Probabilities for the load balance: softmax, or logistic over its sum.
     probabilities: Vec<f64>,
 }
 
@@ -102,7 +102,7 @@ impl Row {
         }
     }
 
-    /// Scores of the chosen, and what divides them.
+    /// Scores of the chosen experts, and their divisor.
     fn scores(&self, chosen: &[u32], score: Score) -> (Vec<f64>, f64) {
         let all = match score {
             Score::Sigmoid => &self.logistic,

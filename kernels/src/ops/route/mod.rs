@@ -2,13 +2,12 @@
 //! Papers: Shazeer et al. 2017, arXiv:1701.06538; Fedus et al. 2021, arXiv:2101.03961 (load balance);
 //! Zoph et al. 2022, arXiv:2202.08906 (z-loss); Wang et al. 2024, arXiv:2408.15664 (bias for the choice only).
 //!
-//! A bias changes choices only: weights and the load balance are made of scores without it (DeepSeek-V3, arXiv:2412.19437,
+//! A bias changes choices only: weights and the load balance use scores without it (DeepSeek-V3, arXiv:2412.19437,
 //! eq. 18; megatron-core's `compute_routing_scores_for_aux_loss`).
 //!
-//! A row is computed in f64 and rounded once, so it is the same alone or in a batch. Ties go to the
-//! lower expert. What a batch adds up (`Statistics`) are integers: counts of choices, probabilities in
-//! units of 2^-32, squared log-sums in units of 2^-24: no order of tokens or ranks changes them.
-//! We differ from Megatron in that: it sums floats.
+//! A row is computed in f64 and rounded once, so it is the same alone or in a batch. Ties go to the lower expert. A
+//! batch's sums (`Statistics`) are integers: counts of choices, probabilities in units of 2^-32, squared log-sums
+//! in units of 2^-24, so no order of tokens or ranks changes them. We differ from Megatron there: it sums floats.
 
 mod capacity;
 mod cpu;
@@ -26,7 +25,7 @@ pub struct Routing {
     pub experts: Tensor,
     /// Their weights: `[n, k]`.
     pub weights: Tensor,
-    /// What the losses need of these tokens.
+    /// Statistics of these tokens for the losses.
     pub statistics: Statistics,
 }
 

@@ -1,4 +1,4 @@
-//! The rule of a router.
+//! Rule of a router.
 
 /// How logits become weights of the chosen experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

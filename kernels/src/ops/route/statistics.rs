@@ -1,4 +1,4 @@
-//! What a batch adds up for the router's losses, in integers, and the losses.
+//! A batch's integer sums for the router's losses, and the losses.
 //!
 //! Load balance: `E sum_i f_i P_i`, f the share of all choices, P the mean probability. Probabilities are
 //! the softmax, or for `Sigmoid` the scores over their sum. z-loss: mean of the squared log-sum of exp.
@@ -32,9 +32,9 @@ pub struct Statistics {
 /// Factors of the losses in the sum that is minimised.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Coefficients {
-    /// Of the load balance.
+    /// Coefficient of the load balance.
     pub balance: f64,
-    /// Of the z-loss.
+    /// Coefficient of the z-loss.
     pub z: f64,
 }
 
@@ -42,7 +42,7 @@ pub struct Coefficients {
 pub(super) struct Slopes {
     /// By each expert's probability.
     pub(super) balance: Vec<f64>,
-    /// By a token's squared log-sum.
+    /// Derivative by a token's squared log-sum.
     pub(super) z: f64,
 }
 
@@ -95,7 +95,7 @@ impl Statistics {
         words
     }
 
-    /// Returns the statistics that `words` told.
+    /// Decodes statistics from `words`.
     /// # Errors
     /// `Argument` if the words are not those of a router with that k.
     #[expect(

@@ -6,7 +6,7 @@ use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
 use crate::{Device, tolerance};
 
 const GOLDEN: &str = include_str!("../../../tests/data/route.txt");
-/// What Megatron computes in f32: softmax, loss sums and their gradients.
+/// Roundings of Megatron's f32 computation: softmax, loss sums and their gradients.
 const ROUNDINGS: usize = 24;
 
 struct Case {

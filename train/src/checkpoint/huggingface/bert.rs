@@ -1,6 +1,6 @@
 //! An encoder in the layout of transformers: `BertForMaskedLM` if its norms follow the sums,
-//! `MegatronBertForMaskedLM` if they go before the layers; `...ForPreTraining` if the model tells the
-//! order of segments (transformers 5.x names).
+//! `MegatronBertForMaskedLM` if they go before the layers; `...ForPreTraining` if the model has a next-sentence
+//! head (transformers 5.x names).
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
-//! `config.json` of Hugging Face's classes for our families, both ways.
+//! Converts between our model settings and the `config.json` of Hugging Face's model classes.
 //!
-//! Reading is strict: each field that shapes the model is taken or refused by name, and one that is
-//! not known is refused too; everything wrong is told at once. Fields that say how a model is run or
-//! was made (token ids, caches, number formats, labels) are passed over.
+//! Reading is strict: each field that shapes the model is read or refused by name, unknown fields are refused too,
+//! and all problems are reported at once. Fields about how a model is run or was made (token ids, caches, number
+//! formats, labels) are ignored.
 
 use serde_json::{Map, Value, json};
 
@@ -28,7 +28,7 @@ fn class(family: Family) -> (&'static str, &'static str) {
     }
 }
 
-/// What of the model its class cannot be told, a line each.
+/// Model settings that the class's `config.json` cannot express, one line each.
 pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     let (model, found) = (&plan.model, plan.model.architecture());
     let mut lines = Vec::new();
@@ -109,10 +109,10 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// `config.json` of a model that its class can be told.
+/// The `config.json` of a model that its class can express.
 ///
 /// # Errors
-/// A mixture that is none of the known ones.
+/// A mixture of experts that matches no known class.
 pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
     let model = &plan.model;
     let mut config = match model.family {
@@ -171,7 +171,7 @@ fn llama(plan: &Plan) -> Value {
         "attention_dropout": decimal(model.attention_dropout),
     });
     if positions(plan) != plan.seq_length {
-        // ours; the class passes it over
+        // our own field; the class ignores it
         config["seq_length"] = json!(plan.seq_length);
     }
     let window = model.sliding_window;
@@ -210,8 +210,8 @@ fn llama(plan: &Plan) -> Value {
     config
 }
 
-/// The length that the class is given: where dynamic scaling starts, which the class does not read elsewhere; else that of
-/// training.
+/// The class's maximum length: the length at which dynamic scaling starts, since the class reads it nowhere else;
+/// otherwise the training length.
 fn positions(plan: &Plan) -> usize {
     match plan.model.rope_scaling {
         Some(RopeScaling::Dynamic {
@@ -262,14 +262,14 @@ fn rope(model: &ModelConfig) -> Value {
 /// The model that a `config.json` describes.
 ///
 /// # Errors
-/// A line for each field that is missing, unknown, of the wrong kind, or asks for what we lack.
+/// One line for each field that is missing, unknown, of the wrong type, or requires a feature that we lack.
 pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
     let empty = Map::new();
     let fields = Fields::of(config.as_object().unwrap_or(&empty), "");
     let kind = fields.text("model_type");
     let class = kind.as_deref().and_then(Class::named);
     let family = match kind.as_deref() {
-        // what Qwen MoE is without its experts
+        // the dense part of Qwen MoE
         Some("qwen2_moe") if fields.flag("qkv_bias", true) => Family::Qwen2,
         Some("qwen2_moe" | "mixtral") => Family::Llama,
         Some("gpt2") => Family::Gpt,
@@ -389,7 +389,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         layers,
         d_model,
         heads,
-        // what follows from d_model is not said twice
+        // a width that follows from d_model is left out
         head_dim: if head_dim * heads == d_model {
             0
         } else {
@@ -479,7 +479,11 @@ fn read_rope(fields: &Fields<'_>, length: usize) -> (f32, Option<RopeScaling>) {
         }
         let found = read_scaling(&table, length);
         if name == "rope_parameters" && scaling.is_some() && scaling != found {
-            table.wrong("rope_type", &format!("{found:?}"), "what rope_scaling says");
+            table.wrong(
+                "rope_type",
+                &format!("{found:?}"),
+                "the same as rope_scaling",
+            );
         }
         scaling = found.or(scaling);
         fields.problems.borrow_mut().extend(table.finish());

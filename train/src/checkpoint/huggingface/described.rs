@@ -2,7 +2,7 @@
 
 use crate::config::{Activation, ModelConfig};
 
-/// What a `config.json` tells of a plan.
+/// Model settings and lengths read from a `config.json`.
 #[derive(Default)]
 pub(crate) struct Read {
     pub model: ModelConfig,
@@ -12,7 +12,7 @@ pub(crate) struct Read {
     pub decoder_length: usize,
     /// As in `Plan`.
     pub start: Option<u32>,
-    /// Fields that were passed over and might be of interest, a line each.
+    /// Ignored fields that might be of interest, one line each.
     pub notes: Vec<String>,
 }
 

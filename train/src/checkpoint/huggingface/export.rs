@@ -1,5 +1,6 @@
-//! Export to the Hugging Face layout: `config.json` and `model.safetensors`, or several such files and
-//! their index, that transformers loads as the family's class. What they are made of: `hf_config.rs`, `hf_names.rs`.
+//! Exports a checkpoint to the Hugging Face layout, which transformers loads as the family's class: `config.json`
+//! and `model.safetensors`, or several such files and their index. Contents: `config.rs` (settings), `names.rs`
+//! (tensors).
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -58,7 +59,7 @@ pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
 /// Writes `config.json` and `model.safetensors` under `out`.
 ///
 /// # Errors
-/// A damaged checkpoint; a model that the family's class cannot be told; a folder that cannot be written.
+/// A damaged checkpoint; a model that the family's class cannot express; a folder that cannot be written.
 pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     export_hf_shards(checkpoint, out, None)
 }
@@ -76,7 +77,7 @@ pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -
         return Err(Error::Request {
             what: "model to export",
             found: lacking.join("; "),
-            wanted: "what its class in transformers can be told".into(),
+            wanted: "settings that its class in transformers supports".into(),
         });
     }
     let config = config::to_json(&model.plan)?;
@@ -106,7 +107,7 @@ pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -
     sync(out)
 }
 
-/// Which tensor is in which file.
+/// Index file: which tensor is in which file.
 const INDEX: &str = "model.safetensors.index.json";
 
 fn bytes_of(pair: &Pair) -> u64 {
@@ -184,7 +185,7 @@ fn remove_others(out: &Path, names: &[String]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// transformers' rule: a file is full when the next tensor would make it larger than asked for.
+    /// transformers' rule: a file is full when the next tensor would make it larger than the limit.
     #[test]
     fn tensors_are_cut_in_order_and_a_large_one_is_alone() {
         let pair = |elements| Pair::of("theirs".into(), "ours".into(), &[elements]);

@@ -1,5 +1,5 @@
-//! Fields of a `config.json`, taken one by one: what is missing, of the wrong kind or never taken is
-//! complained about by name, all of it at the end.
+//! Strict reader for the fields of a `config.json`: fields that are missing, of the wrong type or never read are
+//! reported by name, all at the end.
 
 use std::cell::RefCell;
 
@@ -79,7 +79,7 @@ const HARMLESS: &[&str] = &[
     "unsloth_version",
 ];
 
-/// Fields of a table with what was taken and what is wrong.
+/// The fields of a table, with the names read so far and the problems found.
 pub(crate) struct Fields<'a> {
     table: &'a Map<String, Value>,
     pub at: &'a str,
@@ -131,7 +131,8 @@ impl<'a> Fields<'a> {
         self.table.get(name).is_some_and(Value::is_null)
     }
 
-    /// What `convert` makes of a field; else `default`, or the complaint that there is none.
+    /// `convert` of a field's value; `default` if the field is absent; a recorded problem if there is no default
+    /// either.
     fn get<T>(
         &self,
         name: &str,
@@ -220,7 +221,7 @@ impl<'a> Fields<'a> {
         value.as_object()
     }
 
-    /// All that is wrong, unknown fields last. An unknown field that turns nothing on is noted instead.
+    /// All problems, unknown fields last. An unknown field that turns nothing on is noted instead.
     pub(crate) fn finish(&self) -> Vec<String> {
         for (name, value) in self.table {
             let is_known = self.taken.borrow().contains(name);
@@ -238,7 +239,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether a field with this value, whatever it is called, asks for nothing.
+/// Whether this value switches a field off, whatever the field is called.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

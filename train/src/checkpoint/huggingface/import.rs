@@ -1,7 +1,7 @@
-//! Import of a Hugging Face folder, `config.json` with `model.safetensors` or `pytorch_model.bin` (or shards and their
-//! `.index.json`), as a checkpoint of step 0: numbers of 16 bits are widened, the
-//! optimizer's state is zero. Fields and tensors that are missing, unknown or of another shape are refused
-//! by name, all at once. Export and import of a model are inverse to the bit.
+//! Imports a Hugging Face folder as a checkpoint of step 0: `config.json` with `model.safetensors` or
+//! `pytorch_model.bin` (or shards and their `.index.json`). 16-bit numbers are widened to f32; the optimizer's
+//! state is zero. Fields and tensors that are missing, unknown or of another shape are refused by name, all at
+//! once. Export followed by import gives the same bits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,7 +35,7 @@ use crate::parallel::shards::Shards;
 /// Formats that are read.
 const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
 
-/// Endings of tensors that older files hold beside weights.
+/// Suffixes of tensors in older files that are not weights.
 const NOT_WEIGHTS: [&str; 5] = [
     "EncDecAttention.relative_attention_bias.weight",
     ".attn.bias",
@@ -52,7 +52,7 @@ const OF_OTHER_HEADS: [&str; 3] = [
     "cls.predictions.decoder.bias",
 ];
 
-/// A head of its own, in classes that have one.
+/// The output head of classes that store one separately.
 const HEAD: &str = "lm_head.weight";
 
 /// Names of a head that is kept although it is tied.
@@ -69,12 +69,12 @@ fn copies(plan: &Plan) -> impl Iterator<Item = &'static str> {
     heads.iter().chain(tables).copied()
 }
 
-/// What an import made.
+/// Result of an import.
 #[derive(Clone, Debug)]
 pub struct Imported {
     /// The checkpoint's folder.
     pub checkpoint: PathBuf,
-    /// Fields of the configuration that were passed over, a line each.
+    /// Ignored fields of the configuration, one line each.
     pub notes: Vec<String>,
 }
 
@@ -87,8 +87,8 @@ pub fn import_hf(folder: &Path, out: &Path) -> Result<Imported> {
 }
 
 /// As `import_hf` of a checkpoint of Megatron-core's, format torch_dist: the folder of an iteration, or the one
-/// above with `latest_checkpointed_iteration.txt`. Which model it is `args` in its `common.pt` tell, or a
-/// `config.json` of Hugging Face's form beside it.
+/// above with `latest_checkpointed_iteration.txt`. The model's settings come from `args` in its `common.pt`, or
+/// from a Hugging Face `config.json` beside it.
 ///
 /// # Errors
 /// As `import_hf`.
@@ -96,7 +96,7 @@ pub fn import_megatron(folder: &Path, out: &Path) -> Result<Imported> {
     import(Folder::open_megatron(folder, None)?, out)
 }
 
-/// Whether `import_megatron` would read it.
+/// Whether `import_megatron` can read this folder.
 pub fn is_megatron(folder: &Path) -> bool {
     megatron::find(folder).is_some()
 }
@@ -125,10 +125,10 @@ fn import(mut folder: Folder, out: &Path) -> Result<Imported> {
     })
 }
 
-/// An opened folder: the model that it tells of, and its tensors.
+/// An opened folder: the settings of its model, and its tensors.
 pub(crate) struct Folder {
     pub plan: Plan,
-    /// Fields of its configuration that were passed over and might be of interest.
+    /// Ignored fields of its configuration that might be of interest.
     pub notes: Vec<String>,
     tensors: Tensors,
     pairs: Vec<Pair>,
@@ -179,8 +179,8 @@ impl Folder {
         })
     }
 
-    /// A checkpoint of Megatron's. Where it does not tell its model or vocabulary, the job's plan does, the
-    /// latter if it is known.
+    /// Opens a Megatron checkpoint. If it does not state its model or vocabulary, those of the job's plan are used
+    /// (the vocabulary only if it is known).
     pub(crate) fn open_megatron(folder: &Path, job: Option<(&Plan, bool)>) -> Result<Folder> {
         let found = megatron::find(folder).unwrap_or_else(|| folder.to_owned());
         let tensors = Megatron::open(&found)?;
@@ -263,7 +263,7 @@ enum Weights {
     Torch(TorchFile),
 }
 
-/// Where a tensor is.
+/// Location of a tensor.
 struct Held {
     dims: Vec<usize>,
     /// Name in its file.
@@ -277,7 +277,7 @@ struct Files {
     folder: PathBuf,
     weights: Vec<Weights>,
     tensors: BTreeMap<String, Held>,
-    /// What every name starts with here and not in the list of names.
+    /// Prefix of every tensor name in these files that the list of names does not have.
     prefix: &'static str,
 }
 
@@ -318,7 +318,7 @@ fn files_of_index(index: &Path) -> Result<BTreeSet<String>> {
     let names = map.values().map(|name| name.as_str().map(str::to_owned));
     let names: Option<BTreeSet<String>> = names.collect();
     let names = names.ok_or_else(|| wrong("found other things than names of files".into()))?;
-    // a file of the folder, not of another one
+    // a plain file name: in this folder and no other
     let is_plain = |name: &&String| Path::new(name).file_name() == Some(name.as_ref());
     match names.iter().find(|name| !is_plain(name)) {
         Some(name) => Err(wrong(format!("found {name:?}, want names of files here"))),
@@ -326,7 +326,7 @@ fn files_of_index(index: &Path) -> Result<BTreeSet<String>> {
     }
 }
 
-/// The name that transformers gives a tensor today: the first files of BERT have TensorFlow's names of norms.
+/// The current transformers name of a tensor: the first BERT files use TensorFlow's names for norms.
 fn modern(name: &str) -> String {
     for (old, new) in [
         ("LayerNorm.gamma", "LayerNorm.weight"),
@@ -438,7 +438,7 @@ impl Files {
         })
     }
 
-    /// What is held once more must be the embedding.
+    /// A second copy of a tied tensor must equal the embedding.
     fn check_copies(&mut self, plan: &Plan, pairs: &[Pair]) -> Result<()> {
         for name in copies(plan) {
             if !self.tensors.contains_key(name) {

@@ -1,6 +1,6 @@
 //! Mixtures of experts under the names of published checkpoints: Mixtral (`w1` gate, `w3` up, `w2`
 //! down, every layer) and Qwen 1.5 MoE (a gated shared expert beside them, dense layers between).
-//! Experts lie in these files one by one, as here; transformers stacks them when it loads.
+//! These files store experts one by one, as ours do; transformers stacks them when it loads.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::config::plan::Plan;
 use crate::config::{Family, ModelConfig};
 use crate::error::{Error, Result};
 
-/// Which class in transformers a mixture is.
+/// The transformers class of a mixture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Mixtral,
@@ -29,10 +29,10 @@ impl Class {
     }
 }
 
-/// The class that has everything of this mixture.
+/// The class that supports every setting of this mixture.
 ///
 /// # Errors
-/// `Request` if there is none, with what keeps each from being it.
+/// `Request` if there is none, with the settings that rule out each class.
 pub(crate) fn class_of(model: &ModelConfig, moe: &MoeConfig) -> Result<Class> {
     let is_everywhere = moe.every == 1 && moe.dense_first == 0;
     let is_mixtral = is_everywhere
@@ -84,7 +84,7 @@ pub(crate) fn config(class: Class, model: &ModelConfig, moe: &MoeConfig, dense: 
     let both = json!({
         "num_experts_per_tok": moe.top_k,
         "output_router_logits": false,
-        // theirs counts a token k times and is a mean over layers, ours a sum
+        // their loss counts each token k times and is a mean over layers, ours a sum
         "router_aux_loss_coef": moe.balance_loss * layers as f64 / moe.top_k as f64,
     });
     for (key, value) in [own, both].iter().filter_map(Value::as_object).flatten() {
@@ -93,7 +93,7 @@ pub(crate) fn config(class: Class, model: &ModelConfig, moe: &MoeConfig, dense: 
     config
 }
 
-/// The mixture that a class's fields tell, beside the dense model.
+/// Reads the mixture's settings from a class's fields; `model` is the dense part.
 pub(crate) fn read(fields: &Fields<'_>, class: Class, model: &ModelConfig) -> MoeConfig {
     let mut moe = MoeConfig::default();
     moe.top_k = fields.count_or("num_experts_per_tok", moe.top_k);

@@ -1,7 +1,7 @@
-//! Which tensor of Hugging Face's is which part of ours, element by element: one list for both ways,
-//! so that what is exported comes back bit for bit.
+//! Tensor name map between Hugging Face and Millrace, element by element. One list serves both directions, so an
+//! exported model is imported bit for bit.
 //!
-//! Ours differs from theirs in three places: row-parallel matrices are `[in, out]` (as GPT-2's
+//! Our layout differs from theirs in three points: row-parallel matrices are `[in, out]` (as GPT-2's
 //! Conv1D, unlike torch's Linear); queries, keys and values are packed per group of heads; the
 //! gated layer is stored in eight chunks of gate rows and up rows. Vocabulary padding is dropped.
 

@@ -1,8 +1,8 @@
-//! One tensor under its name here and in a Hugging Face file.
+//! Correspondence of one of our tensors with (part of) a Hugging Face tensor.
 
 use crate::config::plan::{FEATURE_CHUNKS, Shape};
 
-/// How rows of theirs lie in ours.
+/// Order of the rows of a Hugging Face tensor relative to ours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rows {
     Same,
@@ -25,7 +25,7 @@ pub(crate) struct Pair {
     /// Number of its first row in theirs' order of rows.
     first: usize,
     count: usize,
-    /// Elements of a row.
+    /// Elements per row.
     cols: usize,
     is_transposed: bool,
 }

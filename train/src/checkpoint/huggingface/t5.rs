@@ -1,10 +1,10 @@
 //! An encoder and a decoder in the layout of transformers' `T5ForConditionalGeneration` (transformers 5.x
 //! names); `MT5ForConditionalGeneration`, which has the same tensors, is read too.
 //!
-//! A tied head reads rows divided by the root of d_model, one of its own does not: the class knows both by
-//! `scale_decoder_outputs`, older files by `tie_word_embeddings`. Positions are relative, so the class has
-//! no lengths: `n_positions`, as the first T5 files, and `n_decoder_positions`, which is ours and which
-//! the class passes over, tell those of training.
+//! A tied head reads rows divided by the root of d_model, an untied head does not: the class stores both cases as
+//! `scale_decoder_outputs`, older files as `tie_word_embeddings`. Positions are relative, so the class has no
+//! lengths. The training lengths are stored as `n_positions`, as in the first T5 files, and as
+//! `n_decoder_positions`, our own field, which the class ignores.
 
 use serde_json::{Value, json};
 
@@ -17,10 +17,10 @@ use crate::config::{Activation, ModelConfig, TieEmbeddings};
 /// Names under which older files hold the embedding once more.
 pub(crate) const TABLES: [&str; 2] = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];
 
-/// Length where a file tells none: T5's.
+/// Length if a file states none: T5's.
 const LENGTH: usize = 512;
 
-/// Names of feed-forward layers and what they compute.
+/// Names of feed-forward layers and their activations.
 const LAYERS: [(&str, Activation); 8] = [
     ("relu", Activation::Relu),
     ("gated-gelu", Activation::GegluTanh),
@@ -32,7 +32,7 @@ const LAYERS: [(&str, Activation); 8] = [
     ("relu2", Activation::SquaredRelu),
 ];
 
-/// The function that the class makes of a layer's name; a field of that name would replace it.
+/// The activation function that the class derives from a layer's name; a field of that name would override it.
 fn function(layer: &str) -> &str {
     match layer {
         "gated-gelu" => "gelu_new",
@@ -99,7 +99,7 @@ pub(crate) fn read(fields: &Fields<'_>, is_multilingual: bool) -> Read {
         .and_then(Value::as_u64);
     let model = ModelConfig {
         layers,
-        // what follows from others is not said twice
+        // a number that follows from others is left out
         decoder_layers: if decoder_layers == layers {
             0
         } else {

@@ -1,12 +1,12 @@
-//! Weights of GPT-like models of Megatron-core (checkpoints of the format torch_dist), for import and for
+//! Weights of GPT-like Megatron-Core models (checkpoints in torch_dist format), for import and for
 //! `train.init_from`.
 //!
-//! Tensors of a layer lie stacked, `[layers, ..]`, under `decoder.layers.*` (or apart, under
-//! `decoder.layers.N.*`); rows of queries, keys and values are packed per group as ours; gates lie before ups;
+//! Layers' tensors are stacked, `[layers, ..]`, under `decoder.layers.*`, or stored one by one under
+//! `decoder.layers.N.*`. Rows of queries, keys and values are packed per group as ours; gates come before ups;
 //! row-parallel matrices are `[out, in]`, ours `[in, out]`. Norms are named after the layer that they may be fused
-//! with, or on their own. What model it is, the `args` in `common.pt` tell, which Megatron-LM's training loop
-//! puts there; without them a `config.json` in Hugging Face's form beside the tensors, or a job's own `[model]`.
-//! Source: names and shapes of megatron-core 0.16.1 (tests/oracles/megatron_dist.py).
+//! with, or have names of their own. The model's settings are in `args` of `common.pt`, which Megatron-LM's
+//! training loop writes; without them they come from a Hugging Face `config.json` beside the tensors, or from a
+//! job's own `[model]`. Source: names and shapes of megatron-core 0.16.1 (tests/oracles/megatron_dist.py).
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -22,14 +22,14 @@ use crate::config::plan::Plan;
 use crate::config::{Activation, Biases, Family, ModelConfig, NormKind, TieEmbeddings};
 use crate::error::{At, Error, Result};
 
-/// Which iteration is the last, in the folder above those of iterations.
+/// Names the last iteration, in the folder above those of the iterations.
 const TRACKER: &str = "latest_checkpointed_iteration.txt";
-/// What is not sharded.
+/// Everything that is not sharded.
 const COMMON: &str = "common.pt";
 /// Longest pickle in it that is read.
 const MAX_COMMON: u64 = 1 << 28;
 
-/// Beginnings and ends of names of what is beside weights.
+/// Prefixes of the names of entries that are not weights.
 const BESIDE: [&str; 5] = [
     "optimizer.",
     "rng_state",
@@ -39,7 +39,7 @@ const BESIDE: [&str; 5] = [
 ];
 const EXTRA: &str = "_extra_state";
 
-/// The folder of the newest iteration, if this is a checkpoint of Megatron's or has some.
+/// The folder of the newest iteration, if this folder is a Megatron checkpoint or contains some.
 pub(crate) fn find(folder: &Path) -> Option<PathBuf> {
     if folder.join(METADATA).exists() {
         return Some(folder.to_owned());
@@ -80,7 +80,7 @@ impl Megatron {
         dims.first().copied()
     }
 
-    /// Model, vocabulary (if it is told) and length by `args` or a `config.json`; nothing if there is neither.
+    /// Model, vocabulary (if known) and length from `args` or a `config.json`; None if there is neither.
     pub(crate) fn model(&self) -> Result<Option<(ModelConfig, Option<usize>, usize)>> {
         if let Some(pickle) = self.common()?
             && let Some(args) = pickle.get(pickle.root(), "args")
@@ -173,7 +173,7 @@ impl Megatron {
         }
     }
 
-    /// Where a tensor of a layer or of the whole lies: its name, its place among layers, all dims.
+    /// Location of a tensor of a layer or of the whole model: its name, its index in a stack of layers, all dims.
     fn place(&self, theirs: &str) -> Option<(String, Option<usize>, &[usize])> {
         for name in alternatives(theirs) {
             if let Some(dims) = self.tensors.dims(&name) {
@@ -295,7 +295,7 @@ fn pairs(plan: &Plan) -> Vec<Pair> {
     pairs
 }
 
-/// Settings of a run of Megatron-LM's, a namespace of what its parser gives.
+/// Settings of a Megatron-LM run: the namespace of its argument parser.
 struct Args<'p> {
     pickle: &'p Pickle,
     table: Option<Ref>,
@@ -366,7 +366,7 @@ impl<'p> Args<'p> {
         }
     }
 
-    /// Model, vocabulary and length, or all that stands against them.
+    /// Model, vocabulary and length, or everything in the settings that we do not support.
     fn model(&self) -> Result<(ModelConfig, Option<usize>, usize), Vec<String>> {
         for name in [
             "apply_layernorm_1p",

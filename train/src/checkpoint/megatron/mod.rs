@@ -1,3 +1,3 @@
-//! Megatron-LM's checkpoints.
+//! Megatron-Core checkpoints, read only.
 
 pub(crate) mod import;

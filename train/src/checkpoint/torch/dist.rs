@@ -1,11 +1,10 @@
-//! Sharded checkpoints of PyTorch (`torch.distributed.checkpoint`), as Megatron writes them under the
-//! name torch_dist, read only: `.metadata`, a pickle that says which tensors there are and where the
-//! chunks of each lie, and `__R_N.distcp` files, one zip archive of `torch.save` after the other, each with
-//! one chunk. A chunk is a box of the tensor: its offsets and sizes. Numbers of 16 bits are widened.
-//! Source: the classes in torch/distributed/checkpoint/metadata.py and filesystem.py of torch 2.15.
+//! Reader for PyTorch's sharded checkpoints (`torch.distributed.checkpoint`; Megatron's torch_dist): `.metadata`, a
+//! pickle that lists the tensors and the location of their chunks, and `__R_N.distcp` files, sequences of zip
+//! archives of `torch.save` with one chunk each. A chunk is a box of the tensor: offsets and sizes. 16-bit numbers
+//! are widened. Source: the classes in torch/distributed/checkpoint/metadata.py and filesystem.py of torch 2.15.
 //!
-//! Nothing of a pickle is run (`pickle.rs`), no more is made room for than files hold, every element
-//! must come from exactly one chunk, and each archive's CRCs are compared.
+//! Nothing in a pickle is executed (`pickle.rs`), allocations are bounded by the files' sizes, every element must
+//! come from exactly one chunk, and each archive's CRCs are checked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -149,7 +148,7 @@ fn cube(dims: &[usize], is_stacked: bool, fill: usize) -> Option<[usize; 3]> {
 
 const MODULE: &str = "torch.distributed.checkpoint.metadata";
 
-/// The tensors that `.metadata` tells, with the places of their chunks.
+/// The tensors that `.metadata` lists, with the locations of their chunks.
 fn parse(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Stored>> {
     let damaged = |offset: usize, what: &str, found: String, wanted: &str| Error::Damaged {
         path: path.to_owned(),
@@ -174,7 +173,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Stored>> {
     };
     let mut known = HashMap::new();
     for (index, info) in places {
-        // what is no tensor has no offset
+        // only tensors have offsets
         if let (Some(index), Some(info)) = (index_of(&pickle, *index), info_of(&pickle, *info)) {
             known.insert(index, info);
         }
@@ -198,7 +197,12 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Stored>> {
         });
         let what = format!("tensor {name}");
         let stored = stored.map_err(|found| {
-            damaged(0, &what, found.into(), "its size and where its chunks lie")
+            damaged(
+                0,
+                &what,
+                found.into(),
+                "its size and the locations of its chunks",
+            )
         })?;
         found.insert(name.to_owned(), stored);
     }
@@ -232,7 +236,7 @@ fn stored<'p>(
             of("offsets").ok_or("no offsets")?,
             of("sizes").ok_or("no sizes")?,
         );
-        let (file, extent) = place(offsets.clone()).ok_or("a chunk that lies nowhere")?;
+        let (file, extent) = place(offsets.clone()).ok_or("a chunk without a location")?;
         chunks.push(Chunk {
             offsets,
             sizes,
@@ -263,7 +267,7 @@ fn info_of(pickle: &Pickle, at: Ref) -> Option<ChunkFile> {
     let (_, state) = pickle.object(at, class)?;
     let get = |key| pickle.get(state?, key);
     let file = pickle.text(get("relative_path")?)?;
-    // beside the metadata and nowhere else
+    // a plain file name: in the metadata's folder and nowhere else
     let is_plain = file.ends_with(".distcp") && !file.contains(['/', '\\', '\0']);
     let transformed = get("transform_descriptors").map(|value| pickle.value(value));
     if !is_plain || transformed.is_some_and(|value| *value != Value::None) {

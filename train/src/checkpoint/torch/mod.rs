@@ -1,4 +1,4 @@
-//! Files that torch writes: zip archives of pickles and tensors, and distributed checkpoints.
+//! Readers for files that torch writes: zip archives of pickles and tensors, and distributed checkpoints.
 
 pub(crate) mod dist;
 pub(crate) mod pickle;

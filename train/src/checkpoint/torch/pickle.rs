@@ -1,12 +1,11 @@
-//! Python's pickle format, read as data: nothing that it names is looked up, called or made.
+//! Reader for Python's pickle format that executes nothing: no name in it is looked up, called or constructed.
 //!
-//! A pickle is a program for a stack machine. Ours has the instructions of protocols 2 to 5 that plain
-//! data and simple objects are written with; a class is its two names, a call is a record of the
-//! callee's name and arguments, an object's state is kept beside it. What a class means is for the reader of the
-//! result to know; to one that it does not know, it is nothing. Values lie in one list and name each
-//! other by number, so that neither depth nor cycles of hostile input use the stack, and each
-//! instruction adds at most one value: memory is bounded by the input's length.
-//! Source: the notes on opcodes in CPython's `Lib/pickletools.py`, 3.11.
+//! A pickle is a program for a stack machine. This one has the instructions of protocols 2 to 5 that plain data and
+//! simple objects use. A class becomes its two names, a call becomes a record of the callee's name and arguments,
+//! and an object's state is stored with it; interpreting them is up to the caller. Values are in one list and refer
+//! to each other by index, so neither depth nor cycles of hostile input use the stack, and each instruction adds at
+//! most one value: memory is bounded by the input's length. Source: the notes on opcodes in CPython's
+//! `Lib/pickletools.py`, 3.11.
 
 use std::collections::HashMap;
 
@@ -30,9 +29,9 @@ pub(crate) enum Value {
     Dict(Vec<(Ref, Ref)>),
     /// Module and name.
     Class(String, String),
-    /// What is called, with which tuple; then the state that is set on what it would return.
+    /// The callee and its argument tuple; then the state that is set on the result, if any.
     Call(Ref, Ref, Option<Ref>),
-    /// Something that lies elsewhere.
+    /// A reference to data outside the pickle.
     Persistent(Ref),
 }
 
@@ -43,7 +42,7 @@ pub(crate) struct Pickle {
     root: Ref,
 }
 
-/// Byte at which it went wrong, found, wanted.
+/// Byte offset of the error, found, wanted.
 pub(crate) type Wrong = (usize, String, &'static str);
 
 impl Pickle {
@@ -70,7 +69,7 @@ impl Pickle {
         Ok((pickle, machine.at))
     }
 
-    /// All values, whatever holds them.
+    /// All values, in whichever container they are.
     pub(crate) fn values(&self) -> impl Iterator<Item = &Value> {
         self.values.iter()
     }
@@ -100,7 +99,7 @@ impl Pickle {
         }
     }
 
-    /// What a table holds under a text.
+    /// The value of a string key of a table.
     pub(crate) fn get(&self, table: Ref, key: &str) -> Option<Ref> {
         let Value::Dict(pairs) = self.value(table) else {
             return None;
@@ -202,7 +201,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Values that the program spells out.
+    /// Literal values in the program.
     fn plain(&mut self, op: u8) -> Result<Option<Value>, Wrong> {
         Ok(Some(match op {
             b'N' => Value::None,
@@ -235,7 +234,7 @@ impl Machine<'_> {
         }))
     }
 
-    /// Values made of others.
+    /// Values built from others on the stack.
     fn made(&mut self, op: u8, start: usize) -> Result<Value, Wrong> {
         Ok(match op {
             b't' => Value::Tuple(self.since_mark()?),
@@ -255,7 +254,7 @@ impl Machine<'_> {
                 let (Value::Text(module), Value::Text(name)) = both else {
                     return Err((start, "a class without names".into(), "two texts"));
                 };
-                // they are copied, and could be remembered ones
+                // the names are copied, and could be memoized ones
                 if module.len().max(name.len()) > MAX_NAME {
                     return Err((
                         start,
@@ -281,7 +280,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Whether a call makes an ordered table, which is filled afterwards as a plain one is.
+    /// Whether a call makes an ordered dict, which is then filled like a plain one.
     fn is_empty_table(&self, class: Ref, args: Ref) -> bool {
         let is_table = matches!(&self.values[class], Value::Class(module, name)
             if module == "collections" && name == "OrderedDict");
@@ -326,7 +325,7 @@ impl Machine<'_> {
         Ok(Value::Text(text.to_owned()))
     }
 
-    /// Two's complement of any width; what does not fit is a number all the same.
+    /// Two's complement of any width; an integer wider than 64 bits is read as infinity, not refused.
     fn long(&mut self) -> Result<Value, Wrong> {
         let bytes = self.counted(1)?;
         let is_negative = bytes.last().is_some_and(|last| last & 0x80 != 0);
@@ -374,7 +373,7 @@ impl Machine<'_> {
     fn remember(&mut self, width: usize) -> Result<(), Wrong> {
         let number = self.unsigned(width)?;
         let top = self.top()?;
-        // memory is by instruction whatever the number
+        // memory grows per instruction, whatever the index
         self.memo
             .insert(usize::try_from(number).unwrap_or(usize::MAX), top);
         Ok(())
@@ -394,7 +393,7 @@ impl Machine<'_> {
         let list = self.top()?;
         match &mut self.values[list] {
             Value::List(list) => list.extend(items),
-            // collections that are called into being, such as ordered ones, are of no use here
+            // collections made by a call, such as ordered ones, are not needed here
             Value::Call(..) => {}
             _ => return Err((self.at, "no list".into(), "a list to add to")),
         }
@@ -457,7 +456,7 @@ mod tests {
         assert_eq!(found.collect::<Vec<_>>(), want);
     }
 
-    /// What unpickling would run is a record of names here, which nobody reads.
+    /// A call that unpickling would execute is a mere record of names here.
     #[test]
     fn a_pickle_that_calls_the_system_is_data() {
         let pickle = read(b"cposix\nsystem\n(X\x08\x00\x00\x00rm -rf /tR.");

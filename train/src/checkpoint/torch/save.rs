@@ -1,13 +1,13 @@
-//! Tensors that `torch.save` wrote: the one tensor of an archive, as chunks of distributed checkpoints are, and the
-//! table of tensors of a `pytorch_model.bin`, read only.
+//! Reader for tensors written by `torch.save`: the single tensor of an archive (a chunk of a distributed
+//! checkpoint), and the table of tensors of a `pytorch_model.bin`.
 //!
-//! Since torch 1.6 a file is a zip archive of stored entries: `data.pkl`, whose tensors name entries `data/KEY` with their
-//! numbers. Older files are pickles one behind the other: a magic number, the protocol, facts about the machine, the
-//! object, the keys of its storages in order; then each storage, a count of 8 bytes and its numbers.
+//! Since torch 1.6 a file is a zip archive of stored entries: `data.pkl`, whose tensors refer to entries `data/KEY`
+//! with their numbers. Older files are a sequence of pickles: a magic number, the protocol, facts about the
+//! machine, the object, the keys of its storages in order; then each storage, a count of 8 bytes and its numbers.
 //! Source: torch/serialization.py of torch 2.15 (`_save`, `_legacy_load`).
 //!
-//! Nothing of a pickle is run (`pickle.rs`). Numbers of 16 bits are widened. Views of a storage are read by their strides;
-//! tensors of other number types, such as masks, have a name and dims and no values.
+//! Nothing in a pickle is executed (`pickle.rs`). 16-bit numbers are widened. Views of a storage are read by their
+//! strides; tensors of other number types, such as masks, have a name and dims but no values.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -83,7 +83,7 @@ impl View {
         let format = self.format?;
         let width = usize::try_from(format.bytes()).ok()?;
         let count = elements(&self.dims)?;
-        // as many as there are: a stride of 0 would make more of fewer
+        // no more than the storage has: a stride of 0 would expand it without limit
         if self.strides.len() != self.dims.len() || count > bytes.len() / width {
             return None;
         }
@@ -102,7 +102,7 @@ impl View {
                 .map(|(i, stride)| i.checked_mul(*stride))
                 .try_fold(self.first, |at, step| at.checked_add(step?));
             values.push(number(at?)?);
-            // the last axis counts fastest
+            // the last axis varies fastest
             for (i, dim) in index.iter_mut().zip(&self.dims).rev() {
                 *i += 1;
                 if *i < *dim {
@@ -170,12 +170,12 @@ struct Range {
     bytes: u64,
 }
 
-/// Where a file keeps its storages.
+/// Locations of a file's storages.
 #[derive(Debug)]
 enum Storages {
     /// Entries of a zip archive.
     Archive(Vec<zip::Entry>),
-    /// Of a file before torch 1.6, by key.
+    /// Byte ranges by key, in files before torch 1.6.
     Plain(BTreeMap<String, Range>),
 }
 
@@ -294,7 +294,7 @@ impl TorchFile {
             .map(|(name, view)| (name.as_str(), view.dims.as_slice()))
     }
 
-    /// Numbers of a tensor in order. Its whole storage is in memory meanwhile.
+    /// Numbers of a tensor in order. Its whole storage is in memory during the call.
     ///
     /// # Errors
     /// `Damaged` if the tensor is absent, of another number type, or its storage is too short; `Io`.
@@ -347,7 +347,7 @@ fn not_a_table(path: &Path) -> Error {
     }
 }
 
-/// The tensors of a table; what is no tensor, such as a version, is left out. None: it is no table.
+/// The tensors of a table; other entries, such as a version, are left out. None if it is not a table.
 fn views_of(pickle: &Pickle, table: Ref) -> Option<BTreeMap<String, View>> {
     let Value::Dict(pairs) = pickle.value(table) else {
         return None;

@@ -1,9 +1,9 @@
 //! Zip archives of stored (uncompressed) entries inside a range of a file, as `torch.save` writes them.
 //!
-//! The end of the range has the end record (22 bytes; its 64-bit form for large ones), which says where the
-//! central directory is; each of its records gives an entry's name, CRC-32, size and local header, behind
-//! which the bytes lie. Source: PKWARE's APPNOTE 6.3, sections 4.3 and 4.5. We read what torch writes and
-//! refuse the rest: compression, encryption, comments, archives over several disks.
+//! The end of the range has the end record (22 bytes; its 64-bit form for large ones), which says where the central
+//! directory is; each of its records gives an entry's name, CRC-32, size and local header, behind which the bytes
+//! are. Source: PKWARE's APPNOTE 6.3, sections 4.3 and 4.5. We read the subset that torch writes and refuse the rest:
+//! compression, encryption, comments, archives over several disks.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -117,7 +117,7 @@ impl<'a> Archive<'a> {
         }
     }
 
-    /// Where the central directory starts, its bytes and entries.
+    /// Offset of the central directory, its bytes and number of entries.
     fn directory(&mut self) -> Result<(u64, u64, u64)> {
         let at = self.length.saturating_sub(22);
         let end = self.bytes_at(at, 22)?;
@@ -141,7 +141,7 @@ impl<'a> Archive<'a> {
         Ok((u64_at(&long, 48), u64_at(&long, 40), u64_at(&long, 32)))
     }
 
-    /// Takes one record of the directory, which lies at `at` of the archive; returns its length.
+    /// Parses one record of the directory, which starts at `at` of the archive; returns its length.
     fn record(&mut self, bytes: &[u8], at: u64) -> Result<usize> {
         let wrong = |found: String, wanted: &str| {
             Err(self.damaged(at, "entry of the central directory", found, wanted.into()))
@@ -163,7 +163,7 @@ impl<'a> Archive<'a> {
         }
         let mut size = u32_at(bytes, 24);
         let mut header = u32_at(bytes, 42);
-        // what did not fit stands in a field of its own, in this order
+        // numbers that did not fit are in the zip64 field, in this order
         let mut wide = wide_numbers(&bytes[46 + name..46 + name + extra]).into_iter();
         for number in [&mut size, &mut header] {
             if *number == 0xffff_ffff {
@@ -183,7 +183,7 @@ impl<'a> Archive<'a> {
         Ok(end)
     }
 
-    /// The entry whose name ends so, behind the archive's own folder.
+    /// The entry with this path below the archive's top folder.
     pub(crate) fn find(&self, end: &str) -> Result<Entry> {
         let is_it = |entry: &&Entry| {
             let rest = entry.name.split_once('/').map(|(_, rest)| rest);
@@ -220,7 +220,7 @@ impl<'a> Archive<'a> {
         Ok(bytes)
     }
 
-    /// Bytes of the archive, which must be in it: no more are made room for.
+    /// Reads bytes of the archive; the range is checked against its length before allocation.
     fn bytes_at(&mut self, at: u64, count: u64) -> Result<Vec<u8>> {
         if at.checked_add(count).is_none_or(|end| end > self.length) {
             let found = format!("an end at {}", self.length);

@@ -14,8 +14,8 @@ struct Corner {
 }
 
 impl Context<'_> {
-    /// In training, drops a share `p` of the rows between layers; `tensor` says which dropout of the
-    /// model it is. The gradient's rows are dropped by the same call.
+    /// Dropout, in training, with probability `p` on the rows between layers; `tensor` is the dropout's number in
+    /// the model. The same call applies the mask to the gradient's rows.
     pub(crate) fn drop_rows(&self, x: &mut Tensor, p: f32, tensor: u32) -> kernels::Result<()> {
         let from = Corner {
             position: self.row_first(),
@@ -55,7 +55,7 @@ impl Context<'_> {
         dropout::forward(x, &dropout, &place)
     }
 
-    /// In training, what attention drops of its probabilities; `heads` are this rank's.
+    /// Dropout of attention's probabilities in training; `heads` are this rank's.
     pub(crate) fn drop_probabilities(&self, p: f32, tensor: u32, heads: &Heads) -> Option<Dropped> {
         let noise = self.noise.filter(|_| p > 0.0)?;
         let first_head = heads.heads * self.groups.tp.rank();
@@ -71,7 +71,7 @@ impl Context<'_> {
         })
     }
 
-    /// The gradient of rows that `drop_rows` dropped some of before they were added, if it did.
+    /// Gradient of rows before `drop_rows` and the residual addition; None without dropout.
     pub(crate) fn dropped(
         &self,
         dy: &Tensor,
@@ -86,7 +86,7 @@ impl Context<'_> {
         Ok(Some(dropped))
     }
 
-    /// As `drop_rows`, of `[n, f]` rows whose features are split.
+    /// As `drop_rows`, for `[n, f]` rows whose features are split.
     pub(crate) fn drop_features(&self, x: &mut Tensor, p: f32, tensor: u32) -> kernels::Result<()> {
         let from = Corner {
             position: self.sequence.first,

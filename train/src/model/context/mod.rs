@@ -1,9 +1,9 @@
-//! What a layer may know of the run: the weights at hand, its tensor- and context-parallel groups,
-//! the leaf sizes of sums. Layers never see the mesh.
+//! Context of a layer's call: the available weights, its tensor- and context-parallel groups, the leaf sizes of
+//! sums. Layers never see the mesh.
 //!
-//! Rows between layers are `[b * time, d]`; with sequence parallelism each tensor-parallel rank has
-//! the same share of every sequence, `[b * time / tp, d]`, and layers whose features are split
-//! gather the rows before and scatter the sum after (Korthikanti et al. 2022, arXiv:2205.05198).
+//! Rows between layers are `[b * time, d]`; with sequence parallelism each tensor-parallel rank has the same share
+//! of every sequence, `[b * time / tp, d]`, and layers whose features are split all-gather the rows before and
+//! reduce-scatter the sum after (Korthikanti et al. 2022, arXiv:2205.05198).
 
 use kernels::Tensor;
 use kernels::cast::Format;
@@ -25,13 +25,13 @@ pub(crate) mod rows;
 /// Whole tensors of the rank by slot.
 #[derive(Clone, Copy)]
 pub(crate) enum Weights<'a> {
-    /// All of them, and packs of them if those are kept.
+    /// All of them, and prepacked copies if those are kept.
     All(&'a [Tensor], Option<&'a PrepackedWeights>),
     /// Those gathered for the layer that runs.
     Gathered(&'a [Option<Tensor>]),
 }
 
-/// What random bits depend on beside the place in the model.
+/// Key of dropout's random bits, beside the position in the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noise {
     pub seed: u64,
@@ -170,7 +170,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The same with other weights at hand.
+    /// The same with other weights.
     pub(crate) fn with<'b>(&self, weights: Weights<'b>) -> Context<'b>
     where
         'a: 'b,
@@ -235,7 +235,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// op(weight) packed for the products of its layer, if packs are kept.
+    /// op(weight) packed for the products of its layer, if packed weights are kept.
     pub(crate) fn packed(
         &self,
         slot: Slot,
@@ -303,7 +303,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Finishes a sum of which every tensor-parallel rank holds its aligned part.
+    /// All-reduce over tensor-parallel ranks, each of which holds an aligned part of the sum.
     pub(crate) fn sum_over_tp(&self, mut x: Tensor) -> kernels::Result<Tensor> {
         if self.groups.tp.size() > 1 {
             self.groups.tp.all_reduce_sum(x.f32_mut())?;
@@ -316,8 +316,8 @@ impl<'a> Context<'a> {
 /// 64 KiB.
 const LONGEST_BLOCK: usize = 512;
 
-/// Keys of a block, by the whole length of a model's sequences: no layout and no shorter text changes it.
-/// A chunk of the sequence, halved while that is long; where ranks have no whole chunks, a rank's part.
+/// Keys per softmax block, derived from the whole length of a model's sequences so that no layout or shorter text
+/// changes it: a chunk of the sequence, halved while that is long; where ranks have no whole chunks, a rank's part.
 pub(crate) fn key_block(length: usize, cp: usize) -> usize {
     let part = length / cp;
     let mut block = length / TOKEN_CHUNKS;

@@ -16,8 +16,8 @@ pub(crate) struct Rows {
 }
 
 impl Context<'_> {
-    /// Rows as a layer with split features reads them: all of this rank's sequences. `room` holds
-    /// them if they had to be gathered.
+    /// All-gathers the rows that a layer with split features reads: all of this rank's sequences. `room` owns them
+    /// if they had to be gathered.
     pub(crate) fn gather<'t>(
         &self,
         x: &'t Tensor,
@@ -29,7 +29,7 @@ impl Context<'_> {
         Ok(room.insert(gather_rows(self.groups.tp, x, self.row_time())?))
     }
 
-    /// Of whole rows that every tensor-parallel rank has, those it has between layers.
+    /// From whole rows, which every tensor-parallel rank has, selects the rows that this rank has between layers.
     pub(crate) fn own_rows(&self, x: Tensor) -> kernels::Result<Tensor> {
         if !self.sequence.is_parallel {
             return Ok(x);
@@ -48,7 +48,7 @@ impl Context<'_> {
         Ok(own)
     }
 
-    /// Finishes a sum over ranks and leaves this rank the rows that it has between layers.
+    /// Reduce-scatter over tensor-parallel ranks: this rank keeps the rows that it has between layers.
     pub(crate) fn sum_to_rows(&self, x: Tensor) -> kernels::Result<Tensor> {
         if self.sequence.is_parallel {
             scatter_sum_rows(self.groups.tp, &x, self.row_time())
@@ -58,7 +58,7 @@ impl Context<'_> {
     }
 }
 
-/// Puts together sequences of which each rank has `rows` rows, in order of ranks:
+/// All-gathers sequences of which each rank has `rows` rows, in order of ranks:
 /// `[b * rows, d]` -> `[b * rows * size, d]`.
 pub(crate) fn gather_rows(
     group: &dyn Collective,
@@ -79,7 +79,7 @@ pub(crate) fn gather_rows(
     Ok(whole)
 }
 
-/// Sums over ranks, of which each keeps its `rows` rows of every sequence:
+/// Reduce-scatter: each rank keeps its `rows` rows of every sequence:
 /// `[b * rows * size, d]` -> `[b * rows, d]`.
 pub(crate) fn scatter_sum_rows(
     group: &dyn Collective,

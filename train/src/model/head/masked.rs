@@ -1,15 +1,14 @@
-//! Head of a masked language model: of each sequence only the rows that are to be predicted go
-//! through it (Devlin et al. 2019, arXiv:1810.04805; sparse as in Izsak et al. 2021,
-//! arXiv:2104.07705, sec. 3): z = norm(act(x W^T + b)), logits = z E^T + c, E the embedding.
-//! Before it the final norm, where blocks are pre-norm (Megatron).
+//! Masked language model head: only the rows to be predicted go through it (Devlin et al. 2019, arXiv:1810.04805;
+//! sparse as in Izsak et al. 2021, arXiv:2104.07705, sec. 3): z = norm(act(x W^T + b)), logits = z E^T + c, E the
+//! embedding. Where blocks are pre-norm, the final norm comes before it (Megatron).
 //!
-//! The first row of a sequence goes through the final norm too, and on to `next_sentence`, where the
-//! model tells the order of segments.
+//! If the model predicts the order of segments, the first row of a sequence also goes through the final norm, and
+//! on to `next_sentence`.
 //!
-//! Every sequence has `predictions` places, those it does not use with weight 0, so that a
-//! sequence's places are one leaf of the token tree in every layout. Ranks with other parts of the
-//! sequence give zeros for its picked rows, and the sum over ranks puts them together; all do the
-//! same work but for the vocabulary, and the first context-parallel rank alone has the gradients.
+//! Each sequence reserves `predictions` slots; unused slots have weight 0, so a sequence's slots are one leaf of
+//! the token tree in every layout. Ranks with other parts of the sequence contribute zeros for its picked rows, and
+//! an all-reduce combines them. All ranks then do the same work except for the vocabulary, and only the first
+//! context-parallel rank has the gradients.
 
 use kernels::{DType, Tensor, embedding};
 
@@ -34,7 +33,7 @@ pub(crate) struct MaskedHead {
     transform_norm: Norm,
     vocabulary: Vocabulary,
     order: Option<NextSentence>,
-    /// Places of a sequence.
+    /// Prediction slots per sequence.
     predictions: usize,
 }
 
@@ -143,7 +142,7 @@ impl MaskedHead {
         Ok((losses, saved))
     }
 
-    /// `weight`: of each prediction that counts in the step's loss -> dx: `[m, d]`
+    /// `weight`: weight in the step's loss of each prediction that counts -> dx: `[m, d]`
     pub(crate) fn backward(
         &self,
         (targets, picks): (&Targets, &Picks),
@@ -197,7 +196,7 @@ impl MaskedHead {
     }
 }
 
-/// Picked rows are whole sequences of their own, of `rows` rows, the same on all ranks.
+/// Context for the picked rows, which count as whole sequences of `rows` rows, the same on all ranks.
 fn within<'a>(cx: &Context<'a>, rows: usize) -> Context<'a> {
     let token_leaf = if cx.sums.token_leaf > 0 { rows } else { 0 };
     Context {
@@ -215,8 +214,7 @@ fn within<'a>(cx: &Context<'a>, rows: usize) -> Context<'a> {
     }
 }
 
-/// Of each sequence's rows all but the last, and the last: `[b * (places + 1), d]` -> `[b * places, d]`,
-/// `[b, d]`.
+/// Splits off the last row of each sequence: `[b * (places + 1), d]` -> `[b * places, d]`, `[b, d]`.
 fn parted(x: &Tensor, places: usize) -> kernels::Result<(Tensor, Tensor)> {
     let (rows, d) = (x.dims()[0], x.dims()[1]);
     let b = rows / (places + 1);
@@ -231,7 +229,7 @@ fn parted(x: &Tensor, places: usize) -> kernels::Result<(Tensor, Tensor)> {
     Ok((first, last))
 }
 
-/// The opposite of `parted`.
+/// The inverse of `parted`.
 fn joined(first: &Tensor, last: &Tensor, places: usize) -> kernels::Result<Tensor> {
     let (b, d) = (last.dims()[0], last.dims()[1]);
     let mut x = Tensor::empty(&[b * (places + 1), d], DType::F32, last.device())?;

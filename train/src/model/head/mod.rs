@@ -1,5 +1,5 @@
-//! What comes after the last block: the final norm and the vocabulary for a decoder (here), the
-//! transform and the vocabulary at masked places for an encoder (`masked`).
+//! Heads: the final norm and the vocabulary for a decoder (here), the transform and the vocabulary at masked
+//! positions for an encoder (`masked`).
 
 pub(crate) mod masked;
 mod next_sentence;
@@ -19,24 +19,24 @@ use crate::model::slots::Slots;
 
 /// Summed losses of a micro-batch.
 pub(crate) struct Losses {
-    /// Of equal runs of predictions, the same number of runs for each sequence; none on ranks that
-    /// leave them to another.
+    /// One entry per run of predictions; runs are equally long, and each sequence has the same number of them.
+    /// Empty on ranks that leave them to another.
     pub predictions: Vec<vocabulary::Losses>,
-    /// Of each sequence whether its segments are in order; none if the model does not tell.
+    /// Next-sentence loss of each sequence; empty if the model does not predict it.
     pub orders: Vec<f64>,
 }
 
 /// Predicts the next token of every row.
 pub(crate) struct Head {
     norm: Norm,
-    /// What the norm's result is multiplied with: T5's tied head divides by the root of the width.
+    /// Factor on the norm's output: T5's tied head divides by the root of the width.
     scale: f32,
-    /// Of the norm's result.
+    /// Dropout of the norm's output: probability and tensor number.
     dropout: (f32, u32),
     vocabulary: Vocabulary,
 }
 
-/// Kept from forward: `[m, d]` twice, and what the vocabulary keeps.
+/// Kept from forward: `[m, d]` twice, and the vocabulary's tensors.
 pub(crate) struct Saved {
     x: Tensor,
     statistics: Statistics,
@@ -110,7 +110,7 @@ impl Head {
         ))
     }
 
-    /// `weight`: of each token that counts in the step's loss -> dx: `[m, d]`
+    /// `weight`: weight in the step's loss of each token that counts -> dx: `[m, d]`
     pub(crate) fn backward(
         &self,
         of: (&Targets, f32),

@@ -1,6 +1,6 @@
-//! Whether the second segment really follows the first (Devlin et al. 2019, sec. 3.1, task 2), from
-//! the first token's row: scores = tanh(x W^T + b) U^T + c, two of them; cross entropy, the mean over
-//! the sequences of the step's batch.
+//! Next-sentence prediction: whether the second segment really follows the first (Devlin et al. 2019, sec. 3.1,
+//! task 2), from the first token's row: two scores = tanh(x W^T + b) U^T + c; cross entropy, the mean over the
+//! sequences of the step's batch.
 
 use kernels::activation::{self, Kind};
 use kernels::{DType, Tensor, cross_entropy};
@@ -36,7 +36,7 @@ impl NextSentence {
         }
     }
 
-    /// x: `[b, d]`, classes: `[b]` -> loss of each sequence. `cx` is that of sequences of one row.
+    /// x: `[b, d]`, classes: `[b]` -> loss of each sequence. `cx` is for sequences of one row.
     pub(crate) fn forward(
         &self,
         x: Tensor,
@@ -65,7 +65,7 @@ impl NextSentence {
         Ok((losses, saved))
     }
 
-    /// `weight`: of each sequence in the step's loss -> dx: `[b, d]`
+    /// `weight`: weight of each sequence in the step's loss -> dx: `[b, d]`
     pub(crate) fn backward(
         &self,
         (classes, weight): (&Tensor, f32),

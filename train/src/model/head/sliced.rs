@@ -1,12 +1,12 @@
-//! A layer with split output features in slices of them, of which one at a time is in memory: what `ColumnLinear` does
-//! with all of them, to the bit.
+//! Column-parallel layer computed in slices of its output features, one slice in memory at a time; the same bits as
+//! `ColumnLinear` with all of them.
 //!
-//! y_s = x W_s^T + b_s of rows W_s of the matrix. Backward y_s is made again and turned into dy_s; rows of the weight's
-//! gradient are dy_s^T x, and dx is the sum over slices of dy_s W_s. A slice is one leaf of that sum, an eighth of
-//! the whole layer's features, so that merging slices as the product over all of them merges its leaves gives its bits;
-//! everything else is computed feature by feature in either case.
+//! y_s = x W_s^T + b_s for rows W_s of the matrix. Backward recomputes y_s and turns it into dy_s; the rows of the
+//! weight's gradient are dy_s^T x, and dx is the sum over slices of dy_s W_s. A slice is one leaf of that sum, an
+//! eighth of the whole layer's features, so merging slices as the unsliced product merges its leaves gives the same
+//! bits; everything else is computed feature by feature in either case.
 //!
-//! Not for layers of fp8, whose scales are for the whole matrix.
+//! Not for fp8 layers, whose scales belong to the whole matrix.
 
 use std::ops::Range;
 
@@ -40,8 +40,8 @@ pub(super) fn forward(
     Ok(())
 }
 
-/// x: `[m, in]` -> dx: `[m, in]`, summed over ranks. `slope` gets the first of this rank's features in a slice and its
-/// outputs, `[n, slice]`, and puts their gradients in their place.
+/// x: `[m, in]` -> dx: `[m, in]`, summed over ranks. `slope` receives the first of this rank's features in a slice
+/// and its outputs, `[n, slice]`, which it overwrites with their gradients.
 pub(super) fn backward(
     linear: &ColumnLinear,
     x: &Tensor,
@@ -124,7 +124,7 @@ impl Tree {
         let merges = self.leaves.trailing_ones();
         self.leaves += 1;
         match self.waiting.last_mut() {
-            // its first merge is one addition an element, as the product makes
+            // its first merge is one addition per element, as in the product
             Some(left) if merges > 0 => product(left, true)?,
             _ => {
                 let mut leaf = Tensor::empty(x.dims(), DType::F32, x.device())?;
@@ -148,7 +148,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Merges what is left, from the right.
+    /// Merges the remaining blocks, from the right.
     fn finish(mut self) -> kernels::Result<Tensor> {
         while self.waiting.len() > 1 {
             self.merge()?;

@@ -3,14 +3,15 @@
 //! Paper: Shoeybi et al. 2019, arXiv:1909.08053, sec. 3 (three numbers per token cross ranks).
 //!
 //! z-loss: z (ln sum_v exp(logit_v))^2 more, whose gradient is 2 z ln(sum) softmax (Chowdhery et al. 2022,
-//! arXiv:2204.02311, sec. 5). It is told apart from the loss.
+//! arXiv:2204.02311, sec. 5). It is reported separately from the loss.
 //!
-//! Sums of exponentials are kept per eighth of the padded vocabulary, each relative to its own largest logit, and
-//! merged in the feature tree. Token losses are f64.
+//! Online softmax: sums of exponentials are kept per eighth of the padded vocabulary, each relative to its own
+//! largest logit, and merged in the feature tree. Token losses are f64.
 //!
-//! In chunks (`train.chunked_cross_entropy`) such an eighth's logits are made, read and dropped before the next, and
-//! made again in the backward pass (`sliced.rs`), so that a rank never has more of them than one eighth; as Wijmans et
-//! al. 2024, arXiv:2411.09009 (Cut Cross-Entropy) do in smaller blocks, and with the bits of logits that are kept.
+//! In chunks (`train.chunked_cross_entropy`), an eighth's logits are computed, read and dropped before the next,
+//! and recomputed in the backward pass (`sliced.rs`), so a rank never holds more than one eighth of them. Wijmans
+//! et al. 2024, arXiv:2411.09009 (Cut Cross-Entropy) do the same in smaller blocks; here the bits are those of
+//! logits that are kept.
 
 use kernels::{DType, Tensor, cross_entropy, reduce};
 
@@ -32,13 +33,13 @@ pub(crate) struct Vocabulary {
     first: usize,
     /// Vocabulary rows per sum of exponentials.
     slice: usize,
-    /// True if the logits of one slice at a time are there.
+    /// True if only one slice's logits exist at a time.
     is_chunked: bool,
     /// Coefficient of the z-loss.
     z: f64,
 }
 
-/// Cross entropy, and square of the logarithm of the sum of exponentials: of a token, or summed.
+/// Cross entropy, and squared logsumexp of the logits: of one token, or summed.
 pub(crate) type Losses = [f64; 2];
 
 /// Sums in order of tokens.
@@ -140,7 +141,7 @@ impl Vocabulary {
         Ok((maxima, sums, target))
     }
 
-    /// `weight`: of each token that counts in the step's loss -> dnormed: `[m, d]`
+    /// `weight`: weight in the step's loss of each token that counts -> dnormed: `[m, d]`
     pub(crate) fn backward(
         &self,
         (targets, weight): (&Targets, f32),
@@ -170,7 +171,7 @@ impl Vocabulary {
         }
     }
 
-    /// Slope of the z-loss over each token's ln sum exp, if there is a z-loss.
+    /// Derivative of the z-loss by each token's ln sum exp, if there is a z-loss.
     fn pull(
         &self,
         max: &Tensor,

@@ -1,6 +1,6 @@
-//! The experts on this rank: each a feed-forward layer without biases, as `mlp.rs` has it, on the rows
-//! that chose it. Tensor parallel: an expert's first matrix is split by column, its second by row, so
-//! every rank has the same rows and the sums over ranks are over them.
+//! The experts on this rank: feed-forward layers without biases, as in `mlp.rs`, applied to the rows that chose
+//! them by grouped products. Tensor parallel: an expert's first matrix is split by column, its second by row, so
+//! every rank has the same rows and the all-reduces are over them.
 
 use kernels::grouped_matmul;
 use kernels::matmul::Op;
@@ -18,7 +18,7 @@ use crate::model::precision::Operand;
 use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Experts {
-    /// Of each expert here: `[2f, d]` or `[f, d]`.
+    /// Weights of each expert here: `[2f, d]` or `[f, d]`.
     fc1: Vec<Slot>,
     /// `[f, d]`
     fc2: Vec<Slot>,
@@ -34,7 +34,7 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// All of it.
+    /// The large tensors: all of them.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         let inner = self
             .inner
@@ -171,8 +171,8 @@ struct Factors<'a> {
 
 /// Adds the products of output gradients and inputs, if any token is here, to the weights' gradients.
 ///
-/// Where sequences are shared out as well as experts, the tree joins the parts of a sequence before
-/// it joins those of the ranks that sent them: each rank's sum goes over context-parallel ranks here.
+/// Where both sequences and experts are shared out, the tree joins the parts of a sequence before it joins those of
+/// the ranks that sent them, so each rank's sum is reduced over context-parallel ranks here.
 fn add_gradients(
     (slots, op): (&[Slot], Op),
     factors: Option<Factors<'_>>,
@@ -218,7 +218,7 @@ fn add_gradients(
     Ok(())
 }
 
-/// As products read them.
+/// The weights as products read them.
 fn weights<'a>(slots: &[Slot], cx: &Context<'a>) -> kernels::Result<Vec<Operand<'a>>> {
     let all = slots
         .iter()

@@ -1,16 +1,15 @@
 //! Mixture of experts: y = sum over the k chosen experts e of weight_e * expert_e(x), plus a shared
 //! expert that every token passes.
 //! Papers: Shazeer et al. 2017, arXiv:1701.06538; Gale et al. 2022, arXiv:2211.15841 (dropless);
-//! Lepikhin et al. 2020, arXiv:2006.16668 (experts shared out, tokens travel).
+//! Lepikhin et al. 2020, arXiv:2006.16668 (expert parallelism).
 //!
-//! A rank's tokens are sorted by expert, in order of (sequence, position) inside an expert; rows go to
-//! the rank that has the expert (`traffic.rs`), through its two matrices (`experts.rs`), and back; a
-//! token adds its k experts in the router's order. Tensor parallelism splits every expert's features;
-//! its sums are over the rows of experts, before tokens add them, so that what a token adds are whole
-//! rows in every layout. With sequence parallelism the tokens are gathered first and every rank routes
-//! all of them.
+//! A rank's tokens are sorted by expert, in order of (sequence, position) inside an expert. All-to-all dispatch
+//! sends rows to the rank that has the expert (`token_dispatcher.rs`); they go through its two matrices
+//! (`experts.rs`) and back. A token adds its k experts' outputs in the router's order. Tensor parallelism splits
+//! every expert's features; its sums are over experts' rows, before tokens add them, so that a token adds whole
+//! rows in every layout. With sequence parallelism the tokens are gathered first and every rank routes all of them.
 //!
-//! r rows of this rank's choices, q rows that its experts get: q = r without expert parallelism.
+//! r: rows of this rank's choices; q: rows that its experts receive; q = r without expert parallelism.
 
 pub(crate) mod experts;
 pub(crate) mod router;
@@ -38,13 +37,13 @@ pub(crate) struct Moe {
     shared: Option<Shared>,
 }
 
-/// Kept from forward: `[m, d]`, the router's, `[r, d]`, and what experts keep of their rows.
+/// Kept from forward: `[m, d]`, the router's, `[r, d]`, and the experts' rows.
 pub(crate) struct Saved {
     x: Tensor,
     routed: Routed,
     order: Order,
     dispatcher: TokenDispatcher,
-    /// What the experts gave for this rank's choices.
+    /// Outputs of the experts for this rank's choices.
     rows: Tensor,
     experts: experts::Saved,
     shared: Option<shared::Saved>,
@@ -56,7 +55,7 @@ impl Saved {
         &self.x
     }
 
-    /// What takes memory; the router's numbers are few.
+    /// The large tensors; the router's are small.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         let own = [&mut self.x, &mut self.rows];
         let experts = self.experts.large();
@@ -70,7 +69,7 @@ impl Saved {
 }
 
 impl Moe {
-    /// Of layer `layer`.
+    /// The mixture of block `layer`.
     pub(crate) fn named(
         layer: usize,
         (plan, config): (&Plan, &MoeConfig),
@@ -166,9 +165,8 @@ impl Moe {
     }
 }
 
-/// Numbers of four bytes of each tensor that a layer keeps beside its input, the router's few and then the large
-/// ones, for n tokens of which m rows lie between layers, if choices are even over ranks and none is
-/// dropped.
+/// 4-byte words of each tensor that a layer keeps beside its input, the router's small ones and then the large
+/// ones, for n tokens of which m rows are between layers, if choices are even over ranks and none is dropped.
 pub(crate) fn kept(
     (plan, block): (&Plan, usize),
     config: &MoeConfig,

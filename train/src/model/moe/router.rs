@@ -1,10 +1,10 @@
-//! Which experts a token goes to, with which weights, and what their losses add to the gradient.
-//! logits = x W^T in f32; the rule and the losses: `kernels::route`.
+//! Router of a mixture: chooses each token's experts and weights, and adds the auxiliary losses' gradients. logits
+//! = x W^T in f32; the rule and the losses: `kernels::route`.
 //!
-//! Every tensor-parallel rank routes the same whole rows and gets the same bits. What a loss is over
-//! (a sequence, or a micro-batch) is one group of rows; its statistics are integers, so
-//! context-parallel ranks, which have parts of each group, add theirs in any order. A sequence weighs
-//! 1 / (sequences of the step) in the step's losses, whoever computes it.
+//! Every tensor-parallel rank routes the same whole rows and gets the same bits. The scope of a loss (a sequence,
+//! or a micro-batch) is one group of rows; its statistics are integers, so context-parallel ranks, which have parts
+//! of each group, add theirs in any order. A sequence weighs 1 / (sequences of the step) in the step's losses,
+//! whichever rank computes it.
 
 use kernels::matmul::{Op, matmul};
 use kernels::route::{self, Coefficients, Drop, Statistics};
@@ -21,16 +21,16 @@ pub(crate) struct Router {
     /// Added to scores for the choice alone.
     bias: Option<Slot>,
     layer: usize,
-    /// Of the layer.
+    /// Experts in the layer.
     pub experts: usize,
     rule: route::Router,
     losses: Coefficients,
     scope: RouterScope,
-    /// Factor of an even share, if experts are limited, and what goes when one is full.
+    /// Capacity factor if experts are limited, and which choices to drop when one is full.
     capacity: Option<(f64, Drop)>,
 }
 
-/// What happened to the tokens of a micro-batch.
+/// Statistics of a micro-batch's tokens.
 #[derive(Clone)]
 pub(crate) struct Report {
     pub layer: usize,
@@ -155,7 +155,7 @@ impl Router {
         })
     }
 
-    /// The choices without those that are over an expert's capacity, which is over whole groups.
+    /// Drops the choices beyond an expert's capacity, which is counted over whole groups.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "numbers of experts that traveled as f32, exact below 2^24"
@@ -267,7 +267,7 @@ fn rows(x: &Tensor, first: usize, count: usize) -> kernels::Result<Tensor> {
     Tensor::from_f32(&[count, width], values, x.device())
 }
 
-/// Makes the statistics those of whole groups.
+/// All-reduces the statistics to those of whole groups.
 fn add_over_context(groups: &mut [Statistics], k: usize, cx: &Context<'_>) -> kernels::Result<()> {
     if cx.groups.cp.size() == 1 {
         return Ok(());

@@ -1,8 +1,7 @@
-//! The expert that every token passes: a feed-forward layer, times a logistic gate of its own if there
-//! is one: y = logistic(x . g) * mlp(x).
-//! Sources: DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066; the gate is Qwen 1.5 MoE's.
-//! The gate's dot products and their gradients are of every row on its own; with sequence parallelism
-//! the rows are gathered for the gradient of g, so that its sum over tokens has the same leaves.
+//! Shared expert: a feed-forward layer that every token passes, optionally times a logistic gate of its own: y =
+//! logistic(x . g) * mlp(x). Sources: DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066; the gate is Qwen 1.5 MoE's.
+//! The gate's dot products and their gradients are computed row by row; with sequence parallelism the rows are
+//! gathered for the gradient of g, so that its sum over tokens has the same leaves.
 
 use kernels::matmul::{Op, matmul};
 use kernels::{DType, Tensor, add};
@@ -27,7 +26,7 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// What takes memory: all but the gate's numbers.
+    /// The large tensors: all but the gate's numbers.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         let gated = self.gated.iter_mut().map(|(_, y)| y);
         self.mlp.large().into_iter().chain(gated).collect()

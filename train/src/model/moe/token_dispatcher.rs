@@ -1,15 +1,15 @@
-//! Rows to the ranks that have their experts, and back. Expert-parallel ranks have adjacent experts of
-//! every layer and each its own sequences.
+//! Token dispatcher: all-to-all of rows to the ranks that have their experts, and back. Expert-parallel ranks have
+//! adjacent experts of every layer and each its own sequences.
 //!
-//! A rank has its rows by expert; an expert's rank has them by expert, then by the rank that they came
-//! from, whose sequences follow each other: the order (sequence, position) of a single rank.
+//! A sender orders its rows by expert; the receiver orders an expert's rows by sending rank, whose sequences are
+//! consecutive: the order (sequence, position) of a single rank.
 
 use kernels::permute::Order;
 use kernels::{DType, Tensor};
 
 use crate::model::context::Context;
 
-/// How many rows go where.
+/// Row counts of one exchange.
 pub(crate) struct TokenDispatcher {
     /// Rows that this rank has for each rank of the group.
     sent: Vec<usize>,
@@ -19,7 +19,7 @@ pub(crate) struct TokenDispatcher {
 }
 
 impl TokenDispatcher {
-    /// Tells the group how many rows of each expert and leaf this rank has.
+    /// Exchanges with the group how many rows of each expert and leaf this rank has.
     pub(crate) fn of(order: &Order, cx: &Context<'_>) -> kernels::Result<TokenDispatcher> {
         let (experts, ranks) = (order.counts().len(), cx.groups.ep.size());
         let tokens = order.token_count();
@@ -73,7 +73,7 @@ impl TokenDispatcher {
         joined.collect()
     }
 
-    /// The same, of each expert and rank on its own.
+    /// The same, for each expert and rank separately.
     pub(crate) fn leaves_by_rank(&self) -> Vec<Vec<usize>> {
         self.leaves.concat()
     }

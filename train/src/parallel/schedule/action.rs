@@ -1,6 +1,6 @@
 //! One action of a pipeline schedule.
 
-/// One thing a rank does with one micro-batch and one of its pieces of the model.
+/// One action of a rank: a micro-batch through one of its model chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Receive (or look up) activations, run the piece, send them on.

@@ -1,4 +1,4 @@
-//! All forwards, then all backwards.
+//! GPipe schedule: all forwards, then all backwards.
 //! Paper: Huang et al. 2019 (GPipe), arXiv:1811.06965, sec. 2.3. Every stage holds all micro-batches.
 //! We differ: backwards run in order of micro-batches, not reversed, as sums of gradients do.
 

@@ -1,4 +1,4 @@
-//! One forward, one backward with several pieces of the model on each rank.
+//! Interleaved schedule: one forward, one backward with several model chunks per rank.
 //! Paper: Narayanan et al. 2021, arXiv:2104.04473, sec. 2.2. Order and warm-up follow megatron-core
 //! 0.16.1 (`get_schedule_table`, `get_pp_rank_microbatches`): micro-batches go in groups of p through
 //! chunk 0, then chunk 1, ..; backward the same with the chunks reversed; rank r starts with

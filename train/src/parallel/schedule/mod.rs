@@ -1,5 +1,5 @@
-//! Pipeline schedules as data: the ordered actions of one rank in one step. pipeline.rs obeys them;
-//! nothing here touches a device or a connection.
+//! Pipeline schedules as data: the ordered actions of one rank in one step. pipeline.rs executes them; nothing here
+//! touches a device or a connection.
 
 mod action;
 mod gpipe;

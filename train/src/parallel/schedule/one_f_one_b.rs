@@ -1,4 +1,4 @@
-//! One forward, one backward (PipeDream-Flush).
+//! 1F1B schedule: one forward, one backward (PipeDream-Flush).
 //! Paper: Narayanan et al. 2021, arXiv:2104.04473, sec. 2.2.
 //! Stage s of p holds at most p - s micro-batches at once.
 

@@ -1,6 +1,6 @@
-//! Plays schedules with the connections of the program: sending never waits, receiving takes the
-//! oldest message of a channel. A schedule is valid if every rank gets to its end, every message is
-//! the one that its receiver wants, and each piece sees each micro-batch once each way, in order.
+//! Simulates schedules with the program's communication rules: sending never blocks, receiving takes the oldest
+//! message of a channel. A schedule is valid if every rank reaches its end, every message is the one that its
+//! receiver wants, and each piece sees each micro-batch once in each direction, in order.
 
 use std::collections::VecDeque;
 

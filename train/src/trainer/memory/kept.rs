@@ -1,5 +1,5 @@
-//! What the forward pass of a piece keeps for its backward pass, layer by layer. What is offloaded
-//! leaves one number for each of its tensors.
+//! Activation memory: the bytes that a model chunk keeps for its backward pass, layer by layer. An offloaded tensor
+//! leaves one number.
 
 use kernels::Device;
 
@@ -8,14 +8,14 @@ use crate::config::{NormKind, Recompute};
 use crate::model::context::rows::Rows;
 use crate::model::{attention, mlp, moe};
 
-/// Numbers of four bytes of each tensor that a block keeps: those that stay and those that may wait in a file.
+/// 4-byte words of each tensor that a block keeps: those that stay in memory and those that can be offloaded.
 struct Kept {
     few: Vec<usize>,
     large: Vec<usize>,
 }
 
 impl Kept {
-    /// A block's input alone.
+    /// Only a block's input.
     fn input(rows: usize, width: usize) -> Kept {
         Kept {
             few: Vec::new(),
@@ -91,12 +91,12 @@ impl Rank<'_> {
         Rows { n, m }
     }
 
-    /// Of `rows` rows of the model's width.
+    /// Bytes of `rows` rows of the model's width.
     fn width(&self, rows: usize) -> usize {
         Device::bytes_of(rows * self.plan.model.d_model)
     }
 
-    /// Of a norm of `rows` rows.
+    /// Bytes of the statistics of a norm of `rows` rows.
     fn statistics(&self, rows: usize) -> usize {
         bytes(&self.of_norm(rows))
     }
@@ -144,7 +144,7 @@ impl Rank<'_> {
         if recompute == Recompute::Full {
             return Kept::input(m, s.d_model);
         }
-        // the norms' statistics; what goes into the three norms and comes out
+        // the norms' statistics; inputs and outputs of the three norms
         let few = self.of_norm(m).repeat(3);
         let mut large = vec![m * s.d_model; 6];
         let qkv = attention::kept((self.plan, block), n, tp);
@@ -157,20 +157,20 @@ impl Rank<'_> {
         Kept { few, large }
     }
 
-    /// Numbers of four bytes that the feed-forward layer of a block keeps beside its input.
+    /// 4-byte words that a block's feed-forward layer keeps beside its input.
     fn feed_forward(&self, block: usize, n: usize) -> [usize; 2] {
         let (tp, plan) = (self.place.tp, self.plan);
         let is_dropped = plan.model.architecture().is_encoder_decoder && plan.model.dropout > 0.0;
         mlp::kept((plan, block), n, plan.shape().d_ffn / tp, is_dropped)
     }
 
-    /// Elements of what attention itself computes: mixed values and the sums' logarithms.
+    /// Elements of attention's own results: mixed values and the logsumexp.
     fn core(&self, n: usize) -> [usize; 2] {
         let (tp, s) = (self.place.tp, self.plan.shape());
         [n * s.heads * s.d_head / tp, n * s.heads / tp]
     }
 
-    /// Of the logits of `rows` rows: they themselves unless in chunks, largest ones and sums.
+    /// Bytes that cross entropy keeps for `rows` rows: the logits unless in chunks, largest logits and sums.
     fn vocabulary(&self, rows: usize) -> usize {
         let logits = match self.plan.train.chunked_cross_entropy {
             true => 0,
@@ -183,12 +183,12 @@ impl Rank<'_> {
         let (plan, s) = (self.plan, self.plan.shape());
         let architecture = plan.model.architecture();
         let r = b * plan.predictions;
-        // what goes into the transform, its activation, the norm and the vocabulary
+        // inputs of the transform, its activation, the norm and the vocabulary
         let mut kept = 4 * self.width(r) + self.statistics(r);
         kept += self.vocabulary(r);
         let told = if architecture.next_sentence { b } else { 0 };
         if !architecture.is_post_norm {
-            // what goes into the final norm
+            // input of the final norm
             kept += self.width(r + told) + self.statistics(r + told);
         }
         if told > 0 {

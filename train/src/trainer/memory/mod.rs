@@ -1,15 +1,15 @@
-//! Memory of each rank: by formula from the plan alone, and as the device counts it in a step.
+//! Memory of each rank: predicted by formula from the plan alone, and as the device counts it in a step.
 //!
-//! Weights, optimizer state and gradients are 4 bytes a number: P, 2 P (P for what Muon updates, and P
-//! more with averages) and P for P parameters of the
-//! rank's stage and tensor-parallel share, each divided by dp from ZeRO 3, 1 and 2 on (Rajbhandari et
-//! al. 2020, arXiv:1910.02054, sec. 3.1, in f32). In layout mode gradients are held once per block of
-//! sequences that waits in the tree. Activations are what forward passes keep for backward
-//! (Korthikanti et al. 2022, arXiv:2205.05198, sec. 4, for these layers), times the micro-batches
-//! in flight by the schedule; those of a mixture as if choices were even and none dropped. Every tensor is rounded up to 64 bytes, as the device does.
+//! Weights, optimizer state and gradients take 4 bytes per number: P, 2 P (P for matrices that Muon updates, and P
+//! more with averages) and P for P parameters of the rank's stage and tensor-parallel share, each divided by dp
+//! from ZeRO 3, 1 and 2 on (Rajbhandari et al. 2020, arXiv:1910.02054, sec. 3.1, in f32). In layout mode gradients
+//! are held once per block of sequences that waits in the tree. Activations are the tensors that forward passes
+//! keep for backward (Korthikanti et al. 2022, arXiv:2205.05198, sec. 4, for these layers), times the micro-batches
+//! in flight in the schedule; those of a mixture as if choices were even and none dropped. Every tensor is rounded
+//! up to 64 bytes, as the device does.
 //!
-//! Scratch of the layer that runs and of matrix products is not in the formula but bounded: each rank
-//! gets one arena, sized before the first step, that holds all of it. Pages nobody touches are free.
+//! Scratch of the running layer and of matrix products is not in the formula but bounded: each rank gets one arena,
+//! sized before the first step, that holds all of it. Untouched pages are free.
 
 mod kept;
 
@@ -39,7 +39,7 @@ use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
 use crate::trainer::step::Trainer;
 
-/// Bytes of one rank.
+/// Memory of one rank in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankMemory {
@@ -53,10 +53,10 @@ pub struct RankMemory {
     pub activations: usize,
     /// Weights packed for products, during a step (`train.keep_packed`).
     pub packs: usize,
-    /// Copies that wait until a checkpoint is written, beside the arena.
+    /// Copies for a checkpoint in flight, outside the arena.
     pub snapshot: usize,
-    /// Parts of whole checkpoints on their way from other processes to process 0, with the first rank of each
-    /// process; beside the arena.
+    /// Parts of whole checkpoints in transit from other processes to process 0, counted with the first rank of each
+    /// process; outside the arena.
     pub transfer: usize,
 }
 
@@ -98,7 +98,7 @@ pub fn predict(plan: &Plan) -> Result<Vec<RankMemory>> {
         .collect())
 }
 
-/// As `predict` for ranks that are shared out over so many processes.
+/// As `predict`, for ranks divided over this many processes.
 ///
 /// # Errors
 /// As `predict`.
@@ -113,7 +113,7 @@ pub fn predict_in(plan: &Plan, processes: usize) -> Result<Vec<RankMemory>> {
     Ok(ranks)
 }
 
-/// Bytes of every rank's arena: the formulas, and a bound of what comes and goes within a pass.
+/// Bytes of every rank's arena: the formulas, and a bound for temporaries within a pass.
 pub(crate) fn arenas(plan: &Plan) -> Result<Vec<usize>> {
     let specs = param::specs(plan);
     let shards = Shards::of(plan, &specs);
@@ -188,7 +188,7 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
     })
 }
 
-/// What the formulas are about.
+/// Inputs of the formulas for one rank.
 struct Rank<'a> {
     plan: &'a Plan,
     place: RankCoord,
@@ -228,14 +228,14 @@ impl Rank<'_> {
         }
     }
 
-    /// More than the layer that runs, its matrix products and the sums under way take at once, with
-    /// a quarter more for ranges that do not fit.
+    /// Upper bound on what the running layer, its matrix products and pending reductions take at once, with a
+    /// quarter more for fragmentation.
     fn scratch(&self) -> usize {
         let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
         let blocks = micro_batches(plan, place);
         let b = blocks.iter().map(|block| block.size).max().unwrap_or(1);
         let n = b * plan.sample_tokens() / place.cp;
-        // of a mixture every choice is a row, and any rank may get all of them
+        // in a mixture every choice is a row, and any rank may get all of them
         let (choices, d_ffn) = match &plan.model.moe {
             Some(moe) => (1 + moe.top_k * place.ep, s.d_ffn.max(plan.model.d_expert())),
             None => (1, s.d_ffn),
@@ -278,7 +278,7 @@ impl Rank<'_> {
         elements.saturating_mul(5) + (1 << 20)
     }
 
-    /// Times as long as their elements that packs for sums in tiles are, whose leaves end with zeros.
+    /// Padding factor of packs for sums in tiles, whose leaves are filled up with zeros.
     fn filling(&self) -> usize {
         let (plan, s) = (self.plan, self.plan.shape());
         if plan.train.bf16_sums != Bf16Sums::Tiles || !plan.is_exact() {
@@ -295,9 +295,9 @@ impl Rank<'_> {
         fillings.max().unwrap_or(1)
     }
 
-    /// Floats that attention takes for `b` sequences: gradients of keys and values, between ranks also what
-    /// travels of both, query rows on their way over the keys in tiles of 32, and
-    /// for each thread a group of heads both ways round and a tile's scores of a block of keys.
+    /// Floats that attention allocates for `b` sequences: gradients of keys and values, between ranks also the
+    /// buffers in transit of both, the online-softmax state of query rows in flight, in tiles of 32, and per thread
+    /// a group of heads, plain and transposed, and a tile's scores of a block of keys.
     fn attention(&self, b: usize) -> usize {
         let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
         let length = plan.seq_length.max(plan.decoder_length);
@@ -329,7 +329,7 @@ impl Rank<'_> {
         keys + under_way + distances + rayon::current_num_threads() * (group + scores)
     }
 
-    /// Bytes of a unit's tensors, each on its own.
+    /// Bytes of a unit's tensors, each rounded up separately.
     fn tensors(&self, unit: usize) -> usize {
         let unit = &self.shards.units[unit];
         let pieces = unit.pieces(0..unit.len());
@@ -338,7 +338,7 @@ impl Rank<'_> {
             .sum()
     }
 
-    /// Bytes of a unit as one run of numbers, or of this rank's shard of it.
+    /// Bytes of a unit as one flat tensor, or of this rank's shard of it.
     fn flat(&self, unit: usize, is_shard: bool) -> usize {
         let unit = &self.shards.units[unit];
         let len = if is_shard {
@@ -358,7 +358,7 @@ impl Rank<'_> {
         Device::bytes_of(count.max(1))
     }
 
-    /// Units whose gradients each piece of the model on this rank has, once for each use.
+    /// Units whose gradients each model chunk on this rank has, once for each use.
     fn gradient_units(&self) -> Vec<Vec<usize>> {
         let (pp, plan) = (self.place.pp, self.plan);
         let specs = param::specs(plan);
@@ -376,12 +376,12 @@ impl Rank<'_> {
         (0..plan.parallel.virtual_stages).map(of_chunk).collect()
     }
 
-    /// Most bytes of gradients and of activations over the step, played by the schedule.
+    /// Most bytes of gradients and of activations over the step, simulated through the schedule.
     fn peaks(&self) -> (usize, usize) {
         let (plan, place) = (self.plan, &self.place);
         let blocks = micro_batches(plan, place);
         let units = self.gradient_units();
-        // experts that are shared out have a tree of their own
+        // with expert parallelism, experts have a separate tree
         let is_experts = |unit: &usize| self.shards.units[*unit].is_experts();
         let split = units
             .into_iter()
@@ -411,12 +411,11 @@ impl Rank<'_> {
         most
     }
 
-    /// Bytes of the step's inputs, targets and what counts of them: all are read before the first
-    /// pass.
+    /// Bytes of the step's inputs, targets and their loss masks: all are read before the first pass.
     fn batches(&self, blocks: &[Block]) -> usize {
         let time = self.plan.sample_tokens() / self.place.cp;
         let is_masked = self.plan.model.architecture().is_masked;
-        // ids and, masked, segments; ids, what counts and, masked, rows
+        // ids and, if masked, segments; ids, loss mask and, if masked, rows
         let more = usize::from(is_masked);
         let places = if is_masked {
             self.plan.predictions

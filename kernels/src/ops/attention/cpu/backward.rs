@@ -1,11 +1,10 @@
-//! Backward: a task is the query heads of one kv head, block of keys by block of keys.
+//! Flash-attention backward: a task is the query heads of one kv head, block of keys by block of keys.
 //!
-//! Per tile, P from the saved lse: dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O)) scale,
-//! dQ += dS K, dK += dS^T Q; with dropout dP and the P of dV are times the factors of forward. A row of
-//! dQ is one chain over ascending keys, also from visit to visit. dK and dV are sums over leaves of query
-//! rows: a leaf is one chain over the group's query heads and, within a head, ascending rows; leaves
-//! that see nothing of a block are left out. Results have no -0.0: neither what is left out nor where
-//! a chain starts shows.
+//! Per tile, P is recomputed from the saved lse: dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O)) scale, dQ +=
+//! dS K, dK += dS^T Q; with dropout, dP and the P of dV are multiplied by forward's factors. A row of dQ is one
+//! chain over ascending keys, also across calls of `visit`. dK and dV are sums over leaves of query rows: a leaf is
+//! one chain over the group's query heads and, within a head, ascending rows; leaves that attend to nothing of a
+//! block are left out. Results have no -0.0, so neither omitted leaves nor a chain's start show in the bits.
 #![expect(unsafe_code, reason = "tasks write disjoint columns of one output")]
 
 use super::bias::{Expanded, settle};
@@ -31,17 +30,17 @@ use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Gradients of query rows on their way over the keys.
+/// Gradients of query rows, accumulated over the keys.
 pub(crate) struct Slopes {
-    /// Turned: `[b, heads, tiles, width, 32]`, tiles leaf by leaf.
+    /// Transposed: `[b, heads, tiles, width, 32]`, tiles leaf by leaf.
     dq: Tensor,
-    /// Sums of slopes by distance, `[b, kv_heads, leaves, heads of a group, distances]`.
+    /// Sums of score gradients by distance, `[b, kv_heads, leaves, heads of a group, distances]`.
     by_distance: Tensor,
     plan: Plan,
 }
 
 impl Slopes {
-    /// `leaf` query rows a leaf; 0: one leaf.
+    /// `leaf` query rows per leaf; 0: one leaf.
     pub(crate) fn new(call: &Call<'_>, leaf: usize, device: &Device) -> Result<Slopes> {
         let plan = Plan::new(call, leaf);
         let heads = call.b * call.heads.heads;
@@ -54,7 +53,7 @@ impl Slopes {
         })
     }
 
-    /// dkv: `[b, kv_heads, keys at hand, 2*width]`.
+    /// dkv: `[b, kv_heads, available keys, 2*width]`.
     fn visit(&mut self, dkv: &mut Tensor, passed: &Passed<'_>, call: &Call<'_>) -> Result<()> {
         let device = passed.qkv.device();
         let (heads, plan) = (call.heads, self.plan);
@@ -82,7 +81,7 @@ impl Slopes {
                 dq,
                 by_distance,
             };
-            // SAFETY: the gradients of its keys and values are the task's.
+            // SAFETY: this task alone writes the gradients of its group's keys and values (`dkv` is its own chunk).
             scratch_pool
                 .with(|room| unsafe { one_group(sums, &saved, (group, plan), room, device) });
         };
@@ -98,7 +97,7 @@ impl Slopes {
         Ok(())
     }
 
-    /// Writes dqkv, with keys and values by `dkv` (as `visit` gives it) or 0, and adds to dtable.
+    /// Writes dqkv, with keys and values from `dkv` (as `visit` returns it) or 0, and adds to dtable.
     fn finish(
         self,
         (dqkv, dtable): (&mut Tensor, Option<&mut Tensor>),
@@ -135,7 +134,7 @@ impl Slopes {
             let (sequence, head) = (number / heads.heads, number % heads.heads);
             let at = head / per * (row / heads.kv_heads) + head % per * width;
             let out = columns.from(sequence * t, at);
-            // SAFETY: a task has the columns of its head in the rows of its sequence.
+            // SAFETY: this task alone writes the columns of its head in the rows of its sequence.
             unsafe { plan.write_queries(isa, dq, width, out) }
         });
         if matches!(call.keys, Keys::Other { .. }) {
@@ -148,7 +147,7 @@ impl Slopes {
                     let at = ((i / t * heads.kv_heads + group) * t + i % t) * 2 * width;
                     dkv.f32()[at..at + 2 * width].split_at(width)
                 });
-                // SAFETY: a task has the keys and values of its row.
+                // SAFETY: this task alone writes the keys and values of its row.
                 unsafe { side_by_side(isa, halves, (1, width, width), out) }
             }
         });
@@ -186,7 +185,7 @@ pub(crate) fn backward_whole(
     }
 }
 
-/// `numbers` gives those of dqkv.
+/// The element type of dqkv is `numbers`'.
 fn whole<E: Element>(
     numbers: impl Fn(&mut Tensor) -> &mut [E],
     (dqkv, dtable): (&mut Tensor, Option<&mut Tensor>),
@@ -221,12 +220,12 @@ fn whole<E: Element>(
             scratch_pool.with(|(room, dq, rows)| {
                 let sums = (dq.f32_mut(), by_distance);
                 let Some(rotary) = &rotary else {
-                    // SAFETY: a task has the columns of its group in the rows of its sequence.
+                    // SAFETY: this task alone writes the columns of its group in the rows of its sequence.
                     return unsafe { group_whole(out, sums, &saved, (group, plan), room, device) };
                 };
                 let rows = rows.f32_mut();
                 let own = Columns::of(rows, group_width);
-                // SAFETY: the room is the task's.
+                // SAFETY: the buffer `rows` belongs to this task.
                 unsafe {
                     group_whole(own.from(0, 0), sums, &saved, (group, plan), room, device);
                 }
@@ -237,7 +236,7 @@ fn whole<E: Element>(
                     columns: group_width,
                 };
                 let (to, isa) = ((columns.start(), None), device.isa());
-                // SAFETY: a task has the columns of its group in the rows of its sequence.
+                // SAFETY: this task alone writes the columns of its group in the rows of its sequence.
                 unsafe { rotary.settle(isa, (rows, group_width), to, part) }
             });
         };
@@ -256,9 +255,7 @@ fn whole<E: Element>(
     settle(dtable, &Tensor::from_f32(&dims, &by_head, device)?)
 }
 
-/// Gradients of a group's queries, keys and values as rows, from `out` on.
-/// # Safety
-/// Nobody else uses them.
+/// Writes gradients of a group's queries, keys and values as rows, from `out` on. # Safety Nobody else uses them.
 unsafe fn group_whole<E: Element>(
     out: Place<'_, E>,
     (dq, by_distance): (&mut [f32], &mut [f32]),
@@ -275,17 +272,18 @@ unsafe fn group_whole<E: Element>(
         dq: &mut *dq,
         by_distance,
     };
-    // SAFETY: what is called asks for no more than this function's own contract.
+    // SAFETY: `one_group` writes the group's keys and values in the output, which no other task uses by this
+    // function's contract.
     unsafe { one_group(sums, saved, (group, plan), room, device) }
     let queries = dq.chunks_exact(plan.tiles() * width * TILE);
     for (query, dq) in queries.enumerate() {
-        // SAFETY: the columns of the group's queries are this task's, by the contract of `group_whole`.
+        // SAFETY: no other task uses the columns of the group's queries, by this function's contract.
         unsafe { plan.write_queries(device.isa(), dq, width, out.after(0, query * width)) }
     }
 }
 
 impl Plan {
-    /// Writes the turned gradients of a head's queries, tiles leaf by leaf.
+    /// Writes the transposed gradients of a head's queries, tiles leaf by leaf.
     /// # Safety
     /// Nobody else uses these columns of the sequence's rows.
     unsafe fn write_queries<E: Element>(
@@ -298,7 +296,8 @@ impl Plan {
         for leaf in 0..self.leaves() {
             for (tile, first, len) in self.of_leaf(leaf) {
                 let dq = &dq[tile * width * TILE..][..width * TILE];
-                // SAFETY: what is called asks for no more than this function's own contract.
+                // SAFETY: `turn_back` writes these columns of the sequence's rows, which no other task uses by this
+                // function's contract.
                 unsafe { turn_back(isa, dq, None, (len, width), out.after(first, 0)) }
             }
         }
@@ -324,7 +323,7 @@ impl Plan {
     }
 }
 
-/// What a task adds to, and where the gradients of its keys and values, `2*width` numbers a key, are written.
+/// Sums that a task adds to, and the output of its keys' and values' gradients, `2*width` numbers per key.
 struct Sums<'a, E> {
     dkv: Place<'a, E>,
     dq: &'a mut [f32],
@@ -337,8 +336,8 @@ struct Operands {
     v: Operand,
 }
 
-/// Room for a tile's probabilities and their gradients, `[keys of a block, 32]`; as words of pairs; dropout
-/// factors by row and turned.
+/// Buffers for a tile's probabilities and their gradients, `[keys of a block, 32]`; the same as words of pairs;
+/// dropout factors by row and transposed.
 struct Scratch {
     p: Tensor,
     dp: Tensor,
@@ -364,7 +363,7 @@ impl Scratch {
     }
 }
 
-/// What a task works in.
+/// A task's buffers.
 struct Room {
     operands: Operands,
     queries: Queries,
@@ -403,7 +402,7 @@ unsafe fn one_group<E: Element>(
     let (count, held) = (rows.keys.len(), saved.call.held());
     let padded = width.next_multiple_of(LANES);
     let size = |keys| (keys, width, padded);
-    // keys at hand that no row may see
+    // available keys that no row may attend to
     // SAFETY: nobody else uses the group's keys and values in the output, by this function's contract.
     unsafe { side_by_side(isa, None, size(held - count), sums.dkv.after(count, 0)) }
     if count == 0 {
@@ -473,7 +472,7 @@ unsafe fn one_group<E: Element>(
 struct Leaf<'a> {
     dk: &'a mut [f32],
     dv: &'a mut [f32],
-    /// Whether nothing is there yet, whatever is in its room.
+    /// Whether the sums have not been started: their buffers then hold old data.
     is_fresh: bool,
 }
 
@@ -545,7 +544,7 @@ impl Work<'_> {
                 }
             };
             if is_fresh {
-                // what this first tile of a leaf visits starts at 0 in its product
+                // the keys that this first tile of a leaf visits start from 0 in its product
                 c[..first].fill(0.0);
                 c[end..].fill(0.0);
             }

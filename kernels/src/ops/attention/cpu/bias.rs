@@ -1,6 +1,6 @@
-//! The bias of a call on the CPU: the bucket of every distance, and the table's value of every head and
-//! distance, once per call; turned scores take 32 of them a key. Numbers of distances count from the last
-//! key seen from the first query row: a row later is a number more, a key later one less.
+//! Position bias of a call on the CPU: the bucket of every distance, and the table's value for every head and
+//! distance, computed once per call; transposed scores load 32 of them per key. Distances are indexed from (first
+//! query row, last key attended to): the next row is one index more, the next key one less.
 
 use super::tile::TILE;
 use crate::descriptor::position_bias::Bias;
@@ -50,12 +50,12 @@ impl Expanded {
         })
     }
 
-    /// Values of a head, and numbers of sums, for `rows` query rows and `keys` keys.
+    /// Values per head, and number of sums, for `rows` query rows and `keys` keys.
     pub(super) fn count(rows: usize, keys: usize) -> usize {
         rows + keys - 1 + TILE
     }
 
-    /// Number of the distance from a query at `position` to `key`.
+    /// Index of the distance from a query at `position` to `key`.
     pub(super) fn at(&self, position: usize, key: usize) -> usize {
         position - self.first + self.keys - 1 - key
     }
@@ -66,7 +66,7 @@ impl Expanded {
         &self.values.f32()[head * count..(head + 1) * count]
     }
 
-    /// Adds sums by distance to those by bucket, from the first key seen from the last row on.
+    /// Adds sums by distance to those by bucket, starting with (last row, first key).
     pub(super) fn fold(&self, by_bucket: &mut [f32], by_distance: &[f32]) {
         for (sum, &bucket) in by_distance[..self.numbers.len()]
             .iter()

@@ -1,5 +1,6 @@
-//! Forward and decode: a task is the query heads of one kv head, in tiles of query rows. A tile's running
-//! largest scores, sums and weighted values go from block to block of keys, and from visit to visit.
+//! Flash-attention forward, and decode: a task is the query heads of one kv head, in tiles of query rows. A tile's
+//! running maxima, sums and weighted values (online softmax) are carried from block to block of keys, and from
+//! visit to visit.
 #![expect(unsafe_code, reason = "tasks write disjoint columns of one output")]
 
 use super::bias::Expanded;
@@ -19,7 +20,7 @@ use crate::descriptor::dropout::Constants;
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
-/// Query rows on their way over the keys, turned: lanes are rows.
+/// Online-softmax state of query rows, transposed: lanes are rows.
 pub(crate) struct Running {
     /// Weighted values, `[b, heads, tiles, width, 32]`.
     values: Tensor,
@@ -103,7 +104,7 @@ impl Running {
             for (tile, ((values, sums), lse)) in states.zip(lse.chunks_mut(TILE)).enumerate() {
                 let (max, sum) = sums.split_at_mut(TILE);
                 let out = out.after(tile * TILE, 0);
-                // SAFETY: a task has the columns of its head in the rows of its sequence.
+                // SAFETY: this task alone writes the columns of its head in the rows of its sequence.
                 unsafe { State { values, max, sum }.settle(isa, lse, out) }
             }
         });
@@ -126,7 +127,7 @@ impl State<'_> {
         self.sum.fill(0.0);
     }
 
-    /// Writes as many rows as lse has, and lse: 0 for a row that saw nothing.
+    /// Writes as many rows as lse has, and lse: 0 for a row that attends to nothing.
     /// # Safety
     /// Nobody else uses the values' columns of these rows of the output.
     unsafe fn settle(&self, isa: Isa, lse: &mut [f32], out: Place<'_, f32>) {
@@ -136,12 +137,13 @@ impl State<'_> {
         let by = |r: usize| if self.sum[r] == 0.0 { 1.0 } else { self.sum[r] };
         let by: [f32; TILE] = std::array::from_fn(by);
         let size = (lse.len(), self.values.len() / TILE);
-        // SAFETY: what is called asks for no more than this function's own contract.
+        // SAFETY: `turn_back` writes the values' columns of these rows, which no other task uses by this function's
+        // contract.
         unsafe { turn_back(isa, self.values, Some(&by), size, out) }
     }
 }
 
-/// Forward with all keys at hand: each tile is written as soon as it has met them.
+/// Forward with all keys available: each tile is written as soon as it is complete.
 pub(crate) fn forward_whole(
     (out, lse): (&mut Tensor, &mut Tensor),
     qkv: &Tensor,
@@ -178,7 +180,7 @@ pub(crate) fn forward_whole(
                         group.tile(query * t.div_ceil(TILE) + tile, state.again());
                     }
                     let out = out.after(tile * TILE, query * width);
-                    // SAFETY: a task has the columns of its heads in the rows of its sequence.
+                    // SAFETY: this task alone writes the columns of its heads in the rows of its sequence.
                     unsafe { state.settle(device.isa(), lse, out) }
                 }
             }
@@ -199,7 +201,7 @@ pub(crate) fn forward_end(
     running.finish(out, lse, call);
 }
 
-/// What a task works in: a group's keys and values, and what a tile computes of a block.
+/// A task's buffers: a group's keys and values, and a tile's results for a block.
 struct Room {
     k: Operand,
     v: Operand,
@@ -218,14 +220,14 @@ impl Room {
     }
 }
 
-/// Room for what a tile computes of a block.
+/// Buffers for a tile's results for a block.
 struct Scratch {
-    /// Turned queries, `[steps of width, 32]`.
+    /// Transposed queries, `[steps of width, 32]`.
     q: Tensor,
-    /// Turned scores, `[keys of a block, 32]`, and the same as words of pairs.
+    /// Transposed scores, `[keys of a block, 32]`, and the same as words of pairs.
     scores: Tensor,
     pairs: Tensor,
-    /// Dropout factors by row and turned.
+    /// Dropout factors by row and transposed.
     factors: [Tensor; 2],
 }
 
@@ -260,7 +262,7 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Takes its keys and values.
+    /// Loads its keys and values.
     fn new(
         rows: &'a Rows<'a>,
         (group, call): (usize, &'a Call<'a>),
@@ -281,7 +283,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Takes a tile, counted over the group's query heads and their rows, over the keys.
+    /// Runs a tile, numbered over the group's query heads and their rows, over the keys.
     fn tile(&mut self, number: usize, state: State<'_>) {
         let (rows, device) = (self.rows, self.device);
         let tiles = rows.t.div_ceil(TILE);
@@ -305,7 +307,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Takes a tile, whose queries are in `scratch`, over the blocks of keys that it sees.
+/// Runs a tile, whose queries are in `scratch`, over the blocks of keys that it attends to.
 fn attend(
     state: State<'_>,
     rows: &Rows<'_>,
@@ -473,7 +475,7 @@ pub(crate) fn decode(
                 device,
             );
             let columns = Columns::of(out, width);
-            // SAFETY: the output is this task's.
+            // SAFETY: `out` is this task's own chunk of the output.
             unsafe {
                 let (size, out) = ((len, width), columns.from(0, 0));
                 turn_back(device.isa(), &values, Some(&sum), size, out);

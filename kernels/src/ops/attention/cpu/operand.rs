@@ -1,5 +1,5 @@
-//! Keys or values of a group as products read them: by rows (a key's numbers are the steps) and by columns
-//! (keys are the steps, block by block).
+//! Keys or values of a group in the layouts that products read: by rows (a key's features are the steps) and by
+//! columns (keys are the steps, block by block).
 
 use super::rows::lay;
 use crate::cpu::Numbers;
@@ -8,7 +8,7 @@ use crate::cpu::pack::Matrix;
 use crate::cpu::strip::steps;
 use crate::{DType, Device, Result, Tensor};
 
-/// Keys or values that lie in memory row after row, or as words of pairs.
+/// Keys or values stored row after row, or as words of pairs.
 pub(super) struct Operand {
     /// `[keys, steps of width]`
     rows: Option<Tensor>,
@@ -20,7 +20,7 @@ pub(super) struct Operand {
     block: usize,
 }
 
-/// Which of the two forms a pass reads.
+/// The layouts that a pass reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Read {
     Rows,
@@ -29,7 +29,7 @@ pub(super) enum Read {
 }
 
 impl Operand {
-    /// Room for `keys` keys, of which the first starts a block.
+    /// Buffers for `keys` keys, the first of which starts a block.
     pub(super) fn new(
         (keys, width): (usize, usize),
         (numbers, block): (Numbers, usize),
@@ -51,7 +51,7 @@ impl Operand {
         })
     }
 
-    /// Takes x: `[keys, width]`.
+    /// Copies x: `[keys, width]`.
     pub(super) fn fill(&mut self, x: Matrix<'_>, device: &Device) {
         let (numbers, width, block) = (self.numbers, self.width, self.block);
         let isa = device.isa();
@@ -84,15 +84,15 @@ impl Operand {
         }
     }
 
-    /// Factors (key, step of width) of keys from `key` on, and the distances of the two.
+    /// Factors (key, step of width) of keys from `key` on, and the strides of the two.
     pub(super) fn by_rows(&self, key: usize) -> (&[f32], (usize, usize)) {
         let words = steps(self.numbers, self.width);
         let rows = self.rows.as_ref().expect("rows were asked for");
         (&rows.f32()[key * words..], (words, 1))
     }
 
-    /// Factors (number of width, step of keys) from a key of a block on with which a step starts (for tiles a block of
-    /// steps), and their distances.
+    /// Factors (number of width, step of keys) from a key of a block on that starts a step (for tiles a block of
+    /// steps), and their strides.
     pub(super) fn by_columns(&self, key: usize) -> (&[f32], (usize, usize)) {
         let words = steps(self.numbers, self.block);
         let (block, step) = (key / self.block * words, key % self.block / 2);

@@ -1,4 +1,4 @@
-//! How backward cuts query rows into leaves and tiles, and their numbers as its products read them.
+//! Backward's split of query rows into leaves and tiles, and their data in the layouts that its products read.
 
 use super::bias::Expanded;
 use super::rows::{Rows, lay, lay_turned};
@@ -11,7 +11,7 @@ use crate::cpu::strip::steps;
 use crate::descriptor::attention::{Call, Passed};
 use crate::{DType, Device, Result, Tensor};
 
-/// How the query rows are cut.
+/// Split of the query rows.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     pub(super) t: usize,
@@ -21,7 +21,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `leaf` query rows a leaf; 0: one leaf.
+    /// `leaf` query rows per leaf; 0: one leaf.
     pub(super) fn new(call: &Call<'_>, leaf: usize) -> Plan {
         let distances = call
             .bias
@@ -45,7 +45,7 @@ impl Plan {
         self.leaves() * self.tiles_per_leaf()
     }
 
-    /// Rows of a leaf's tiles: their numbers, first rows and counts.
+    /// The tiles of a leaf: their numbers, first rows and counts.
     pub(super) fn of_leaf(self, leaf: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let (first, end) = (leaf * self.leaf, self.t.min((leaf + 1) * self.leaf));
         let tiles = (first..end).step_by(TILE).enumerate();
@@ -56,7 +56,7 @@ impl Plan {
     }
 }
 
-/// What backward reads of one sequence.
+/// Inputs of backward for one sequence.
 pub(super) struct Saved<'a> {
     pub(super) rows: Rows<'a>,
     pub(super) dout: Data<'a>,
@@ -87,9 +87,9 @@ impl<'a> Saved<'a> {
     }
 }
 
-/// Query rows of a group's heads and their gradients, both ways round, for all tiles.
+/// Query rows of a group's heads and their gradients, plain and transposed, for all tiles.
 pub(super) struct Queries {
-    /// Turned, `[heads of a group, tiles, steps of width, 32]`: queries, gradients of the result.
+    /// Transposed, `[heads of a group, tiles, steps of width, 32]`: queries, gradients of the result.
     pub(super) q: Tensor,
     pub(super) dout: Tensor,
     /// `[heads of a group, tiles, steps of rows, padded width]`
@@ -110,7 +110,7 @@ pub(super) struct Floats {
     pub(super) padded: usize,
 }
 
-/// What products and softmax read of a tile's rows.
+/// A tile's rows in the layouts that products and softmax read.
 pub(super) struct OfTile<'a> {
     pub(super) q: &'a [f32],
     pub(super) dout: &'a [f32],
@@ -120,7 +120,7 @@ pub(super) struct OfTile<'a> {
 }
 
 impl Queries {
-    /// Room for a group.
+    /// Buffers for a group.
     pub(super) fn new(rows: &Rows<'_>, plan: Plan, device: &Device) -> Result<Queries> {
         let (numbers, heads, width) = (rows.numbers, rows.heads, rows.heads.width);
         let padded = width.next_multiple_of(LANES);
@@ -142,7 +142,7 @@ impl Queries {
         })
     }
 
-    /// Takes the rows of a group.
+    /// Loads the rows of a group.
     pub(super) fn fill(
         &mut self,
         saved: &Saved<'_>,

@@ -1,4 +1,4 @@
-//! Where the query rows, keys and values of one sequence are, and which keys each row sees.
+//! Location of the query rows, keys and values of one sequence, and the keys that each row attends to.
 
 use super::bias::Expanded;
 use super::tile::{TILE, Tile};
@@ -18,17 +18,17 @@ use std::ops::Range;
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub(super) q: Data<'a>,
-    /// Numbers between rows of `q` and between its groups.
+    /// Strides of `q` between rows and between groups.
     pub(super) q_at: (usize, usize),
     pub(super) kv: Data<'a>,
-    /// Numbers between rows of `kv`, between its groups, and before a group's key.
+    /// Strides of `kv` between rows and between groups, and the offset of a group's key.
     pub(super) kv_at: (usize, usize, usize),
     pub(super) heads: &'a Heads,
     /// Position of the first query row.
     pub(super) first: usize,
     /// Query rows.
     pub(super) t: usize,
-    /// Positions of the keys at hand that some query row may see, whatever its bounds.
+    /// Positions of the available keys that some query row may attend to, ignoring its bounds.
     pub(super) keys: Span,
     /// Keys of a block of the softmax.
     pub(super) block: usize,
@@ -37,7 +37,7 @@ pub(super) struct Rows<'a> {
     /// Factor of the scores before the bias.
     pub(super) scale: f32,
     pub(super) bias: Option<&'a Expanded>,
-    /// Which sequence of the whole batch this is.
+    /// Number of the sequence in the whole batch.
     pub(super) sequence: u64,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Keys that a query row sees; empty ranges may start behind their end.
+    /// Keys that a query row attends to; empty ranges may start behind their end.
     pub(super) fn seen(&self, row: usize) -> Range<usize> {
         let position = self.first + row;
         let mut range = self.keys.start..self.keys.end;
@@ -120,7 +120,7 @@ impl<'a> Rows<'a> {
         range
     }
 
-    /// What a tile of rows sees.
+    /// The mask of a tile of rows.
     pub(super) fn tile(&self, first: usize, len: usize) -> Tile {
         let mut tile = Tile {
             first,
@@ -145,7 +145,7 @@ impl<'a> Rows<'a> {
         tile
     }
 
-    /// The blocks of keys that lie in a range: the first position of each.
+    /// The blocks of keys in a range: the first position of each.
     pub(super) fn blocks(&self, range: &Range<usize>) -> impl Iterator<Item = usize> + use<> {
         // with one block for all keys it starts where they do
         let origin = self.keys.start % self.block;
@@ -165,7 +165,7 @@ impl<'a> Rows<'a> {
         Matrix::of(self.q, first * stride + at, (len, self.heads.width), stride)
     }
 
-    /// Keys (`slot` 0) or values (1) at hand.
+    /// Available keys (`slot` 0) or values (1).
     pub(super) fn shared(&self, group: usize, slot: usize) -> Matrix<'a> {
         let (stride, step, before) = self.kv_at;
         let at = group * step + before + slot * self.heads.width;
@@ -173,7 +173,7 @@ impl<'a> Rows<'a> {
         Matrix::of(self.kv, at, size, stride)
     }
 
-    /// Dropout factors of a head's probabilities, turned: a row of 32 for each key of `keys`.
+    /// Dropout factors of a head's probabilities, transposed: a row of 32 for each key of `keys`.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "mod.rs checks positions; a sequence number is split into words"
@@ -207,7 +207,7 @@ pub(super) fn expand(call: &Call<'_>) -> Result<Option<Expanded>> {
     call.bias.as_ref().map(of).transpose()
 }
 
-/// Keys per block; 0 stands for all that are at hand.
+/// Keys per block; 0 means all available ones.
 pub(super) fn block_of(block: usize, keys: Span) -> usize {
     if block == 0 {
         keys.len().max(1).next_multiple_of(2)
@@ -226,7 +226,7 @@ pub(super) fn lay(device: &Device, numbers: Numbers, x: Matrix<'_>, width: usize
     }
 }
 
-/// As `lay` of the matrix turned, for a width of whole vectors.
+/// As `lay`, for the transposed matrix and a width of whole vectors.
 pub(super) fn lay_turned(
     device: &Device,
     numbers: Numbers,

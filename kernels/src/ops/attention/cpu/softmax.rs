@@ -1,4 +1,4 @@
-//! What happens to a block's turned scores, 32 query rows a key, between two products.
+//! Online softmax over a block's transposed scores, 32 query rows per key, between two products.
 
 use super::tile::{Seen, TILE};
 use crate::cpu::Isa;
@@ -7,18 +7,18 @@ use crate::cpu::math::exp_of_score;
 use crate::cpu::output::Data;
 use crate::cpu::simd::{Kernel, Lanes, run, vector_fn};
 
-/// What the scores of a block are made of beside the product.
+/// Terms of a block's scores beside the product.
 #[derive(Clone, Copy)]
 pub(super) struct Made<'a> {
     pub(super) scale: f32,
-    /// Biases of the first key and the first row at its second number; a key later is a number before.
+    /// Biases, and the index for (first row, first key); the next key is one index before.
     pub(super) bias: Option<(&'a [f32], usize)>,
     /// `None`: every row sees every key.
     pub(super) seen: Option<&'a Seen>,
 }
 
 vector_fn! {
-    /// Turns products into scores, hidden ones -infinity. max: `[32]`, raised to the largest; only the
+    /// Converts products to scores, hidden ones to -infinity. max: `[32]`, raised to the largest; only the
     /// first `lanes` rows are worked on.
     pub(super) fn scores<L>(x: &mut [f32], max: &mut [f32], made: Made<'_>, lanes: usize) {
         let (scale, none) = (L::splat(made.scale), L::splat(f32::NEG_INFINITY));
@@ -46,16 +46,15 @@ vector_fn! {
 }
 
 vector_fn! {
-    /// Scores to e^(score - max); max: `[32]` before and now. sum: `[32]`, goes on from the one to the other.
-    /// factors: `[32]`, by which everything summed before is to be multiplied. Returns whether one is
-    /// not 1.
+    /// Scores to e^(score - max); max: `[32]` before and now. sum: `[32]`, rescaled from the one to the other and
+    /// continued. factors: `[32]`, by which all earlier sums must be multiplied. Returns whether one is not 1.
     pub(super) fn exponentials<L>(
         x: &mut [f32], max: (&[f32], &[f32]), sum: &mut [f32], factors: &mut [f32], lanes: usize,
     ) -> bool {
         let (before, now) = max;
         let mut is_changed = false;
         for lane in (0..lanes).step_by(16) {
-            // a row that has seen nothing yet: -infinity less -infinity is no number
+            // for a row without any key so far: -infinity minus -infinity would be NaN
             let max = L::splat(f32::MIN).max(L::load(&now[lane..]));
             let factor = exp_of_score(L::load(&before[lane..]).sub(max));
             factor.store(&mut factors[lane..]);
@@ -99,7 +98,7 @@ vector_fn! {
     }
 }
 
-/// Of each row: log of the sum of exponentials, dout . out.
+/// Per row: logsumexp, and dout . out.
 #[derive(Clone, Copy)]
 pub(super) struct OfRows<'a> {
     pub(super) lse: &'a [f32],
@@ -107,8 +106,8 @@ pub(super) struct OfRows<'a> {
 }
 
 vector_fn! {
-    /// Products to p = e^(score - lse), and dp = slope scale with slope = p (dp - d), 0 where hidden.
-    /// With sums by distance, as the bias lies, adds the slopes to them.
+    /// Products to p = e^(score - lse), and dp = slope scale with slope = p (dp - d), 0 where hidden. With sums by
+    /// distance, indexed like the bias, adds the slopes to them.
     pub(super) fn slopes<L>(
         p: &mut [f32], dp: &mut [f32], of: OfRows<'_>, made: Made<'_>, sums: Option<&mut [f32]>,
     ) {

@@ -1,4 +1,4 @@
-//! Tiles of query rows and the keys that they see.
+//! Tiles of query rows and the keys that they attend to.
 
 use crate::cpu::Numbers;
 use std::ops::Range;
@@ -6,14 +6,14 @@ use std::ops::Range;
 /// Query rows per tile: two vectors.
 pub(super) const TILE: usize = 32;
 
-/// Query rows that are worked on together and the keys they see.
+/// Query rows that are computed together and the keys they attend to.
 pub(super) struct Tile {
     pub(super) first: usize,
     pub(super) len: usize,
-    /// First key of each row and one past its last; both 0 where it sees none.
+    /// First key of each row and one past its last; both 0 where there is none.
     pub(super) starts: [usize; TILE],
     pub(super) ends: [usize; TILE],
-    /// From the first key that any row sees to the last.
+    /// From the first key that any row attends to, to the last.
     pub(super) visited: Range<usize>,
 }
 
@@ -35,7 +35,7 @@ impl Tile {
         start..self.visited.end.min(block + len)
     }
 
-    /// Who sees what of a visited range; `None` if all see all of it.
+    /// The mask over a visited range; `None` if all rows attend to all of it.
     pub(super) fn seen(&self, keys: &Range<usize>) -> Option<Seen> {
         let len = keys.len();
         let number = |key: usize| key.saturating_sub(keys.start).min(len);

@@ -1,11 +1,11 @@
-//! The tree of `reduce` over leaves of query rows, of which some are left out.
+//! The reduction tree over leaves of query rows, some of which are left out.
 
 use super::softmax::merge;
 use crate::cpu::Isa;
 use crate::cpu::simd::LANES;
 use std::ops::{Deref, DerefMut};
 
-/// Floats that start with a line of memory: tiles read and write rows that do at twice the speed.
+/// Floats aligned to a cache line, which doubles the speed of tile loads and stores.
 pub(super) struct Lines {
     room: Vec<f32>,
     first: usize,
@@ -40,12 +40,12 @@ impl DerefMut for Lines {
 pub(super) struct Tree {
     /// Sums that wait for their partner.
     waiting: Vec<Option<Lines>>,
-    /// Buffers nobody needs.
+    /// Free buffers.
     pub(super) free: Vec<Lines>,
 }
 
 impl Tree {
-    /// Room for a leaf's sum, with anything in it; the same size every time.
+    /// A buffer for a leaf's sum, with unspecified contents; the same size every time.
     pub(super) fn room(&mut self, floats: usize) -> Lines {
         self.free.pop().unwrap_or_else(|| Lines::new(floats))
     }
@@ -58,7 +58,7 @@ impl Tree {
         self.waiting.push(sum);
     }
 
-    /// The last that waits and `right`.
+    /// Merges the last waiting sum with `right`.
     fn merged(&mut self, right: Option<Lines>, isa: Isa) -> Option<Lines> {
         let older = self.waiting.pop().expect("one sum waits per one bit");
         match (older, right) {

@@ -1,4 +1,4 @@
-//! Results as rows: of turned tiles, 32 query rows a number, and of gradients of keys and values.
+//! Transposes results back to rows: tiles with 32 query rows per number, and gradients of keys and values.
 
 #![expect(unsafe_code, reason = "tasks write disjoint columns of one output")]
 
@@ -14,12 +14,12 @@ use std::marker::PhantomData;
 pub(super) struct Columns<'a, E> {
     start: *mut E,
     len: usize,
-    /// Numbers of a row.
+    /// Numbers per row.
     width: usize,
     borrowed: PhantomData<&'a mut [E]>,
 }
 
-// SAFETY: the pointer is to an exclusively borrowed output, and `Place::row` asks its callers for disjoint parts.
+// SAFETY: the pointer is to an exclusively borrowed output, and `Place::row` requires disjoint parts of its callers.
 unsafe impl<E: Send> Send for Columns<'_, E> {}
 // SAFETY: shared threads reach disjoint parts of the output alone (`Place::row`).
 unsafe impl<E: Send> Sync for Columns<'_, E> {}
@@ -34,7 +34,7 @@ impl<'a, E> Columns<'a, E> {
         }
     }
 
-    /// The first number, and numbers of a row.
+    /// The start of the output, and numbers per row.
     pub(super) fn start(&self) -> (*mut E, usize) {
         (self.start, self.width)
     }
@@ -49,7 +49,7 @@ impl<'a, E> Columns<'a, E> {
     }
 }
 
-/// Where rows of an output start for a task.
+/// Start of a task's rows in an output.
 pub(super) struct Place<'a, E> {
     columns: &'a Columns<'a, E>,
     row: usize,
@@ -65,7 +65,7 @@ impl<E> Clone for Place<'_, E> {
 impl<E> Copy for Place<'_, E> {}
 
 impl<'a, E> Place<'a, E> {
-    /// So many rows and columns further.
+    /// This many rows and columns further.
     pub(super) fn after(self, rows: usize, columns: usize) -> Self {
         Place {
             row: self.row + rows,
@@ -76,9 +76,9 @@ impl<'a, E> Place<'a, E> {
 
     /// `len` numbers of a row.
     /// # Safety
-    /// Nobody else uses them as long as they are borrowed.
+    /// No other task uses them as long as they are borrowed.
     /// # Panics
-    /// If they do not lie inside the output.
+    /// If they are not inside the output.
     #[inline(always)]
     unsafe fn row(self, row: usize, len: usize) -> &'a mut [E] {
         let Columns {
@@ -116,7 +116,7 @@ pub(super) unsafe fn turn_back<E: Element>(
     perform(isa, E::IN_PAIRS, tile);
 }
 
-/// Made by `turn_back` alone, which has its caller's word for the output.
+/// Created by `turn_back` alone, whose contract covers the output.
 struct Turned<'a, E> {
     turned: &'a [f32],
     by: Option<&'a [f32]>,
@@ -152,7 +152,7 @@ impl<E: Element> Task for Turned<'_, E> {
     }
 }
 
-/// Sixteen rows of so many columns, of which the first row's first lies at the start.
+/// Transposes sixteen rows of this many columns, from the first row's start on.
 #[inline(always)]
 fn square<L: Lanes>(turned: &[f32], by: Option<L>, columns: usize) -> [L; LANES] {
     let zero = L::splat(0.0);
@@ -186,7 +186,7 @@ pub(super) unsafe fn side_by_side<E: Element>(
     perform(isa, E::IN_PAIRS, sides);
 }
 
-/// Made by `side_by_side` alone, which has its caller's word for the output.
+/// Created by `side_by_side` alone, whose contract covers the output.
 struct Sides<'a, E> {
     halves: Option<(&'a [f32], &'a [f32])>,
     rows: usize,
