@@ -202,7 +202,7 @@ const LAYERS: [(&str, Layers); 5] = [
     (
         "index",
         &[
-            &["error.rs", "array.rs", "split.rs"],
+            &["array.rs", "error.rs", "panics.rs", "split.rs"],
             &["numpy_random/"],
             &["dataset/", "sentences/", "tokenizer/"],
             &["cache/", "samples/"],
@@ -254,7 +254,7 @@ const LAYERS: [(&str, Layers); 5] = [
         "train",
         &[
             &["config/"],
-            &["error.rs"],
+            &["error.rs", "panics.rs"],
             &["dist/", "profile.rs"],
             &["data/"],
             &["model/"],
