@@ -202,7 +202,7 @@ const LAYERS: [(&str, Layers); 5] = [
     (
         "index",
         &[
-            &["array.rs", "error.rs", "panics.rs", "split.rs"],
+            &["error.rs", "array.rs", "split.rs", "panics.rs"],
             &["numpy_random/"],
             &["dataset/", "sentences/", "tokenizer/"],
             &["cache/", "samples/"],
