@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::job::{self, Executor, Job};
 use crate::signals::Interrupted;
-use crate::{executor, run};
+use crate::{executor, panics, run};
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -160,7 +160,8 @@ enum Verb {
 }
 
 /// Parses `args`, runs the verb, reports. Exit code 0 done, 1 failed, 2 bad usage or job, 128 + N stopped by signal N.
-pub(crate) fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    panics::hide_expected();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {

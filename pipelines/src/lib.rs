@@ -17,10 +17,5 @@ mod run;
 mod signals;
 mod submission;
 
+pub use cli::main;
 pub use job::{Job, Problem, load};
-
-/// Parses `args`, runs the verb, reports. Exit code 0 done, 1 failed, 2 bad usage or job, 128 + N stopped by signal N.
-pub fn main(args: impl IntoIterator<Item = std::ffi::OsString>) -> std::process::ExitCode {
-    panics::hide_expected();
-    cli::main(args)
-}

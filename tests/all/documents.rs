@@ -72,3 +72,24 @@ fn the_data_is_small_and_every_file_has_its_licence() {
     }));
     assert!(Path::new(&root()).join("LICENSE").exists());
 }
+
+#[test]
+fn every_path_that_the_documents_of_a_crate_name_exists() {
+    for name in ["curate", "index", "kernels", "pipelines", "train"] {
+        let folder = root().join(name);
+        let details = std::fs::read_dir(folder.join("docs")).unwrap();
+        let mut documents: Vec<_> = details.map(|entry| entry.unwrap().path()).collect();
+        documents.push(folder.join("README.md"));
+        assert!(documents.len() > 1, "{name} has no documents");
+        for document in documents {
+            let text = std::fs::read_to_string(&document).unwrap();
+            for path in paths(&text) {
+                let shown = document.display();
+                assert!(
+                    root().join(&path).exists(),
+                    "{shown} names {path}, which is gone"
+                );
+            }
+        }
+    }
+}

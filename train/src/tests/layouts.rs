@@ -200,7 +200,7 @@ fn every_layout_of_a_llama_gives_the_same_bits() {
     every_layout_matches(tiny_llama());
 }
 
-/// The table of README.md: last loss, gradient norm and hashes of the bytes.
+/// A table of all layouts (train/docs/determinism.md): last loss, gradient norm and hashes of the bytes.
 #[test]
 #[ignore = "prints a table; run it by name with --nocapture"]
 fn print_layout_table() {

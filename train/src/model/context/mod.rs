@@ -178,7 +178,7 @@ impl<'a> Context<'a> {
         Context { weights, ..*self }
     }
 
-    /// For sequences of `length` tokens, split over ranks as this one's are.
+    /// The context for sequences of `length` tokens that are split over ranks like this one's.
     fn of_length(&self, length: usize, key_block: usize) -> Context<'a> {
         let cp = self.groups.cp;
         let time = length / cp.size();
