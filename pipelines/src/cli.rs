@@ -260,7 +260,9 @@ fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
             executor::submit(&cx, dry_run)
         }
         Some(_) if dry_run => {
-            bail!("--dry-run shows what would be submitted to an executor; this job has executor = \"local\"")
+            bail!(
+                "--dry-run shows what would be submitted to an executor; this job has executor = \"local\""
+            )
         }
         Some(job) => with_ranks(job, run::all),
     }
