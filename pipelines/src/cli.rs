@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// From raw web text to a trained language model.
+/// Turns raw web text into a trained language model.
 #[derive(Parser)]
 #[command(name = "millrace", version, arg_required_else_help = true)]
 struct Cli {
@@ -18,92 +18,92 @@ struct Cli {
     verb: Verb,
 }
 
-/// A job file and what may be changed on the way.
+/// A job file and overrides of its keys.
 #[derive(Args)]
 pub(crate) struct JobArgs {
     /// Job file (TOML).
     job: PathBuf,
-    /// Override one key, e.g. --set train.steps=50 (repeatable; array elements by number).
+    /// Override one key, e.g. --set train.steps=50 (repeatable; elements of lists by number, e.g. curate.inputs.0.path).
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Check the job, print it resolved, and stop.
+    /// Check the job, print it with all defaults filled in, and stop.
     #[arg(long)]
     check: bool,
 }
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Run every stage of a job; finished stages are skipped, a killed run goes on where it was.
+    /// Run every stage of a job. Finished stages are skipped; a killed run resumes.
     Run {
         #[command(flatten)]
         job: JobArgs,
-        /// Print what the job's executor would be told, and stop.
+        /// Print what would be submitted to the job's executor, and stop.
         #[arg(long)]
         dry_run: bool,
     },
-    /// One task of a stage, as executors run it.
+    /// Run one task of a stage, as executors do.
     Task {
         #[command(flatten)]
         job: JobArgs,
-        /// Stage with tasks: curate.
+        /// Stage: curate, the only one that is divided into tasks.
         #[arg(long)]
         stage: String,
-        /// Number of the task, from 0.
+        /// Index of the task, from 0.
         #[arg(long)]
         index: usize,
         /// Number of tasks.
         #[arg(long)]
         of: usize,
     },
-    /// How far a job is, from the files in its folder.
+    /// Show the progress of a job, read from the files in its folder.
     Status {
         /// Job file (TOML).
         job: PathBuf,
         /// Override one key of the job.
         #[arg(long = "set", value_name = "KEY=VALUE")]
         set: Vec<String>,
-        /// As JSON on stdout.
+        /// Print JSON to stdout.
         #[arg(long)]
         json: bool,
     },
-    /// Read, extract and filter.
+    /// Read, extract and filter documents.
     Curate(JobArgs),
-    /// Mark exact and near duplicates.
+    /// Find exact and near duplicates.
     Dedup(JobArgs),
-    /// Train or load the tokenizer and write the token datasets.
+    /// Train or load the tokenizer and write token datasets.
     Tokenize(JobArgs),
-    /// Join token datasets, or indexes of what crawls kept, to one, in the order given; a folder stands for what it holds, in
+    /// Join token datasets, or deduplication indexes, in the order given. A folder stands for the datasets or indexes in it, in
     /// name order.
     Merge {
-        /// Prefix of the dataset to write, or a file *.index.
+        /// Prefix of the dataset to write, or the *.index file to write.
         out: PathBuf,
-        /// Prefixes (without .bin and .idx), files *.index, or folders.
+        /// Prefixes (without .bin and .idx), *.index files, or folders.
         #[arg(required = true)]
         parts: Vec<PathBuf>,
     },
-    /// Show the blend: asked and realised shares, epochs.
+    /// Show the blend: requested and actual shares, epochs.
     Blend {
         #[command(flatten)]
         job: JobArgs,
-        /// Hashes of the index arrays and the tokens of the first K samples of each split.
+        /// Also print hashes of the index arrays and the tokens of the first K samples of each split.
         #[arg(long, value_name = "K")]
         dump: Option<u64>,
-        /// As JSON on stdout.
+        /// Print JSON to stdout.
         #[arg(long)]
         json: bool,
     },
     /// Train the model.
     Train(JobArgs),
-    /// Measure the newest checkpoint on the validation split.
+    /// Measure the loss of the newest checkpoint on the validation or test part.
     Eval(JobArgs),
     /// Continue prompts with a checkpoint.
     Generate {
-        /// Job file; its newest checkpoint and its tokenizer are used.
+        /// Job file: its newest checkpoint and its tokenizer are used.
         job: Option<PathBuf>,
-        /// Checkpoint folder, instead of a job.
+        /// Checkpoint folder to use instead of a job.
         #[arg(long, value_name = "DIR", conflicts_with = "job")]
         checkpoint: Option<PathBuf>,
-        /// tokenizer.json, with --checkpoint.
+        /// Tokenizer (tokenizer.json) for --checkpoint.
         #[arg(
             long,
             value_name = "FILE",
@@ -111,49 +111,49 @@ enum Verb {
             conflicts_with = "job"
         )]
         tokenizer: Option<PathBuf>,
-        /// Text to continue (repeatable); without it the job's prompts.
+        /// Text to continue (repeatable). Default: the job's prompts.
         #[arg(long)]
         prompt: Vec<String>,
         /// Override one key of the job.
         #[arg(long = "set", value_name = "KEY=VALUE")]
         set: Vec<String>,
     },
-    /// Write report.html; or, from kept figures, what the filters would keep with other limits.
+    /// Write report.html; or, with --limit, show the documents that other filter limits would keep (needs curate.figures).
     Report {
         #[command(flatten)]
         job: JobArgs,
-        /// Another limit, e.g. --limit gopher_quality.short_doc=80 (repeatable; together they are one question).
+        /// Another limit, e.g. --limit gopher_quality.short_doc=80 (repeatable; all limits apply together).
         #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
         limits: Vec<(String, f64)>,
     },
-    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors), without what only training needs, or split and
-    /// joined otherwise; or a model of Hugging Face or Megatron as a checkpoint.
+    /// Convert a checkpoint to Hugging Face format (config.json, model.safetensors), split or join its files, or make a checkpoint
+    /// from a Hugging Face or Megatron model.
     Convert(run::Convert),
-    /// Describe any file that we read or write.
+    /// Describe any file that Millrace reads or writes.
     Inspect {
-        /// File, or dataset prefix, or checkpoint folder.
+        /// File, dataset prefix or checkpoint folder.
         path: PathBuf,
-        /// As JSON on stdout.
+        /// Print JSON to stdout.
         #[arg(long)]
         json: bool,
     },
-    /// Main text of an HTML page, or of every page of a WARC.
+    /// Print the main text of an HTML page, or of every page of a WARC file.
     Extract {
-        /// HTML file or WARC.
+        /// HTML or WARC file.
         file: PathBuf,
     },
     /// Train a quality classifier, or score texts with one.
     #[command(subcommand)]
     Classifier(run::Classifier),
-    /// Train an n-gram language model, or find the perplexities that part texts into buckets.
+    /// Train an n-gram language model, or find the perplexities that divide texts into buckets.
     #[command(subcommand)]
     Ngram(run::Ngram),
-    /// Importance resampling towards a target (DSIR).
+    /// Select documents like a target by importance resampling (DSIR).
     #[command(subcommand)]
     Dsir(run::Dsir),
-    /// What this machine offers and what would be used.
+    /// Show this machine's processor, memory, disk and libraries, and which of them Millrace would use.
     Doctor {
-        /// As JSON on stdout.
+        /// Print JSON to stdout.
         #[arg(long)]
         json: bool,
     },
@@ -261,7 +261,9 @@ fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
             executor::submit(&cx, dry_run)
         }
         Some(_) if dry_run => {
-            bail!("--dry-run shows what an executor is told; this job has executor = \"local\"")
+            bail!(
+                "--dry-run shows what would be submitted to an executor; this job has executor = \"local\""
+            )
         }
         Some(job) => with_ranks(job, run::all),
     }

@@ -3,7 +3,7 @@
 use crate::jobs::root;
 use std::path::Path;
 
-/// Backquoted words that look like paths of this repository.
+/// Backquoted words that look like paths of this repository; `NAME` in one stands for a name to choose.
 fn paths(text: &str) -> Vec<String> {
     let folders = [
         "curate/",
@@ -19,7 +19,18 @@ fn paths(text: &str) -> Vec<String> {
         .step_by(2)
         .flat_map(str::split_whitespace)
         .filter(|w| folders.iter().any(|f| w.starts_with(f)))
+        .filter(|w| !w.contains("NAME"))
         .map(ToString::to_string)
+        .collect()
+}
+
+/// Targets of Markdown links to files of this repository.
+fn links(text: &str) -> Vec<&str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .filter(|target| !target.contains("://") && !target.starts_with('#'))
+        .map(|target| target.split('#').next().unwrap())
         .collect()
 }
 
@@ -34,16 +45,46 @@ fn every_path_that_a_document_names_exists() {
     ] {
         let text = std::fs::read_to_string(root().join(name)).unwrap();
         let named = paths(&text);
-        assert!(
-            !named.is_empty() || name == "BENCHMARKS.md",
-            "{name} names no path"
-        );
+        assert!(!named.is_empty(), "{name} names no path");
         for path in named {
             assert!(
                 root().join(&path).exists(),
                 "{name} names {path}, which is gone"
             );
         }
+    }
+}
+
+#[test]
+fn every_record_of_a_benchmark_exists_and_is_linked() {
+    let folder = "pipelines/jobs/bench/records";
+    let text = std::fs::read_to_string(root().join("BENCHMARKS.md")).unwrap();
+    let linked = links(&text);
+    let mut records = 0;
+    for entry in std::fs::read_dir(root().join(folder)).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().to_string();
+        let path = format!("{folder}/{name}");
+        assert!(
+            linked.contains(&&*path),
+            "BENCHMARKS.md has no row of {name}"
+        );
+        let record = std::fs::read_to_string(entry.path()).unwrap();
+        for part in ["- Commit: ", "- Machine: "] {
+            assert!(record.contains(part), "{name} has no line {part:?}");
+        }
+        for target in links(&record) {
+            let found = root().join(folder).join(target);
+            assert!(found.exists(), "{name} links to {target}, which is gone");
+        }
+        records += 1;
+    }
+    assert!(records > 0, "{folder} is empty");
+    for target in linked {
+        let found = root().join(target);
+        assert!(
+            found.exists(),
+            "BENCHMARKS.md links to {target}, which is gone"
+        );
     }
 }
 

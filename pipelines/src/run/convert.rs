@@ -14,28 +14,28 @@ pub(crate) enum Form {
 
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// Checkpoint folder, a folder with Hugging Face's config.json, or a checkpoint of Megatron's (torch_dist).
+    /// Checkpoint folder, Hugging Face folder (with config.json), or Megatron checkpoint (torch_dist).
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
-    /// `hf`, or `millrace`: weights alone unless --state, in whole files unless --tp or --pp.
+    /// Output format: `hf` (Hugging Face), or `millrace` (weights only unless --state, whole files unless --tp or --pp).
     #[arg(long, value_enum, default_value = "hf")]
     to: Form,
-    /// The running averages in place of the weights.
+    /// Convert the running averages instead of the weights.
     #[arg(long)]
     averages: bool,
-    /// With the optimizer's state and the averages, so that a run can go on.
+    /// Include the optimizer's state and the averages, so that training can resume.
     #[arg(long, conflicts_with = "averages")]
     state: bool,
-    /// Split into files as the ranks of this many tensor-parallel ones would write them.
+    /// Split into shards for N tensor-parallel ranks.
     #[arg(long, value_name = "N")]
     tp: Option<usize>,
-    /// The same for pipeline ranks.
+    /// Split into shards for N pipeline ranks.
     #[arg(long, value_name = "N")]
     pp: Option<usize>,
-    /// Hugging Face form in several files of at most this size, such as 5GB or 500MB.
+    /// Largest size of a Hugging Face file, such as 5GB or 500MB; larger models become several files.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     max_shard_size: Option<u64>,
-    /// tokenizer.json to put beside it.
+    /// Tokenizer (tokenizer.json) to copy into the output folder.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Folder to write.

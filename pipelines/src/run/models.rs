@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 /// What to do with a classifier.
 #[derive(Subcommand)]
 pub(crate) enum Classifier {
-    /// Train a fastText model on texts of two or more labels; the report goes to stdout.
+    /// Train a fastText model on texts of two or more labels; prints a report to stdout.
     Train(TrainClassifier),
-    /// Score texts; prints how the scores lie and the thresholds that part them into buckets of one size.
+    /// Score texts; prints the distribution of scores and the thresholds of buckets of equal size.
     Score {
         /// Model (.bin or .ftz).
         #[arg(long, value_name = "FILE")]
@@ -26,7 +26,7 @@ pub(crate) enum Classifier {
         /// Label whose probability is the score.
         #[arg(long, default_value = "hq")]
         label: String,
-        /// Number of buckets; 20 as in Nemotron-CC.
+        /// Number of buckets; Nemotron-CC uses 20.
         #[arg(long, default_value_t = 20, value_name = "N")]
         buckets: usize,
         #[command(flatten)]
@@ -34,10 +34,10 @@ pub(crate) enum Classifier {
     },
 }
 
-/// Texts: .jsonl and .parquet files, lines of any other file, job folders; compressed or not, patterns too.
+/// Texts: .jsonl and .parquet files, lines of any other file, job folders; compressed or not; patterns are expanded.
 #[derive(Args)]
 pub(crate) struct Texts {
-    /// Files, patterns, or folders of jobs.
+    /// Files, patterns or job folders.
     #[arg(required = true)]
     inputs: Vec<String>,
     /// Field that holds the text.
@@ -66,49 +66,49 @@ pub(crate) struct TrainClassifier {
     /// Texts of another label (repeatable).
     #[arg(long = "texts", value_name = "LABEL=PATH")]
     texts: Vec<String>,
-    /// Lines as fastText reads them, with __label__NAME among the words (repeatable).
+    /// Files in fastText's format, with __label__NAME among the words of a line (repeatable).
     #[arg(long, value_name = "PATH")]
     labelled: Vec<String>,
     /// Field that holds the text.
     #[arg(long, default_value = "text", value_name = "NAME")]
     field: String,
-    /// Numbers of a row.
+    /// Dimension of the word vectors.
     #[arg(long, default_value_t = 100)]
     dim: usize,
-    /// First learning rate.
+    /// Initial learning rate.
     #[arg(long, default_value_t = 0.1)]
     rate: f64,
-    /// Times that every text is read.
+    /// Epochs.
     #[arg(long, default_value_t = 5)]
     epochs: usize,
-    /// Longest word n-grams.
+    /// Length of the longest word n-grams.
     #[arg(long, default_value_t = 2, value_name = "N")]
     word_ngrams: usize,
-    /// Times that a word must be there.
+    /// Fewest occurrences of a word in the vocabulary.
     #[arg(long, default_value_t = 1, value_name = "N")]
     min_count: i64,
-    /// Rows that n-grams share.
+    /// Hash buckets for n-grams.
     #[arg(long, default_value_t = 2_000_000, value_name = "N")]
     buckets: u32,
-    /// Shortest character n-grams.
+    /// Length of the shortest character n-grams.
     #[arg(long, default_value_t = 0, value_name = "N")]
     min_chars: usize,
-    /// Longest character n-grams; 0: none.
+    /// Length of the longest character n-grams; 0: none.
     #[arg(long, default_value_t = 0, value_name = "N")]
     max_chars: usize,
-    /// Last layer.
+    /// Output layer: softmax, hierarchical softmax, or one against all.
     #[arg(long, value_enum, default_value = "softmax")]
     loss: Loss,
-    /// Of the choice, the order and the first weights.
+    /// Seed of the sampling, the order and the initial weights.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Share of the texts that is kept for the report.
+    /// Share of the texts held out to measure the report's accuracy.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     held_out: f64,
-    /// Texts of a label at most; 0: all.
+    /// Most texts per label; 0: no limit.
     #[arg(long, default_value_t = 0, value_name = "N")]
     per_label: usize,
-    /// All texts, though labels have more or fewer; otherwise as many of each as the rarest has.
+    /// Use all texts. Default: as many of each label as the rarest label has.
     #[arg(long)]
     unbalanced: bool,
 }
@@ -116,21 +116,21 @@ pub(crate) struct TrainClassifier {
 /// What to do with an n-gram model.
 #[derive(Subcommand)]
 pub(crate) enum Ngram {
-    /// Estimate a model with modified Kneser-Ney smoothing, as KenLM's lmplz; each line of a text is a sentence.
+    /// Estimate a model with modified Kneser-Ney smoothing, as KenLM's lmplz does; each line of a text is a sentence.
     Train {
         /// Model to write (ARPA).
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
-        /// Words of the longest n-grams, 2 to 5.
+        /// Length of the longest n-grams, 2 to 5 words.
         #[arg(long, default_value_t = 5, value_name = "N")]
         order: usize,
-        /// Counts up to which n-grams are left out, by length, e.g. 0,0,1.
+        /// Drop n-grams that occur at most this often, one number per length, e.g. 0,0,1.
         #[arg(long, value_delimiter = ',', value_name = "N,N,..")]
         prune: Vec<u64>,
-        /// Fixed discounts where the counts give none.
+        /// Use fixed discounts where the counts do not determine any.
         #[arg(long)]
         discount_fallback: bool,
-        /// Lower case first.
+        /// Fold texts to lower case first.
         #[arg(long)]
         lowercase: bool,
         /// Memory for sorting in MiB.
@@ -139,15 +139,15 @@ pub(crate) enum Ngram {
         #[command(flatten)]
         texts: Texts,
     },
-    /// Perplexities that part texts into head, middle and tail.
+    /// Find the perplexities that divide texts into head, middle and tail.
     Buckets {
-        /// Model (ARPA or a binary of KenLM's).
+        /// Model (ARPA or KenLM binary).
         #[arg(long, value_name = "FILE")]
         model: PathBuf,
-        /// Shares of the texts below each cut.
+        /// Share of the texts below each threshold.
         #[arg(long, value_delimiter = ',', default_values_t = [1.0 / 3.0, 2.0 / 3.0], value_name = "SHARE,..")]
         shares: Vec<f64>,
-        /// Lower case first.
+        /// Fold texts to lower case first.
         #[arg(long)]
         lowercase: bool,
         #[command(flatten)]
@@ -164,36 +164,36 @@ pub(crate) enum Hash {
 /// What to do for importance resampling.
 #[derive(Subcommand)]
 pub(crate) enum Dsir {
-    /// Count hashed words and pairs of words of a target and of raw texts.
+    /// Fit a model to the hashed word n-grams of target and raw texts.
     Fit {
         /// Model to write (JSON).
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
-        /// Texts like those that are wanted (repeatable).
+        /// Target texts: examples of the documents to select (repeatable).
         #[arg(long, required = true, value_name = "PATH")]
         target: Vec<String>,
-        /// Texts like those that are chosen from (repeatable).
+        /// Raw texts: examples of the documents to select from (repeatable).
         #[arg(long, required = true, value_name = "PATH")]
         raw: Vec<String>,
-        /// Longest word n-grams.
+        /// Length of the longest word n-grams.
         #[arg(long, default_value_t = 2, value_name = "N")]
         ngrams: usize,
-        /// Buckets of n-grams.
+        /// Hash buckets for n-grams.
         #[arg(long, default_value_t = 10_000, value_name = "N")]
         buckets: usize,
-        /// sha256 equals the authors' package; xxh3 is faster.
+        /// Hash of the n-grams: sha256 as the authors' package, or xxh3, which is faster.
         #[arg(long, value_enum, default_value = "sha256")]
         hash: Hash,
         /// Field that holds the text.
         #[arg(long, default_value = "text", value_name = "NAME")]
         field: String,
     },
-    /// The limit that keeps a number of the documents that a job's step dsir has measured.
+    /// Find the limit (`min_key`) that keeps a given number of the documents measured by a job's `dsir` step.
     Cut {
         /// Documents to keep.
         #[arg(long, value_name = "N")]
         count: usize,
-        /// Folders of jobs, or clean shards.
+        /// Job folders or clean shards.
         #[arg(required = true)]
         inputs: Vec<String>,
     },
